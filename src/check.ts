@@ -17,7 +17,11 @@ import { parseStoreUrl } from './store/url.ts'
 const O_TMPFILE = 0o20200000
 
 /** The result of a check. `notes` are warnings. `store`: the store to use; undefined if there are faults. */
-export interface Checked { readonly faults: readonly ConfigFault[], readonly notes: readonly string[], readonly store: StoreConfig | undefined }
+export interface Checked {
+  readonly faults: readonly ConfigFault[]
+  readonly notes: readonly string[]
+  readonly store: StoreConfig | undefined
+}
 
 type Environment = Readonly<Record<string, string | undefined>>
 
@@ -42,20 +46,37 @@ export function checkService(env: Environment, environmentFile: string | undefin
   const { faults, notes, store } = checkConfiguration(service.variables, nowMs, runner)
   const sources = service.files.length > 0 ? [`variables from ${service.files.join(', ')}`] : []
   const files = [...service.credentials].map((path) => `credential ${path}, which systemd reads as root`)
-  return { faults, store, notes: [...sources, ...files, ...user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`], ...service.notes, ...notes] }
+  return {
+    faults,
+    store,
+    notes: [
+      ...sources,
+      ...files,
+      ...(user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`]),
+      ...service.notes,
+      ...notes,
+    ],
+  }
 }
 
 /** Checks a configuration for a runner, at a time (milliseconds since 1970). */
 export function checkConfiguration(env: Environment, nowMs: number, runner: Runner): Checked {
   const who = runner.user === undefined ? 'this user' : `user ${runner.user}`
-  const asRunner = <T>(use: () => T): T => runner.user === undefined ? use() : asUser(runner.user, use)
-  const readText = (path: string) => runner.credentials.has(path) ? readFileSync(path, 'utf8') : asRunner(() => readFileSync(path, 'utf8'))
+  const asRunner = <T>(use: () => T): T => (runner.user === undefined ? use() : asUser(runner.user, use))
+  const readText = (path: string) =>
+    runner.credentials.has(path) ? readFileSync(path, 'utf8') : asRunner(() => readFileSync(path, 'utf8'))
   const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
-  const notes = parsed.ok && parsed.unknown.length > 0 ? [`unknown variables, which are ignored: ${parsed.unknown.join(', ')}`] : []
-  const faults = [...parsed.ok ? [] : parsed.faults, ...redisFaults(env, nowMs, readText), ...asRunner(() => stateFaults(env, runner.stateDirectory, who))]
+  const notes =
+    parsed.ok && parsed.unknown.length > 0 ? [`unknown variables, which are ignored: ${parsed.unknown.join(', ')}`] : []
+  const faults = [
+    ...(parsed.ok ? [] : parsed.faults),
+    ...redisFaults(env, nowMs, readText),
+    ...asRunner(() => stateFaults(env, runner.stateDirectory, who)),
+  ]
   const store = parseStoreUrl(settingOf(env, 'IMDS_STORE') ?? '')
   if (store?.kind === 'files') {
-    if (!existsSync(store.directory)) notes.push(`IMDS_STORE: ${store.directory} does not exist yet; the first publish creates it`)
+    if (!existsSync(store.directory))
+      notes.push(`IMDS_STORE: ${store.directory} does not exist yet; the first publish creates it`)
     else faults.push(...asRunner(() => accessFaults('IMDS_STORE', store.directory, 'read', who)))
   }
   return { faults, notes, store: parsed.ok && faults.length === 0 ? parsed.value.store : undefined }
@@ -70,16 +91,23 @@ function redisFaults(env: Environment, nowMs: number, readText: (path: string) =
     try {
       return use(readText(path))
     } catch (error) {
-      faults.push({ variable, message: error instanceof Unusable ? `${path} ${error.message}` : unreadable(path, error) })
+      faults.push({
+        variable,
+        message: error instanceof Unusable ? `${path} ${error.message}` : unreadable(path, error),
+      })
       return undefined
     }
   }
-  for (const variable of ['IMDS_REDIS_PASSWORD_FILE', 'IMDS_REDIS_SENTINEL_PASSWORD_FILE'] as const) read(variable, checkPassword)
+  for (const variable of ['IMDS_REDIS_PASSWORD_FILE', 'IMDS_REDIS_SENTINEL_PASSWORD_FILE'] as const)
+    read(variable, checkPassword)
   read('IMDS_REDIS_CA_FILE', (text) => certificatesOf(text, nowMs))
   const [certificate] = read('IMDS_REDIS_CERT_FILE', (text) => certificatesOf(text, nowMs)) ?? []
   const key = read('IMDS_REDIS_KEY_FILE', privateKeyOf)
   if (certificate !== undefined && key !== undefined && !certificate.checkPrivateKey(key)) {
-    faults.push({ variable: 'IMDS_REDIS_KEY_FILE', message: 'is not the key of the certificate in IMDS_REDIS_CERT_FILE' })
+    faults.push({
+      variable: 'IMDS_REDIS_KEY_FILE',
+      message: 'is not the key of the certificate in IMDS_REDIS_CERT_FILE',
+    })
   }
   return faults
 }
@@ -103,8 +131,10 @@ function certificatesOf(text: string, nowMs: number): X509Certificate[] {
     }
   })
   const [first] = certificates as [X509Certificate]
-  if (certificates.every(({ validToDate }) => validToDate.getTime() < nowMs)) throw new Unusable(`expired on ${first.validTo}`)
-  if (certificates.every(({ validFromDate }) => validFromDate.getTime() > nowMs)) throw new Unusable(`is not valid before ${first.validFrom}`)
+  if (certificates.every(({ validToDate }) => validToDate.getTime() < nowMs))
+    throw new Unusable(`expired on ${first.validTo}`)
+  if (certificates.every(({ validFromDate }) => validFromDate.getTime() > nowMs))
+    throw new Unusable(`is not valid before ${first.validFrom}`)
   return certificates
 }
 

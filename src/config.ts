@@ -13,11 +13,26 @@ import type { Parsed } from './metadata/parsed.ts'
 import { parseListeners, type GuestListeners } from './listeners.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
-import { NAME_RULE, parseStoreSettings, redisFilesOf, STORE_SETTINGS, USER_DATA_MAX_BYTES, USER_DATA_MAX_BYTES_LIMIT, type StoreSettings } from './store/settings.ts'
+import {
+  NAME_RULE,
+  parseStoreSettings,
+  redisFilesOf,
+  STORE_SETTINGS,
+  USER_DATA_MAX_BYTES,
+  USER_DATA_MAX_BYTES_LIMIT,
+  type StoreSettings,
+} from './store/settings.ts'
 import type { RedisFiles } from './store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
 import { DEFAULT_LISTEN } from './runtime/guest-listeners.ts'
-import { formatPlace, type HostPort, isLoopback, parseAddressPort, parseUnixSocket, UNIX_SOCKET_PATH_MAX_BYTES } from './runtime/host-port.ts'
+import {
+  formatPlace,
+  type HostPort,
+  isLoopback,
+  parseAddressPort,
+  parseUnixSocket,
+  UNIX_SOCKET_PATH_MAX_BYTES,
+} from './runtime/host-port.ts'
 import { describeUnknown } from './runtime/nearest.ts'
 import { unreadable } from './runtime/secret-file.ts'
 import { NO_SOCKETS, type SystemdSockets } from './runtime/systemd.ts'
@@ -25,8 +40,14 @@ import { parseWhole, wholeFault } from './runtime/whole-number.ts'
 
 /** The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are plain. */
 export type StoreConfig =
-  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly recordKeys: RecordKeys | undefined } & RedisFiles
-  | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | undefined }
+  | ({
+      readonly kind: 'redis'
+      readonly url: string
+      readonly region: string
+      readonly hypervisor: string
+      readonly recordKeys: RecordKeys | undefined
+    } & RedisFiles)
+  | { readonly kind: 'files'; readonly directory: string; readonly hypervisor: string | undefined }
 
 /** The whole configuration of a daemon. */
 export interface Config extends GuestListeners {
@@ -44,21 +65,24 @@ export interface Config extends GuestListeners {
   readonly tokenKeys: readonly Uint8Array[] | undefined
   /** The rate limits of each guest. */
   readonly share: Allowance
-  readonly forwarded: typeof FORWARDED_RULES[number]
+  readonly forwarded: (typeof FORWARDED_RULES)[number]
   /** `required`: the launch gate waits until the firewall admits a guest. `link`: the rule for the names of guests' links. */
-  readonly firewall: { readonly required: boolean, readonly link: string }
-  readonly provider: { readonly domain?: string, readonly partition?: string }
+  readonly firewall: { readonly required: boolean; readonly link: string }
+  readonly provider: { readonly domain?: string; readonly partition?: string }
 }
 
 /** Something wrong with one variable. */
-export interface ConfigFault { readonly variable: string, readonly message: string }
+export interface ConfigFault {
+  readonly variable: string
+  readonly message: string
+}
 /**
  * The result of `parseConfig`. `unknown`: variables that begin with IMDS_ and do not exist, for a warning. Those of imds-api (IMDS_API_) are not among them,
  * because both programs may have the same environment.
  */
 export type ParsedConfig =
-  | { readonly ok: true, readonly value: Config, readonly unknown: readonly string[] }
-  | { readonly ok: false, readonly faults: readonly ConfigFault[] }
+  | { readonly ok: true; readonly value: Config; readonly unknown: readonly string[] }
+  | { readonly ok: false; readonly faults: readonly ConfigFault[] }
 
 /** Every variable, with its default. */
 export const SETTINGS = {
@@ -102,10 +126,14 @@ export function settingOf(env: Readonly<Record<string, string | undefined>>, var
 
 /** Parses the environment. Sockets of systemd replace IMDS_LISTEN. `readText` returns a file's text, or throws. */
 export function parseConfig(
-  env: Readonly<Record<string, string | undefined>>, systemd: SystemdSockets = NO_SOCKETS, readText: (path: string) => string = noFiles,
+  env: Readonly<Record<string, string | undefined>>,
+  systemd: SystemdSockets = NO_SOCKETS,
+  readText: (path: string) => string = noFiles,
 ): ParsedConfig {
   const faults: ConfigFault[] = []
-  const fault = (variable: Variable, message: string) => { faults.push({ variable, message }) }
+  const fault = (variable: Variable, message: string) => {
+    faults.push({ variable, message })
+  }
   const read = (variable: Variable) => settingOf(env, variable)
   const name = (variable: Variable): string | undefined => {
     const value = read(variable)
@@ -131,9 +159,15 @@ export function parseConfig(
     return undefined
   }
 
-  const listeners = parseListeners(list(read('IMDS_LISTEN')), (env['IMDS_LISTEN'] ?? '') !== '', systemd, read('IMDS_FIREWALL') === 'required', (message) => {
-    fault('IMDS_LISTEN', message)
-  })
+  const listeners = parseListeners(
+    list(read('IMDS_LISTEN')),
+    (env['IMDS_LISTEN'] ?? '') !== '',
+    systemd,
+    read('IMDS_FIREWALL') === 'required',
+    (message) => {
+      fault('IMDS_LISTEN', message)
+    },
+  )
   const operators = parseOperators(read, fault)
 
   const recordKeys = keysOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
@@ -157,60 +191,100 @@ export function parseConfig(
   const firewall = read('IMDS_FIREWALL')
   if (firewall !== 'off' && firewall !== 'required') fault('IMDS_FIREWALL', 'must be off or required')
   const link = read('IMDS_LINK') ?? ''
-  if (!isLinkRule(link)) fault('IMDS_LINK', 'must be a link name of at most 15 characters, with {interfaceId} or {network} if each guest or each network has its own link, such as tap-{interfaceId}')
+  if (!isLinkRule(link))
+    fault(
+      'IMDS_LINK',
+      'must be a link name of at most 15 characters, with {interfaceId} or {network} if each guest or each network has its own link, such as tap-{interfaceId}',
+    )
   const domain = name('IMDS_SERVICES_DOMAIN')
   const partition = name('IMDS_SERVICES_PARTITION')
 
-  const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !variable.startsWith('IMDS_API_') && !(variable in SETTINGS))
+  const unknown = Object.keys(env)
+    .filter((variable) => variable.startsWith('IMDS_') && !variable.startsWith('IMDS_API_') && !(variable in SETTINGS))
     .map((variable) => describeUnknown(variable, Object.keys(SETTINGS)))
-  if (faults.length > 0 || operators === undefined || store === undefined || logLevel === undefined || forwarded === undefined) {
+  if (
+    faults.length > 0 ||
+    operators === undefined ||
+    store === undefined ||
+    logLevel === undefined ||
+    forwarded === undefined
+  ) {
     return { ok: false, faults: [...faults, ...unknown.map((variable) => ({ variable, message: 'is unknown' }))] }
   }
   const config: Config = {
     ...listeners,
     ...operators,
-    store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
-    resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
+    store,
+    stateDirectory,
+    logLevel,
+    userDataMaxBytes,
+    share,
+    forwarded,
+    tokenKeys,
+    resyncMs: resyncSeconds * 1000,
+    snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     firewall: { required: firewall === 'required', link },
-    provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
+    provider: { ...(domain !== undefined && { domain }), ...(partition !== undefined && { partition }) },
   }
   return { ok: true, value: Object.freeze(config), unknown }
 }
 
 /** The operators' listeners. Undefined if the one on TCP has no valid address. */
 function parseOperators(
-  read: (variable: Variable) => string | undefined, fault: (variable: Variable, message: string) => void,
+  read: (variable: Variable) => string | undefined,
+  fault: (variable: Variable, message: string) => void,
 ): Pick<Config, 'operator' | 'operatorSocket'> | undefined {
   const operatorSocket = read('IMDS_OPERATOR_SOCKET') ?? ''
-  if (parseUnixSocket(formatPlace({ path: operatorSocket })) === undefined) fault('IMDS_OPERATOR_SOCKET', `must be an absolute path of at most ${String(UNIX_SOCKET_PATH_MAX_BYTES)} bytes, such as ${DEFAULT_OPERATOR_SOCKET}`)
+  if (parseUnixSocket(formatPlace({ path: operatorSocket })) === undefined)
+    fault(
+      'IMDS_OPERATOR_SOCKET',
+      `must be an absolute path of at most ${String(UNIX_SOCKET_PATH_MAX_BYTES)} bytes, such as ${DEFAULT_OPERATOR_SOCKET}`,
+    )
   const operator = parseAddressPort(read('IMDS_OPERATOR_LISTEN') ?? '')
   const allow = list(read('IMDS_OPERATOR_ALLOW'))
   for (const network of allow) {
-    if (!isNetwork(network)) fault('IMDS_OPERATOR_ALLOW', `"${network}" is not a network such as 10.1.0.0/16 or fd00::/8`)
+    if (!isNetwork(network))
+      fault('IMDS_OPERATOR_ALLOW', `"${network}" is not a network such as 10.1.0.0/16 or fd00::/8`)
   }
   if (operator === undefined) {
     fault('IMDS_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9169')
     return undefined
   }
-  if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may use it, since IMDS_OPERATOR_LISTEN is not a loopback address')
+  if (!isLoopback(operator.host) && allow.length === 0)
+    fault(
+      'IMDS_OPERATOR_ALLOW',
+      'must list the networks that may use it, since IMDS_OPERATOR_LISTEN is not a loopback address',
+    )
   return { operator: { ...operator, allow }, operatorSocket }
 }
 
 function parseStore(
-  read: (variable: Variable) => string | undefined, name: (variable: Variable) => string | undefined, recordKeys: RecordKeys | undefined,
+  read: (variable: Variable) => string | undefined,
+  name: (variable: Variable) => string | undefined,
+  recordKeys: RecordKeys | undefined,
   fault: (variable: Variable, message: string) => void,
 ): StoreConfig | undefined {
   const hypervisor = name('IMDS_HYPERVISOR')
-  const settings: Partial<StoreSettings> = Object.fromEntries(Object.entries(STORE_SETTINGS).map(([setting, { variable }]) => [setting, read(variable)]))
+  const settings: Partial<StoreSettings> = Object.fromEntries(
+    Object.entries(STORE_SETTINGS).map(([setting, { variable }]) => [setting, read(variable)]),
+  )
   const parsed = parseStoreSettings({ ...settings, recordKeysFile: recordKeys && settings.recordKeysFile })
   const kind = parsed.ok ? parsed.value.kind : parsed.kind
   if (kind === 'files') name('IMDS_REGION') // not used with files, but reports an invalid name
   if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
-  if (kind === 'redis' && hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: with Redis it must be the name of this hypervisor, as in the records')
+  if (kind === 'redis' && hypervisor === undefined)
+    fault('IMDS_HYPERVISOR', 'is not set: with Redis it must be the name of this hypervisor, as in the records')
   if (!parsed.ok) return undefined
   const { value: store } = parsed
   if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor }
-  return { kind: 'redis', url: settings.url ?? '', region: store.region, hypervisor: hypervisor ?? '', recordKeys, ...redisFilesOf(settings) }
+  return {
+    kind: 'redis',
+    url: settings.url ?? '',
+    region: store.region,
+    hypervisor: hypervisor ?? '',
+    recordKeys,
+    ...redisFilesOf(settings),
+  }
 }
 
 function noFiles(): never {
@@ -218,7 +292,12 @@ function noFiles(): never {
 }
 
 function list(value: string | undefined): string[] {
-  return value === undefined ? [] : value.split(',').map((part) => part.trim()).filter((part) => part !== '')
+  return value === undefined
+    ? []
+    : value
+        .split(',')
+        .map((part) => part.trim())
+        .filter((part) => part !== '')
 }
 
 function isNetwork(text: string): boolean {

@@ -59,7 +59,13 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
       await guestSide.stop()
       throw error
     })
-    return { ...daemon, stop: () => daemon.stop().finally(() => { lock.close() }) }
+    return {
+      ...daemon,
+      stop: () =>
+        daemon.stop().finally(() => {
+          lock.close()
+        }),
+    }
   } catch (error) {
     lock.close()
     throw error
@@ -67,7 +73,13 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
 }
 
 /** Loads and starts everything else, in steps. Guests are answered between two steps. */
-async function startBackground(config: Config, log: Logger, now: () => number, guestSide: GuestSide, disk: Disk): Promise<Daemon> {
+async function startBackground(
+  config: Config,
+  log: Logger,
+  now: () => number,
+  guestSide: GuestSide,
+  disk: Disk,
+): Promise<Daemon> {
   const { view, keys, guests } = guestSide
   const { hypervisor } = config.store
   const { buildMetrics } = await import('./metrics.ts')
@@ -81,16 +93,46 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   const fromSnapshot = view.size
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.aheadMs(-(guestSide.restored.ageMs ?? 0))
-  const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(config, log, now, guestSide, disk, source, metrics)
-  const addresses = new AddressWatch(guests.map(({ host }) => host), log)
-  const operators = await buildOperatorSide({ config, log, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds })
+  const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(
+    config,
+    log,
+    now,
+    guestSide,
+    disk,
+    source,
+    metrics,
+  )
+  const addresses = new AddressWatch(
+    guests.map(({ host }) => host),
+    log,
+  )
+  const operators = await buildOperatorSide({
+    config,
+    log,
+    now,
+    guestSide,
+    source,
+    metrics,
+    sync,
+    firewall,
+    addresses,
+    viewAgeSeconds,
+  })
   metrics.readFrom({
-    meter: guestSide.meter, instances: () => view.size, contested: () => view.contested().size, sync: () => sync.status(), viewAgeSeconds,
-    firewall: () => firewall.status(), missingAddresses: () => addresses.missing().length, unservedNetworks: () => config.unserved.length,
+    meter: guestSide.meter,
+    instances: () => view.size,
+    contested: () => view.contested().size,
+    sync: () => sync.status(),
+    viewAgeSeconds,
+    firewall: () => firewall.status(),
+    missingAddresses: () => addresses.missing().length,
+    unservedNetworks: () => config.unserved.length,
     listenerProblems: () => operators.listenerProblems().length,
   })
 
-  const clockChecks = setInterval(() => { clock.check() }, CHECK_INTERVAL_MS)
+  const clockChecks = setInterval(() => {
+    clock.check()
+  }, CHECK_INTERVAL_MS)
   const stop = async () => {
     clearInterval(clockChecks)
     addresses.stop()
@@ -110,7 +152,18 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
     await addresses.start()
     sync.start()
     const recordKeys = keys.cipher?.names ?? []
-    log.info({ guests: guests.map(formatHostPort), operator: operator && formatHostPort(operator), operatorSocket: operators.socket.place?.path, store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
+    log.info(
+      {
+        guests: guests.map(formatHostPort),
+        operator: operator && formatHostPort(operator),
+        operatorSocket: operators.socket.place?.path,
+        store: source.description,
+        hypervisor,
+        recordKeys,
+        fromSnapshot,
+      },
+      'listening',
+    )
     return { guests, operator, stop }
   } catch (error) {
     await stop()
@@ -119,23 +172,61 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
 }
 
 /** Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Enables lookups of unknown peers. */
-async function buildFollowers(config: Config, log: Logger, now: () => number, guestSide: GuestSide, disk: Disk, source: Source, metrics: Metrics) {
+async function buildFollowers(
+  config: Config,
+  log: Logger,
+  now: () => number,
+  guestSide: GuestSide,
+  disk: Disk,
+  source: Source,
+  metrics: Metrics,
+) {
   const { view, keys, restored } = guestSide
   const [{ Firewall }, { Sync }, { PeerLookup }, { Persistence }] = await Promise.all([
-    import('./firewall/firewall.ts'), import('./view/sync.ts'), import('./view/peer-lookup.ts'), import('./view/persistence.ts'),
+    import('./firewall/firewall.ts'),
+    import('./view/sync.ts'),
+    import('./view/peer-lookup.ts'),
+    import('./view/persistence.ts'),
   ])
   const persistence = new Persistence({
-    disk, path: snapshotPath(config.stateDirectory), owner: guestSide.owner, keys, restored, maxAgeMs: config.snapshotMaxAgeMs,
-    timeoutMs: DISK_TIMEOUT_MS, retryMs: DISK_RETRY_MS, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => view.instances(),
-    snapshotWrites: metrics.snapshotWrites, journalWrites: metrics.journalWrites, log,
+    disk,
+    path: snapshotPath(config.stateDirectory),
+    owner: guestSide.owner,
+    keys,
+    restored,
+    maxAgeMs: config.snapshotMaxAgeMs,
+    timeoutMs: DISK_TIMEOUT_MS,
+    retryMs: DISK_RETRY_MS,
+    asOfMs: Date.now() - (restored.ageMs ?? 0),
+    instances: () => view.instances(),
+    snapshotWrites: metrics.snapshotWrites,
+    journalWrites: metrics.journalWrites,
+    log,
   })
   const instances = () => view.instances().map(({ instance }) => instance)
   const epoch = randomBytes(4).toString('hex')
-  const firewall = new Firewall({ ...config.firewall, instances, now, epoch, firstApplied: () => { guestSide.admit() }, log })
+  const firewall = new Firewall({
+    ...config.firewall,
+    instances,
+    now,
+    epoch,
+    firstApplied: () => {
+      guestSide.admit()
+    },
+    log,
+  })
   const sync = new Sync({
-    source, view, changeLog: persistence, hypervisor: config.store.hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs,
-    metrics: metrics.sync, log,
-    changed: () => { firewall.changed() },
+    source,
+    view,
+    changeLog: persistence,
+    hypervisor: config.store.hypervisor,
+    userDataMaxBytes: config.userDataMaxBytes,
+    resyncMs: config.resyncMs,
+    metrics: metrics.sync,
+    log,
+    changed: () => {
+      firewall.changed()
+    },
     confirmed: () => {
       firewall.isWhole()
       persistence.confirmed()
@@ -143,11 +234,19 @@ async function buildFollowers(config: Config, log: Logger, now: () => number, gu
   })
   const startedAtMs = now() - Math.max(0, restored.ageMs ?? now())
   const peerLookup = new PeerLookup({
-    find: (network, address) => view.find(network, address), lookUp: (network, address) => sync.lookUp(network, address),
-    canAsk: () => sync.status().connected, lookups: metrics.lookups, now,
+    find: (network, address) => view.find(network, address),
+    lookUp: (network, address) => sync.lookUp(network, address),
+    canAsk: () => sync.status().connected,
+    lookups: metrics.lookups,
+    now,
   })
   guestSide.lookUpBy((network, address) => peerLookup.ask(network, address))
-  return { sync, persistence, firewall, viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000 }
+  return {
+    sync,
+    persistence,
+    firewall,
+    viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000,
+  }
 }
 
 interface OperatorSideParts {
@@ -175,41 +274,92 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
   const { config, log, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
   const { view, guests, hold } = guestSide
   const [
-    { buildSocketServer, buildTcpServer }, { explain }, { buildDiagnosis }, { buildLaunchGate, unreachableBy },
-    { buildReadiness }, { formatMissing }, { OperatorListener },
+    { buildSocketServer, buildTcpServer },
+    { explain },
+    { buildDiagnosis },
+    { buildLaunchGate, unreachableBy },
+    { buildReadiness },
+    { formatMissing },
+    { OperatorListener },
   ] = await Promise.all([
-    import('./operator/server.ts'), import('./operator/explain.ts'), import('./operator/diagnosis.ts'), import('./operator/launch-gate.ts'),
-    import('./operator/readiness.ts'), import('./runtime/addresses.ts'), import('./operator/listener.ts'),
+    import('./operator/server.ts'),
+    import('./operator/explain.ts'),
+    import('./operator/diagnosis.ts'),
+    import('./operator/launch-gate.ts'),
+    import('./operator/readiness.ts'),
+    import('./runtime/addresses.ts'),
+    import('./operator/listener.ts'),
   ])
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
-  const diagnosis = buildDiagnosis({ view, source, sync, networks, hypervisor: config.store.hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
+  const diagnosis = buildDiagnosis({
+    view,
+    source,
+    sync,
+    networks,
+    hypervisor: config.store.hypervisor,
+    userDataMaxBytes: config.userDataMaxBytes,
+    now,
+  })
   const operatorParts: OperatorParts = {
-    firewall, metrics: metrics.registry,
-    readiness: () => buildReadiness({
-      sync: sync.status(), store: source.description, instances: view.size, contestedAddresses: view.contested().size,
-      viewAgeSeconds: viewAgeSeconds(), firewall: firewall.status(),
-      listenerProblems: listenerProblems(),
-    }),
+    firewall,
+    metrics: metrics.registry,
+    readiness: () =>
+      buildReadiness({
+        sync: sync.status(),
+        store: source.description,
+        instances: view.size,
+        contestedAddresses: view.contested().size,
+        viewAgeSeconds: viewAgeSeconds(),
+        firewall: firewall.status(),
+        listenerProblems: listenerProblems(),
+      }),
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
-    explain: (network, address) => explain({ view, firewall, networks, unserved: config.unserved, hold, diagnosis, unreachable }, network, address),
+    explain: (network, address) =>
+      explain({ view, firewall, networks, unserved: config.unserved, hold, diagnosis, unreachable }, network, address),
     diagnose: (id) => diagnosis.instance(id),
   }
   const most = maxOperatorConnections(readLimits())
   const { allow, ...listener } = config.operator
-  const tcp = new OperatorListener<HostPort>({ server: buildTcpServer(operatorParts, { allow, most, now, log }), listener, variable: 'IMDS_OPERATOR_LISTEN', log })
-  const socket = new OperatorListener({ server: buildSocketServer(operatorParts, most), listener: { path: config.operatorSocket }, variable: 'IMDS_OPERATOR_SOCKET', log })
+  const tcp = new OperatorListener<HostPort>({
+    server: buildTcpServer(operatorParts, { allow, most, now, log }),
+    listener,
+    variable: 'IMDS_OPERATOR_LISTEN',
+    log,
+  })
+  const socket = new OperatorListener({
+    server: buildSocketServer(operatorParts, most),
+    listener: { path: config.operatorSocket },
+    variable: 'IMDS_OPERATOR_SOCKET',
+    log,
+  })
   const listenerProblems = () => [
-    ...config.unserved.map(({ problem }) => problem), ...addresses.missing().map(formatMissing),
+    ...config.unserved.map(({ problem }) => problem),
+    ...addresses.missing().map(formatMissing),
     ...[hold(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
   ]
   return { tcp, socket, listenerProblems }
 }
 
-async function buildSource(store: StoreConfig, cipher: RecordCipher | undefined, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {
-  if (store.kind === 'files') return onlyIds((await import('./store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes))
+async function buildSource(
+  store: StoreConfig,
+  cipher: RecordCipher | undefined,
+  userDataMaxBytes: number,
+  announcement: Announcement,
+): Promise<Source> {
+  if (store.kind === 'files')
+    return onlyIds((await import('./store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes))
   const { buildRedisSource } = await import('./store/redis/source.ts')
-  return onlyIds(buildRedisSource({ settings: store, region: store.region, hypervisor: store.hypervisor, cipher, userDataMaxBytes, announcement }))
+  return onlyIds(
+    buildRedisSource({
+      settings: store,
+      region: store.region,
+      hypervisor: store.hypervisor,
+      cipher,
+      userDataMaxBytes,
+      announcement,
+    }),
+  )
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */
@@ -219,7 +369,10 @@ function buildAnnouncement(view: View, log: Logger): Announcement {
     state: () => ({ version: VERSION, instances: view.size }),
     failed: (reason) => {
       if (!logged.has(reason)) {
-        log.warn({ reason }, 'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: allow its Redis user +set on the key of its announcement (deploy/redis.acl)')
+        log.warn(
+          { reason },
+          'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: allow its Redis user +set on the key of its announcement (deploy/redis.acl)',
+        )
       }
       logged.add(reason)
     },

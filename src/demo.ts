@@ -28,14 +28,21 @@ const RECORD = {
   image: 'img-4ltjf',
   zone: { id: 'zon-remk1', handle: 'gb1-a' },
   region: 'gb1',
-  interfaces: [{
-    id: 'int-demo1',
-    macAddress: '02:24:19:00:00:01',
-    ipv4Addresses: ['127.0.0.1/8'],
-    cloudIps: [{ id: 'cip-demo1', publicIpv4: '198.51.100.7', fqdn: 'cip-198-51-100-7.gb1.example.com' }],
-  }],
+  interfaces: [
+    {
+      id: 'int-demo1',
+      macAddress: '02:24:19:00:00:01',
+      ipv4Addresses: ['127.0.0.1/8'],
+      cloudIps: [{ id: 'cip-demo1', publicIpv4: '198.51.100.7', fqdn: 'cip-198-51-100-7.gb1.example.com' }],
+    },
+  ],
   serverGroups: [{ id: 'grp-demo1', name: 'default' }],
-  publicKeys: [{ user: 'usr-demo1', key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example' }],
+  publicKeys: [
+    {
+      user: 'usr-demo1',
+      key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example',
+    },
+  ],
   tags: { Name: 'demo' },
   options: { instanceMetadataTags: 'enabled' },
   hypervisors: ['demo'],
@@ -55,11 +62,17 @@ export async function prepareDemo(env: Readonly<Record<string, string | undefine
   const set = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== ''))
   return {
     env: {
-      IMDS_LISTEN: '127.0.0.1:8169', IMDS_OPERATOR_LISTEN: '127.0.0.1:9169', IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'),
-      IMDS_STATE_DIR: join(directory, 'state'), IMDS_STORE: url, ...set,
+      IMDS_LISTEN: '127.0.0.1:8169',
+      IMDS_OPERATOR_LISTEN: '127.0.0.1:9169',
+      IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'),
+      IMDS_STATE_DIR: join(directory, 'state'),
+      IMDS_STORE: url,
+      ...set,
     },
     directory,
-    clean: () => { rmSync(directory, { recursive: true, force: true }) },
+    clean: () => {
+      rmSync(directory, { recursive: true, force: true })
+    },
     announce: (guest, operator) => {
       const base = `http://${guest}`
       const lines = [
@@ -67,8 +80,8 @@ export async function prepareDemo(env: Readonly<Record<string, string | undefine
         `  curl ${base}/latest/meta-data/`,
         `  curl ${base}/latest/meta-data/public-keys/0/openssh-key`,
         `  curl ${base}/latest/user-data`,
-        ...operator === undefined ? [] : [`  curl http://${operator}/metrics`],
-        ...embedded ? [`  npm run -s imdsctl -- --store ${url} list`] : [],
+        ...(operator === undefined ? [] : [`  curl http://${operator}/metrics`]),
+        ...(embedded ? [`  npm run -s imdsctl -- --store ${url} list`] : []),
       ]
       console.log(`\n${lines.join('\n')}\n`)
     },

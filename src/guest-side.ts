@@ -22,7 +22,8 @@ import { restoreView, type Restored } from './view/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './view/state-files.ts'
 import { View } from './view/view.ts'
 
-const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
+const ALL_ADDRESSES =
+  'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
 
 /** The guest side, which listens. */
 export interface GuestSide {
@@ -44,43 +45,71 @@ export interface GuestSide {
 /** Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `now`: monotonic, in ms. */
 export async function startGuestSide(config: Config, log: Logger, now: () => number): Promise<GuestSide> {
   const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
-  const tokens = new Tokens(secrets, tokenTime(() => Date.now(), now))
+  const tokens = new Tokens(
+    secrets,
+    tokenTime(() => Date.now(), now),
+  )
   const meter = new RequestMeter()
   const view = new View(config.provider, now)
   const owner = stateOwner(config.store)
   const cipher = cipherOf(config.store)
   const keys = { cipher, macKeys: cipher?.macKeys(owner.hypervisor ?? '') ?? secrets }
-  const { instances, ...restored } = await restoreView(snapshotPath(config.stateDirectory), owner, keys, config.snapshotMaxAgeMs, Date.now(), log)
+  const { instances, ...restored } = await restoreView(
+    snapshotPath(config.stateDirectory),
+    owner,
+    keys,
+    config.snapshotMaxAgeMs,
+    Date.now(),
+    log,
+  )
   for (const assembled of instances) view.replace(assembled)
   let ask: Directory['ask'] = () => undefined
   let hold = config.needsFirewall ? describeHold(config.listen) : undefined
   const directory: Directory = {
-    find: (network, address) => hold === undefined ? view.find(network, address) : { kind: 'unknown' },
-    ask: (network, address) => hold === undefined ? ask(network, address) : undefined,
+    find: (network, address) => (hold === undefined ? view.find(network, address) : { kind: 'unknown' }),
+    ask: (network, address) => (hold === undefined ? ask(network, address) : undefined),
   }
   const most = maxConnections(readLimits(), config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
   const rules = { tokens, forwarded: config.forwarded, limitHops }
   const refusalLog = new RefusalLog(log, now)
-  const servers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, refusalLog, log }))
+  const servers = config.listen.map(({ network }) =>
+    buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, refusalLog, log }),
+  )
   const admit = () => {
     if (hold === undefined) return
     hold = undefined
     for (const { server } of servers) server.closeAllConnections() // their buffers may contain requests that the rules would have kept out
     log.info('the firewall has applied its rules; guests are answered')
   }
-  const stop = async () => { await Promise.all(servers.map((server) => server.close())) }
+  const stop = async () => {
+    await Promise.all(servers.map((server) => server.close()))
+  }
   try {
     const guests: GuestPlace[] = []
     for (const [i, server] of servers.entries()) {
       const listener = config.listen[i]!
-      guests.push({ network: listener.network, ...await listen(server, listener, 'IMDS_LISTEN') })
+      guests.push({ network: listener.network, ...(await listen(server, listener, 'IMDS_LISTEN')) })
     }
-    if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
+    if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host)))
+      throw new StartFailure(ALL_ADDRESSES)
     warnOfOverruled(config, guests, log)
     for (const { network, problem } of config.unserved) log.warn({ network }, problem)
     if (hold !== undefined) log.warn(hold)
-    return { view, meter, owner, keys, restored, guests, lookUpBy: (by) => { ask = by }, hold: () => hold, admit, stop }
+    return {
+      view,
+      meter,
+      owner,
+      keys,
+      restored,
+      guests,
+      lookUpBy: (by) => {
+        ask = by
+      },
+      hold: () => hold,
+      admit,
+      stop,
+    }
   } catch (error) {
     await stop()
     throw error
@@ -89,9 +118,13 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
 
 function stateOwner(store: StoreConfig): StateOwner {
   const { hypervisor } = store
-  return store.kind === 'redis' ? { store: 'redis', region: store.region, hypervisor } : { store: `file:${store.directory}`, region: undefined, hypervisor }
+  return store.kind === 'redis'
+    ? { store: 'redis', region: store.region, hypervisor }
+    : { store: `file:${store.directory}`, region: undefined, hypervisor }
 }
 
 function cipherOf(store: StoreConfig): RecordCipher | undefined {
-  return store.kind === 'files' || store.recordKeys === undefined ? undefined : new RecordCipher(store.recordKeys, store.region)
+  return store.kind === 'files' || store.recordKeys === undefined
+    ? undefined
+    : new RecordCipher(store.recordKeys, store.region)
 }

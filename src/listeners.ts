@@ -13,10 +13,15 @@ import type { SystemdSockets } from './runtime/systemd.ts'
 /** The listener of one network. */
 export type GuestListener = Listener & { readonly network: string }
 /** A network that should be served and is not, and why, with the remedy. */
-export interface UnservedNetwork { readonly network: string, readonly problem: string }
+export interface UnservedNetwork {
+  readonly network: string
+  readonly problem: string
+}
 
 /** A listener of guests, with its actual address and port. */
-export interface GuestPlace extends HostPort { readonly network: string }
+export interface GuestPlace extends HostPort {
+  readonly network: string
+}
 
 /**
  * `overruledListen`: IMDS_LISTEN, if it is set but systemd decides where to listen; else undefined. `needsFirewall`: there are several networks, and only
@@ -32,21 +37,30 @@ export interface GuestListeners {
 /** The names that systemd gives to a socket without FileDescriptorName=. */
 const UNNAMED = /^$|^unknown$|\.socket$/
 
-const REMEDY = 'enable imds-network@NETWORK.socket for each network, which binds its socket to a link (docs/install.md#several-networks), or set IMDS_FIREWALL=required'
+const REMEDY =
+  'enable imds-network@NETWORK.socket for each network, which binds its socket to a link (docs/install.md#several-networks), or set IMDS_FIREWALL=required'
 
 /** Parses `places`, the parts of IMDS_LISTEN. `isSet`: whether an operator has set that variable. `fault` reports what is wrong with it. */
 export function parseListeners(
-  places: readonly string[], isSet: boolean, { passed, enabled, faults = [] }: SystemdSockets, isFirewallRequired: boolean, fault: (message: string) => void,
+  places: readonly string[],
+  isSet: boolean,
+  { passed, enabled, faults = [] }: SystemdSockets,
+  isFirewallRequired: boolean,
+  fault: (message: string) => void,
 ): GuestListeners {
   const listed = places.map((text) => {
     const listener = parseGuestListener(text)
-    if (listener === undefined) fault(`"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
+    if (listener === undefined)
+      fault(`"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
     return listener ?? { network: DEFAULT_NETWORK, host: '', port: 0 }
   })
   if (listed.length === 0) fault('names no address')
   for (const message of faults) fault(message)
 
-  const sockets = passed.map(({ fd, name }): GuestListener => ({ fd, network: UNNAMED.test(name) ? DEFAULT_NETWORK : name }))
+  const sockets = passed.map(({ fd, name }): GuestListener => ({
+    fd,
+    network: UNNAMED.test(name) ? DEFAULT_NETWORK : name,
+  }))
   if (sockets.length === 0 && enabled.length === 0) {
     const fixed = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
     if (new Set(fixed).size < fixed.length) fault('names one address and port twice')
@@ -68,12 +82,21 @@ export function describeHold(listeners: readonly GuestListener[]): string {
 }
 
 /** Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed. An address without a network may be that of any. */
-export function warnOfOverruled({ overruledListen = [] }: Pick<GuestListeners, 'overruledListen'>, guests: readonly GuestPlace[], log: Pick<Logger, 'warn'>): void {
+export function warnOfOverruled(
+  { overruledListen = [] }: Pick<GuestListeners, 'overruledListen'>,
+  guests: readonly GuestPlace[],
+  log: Pick<Logger, 'warn'>,
+): void {
   const format = (place: GuestPlace) => `${place.network}=${formatHostPort(place)}`
   const isServed = ({ network, host, port }: GuestPlace) =>
-    guests.some((one) => one.host === host && one.port === port && (network === one.network || network === DEFAULT_NETWORK))
+    guests.some(
+      (one) => one.host === host && one.port === port && (network === one.network || network === DEFAULT_NETWORK),
+    )
   if (overruledListen.every(isServed)) return
-  log.warn({ ignored: overruledListen.map(format), sockets: guests.map(format) }, 'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. Change its ListenStream=, or disable it')
+  log.warn(
+    { ignored: overruledListen.map(format), sockets: guests.map(format) },
+    'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. Change its ListenStream=, or disable it',
+  )
 }
 
 function networksOf(listeners: readonly GuestListener[]): string[] {
@@ -81,20 +104,31 @@ function networksOf(listeners: readonly GuestListener[]): string[] {
 }
 
 function refuse(listeners: readonly GuestListener[], has: string, fault: (message: string) => void): void {
-  fault(`${has} several networks (${networksOf(listeners).join(', ')}), and a guest of one could read the records of another: ${REMEDY}`)
+  fault(
+    `${has} several networks (${networksOf(listeners).join(', ')}), and a guest of one could read the records of another: ${REMEDY}`,
+  )
 }
 
 /** Only sockets of enabled units imds-network@NETWORK.socket are served, since only these are known to be bound to a link. */
-function bound(sockets: readonly GuestListener[], enabled: readonly string[]): Pick<GuestListeners, 'listen' | 'unserved'> {
+function bound(
+  sockets: readonly GuestListener[],
+  enabled: readonly string[],
+): Pick<GuestListeners, 'listen' | 'unserved'> {
   const unitOf = (network: string) => `imds-network@${network}.socket`
   const others = networksOf(sockets).filter((network) => !enabled.includes(network))
   return {
     listen: sockets.filter(({ network }) => enabled.includes(network)),
     unserved: [
-      ...enabled.filter((network) => !sockets.some((socket) => socket.network === network)).map((network) =>
-        ({ network, problem: `network ${network} is not served, since ${unitOf(network)} is enabled and has no socket: see systemctl status ${unitOf(network)}, then restart imds` })),
-      ...others.map((network) =>
-        ({ network, problem: `network ${network} is not served, since its socket is not that of an enabled ${unitOf(network)}: enable that unit or stop the one that has the socket, then restart imds` })),
+      ...enabled
+        .filter((network) => !sockets.some((socket) => socket.network === network))
+        .map((network) => ({
+          network,
+          problem: `network ${network} is not served, since ${unitOf(network)} is enabled and has no socket: see systemctl status ${unitOf(network)}, then restart imds`,
+        })),
+      ...others.map((network) => ({
+        network,
+        problem: `network ${network} is not served, since its socket is not that of an enabled ${unitOf(network)}: enable that unit or stop the one that has the socket, then restart imds`,
+      })),
     ],
   }
 }

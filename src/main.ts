@@ -29,14 +29,19 @@ const args = process.argv.length > 2 ? await readArguments() : {}
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const passed = inheritedSockets(env, process.pid)
-const parsed = parseConfig(env, { passed, ...demo === undefined ? enabledNetworks() : { enabled: [] } }, (path) => readFileSync(path, 'utf8'))
+const parsed = parseConfig(env, { passed, ...(demo === undefined ? enabledNetworks() : { enabled: [] }) }, (path) =>
+  readFileSync(path, 'utf8'),
+)
 if (!parsed.ok) {
   demo?.clean()
   printFaults(parsed.faults)
   if (passed.length > 0) await sleep(EX_CONFIG_DELAY_MS)
   process.exit(EX_CONFIG)
 }
-const log = buildLog(parsed.value.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM']))
+const log = buildLog(
+  parsed.value.logLevel,
+  demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM']),
+)
 if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables are ignored')
 
 const end = (status: number) => {
@@ -53,10 +58,17 @@ const stop = (signal: string) => {
   if (stopping) return
   stopping = true
   log.info({ signal }, 'stopping')
-  starting.then((daemon) => daemon.stop()).then(() => { end(0) }, (error: unknown) => {
-    log.fatal({ err: error }, 'could not stop cleanly')
-    end(1)
-  })
+  starting
+    .then((daemon) => daemon.stop())
+    .then(
+      () => {
+        end(0)
+      },
+      (error: unknown) => {
+        log.fatal({ err: error }, 'could not stop cleanly')
+        end(1)
+      },
+    )
 }
 process.on('SIGTERM', stop) // registered early, because guests are served before the start is complete
 process.on('SIGINT', stop)
@@ -69,7 +81,12 @@ try {
   }
 } catch (error) {
   const path = missingFile(error)
-  const reason = path !== undefined ? `cannot load ${path}: if imds was just upgraded, start it again; otherwise install it again` : error instanceof StartFailure ? error.message : undefined
+  const reason =
+    path !== undefined
+      ? `cannot load ${path}: if imds was just upgraded, start it again; otherwise install it again`
+      : error instanceof StartFailure
+        ? error.message
+        : undefined
   log.fatal(reason === undefined ? { err: error } : { reason }, 'could not start')
   end(1)
 }
@@ -84,7 +101,8 @@ async function readArguments(): Promise<Arguments> {
   const { Output } = await import('./runtime/output.ts')
   const output = new Output('imds', process.stdout, process.stderr, (status) => process.exit(status))
   const parsed = await (await import('./arguments.ts')).parseArguments(process.argv, output)
-  if (parsed.check === true) process.exit(await output.finish(await check(output, parsed).catch((error: unknown) => failed(output, error))))
+  if (parsed.check === true)
+    process.exit(await output.finish(await check(output, parsed).catch((error: unknown) => failed(output, error))))
   return parsed
 }
 

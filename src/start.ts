@@ -15,7 +15,12 @@ import { StartFailure } from './runtime/listen.ts'
 
 const EX_USAGE = 64
 /** V8's options for the daemon, as in systemd/imds.service. They would slow down the start of imds-api. */
-const DAEMON_OPTIONS = ['--max-semi-space-size=2', '--max-old-space-size=1024', '--no-parallel-scavenge', '--no-allocation-site-pretenuring']
+const DAEMON_OPTIONS = [
+  '--max-semi-space-size=2',
+  '--max-old-space-size=1024',
+  '--no-parallel-scavenge',
+  '--no-allocation-site-pretenuring',
+]
 
 const args = process.argv.slice(2)
 const isDaemonOnly = args.includes('--daemon-only')
@@ -34,12 +39,19 @@ async function startBoth(): Promise<void> {
   const output = process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM'])
   const log = buildLog('info', output)
 
-  const daemon = spawn(process.execPath, [...DAEMON_OPTIONS, new URL('./main.ts', import.meta.url).pathname], { env: demo.env, stdio: ['ignore', 'pipe', 'inherit'] })
+  const daemon = spawn(process.execPath, [...DAEMON_OPTIONS, new URL('./main.ts', import.meta.url).pathname], {
+    env: demo.env,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
   const daemonEnded = once(daemon, 'exit')
-  const daemonListens = new Promise<{ guests: readonly string[], operator: string | undefined }>((resolve) => {
+  const daemonListens = new Promise<{ guests: readonly string[]; operator: string | undefined }>((resolve) => {
     createInterface({ input: daemon.stdout }).on('line', (line) => {
       output.write(`${line}\n`)
-      const { msg, guests, operator } = JSON.parse(line) as { msg: string, guests: readonly string[], operator?: string }
+      const { msg, guests, operator } = JSON.parse(line) as {
+        msg: string
+        guests: readonly string[]
+        operator?: string
+      }
       if (msg === 'listening') resolve({ guests, operator })
     })
   })
@@ -49,16 +61,30 @@ async function startBoth(): Promise<void> {
   const end = async (status: number) => {
     if (ending) return
     ending = true
-    await starting.then((api) => api.stop(), () => { /* it has cleaned up */ })
+    await starting.then(
+      (api) => api.stop(),
+      () => {
+        /* it has cleaned up */
+      },
+    )
     daemon.kill('SIGTERM')
     await daemonEnded
     demo.clean()
     process.exit(status)
   }
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => { void end(0) })
+  for (const signal of ['SIGTERM', 'SIGINT'] as const)
+    process.on(signal, () => {
+      void end(0)
+    })
   void daemonEnded.then(() => end(daemon.exitCode ?? 1))
   try {
-    const [{ guests: [guest], operator }, api] = await Promise.all([daemonListens, starting])
+    const [
+      {
+        guests: [guest],
+        operator,
+      },
+      api,
+    ] = await Promise.all([daemonListens, starting])
     if (guest !== undefined && !ending) {
       demo.announce(guest, operator)
       const { tryLines } = await import('./api/demo.ts')
@@ -68,7 +94,11 @@ async function startBoth(): Promise<void> {
     const reason = await api.failed
     if (!ending) log.fatal({ reason }, 'imds-api cannot continue')
   } catch (error) {
-    if (!ending) log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'imds-api cannot start; npm start -- --daemon-only starts the daemon alone')
+    if (!ending)
+      log.fatal(
+        error instanceof StartFailure ? { reason: error.message } : { err: error },
+        'imds-api cannot start; npm start -- --daemon-only starts the daemon alone',
+      )
   }
   await end(1)
 
@@ -77,7 +107,8 @@ async function startBoth(): Promise<void> {
     const { demoEnvironment, prepareDatabase } = await import('./api/demo.ts')
     const env = demoEnvironment(demo.env, demo.directory)
     const faults = await prepareDatabase(env)
-    if (faults.length > 0) throw new StartFailure(faults.map(({ variable, message }) => `${variable} ${message}`).join('; '))
+    if (faults.length > 0)
+      throw new StartFailure(faults.map(({ variable, message }) => `${variable} ${message}`).join('; '))
     const parsed = (await import('./api/config.ts')).parseApiConfig(env)
     if (!parsed.ok) throw new Error('the configuration was good before')
     return (await loading).startApi(parsed.value, log)

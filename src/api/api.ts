@@ -84,7 +84,9 @@ const OPERATORS_OF_ADDRESS = 16
 
 /** Starts imds-api. Rejects if a part cannot start, and leaves nothing running then. */
 export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
-  const database = await openDatabase(config.database, false, (error) => { log.warn({ reason: error.message }, 'a connection to the database broke') })
+  const database = await openDatabase(config.database, false, (error) => {
+    log.warn({ reason: error.message }, 'a connection to the database broke')
+  })
   const stops: (() => Promise<unknown>)[] = [() => database.close()]
   const stop = async () => {
     for (const step of stops.toReversed()) await step()
@@ -92,23 +94,40 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   try {
     await migrate(database.tables)
     const region = await database.tables.selectFrom('region').select('name').executeTakeFirst()
-    if (region === undefined) throw new StartFailure('the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE')
+    if (region === undefined)
+      throw new StartFailure(
+        'the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE',
+      )
     checkRegion(config, region.name)
     const store = new LazyStore(() => openStore(config.store))
     stops.push(() => Promise.race([store.close(), sleep(STORE_CLOSE_TIMEOUT_MS, undefined, { ref: false })]))
     await store.open().catch((error: unknown) => {
       if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
-      log.warn({ reason: error.message }, 'the store is unreachable: requests are served, and what they change is published later')
+      log.warn(
+        { reason: error.message },
+        'the store is unreachable: requests are served, and what they change is published later',
+      )
     })
     const { background } = database
     const metrics = buildApiMetrics(database)
-    const publisher = new OutboxPublisher({ tables: background.tables, connect: () => connect(database), store, counted: metrics.published, log })
+    const publisher = new OutboxPublisher({
+      tables: background.tables,
+      connect: () => connect(database),
+      store,
+      counted: metrics.published,
+      log,
+    })
     const hypervisorCheck = new HypervisorCheck({
-      hypervisors: () => usedHypervisors(background.tables), unannounced: (names) => store.unannounced(names), counted: metrics.unannounced, log,
+      hypervisors: () => usedHypervisors(background.tables),
+      unannounced: (names) => store.unannounced(names),
+      counted: metrics.unannounced,
+      log,
     })
     const { mail } = config
     const sender = new InvitationSender({
-      tables: background.tables, counted: metrics.invited, log,
+      tables: background.tables,
+      counted: metrics.invited,
+      log,
       mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
     })
     const audit = openAuditOrFail(config.auditFile, log)
@@ -124,10 +143,18 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     bounds.clients.start(server)
     bounds.operators.start(operatorServer)
     const compute = buildCompute(config, database, accounts, metrics, bounds.hypervisors, audit, log)
-    stops.push(() => Promise.race([
-      Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]),
-      sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
-    ]))
+    stops.push(() =>
+      Promise.race([
+        Promise.all([
+          closeServer(operatorServer),
+          closeServer(server),
+          publisher.stop(),
+          sender.stop(),
+          compute.stop(),
+        ]),
+        sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
+      ]),
+    )
     if (config.compute === 'none') await finishActions(database.tables, accounts, log) // before clients can ask for new ones
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
@@ -137,7 +164,10 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     await compute.start()
     const purge = setInterval(() => {
       Promise.all([auth.purge(), purgeActions(database.tables)]).catch((error: unknown) => {
-        log.warn({ reason: (error as Error).message }, 'expired tokens, old addresses and old actions were not deleted; retrying in an hour')
+        log.warn(
+          { reason: (error as Error).message },
+          'expired tokens, old addresses and old actions were not deleted; retrying in an hour',
+        )
       })
     }, PURGE_INTERVAL_MS)
     stops.push(() => {
@@ -145,11 +175,26 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       hypervisorCheck.stop()
       return Promise.resolve()
     })
-    log.info({ listening: listening.map(formatPlace), operator: formatHostPort(operator), region: region.name, version: VERSION }, 'listening')
+    log.info(
+      {
+        listening: listening.map(formatPlace),
+        operator: formatHostPort(operator),
+        region: region.name,
+        version: VERSION,
+      },
+      'listening',
+    )
     return {
-      listening, operator, stop, reopenAudit: () => {
+      listening,
+      operator,
+      stop,
+      reopenAudit: () => {
         const fault = audit.reopen()
-        if (fault !== undefined) log.error({ reason: fault.message }, 'the audit file cannot be opened again: lines are still written to the old one')
+        if (fault !== undefined)
+          log.error(
+            { reason: fault.message },
+            'the audit file cannot be opened again: lines are still written to the old one',
+          )
       },
       failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
     }
@@ -163,31 +208,54 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
 function buildBounds({ connectionsPerAddress, trustedProxies }: ApiConfig, closed: ApiMetrics['closed'], log: Logger) {
   const share = shareConnections(descriptors(readLimits()))
   const build = (most: number, ofAddress: number, proxies: readonly string[]) =>
-    new Connections({ most, ofAddress: shareOfAddress(ofAddress, most), trustedProxies: proxies, closed, now: () => performance.now(), log })
+    new Connections({
+      most,
+      ofAddress: shareOfAddress(ofAddress, most),
+      trustedProxies: proxies,
+      closed,
+      now: () => performance.now(),
+      log,
+    })
   return {
-    clients: build(share.clients, connectionsPerAddress, trustedProxies), hypervisors: build(share.hypervisors, connectionsPerAddress, []),
+    clients: build(share.clients, connectionsPerAddress, trustedProxies),
+    hypervisors: build(share.hypervisors, connectionsPerAddress, []),
     operators: build(share.operators, OPERATORS_OF_ADDRESS, []),
   }
 }
 
-interface Service { start(): Promise<void>, stop(): Promise<void> }
+interface Service {
+  start(): Promise<void>
+  stop(): Promise<void>
+}
 
 /** Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their outcomes. */
 async function finishActions(tables: Database['tables'], accounts: AccountChanges, log: Logger): Promise<void> {
   const actions = await finishWaitingActions(tables, accounts)
-  if (actions > 0) log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
+  if (actions > 0)
+    log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
 }
 
 /** Builds the compute interface. With IMDS_API_COMPUTE=none it does nothing. */
 function buildCompute(
-  { compute, computeListener }: ApiConfig, database: Database, accounts: AccountChanges, metrics: ApiMetrics, bounds: Connections,
-  audit: DestinationStream, log: Logger,
+  { compute, computeListener }: ApiConfig,
+  database: Database,
+  accounts: AccountChanges,
+  metrics: ApiMetrics,
+  bounds: Connections,
+  audit: DestinationStream,
+  log: Logger,
 ): Service {
   const { tables } = database
   if (compute === 'none') return { start: () => Promise.resolve(), stop: () => Promise.resolve() }
   const { listen: place, tls, retrySeconds } = computeListener
   const waiters = new Waiters()
-  const listener = new NotificationListener(() => connect(database), COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })
+  const listener = new NotificationListener(
+    () => connect(database),
+    COMPUTE_CHANNEL,
+    (hypervisor) => {
+      waiters.wake(hypervisor)
+    },
+  )
   const { actionFinished: counted, unreadable } = metrics
   const parts = { tables, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted, unreadable, audit, log }
   const server = buildComputeServer(parts, readTls(tls))
@@ -208,15 +276,24 @@ function buildCompute(
 
 /** Reads the files. Throws an error that names a file that cannot be read. */
 function readTls(files: ApiConfig['computeListener']['tls']): ApiServerSettings['tls'] {
-  return files === undefined ? undefined : { cert: readFileSync(files.certificate, 'utf8'), key: readFileSync(files.key, 'utf8'), ca: readFileSync(files.clientCa, 'utf8') }
+  return files === undefined
+    ? undefined
+    : {
+        cert: readFileSync(files.certificate, 'utf8'),
+        key: readFileSync(files.key, 'utf8'),
+        ca: readFileSync(files.clientCa, 'utf8'),
+      }
 }
 
 function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
   try {
-    const problem = file === undefined
-      ? 'an audit line cannot be written to standard error: it is lost'
-      : 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait'
-    return openAudit(file, (error) => { log.error({ reason: error.message }, problem) })
+    const problem =
+      file === undefined
+        ? 'an audit line cannot be written to standard error: it is lost'
+        : 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait'
+    return openAudit(file, (error) => {
+      log.error({ reason: error.message }, problem)
+    })
   } catch (error) {
     throw new StartFailure(`IMDS_API_AUDIT_FILE cannot be opened: ${(error as Error).message}`, { cause: error })
   }
@@ -231,7 +308,9 @@ function checkRegion({ store }: ApiConfig, region: string): void {
 
 /** Waits for the in-flight requests, and closes all connections. After CLOSE_TIMEOUT_MS it also closes those whose requests have not ended. */
 async function closeServer(server: Pick<FastifyInstance, 'close' | 'server'>): Promise<void> {
-  const timer = setTimeout(() => { server.server.closeAllConnections() }, CLOSE_TIMEOUT_MS)
+  const timer = setTimeout(() => {
+    server.server.closeAllConnections()
+  }, CLOSE_TIMEOUT_MS)
   await server.close()
   clearTimeout(timer)
 }
@@ -243,17 +322,27 @@ async function connect({ connection }: Database): Promise<pg.Client> {
 }
 
 /** The parts that issue and check tokens. `purge` deletes the expired tokens, and old addresses. */
-export interface Auth { readonly tokens: AccessTokens, readonly grants: Grants, purge(): Promise<void> }
+export interface Auth {
+  readonly tokens: AccessTokens
+  readonly grants: Grants
+  purge(): Promise<void>
+}
 
 /** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
-export function buildAuth(tables: Database['tables'], { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>, now: () => number, log: Logger): Auth {
+export function buildAuth(
+  tables: Database['tables'],
+  { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>,
+  now: () => number,
+  log: Logger,
+): Auth {
   const steady = () => performance.now()
   const tokens = new AccessTokens(tables, now, steady)
   const families = new TokenFamilies(tables, refreshTokenSeconds, now)
   const limit = new FailureLimit(steady)
   const known = new KnownAddresses({ tables, limit, now, steady, log })
   return {
-    tokens, grants: new Grants({ tables, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
+    tokens,
+    grants: new Grants({ tables, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
     purge: async () => {
       await tokens.purge()
       await families.purge()
@@ -262,22 +351,43 @@ export function buildAuth(tables: Database['tables'], { accessTokenSeconds, refr
   }
 }
 
-type ServerConfig = Pick<ApiConfig, 'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute'>
+type ServerConfig = Pick<
+  ApiConfig,
+  'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute'
+>
 
 /** The API's HTTP server with all routes. */
 export async function buildApiServer(
-  config: ServerConfig, { tables, pool }: Pick<Database, 'tables' | 'pool'>, accounts: AccountChanges, { tokens, grants }: Auth, unreadable: ApiServerSettings['unreadable'], audit: DestinationStream, log: Logger,
+  config: ServerConfig,
+  { tables, pool }: Pick<Database, 'tables' | 'pool'>,
+  accounts: AccountChanges,
+  { tokens, grants }: Auth,
+  unreadable: ApiServerSettings['unreadable'],
+  audit: DestinationStream,
+  log: Logger,
 ): Promise<ApiServer> {
   const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders, compute } = config
   const server = buildServer({
-    tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, unreadable, log,
+    tls:
+      tls === undefined
+        ? undefined
+        : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
+    trustedProxies,
+    unreadable,
+    log,
   })
   await server.register(swagger, {
     openapi: {
       openapi: '3.1.0',
-      info: { title: 'imds-api', version: '1.0.0beta', description: 'The REST interface of a region. docs/api.md is its guide.' },
+      info: {
+        title: 'imds-api',
+        version: '1.0.0beta',
+        description: 'The REST interface of a region. docs/api.md is its guide.',
+      },
       servers: [{ url: baseUrl }],
-      components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' }, client: { type: 'http', scheme: 'basic' } } },
+      components: {
+        securitySchemes: { token: { type: 'http', scheme: 'bearer' }, client: { type: 'http', scheme: 'basic' } },
+      },
       security: [{ token: [] }],
     },
     transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
@@ -285,44 +395,47 @@ export async function buildApiServer(
   await server.register(swaggerUi, { routePrefix: '/docs' })
   const site = new CurrentSite(baseUrl, tables, () => performance.now())
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
-  await server.register((api: ApiServer, _options: object, done: () => void) => {
-    api.addHook('onRequest', (_request, reply, next) => {
-      void reply.header('Cache-Control', 'no-store') // some responses have a secret
-      next()
-    })
-    respectStrict(api, takesAccount)
-    api.addHook('onRequest', buildBearerCheck(tokens)) // a change is checked again at its turn: see auth/requester.ts
-    addReadShare(api, new FairQueue(READ_SHARE))
-    api.addHook('preHandler', () => site.refresh())
-    api.addHook('onSend', buildAudit(audit, describeClient))
-    const parts = { tables, pool, accounts, site, compute }
-    addUserCollaborationRoutes(api, parts)
-    void api.register((any: ApiServer, _none: object, added: () => void) => {
-      any.addHook('onRequest', buildAccountChoice(tables, false))
-      addAccountRoutes(any, parts)
-      addUserRoutes(any, parts)
-      added()
-    })
-    void api.register((one: ApiServer, _none: object, added: () => void) => {
-      one.addHook('onRequest', buildAccountChoice(tables, true))
-      addChosenAccountRoute(one, parts)
-      addApiClientRoutes(one, parts, tokens)
-      addApplicationRoutes(one, parts, tokens)
-      addCatalogRoutes(one, parts)
-      addImageRoutes(one, parts)
-      addServerRoutes(one, parts)
-      addServerActionRoutes(one, parts)
-      addInterfaceRoutes(one, parts)
-      addServerGroupRoutes(one, parts)
-      addCloudIpRoutes(one, parts)
-      addConfigMapRoutes(one, parts)
-      addCollaborationRoutes(one, parts)
-      addDatabaseServerRoutes(one, parts)
-      addRoutesOfOtherDocuments(one)
-      added()
-    })
-    done()
-  }, { prefix: '/1.0' })
+  await server.register(
+    (api: ApiServer, _options: object, done: () => void) => {
+      api.addHook('onRequest', (_request, reply, next) => {
+        void reply.header('Cache-Control', 'no-store') // some responses have a secret
+        next()
+      })
+      respectStrict(api, takesAccount)
+      api.addHook('onRequest', buildBearerCheck(tokens)) // a change is checked again at its turn: see auth/requester.ts
+      addReadShare(api, new FairQueue(READ_SHARE))
+      api.addHook('preHandler', () => site.refresh())
+      api.addHook('onSend', buildAudit(audit, describeClient))
+      const parts = { tables, pool, accounts, site, compute }
+      addUserCollaborationRoutes(api, parts)
+      void api.register((any: ApiServer, _none: object, added: () => void) => {
+        any.addHook('onRequest', buildAccountChoice(tables, false))
+        addAccountRoutes(any, parts)
+        addUserRoutes(any, parts)
+        added()
+      })
+      void api.register((one: ApiServer, _none: object, added: () => void) => {
+        one.addHook('onRequest', buildAccountChoice(tables, true))
+        addChosenAccountRoute(one, parts)
+        addApiClientRoutes(one, parts, tokens)
+        addApplicationRoutes(one, parts, tokens)
+        addCatalogRoutes(one, parts)
+        addImageRoutes(one, parts)
+        addServerRoutes(one, parts)
+        addServerActionRoutes(one, parts)
+        addInterfaceRoutes(one, parts)
+        addServerGroupRoutes(one, parts)
+        addCloudIpRoutes(one, parts)
+        addConfigMapRoutes(one, parts)
+        addCollaborationRoutes(one, parts)
+        addDatabaseServerRoutes(one, parts)
+        addRoutesOfOtherDocuments(one)
+        added()
+      })
+      done()
+    },
+    { prefix: '/1.0' },
+  )
   server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
   return server
 }

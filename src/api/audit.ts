@@ -9,7 +9,9 @@ import { LogOutput, neverBlock } from '../runtime/log-output.ts'
 import type { Caller } from './auth/account-choice.ts'
 
 /** Where the lines go. `reopen` opens the file again by its name, for a log rotation. It returns why it cannot: then lines go to the old file. */
-export interface AuditStream extends DestinationStream { reopen(): Error | undefined }
+export interface AuditStream extends DestinationStream {
+  reopen(): Error | undefined
+}
 
 const STANDARD_ERROR = 2
 /** The most bytes of lines that wait for the reader of standard error: about 30,000 lines. */
@@ -27,22 +29,43 @@ export function openAudit(file: string | undefined, failed: (error: Error) => vo
   if (file !== undefined) return auditToFile(file, failed)
   neverBlock(STANDARD_ERROR, () => process.stderr)
   const output = auditTo(STANDARD_ERROR, failed)
-  process.on('exit', () => { output.flushSync() })
-  return { write: (line) => { output.write(line) }, reopen: () => undefined }
+  process.on('exit', () => {
+    output.flushSync()
+  })
+  return {
+    write: (line) => {
+      output.write(line)
+    },
+    reopen: () => undefined,
+  }
 }
 
 /** The output of audit lines to a file descriptor that does not block: what its reader is too slow for waits, and above 8 MiB is dropped and counted. */
 export function auditTo(fd: number, failed: (error: Error) => void): LogOutput {
-  return new LogOutput(fd, (lines) => {
-    const line = { level: 'error', time: new Date().toISOString(), lines, msg: 'audit lines were lost, because the reader of standard error did not keep up' }
-    return `${JSON.stringify(line)}\n`
-  }, { maxWaitingBytes: MAX_WAITING_BYTES, failed })
+  return new LogOutput(
+    fd,
+    (lines) => {
+      const line = {
+        level: 'error',
+        time: new Date().toISOString(),
+        lines,
+        msg: 'audit lines were lost, because the reader of standard error did not keep up',
+      }
+      return `${JSON.stringify(line)}\n`
+    },
+    { maxWaitingBytes: MAX_WAITING_BYTES, failed },
+  )
 }
 
 function auditToFile(file: string, failed: (error: Error) => void): AuditStream {
   const stream = pino.destination({ dest: file, sync: true, maxLength: 1 << 20, mode: MODE })
   stream.on('error', failed)
-  return { write: (line) => { stream.write(line) }, reopen: () => reopen(stream, file) }
+  return {
+    write: (line) => {
+      stream.write(line)
+    },
+    reopen: () => reopen(stream, file),
+  }
 }
 
 /**
@@ -71,21 +94,28 @@ export const describeClient: DescribeActor = ({ identity, caller }) => ({
 
 /** Builds the hook that writes the lines: an `onSend` hook. */
 export function buildAudit(
-  destination: DestinationStream, describeActor: DescribeActor,
+  destination: DestinationStream,
+  describeActor: DescribeActor,
 ): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
   return (request, reply, _payload, done) => {
     if (!READS.includes(request.method) && reply.statusCode < 300 && !reply.changedNothing) {
-      destination.write(`${JSON.stringify({ time: new Date().toISOString(), ...describeActor(request), ...describeChange(request, reply) })}\n`)
+      destination.write(
+        `${JSON.stringify({ time: new Date().toISOString(), ...describeActor(request), ...describeChange(request, reply) })}\n`,
+      )
     }
     done()
   }
 }
 
 function describeChange({ ip, method, routeOptions, params, body }: FastifyRequest, { respondedId }: FastifyReply) {
-  const known = Object.keys((routeOptions.schema?.body as { readonly properties?: object } | undefined)?.properties ?? {})
+  const known = Object.keys(
+    (routeOptions.schema?.body as { readonly properties?: object } | undefined)?.properties ?? {},
+  )
   const set = known.filter((name) => Object.hasOwn(body as object, name))
   return {
-    address: ip, method, route: routeOptions.url,
+    address: ip,
+    method,
+    route: routeOptions.url,
     id: (params as { readonly id?: string }).id ?? respondedId,
     set: set.length > 0 ? set : undefined,
   }

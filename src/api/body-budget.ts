@@ -8,7 +8,11 @@ import { refuse, type Refusal } from './refusal.ts'
 const MIB = 2 ** 20
 
 /** The most bytes of bodies. `all` is above `long`: while long bodies use up their part, requests with short ones are served. */
-export interface BodyBytes { readonly owner: number, readonly long: number, readonly all: number }
+export interface BodyBytes {
+  readonly owner: number
+  readonly long: number
+  readonly all: number
+}
 /** An owner can have two of the longest bodies (7 MiB) at once. */
 export const BODY_BYTES: BodyBytes = { owner: 16 * MIB, long: 64 * MIB, all: 128 * MIB }
 
@@ -27,9 +31,13 @@ export class BodyBudget {
   take(owner: string, bytes: number, isLong: boolean): Refusal | undefined {
     const used = (this.#owners.get(owner) ?? 0) + bytes
     if (used > this.#most.owner) {
-      return refuse('service_unavailable', `the bodies of your other requests are too long: together they may have ${String(this.#most.owner)} bytes; try again`)
+      return refuse(
+        'service_unavailable',
+        `the bodies of your other requests are too long: together they may have ${String(this.#most.owner)} bytes; try again`,
+      )
     }
-    if (this.#all + bytes > (isLong ? this.#most.long : this.#most.all)) return refuse('service_unavailable', 'other requests have too long bodies at present: try again')
+    if (this.#all + bytes > (isLong ? this.#most.long : this.#most.all))
+      return refuse('service_unavailable', 'other requests have too long bodies at present: try again')
     this.#all += bytes
     this.#owners.set(owner, used)
     return undefined
@@ -46,7 +54,9 @@ export class BodyBudget {
   /** Runs a task after those before it, in a later turn of the event loop. */
   async inTurn<T>(task: () => Promise<T>): Promise<T> {
     const done = this.#last.then(() => nextTurn()).then(task)
-    this.#last = done.catch(() => { /* the caller gets it */ })
+    this.#last = done.catch(() => {
+      /* the caller gets it */
+    })
     return done
   }
 }

@@ -19,7 +19,9 @@ import { boundsFault, type JsonBounds } from './model/json-text.ts'
 import { refuse, statusOf, type Refusal } from './refusal.ts'
 
 declare module 'fastify' {
-  interface FastifyInstance { readonly bodyBudget: BodyBudget }
+  interface FastifyInstance {
+    readonly bodyBudget: BodyBudget
+  }
   interface FastifyRequest {
     /** In whose share of the BodyBudget the body is counted: set by the check of the access token. Empty: the address of the client. */
     bodyOwner: string
@@ -89,7 +91,8 @@ export function takeBodies(server: FastifyInstance, budget: BodyBudget): void {
     request.body ??= {}
     done()
   })
-  server.addHook('onSend', (request, _reply, _payload, done) => { // also if the client has gone
+  server.addHook('onSend', (request, _reply, _payload, done) => {
+    // also if the client has gone
     request.releaseBody?.()
     done()
   })
@@ -107,7 +110,10 @@ export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): v
     request.bodyBytes = bytes.length
     if (bytes.length === 0) return {}
     const parse = chooseParser(request, parsers)
-    const parsed = bytes.length <= BODY_LIMIT ? await parseBytes(bytes, parse) : await bodyBudget.inTurn(() => parseBytes(bytes, parse))
+    const parsed =
+      bytes.length <= BODY_LIMIT
+        ? await parseBytes(bytes, parse)
+        : await bodyBudget.inTurn(() => parseBytes(bytes, parse))
     if (parsed === null) throw new RefusedBody(refuse('bad_request', 'the body must be a JSON object; it is null'))
     return parsed
   })
@@ -118,7 +124,12 @@ async function parseBytes(bytes: Buffer, parse: BodyParser): Promise<unknown> {
     return await parse(UTF8.decode(bytes), new TurnBudget())
   } catch (error) {
     if (error instanceof RefusedBody) throw error
-    throw new RefusedBody(refuse('bad_request', error instanceof SyntaxError ? `the body is malformed: ${error.message}` : 'the body is not UTF-8'))
+    throw new RefusedBody(
+      refuse(
+        'bad_request',
+        error instanceof SyntaxError ? `the body is malformed: ${error.message}` : 'the body is not UTF-8',
+      ),
+    )
   }
 }
 
@@ -136,8 +147,10 @@ function chooseParser(request: FastifyRequest, parsers: BodyParsers): BodyParser
   const charset = type?.params.get('charset') ?? 'utf-8'
   const parse = Object.entries(parsers).find(([essence]) => essence === type?.essence)?.[1]
   if (parse === undefined) throw refuseType(`the Content-Type of the body must be ${Object.keys(parsers).join(' or ')}`)
-  if (!/^identity$/i.test(encoding)) throw refuseType(`the body must not be compressed; its Content-Encoding is ${encoding}`)
-  if (!/^utf-?8$/i.test(charset)) throw refuseType(`the body must be UTF-8; the charset of its Content-Type is ${charset}`)
+  if (!/^identity$/i.test(encoding))
+    throw refuseType(`the body must not be compressed; its Content-Encoding is ${encoding}`)
+  if (!/^utf-?8$/i.test(charset))
+    throw refuseType(`the body must be UTF-8; the charset of its Content-Type is ${charset}`)
   return parse
 }
 

@@ -19,7 +19,7 @@ import { buildNetworkTest } from '../runtime/networks.ts'
 /** Why a connection is closed. */
 export const CLOSED_REASONS = ['address', 'all', 'unread', 'pipelined'] as const
 /** Its address has too many connections, all addresses together have, its peer does not read the response, or it has too many requests. */
-export type ClosedReason = typeof CLOSED_REASONS[number]
+export type ClosedReason = (typeof CLOSED_REASONS)[number]
 
 /**
  * What the bounds depend on. `most`: connections of all addresses. `ofAddress`: connections of one address (for IPv6 its /64); trusted proxies and unix
@@ -54,13 +54,14 @@ interface Connection {
   sinceMs: number
   /** Its requests whose responses are not sent. */
   requests: number
-  last: { readonly request: IncomingMessage, readonly response: ServerResponse, readonly bytesBefore: number } | undefined
+  last:
+    { readonly request: IncomingMessage; readonly response: ServerResponse; readonly bytesBefore: number } | undefined
   /** The first check that found the response in part or unread. */
   unreadSinceMs: number | undefined
 }
 const CONNECTION = Symbol('connection')
 /** `_parent` (undocumented): the connection of a TLS socket. */
-type Connected = Socket & { [CONNECTION]?: Connection, readonly _parent?: Connected }
+type Connected = Socket & { [CONNECTION]?: Connection; readonly _parent?: Connected }
 
 /** The open connections of one listener. */
 export class Connections {
@@ -77,9 +78,15 @@ export class Connections {
 
   /** Begins to bound the connections of a server, until it closes. */
   start(server: Pick<FastifyInstance, 'server' | 'addHook'>): void {
-    server.server.on('connection', (socket: Socket) => { this.#admit(socket) })
-    server.server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => { this.#begin(request, response) }) // before it is handled
-    const checks = setInterval(() => { this.endUnread() }, CHECK_INTERVAL_MS)
+    server.server.on('connection', (socket: Socket) => {
+      this.#admit(socket)
+    })
+    server.server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
+      this.#begin(request, response)
+    }) // before it is handled
+    const checks = setInterval(() => {
+      this.endUnread()
+    }, CHECK_INTERVAL_MS)
     server.addHook('onClose', (_server, done) => {
       clearInterval(checks)
       done()
@@ -95,7 +102,10 @@ export class Connections {
         connection.unreadSinceMs = undefined
       } else if (unreadSinceMs === undefined) {
         connection.unreadSinceMs = now
-      } else if (now - unreadSinceMs > UNREAD_MS + (last.request.socket.bytesWritten - last.bytesBefore) / BYTES_PER_MS) {
+      } else if (
+        now - unreadSinceMs >
+        UNREAD_MS + (last.request.socket.bytesWritten - last.bytesBefore) / BYTES_PER_MS
+      ) {
         this.#close(connection, 'unread')
       }
     }
@@ -105,12 +115,15 @@ export class Connections {
   /** While the unread responses have too many bytes, ends the oldest one of the address with the most. One that is younger than a check may be in flight. */
   #endLargestUnread(): void {
     const now = this.#parts.now()
-    const unread = [...this.#open].filter(({ unreadSinceMs = now }) => unreadSinceMs < now)
+    const unread = [...this.#open]
+      .filter(({ unreadSinceMs = now }) => unreadSinceMs < now)
       .map((connection) => ({ connection, bytes: unreadBytes(connection) }))
-    const addresses = [...Map.groupBy(unread, ({ connection }) => connection.address).values()]
-      .map((ofAddress) => ({ oldestFirst: ofAddress.sort((a, b) => a.connection.unreadSinceMs! - b.connection.unreadSinceMs!), bytes: sumOf(ofAddress) }))
+    const addresses = [...Map.groupBy(unread, ({ connection }) => connection.address).values()].map((ofAddress) => ({
+      oldestFirst: ofAddress.sort((a, b) => a.connection.unreadSinceMs! - b.connection.unreadSinceMs!),
+      bytes: sumOf(ofAddress),
+    }))
     for (let bytes = sumOf(unread); bytes > UNREAD_BYTES;) {
-      const largest = addresses.reduce((a, b) => b.bytes > a.bytes ? b : a)
+      const largest = addresses.reduce((a, b) => (b.bytes > a.bytes ? b : a))
       const { connection, bytes: freed } = largest.oldestFirst.shift()!
       this.#close(connection, 'unread')
       largest.bytes -= freed
@@ -121,10 +134,25 @@ export class Connections {
   #admit(socket: Connected): void {
     const { most, ofAddress, now } = this.#parts
     const address = this.#addressOf(socket)
-    const reason = address !== undefined && (this.#ofAddress.get(address) ?? 0) >= ofAddress ? 'address' : this.#open.size >= most ? 'all' : undefined
+    const reason =
+      address !== undefined && (this.#ofAddress.get(address) ?? 0) >= ofAddress
+        ? 'address'
+        : this.#open.size >= most
+          ? 'all'
+          : undefined
     if (reason === 'all') this.#warn()
-    const connection: Connection = { socket, address, sinceMs: now(), requests: 0, last: undefined, unreadSinceMs: undefined }
-    const closed = reason === undefined ? undefined : this.#longestWaiting(reason === 'address' ? address : undefined) ?? connection
+    const connection: Connection = {
+      socket,
+      address,
+      sinceMs: now(),
+      requests: 0,
+      last: undefined,
+      unreadSinceMs: undefined,
+    }
+    const closed =
+      reason === undefined
+        ? undefined
+        : (this.#longestWaiting(reason === 'address' ? address : undefined) ?? connection)
     this.#add(connection)
     if (closed !== undefined) this.#close(closed, reason!)
   }
@@ -137,7 +165,9 @@ export class Connections {
     connection.last = { request, response, bytesBefore: socket.bytesWritten }
     connection.unreadSinceMs = undefined
     connection.requests++
-    response.once('close', () => { connection.requests-- })
+    response.once('close', () => {
+      connection.requests--
+    })
     if (connection.requests > MOST_REQUESTS && this.#open.has(connection)) this.#close(connection, 'pipelined')
   }
 
@@ -156,13 +186,16 @@ export class Connections {
     ;(socket as Connected)[CONNECTION] = connection
     this.#open.add(connection)
     if (address !== undefined) this.#ofAddress.set(address, (this.#ofAddress.get(address) ?? 0) + 1)
-    socket.once('close', () => { this.#forget(connection) })
+    socket.once('close', () => {
+      this.#forget(connection)
+    })
   }
 
   #close(connection: Connection, reason: ClosedReason): void {
     this.#parts.closed(reason)
     this.#forget(connection) // before its event, since more connections may arrive in this turn
-    if (reason === 'unread' && connection.socket.remoteAddress !== undefined) connection.socket.resetAndDestroy() // the system forgets the response too
+    if (reason === 'unread' && connection.socket.remoteAddress !== undefined)
+      connection.socket.resetAndDestroy() // the system forgets the response too
     else connection.socket.destroy()
   }
 
@@ -183,7 +216,10 @@ export class Connections {
     const { most, now, log } = this.#parts
     if (now() - this.#warnedAtMs < QUIET_MS) return
     this.#warnedAtMs = now()
-    log.warn({ connections: most }, 'all connections are in use: those that have waited longest for their clients are closed; raise LimitNOFILE= if your clients need more')
+    log.warn(
+      { connections: most },
+      'all connections are in use: those that have waited longest for their clients are closed; raise LimitNOFILE= if your clients need more',
+    )
   }
 }
 
@@ -206,7 +242,11 @@ const RESERVED = 64
 const [MOST, MOST_OPERATORS] = [4_096, 64]
 
 /** How many connections each listener may have, given the number of file descriptors. The listeners cannot use up each other's. */
-export function shareConnections(descriptors: number): { readonly clients: number, readonly hypervisors: number, readonly operators: number } {
+export function shareConnections(descriptors: number): {
+  readonly clients: number
+  readonly hypervisors: number
+  readonly operators: number
+} {
   const left = Math.max(descriptors - RESERVED, descriptors / 2)
   const part = (share: number, most: number) => Math.max(1, Math.min(most, Math.floor(left * share)))
   return { clients: part(5 / 8, MOST), hypervisors: part(2 / 8, MOST), operators: part(1 / 8, MOST_OPERATORS) }

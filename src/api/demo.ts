@@ -17,29 +17,81 @@ import type { RegionSecrets } from './region/secrets.ts'
 const CLIENT = { id: 'cli-demo1', secret: 'demo-secret' }
 
 const REGION: RegionFile = {
-  name: 'gb1', domain: 'gb1.example.com',
+  name: 'gb1',
+  domain: 'gb1.example.com',
   zones: [{ id: 'zon-remk1', handle: 'gb1-a' }],
-  server_types: [{ id: 'typ-zx45f', handle: '1gb.ssd', name: 'Small SSD', cores: 1, ram: 1024, disk_size: 30_720 }, { id: 'typ-8fych', handle: '2gb.ssd', name: 'Medium SSD', cores: 2, ram: 2048, disk_size: 61_440 }],
-  images: [{ id: 'img-4ltjf', handle: 'debian-12', name: 'Debian 12', username: 'debian', disk_size: 2048, virtual_size: 10_240 }],
+  server_types: [
+    { id: 'typ-zx45f', handle: '1gb.ssd', name: 'Small SSD', cores: 1, ram: 1024, disk_size: 30_720 },
+    { id: 'typ-8fych', handle: '2gb.ssd', name: 'Medium SSD', cores: 2, ram: 2048, disk_size: 61_440 },
+  ],
+  images: [
+    {
+      id: 'img-4ltjf',
+      handle: 'debian-12',
+      name: 'Debian 12',
+      username: 'debian',
+      disk_size: 2048,
+      virtual_size: 10_240,
+    },
+  ],
   hypervisors: [{ name: 'demo', zone: 'gb1-a', ram: 262_144 }],
-  address_pools: { mac: ['02:24:19:01:00:00/32'], private_ipv4: ['127.0.0.2-127.0.0.254'], public_ipv4: ['203.0.113.0/24'], public_ipv6: ['2001:db8:1::/64'] },
-  users: [{ id: 'usr-demo1', name: 'Ada Lovelace', email_address: 'ada@example.com', ssh_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example' }],
-  accounts: [{ id: 'acc-demo1', name: 'Demo', owner: 'usr-demo1', country_code: 'GB', telephone_number: '+442079460000', ram_limit: 65_536, cloud_ips_limit: 16 }],
+  address_pools: {
+    mac: ['02:24:19:01:00:00/32'],
+    private_ipv4: ['127.0.0.2-127.0.0.254'],
+    public_ipv4: ['203.0.113.0/24'],
+    public_ipv6: ['2001:db8:1::/64'],
+  },
+  users: [
+    {
+      id: 'usr-demo1',
+      name: 'Ada Lovelace',
+      email_address: 'ada@example.com',
+      ssh_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example',
+    },
+  ],
+  accounts: [
+    {
+      id: 'acc-demo1',
+      name: 'Demo',
+      owner: 'usr-demo1',
+      country_code: 'GB',
+      telephone_number: '+442079460000',
+      ram_limit: 65_536,
+      cloud_ips_limit: 16,
+    },
+  ],
   api_clients: [{ id: CLIENT.id, account: 'acc-demo1', name: 'Demo', secret_file: 'demo.secret' }],
 }
 
-const SECRETS: RegionSecrets = { digests: new Map([[CLIENT.id, digest(CLIENT.secret)]]), passwords: new Map(), totpSecrets: new Map() }
+const SECRETS: RegionSecrets = {
+  digests: new Map([[CLIENT.id, digest(CLIENT.secret)]]),
+  passwords: new Map(),
+  totpSecrets: new Map(),
+}
 
 /** The environment of the demo's imds-api. It always has a database of its own, whatever `env` names. */
-export function demoEnvironment(env: Readonly<Record<string, string | undefined>>, directory: string): Readonly<Record<string, string | undefined>> {
-  return { ...env, IMDS_REGION: REGION.name, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'api'), IMDS_API_AUDIT_FILE: join(directory, 'audit') }
+export function demoEnvironment(
+  env: Readonly<Record<string, string | undefined>>,
+  directory: string,
+): Readonly<Record<string, string | undefined>> {
+  return {
+    ...env,
+    IMDS_REGION: REGION.name,
+    IMDS_API_DATABASE: 'embedded',
+    IMDS_API_STATE_DIR: join(directory, 'api'),
+    IMDS_API_AUDIT_FILE: join(directory, 'audit'),
+  }
 }
 
 /** Makes the database and applies the demo's region to it. Returns the faults of the environment. */
-export async function prepareDatabase(env: Readonly<Record<string, string | undefined>>): Promise<readonly ApiConfigFault[]> {
+export async function prepareDatabase(
+  env: Readonly<Record<string, string | undefined>>,
+): Promise<readonly ApiConfigFault[]> {
   const parsed = parseApiConfig(env)
   if (!parsed.ok) return parsed.faults
-  const database = await openDatabase(parsed.value.database, true, (error) => { console.error(error.message) })
+  const database = await openDatabase(parsed.value.database, true, (error) => {
+    console.error(error.message)
+  })
   await database.pool.query('alter system set fsync = off') // the demo deletes the database at its end
   await database.pool.query('select pg_reload_conf()')
   await migrate(database.tables)
@@ -50,7 +102,11 @@ export async function prepareDatabase(env: Readonly<Record<string, string | unde
 
 /** The lines to try: the ids and addresses are those of the first server and cloud IP. `api` and `guest`: HOST:PORT. */
 export function tryLines(api: string, guest: string): readonly string[] {
-  const [base, json, asGuest] = [`http://${api}/1.0`, '-H "$auth" -H \'Content-Type: application/json\'', `curl -fs --retry 5 --retry-all-errors --interface 127.0.0.2 http://${guest}/latest`]
+  const [base, json, asGuest] = [
+    `http://${api}/1.0`,
+    '-H "$auth" -H \'Content-Type: application/json\'',
+    `curl -fs --retry 5 --retry-all-errors --interface 127.0.0.2 http://${guest}/latest`,
+  ]
   return [
     'imds-api creates servers. Get a token, create a server, and read as its guest:',
     `  auth="Authorization: Bearer $(curl -s -u ${CLIENT.id}:${CLIENT.secret} -d grant_type=client_credentials http://${api}/token | sed 's/.*"access_token":"//; s/".*//')"`,

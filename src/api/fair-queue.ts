@@ -7,18 +7,30 @@
  */
 
 /** `atOnce`: tasks of a key that run at once. `waitingMax`: the most cost that waits for a key. `timeoutMs`: a task that waits longer is refused. */
-export interface FairQueueLimits { readonly atOnce: number, readonly waitingMax: number, readonly timeoutMs: number }
+export interface FairQueueLimits {
+  readonly atOnce: number
+  readonly waitingMax: number
+  readonly timeoutMs: number
+}
 /** A task that asks for its turn. */
-export interface Task { readonly key: string, readonly caller: string, readonly cost: number, readonly isUrgent: boolean }
+export interface Task {
+  readonly key: string
+  readonly caller: string
+  readonly cost: number
+  readonly isUrgent: boolean
+}
 /** Ends a turn. Only the first call has an effect. */
 export type Leave = () => void
 
-interface Waiting extends Task { readonly start: () => void, readonly refuse: () => void }
+interface Waiting extends Task {
+  readonly start: () => void
+  readonly refuse: () => void
+}
 
 /** The queues of all keys. */
 export class FairQueue {
   readonly #limits: FairQueueLimits
-  readonly #keys = new Map<string, { running: number, readonly urgent: Lane, readonly others: Lane }>()
+  readonly #keys = new Map<string, { running: number; readonly urgent: Lane; readonly others: Lane }>()
 
   constructor(limits: FairQueueLimits) {
     this.#limits = limits
@@ -46,8 +58,13 @@ export class FairQueue {
         resolve(leave)
       }
       const waiting: Waiting = {
-        ...task, start: () => { end(this.#begin(key)) },
-        refuse: () => { end(undefined) },
+        ...task,
+        start: () => {
+          end(this.#begin(key))
+        },
+        refuse: () => {
+          end(undefined)
+        },
       }
       lane.add(waiting)
       while (lane.cost > this.#limits.waitingMax) lane.takeNewestOfLargest().refuse()
@@ -71,7 +88,7 @@ export class FairQueue {
 
 /** What waits, by caller. The next turn is that of the first caller in the map. */
 class Lane {
-  readonly #callers = new Map<string, { cost: number, readonly tasks: Waiting[] }>()
+  readonly #callers = new Map<string, { cost: number; readonly tasks: Waiting[] }>()
   /** What all of it costs. */
   cost = 0
 

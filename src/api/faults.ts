@@ -14,7 +14,11 @@ interface Schema {
   readonly items?: Schema
 }
 /** A fault as Ajv reports it with its option `verbose`. `propertyName`: it is a fault of this key. */
-type Fault = NonNullable<FastifyError['validation']>[number] & { readonly parentSchema?: Schema, readonly propertyName?: string, readonly data?: unknown }
+type Fault = NonNullable<FastifyError['validation']>[number] & {
+  readonly parentSchema?: Schema
+  readonly propertyName?: string
+  readonly data?: unknown
+}
 
 /** The faults of a value that has another type or is not one of the allowed values. All other faults are of a value with the right type. */
 const OTHER_VALUE = ['type', 'const', 'enum']
@@ -43,25 +47,44 @@ export function formatFaults(all: readonly Fault[]): Detail[] {
   return [...places].map(([place, faults]) => {
     const text = formatPlace(faults)
     const isBody = place === ''
-    return fieldFault(isBody ? undefined : place, codeOf(faults), isBody ? `the body ${text.replace('an object', 'a JSON object')}` : `${place} ${text}`)
+    return fieldFault(
+      isBody ? undefined : place,
+      codeOf(faults),
+      isBody ? `the body ${text.replace('an object', 'a JSON object')}` : `${place} ${text}`,
+    )
   })
 }
 
 /** The code of a fault by its keyword. Any other keyword is about the form of a text. */
 const CODES: Readonly<Record<string, DetailCode>> = {
-  type: 'wrong_type', const: 'not_allowed', enum: 'not_allowed', required: 'missing', minLength: 'too_short', minItems: 'too_short', maxLength: 'too_long', maxItems: 'too_long',
-  maxProperties: 'too_long', minimum: 'out_of_range', maximum: 'out_of_range', exclusiveMinimum: 'out_of_range', exclusiveMaximum: 'out_of_range', multipleOf: 'out_of_range',
+  type: 'wrong_type',
+  const: 'not_allowed',
+  enum: 'not_allowed',
+  required: 'missing',
+  minLength: 'too_short',
+  minItems: 'too_short',
+  maxLength: 'too_long',
+  maxItems: 'too_long',
+  maxProperties: 'too_long',
+  minimum: 'out_of_range',
+  maximum: 'out_of_range',
+  exclusiveMinimum: 'out_of_range',
+  exclusiveMaximum: 'out_of_range',
+  multipleOf: 'out_of_range',
 }
 
 /** The code of the faults of one place: of a limit, of the allowed values, or of the type. */
 function codeOf(faults: readonly Fault[]): DetailCode {
-  const { keyword } = faults.find((fault) => !OTHER_VALUE.includes(fault.keyword)) ?? faults.find((fault) => fault.keyword !== 'type') ?? faults[0]!
+  const { keyword } =
+    faults.find((fault) => !OTHER_VALUE.includes(fault.keyword)) ??
+    faults.find((fault) => fault.keyword !== 'type') ??
+    faults[0]!
   return CODES[keyword] ?? 'malformed'
 }
 
 /** The keys on the way to a place, as JSON Pointer has them. */
 function namesOf({ instancePath, params: { missingProperty } }: Fault): string[] {
-  return [...instancePath.split('/').slice(1), ...typeof missingProperty === 'string' ? [missingProperty] : []]
+  return [...instancePath.split('/').slice(1), ...(typeof missingProperty === 'string' ? [missingProperty] : [])]
 }
 
 function formatPlace(faults: readonly Fault[]): string {
@@ -73,7 +96,13 @@ function formatPlace(faults: readonly Fault[]): string {
 }
 
 const TYPES: Readonly<Record<string, string>> = {
-  string: 'a string', integer: 'an integer', number: 'a number', boolean: 'a boolean', object: 'an object', array: 'an array', null: 'null',
+  string: 'a string',
+  integer: 'an integer',
+  number: 'a number',
+  boolean: 'a boolean',
+  object: 'an object',
+  array: 'an array',
+  null: 'null',
 }
 
 function formatFault(fault: Fault): string {
@@ -85,20 +114,34 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
   const { hint, minimum, maximum } = parentSchema
   const limit = String(params['limit'])
   switch (keyword) {
-    case 'type': return `must be ${TYPES[String(params['type'])]!}${exampleFor(parentSchema)}`
-    case 'const': return `must be ${JSON.stringify(params['allowedValue'])}`
-    case 'enum': return `must be ${(params['allowedValues'] as readonly unknown[]).map((value) => JSON.stringify(value)).join(' or ')}`
-    case 'required': return 'is missing'
-    case STORABLE: return STORABLE_FAULT
-    case 'format': return formatOf(String(params['format']), data) ?? message
-    case 'pattern': return hint === undefined ? 'has the wrong form' : `must be ${hint}`
-    case 'minLength': return limit === '1' ? 'must not be empty' : `must have at least ${limit} characters`
-    case 'maxLength': return `must have at most ${limit} characters`
-    case 'maxItems': return `must have at most ${limit} elements`
-    case 'maxProperties': return `must have at most ${limit} keys`
-    case 'minimum': return maximum === undefined ? `must be at least ${limit}` : `must be from ${limit} to ${String(maximum)}`
-    case 'maximum': return minimum === undefined ? `must be at most ${limit}` : `must be from ${String(minimum)} to ${limit}`
-    default: return message
+    case 'type':
+      return `must be ${TYPES[String(params['type'])]!}${exampleFor(parentSchema)}`
+    case 'const':
+      return `must be ${JSON.stringify(params['allowedValue'])}`
+    case 'enum':
+      return `must be ${(params['allowedValues'] as readonly unknown[]).map((value) => JSON.stringify(value)).join(' or ')}`
+    case 'required':
+      return 'is missing'
+    case STORABLE:
+      return STORABLE_FAULT
+    case 'format':
+      return formatOf(String(params['format']), data) ?? message
+    case 'pattern':
+      return hint === undefined ? 'has the wrong form' : `must be ${hint}`
+    case 'minLength':
+      return limit === '1' ? 'must not be empty' : `must have at least ${limit} characters`
+    case 'maxLength':
+      return `must have at most ${limit} characters`
+    case 'maxItems':
+      return `must have at most ${limit} elements`
+    case 'maxProperties':
+      return `must have at most ${limit} keys`
+    case 'minimum':
+      return maximum === undefined ? `must be at least ${limit}` : `must be from ${limit} to ${String(maximum)}`
+    case 'maximum':
+      return minimum === undefined ? `must be at most ${limit}` : `must be from ${String(minimum)} to ${limit}`
+    default:
+      return message
   }
 }
 
@@ -117,5 +160,7 @@ function exampleFor(schema: Schema): string {
 
 function exampleOf({ required = [], properties = {} }: Schema): Readonly<Record<string, unknown>> | undefined {
   const examples = required.map((name) => [name, properties[name]?.examples?.[0]] as const)
-  return examples.length > 0 && examples.every(([, value]) => value !== undefined) ? Object.fromEntries(examples) : undefined
+  return examples.length > 0 && examples.every(([, value]) => value !== undefined)
+    ? Object.fromEntries(examples)
+    : undefined
 }

@@ -15,7 +15,10 @@ type Factory = (...settings: never[]) => Compile
 
 /** For `schemaController.compilersFactory` of one server, whose Ajv has STORABLE_KEYWORD. */
 export function buildLazyCompilers(): Compilers {
-  return { buildValidator: checkingText(lazily(ajvCompiler() as Factory)) as Compilers['buildValidator'], buildSerializer: lazily(serializerCompiler()) as Compilers['buildSerializer'] }
+  return {
+    buildValidator: checkingText(lazily(ajvCompiler() as Factory)) as Compilers['buildValidator'],
+    buildSerializer: lazily(serializerCompiler()) as Compilers['buildSerializer'],
+  }
 }
 
 /** The same factory, for schemas whose strings PostgreSQL can store. */

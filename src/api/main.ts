@@ -46,30 +46,65 @@ const program = new Command('imds-api')
   .helpOption('-h, --help', 'print this text')
   .option('--check', 'compare the tables of the database with this version, and change nothing')
   .option('--connect', 'with --check: also try the store and the rights of its user; nothing is written')
-  .option('--environment-file <file>', 'read the variables of this file, as systemd does. Default for commands: /etc/imds/imds-api.env')
-  .addHelpText('after', `
+  .option(
+    '--environment-file <file>',
+    'read the variables of this file, as systemd does. Default for commands: /etc/imds/imds-api.env',
+  )
+  .addHelpText(
+    'after',
+    `
 The secret of an account's first API client comes from the region file (secret_file). Clients that are created later have none: POST
 /1.0/api_clients/ID/reset_secret returns the first one, and each new one.
 
 Environment variables, with their defaults (docs/configuration.md describes them; IMDS_STORE and its companions are those of imdsctl):
-${Object.entries(API_SETTINGS).map(([name, value]) => `  ${name.padEnd(30)}${value ?? ''}`.trimEnd()).join('\n')}`)
+${Object.entries(API_SETTINGS)
+  .map(([name, value]) => `  ${name.padEnd(30)}${value ?? ''}`.trimEnd())
+  .join('\n')}`,
+  )
   .showHelpAfterError('(imds-api --help lists the commands)')
   .exitOverride()
   .hook('preAction', (_program, command) => {
     output.use({ json: false, continues: true })
-    const { check, connect } = program.opts<{ check?: boolean, connect?: boolean }>()
-    if (connect === true && (check !== true || command !== program)) program.error('error: --connect is for --check: the service always connects')
+    const { check, connect } = program.opts<{ check?: boolean; connect?: boolean }>()
+    if (connect === true && (check !== true || command !== program))
+      program.error('error: --connect is for --check: the service always connects')
   })
-  .action(async (options: { check?: boolean, connect?: boolean }) => { await (options.check === true ? check(options.connect === true) : serve()) })
-program.command('apply').argument('<file>', 'the region file').description('bring the database to what a region file says')
-  .option('--dry-run', 'print the difference and change nothing').option('--prune', 'delete what the file does not have')
-  .action(async (file: string, options: { dryRun?: boolean, prune?: boolean }) => { await apply(file, options.dryRun === true, options.prune === true) })
-program.command('republish').description('publish every server again: for a store that was lost or restored').action(republish)
-program.command('backup').argument('<file>', '- is standard output').description('write all rows of the database into a file')
-  .action(async (file: string) => { status = await backup(recoveryParts(), file, environmentFileOption()) })
-program.command('restore').argument('<file>', '- is standard input').description('read a backup into an empty database, and move it past the store as advance does')
-  .action(async (file: string) => { status = await restore(recoveryParts(), file) })
-program.command('advance').description('move ids, revisions and addresses past those of the store: after a restore of an older database').action(async () => { status = await advanceDatabase(recoveryParts()) })
+  .action(async (options: { check?: boolean; connect?: boolean }) => {
+    await (options.check === true ? check(options.connect === true) : serve())
+  })
+program
+  .command('apply')
+  .argument('<file>', 'the region file')
+  .description('bring the database to what a region file says')
+  .option('--dry-run', 'print the difference and change nothing')
+  .option('--prune', 'delete what the file does not have')
+  .action(async (file: string, options: { dryRun?: boolean; prune?: boolean }) => {
+    await apply(file, options.dryRun === true, options.prune === true)
+  })
+program
+  .command('republish')
+  .description('publish every server again: for a store that was lost or restored')
+  .action(republish)
+program
+  .command('backup')
+  .argument('<file>', '- is standard output')
+  .description('write all rows of the database into a file')
+  .action(async (file: string) => {
+    status = await backup(recoveryParts(), file, environmentFileOption())
+  })
+program
+  .command('restore')
+  .argument('<file>', '- is standard input')
+  .description('read a backup into an empty database, and move it past the store as advance does')
+  .action(async (file: string) => {
+    status = await restore(recoveryParts(), file)
+  })
+program
+  .command('advance')
+  .description('move ids, revisions and addresses past those of the store: after a restore of an older database')
+  .action(async () => {
+    status = await advanceDatabase(recoveryParts())
+  })
 
 try {
   await program.parseAsync()
@@ -80,7 +115,7 @@ try {
 
 /** Prints why a command failed, and returns its exit status. */
 function report(error: unknown): number {
-  const { message, code, exitCode } = error as Error & { code?: string, exitCode?: number }
+  const { message, code, exitCode } = error as Error & { code?: string; exitCode?: number }
   if (code?.startsWith('commander.') === true) return exitCode === 0 ? 0 : EX_USAGE // commander has printed it
   for (const line of message.split('\n')) output.warn(line)
   return error instanceof Failure ? error.status : 1
@@ -90,7 +125,7 @@ function report(error: unknown): number {
  * The configuration, and the unknown variables beside it. A command reads the variables of the service; the service itself has them, unless
  * --environment-file names a file.
  */
-function readConfig(isCommand = true): { readonly config: ApiConfig, readonly unknown: readonly string[] } {
+function readConfig(isCommand = true): { readonly config: ApiConfig; readonly unknown: readonly string[] } {
   const { environmentFile } = program.opts<{ environmentFile?: string }>()
   const parsed = parseApiConfig(isCommand || environmentFile !== undefined ? variablesOf(environmentFile) : process.env)
   if (parsed.ok) return { config: parsed.value, unknown: parsed.unknown }
@@ -98,7 +133,13 @@ function readConfig(isCommand = true): { readonly config: ApiConfig, readonly un
 }
 
 function variablesOf(environmentFile: string | undefined): Readonly<Record<string, string | undefined>> {
-  return readServiceEnvironment(IMDS_API_SERVICE, readUnit(IMDS_API_SERVICE.name), environmentFile, process.env, process.env['IMDS_STORE'] !== undefined).variables
+  return readServiceEnvironment(
+    IMDS_API_SERVICE,
+    readUnit(IMDS_API_SERVICE.name),
+    environmentFile,
+    process.env,
+    process.env['IMDS_STORE'] !== undefined,
+  ).variables
 }
 
 async function serve(): Promise<void> {
@@ -121,8 +162,13 @@ async function serve(): Promise<void> {
     log.info('stopped')
     process.exit(status)
   }
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => { void end(0) })
-  process.on('SIGHUP', () => { api.reopenAudit() })
+  for (const signal of ['SIGTERM', 'SIGINT'] as const)
+    process.on(signal, () => {
+      void end(0)
+    })
+  process.on('SIGHUP', () => {
+    api.reopenAudit()
+  })
   superviseBy(process.env, log)
   void api.failed.then((reason) => {
     if (stopping) return
@@ -144,7 +190,9 @@ function environmentFileOption(): readonly string[] {
 /** Opens the database for a command. Root becomes the owner of its directory, so whatever only root may read must be read before. */
 async function openForCommand(settings: DatabaseSettings): Promise<Database> {
   if (settings.kind === 'embedded') becomeOwnerOf(settings.stateDirectory)
-  return openDatabase(settings, true, (error) => { output.warn(error.message) })
+  return openDatabase(settings, true, (error) => {
+    output.warn(error.message)
+  })
 }
 
 async function check(connects: boolean): Promise<void> {
@@ -181,7 +229,11 @@ async function checkTables(settings: DatabaseSettings): Promise<number> {
 async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<void> {
   const { config } = readConfig()
   const { file, secrets } = await readRegion(path)
-  if (config.store.region !== undefined && config.store.region !== file.name) throw new Failure(EX_CONFIG, `IMDS_REGION is ${config.store.region}, and ${path} says ${file.name}: correct one of them`)
+  if (config.store.region !== undefined && config.store.region !== file.name)
+    throw new Failure(
+      EX_CONFIG,
+      `IMDS_REGION is ${config.store.region}, and ${path} says ${file.name}: correct one of them`,
+    )
   const database = await openForCommand(config.database)
   try {
     await migrate(database.tables)
@@ -198,7 +250,7 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
 }
 
 /** A region file with its secrets. */
-async function readRegion(path: string): Promise<{ readonly file: RegionFile, readonly secrets: RegionSecrets }> {
+async function readRegion(path: string): Promise<{ readonly file: RegionFile; readonly secrets: RegionSecrets }> {
   const file = await parseRegion(readFileSync(path, 'utf8'))
   if (!file.ok) throw regionFailure(path, file.faults)
   const secrets = loadSecrets(file.value, (name) => readFileSync(resolve(dirname(path), name), 'utf8'))
@@ -214,7 +266,9 @@ async function republish(): Promise<void> {
   const database = await openForCommand(readConfig().config.database)
   try {
     let count = 0
-    await inTransaction(database.tables, async (change) => { count = await enqueueAll(change) })
+    await inTransaction(database.tables, async (change) => {
+      count = await enqueueAll(change)
+    })
     output.print(`${String(count)} servers will be published again`)
     status = 0
   } finally {

@@ -22,82 +22,169 @@ export interface ApiMetrics {
   readonly unannounced: (hypervisors: number) => void
 }
 
-const OUTCOMES: readonly PublishOutcome[] = ['published', 'unchanged', 'removed', 'stale', 'taken', 'invalid', 'address-owned', 'failed']
+const OUTCOMES: readonly PublishOutcome[] = [
+  'published',
+  'unchanged',
+  'removed',
+  'stale',
+  'taken',
+  'invalid',
+  'address-owned',
+  'failed',
+]
 
 /** Declares all metrics. Those of the outbox are read from the database at a scrape; while it is unreachable they are missing. */
 export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'background'>): ApiMetrics {
   const registry = new Registry()
   const registers = [registry]
   collectDefaultMetrics({ register: registry })
-  new Gauge({ name: 'imds_build_info', help: 'Always 1; the labels are the versions of imds and of Node.', labelNames: ['version', 'node'], registers })
-    .set({ version: VERSION, node: process.versions.node }, 1)
-  const requests = new Counter({ name: 'imds_api_requests_total', help: 'Requests to the API, by route, method and status.', labelNames: ['route', 'method', 'status'] as const, registers })
+  new Gauge({
+    name: 'imds_build_info',
+    help: 'Always 1; the labels are the versions of imds and of Node.',
+    labelNames: ['version', 'node'],
+    registers,
+  }).set({ version: VERSION, node: process.versions.node }, 1)
+  const requests = new Counter({
+    name: 'imds_api_requests_total',
+    help: 'Requests to the API, by route, method and status.',
+    labelNames: ['route', 'method', 'status'] as const,
+    registers,
+  })
   const unreadable = new Counter({
-    name: 'imds_api_unreadable_requests_total', registers, labelNames: ['reason'] as const,
+    name: 'imds_api_unreadable_requests_total',
+    registers,
+    labelNames: ['reason'] as const,
     help: 'Requests to the API or the compute interface that could not be read, so they have no route: bad_request (malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
   })
   for (const reason of UNREADABLE_REASONS) unreadable.inc({ reason }, 0)
   const closed = new Counter({
-    name: 'imds_api_closed_connections_total', registers, labelNames: ['reason'] as const,
+    name: 'imds_api_closed_connections_total',
+    registers,
+    labelNames: ['reason'] as const,
     help: 'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a client did not read its response in time, or unread responses took too much memory), pipelined (a client sent many requests without waiting for their responses).',
   })
   for (const reason of CLOSED_REASONS) closed.inc({ reason }, 0)
   const publishes = new Counter({
-    name: 'imds_api_publishes_total', registers, labelNames: ['result'] as const,
+    name: 'imds_api_publishes_total',
+    registers,
+    labelNames: ['result'] as const,
     help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the store has another server with this id), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
   })
   for (const result of OUTCOMES) publishes.inc({ result }, 0)
   const invitations = new Counter({
-    name: 'imds_api_invitations_total', registers, labelNames: ['result'] as const, help: 'Attempts to send an invitation by mail: sent, failed (it is tried again).',
+    name: 'imds_api_invitations_total',
+    registers,
+    labelNames: ['result'] as const,
+    help: 'Attempts to send an invitation by mail: sent, failed (it is tried again).',
   })
   for (const result of ['sent', 'failed'] as const) invitations.inc({ result }, 0)
   const actions = new Counter({
-    name: 'imds_api_compute_outcomes_total', registers, labelNames: ['outcome'] as const, help: 'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
+    name: 'imds_api_compute_outcomes_total',
+    registers,
+    labelNames: ['outcome'] as const,
+    help: 'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
   })
   for (const outcome of ['succeeded', 'failed'] as const) actions.inc({ outcome }, 0)
   const unannounced = new Gauge({
-    name: 'imds_api_unannounced_hypervisors', registers,
+    name: 'imds_api_unannounced_hypervisors',
+    registers,
     help: 'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 with a store of files.',
   })
-  let reading: Promise<{ readonly outbox: Outbox, readonly queue: QueueState } | undefined> | undefined
-  const readAll = async () => ({ outbox: await readOutbox(background.tables), queue: await readQueue(background.tables) })
-  /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
-  const read = () => reading ??= readAll().catch(() => undefined).finally(() => { reading = undefined })
-  const gauge = (name: string, help: string, value: () => number | undefined | Promise<number | undefined>) => new Gauge({
-    name, help, registers,
-    async collect() {
-      const now = await value()
-      if (now === undefined) this.remove()
-      else this.set(now)
-    },
+  let reading: Promise<{ readonly outbox: Outbox; readonly queue: QueueState } | undefined> | undefined
+  const readAll = async () => ({
+    outbox: await readOutbox(background.tables),
+    queue: await readQueue(background.tables),
   })
-  gauge('imds_api_ready', '1: the database answers, so requests are served.', async () => await read() === undefined ? 0 : 1)
+  /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
+  const read = () =>
+    (reading ??= readAll()
+      .catch(() => undefined)
+      .finally(() => {
+        reading = undefined
+      }))
+  const gauge = (name: string, help: string, value: () => number | undefined | Promise<number | undefined>) =>
+    new Gauge({
+      name,
+      help,
+      registers,
+      async collect() {
+        const now = await value()
+        if (now === undefined) this.remove()
+        else this.set(now)
+      },
+    })
+  gauge('imds_api_ready', '1: the database answers, so requests are served.', async () =>
+    (await read()) === undefined ? 0 : 1,
+  )
   gauge('imds_api_outbox_servers', 'Servers that wait to be published.', async () => (await read())?.outbox.length)
-  gauge('imds_api_outbox_age_seconds', 'How long the oldest change has waited to be published; 0: none waits.', async () => (await read())?.outbox.age)
-  gauge('imds_api_refused_servers', 'Servers whose record the store refuses. Their guests see the last published state.', async () => (await read())?.outbox.faulty)
-  gauge('imds_api_compute_actions', 'Actions on servers that wait for their outcome.', async () => (await read())?.queue.waiting)
-  gauge('imds_api_compute_age_seconds', 'How long the oldest of them has waited; 0: none waits.', async () => (await read())?.queue.age)
-  gauge('imds_api_compute_unfetched_seconds', 'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
-    async () => (await read())?.queue.unfetched)
-  gauge('imds_api_database_connections', 'Open connections to the database: for requests, and for everything else.', () => pool.totalCount + background.pool.totalCount)
+  gauge(
+    'imds_api_outbox_age_seconds',
+    'How long the oldest change has waited to be published; 0: none waits.',
+    async () => (await read())?.outbox.age,
+  )
+  gauge(
+    'imds_api_refused_servers',
+    'Servers whose record the store refuses. Their guests see the last published state.',
+    async () => (await read())?.outbox.faulty,
+  )
+  gauge(
+    'imds_api_compute_actions',
+    'Actions on servers that wait for their outcome.',
+    async () => (await read())?.queue.waiting,
+  )
+  gauge(
+    'imds_api_compute_age_seconds',
+    'How long the oldest of them has waited; 0: none waits.',
+    async () => (await read())?.queue.age,
+  )
+  gauge(
+    'imds_api_compute_unfetched_seconds',
+    'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
+    async () => (await read())?.queue.unfetched,
+  )
+  gauge(
+    'imds_api_database_connections',
+    'Open connections to the database: for requests, and for everything else.',
+    () => pool.totalCount + background.pool.totalCount,
+  )
   gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
   return {
     registry,
-    responded: (route, method, status) => { requests.inc({ route, method, status }) },
-    unreadable: (reason) => { unreadable.inc({ reason }) },
-    closed: (reason) => { closed.inc({ reason }) },
-    published: (result) => { publishes.inc({ result }) },
-    invited: (result) => { invitations.inc({ result }) },
-    actionFinished: (outcome) => { actions.inc({ outcome }) },
-    unannounced: (hypervisors) => { unannounced.set(hypervisors) },
+    responded: (route, method, status) => {
+      requests.inc({ route, method, status })
+    },
+    unreadable: (reason) => {
+      unreadable.inc({ reason })
+    },
+    closed: (reason) => {
+      closed.inc({ reason })
+    },
+    published: (result) => {
+      publishes.inc({ result })
+    },
+    invited: (result) => {
+      invitations.inc({ result })
+    },
+    actionFinished: (outcome) => {
+      actions.inc({ outcome })
+    },
+    unannounced: (hypervisors) => {
+      unannounced.set(hypervisors)
+    },
   }
 }
 
-interface Outbox { readonly length: number, readonly age: number, readonly faulty: number }
+interface Outbox {
+  readonly length: number
+  readonly age: number
+  readonly faulty: number
+}
 
 /** The servers that wait, the age of the oldest change in seconds, and how many of the servers the store refuses. */
 async function readOutbox(tables: Database['tables']): Promise<Outbox> {
-  const { rows: [row] } = await sql<Outbox>`
+  const {
+    rows: [row],
+  } = await sql<Outbox>`
     select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
       count(distinct server_id) filter (where retry_at is not null) as faulty
     from outbox`.execute(tables)

@@ -16,12 +16,19 @@ export interface OperatorParts {
 /** Builds the server. /readyz is 200 while the database answers; it names a store that cannot be used, without which requests are served all the same. */
 export function buildOperatorServer({ database, publisher, registry }: OperatorParts): FastifyInstance {
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
-  refuseOtherVersions(server.server, TO_OPERATORS, () => { /* not counted */ })
+  refuseOtherVersions(server.server, TO_OPERATORS, () => {
+    /* not counted */
+  })
   server.get('/livez', () => ({ live: true }))
   server.get('/readyz', async (_request, reply) => {
-    const database_problem = await database.pool.query('select 1').then(() => undefined, (error: unknown) => (error as Error).message)
+    const database_problem = await database.pool.query('select 1').then(
+      () => undefined,
+      (error: unknown) => (error as Error).message,
+    )
     return reply.code(database_problem === undefined ? 200 : 503).send({
-      ready: database_problem === undefined, database: database_problem ?? 'reachable', publishing: publisher.problem ?? 'working',
+      ready: database_problem === undefined,
+      database: database_problem ?? 'reachable',
+      publishing: publisher.problem ?? 'working',
     })
   })
   server.get('/metrics', async (_request, reply) => reply.type(registry.contentType).send(await registry.metrics()))

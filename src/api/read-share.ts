@@ -23,14 +23,23 @@ export function addReadShare(server: ApiServer, queue: FairQueue): void {
   server.addHook('onRequest', async (request, reply) => {
     const { identity, method } = request
     const key = identity.kind === 'user' ? identity.userId : identity.accountId
-    request.leaveShare = await queue.enter({ key, caller: identity.clientId, cost: 1, isUrgent: !READS.includes(method) })
-    return request.leaveShare === undefined ? reply.refuse(refuse('service_unavailable', 'other requests of this account or user take too long: try again')) : undefined
+    request.leaveShare = await queue.enter({
+      key,
+      caller: identity.clientId,
+      cost: 1,
+      isUrgent: !READS.includes(method),
+    })
+    return request.leaveShare === undefined
+      ? reply.refuse(refuse('service_unavailable', 'other requests of this account or user take too long: try again'))
+      : undefined
   })
-  server.addHook('preParsing', async (request) => { // follows the checks of every route
+  server.addHook('preParsing', async (request) => {
+    // follows the checks of every route
     if (!READS.includes(request.method)) request.leaveShare?.()
     return Promise.resolve(undefined)
   })
-  server.addHook('onSend', (request, _reply, _payload, done) => { // runs for every response, also if its client has gone
+  server.addHook('onSend', (request, _reply, _payload, done) => {
+    // runs for every response, also if its client has gone
     request.leaveShare?.()
     done()
   })

@@ -35,7 +35,9 @@ export async function advanceDatabase({ config, output, open }: RecoveryParts): 
   try {
     await migrate(database.tables)
     let lines: readonly string[] = []
-    await inTransaction(database.tables, async (change) => { lines = await advance(change, survey) })
+    await inTransaction(database.tables, async (change) => {
+      lines = await advance(change, survey)
+    })
     output.print(lines.length === 0 ? 'nothing had to be moved' : lines.join('\n'))
     return reportUnreadable(output, survey.unreadable)
   } finally {
@@ -51,7 +53,9 @@ export async function backup(parts: RecoveryParts, file: string, options: readon
   if (!databaseExists(parts.config.database)) throw noDatabase()
   if (file === '-') return backupToOutput(parts)
   await replaceFile(file, async (fd) => {
-    const child = spawn(process.execPath, [...process.execArgv, process.argv[1]!, ...options, 'backup', '-'], { stdio: ['ignore', fd, 'inherit'] })
+    const child = spawn(process.execPath, [...process.execArgv, process.argv[1]!, ...options, 'backup', '-'], {
+      stdio: ['ignore', fd, 'inherit'],
+    })
     await once(child, 'close')
     if (child.exitCode !== 0) throw new Failure(child.exitCode ?? 1, `${file} is not written`)
   })
@@ -62,12 +66,22 @@ async function backupToOutput({ config, open }: RecoveryParts): Promise<number> 
   const database = await open(config.database)
   try {
     const { missing, unknown } = await compareMigrations(database.tables)
-    if (unknown.length > 0) throw new Failure(1, `the database is of a later version of imds-api (it has ${unknown.join(', ')}): use that version`)
-    if (missing.length > 0) throw new Failure(1, `the database is of an earlier version of imds-api (without ${missing.join(', ')}): use that version, or start this one once`)
-    await pipeline(Readable.from(backupLines(database.tables)), process.stdout, { end: false }).catch((error: unknown) => {
-      const { syscall, message } = error as NodeJS.ErrnoException
-      throw syscall === 'write' ? new Failure(EXIT.outputLost, `the backup cannot be written: ${message}`) : error
-    })
+    if (unknown.length > 0)
+      throw new Failure(
+        1,
+        `the database is of a later version of imds-api (it has ${unknown.join(', ')}): use that version`,
+      )
+    if (missing.length > 0)
+      throw new Failure(
+        1,
+        `the database is of an earlier version of imds-api (without ${missing.join(', ')}): use that version, or start this one once`,
+      )
+    await pipeline(Readable.from(backupLines(database.tables)), process.stdout, { end: false }).catch(
+      (error: unknown) => {
+        const { syscall, message } = error as NodeJS.ErrnoException
+        throw syscall === 'write' ? new Failure(EXIT.outputLost, `the backup cannot be written: ${message}`) : error
+      },
+    )
     return EXIT.done
   } finally {
     await database.close()
@@ -81,7 +95,11 @@ export async function restore({ config, output, open }: RecoveryParts, file: str
     const header = await lines.next()
     const first = header.done === true ? '' : header.value
     const { region, created } = parseHeader(first)
-    if (config.store.region !== undefined && config.store.region !== region) throw new Failure(EX_CONFIG, `IMDS_REGION is ${config.store.region}, and ${file} is of the region ${region}: correct IMDS_REGION`)
+    if (config.store.region !== undefined && config.store.region !== region)
+      throw new Failure(
+        EX_CONFIG,
+        `IMDS_REGION is ${config.store.region}, and ${file} is of the region ${region}: correct IMDS_REGION`,
+      )
     const survey = await readStore(config.store)
     const database = await open(config.database)
     try {
@@ -113,6 +131,9 @@ async function readStore(settings: StoreSettings): ReturnType<typeof surveyStore
 
 /** Warns of records that could not be read, and returns the exit status. */
 function reportUnreadable(output: Output, ids: readonly string[]): number {
-  for (const id of ids) output.warn(`the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or remove it, and run imds-api advance`)
+  for (const id of ids)
+    output.warn(
+      `the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or remove it, and run imds-api advance`,
+    )
   return ids.length === 0 ? EXIT.done : 1
 }

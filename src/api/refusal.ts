@@ -37,17 +37,35 @@ export type RefusalName = keyof typeof STATUS
 export const REFUSAL_NAMES = Object.keys(STATUS) as readonly RefusalName[]
 
 /** What a refusal of an access token has besides: `WWW-Authenticate`, and `error` in the body. */
-export interface Challenge { readonly header: string, readonly error: string | undefined }
+export interface Challenge {
+  readonly header: string
+  readonly error: string | undefined
+}
 
 /** What can be wrong with a field, or with an id. docs/api.md#details-of-errors explains each. */
 export const FIELD_CODES = [
-  'missing', 'wrong_type', 'not_allowed', 'out_of_range', 'too_short', 'too_long', 'malformed', 'does_not_exist', 'wrong_kind', 'not_available', 'unchangeable', 'unknown_parameter',
+  'missing',
+  'wrong_type',
+  'not_allowed',
+  'out_of_range',
+  'too_short',
+  'too_long',
+  'malformed',
+  'does_not_exist',
+  'wrong_kind',
+  'not_available',
+  'unchangeable',
+  'unknown_parameter',
 ] as const
 /** The code of a detail: one of FIELD_CODES, or the name of the refusal if no field is wrong. */
-export type DetailCode = typeof FIELD_CODES[number] | RefusalName
+export type DetailCode = (typeof FIELD_CODES)[number] | RefusalName
 
 /** What is wrong. `field`: the place in the body such as `servers.0.server`, or the name of a parameter; null: it is about the whole request. */
-export interface Detail { readonly field: string | null, readonly code: DetailCode, readonly message: string }
+export interface Detail {
+  readonly field: string | null
+  readonly code: DetailCode
+  readonly message: string
+}
 
 /** A refusal with everything that is wrong at once. `retrySeconds`: when to try again, if that is known. */
 export interface Refusal<Name extends RefusalName = RefusalName> {
@@ -64,7 +82,10 @@ const [TEXT_MAX, TEXT_END] = [300, 97]
 const TEXTS_MAX = 100
 
 /** Makes a refusal. A text alone is about the whole request. */
-export function refuse<Name extends RefusalName>(name: Name, ...faults: [string | Detail, ...(string | Detail)[]]): Refusal<Name> {
+export function refuse<Name extends RefusalName>(
+  name: Name,
+  ...faults: [string | Detail, ...(string | Detail)[]]
+): Refusal<Name> {
   return refuseAll(name, faults)
 }
 
@@ -90,7 +111,9 @@ function shown(text: string): string {
 }
 
 function cut(text: string): string {
-  return text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX - TEXT_END - 3).toWellFormed()}...${text.slice(-TEXT_END).toWellFormed()}` : text
+  return text.length > TEXT_MAX
+    ? `${text.slice(0, TEXT_MAX - TEXT_END - 3).toWellFormed()}...${text.slice(-TEXT_END).toWellFormed()}`
+    : text
 }
 
 /** The refusal of a resource that does not exist, or that belongs to another account: a caller cannot tell which. `what`: as the text names it. */
@@ -108,13 +131,19 @@ export function noSuch(kind: Kind, id: string): Refusal {
 /** The fault of an id, or a handle, that a field names. `list`: the path of the collection that has what the caller may name. `more`: another reason. */
 export function noSuchIn(field: string, kind: Kind, id: string, list: string, more = ''): Detail {
   const hint = otherKind(kind, id)
-  return fieldFault(field, hint === undefined ? 'does_not_exist' : 'wrong_kind', `${field}: ${id} does not exist${more}${hint ?? `: GET ${list} lists them`}`)
+  return fieldFault(
+    field,
+    hint === undefined ? 'does_not_exist' : 'wrong_kind',
+    `${field}: ${id} does not exist${more}${hint ?? `: GET ${list} lists them`}`,
+  )
 }
 
 /** For an id that has the prefix of another kind. It says nothing about whether that exists. */
 function otherKind(kind: Kind, id: string): string | undefined {
   const other = kindOf(id)
-  return other === undefined || other === kind ? undefined : `: ${id} is the id of ${/^[aeiou]/i.test(other) ? 'an' : 'a'} ${other}`
+  return other === undefined || other === kind
+    ? undefined
+    : `: ${id} is the id of ${/^[aeiou]/i.test(other) ? 'an' : 'a'} ${other}`
 }
 
 /** True if a result is a refusal. */
@@ -128,7 +157,11 @@ export function statusOf(name: RefusalName): number {
 }
 
 /** The body of a refusal, as JSON has it. */
-export interface RefusalBody { readonly error_name: RefusalName, readonly errors: readonly string[], readonly details: readonly Detail[] }
+export interface RefusalBody {
+  readonly error_name: RefusalName
+  readonly errors: readonly string[]
+  readonly details: readonly Detail[]
+}
 
 /** The body of a refusal. That of an access token has the fields of OAuth too. */
 export function bodyOf({ name, details, challenge }: Refusal): RefusalBody {

@@ -15,18 +15,22 @@ export const STORABLE = 'storable'
 export const STORABLE_FAULT = 'must not contain the character U+0000 or half of a surrogate pair'
 /** The definition of the keyword, for Ajv. */
 export const STORABLE_KEYWORD = {
-  keyword: STORABLE, type: 'string', validate: (_on: boolean, text: string) => text.isWellFormed() && !text.includes('\0'),
+  keyword: STORABLE,
+  type: 'string',
+  validate: (_on: boolean, text: string) => text.isWellFormed() && !text.includes('\0'),
 } as const
 
 /** A copy of a schema in which each string that the schema describes has the keyword. */
 export function withStorableText(schema: Schema): Schema {
   return {
     ...schema,
-    ...schema.type === 'string' && { [STORABLE]: true },
-    ...schema.properties !== undefined && {
-      properties: Object.fromEntries(Object.entries(schema.properties).map(([name, property]) => [name, withStorableText(property)])),
-    },
-    ...schema.items !== undefined && { items: withStorableText(schema.items) },
-    ...schema.anyOf !== undefined && { anyOf: schema.anyOf.map(withStorableText) },
+    ...(schema.type === 'string' && { [STORABLE]: true }),
+    ...(schema.properties !== undefined && {
+      properties: Object.fromEntries(
+        Object.entries(schema.properties).map(([name, property]) => [name, withStorableText(property)]),
+      ),
+    }),
+    ...(schema.items !== undefined && { items: withStorableText(schema.items) }),
+    ...(schema.anyOf !== undefined && { anyOf: schema.anyOf.map(withStorableText) }),
   }
 }

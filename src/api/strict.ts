@@ -42,14 +42,22 @@ export function prefersStrict(header: string): boolean {
 }
 
 /** The faults of a strict request: its unknown parameters, first those of the query. */
-function unknownParameters({ isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest, takesAccount: (path: string) => boolean): Detail[] {
-  const unknown = (where: string) => (name: string) => fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
+function unknownParameters(
+  { isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest,
+  takesAccount: (path: string) => boolean,
+): Detail[] {
+  const unknown = (where: string) => (name: string) =>
+    fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
   if (!isStrict || (schema as Schema | undefined)?.hide === true) return []
   const { properties } = (schema?.querystring ?? {}) as Schema
-  const known = { ...properties, ...takesAccount(url) && { account_id: {} } }
+  const known = { ...properties, ...(takesAccount(url) && { account_id: {} }) }
   return [
-    ...Object.keys(query as object).filter((name) => !Object.hasOwn(known, name)).map(unknown('query')),
-    ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as Schema, body)).map(unknown('body')),
+    ...Object.keys(query as object)
+      .filter((name) => !Object.hasOwn(known, name))
+      .map(unknown('query')),
+    ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as Schema, body)).map(
+      unknown('body'),
+    ),
   ]
 }
 
@@ -57,11 +65,17 @@ function unknownParameters({ isStrict, query, body, routeOptions: { schema, url 
 export function unknownNames({ properties = {}, items, anyOf }: Schema, value: unknown): string[] {
   if (typeof value !== 'object' || value === null) return []
   if (anyOf !== undefined) {
-    const ofType = anyOf.filter(({ type }) => type === undefined || type === (Array.isArray(value) ? 'array' : 'object'))
+    const ofType = anyOf.filter(
+      ({ type }) => type === undefined || type === (Array.isArray(value) ? 'array' : 'object'),
+    )
     return ofType.map((one) => unknownNames(one, value)).sort((a, b) => a.length - b.length)[0] ?? []
   }
-  const below = (name: string, schema: Schema, member: unknown) => unknownNames(schema, member).map((inner) => `${name}.${inner}`)
-  if (Array.isArray(value)) return items === undefined ? [] : value.flatMap((element, i) => below(String(i), items, element))
+  const below = (name: string, schema: Schema, member: unknown) =>
+    unknownNames(schema, member).map((inner) => `${name}.${inner}`)
+  if (Array.isArray(value))
+    return items === undefined ? [] : value.flatMap((element, i) => below(String(i), items, element))
   if (Object.keys(properties).length === 0) return []
-  return Object.entries(value).flatMap(([name, member]) => Object.hasOwn(properties, name) ? below(name, properties[name]!, member) : [name])
+  return Object.entries(value).flatMap(([name, member]) =>
+    Object.hasOwn(properties, name) ? below(name, properties[name]!, member) : [name],
+  )
 }

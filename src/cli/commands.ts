@@ -14,10 +14,13 @@ import { escapeControls } from '../runtime/escape.ts'
 import type { Output } from '../runtime/output.ts'
 
 /** What every command that needs a store gets. */
-export interface Context { readonly store: StoreSettings, readonly output: Output }
+export interface Context {
+  readonly store: StoreSettings
+  readonly output: Output
+}
 
 /** Formats the refusal of an address that another instance owns. */
-export function addressOwned({ address, network, owner }: { address: string, network: string, owner: string }): string {
+export function addressOwned({ address, network, owner }: { address: string; network: string; owner: string }): string {
   return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }
 
@@ -32,7 +35,10 @@ export async function get({ store, output }: Context, id: string): Promise<void>
 export async function userData({ store, output }: Context, id: string): Promise<void> {
   await withStore(store, async (publisher) => {
     const { userData: bytes } = await existing(publisher, id)
-    if (output.json) output.print(JSON.stringify({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') }))
+    if (output.json)
+      output.print(
+        JSON.stringify({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') }),
+      )
     else if (bytes !== undefined) output.write(bytes)
   })
 }
@@ -43,14 +49,23 @@ export async function remove({ store, output }: Context, id: string, revision: n
   await withStore(store, async (publisher) => {
     const removed = await publisher.remove(id, revision)
     if (removed.kind === 'stale') {
-      throw new Failure(EXIT.refused, `the store holds revision ${String(removed.revision)}: remove at that one or a higher one`, jsonOf(removed))
+      throw new Failure(
+        EXIT.refused,
+        `the store holds revision ${String(removed.revision)}: remove at that one or a higher one`,
+        jsonOf(removed),
+      )
     }
     if (removed.kind === 'absent') {
-      throw new Failure(EXIT.notFound, `the store has no ${id}; --revision leaves a tombstone for hypervisors that still serve it`, { id, ...jsonOf(removed) })
+      throw new Failure(
+        EXIT.notFound,
+        `the store has no ${id}; --revision leaves a tombstone for hypervisors that still serve it`,
+        { id, ...jsonOf(removed) },
+      )
     }
-    const text = removed.kind === 'removed'
-      ? `removed ${id} at revision ${String(removed.revision)}`
-      : `the store had no ${id}; its tombstone at revision ${String(removed.revision)} makes hypervisors that still serve it stop`
+    const text =
+      removed.kind === 'removed'
+        ? `removed ${id} at revision ${String(removed.revision)}`
+        : `the store had no ${id}; its tombstone at revision ${String(removed.revision)} makes hypervisors that still serve it stop`
     output.result({ id, ...jsonOf(removed) }, text)
   })
 }
@@ -65,7 +80,12 @@ export async function unseal({ store, output }: Context, id: string): Promise<vo
   await changeSeal(store, output, id, (publisher) => publisher.unseal(id))
 }
 
-async function changeSeal(store: StoreSettings, output: Output, id: string, change: (publisher: Publisher) => Promise<SealResult>): Promise<void> {
+async function changeSeal(
+  store: StoreSettings,
+  output: Output,
+  id: string,
+  change: (publisher: Publisher) => Promise<SealResult>,
+): Promise<void> {
   checkId(id)
   await withStore(store, async (publisher) => {
     const changed = await change(publisher)
@@ -73,7 +93,10 @@ async function changeSeal(store: StoreSettings, output: Output, id: string, chan
     if (changed.kind === 'address-owned') throw new Failure(EXIT.refused, addressOwned(changed), jsonOf(changed))
     const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
     const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
-    const text = changed.kind === 'unchanged' ? `the user-data of ${id} ${state}: nothing to do` : `${changed.kind} ${id} at revision ${String(changed.revision)}`
+    const text =
+      changed.kind === 'unchanged'
+        ? `the user-data of ${id} ${state}: nothing to do`
+        : `${changed.kind} ${id} at revision ${String(changed.revision)}`
     output.result({ id, ...jsonOf(changed), sealedAt: sealedAt ?? null }, text)
   })
 }
@@ -88,7 +111,10 @@ export async function encrypt({ store, output }: Context, named: readonly string
     const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
     const counts = await changeEach(ids, ['encrypted', 'unchanged'], (id) => publisher.encrypt(id, fromPlain))
     if (named.length === 0) await publisher.markEncrypted()
-    output.result(counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} already had the first key`)
+    output.result(
+      counts,
+      `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} already had the first key`,
+    )
   })
 }
 
@@ -101,13 +127,18 @@ export async function decrypt({ store, output }: Context): Promise<void> {
     const ids = (await publisher.list()).map(({ id }) => id)
     const counts = await changeEach(ids, ['decrypted', 'unchanged'], (id) => publisher.decrypt(id))
     await publisher.markPlain()
-    output.result(counts, `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are accepted again`)
+    output.result(
+      counts,
+      `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are accepted again`,
+    )
   })
 }
 
 /** Changes one instance after the other, and counts the outcomes that `done` lists. Throws a Failure that names the instances with any other outcome. */
 async function changeEach<T extends string>(
-  ids: readonly string[], done: readonly [T, ...T[]], change: (id: string) => Promise<{ readonly kind: string }>,
+  ids: readonly string[],
+  done: readonly [T, ...T[]],
+  change: (id: string) => Promise<{ readonly kind: string }>,
 ): Promise<Readonly<Record<T, number>>> {
   const counts = Object.fromEntries(done.map((result) => [result, 0])) as Record<T, number>
   const failures = new Map<string, string>()
@@ -123,11 +154,16 @@ async function changeEach<T extends string>(
   }
   if (failures.size === 0) return counts
   const lines = [...failures].map(([id, why]) => `\n  ${id}: ${why}`)
-  throw new Failure(EXIT.badData, `${String(failures.size)} of ${String(ids.length)} could not be ${done[0]}:${lines.join('')}`, { ...counts, failures: Object.fromEntries(failures) })
+  throw new Failure(
+    EXIT.badData,
+    `${String(failures.size)} of ${String(ids.length)} could not be ${done[0]}:${lines.join('')}`,
+    { ...counts, failures: Object.fromEntries(failures) },
+  )
 }
 
 const NOT_CHANGED: Readonly<Record<string, string>> = {
-  absent: 'the store has no record of it', plain: 'it is not encrypted (--from-plain accepts it)',
+  absent: 'the store has no record of it',
+  plain: 'it is not encrypted (--from-plain accepts it)',
 }
 
 /** Returns the revision of an instance in the store. */
@@ -140,15 +176,27 @@ export async function lastRevision({ store }: Context, id: string): Promise<numb
 }
 
 /** Waits until the daemon at `operator` serves a revision of an instance. */
-export async function wait(output: Output, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
+export async function wait(
+  output: Output,
+  id: string,
+  options: { revision: number; timeout: number; operator: string },
+): Promise<void> {
   const { revision, timeout, operator } = options
   const waited = await waitForInstance({ operator, id, revision, timeoutMs: timeout * 1000 })
   const { kind: result, ...details } = waited
   if (waited.kind === 'impossible') {
-    throw new Failure(EXIT.badData, `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`, { id, result, ...details })
+    throw new Failure(
+      EXIT.badData,
+      `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`,
+      { id, result, ...details },
+    )
   }
   if (waited.kind === 'timeout') {
-    throw new Failure(EXIT.timeout, `the daemon does not serve revision ${String(revision)} of ${id}: ${waited.reason}`, { id, result, ...details, revision: waited.revision ?? null })
+    throw new Failure(
+      EXIT.timeout,
+      `the daemon does not serve revision ${String(revision)} of ${id}: ${waited.reason}`,
+      { id, result, ...details, revision: waited.revision ?? null },
+    )
   }
   output.result({ id, revision: waited.revision }, `${id} is served at revision ${String(waited.revision)}`)
 }
@@ -157,17 +205,30 @@ export async function wait(output: Output, id: string, options: { revision: numb
 const EXPLAIN_TIMEOUT_MS = 5_000
 
 /** Prints which response a guest at an address would get from the daemon, and why. */
-export async function explain(output: Output, address: string, { network, operator }: { network: string, operator: string }): Promise<void> {
+export async function explain(
+  output: Output,
+  address: string,
+  { network, operator }: { network: string; operator: string },
+): Promise<void> {
   if (!isName(network)) throw new Failure(EXIT.usage, `"${network}" is not the name of a network`)
   const got = await getExplanation(operator, network, address, AbortSignal.timeout(EXPLAIN_TIMEOUT_MS))
   if (got.kind === 'refused' && got.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
   const explanation = valueOf(got, operator)
-  const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store } = explanation
-  const lines = [`${address} on network ${network}: ${answer}${status === undefined ? '' : ` (${String(status)})`}, since ${because}`]
-  if (instance !== undefined) lines.push(`instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`)
+  const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store } =
+    explanation
+  const lines = [
+    `${address} on network ${network}: ${answer}${status === undefined ? '' : ` (${String(status)})`}, since ${because}`,
+  ]
+  if (instance !== undefined)
+    lines.push(
+      `instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`,
+    )
   if (sessionTokens !== undefined) lines.push(`session tokens ${sessionTokens}`)
   if (userData !== undefined) lines.push(`user-data      ${userData}`)
-  if (hopLimit !== undefined) lines.push(`hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced by the firewall'}`)
+  if (hopLimit !== undefined)
+    lines.push(
+      `hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced by the firewall'}`,
+    )
   if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
   if (listener !== undefined) lines.push(`listener       ${listener}`)
   if (store !== undefined) lines.push(`store          ${store}`)
@@ -191,8 +252,13 @@ export async function explainInstance({ store, output }: Context, id: string, op
 /** Initialises a new region. */
 export async function init({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
-    const result = await publisher.initialise() ? 'initialised' : 'unchanged'
-    output.result({ result }, result === 'initialised' ? 'the region is initialised: daemons become ready with it' : 'nothing to do: the store is ready for use')
+    const result = (await publisher.initialise()) ? 'initialised' : 'unchanged'
+    output.result(
+      { result },
+      result === 'initialised'
+        ? 'the region is initialised: daemons become ready with it'
+        : 'nothing to do: the store is ready for use',
+    )
   })
 }
 
@@ -212,7 +278,9 @@ export async function list({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const all = await publisher.list()
     if (output.json) output.print(JSON.stringify(all))
-    else for (const { id, revision, hypervisors, addresses } of all) output.print(row([id, String(revision), hypervisors.join(','), addresses.join(', ')]))
+    else
+      for (const { id, revision, hypervisors, addresses } of all)
+        output.print(row([id, String(revision), hypervisors.join(','), addresses.join(', ')]))
   })
 }
 
@@ -220,10 +288,18 @@ export async function list({ store, output }: Context): Promise<void> {
 export async function watch({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const stop = await publisher.watch((id) => {
-      publisher.get(id).then((published) => {
-        const revision = (published?.document as { revision?: number } | undefined)?.revision
-        output.result({ id, revision: revision ?? null }, row([id, revision === undefined ? 'removed' : String(revision)]))
-      }, (error: unknown) => { output.warn(`${id}: ${String(error)}`) })
+      publisher.get(id).then(
+        (published) => {
+          const revision = (published?.document as { revision?: number } | undefined)?.revision
+          output.result(
+            { id, revision: revision ?? null },
+            row([id, revision === undefined ? 'removed' : String(revision)]),
+          )
+        },
+        (error: unknown) => {
+          output.warn(`${id}: ${String(error)}`)
+        },
+      )
     })
     await new Promise((resolve) => {
       process.once('SIGINT', resolve)

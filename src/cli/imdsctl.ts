@@ -18,7 +18,11 @@ import { readUnit } from '../runtime/unit-file.ts'
 import { parseWhole } from '../runtime/whole-number.ts'
 
 /** The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are shorter. */
-type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & { readonly store?: string, readonly recordKeys?: string, readonly json?: boolean }
+type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & {
+  readonly store?: string
+  readonly recordKeys?: string
+  readonly json?: boolean
+}
 
 const EXIT_HELP = `
 Exit statuses:
@@ -42,8 +46,10 @@ const output = new Output('imdsctl', process.stdout, process.stderr, (ended) => 
 let status: number = EXIT.done
 readEnvironment()
 const operatorSocket = (process.env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
-const OPERATOR = new Option('--operator <address>', 'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads')
-  .default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
+const OPERATOR = new Option(
+  '--operator <address>',
+  'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads',
+).default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
 const ID = 'such as srv-x1y2z'
 const PATHS = 'a file, a directory, or - for standard input'
 
@@ -59,11 +65,16 @@ highest of all, and the last line of the output counts the records.
   jq -c '.[]' records.json | imdsctl put -
   jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
 
-void buildProgram().parseAsync().catch((error: unknown) => {
-  const { code, exitCode } = error as { code?: string, exitCode?: number }
-  if (code?.startsWith('commander.') !== true) throw error
-  status = exitCode === 0 ? EXIT.done : EXIT.usage
-}).then(async () => { process.exitCode = await output.finish(status) })
+void buildProgram()
+  .parseAsync()
+  .catch((error: unknown) => {
+    const { code, exitCode } = error as { code?: string; exitCode?: number }
+    if (code?.startsWith('commander.') !== true) throw error
+    status = exitCode === 0 ? EXIT.done : EXIT.usage
+  })
+  .then(async () => {
+    process.exitCode = await output.finish(status)
+  })
 
 function buildProgram(): Command {
   const program = new Command('imdsctl')
@@ -77,7 +88,10 @@ function buildProgram(): Command {
     const option = new Option(flags, help).env(variable)
     program.addOption(flags.endsWith('<n>') ? option.argParser(wholeNumber) : option)
   }
-  program.option('--environment-file <file>', 'read the variables of this file, as systemd does, in place of /etc/imds/imds.env')
+  program.option(
+    '--environment-file <file>',
+    'read the variables of this file, as systemd does, in place of /etc/imds/imds.env',
+  )
   program.option('--json', 'print JSON')
 
   /** Runs a command and sets the exit status. `continues`: the command does its work even if its output is lost. */
@@ -100,100 +114,162 @@ function buildProgram(): Command {
   const working = (command: (options: Options) => Promise<unknown>) => run(true, command)
   type StoreCommand = (commands: typeof import('./commands.ts'), context: Context) => Promise<void>
   /** A command of commands.ts that needs a store. */
-  const ofStore = (command: StoreCommand) => async (options: Options) => command(await import('./commands.ts'), contextOf(options))
+  const ofStore = (command: StoreCommand) => async (options: Options) =>
+    command(await import('./commands.ts'), contextOf(options))
 
-  program.command('put')
+  program
+    .command('put')
     .description('publish records, each with its user-data')
     .argument('<path...>', PATHS)
-    .option('-u, --user-data <file>', 'the user-data of the single record, byte for byte; - for standard input. Default: the user-data in the store stays')
+    .option(
+      '-u, --user-data <file>',
+      'the user-data of the single record, byte for byte; - for standard input. Default: the user-data in the store stays',
+    )
     .option('--no-user-data', 'remove the user-data in the store, for each record that comes without user-data')
     .option('--dry-run', 'write nothing: print what a publish of each record would do now')
     .addHelpText('after', JSON_LINES + PUT_HELP)
-    .action((paths: string[], { userData, dryRun }: { userData?: string | false, dryRun?: boolean }) =>
-      working(async (options) => (await import('./put.ts')).put(contextOf(options), paths, userData, { dryRun: dryRun === true })))
-  program.command('validate')
+    .action((paths: string[], { userData, dryRun }: { userData?: string | false; dryRun?: boolean }) =>
+      working(async (options) =>
+        (await import('./put.ts')).put(contextOf(options), paths, userData, { dryRun: dryRun === true }),
+      ),
+    )
+  program
+    .command('validate')
     .description('check records and the user-data that comes with them; needs no store')
     .argument('<path...>', PATHS)
     .addHelpText('after', JSON_LINES)
-    .action((paths: string[]) => working(async ({ userDataMaxBytes }) => (await import('./put.ts')).validate(output, paths, userDataMaxBytes)))
-  program.command('get')
-    .description('print an instance\'s record')
+    .action((paths: string[]) =>
+      working(async ({ userDataMaxBytes }) => (await import('./put.ts')).validate(output, paths, userDataMaxBytes)),
+    )
+  program
+    .command('get')
+    .description("print an instance's record")
     .argument('<id>', ID)
     .action((id: string) => reading(ofStore(({ get }, context) => get(context, id))))
-  program.command('user-data')
-    .description('print an instance\'s user-data, byte for byte; nothing if there is none')
+  program
+    .command('user-data')
+    .description("print an instance's user-data, byte for byte; nothing if there is none")
     .argument('<id>', ID)
     .action((id: string) => reading(ofStore(({ userData }, context) => userData(context, id))))
-  program.command('remove')
+  program
+    .command('remove')
     .description('remove an instance and leave a tombstone, so that every hypervisor stops serving it')
     .argument('<id>', ID)
     .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
-    .action((id: string, { revision }: { revision?: number }) => working(ofStore(({ remove }, context) => remove(context, id, revision))))
-  program.command('seal')
-    .description('seal an instance\'s user-data with a new revision: no guest gets it, and no put lifts the seal')
+    .action((id: string, { revision }: { revision?: number }) =>
+      working(ofStore(({ remove }, context) => remove(context, id, revision))),
+    )
+  program
+    .command('seal')
+    .description("seal an instance's user-data with a new revision: no guest gets it, and no put lifts the seal")
     .argument('<id>', ID)
     .action((id: string) => working(ofStore(({ seal }, context) => seal(context, id))))
-  program.command('unseal')
-    .description('lift the seal on an instance\'s user-data; nothing else does')
+  program
+    .command('unseal')
+    .description("lift the seal on an instance's user-data; nothing else does")
     .argument('<id>', ID)
     .action((id: string) => working(ofStore(({ unseal }, context) => unseal(context, id))))
-  program.command('encrypt')
-    .description('encrypt instances again with the first key, at the same revision: the last step before another key is removed')
+  program
+    .command('encrypt')
+    .description(
+      'encrypt instances again with the first key, at the same revision: the last step before another key is removed',
+    )
     .argument('[id...]', 'such as srv-x1y2z (default: every instance in the store)')
-    .option('--from-plain', 'encrypt plain records too, although nothing proves that they are authentic; use it once, when you start to use keys')
-    .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => working(ofStore(({ encrypt }, context) => encrypt(context, ids, fromPlain))))
-  program.command('decrypt')
-    .description('decrypt every instance, at the same revision, and accept publishers without keys again: to stop the use of record keys')
+    .option(
+      '--from-plain',
+      'encrypt plain records too, although nothing proves that they are authentic; use it once, when you start to use keys',
+    )
+    .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) =>
+      working(ofStore(({ encrypt }, context) => encrypt(context, ids, fromPlain))),
+    )
+  program
+    .command('decrypt')
+    .description(
+      'decrypt every instance, at the same revision, and accept publishers without keys again: to stop the use of record keys',
+    )
     .action(() => working(ofStore(({ decrypt }, context) => decrypt(context))))
-  program.command('list')
+  program
+    .command('list')
     .description('list the instances in the store')
     .action(() => reading(ofStore(({ list }, context) => list(context))))
-  program.command('init')
+  program
+    .command('init')
     .description('initialise a new region in Redis: daemons become ready although it has no instance yet')
     .action(() => working(ofStore(({ init }, context) => init(context))))
-  program.command('hypervisors')
-    .description('list the hypervisors whose daemons have connected to the store, with version, instances and the time last seen')
+  program
+    .command('hypervisors')
+    .description(
+      'list the hypervisors whose daemons have connected to the store, with version, instances and the time last seen',
+    )
     .action(() => reading(ofStore(({ hypervisors }, context) => hypervisors(context))))
-  program.command('watch')
+  program
+    .command('watch')
     .description('print each change as it happens, until interrupted')
     .action(() => reading(ofStore(({ watch }, context) => watch(context))))
-  program.command('schema')
+  program
+    .command('schema')
     .description('print the JSON Schema of a record')
-    .action(() => reading(async () => { output.print(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), undefined, 2)) }))
-  program.command('wait')
-    .description('wait until the daemon of this hypervisor serves an instance: the last step before its guest is started')
+    .action(() =>
+      reading(async () => {
+        output.print(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), undefined, 2))
+      }),
+    )
+  program
+    .command('wait')
+    .description(
+      'wait until the daemon of this hypervisor serves an instance: the last step before its guest is started',
+    )
     .argument('<id>', ID)
-    .option('--revision <n>', 'the revision to wait for; a later one counts too (default: the one in the store)', wholeNumber)
+    .option(
+      '--revision <n>',
+      'the revision to wait for; a later one counts too (default: the one in the store)',
+      wholeNumber,
+    )
     .option('--timeout <seconds>', 'the longest time to wait', wholeNumber, 30)
     .addOption(OPERATOR)
-    .action((id: string, options: { revision?: number, timeout: number, operator: string }) => working(async (all) => {
-      const { checkId, lastRevision, wait } = await import('./commands.ts')
-      checkId(id)
-      await wait(output, id, { ...options, revision: options.revision ?? await lastRevision(contextOf(all), id) })
-    }))
-  program.command('explain')
+    .action((id: string, options: { revision?: number; timeout: number; operator: string }) =>
+      working(async (all) => {
+        const { checkId, lastRevision, wait } = await import('./commands.ts')
+        checkId(id)
+        await wait(output, id, { ...options, revision: options.revision ?? (await lastRevision(contextOf(all), id)) })
+      }),
+    )
+  program
+    .command('explain')
     .description('print what the daemon of this hypervisor would answer a guest at an address, and why')
-    .argument('<address>', 'the address of a guest, such as 10.0.0.2, or the id of an instance in the store, such as srv-x1y2z')
+    .argument(
+      '<address>',
+      'the address of a guest, such as 10.0.0.2, or the id of an instance in the store, such as srv-x1y2z',
+    )
     .option('--network <name>', 'the network of its interface', 'default')
     .addOption(OPERATOR)
-    .action((address: string, options: { network: string, operator: string }) =>
+    .action((address: string, options: { network: string; operator: string }) =>
       reading(async (all) => {
         const { explain, explainInstance, namesInstance } = await import('./commands.ts')
-        if (all.store !== undefined && namesInstance(address)) await explainInstance(contextOf(all), address, options.operator)
+        if (all.store !== undefined && namesInstance(address))
+          await explainInstance(contextOf(all), address, options.operator)
         else await explain(output, address, options)
-      }))
-  program.command('firewall')
-    .description('print the firewall rules for the daemon\'s view, or keep them in the kernel')
+      }),
+    )
+  program
+    .command('firewall')
+    .description("print the firewall rules for the daemon's view, or keep them in the kernel")
     .option('--apply', 'apply them in one transaction; without it, only print them')
     .option('--watch', 'with --apply: follow the view and undo changes by others, until interrupted; the rules stay')
     .option('--remove', 'remove the rules')
     .addOption(OPERATOR)
-    .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) => working(async () => {
-      const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = process.env
-      await (await import('../firewall/agent/agent.ts')).firewall(output.json, {
-        ...options, own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK }, journalStream: JOURNAL_STREAM,
-      })
-    }))
+    .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) =>
+      working(async () => {
+        const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = process.env
+        await (
+          await import('../firewall/agent/agent.ts')
+        ).firewall(output.json, {
+          ...options,
+          own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK },
+          journalStream: JOURNAL_STREAM,
+        })
+      }),
+    )
   return program
 }
 
@@ -205,11 +281,22 @@ function contextOf({ store, recordKeys, ...settings }: Options): Context {
 /** Sets the variables of the daemon's service that are not set. Ends the process if --environment-file names a file that cannot be read. */
 function readEnvironment(): void {
   const options = { 'environment-file': { type: 'string' }, store: { type: 'string', short: 's' } } as const
-  const { values: { 'environment-file': file, store } } = parseArgs({ options, strict: false })
+  const {
+    values: { 'environment-file': file, store },
+  } = parseArgs({ options, strict: false })
   try {
     const hasStore = store !== undefined || process.env['IMDS_STORE'] !== undefined
-    const { variables } = readServiceEnvironment(IMDS_SERVICE, readUnit(IMDS_SERVICE.name), typeof file === 'string' ? file : undefined, process.env, hasStore)
-    Object.assign(process.env, Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))))
+    const { variables } = readServiceEnvironment(
+      IMDS_SERVICE,
+      readUnit(IMDS_SERVICE.name),
+      typeof file === 'string' ? file : undefined,
+      process.env,
+      hasStore,
+    )
+    Object.assign(
+      process.env,
+      Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))),
+    )
   } catch (error) {
     const failure = failureOf(error)
     output.warn(failure.message)
@@ -221,7 +308,10 @@ function failureOf(error: unknown): Failure {
   if (error instanceof Failure) return error
   const path = missingFile(error)
   if (path !== undefined) {
-    return new Failure(EXIT.software, `cannot load ${path}, a file of this installation: if imds was just upgraded, run the command again; otherwise install imds again`)
+    return new Failure(
+      EXIT.software,
+      `cannot load ${path}, a file of this installation: if imds was just upgraded, run the command again; otherwise install imds again`,
+    )
   }
   return new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
 }

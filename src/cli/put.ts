@@ -34,7 +34,10 @@ interface Outcome {
  * a record without user-data, false means that it has none, and undefined that the user-data in the store stays.
  */
 export async function put(
-  { store, output }: Context, paths: readonly string[], userDataPath: string | false | undefined, options: Required<PutOptions>,
+  { store, output }: Context,
+  paths: readonly string[],
+  userDataPath: string | false | undefined,
+  options: Required<PutOptions>,
 ): Promise<number> {
   const records = typeof userDataPath === 'string' ? theOne(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
@@ -42,9 +45,15 @@ export async function put(
   const report = new Report(output)
   const publisher = await openStore(store)
   try {
-    const ended = await publishMany(publisher, itemsOf(records, otherwise, report), most, options, ({ input }, outcome) => {
-      report.add(putOutcome(input, outcome, options))
-    })
+    const ended = await publishMany(
+      publisher,
+      itemsOf(records, otherwise, report),
+      most,
+      options,
+      ({ input }, outcome) => {
+        report.add(putOutcome(input, outcome, options))
+      },
+    )
     if (ended.kind === 'unavailable') report.stopped()
   } finally {
     await publisher.close()
@@ -54,7 +63,11 @@ export async function put(
 }
 
 /** Checks the records of some paths, and the user-data that comes with them. Resolves with the exit status. Needs no store. */
-export async function validate(output: Output, paths: readonly string[], userDataMaxBytes = USER_DATA_MAX_BYTES): Promise<number> {
+export async function validate(
+  output: Output,
+  paths: readonly string[],
+  userDataMaxBytes = USER_DATA_MAX_BYTES,
+): Promise<number> {
   const report = new Report(output)
   for await (const read of readRecords(paths)) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
@@ -65,20 +78,40 @@ export async function validate(output: Output, paths: readonly string[], userDat
 
 function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
   const { userData } = input
-  const record = checkRecord(input.document, userData === 'keep' ? undefined : userData, { region: undefined, userDataMaxBytes })
+  const record = checkRecord(input.document, userData === 'keep' ? undefined : userData, {
+    region: undefined,
+    userDataMaxBytes,
+  })
   if (!record.ok) return invalid(input, record.faults)
   const { id, revision } = record.value.instance
-  return { status: EXIT.done, kind: 'valid', text: `${input.place}: valid, ${id} revision ${String(revision)}`, json: { place: input.place, result: 'valid', id, revision } }
+  return {
+    status: EXIT.done,
+    kind: 'valid',
+    text: `${input.place}: valid, ${id} revision ${String(revision)}`,
+    json: { place: input.place, result: 'valid', id, revision },
+  }
 }
 
 /** A record to publish, with its input for messages. */
-interface Item extends ToPublish { readonly input: RecordInput }
+interface Item extends ToPublish {
+  readonly input: RecordInput
+}
 
 /** Yields the records that can be read, and reports the others. `otherwise`: what happens to the user-data of a record that comes without any. */
-async function* itemsOf(records: AsyncIterable<ReadRecord>, otherwise: UserDataChange, report: Report): AsyncGenerator<Item> {
+async function* itemsOf(
+  records: AsyncIterable<ReadRecord>,
+  otherwise: UserDataChange,
+  report: Report,
+): AsyncGenerator<Item> {
   for await (const read of records) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
-    else yield { id: idOf(read.value), document: read.value.document, userData: read.value.userData ?? otherwise, input: read.value }
+    else
+      yield {
+        id: idOf(read.value),
+        document: read.value.document,
+        userData: read.value.userData ?? otherwise,
+        input: read.value,
+      }
   }
 }
 
@@ -88,10 +121,22 @@ function putOutcome(input: RecordInput, put: Settled, { dryRun }: Required<PutOp
     case 'unchanged': {
       const { id, revision, sealedAt } = put.instance
       const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
-      const warnings = put.unannounced.map((name) => `no daemon has announced hypervisor ${name}: check the name (imdsctl hypervisors)`)
+      const warnings = put.unannounced.map(
+        (name) => `no daemon has announced hypervisor ${name}: check the name (imdsctl hypervisors)`,
+      )
       return {
-        kind: put.kind, status: EXIT.done, text: `${dryRun ? 'would be ' : ''}${put.kind} ${id} revision ${String(revision)}${seal}`, warnings,
-        json: { result: put.kind, ...dryRun && { dryRun }, id, revision, ...sealedAt !== undefined && { sealedAt }, ...warnings.length > 0 && { warnings } },
+        kind: put.kind,
+        status: EXIT.done,
+        text: `${dryRun ? 'would be ' : ''}${put.kind} ${id} revision ${String(revision)}${seal}`,
+        warnings,
+        json: {
+          result: put.kind,
+          ...(dryRun && { dryRun }),
+          id,
+          revision,
+          ...(sealedAt !== undefined && { sealedAt }),
+          ...(warnings.length > 0 && { warnings }),
+        },
       }
     }
     case 'failed':
@@ -99,7 +144,11 @@ function putOutcome(input: RecordInput, put: Settled, { dryRun }: Required<PutOp
     case 'invalid':
       return invalid(input, put.faults)
     case 'stale':
-      return refused(input, `the store holds revision ${String(put.revision)} or removed the instance at it: publish a higher one`, jsonOf(put))
+      return refused(
+        input,
+        `the store holds revision ${String(put.revision)} or removed the instance at it: publish a higher one`,
+        jsonOf(put),
+      )
     case 'address-owned':
       return refused(input, addressOwned(put), jsonOf(put))
   }
@@ -111,7 +160,10 @@ function refused(input: RecordInput, message: string, details: object): Outcome 
 
 function invalid(input: RecordInput, faults: readonly Fault[]): Outcome {
   const lines = faults.map(({ path, message }) => `\n  ${path === '' ? '(the record)' : path} ${message}`)
-  return notDone(input, 'faulty', EXIT.badData, `is not a valid record:${lines.join('')}`, { result: 'invalid', faults })
+  return notDone(input, 'faulty', EXIT.badData, `is not a valid record:${lines.join('')}`, {
+    result: 'invalid',
+    faults,
+  })
 }
 
 function failed(input: RecordInput, error: unknown): Outcome {
@@ -120,11 +172,21 @@ function failed(input: RecordInput, error: unknown): Outcome {
 
 function notDone(input: RecordInput, kind: string, status: number, message: string, details: object): Outcome {
   const id = idOf(input)
-  return { kind, status, text: `${input.place}: ${id}: ${message}`, json: { place: input.place, id, error: message, ...details } }
+  return {
+    kind,
+    status,
+    text: `${input.place}: ${id}: ${message}`,
+    json: { place: input.place, id, error: message, ...details },
+  }
 }
 
 function faultOutcome({ place, status, message }: RecordFault): Outcome {
-  return { kind: status === EXIT.noInput ? 'unreadable' : 'faulty', status, text: `${place} ${message}`, json: { place, error: `${place} ${message}` } }
+  return {
+    kind: status === EXIT.noInput ? 'unreadable' : 'faulty',
+    status,
+    text: `${place} ${message}`,
+    json: { place, error: `${place} ${message}` },
+  }
 }
 
 /** The id in an unchecked record, for messages and for the order of publishes. */
@@ -135,15 +197,23 @@ function idOf({ document }: RecordInput): string {
 
 /** The only record of some paths, with its user-data from another file. */
 async function* theOne(paths: readonly string[], userDataPath: string): AsyncGenerator<ReadRecord> {
-  if (paths.includes('-') && userDataPath === '-') throw new Failure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
-  const userData = await (userDataPath === '-' ? buffer(process.stdin) : readFile(userDataPath)).catch((error: unknown) => {
-    throw new Failure(EXIT.noInput, `${userDataPath} cannot be read: ${(error as Error).message}`)
-  })
+  if (paths.includes('-') && userDataPath === '-')
+    throw new Failure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
+  const userData = await (userDataPath === '-' ? buffer(process.stdin) : readFile(userDataPath)).catch(
+    (error: unknown) => {
+      throw new Failure(EXIT.noInput, `${userDataPath} cannot be read: ${(error as Error).message}`)
+    },
+  )
   const records: ReadRecord[] = []
   for await (const read of readRecords(paths)) records.push(read)
   const [read] = records
-  if (read === undefined || records.length > 1) throw new Failure(EXIT.usage, '--user-data is for one record. With many, each has its user-data in its own file or line: see imdsctl put --help')
-  if (read.ok && read.value.userData !== undefined) throw new Failure(EXIT.usage, `${read.value.place} has its own user-data: omit --user-data`)
+  if (read === undefined || records.length > 1)
+    throw new Failure(
+      EXIT.usage,
+      '--user-data is for one record. With many, each has its user-data in its own file or line: see imdsctl put --help',
+    )
+  if (read.ok && read.value.userData !== undefined)
+    throw new Failure(EXIT.usage, `${read.value.place} has its own user-data: omit --user-data`)
   yield read.ok ? { ok: true, value: { ...read.value, userData } } : read
 }
 
@@ -183,10 +253,17 @@ class Report {
   /** Prints the summary, and returns the highest exit status. */
   end(): number {
     const records = [...this.#counts.values()].reduce((sum, count) => sum + count, 0)
-    if (records === 0) throw new Failure(EXIT.noInput, `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`)
+    if (records === 0)
+      throw new Failure(
+        EXIT.noInput,
+        `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`,
+      )
     if (records > 1) {
       const counts = [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`)
-      this.#output.result({ records, ...Object.fromEntries(this.#counts) }, `${String(records)} records: ${counts.join(', ')}`)
+      this.#output.result(
+        { records, ...Object.fromEntries(this.#counts) },
+        `${String(records)} records: ${counts.join(', ')}`,
+      )
     }
     return this.#status
   }

@@ -10,13 +10,22 @@ import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/failure.ts'
 
 /** A record as read, not checked yet. `place`: a file or `FILE:LINE`; `-` is standard input. `userData` undefined: none was given. */
-export interface RecordInput { readonly place: string, readonly document: unknown, readonly userData: UserDataChange | undefined }
+export interface RecordInput {
+  readonly place: string
+  readonly document: unknown
+  readonly userData: UserDataChange | undefined
+}
 
 /** An input that cannot be read or is no record, with its exit status. */
-export interface RecordFault { readonly place: string, readonly status: number, readonly message: string }
+export interface RecordFault {
+  readonly place: string
+  readonly status: number
+  readonly message: string
+}
 
 /** One result of `readRecords`. */
-export type ReadRecord = { readonly ok: true, readonly value: RecordInput } | { readonly ok: false, readonly faults: readonly [RecordFault] }
+export type ReadRecord =
+  { readonly ok: true; readonly value: RecordInput } | { readonly ok: false; readonly faults: readonly [RecordFault] }
 
 /** Reads every record of some paths, in order. */
 export async function* readRecords(paths: readonly string[]): AsyncGenerator<ReadRecord> {
@@ -33,7 +42,10 @@ export async function* readRecords(paths: readonly string[]): AsyncGenerator<Rea
 
 async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
   const names = (await readdir(directory)).sort()
-  const records = Map.groupBy(names.filter((name) => stemOf(name) !== undefined && !name.startsWith('.')), (name) => stemOf(name) ?? '')
+  const records = Map.groupBy(
+    names.filter((name) => stemOf(name) !== undefined && !name.startsWith('.')),
+    (name) => stemOf(name) ?? '',
+  )
   const files = new Set(names)
   for (const [stem, [name = '', ...others]] of records) {
     const path = join(directory, name)
@@ -43,7 +55,8 @@ async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
     }
     try {
       const userData = files.has(`${stem}.user-data`) ? await readFile(join(directory, `${stem}.user-data`)) : undefined
-      for await (const read of readText(path)) yield read.ok ? { ok: true, value: { ...read.value, userData: read.value.userData ?? userData } } : read
+      for await (const read of readText(path))
+        yield read.ok ? { ok: true, value: { ...read.value, userData: read.value.userData ?? userData } } : read
     } catch (error) {
       yield unreadable(path, error)
     }
@@ -94,19 +107,25 @@ async function* linesOf(stream: NodeJS.ReadableStream): AsyncGenerator<string> {
 /** JSON or YAML. Every JSON document is YAML too, but the messages of the JSON parser are better. */
 async function parseOne(place: string, text: string): Promise<ReadRecord> {
   const parsed = await parseDocument(text, text.startsWith('{') ? 'JSON' : 'YAML')
-  return parsed.ok ? inputOf(place, parsed.value) : faulty(place, EXIT.badData, `is neither JSON nor YAML: ${parsed.faults[0].message}`)
+  return parsed.ok
+    ? inputOf(place, parsed.value)
+    : faulty(place, EXIT.badData, `is neither JSON nor YAML: ${parsed.faults[0].message}`)
 }
 
 /** Reads a record, or `{"record": RECORD, "userDataBase64": BASE64}` (null: the instance has no user-data). */
 function inputOf(place: string, value: unknown): ReadRecord {
   if (value === undefined) return faulty(place, EXIT.badData, 'is not JSON')
-  if (!isObject(value) || !('record' in value)) return { ok: true, value: { place, document: value, userData: undefined } }
+  if (!isObject(value) || !('record' in value))
+    return { ok: true, value: { place, document: value, userData: undefined } }
   const { record: document, userDataBase64: base64, ...others } = value
   const [other] = Object.keys(others)
-  if (other !== undefined) return faulty(place, EXIT.badData, `has a field other than "record" and "userDataBase64": "${other}"`)
-  if (base64 === undefined || base64 === null) return { ok: true, value: { place, document, userData: base64 === null ? 'none' : undefined } }
+  if (other !== undefined)
+    return faulty(place, EXIT.badData, `has a field other than "record" and "userDataBase64": "${other}"`)
+  if (base64 === undefined || base64 === null)
+    return { ok: true, value: { place, document, userData: base64 === null ? 'none' : undefined } }
   const bytes = Buffer.from(typeof base64 === 'string' ? base64 : '', 'base64')
-  if (bytes.toString('base64') !== base64) return faulty(place, EXIT.badData, 'has a "userDataBase64" that is neither base64 with padding nor null')
+  if (bytes.toString('base64') !== base64)
+    return faulty(place, EXIT.badData, 'has a "userDataBase64" that is neither base64 with padding nor null')
   return { ok: true, value: { place, document, userData: bytes } }
 }
 

@@ -2,7 +2,7 @@
 
 /** What the base rules depend on. `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link names, if there is one. */
 export interface BaseRulesParts {
-  readonly listeners: readonly { readonly address: string, readonly port: number }[]
+  readonly listeners: readonly { readonly address: string; readonly port: number }[]
   readonly operatorPort: number | undefined
   readonly linkHead: string | undefined
 }
@@ -44,7 +44,9 @@ ${[
   ...placed(six, 'ip6 daddr', 'exthdr frag exists counter name fragments drop'),
   ...served(four, 'ip daddr . tcp dport', 'goto asked4'),
   ...served(six, 'ip6 daddr . tcp dport', 'goto asked6'),
-].map((rule) => `    ${rule}\n`).join('')}  }
+]
+  .map((rule) => `    ${rule}\n`)
+  .join('')}  }
   chain asked4 {
     iifname . ether saddr . ip saddr . ip daddr . tcp dport @guests4 goto opening
     goto unknown_peer
@@ -85,7 +87,7 @@ ${[...served(four, 'ip saddr . tcp sport', 'goto answer4'), ...served(six, 'ip6 
 
   chain input {
     type filter hook input priority filter; policy accept;
-${operatorPort === undefined ? '' : [...linkHead === undefined ? [] : [`"${linkHead}*"`], '@links'].map((links) => `    iifname ${links} tcp dport ${String(operatorPort)} counter name operators reject with tcp reset\n`).join('')}  }
+${operatorPort === undefined ? '' : [...(linkHead === undefined ? [] : [`"${linkHead}*"`]), '@links'].map((links) => `    iifname ${links} tcp dport ${String(operatorPort)} counter name operators reject with tcp reset\n`).join('')}  }
 }
 `
 }
@@ -95,17 +97,28 @@ ${operatorPort === undefined ? '' : [...linkHead === undefined ? [] : [`"${linkH
  */
 export function hopChain(limit: number, limitedDscp: number): string[] {
   const name = `${TABLE} hop_${String(limit)}`
-  return [`add chain ${name}`, `flush chain ${name}`, ...hopRules(limit, limitedDscp).map((rule) => `add rule ${name} ${rule}`)]
+  return [
+    `add chain ${name}`,
+    `flush chain ${name}`,
+    ...hopRules(limit, limitedDscp).map((rule) => `add rule ${name} ${rule}`),
+  ]
 }
 
 /** The same chain as nft lists it. */
 export function hopListing(limit: number, limitedDscp: number): string {
-  return `\tchain hop_${String(limit)} {\n${hopRules(limit, limitedDscp).map((rule) => `\t\t${rule}\n`).join('')}\t}\n`
+  return `\tchain hop_${String(limit)} {\n${hopRules(limit, limitedDscp)
+    .map((rule) => `\t\t${rule}\n`)
+    .join('')}\t}\n`
 }
 
 function hopRules(limit: number, limitedDscp: number): string[] {
   const dscp = `0x${limitedDscp.toString(16).padStart(2, '0')}`
-  return [['ip', 'ttl'], ['ip6', 'hoplimit']].map(([header, field]) => `${header!} dscp ${dscp} ${header!} ${field!} set ${String(limit)} ${header!} dscp set cs0`)
+  return [
+    ['ip', 'ttl'],
+    ['ip6', 'hoplimit'],
+  ].map(
+    ([header, field]) => `${header!} dscp ${dscp} ${header!} ${field!} set ${String(limit)} ${header!} dscp set cs0`,
+  )
 }
 
 function placed(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {

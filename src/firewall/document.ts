@@ -13,12 +13,18 @@ const Name = Type.String({ pattern: NAME })
 const Addresses = Type.Array(Type.String({ maxLength: 64 }))
 
 const InterfaceSchema = Type.Object({
-  id: Type.String({ pattern: ID }), network: Name, macAddress: Type.String({ maxLength: 17 }),
-  ipv4Addresses: Addresses, ipv6Addresses: Addresses, ipv6Prefixes: Addresses,
+  id: Type.String({ pattern: ID }),
+  network: Name,
+  macAddress: Type.String({ maxLength: 17 }),
+  ipv4Addresses: Addresses,
+  ipv6Addresses: Addresses,
+  ipv6Prefixes: Addresses,
 })
 const GuestSchema = Type.Object({
-  id: Type.String({ pattern: ID }), revision: Type.Integer({ minimum: 1 }),
-  httpPutResponseHopLimit: Type.Integer(), interfaces: Type.Array(InterfaceSchema),
+  id: Type.String({ pattern: ID }),
+  revision: Type.Integer({ minimum: 1 }),
+  httpPutResponseHopLimit: Type.Integer(),
+  interfaces: Type.Array(InterfaceSchema),
 })
 const ListenerSchema = Type.Object({ network: Name, ...Place })
 const ViewSchema = Type.Object({

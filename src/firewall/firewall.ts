@@ -31,13 +31,22 @@ export interface FirewallParts {
 }
 
 /** The addresses on which the daemon listens, and the DSCP of packets with a hop limit. */
-export interface FirewallPlaces { readonly listeners: FirewallListener[], readonly operator: FirewallDocument['operator'], readonly limitedDscp: number }
+export interface FirewallPlaces {
+  readonly listeners: FirewallListener[]
+  readonly operator: FirewallDocument['operator']
+  readonly limitedDscp: number
+}
 
 /**
  * The state of the rules. `applied`: they are made from the current view. `ageSeconds`: time since the agent last reported that. `refused`: the
  * number of interfaces that the agent left out, since nft refuses them.
  */
-export interface FirewallStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number, readonly refused: number }
+export interface FirewallStatus {
+  readonly required: boolean
+  readonly applied: boolean
+  readonly ageSeconds: number
+  readonly refused: number
+}
 
 /** If the view does not change, a request of the agent is answered after this time, in ms. So the agent checks its rules at this interval. */
 const LONG_POLL_MS = 5_000
@@ -46,7 +55,12 @@ const STALE_SECONDS = 30
 /** The most versions that are kept, for an agent that is behind. */
 const MOST_VERSIONS = 32
 
-interface Version { readonly view: FirewallDocument, readonly links: Links, readonly instances: ReadonlyMap<string, Instance>, readonly sinceMs: number }
+interface Version {
+  readonly view: FirewallDocument
+  readonly links: Links
+  readonly instances: ReadonlyMap<string, Instance>
+  readonly sinceMs: number
+}
 
 /** The daemon's side of the firewall. */
 export class Firewall {
@@ -114,13 +128,18 @@ export class Firewall {
   /** True if the applied rules were made from this record and include all of its interfaces. */
   isApplied(instance: Instance): boolean {
     const { instances, links } = this.#applied ?? {}
-    return instances?.get(instance.id) === instance && instance.interfaces.every((one) => links?.of(one).ok === true) && this.#refusalOf(instance) === undefined
+    return (
+      instances?.get(instance.id) === instance &&
+      instance.interfaces.every((one) => links?.of(one).ok === true) &&
+      this.#refusalOf(instance) === undefined
+    )
   }
 
   /** True if the rules enforce the hop limit of this record's session tokens (contract D6). */
   limitsHops(instance: Instance): boolean {
     const networks = new Set(instance.interfaces.map(({ network }) => network))
-    const isKept = this.#places?.listeners.every(({ network, address }) => isOneAddress(address) || !networks.has(network)) === true
+    const isKept =
+      this.#places?.listeners.every(({ network, address }) => isOneAddress(address) || !networks.has(network)) === true
     return isKept && this.isApplied(instance) && this.status().ageSeconds <= STALE_SECONDS
   }
 
@@ -146,10 +165,18 @@ export class Firewall {
   }
 
   status(): FirewallStatus {
-    const staleSinceMs = this.#applied === undefined ? this.#versions[0]?.sinceMs ?? this.#changedAtMs : this.#versions[1]?.sinceMs ?? this.#changedAtMs
+    const staleSinceMs =
+      this.#applied === undefined
+        ? (this.#versions[0]?.sinceMs ?? this.#changedAtMs)
+        : (this.#versions[1]?.sinceMs ?? this.#changedAtMs)
     const ageMs = this.#parts.now() - Math.min(this.#heardAtMs, staleSinceMs ?? Infinity)
     const isApplied = this.#applied !== undefined && staleSinceMs === undefined
-    return { required: this.#parts.required, applied: isApplied, ageSeconds: Math.round(ageMs) / 1000, refused: this.#refused.length }
+    return {
+      required: this.#parts.required,
+      applied: isApplied,
+      ageSeconds: Math.round(ageMs) / 1000,
+      refused: this.#refused.length,
+    }
   }
 
   #refusalOf({ id }: Instance): FirewallRefusal | undefined {
@@ -158,8 +185,14 @@ export class Firewall {
 
   #hear({ applied, refused }: AgentReport): void {
     for (const refusal of refused) {
-      const isNew = !this.#refused.some((other) => other.instance === refusal.instance && other.interface === refusal.interface)
-      if (isNew) this.#parts.log.warn(refusal, 'the firewall leaves out an interface that nft refuses; its guest is not served on it')
+      const isNew = !this.#refused.some(
+        (other) => other.instance === refusal.instance && other.interface === refusal.interface,
+      )
+      if (isNew)
+        this.#parts.log.warn(
+          refusal,
+          'the firewall leaves out an interface that nft refuses; its guest is not served on it',
+        )
     }
     this.#refused = refused
     this.#heardAtMs = this.#parts.now()
@@ -180,8 +213,16 @@ export class Firewall {
     if (this.#changedAtMs !== undefined) {
       const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
       const { link, epoch } = this.#parts
-      const view = { version: `${epoch}.${String(++this.#count)}`, link, ...this.#places, guests: [...instances.values()].map(firewallGuest) }
-      const links = new Links(link, [...instances.values()].flatMap(({ interfaces }) => interfaces))
+      const view = {
+        version: `${epoch}.${String(++this.#count)}`,
+        link,
+        ...this.#places,
+        guests: [...instances.values()].map(firewallGuest),
+      }
+      const links = new Links(
+        link,
+        [...instances.values()].flatMap(({ interfaces }) => interfaces),
+      )
       this.#versions.push({ view, links, instances, sinceMs: this.#changedAtMs })
       // Keep the applied version: its rules still admit its guests.
       if (this.#versions.length > MOST_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
@@ -211,9 +252,16 @@ export class Firewall {
 export function firewallGuest({ id, revision, options, interfaces }: Instance): FirewallGuest {
   const plain = (address: string) => splitPrefix(address).address
   return {
-    id, revision, httpPutResponseHopLimit: options.httpPutResponseHopLimit,
+    id,
+    revision,
+    httpPutResponseHopLimit: options.httpPutResponseHopLimit,
     interfaces: interfaces.map(({ id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => ({
-      id, network, macAddress, ipv4Addresses: ipv4Addresses.map(plain), ipv6Addresses: ipv6Addresses.map(plain), ipv6Prefixes: [...ipv6Prefixes],
+      id,
+      network,
+      macAddress,
+      ipv4Addresses: ipv4Addresses.map(plain),
+      ipv6Addresses: ipv6Addresses.map(plain),
+      ipv6Prefixes: [...ipv6Prefixes],
     })),
   }
 }

@@ -7,7 +7,10 @@
 import type { Parsed } from '../metadata/parsed.ts'
 
 /** What the placeholders of a rule stand for. */
-export interface LinkOf { readonly id: string, readonly network: string }
+export interface LinkOf {
+  readonly id: string
+  readonly network: string
+}
 
 /** A name, or why there is none. */
 export type LinkName = Parsed<string, string>
@@ -48,12 +51,18 @@ export class Links {
   constructor(rule: string, interfaces: Iterable<LinkOf>) {
     this.#rule = rule
     // Without the id the rule names a bridge, which all guests of a network share.
-    const named = rule.includes('{interfaceId') ? [...interfaces].flatMap((one) => {
-      const name = linkOf(rule, one)
-      return name.ok ? [{ link: name.value, id: one.id }] : []
-    }) : []
+    const named = rule.includes('{interfaceId')
+      ? [...interfaces].flatMap((one) => {
+          const name = linkOf(rule, one)
+          return name.ok ? [{ link: name.value, id: one.id }] : []
+        })
+      : []
     const byLink = Map.groupBy(named, ({ link }) => link)
-    this.#shared = new Map([...byLink].filter(([, sharing]) => sharing.length > 1).map(([link, sharing]) => [link, sharing.map(({ id }) => id)]))
+    this.#shared = new Map(
+      [...byLink]
+        .filter(([, sharing]) => sharing.length > 1)
+        .map(([link, sharing]) => [link, sharing.map(({ id }) => id)]),
+    )
   }
 
   /** The link of an interface. */
@@ -62,8 +71,14 @@ export class Links {
     const ids = name.ok ? this.#shared.get(name.value) : undefined
     if (!name.ok || ids === undefined) return name
     const [first = '', ...others] = new Set(ids)
-    const whose = others.length === 0 ? `${String(ids.length)} interfaces with the id ${first}` : `interfaces ${[first, ...others].join(' and ')}`
-    return { ok: false, faults: [`the rule ${this.#rule} gives it the link name ${name.value}, which ${whose} would share`] }
+    const whose =
+      others.length === 0
+        ? `${String(ids.length)} interfaces with the id ${first}`
+        : `interfaces ${[first, ...others].join(' and ')}`
+    return {
+      ok: false,
+      faults: [`the rule ${this.#rule} gives it the link name ${name.value}, which ${whose} would share`],
+    }
   }
 }
 
@@ -75,8 +90,13 @@ export function linkHead(rule: string): string | undefined {
 }
 
 function linkOf(rule: string, { id, network }: LinkOf): LinkName {
-  const link = rule.replaceAll(PLACEHOLDER, (_, name: string, length?: string) => (name === 'network' ? network : id).slice(0, length === undefined ? Infinity : Number(length)))
+  const link = rule.replaceAll(PLACEHOLDER, (_, name: string, length?: string) =>
+    (name === 'network' ? network : id).slice(0, length === undefined ? Infinity : Number(length)),
+  )
   if (isLinkName(link)) return { ok: true, value: link }
-  const length = link.length > MOST ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; {interfaceId:11} takes the first 11 of an id` : ' is not a valid link name'
+  const length =
+    link.length > MOST
+      ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; {interfaceId:11} takes the first 11 of an id`
+      : ' is not a valid link name'
   return { ok: false, faults: [`its link name by the rule ${rule}${length}`] }
 }

@@ -1,10 +1,17 @@
 /** The report of the firewall agent to the daemon: which rules are applied, and the interfaces that nft refuses, which the agent leaves out. */
 
 /** An interface of an instance, and nft's message. */
-export interface FirewallRefusal { readonly instance: string, readonly interface: string, readonly message: string }
+export interface FirewallRefusal {
+  readonly instance: string
+  readonly interface: string
+  readonly message: string
+}
 
 /** `applied`: the version of the document that the rules are made from; undefined when none are applied. */
-export interface AgentReport { readonly applied: string | undefined, readonly refused: readonly FirewallRefusal[] }
+export interface AgentReport {
+  readonly applied: string | undefined
+  readonly refused: readonly FirewallRefusal[]
+}
 
 /** The most interfaces that are left out. If nft refuses more, the fault is not in the interfaces. */
 export const MOST_REFUSED = 16
@@ -15,15 +22,27 @@ export const REPORT_MAX_BYTES = (MOST_REFUSED * 3 + 1) * (MOST_CHARACTERS * 6 + 
 
 /** Formats a report as the body of a request. */
 export function formatReport({ applied, refused }: AgentReport): string {
-  return JSON.stringify({ applied: applied ?? null, refused: refused.map((one) => ({ ...one, message: one.message.slice(0, MOST_CHARACTERS) })) })
+  return JSON.stringify({
+    applied: applied ?? null,
+    refused: refused.map((one) => ({ ...one, message: one.message.slice(0, MOST_CHARACTERS) })),
+  })
 }
 
 /** Parses the body of a request; undefined if it is not a report. */
 export function parseReport(body: unknown): AgentReport | undefined {
   if (typeof body !== 'object' || body === null) return undefined
   const { applied, refused } = body as Readonly<Record<string, unknown>>
-  if (!(applied === null || isText(applied)) || !Array.isArray(refused) || refused.length > MOST_REFUSED || !refused.every(isRefusal)) return undefined
-  return { applied: applied ?? undefined, refused: refused.map(({ instance, interface: id, message }) => ({ instance, interface: id, message })) }
+  if (
+    !(applied === null || isText(applied)) ||
+    !Array.isArray(refused) ||
+    refused.length > MOST_REFUSED ||
+    !refused.every(isRefusal)
+  )
+    return undefined
+  return {
+    applied: applied ?? undefined,
+    refused: refused.map(({ instance, interface: id, message }) => ({ instance, interface: id, message })),
+  }
 }
 
 function isRefusal(value: unknown): value is FirewallRefusal {

@@ -20,7 +20,10 @@ import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
 import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
 
 /** A part of the document that is left out of the rules. `instance` undefined: a part of the daemon's configuration. */
-export interface FirewallFault { readonly instance: string | undefined, readonly message: string }
+export interface FirewallFault {
+  readonly instance: string | undefined
+  readonly message: string
+}
 
 /** Key of an element -> its verdict, empty in a set. */
 type Elements = ReadonlyMap<string, string>
@@ -45,15 +48,23 @@ const HOPS = { least: 1, most: 64 }
 /** Builds the rules, without the interfaces that nft has refused. */
 export function buildRules(view: FirewallDocument, refused: readonly FirewallRefusal[]): FirewallRules {
   const faults: FirewallFault[] = []
-  const refusals = new Map(refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]))
+  const refusals = new Map(
+    refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]),
+  )
   const listeners = view.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
   for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
-    faults.push({ instance: undefined, message: `a listener on ${JSON.stringify(address)} cannot be protected: it needs one IPv4 or IPv6 address of its own` })
+    faults.push({
+      instance: undefined,
+      message: `a listener on ${JSON.stringify(address)} cannot be protected: it needs one IPv4 or IPv6 address of its own`,
+    })
   }
   const sets = new Sets()
   let interfaces = 0
   const hops = new Set<number>()
-  const links = new Links(view.link, view.guests.flatMap(({ interfaces }) => interfaces))
+  const links = new Links(
+    view.link,
+    view.guests.flatMap(({ interfaces }) => interfaces),
+  )
   for (const guest of view.guests) {
     for (const one of guest.interfaces) {
       const message = faultOf(links, guest, one) ?? refusals.get(`${guest.id} ${one.id}`)
@@ -66,7 +77,11 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
       addInterface(sets, links, listeners, guest.httpPutResponseHopLimit, one)
     }
   }
-  const baseRules = formatBaseRules({ listeners, operatorPort: isPort(view.operator.port) ? view.operator.port : undefined, linkHead: linkHead(view.link) })
+  const baseRules = formatBaseRules({
+    listeners,
+    operatorPort: isPort(view.operator.port) ? view.operator.port : undefined,
+    linkHead: linkHead(view.link),
+  })
   return { baseRules, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
 }
 
@@ -89,9 +104,14 @@ export function trial(rules: FirewallRules): string {
  * have the same base rules and DSCP. Only the differences are written: `flush` and adding all elements takes half a second for 500 guests.
  */
 export function change(before: FirewallRules, after: FirewallRules): string {
-  const differences = (of: FirewallRules, from: FirewallRules) => [...of.sets].map(([set, elements]) =>
-    [set, new Map([...elements].filter(([key, verdict]) => from.sets.get(set)?.get(key) !== verdict))] as const)
-  const gone = differences(before, after).map(([set, elements]) => statement('delete', set, new Map([...elements.keys()].map((key) => [key, '']))))
+  const differences = (of: FirewallRules, from: FirewallRules) =>
+    [...of.sets].map(
+      ([set, elements]) =>
+        [set, new Map([...elements].filter(([key, verdict]) => from.sets.get(set)?.get(key) !== verdict))] as const,
+    )
+  const gone = differences(before, after).map(([set, elements]) =>
+    statement('delete', set, new Map([...elements.keys()].map((key) => [key, '']))),
+  )
   const added = differences(after, before).map(([set, elements]) => statement('add', set, elements))
   return [chains(after.hops.difference(before.hops), after.limitedDscp), ...gone, ...added].join('')
 }
@@ -106,17 +126,31 @@ export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
 
 /** Why an interface cannot be admitted, or undefined. */
 function faultOf(
-  links: Links, guest: FirewallGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface,
+  links: Links,
+  guest: FirewallGuest,
+  { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface,
 ): string | undefined {
   const link = links.of({ id, network })
   if (!link.ok) return `interface ${id}: ${link.faults.join('; ')}`
   const { httpPutResponseHopLimit: limit } = guest
-  const isGood = MAC.test(macAddress) && ipv4Addresses.every(isIpv4) && ipv6Addresses.every(isIpv6) && ipv6Prefixes.every(isIpv6Prefix)
-    && Number.isInteger(limit) && limit >= HOPS.least && limit <= HOPS.most
+  const isGood =
+    MAC.test(macAddress) &&
+    ipv4Addresses.every(isIpv4) &&
+    ipv6Addresses.every(isIpv6) &&
+    ipv6Prefixes.every(isIpv6Prefix) &&
+    Number.isInteger(limit) &&
+    limit >= HOPS.least &&
+    limit <= HOPS.most
   return isGood ? undefined : `interface ${JSON.stringify(id)} has an invalid address, prefix, MAC address or hop limit`
 }
 
-function addInterface(sets: Sets, links: Links, listeners: readonly FirewallListener[], limit: number, one: FirewallInterface): void {
+function addInterface(
+  sets: Sets,
+  links: Links,
+  listeners: readonly FirewallListener[],
+  limit: number,
+  one: FirewallInterface,
+): void {
   const name = links.of(one)
   if (!name.ok) return
   const { value: link } = name
@@ -149,9 +183,13 @@ function addInterface(sets: Sets, links: Links, listeners: readonly FirewallList
  * transaction. If two keys have different verdicts, two instances claim one address, and neither is served: the first verdict stays.
  */
 class Sets {
-  readonly #exact = new Map<string, Map<string, string>>(['links', 'guests4', 'guests6', 'answers4', 'answers6'].map((name) => [name, new Map<string, string>()]))
+  readonly #exact = new Map<string, Map<string, string>>(
+    ['links', 'guests4', 'guests6', 'answers4', 'answers6'].map((name) => [name, new Map<string, string>()]),
+  )
   /** Set -> key with PREFIX in the place of the range -> range -> its verdict. */
-  readonly #ranges = new Map<string, Map<string, Map<string, string>>>(['prefixes6', 'ranges6'].map((name) => [name, new Map<string, Map<string, string>>()]))
+  readonly #ranges = new Map<string, Map<string, Map<string, string>>>(
+    ['prefixes6', 'ranges6'].map((name) => [name, new Map<string, Map<string, string>>()]),
+  )
 
   add(set: string, key: string, verdict = ''): void {
     const keys = this.#exact.get(set)!
@@ -168,18 +206,31 @@ class Sets {
   all(): Map<string, Elements> {
     const all = new Map<string, Elements>(this.#exact)
     for (const [set, keys] of this.#ranges) {
-      all.set(set, new Map([...keys].flatMap(([key, ranges]) => outermost([...ranges.keys()]).map((range) => [key.replace('PREFIX', range), ranges.get(range)!]))))
+      all.set(
+        set,
+        new Map(
+          [...keys].flatMap(([key, ranges]) =>
+            outermost([...ranges.keys()]).map((range) => [key.replace('PREFIX', range), ranges.get(range)!]),
+          ),
+        ),
+      )
     }
     return all
   }
 }
 
 function chains(hops: ReadonlySet<number>, limitedDscp: number): string {
-  return [...hops].sort((a, b) => a - b).flatMap((limit) => hopChain(limit, limitedDscp)).map((line) => `${line}\n`).join('')
+  return [...hops]
+    .sort((a, b) => a - b)
+    .flatMap((limit) => hopChain(limit, limitedDscp))
+    .map((line) => `${line}\n`)
+    .join('')
 }
 
 function statement(verb: 'add' | 'delete', set: string, elements: Elements): string {
-  return elements.size === 0 ? '' : `${verb} element ${TABLE} ${set} {\n${[...elements].map((element) => `  ${formatElement(element)}`).join(',\n')}\n}\n`
+  return elements.size === 0
+    ? ''
+    : `${verb} element ${TABLE} ${set} {\n${[...elements].map((element) => `  ${formatElement(element)}`).join(',\n')}\n}\n`
 }
 
 function formatElement([key, verdict]: readonly [string, string]): string {
@@ -190,7 +241,7 @@ function formatElement([key, verdict]: readonly [string, string]): string {
 function outermost(ranges: readonly string[]): string[] {
   const kept: string[] = []
   let last: string | undefined
-  for (const range of [...ranges].sort((a, b) => ipv6Digits(a) < ipv6Digits(b) ? -1 : 1)) {
+  for (const range of [...ranges].sort((a, b) => (ipv6Digits(a) < ipv6Digits(b) ? -1 : 1))) {
     const digits = ipv6Digits(range)
     if (last !== undefined && digits.startsWith(last)) continue
     kept.push(range)

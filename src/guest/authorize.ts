@@ -23,20 +23,27 @@ export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 /** The rules for every guest of a listener. */
 export interface Rules {
   readonly tokens: Pick<Tokens, 'mint' | 'verify'>
-  readonly forwarded: typeof FORWARDED_RULES[number]
+  readonly forwarded: (typeof FORWARDED_RULES)[number]
   /** Limits the hops of all further packets of a connection (hop-limit.ts). False if that fails. */
   readonly limitHops: (connection: Socket) => boolean
 }
 
 /** A request that may be resolved. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no token. */
-export interface Authorized { readonly kind: 'authorized', readonly guest: Guest, readonly target: Target, readonly ttlSeconds: number | undefined }
+export interface Authorized {
+  readonly kind: 'authorized'
+  readonly guest: Guest
+  readonly target: Target
+  readonly ttlSeconds: number | undefined
+}
 
 const TOKEN_HEADER = 'x-aws-ec2-metadata-token'
 
 /** Authorizes a request, or refuses it. */
 export function authorize(
-  { network, address, found, request }: Pick<Exchange, 'network' | 'address' | 'found' | 'request'>, parsed: ReturnType<typeof parseTarget>,
-  rules: Rules, meter: Pick<RequestMeter, 'session' | 'forwarded'>,
+  { network, address, found, request }: Pick<Exchange, 'network' | 'address' | 'found' | 'request'>,
+  parsed: ReturnType<typeof parseTarget>,
+  rules: Rules,
+  meter: Pick<RequestMeter, 'session' | 'forwarded'>,
 ): Authorized | Refused {
   const { method, headers, httpVersion } = request
   const refusal = refusalOf(found, address)
@@ -44,10 +51,12 @@ export function authorize(
   if (refusal !== undefined || found.kind !== 'owned') return refused(refusal ?? 'unknown-peer', 'unknown')
   const guest = found.owner
   if (!isAcceptedVersion(httpVersion)) return refused('malformed-request', 'unknown')
-  if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], httpVersion)) return refused('malformed-request', 'unknown')
+  if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], httpVersion))
+    return refused('malformed-request', 'unknown')
   if (headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined) {
     meter.forwarded()
-    if (isForwardedRefused(rules, headers, parsed)) return refused('forwarded', parsed.ok ? parsed.value.route : 'unknown')
+    if (isForwardedRefused(rules, headers, parsed))
+      return refused('forwarded', parsed.ok ? parsed.value.route : 'unknown')
   }
   if (!parsed.ok) return refused('malformed-target', 'unknown')
   const target = parsed.value
@@ -58,12 +67,16 @@ export function authorize(
   if (typeof token === 'string' && token !== '') {
     const ttlSeconds = rules.tokens.verify(token, network, guest.instance.id)
     meter.session(ttlSeconds === undefined ? 'refused' : 'token')
-    return ttlSeconds === undefined ? refused('token-invalid', target.route) : { kind: 'authorized', guest, target, ttlSeconds }
+    return ttlSeconds === undefined
+      ? refused('token-invalid', target.route)
+      : { kind: 'authorized', guest, target, ttlSeconds }
   }
   // A script that failed to get a token sends an empty one, which counts as no token.
   const isRequired = guest.instance.options.httpTokens === 'required'
   meter.session(isRequired ? 'refused' : 'none')
-  return isRequired ? refused('token-required', target.route) : { kind: 'authorized', guest, target, ttlSeconds: undefined }
+  return isRequired
+    ? refused('token-required', target.route)
+    : { kind: 'authorized', guest, target, ttlSeconds: undefined }
 }
 
 /** Whether the end of the body is certain: `chunked` is the last encoding, and HTTP/1.0 has none (RFC 9112, 6.1). */
@@ -71,7 +84,11 @@ function isFramed(transferEncoding: string, httpVersion: string): boolean {
   return httpVersion === '1.1' && /(?:^|,)[ \t]*chunked$/i.test(transferEncoding)
 }
 
-function isForwardedRefused({ forwarded }: Rules, headers: IncomingHttpHeaders, parsed: ReturnType<typeof parseTarget>): boolean {
+function isForwardedRefused(
+  { forwarded }: Rules,
+  headers: IncomingHttpHeaders,
+  parsed: ReturnType<typeof parseTarget>,
+): boolean {
   if (forwarded !== 'refuse-tokens') return forwarded === 'refuse'
   return headers[TOKEN_HEADER] !== undefined || (parsed.ok && parsed.value.route === '/latest/api/token')
 }

@@ -66,11 +66,21 @@ export class ConnectionGuard {
     const { maxConnections, meter, shares } = this.#parts
     server.maxConnections = maxConnections
     Object.assign(server, { httpAllowHalfOpen: true }) // undocumented: a peer that has closed its side still gets its responses
-    server.closeAllConnections = () => { this.#connections.destroyAll() } // Node's own method leaves out connections that sent CONNECT
-    server.on('connection', (socket: Socket) => { this.#admit(socket) })
-    server.on('drop', () => { this.#makeRoom(server) })
-    server.on('connect', (request: IncomingMessage) => { this.#refuseConnect(request) })
-    server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.emit('request', request, response))
+    server.closeAllConnections = () => {
+      this.#connections.destroyAll()
+    } // Node's own method leaves out connections that sent CONNECT
+    server.on('connection', (socket: Socket) => {
+      this.#admit(socket)
+    })
+    server.on('drop', () => {
+      this.#makeRoom(server)
+    })
+    server.on('connect', (request: IncomingMessage) => {
+      this.#refuseConnect(request)
+    })
+    server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) =>
+      server.emit('request', request, response),
+    )
     this.#checks = setInterval(() => {
       const { flooding, idle } = this.#connections.endWithoutRequests(performance.now())
       meter.dropped('over-share', flooding)
@@ -86,7 +96,8 @@ export class ConnectionGuard {
 
   /** Whether to respond to a request. False if its connection is gone, or pipelines during a delayed refusal. */
   accepts({ address, found, request: { socket }, response }: Exchange): boolean {
-    if (address === '') { // reset by the peer
+    if (address === '') {
+      // reset by the peer
       socket.destroy()
       return false
     }
@@ -130,7 +141,8 @@ export class ConnectionGuard {
       socket.destroy()
       return
     }
-    if (error.code === 'HPE_CLOSED_CONNECTION') { // more data after the last request, which needs no response
+    if (error.code === 'HPE_CLOSED_CONNECTION') {
+      // more data after the last request, which needs no response
       this.#endAfterResponses(socket)
       return
     }
@@ -148,8 +160,12 @@ export class ConnectionGuard {
       meter.dropped('over-share', 1)
       socket.resetAndDestroy()
     } else if (used > 1 || share.isPenalized(performance.now())) {
-      process.nextTick(() => { socket.pause() }) // after Node has started to read, and before it reads
-      this.refuseLater(socket, () => { this.#refuse(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', SHORT_LINGER_MS) })
+      process.nextTick(() => {
+        socket.pause()
+      }) // after Node has started to read, and before it reads
+      this.refuseLater(socket, () => {
+        this.#refuse(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', SHORT_LINGER_MS)
+      })
     }
   }
 
@@ -166,8 +182,15 @@ export class ConnectionGuard {
   }
 
   #refuseConnect({ socket, httpVersion }: IncomingMessage): void {
-    socket.on('error', () => { /* reset by the peer; Node has removed its own listener */ })
-    this.#refuseInShare(socket, isAcceptedVersion(httpVersion) ? 'method-not-allowed' : 'malformed-request', 'CONNECT', LINGER_MS)
+    socket.on('error', () => {
+      /* reset by the peer; Node has removed its own listener */
+    })
+    this.#refuseInShare(
+      socket,
+      isAcceptedVersion(httpVersion) ? 'method-not-allowed' : 'malformed-request',
+      'CONNECT',
+      LINGER_MS,
+    )
   }
 
   /**
@@ -185,10 +208,13 @@ export class ConnectionGuard {
     const found = this.#parts.directory.find(this.#parts.network, address)
     const share = this.#shareOf(found, address)
     if (this.#delayed.has(socket)) this.#resetPipelining(socket, share)
-    else if (share.spend(performance.now(), ownerOf(found))) this.#refuse(socket, found, refusalOf(found, address) ?? refusal, method, lingerMs)
+    else if (share.spend(performance.now(), ownerOf(found)))
+      this.#refuse(socket, found, refusalOf(found, address) ?? refusal, method, lingerMs)
     else {
       socket.pause()
-      this.refuseLater(socket, () => { this.#refuse(socket, found, 'over-share', method, SHORT_LINGER_MS) })
+      this.refuseLater(socket, () => {
+        this.#refuse(socket, found, 'over-share', method, SHORT_LINGER_MS)
+      })
     }
   }
 
@@ -209,13 +235,17 @@ export class ConnectionGuard {
     const { network, meter, refusalLog } = this.#parts
     meter.answered('unknown', method, refusal, undefined)
     refusalLog.refused(network, peerAddress(socket), idOf(found), refusal)
-    this.#afterResponses(socket, () => { this.#close(socket, refusalText(refusal), lingerMs) })
+    this.#afterResponses(socket, () => {
+      this.#close(socket, refusalText(refusal), lingerMs)
+    })
   }
 
   #endAfterResponses(socket: Socket): void {
     const last = this.#connections.lastResponse(socket)
     if (last?.writableEnded === false) last.shouldKeepAlive = false // not written yet: adds `Connection: close` to it
-    this.#afterResponses(socket, () => { this.#close(socket) })
+    this.#afterResponses(socket, () => {
+      this.#close(socket)
+    })
   }
 
   #afterResponses(socket: Socket, act: () => void): void {

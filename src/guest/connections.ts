@@ -142,7 +142,7 @@ export class Connections {
    * Resets the connections that send more bytes than their requests can have, and penalizes their shares; and those that send bytes but no request.
    * Returns the numbers of both.
    */
-  endWithoutRequests(nowMs: number): { flooding: number, idle: number } {
+  endWithoutRequests(nowMs: number): { flooding: number; idle: number } {
     const ended = { flooding: 0, idle: 0 }
     for (const connection of this.#open) {
       const { socket, share, requests, requestsBefore, readBefore } = connection

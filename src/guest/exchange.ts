@@ -23,10 +23,22 @@ export interface Exchange {
 }
 
 /** A request that gets no content. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no token. */
-export interface Refused { readonly kind: 'refused', readonly route: Route, readonly refusal: Refusal, readonly ttlSeconds: number | undefined }
+export interface Refused {
+  readonly kind: 'refused'
+  readonly route: Route
+  readonly refusal: Refusal
+  readonly ttlSeconds: number | undefined
+}
 
 /** How a request ends. */
-export type Result = { readonly kind: 'served', readonly route: Route, readonly content: Content, readonly ttlSeconds: number | undefined } | Refused
+export type Result =
+  | {
+      readonly kind: 'served'
+      readonly route: Route
+      readonly content: Content
+      readonly ttlSeconds: number | undefined
+    }
+  | Refused
 
 /** A refusal as a result. */
 export function refused(refusal: Refusal, route: Route, ttlSeconds?: number): Refused {

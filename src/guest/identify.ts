@@ -13,7 +13,11 @@ type Switch = 'enabled' | 'disabled'
 export interface Guest {
   readonly instance: {
     readonly id: string
-    readonly options: { readonly httpEndpoint: Switch, readonly httpProtocolIpv6: Switch, readonly httpTokens: 'optional' | 'required' }
+    readonly options: {
+      readonly httpEndpoint: Switch
+      readonly httpProtocolIpv6: Switch
+      readonly httpTokens: 'optional' | 'required'
+    }
   }
   /** The number of paths in its tree. */
   readonly paths: number
@@ -22,7 +26,8 @@ export interface Guest {
 }
 
 /** The owner of an address; `contested`: more than one instance claims it. */
-export type Found = { readonly kind: 'owned', readonly owner: Guest } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
+export type Found =
+  { readonly kind: 'owned'; readonly owner: Guest } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
 
 /** Maps addresses to guests. */
 export interface Directory {
@@ -39,8 +44,8 @@ export interface Directory {
 export function directoryFor(host: () => string | undefined, directory: Directory): Directory {
   const isNobody = (address: string) => isLoopback(address) && !isLoopback(host() ?? '')
   return {
-    find: (network, address) => isNobody(address) ? { kind: 'unknown' } : directory.find(network, address),
-    ask: (network, address) => isNobody(address) ? undefined : directory.ask(network, address),
+    find: (network, address) => (isNobody(address) ? { kind: 'unknown' } : directory.find(network, address)),
+    ask: (network, address) => (isNobody(address) ? undefined : directory.ask(network, address)),
   }
 }
 

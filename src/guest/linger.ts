@@ -17,7 +17,9 @@ export const LINGER_BYTES = 8 * 2 ** 20
 const FLUSH_MS = 1_000
 
 /** Replaces `destroySoon`, which Node calls after the last response, on a connection that lingers. */
-const lingering = () => { /* the bounds end the connection */ }
+const lingering = () => {
+  /* the bounds end the connection */
+}
 
 /** Whether a connection lingers. */
 export function isLingering(socket: Socket): boolean {
@@ -32,7 +34,9 @@ export function closeSoon(socket: Socket, text: string, ms: number, mayDiscard: 
   if (isLingering(socket)) return
   socket.destroySoon = lingering
   destroyAfter(socket, ms)
-  socket.setTimeout(LINGER_IDLE_MS, () => { socket.destroy() })
+  socket.setTimeout(LINGER_IDLE_MS, () => {
+    socket.destroy()
+  })
   let left = LINGER_BYTES
   const discard = () => {
     socket.removeAllListeners('data') // the listener of Node's HTTP parser
@@ -41,7 +45,8 @@ export function closeSoon(socket: Socket, text: string, ms: number, mayDiscard: 
       if (left < 0 || !mayDiscard(length)) socket.destroy()
     })
   }
-  if (socket.isPaused()) socket.once('resume', discard).resume() // only Node's HTTP server can resume what it paused
+  if (socket.isPaused())
+    socket.once('resume', discard).resume() // only Node's HTTP server can resume what it paused
   else discard()
   if (socket.writable) socket.end(text, 'latin1')
 }
@@ -52,11 +57,20 @@ export function closeUnread(socket: Socket, text: string): void {
   destroyAfter(socket, FLUSH_MS)
   if (socket.writable) socket.end(text, 'latin1')
   if (socket.writableFinished) socket.destroy()
-  else socket.once('finish', () => { socket.destroy() })
+  else
+    socket.once('finish', () => {
+      socket.destroy()
+    })
 }
 
 function destroyAfter(socket: Socket, ms: number): void {
-  const timer = setTimeout(() => { socket.destroy() }, ms)
-  socket.on('error', () => { /* reset by the peer */ })
-  socket.on('close', () => { clearTimeout(timer) })
+  const timer = setTimeout(() => {
+    socket.destroy()
+  }, ms)
+  socket.on('error', () => {
+    /* reset by the peer */
+  })
+  socket.on('close', () => {
+    clearTimeout(timer)
+  })
 }

@@ -19,7 +19,7 @@ const MAX_ENTRIES = 256
 export class RefusalLog {
   readonly #log: Logger
   readonly #now: () => number
-  readonly #logged = new Map<string, { atMs: number, leftOut: number }>()
+  readonly #logged = new Map<string, { atMs: number; leftOut: number }>()
 
   constructor(log: Logger, now: () => number) {
     this.#log = log
@@ -38,7 +38,12 @@ export class RefusalLog {
 
   /** Logs a dropped connection: its listener already has `connections`, the most that it may have. */
   dropped(network: string, connections: number): void {
-    this.#warn(`${network} connections`, this.#now(), { network, connections }, 'connections dropped: the listener has used up its share of the file descriptors; raise LimitNOFILE')
+    this.#warn(
+      `${network} connections`,
+      this.#now(),
+      { network, connections },
+      'connections dropped: the listener has used up its share of the file descriptors; raise LimitNOFILE',
+    )
   }
 
   #warn(key: string, now: number, facts: object, message: string): void {

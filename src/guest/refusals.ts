@@ -4,11 +4,22 @@
  */
 
 /** `page`: the response to a GET has the XHTML page as its body. `ordinary`: see `isOrdinary`. */
-interface RefusalRow { readonly status: number, readonly page: boolean, readonly ordinary: boolean, readonly headers: readonly string[] }
+interface RefusalRow {
+  readonly status: number
+  readonly page: boolean
+  readonly ordinary: boolean
+  readonly headers: readonly string[]
+}
 
 /** Not STATUS_CODES of node:http: importing a value from there loads Node's HTTP client too, which makes the start 40 ms slower. */
 const REASONS: Readonly<Record<number, string>> = {
-  400: 'Bad Request', 401: 'Unauthorized', 403: 'Forbidden', 404: 'Not Found', 405: 'Method Not Allowed', 500: 'Internal Server Error', 503: 'Service Unavailable',
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'Not Found',
+  405: 'Method Not Allowed',
+  500: 'Internal Server Error',
+  503: 'Service Unavailable',
 }
 
 const RETRY_AFTER = ['Retry-After', '1']
@@ -59,7 +70,10 @@ export interface RefusalResponse {
   readonly headersWithoutBody: readonly string[]
 }
 
-const RESPONSES = Object.fromEntries(REFUSALS.map((refusal) => [refusal, prepare(TABLE[refusal])])) as Record<Refusal, RefusalResponse>
+const RESPONSES = Object.fromEntries(REFUSALS.map((refusal) => [refusal, prepare(TABLE[refusal])])) as Record<
+  Refusal,
+  RefusalResponse
+>
 
 /** The prepared response of a refusal. */
 export function responseOf(refusal: Refusal): RefusalResponse {
@@ -78,7 +92,12 @@ export function refusalText(refusal: Refusal): string {
 function prepare({ status, page, headers }: RefusalRow): RefusalResponse {
   const withoutBody = [...headers, 'Content-Type', 'text/plain', 'Content-Length', '0']
   const body = page ? errorPage(status) : ''
-  return { status, body, headers: page ? [...headers, 'Content-Type', 'text/html', 'Content-Length', String(body.length)] : withoutBody, headersWithoutBody: withoutBody }
+  return {
+    status,
+    body,
+    headers: page ? [...headers, 'Content-Type', 'text/html', 'Content-Length', String(body.length)] : withoutBody,
+    headersWithoutBody: withoutBody,
+  }
 }
 
 function errorPage(status: number): string {

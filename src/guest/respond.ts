@@ -54,7 +54,12 @@ export class Responder {
     const { response } = exchange
     // Send now: batching is slower for connections that close, and Node must know which pipelined responses are ready.
     if (!response.shouldKeepAlive || !response.socket) this.send(exchange, result)
-    else if (this.#batch.push(() => { this.send(exchange, result) }) === 1) setImmediate(this.#sendBatch)
+    else if (
+      this.#batch.push(() => {
+        this.send(exchange, result)
+      }) === 1
+    )
+      setImmediate(this.#sendBatch)
     else if (this.#batch.length === BATCH) this.#sendBatch()
   }
 
@@ -62,13 +67,17 @@ export class Responder {
   send(exchange: Exchange, result: Result): void {
     try {
       this.#send(exchange, result)
-    } catch (error) { // affects one guest only
+    } catch (error) {
+      // affects one guest only
       this.#log.error({ err: error }, 'response failed; its connection is closed')
       exchange.request.socket.destroy()
     }
   }
 
-  #send({ network, address, found, request: { method = '', headers, socket }, response, startedMs }: Exchange, result: Result): void {
+  #send(
+    { network, address, found, request: { method = '', headers, socket }, response, startedMs }: Exchange,
+    result: Result,
+  ): void {
     const outcome = result.kind === 'served' ? 'served' : result.refusal
     const last = isLast(headers, outcome)
     if (last) {
@@ -80,7 +89,11 @@ export class Responder {
     const durationMs = performance.now() - startedMs
     this.#meter.answered(result.route, method, outcome, durationMs / 1000)
     if (outcome !== 'served') this.#refusalLog.refused(network, address, idOf(found), outcome)
-    if (this.#isTracing) this.#log.debug({ instance: idOf(found), route: result.route, status: response.statusCode, durationMs, reason: outcome }, 'request')
+    if (this.#isTracing)
+      this.#log.debug(
+        { instance: idOf(found), route: result.route, status: response.statusCode, durationMs, reason: outcome },
+        'request',
+      )
   }
 }
 
@@ -90,7 +103,10 @@ export class Responder {
  */
 function write(response: Exchange['response'], result: Result, method: string): void {
   if (result.kind === 'served') {
-    const { content: { headers, body }, ttlSeconds } = result
+    const {
+      content: { headers, body },
+      ttlSeconds,
+    } = result
     response.writeHead(200, withTtl(headers, ttlSeconds) as string[])
     response.end(body, 'latin1')
     return
@@ -110,5 +126,10 @@ function withTtl(headers: readonly string[], ttlSeconds: number | undefined): re
  * or it has a body, which is discarded without being parsed.
  */
 export function isLast(headers: IncomingHttpHeaders, outcome: Outcome): boolean {
-  return outcome === 'malformed-request' || headers.upgrade !== undefined || headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
+  return (
+    outcome === 'malformed-request' ||
+    headers.upgrade !== undefined ||
+    headers['transfer-encoding'] !== undefined ||
+    (headers['content-length'] ?? '0') !== '0'
+  )
 }

@@ -45,7 +45,8 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   const targets = new Targets()
 
   const server = buildFastify(guard)
-  server.server.once('listening', () => { // kept, since a server that stops has no address any more, and still answers
+  server.server.once('listening', () => {
+    // kept, since a server that stops has no address any more, and still answers
     const place = server.server.address()
     host = typeof place === 'string' ? undefined : place?.address
   })
@@ -59,12 +60,17 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     const exchange = identify(request, reply.raw)
     if (!guard.accepts(exchange)) return
     if (!guard.hasShare(exchange)) {
-      guard.refuseLater(exchange.request.socket, () => { responder.send(exchange, refused('over-share', 'unknown')) })
+      guard.refuseLater(exchange.request.socket, () => {
+        responder.send(exchange, refused('over-share', 'unknown'))
+      })
       return
     }
     const lookup = exchange.found.kind === 'unknown' ? directory.ask(network, exchange.address) : undefined
     if (lookup === undefined) finish(exchange)
-    else void lookup.then((found) => { finish({ ...exchange, found }) })
+    else
+      void lookup.then((found) => {
+        finish({ ...exchange, found })
+      })
   }
 
   function finish(exchange: Exchange): void {
@@ -107,7 +113,9 @@ function buildFastify(guard: ConnectionGuard): FastifyInstance {
       requireHostHeader: false,
       optimizeEmptyRequests: true,
     },
-    clientErrorHandler: (error, socket) => { guard.refuseUnreadable(error, socket) },
+    clientErrorHandler: (error, socket) => {
+      guard.refuseUnreadable(error, socket)
+    },
   })
   server.addHook('onClose', (_server, done) => {
     guard.stop()

@@ -22,7 +22,10 @@ export interface Allowance {
 }
 
 /** The share of one unknown peer, and of all of them together. */
-export interface UnknownAllowance { readonly each: Allowance, readonly together: Allowance }
+export interface UnknownAllowance {
+  readonly each: Allowance
+  readonly together: Allowance
+}
 
 /**
  * An unknown peer only ever gets 503, or becomes a known guest with its first request. `each` is less than the look-ups per second in the
@@ -62,7 +65,9 @@ export class Share {
 
   /** Takes one request. If none is left, returns false and takes nothing. `guest.paths`: the size of the guest's tree; undefined for unknown peers. */
   spend(nowMs: number, guest?: { readonly paths: number }): boolean {
-    const hasToken = this.#requests.hasToken(nowMs) || (guest !== undefined && this.#requests.hasToken(nowMs, TREES_AT_ONCE * guest.paths))
+    const hasToken =
+      this.#requests.hasToken(nowMs) ||
+      (guest !== undefined && this.#requests.hasToken(nowMs, TREES_AT_ONCE * guest.paths))
     if (!hasToken) return false
     if (this.#together !== undefined && !this.#together.spend(nowMs)) return false
     this.#requests.take(1)
@@ -104,7 +109,12 @@ export class Share {
 
   /** Whether no part of the share is used. */
   isWhole(nowMs: number): boolean {
-    return this.#connections === 0 && this.#requests.isFull(nowMs) && this.#discarded.isFull(nowMs) && !this.isPenalized(nowMs)
+    return (
+      this.#connections === 0 &&
+      this.#requests.isFull(nowMs) &&
+      this.#discarded.isFull(nowMs) &&
+      !this.isPenalized(nowMs)
+    )
   }
 }
 
@@ -126,7 +136,7 @@ export class Shares {
   /** The share of an instance. */
   of(id: string): Share {
     let share = this.#guests.get(id)
-    if (share === undefined) this.#guests.set(id, share = new Share(this.#each))
+    if (share === undefined) this.#guests.set(id, (share = new Share(this.#each)))
     return share
   }
 

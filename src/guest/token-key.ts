@@ -26,7 +26,10 @@ export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
       rmSync(draft, { force: true })
     }
   } catch (error) {
-    log.warn({ path, reason: (error as Error).message }, 'the session token key cannot be read or saved; after a restart guests must fetch new tokens')
+    log.warn(
+      { path, reason: (error as Error).message },
+      'the session token key cannot be read or saved; after a restart guests must fetch new tokens',
+    )
   }
   return key
 }

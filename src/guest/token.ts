@@ -20,8 +20,15 @@ const HEAD_BYTES = 8
 /** The most verified tokens that are remembered, so that their MAC is not computed again. An entry takes some 200 bytes. */
 const MAX_KNOWN = 4_096
 
-interface Key { readonly id: number, readonly secret: Uint8Array }
-interface Known { readonly network: string, readonly instance: string, readonly endSeconds: number }
+interface Key {
+  readonly id: number
+  readonly secret: Uint8Array
+}
+interface Known {
+  readonly network: string
+  readonly instance: string
+  readonly endSeconds: number
+}
 
 /** Mints and verifies with keys of 32 bytes. The first mints, all verify: keys rotate with an overlap of MAX_TTL_SECONDS. */
 export class Tokens {
@@ -32,7 +39,10 @@ export class Tokens {
   /** `nowSeconds`: since 1970, from `tokenTime`. Throws without a key. */
   constructor(secrets: readonly Uint8Array[], nowSeconds: () => number) {
     if (secrets.length === 0) throw new RangeError('session tokens need a key')
-    this.#keys = secrets.map((secret) => ({ id: createHash('sha256').update('imds token key id').update(secret).digest().readUInt32BE(0), secret }))
+    this.#keys = secrets.map((secret) => ({
+      id: createHash('sha256').update('imds token key id').update(secret).digest().readUInt32BE(0),
+      secret,
+    }))
     this.#nowSeconds = nowSeconds
   }
 
@@ -68,7 +78,8 @@ export class Tokens {
     const bytes = Buffer.from(token, 'base64url')
     const head = bytes.subarray(0, HEAD_BYTES)
     const key = this.#keys.find(({ id }) => id === head.readUInt32BE(0))
-    if (key === undefined || !timingSafeEqual(bytes.subarray(HEAD_BYTES), mac(key, network, instance, head))) return undefined
+    if (key === undefined || !timingSafeEqual(bytes.subarray(HEAD_BYTES), mac(key, network, instance, head)))
+      return undefined
     return { network, instance, endSeconds: head.readUInt32BE(4) }
   }
 }
@@ -99,7 +110,16 @@ export function parseTtl(header: string | undefined): number | undefined {
 
 /** Parses the keys of a file. A fault never contains a part of the text. */
 export function parseTokenKeys(text: string): Parsed<readonly Uint8Array[], string> {
-  const keys = text.split('\n').map((line) => line.trim()).filter((line) => line !== '').map((line) => Buffer.from(line, 'base64'))
+  const keys = text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '')
+    .map((line) => Buffer.from(line, 'base64'))
   if (keys.length > 0 && keys.every((key) => key.length === KEY_BYTES)) return { ok: true, value: keys }
-  return { ok: false, faults: ['must have 32 random bytes in base64 on each line (openssl rand -base64 32): the first key mints tokens, and all keys verify them'] }
+  return {
+    ok: false,
+    faults: [
+      'must have 32 random bytes in base64 on each line (openssl rand -base64 32): the first key mints tokens, and all keys verify them',
+    ],
+  }
 }

@@ -19,7 +19,8 @@ export function canonicalAddress(address: string): string | undefined {
   try {
     const parsed = new Address6(address)
     return parsed.isMapped4() ? parsed.to4().correctForm() : parsed.correctForm()
-  } catch { // not an address
+  } catch {
+    // not an address
     return undefined
   }
 }
@@ -53,7 +54,7 @@ export function namesNobody(address: string): boolean {
 }
 
 /** Splits `10.0.0.2/30` into address and prefix length; `10.0.0.2` has no length. Checks neither. */
-export function splitPrefix(address: string): { address: string, prefixLength?: number } {
+export function splitPrefix(address: string): { address: string; prefixLength?: number } {
   const slash = address.indexOf('/')
   if (slash === -1) return { address }
   return { address: address.slice(0, slash), prefixLength: Number(address.slice(slash + 1)) }
@@ -76,9 +77,15 @@ const OWNABLE = /^(?:[23]|f[cd])/
 export function isIpv6Prefix(range: string): boolean {
   const { address, prefixLength = 0 } = splitPrefix(range)
   const digits = ipv6Digits(address)
-  return range === `${address}/${String(prefixLength)}` && isIpv6(address) && OWNABLE.test(digits)
-    && prefixLength % 4 === 0 && prefixLength >= PREFIX_LENGTHS.least && prefixLength <= PREFIX_LENGTHS.most
-    && /^0*$/.test(digits.slice(prefixLength / 4))
+  return (
+    range === `${address}/${String(prefixLength)}` &&
+    isIpv6(address) &&
+    OWNABLE.test(digits) &&
+    prefixLength % 4 === 0 &&
+    prefixLength >= PREFIX_LENGTHS.least &&
+    prefixLength <= PREFIX_LENGTHS.most &&
+    /^0*$/.test(digits.slice(prefixLength / 4))
+  )
 }
 
 /**
@@ -97,7 +104,11 @@ export function sourceOf(address: string): string {
 }
 
 function padded(groups: string): string {
-  return groups.split(':').map((group) => group.padStart(4, '0')).join('').toLowerCase()
+  return groups
+    .split(':')
+    .map((group) => group.padStart(4, '0'))
+    .join('')
+    .toLowerCase()
 }
 
 /** True if two canonical ranges have an address in common. */

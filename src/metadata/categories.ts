@@ -16,14 +16,17 @@ export interface Provider {
 }
 
 /** The input of a row. */
-export interface Subject { readonly instance: Instance, readonly provider: Provider }
+export interface Subject {
+  readonly instance: Instance
+  readonly provider: Provider
+}
 
 /** One value of a category: the values of the pattern's parameters, and the text. */
 export interface Entry {
   readonly parameters: readonly string[]
   readonly value: string
   /** The text for versions before `since`, if that version changed the format. */
-  readonly earlier?: { readonly since: string, readonly value: string }
+  readonly earlier?: { readonly since: string; readonly value: string }
 }
 
 /** A row of the catalogue. */
@@ -46,16 +49,26 @@ function one(name: string, since: string, value: (instance: Instance, provider: 
   return { pattern: `meta-data/${name}`, since, entries }
 }
 
-function many(name: string, since: string, values: (instance: Instance) => readonly (readonly [parameter: string, value: string])[]): Category {
-  const entries = ({ instance }: Subject) => values(instance).map(([parameter, value]) => ({ parameters: [parameter], value }))
+function many(
+  name: string,
+  since: string,
+  values: (instance: Instance) => readonly (readonly [parameter: string, value: string])[],
+): Category {
+  const entries = ({ instance }: Subject) =>
+    values(instance).map(([parameter, value]) => ({ parameters: [parameter], value }))
   return { pattern: `meta-data/${name}`, since, entries }
 }
 
-function ofInterface(name: string, since: string, value: (nic: Interface, instance: Instance, deviceNumber: number) => Value): Category {
-  const entries = ({ instance }: Subject) => networkInterfaces(instance).flatMap((nic, deviceNumber) => {
-    const text = value(nic, instance, deviceNumber)
-    return text === undefined ? [] : [{ parameters: [nic.macAddress], value: text }]
-  })
+function ofInterface(
+  name: string,
+  since: string,
+  value: (nic: Interface, instance: Instance, deviceNumber: number) => Value,
+): Category {
+  const entries = ({ instance }: Subject) =>
+    networkInterfaces(instance).flatMap((nic, deviceNumber) => {
+      const text = value(nic, instance, deviceNumber)
+      return text === undefined ? [] : [{ parameters: [nic.macAddress], value: text }]
+    })
   return { pattern: `meta-data/network/interfaces/macs/{mac}/${name}`, since, entries }
 }
 
@@ -63,7 +76,12 @@ function ofInterface(name: string, since: string, value: (nic: Interface, instan
 function addressesOfInterface(name: string, since: string, value: (nic: Interface) => Value): Category {
   const { pattern, entries } = ofInterface(name, since, value)
   const firstLine = (text: string) => text.split('\n', 1)[0] ?? ''
-  return { pattern, since, entries: (subject) => entries(subject).map((entry) => ({ ...entry, earlier: { since: '2018-09-24', value: firstLine(entry.value) } })) }
+  return {
+    pattern,
+    since,
+    entries: (subject) =>
+      entries(subject).map((entry) => ({ ...entry, earlier: { since: '2018-09-24', value: firstLine(entry.value) } })),
+  }
 }
 
 /**
@@ -71,16 +89,21 @@ function addressesOfInterface(name: string, since: string, value: (nic: Interfac
  * (contract C4; docs/clients.md#network-configuration).
  */
 function networkInterfaces({ interfaces }: Instance): readonly Interface[] {
-  return interfaces.every(({ ipv4Addresses: [first] }) => first !== undefined && splitPrefix(first).prefixLength !== undefined) ? interfaces : []
+  return interfaces.every(
+    ({ ipv4Addresses: [first] }) => first !== undefined && splitPrefix(first).prefixLength !== undefined,
+  )
+    ? interfaces
+    : []
 }
 
-const lines = (values: readonly string[]): Value => values.length > 0 ? values.join('\n') : undefined
+const lines = (values: readonly string[]): Value => (values.length > 0 ? values.join('\n') : undefined)
 const suffix = (id: string) => id.slice(id.indexOf('-') + 1)
-const address = (withPrefix: string | undefined): Value => withPrefix === undefined ? undefined : splitPrefix(withPrefix).address
+const address = (withPrefix: string | undefined): Value =>
+  withPrefix === undefined ? undefined : splitPrefix(withPrefix).address
 const addresses = (withPrefixes: readonly string[]) => withPrefixes.map((a) => splitPrefix(a).address)
 
 /** The addresses that DHCPv6 serves: none if the guest uses SLAAC (contract C4). */
-const dhcpv6Addresses = (nic: Interface) => nic.dhcpv6 ? nic.ipv6Addresses : []
+const dhcpv6Addresses = (nic: Interface) => (nic.dhcpv6 ? nic.ipv6Addresses : [])
 
 const firstInterface = ({ interfaces }: Instance) => interfaces[0]
 const firstCloudIp = ({ interfaces }: Instance) => interfaces.flatMap(({ cloudIps }) => cloudIps)[0]
@@ -88,12 +111,20 @@ const firstCloudIp = ({ interfaces }: Instance) => interfaces.flatMap(({ cloudIp
 /** Tag keys that the tree shows (contract C5). `=` is not allowed, because cloud-init reads `5=x` as an index of public keys. */
 const TAG_KEY = /^(?!(?:\.|\.\.|_index)$)[A-Za-z0-9+\-.,_:@]{1,255}$/
 
-const tags = ({ tags, options }: Instance) => options.instanceMetadataTags === 'enabled'
-  ? Object.entries(tags).filter(([key]) => TAG_KEY.test(key)).sort(byKey)
-  : []
+const tags = ({ tags, options }: Instance) =>
+  options.instanceMetadataTags === 'enabled'
+    ? Object.entries(tags)
+        .filter(([key]) => TAG_KEY.test(key))
+        .sort(byKey)
+    : []
 
-const devices = (prefix: string) => ({ blockDevices }: Instance) => Object.entries(blockDevices)
-  .filter(([name]) => name.startsWith(prefix)).map(([name, device]) => [name.slice(prefix.length), device] as const).sort(([a], [b]) => Number(a) - Number(b))
+const devices =
+  (prefix: string) =>
+  ({ blockDevices }: Instance) =>
+    Object.entries(blockDevices)
+      .filter(([name]) => name.startsWith(prefix))
+      .map(([name, device]) => [name.slice(prefix.length), device] as const)
+      .sort(([a], [b]) => Number(a) - Number(b))
 
 function byKey([a]: readonly [string, string], [b]: readonly [string, string]): number {
   return a < b ? -1 : 1
@@ -125,8 +156,13 @@ export const CATEGORIES: readonly Category[] = [
   {
     pattern: 'meta-data/network/interfaces/macs/{mac}/ipv4-associations/{public-ip}',
     since: '2011-01-01',
-    entries: ({ instance }) => networkInterfaces(instance).flatMap(({ macAddress, ipv4Addresses, cloudIps }) =>
-      cloudIps.map(({ publicIpv4 }) => ({ parameters: [macAddress, publicIpv4], value: address(ipv4Addresses[0]) ?? '' }))),
+    entries: ({ instance }) =>
+      networkInterfaces(instance).flatMap(({ macAddress, ipv4Addresses, cloudIps }) =>
+        cloudIps.map(({ publicIpv4 }) => ({
+          parameters: [macAddress, publicIpv4],
+          value: address(ipv4Addresses[0]) ?? '',
+        })),
+      ),
   },
   addressesOfInterface('ipv6s', '2016-06-30', (nic) => lines(addresses(dhcpv6Addresses(nic)))),
   ofInterface('local-hostname', '2011-01-01', (_nic, { fqdn }) => fqdn), // EC2 gives it the date 2007-01-19, but its directory is from 2011
@@ -139,7 +175,15 @@ export const CATEGORIES: readonly Category[] = [
   ofInterface('security-groups', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ name }) => name))),
   ofInterface('subnet-id', '2011-01-01', ({ id }) => `subnet-${suffix(id)}`), // in this cloud each interface has its own subnet
   ofInterface('subnet-ipv4-cidr-block', '2011-01-01', ({ ipv4Addresses: [first] }) => first && subnetOf(first)),
-  ofInterface('subnet-ipv6-cidr-blocks', '2016-06-30', (nic) => lines([...new Set(dhcpv6Addresses(nic).filter((a) => a.includes('/')).map(subnetOf))])),
+  ofInterface('subnet-ipv6-cidr-blocks', '2016-06-30', (nic) =>
+    lines([
+      ...new Set(
+        dhcpv6Addresses(nic)
+          .filter((a) => a.includes('/'))
+          .map(subnetOf),
+      ),
+    ]),
+  ),
   ofInterface('vpc-id', '2011-01-01', (_nic, { account }) => `vpc-${suffix(account)}`), // without a VPC cloud-init assumes EC2 Classic
   one('placement/availability-zone', '2008-02-01', ({ zone }) => zone.handle),
   one('placement/availability-zone-id', '2019-10-01', ({ zone }) => zone.id),
@@ -147,7 +191,9 @@ export const CATEGORIES: readonly Category[] = [
   one('profile', '1.0', () => 'default-hvm'), // EC2 gives no date and always lists it
   one('public-hostname', '2007-01-19', (instance) => firstCloudIp(instance)?.fqdn),
   one('public-ipv4', '2007-01-19', (instance) => firstCloudIp(instance)?.publicIpv4),
-  many('public-keys/{index}/openssh-key', '1.0', ({ publicKeys }) => publicKeys.map(({ key }, index) => [String(index), `${key}\n`])),
+  many('public-keys/{index}/openssh-key', '1.0', ({ publicKeys }) =>
+    publicKeys.map(({ key }, index) => [String(index), `${key}\n`]),
+  ),
   one('reservation-id', '1.0', ({ id }) => `r-${suffix(id)}`),
   one('security-groups', '1.0', ({ serverGroups }) => lines(serverGroups.map(({ name }) => name))),
   one('services/domain', '2014-02-25', (_instance, { domain }) => domain),

@@ -12,7 +12,11 @@ export const RECORD_MAX_BYTES = 256 * 1024
 /** Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked again. */
 export const RECORD_FORM = '7380cc3643330e0e'
 
-type Deep<T> = T extends (infer U)[] ? readonly Deep<U>[] : T extends object ? { readonly [K in keyof T]: Deep<T[K]> } : T
+type Deep<T> = T extends (infer U)[]
+  ? readonly Deep<U>[]
+  : T extends object
+    ? { readonly [K in keyof T]: Deep<T[K]> }
+    : T
 
 /** A valid record, deeply frozen. */
 export type Instance = Deep<Static<typeof InstanceSchema>>
@@ -20,7 +24,10 @@ export type Instance = Deep<Static<typeof InstanceSchema>>
 export type Interface = Instance['interfaces'][number]
 
 /** An address or an IPv6 prefix on a network. */
-export interface NetworkRange { readonly network: string, readonly range: string }
+export interface NetworkRange {
+  readonly network: string
+  readonly range: string
+}
 
 /** Every address and IPv6 prefix that identifies an instance, with the network of its interface. Cloud IPs do not. */
 export function rangesOf(instance: Instance): NetworkRange[] {
@@ -41,7 +48,8 @@ function allRangesOf(instance: Instance): NetworkRange[] {
 
 /** Freezes a value deeply. */
 export function frozen<T>(value: T): Deep<T> {
-  if (!Object.isFrozen(value)) { // primitive values count as frozen
+  if (!Object.isFrozen(value)) {
+    // primitive values count as frozen
     Object.freeze(value)
     for (const part of Object.values(value as object)) frozen(part)
   }

@@ -19,7 +19,10 @@ import type { Parsed } from './parsed.ts'
 import { FormerSchema, InstanceSchema, TIME } from './schema.ts'
 
 /** A fault of a record: its place (a JSON pointer), and a message, which never contains a value of the record. */
-export interface Fault { readonly path: string, readonly message: string }
+export interface Fault {
+  readonly path: string
+  readonly message: string
+}
 
 /** The time since which a document's user-data is sealed; undefined if it has no valid one. The rest of the document may be faulty. */
 export function sealOf(document: unknown): string | undefined {
@@ -31,7 +34,11 @@ function withPrefix(isAddress: (address: string) => boolean, bits: number) {
   return (value: string) => {
     const { address, prefixLength } = splitPrefix(value)
     const canonical = prefixLength === undefined || value === `${address}/${String(prefixLength)}`
-    return isAddress(address) && canonical && (prefixLength === undefined || (Number.isInteger(prefixLength) && prefixLength >= 1 && prefixLength <= bits))
+    return (
+      isAddress(address) &&
+      canonical &&
+      (prefixLength === undefined || (Number.isInteger(prefixLength) && prefixLength >= 1 && prefixLength <= bits))
+    )
   }
 }
 
@@ -70,8 +77,15 @@ export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
 
 /** The addresses that name nobody (contract E1). */
 function addressFaults({ interfaces }: Instance): Fault[] {
-  return interfaces.flatMap((nic, i) => (['ipv4Addresses', 'ipv6Addresses'] as const).flatMap((name) => nic[name].flatMap((address, n) =>
-    namesNobody(splitPrefix(address).address) ? [{ path: `/interfaces/${String(i)}/${name}/${String(n)}`, message: NAMES_NOBODY }] : [])))
+  return interfaces.flatMap((nic, i) =>
+    (['ipv4Addresses', 'ipv6Addresses'] as const).flatMap((name) =>
+      nic[name].flatMap((address, n) =>
+        namesNobody(splitPrefix(address).address)
+          ? [{ path: `/interfaces/${String(i)}/${name}/${String(n)}`, message: NAMES_NOBODY }]
+          : [],
+      ),
+    ),
+  )
 }
 
 /** The fault of a document that exceeds RECORD_MAX_BYTES as JSON; empty if it does not. */
@@ -82,7 +96,9 @@ export function sizeFaults(document: unknown): Fault[] {
   } catch {
     return [{ path: '', message: 'cannot be written as JSON' }]
   }
-  return bytes > RECORD_MAX_BYTES ? [{ path: '', message: `is ${String(bytes)} bytes as JSON, more than the limit of ${String(RECORD_MAX_BYTES)}` }] : []
+  return bytes > RECORD_MAX_BYTES
+    ? [{ path: '', message: `is ${String(bytes)} bytes as JSON, more than the limit of ${String(RECORD_MAX_BYTES)}` }]
+    : []
 }
 
 /** The keywords of a JSON Schema that `known` uses. */
@@ -101,9 +117,13 @@ export const UNSAFE_NAMES = ['__proto__', 'constructor', 'prototype']
  * Copies the parts of an untrusted value that the schema has: fields, entries of maps and items of lists. It copies at most one more entry than the
  * limit of a list or map, and the check then rejects that. So checking any value costs no more than checking the largest valid record.
  */
-function known({ properties, patternProperties, items, maxItems = 0, maxProperties = 0 }: Shape, value: unknown): unknown {
+function known(
+  { properties, patternProperties, items, maxItems = 0, maxProperties = 0 }: Shape,
+  value: unknown,
+): unknown {
   if (typeof value !== 'object' || value === null) return value
-  if (Array.isArray(value)) return items === undefined ? null : value.slice(0, maxItems + 1).map((item) => known(items, item))
+  if (Array.isArray(value))
+    return items === undefined ? null : value.slice(0, maxItems + 1).map((item) => known(items, item))
   const fields = value as Readonly<Record<string, unknown>>
   if (properties !== undefined) {
     const given = Object.entries(properties).filter(([name]) => fields[name] !== undefined)
@@ -113,7 +133,8 @@ function known({ properties, patternProperties, items, maxItems = 0, maxProperti
   const [pattern, shape] = Object.entries(patternProperties)[0]!
   const isKnown = new RegExp(pattern, 'u')
   const names = Object.keys(fields).slice(0, maxProperties + 1)
-  const kept = names.length > maxProperties ? names : names.filter((name) => isKnown.test(name) && !UNSAFE_NAMES.includes(name))
+  const kept =
+    names.length > maxProperties ? names : names.filter((name) => isKnown.test(name) && !UNSAFE_NAMES.includes(name))
   return Object.fromEntries(kept.map((name) => [name, known(shape, fields[name])]))
 }
 
@@ -140,8 +161,10 @@ function faultsOf(error: SchemaError): Fault[] {
   if (schemaPath.endsWith('/propertyNames')) return [] // an error with keyword propertyNames follows for the same names
   if (error.keyword === 'propertyNames') return [{ path, message: 'has a name that is too long' }]
   if (error.keyword !== 'required') return [{ path, message: hintAt(schemaPath, 'must be ') ?? message }]
-  return error.params.requiredProperties.map((name) =>
-    ({ path: `${path}/${name}`, message: hintAt(`${schemaPath}/properties/${name}`, 'is missing: must be ') ?? 'is missing' }))
+  return error.params.requiredProperties.map((name) => ({
+    path: `${path}/${name}`,
+    message: hintAt(`${schemaPath}/properties/${name}`, 'is missing: must be ') ?? 'is missing',
+  }))
 }
 
 /** What the schema at a pointer such as `#/properties/id` requires, in words. */
@@ -164,12 +187,24 @@ function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
   record.interfaces.forEach(({ id, macAddress, network, ipv4Addresses, ipv6Addresses, ipv6Prefixes, cloudIps }, i) => {
     distinct('interface', id, `/interfaces/${String(i)}/id`)
     distinct('MAC address', macAddress, `/interfaces/${String(i)}/macAddress`)
-    ipv4Addresses.forEach((a, n) => { distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${String(i)}/ipv4Addresses/${String(n)}`) })
-    ipv6Addresses.forEach((a, n) => { distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${String(i)}/ipv6Addresses/${String(n)}`) })
-    ipv6Prefixes.forEach((prefix, n) => { distinct('prefix', `${network} ${prefix}`, `/interfaces/${String(i)}/ipv6Prefixes/${String(n)}`) })
-    cloudIps.forEach(({ publicIpv4 }, n) => { distinct('cloud IP', publicIpv4, `/interfaces/${String(i)}/cloudIps/${String(n)}/publicIpv4`) })
+    ipv4Addresses.forEach((a, n) => {
+      distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${String(i)}/ipv4Addresses/${String(n)}`)
+    })
+    ipv6Addresses.forEach((a, n) => {
+      distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${String(i)}/ipv6Addresses/${String(n)}`)
+    })
+    ipv6Prefixes.forEach((prefix, n) => {
+      distinct('prefix', `${network} ${prefix}`, `/interfaces/${String(i)}/ipv6Prefixes/${String(n)}`)
+    })
+    cloudIps.forEach(({ publicIpv4 }, n) => {
+      distinct('cloud IP', publicIpv4, `/interfaces/${String(i)}/cloudIps/${String(n)}/publicIpv4`)
+    })
   })
-  record.publicKeys.forEach(({ user }, i) => { distinct('user', user, `/publicKeys/${String(i)}/user`) })
-  record.hypervisors.forEach((name, i) => { distinct('hypervisor', name, `/hypervisors/${String(i)}`) })
+  record.publicKeys.forEach(({ user }, i) => {
+    distinct('user', user, `/publicKeys/${String(i)}/user`)
+  })
+  record.hypervisors.forEach((name, i) => {
+    distinct('hypervisor', name, `/hypervisors/${String(i)}`)
+  })
   return faults
 }

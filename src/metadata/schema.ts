@@ -16,10 +16,14 @@ export const PUBLIC_KEYS_MAX = 256
 export const CLOUD_IPS_MAX = 64
 
 /** RFC 3339. publish.lua checks the same. */
-export const TIME = '^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)$'
+export const TIME =
+  '^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)$'
 const LABEL = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?'
 
-function text(hint: string, options: { pattern?: string, maxLength?: number, format?: string, default?: string, description?: string }) {
+function text(
+  hint: string,
+  options: { pattern?: string; maxLength?: number; format?: string; default?: string; description?: string },
+) {
   return Type.String({ ...options, hint })
 }
 
@@ -28,8 +32,11 @@ function id(description: string) {
 }
 
 function fqdn(description: string) {
-  return text('a domain name that has no final dot and whose last label is not a number',
-    { pattern: `^(?=.{1,253}$)(${LABEL}\\.)*(?!\\d+$)${LABEL}$`, maxLength: 253, description })
+  return text('a domain name that has no final dot and whose last label is not a number', {
+    pattern: `^(?=.{1,253}$)(${LABEL}\\.)*(?!\\d+$)${LABEL}$`,
+    maxLength: 253,
+    description,
+  })
 }
 
 function oneOf<T extends string[]>(values: readonly [...T], fallback: T[number], description: string) {
@@ -37,94 +44,189 @@ function oneOf<T extends string[]>(values: readonly [...T], fallback: T[number],
 }
 
 const publicIpv4 = text('an IPv4 address', { format: 'imds-ipv4', description: 'The public IPv4 address.' })
-const publicIpv6 = text('an IPv6 address in its shortest, lower-case form', { format: 'imds-ipv6', description: 'The public IPv6 address.' })
-const ipv4Interface = text('an IPv4 address, optionally with a prefix length: 10.0.0.2/30; not unspecified, link-local, multicast or broadcast', { format: 'imds-ipv4-interface' })
-const ipv6Interface = text('an IPv6 address in its shortest, lower-case form, optionally with a prefix length: fd00::2/64; not unspecified, link-local or multicast',
-  { format: 'imds-ipv6-interface' })
-const ipv6Prefix = text('an IPv6 network of global or unique local addresses in its shortest, lower-case form, with a length from 48 to 124 that is a multiple of 4: 2a02:1348:178:1::/64',
-  { format: 'imds-ipv6-prefix' })
+const publicIpv6 = text('an IPv6 address in its shortest, lower-case form', {
+  format: 'imds-ipv6',
+  description: 'The public IPv6 address.',
+})
+const ipv4Interface = text(
+  'an IPv4 address, optionally with a prefix length: 10.0.0.2/30; not unspecified, link-local, multicast or broadcast',
+  { format: 'imds-ipv4-interface' },
+)
+const ipv6Interface = text(
+  'an IPv6 address in its shortest, lower-case form, optionally with a prefix length: fd00::2/64; not unspecified, link-local or multicast',
+  { format: 'imds-ipv6-interface' },
+)
+const ipv6Prefix = text(
+  'an IPv6 network of global or unique local addresses in its shortest, lower-case form, with a length from 48 to 124 that is a multiple of 4: 2a02:1348:178:1::/64',
+  { format: 'imds-ipv6-prefix' },
+)
 
-const CloudIp = Type.Object({
-  id: id('The id of the cloud IP.'),
-  publicIpv4,
-  publicIpv6: Type.Optional(publicIpv6),
-  fqdn: fqdn('The public host name: `public-hostname` in the tree.'),
-}, { description: 'A cloud IP that is mapped to the interface. The cloud translates its addresses, so the interface never has them.' })
+const CloudIp = Type.Object(
+  {
+    id: id('The id of the cloud IP.'),
+    publicIpv4,
+    publicIpv6: Type.Optional(publicIpv6),
+    fqdn: fqdn('The public host name: `public-hostname` in the tree.'),
+  },
+  {
+    description:
+      'A cloud IP that is mapped to the interface. The cloud translates its addresses, so the interface never has them.',
+  },
+)
 
-const Interface = Type.Object({
-  id: id('The id of the interface.'),
-  macAddress: text('a MAC address in lower case with colons: 02:24:19:00:00:01', { pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$', description: 'The MAC address.' }),
-  network: text('the name of a network', { pattern: NAME, default: DEFAULT_NETWORK, description: 'The network: guests reach it by a listener of this name.' }),
-  ipv4Addresses: Type.Array(ipv4Interface, { default: [], maxItems: 64, description: 'The private IPv4 addresses, the primary one first.' }),
-  ipv6Addresses: Type.Array(ipv6Interface, { default: [], maxItems: 64, description: 'The IPv6 addresses, the primary one first.' }),
-  ipv6Prefixes: Type.Array(ipv6Prefix, {
-    default: [], maxItems: 64, description: 'The instance owns every address in it, since a guest with SLAAC chooses and changes its addresses.',
-  }),
-  dhcpv6: Type.Boolean({ default: false, description: 'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then, because cloud-init turns DHCPv6 on when it sees any.' }),
-  cloudIps: Type.Array(CloudIp, { default: [], maxItems: CLOUD_IPS_MAX }),
-}, { description: 'A network interface. The first one is device 0.' })
+const Interface = Type.Object(
+  {
+    id: id('The id of the interface.'),
+    macAddress: text('a MAC address in lower case with colons: 02:24:19:00:00:01', {
+      pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$',
+      description: 'The MAC address.',
+    }),
+    network: text('the name of a network', {
+      pattern: NAME,
+      default: DEFAULT_NETWORK,
+      description: 'The network: guests reach it by a listener of this name.',
+    }),
+    ipv4Addresses: Type.Array(ipv4Interface, {
+      default: [],
+      maxItems: 64,
+      description: 'The private IPv4 addresses, the primary one first.',
+    }),
+    ipv6Addresses: Type.Array(ipv6Interface, {
+      default: [],
+      maxItems: 64,
+      description: 'The IPv6 addresses, the primary one first.',
+    }),
+    ipv6Prefixes: Type.Array(ipv6Prefix, {
+      default: [],
+      maxItems: 64,
+      description: 'The instance owns every address in it, since a guest with SLAAC chooses and changes its addresses.',
+    }),
+    dhcpv6: Type.Boolean({
+      default: false,
+      description:
+        'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then, because cloud-init turns DHCPv6 on when it sees any.',
+    }),
+    cloudIps: Type.Array(CloudIp, { default: [], maxItems: CLOUD_IPS_MAX }),
+  },
+  { description: 'A network interface. The first one is device 0.' },
+)
 
-const ServerGroup = Type.Object({ id: id('The id of the server group.'), name: text('a name on one line', { pattern: '^[^\\x00-\\x1f\\x7f]{1,255}$', description: 'The name, as guests see it in `security-groups`.' }) },
-  { description: 'A server group that the instance is in: a security group in the tree.' })
+const ServerGroup = Type.Object(
+  {
+    id: id('The id of the server group.'),
+    name: text('a name on one line', {
+      pattern: '^[^\\x00-\\x1f\\x7f]{1,255}$',
+      description: 'The name, as guests see it in `security-groups`.',
+    }),
+  },
+  { description: 'A server group that the instance is in: a security group in the tree.' },
+)
 
-const PublicKey = Type.Object({
-  user: id('The id of the user: the name of the key in the tree.'),
-  key: text('one line of an authorized_keys file: type, base64 and a comment', {
-    pattern: '^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( [^\\x00-\\x1f\\x7f]*)?$', maxLength: 16384, description: 'The public key.',
-  }),
-}, { description: 'The SSH key of one user.' })
+const PublicKey = Type.Object(
+  {
+    user: id('The id of the user: the name of the key in the tree.'),
+    key: text('one line of an authorized_keys file: type, base64 and a comment', {
+      pattern: '^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( [^\\x00-\\x1f\\x7f]*)?$',
+      maxLength: 16384,
+      description: 'The public key.',
+    }),
+  },
+  { description: 'The SSH key of one user.' },
+)
 
 /** The schema of the metadata options. */
-export const OptionsSchema = Type.Object({
-  httpEndpoint: oneOf(['enabled', 'disabled'], 'enabled', 'disabled: every request gets 403.'),
-  httpTokens: oneOf(['optional', 'required'], 'optional', 'Whether requests need a session token.'),
-  httpPutResponseHopLimit: Type.Integer({ minimum: 1, maximum: 64, default: 1, description: 'How many hops the response with a session token may travel.' }),
-  httpProtocolIpv6: oneOf(['enabled', 'disabled'], 'disabled', 'Whether requests over IPv6 are served.'),
-  instanceMetadataTags: oneOf(['enabled', 'disabled'], 'disabled', 'Whether the tree shows the tags.'),
-}, { default: {}, description: 'The metadata options of the instance, with EC2\'s names and defaults.' })
+export const OptionsSchema = Type.Object(
+  {
+    httpEndpoint: oneOf(['enabled', 'disabled'], 'enabled', 'disabled: every request gets 403.'),
+    httpTokens: oneOf(['optional', 'required'], 'optional', 'Whether requests need a session token.'),
+    httpPutResponseHopLimit: Type.Integer({
+      minimum: 1,
+      maximum: 64,
+      default: 1,
+      description: 'How many hops the response with a session token may travel.',
+    }),
+    httpProtocolIpv6: oneOf(['enabled', 'disabled'], 'disabled', 'Whether requests over IPv6 are served.'),
+    instanceMetadataTags: oneOf(['enabled', 'disabled'], 'disabled', 'Whether the tree shows the tags.'),
+  },
+  { default: {}, description: "The metadata options of the instance, with EC2's names and defaults." },
+)
 
 /** The schema of the tags. */
 export const TagsSchema = Type.Record(Type.String(), Type.String({ maxLength: 256 }), {
-  default: {}, maxProperties: 50, propertyNames: { maxLength: 128 },
-  description: 'Key to value, with EC2\'s limits. The tree shows tags if options.instanceMetadataTags is enabled.',
+  default: {},
+  maxProperties: 50,
+  propertyNames: { maxLength: 128 },
+  description: "Key to value, with EC2's limits. The tree shows tags if options.instanceMetadataTags is enabled.",
 })
 
 const BlockDeviceName = Type.String({ pattern: '^(ami|root|swap|ebs[0-9]{1,3}|ephemeral[0-9]{1,3})$' })
-const BlockDevice = text('a device name, with or without /dev/', { pattern: '^(/dev/)?[A-Za-z0-9][A-Za-z0-9/_-]{0,62}$' })
+const BlockDevice = text('a device name, with or without /dev/', {
+  pattern: '^(/dev/)?[A-Za-z0-9][A-Za-z0-9/_-]{0,62}$',
+})
 
-const UserData = Type.Object({
-  size: Type.Integer({ minimum: 0, description: 'The number of bytes.' }),
-  sha256: text('a SHA-256 digest as 64 lower-case hexadecimal digits', { pattern: '^[0-9a-f]{64}$', description: 'The digest of the bytes.' }),
-}, { description: 'The size and the digest of the user-data. Absent: the instance has none.' })
+const UserData = Type.Object(
+  {
+    size: Type.Integer({ minimum: 0, description: 'The number of bytes.' }),
+    sha256: text('a SHA-256 digest as 64 lower-case hexadecimal digits', {
+      pattern: '^[0-9a-f]{64}$',
+      description: 'The digest of the bytes.',
+    }),
+  },
+  { description: 'The size and the digest of the user-data. Absent: the instance has none.' },
+)
 
 /** The JSON Schema (draft 2020-12) of a record. `hint` is our own keyword: the rule in words, for messages. */
-export const InstanceSchema = Type.Object({
-  schema: Type.Literal(SCHEMA, { hint: `the number ${String(SCHEMA)}`, description: 'The version of this schema.' }),
-  revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER, description: 'Increases with every change of the instance.' }),
-  id: id('The id of the instance. It never changes: cloud-init takes another id for a new instance.'),
-  fqdn: fqdn('The host name of the instance.'),
-  account: id('The account that owns the instance.'),
-  serverType: Type.Object({ id: id('Its id.'), handle: text('a handle', { pattern: NAME, description: '`instance-type` in the tree.' }) }, { description: 'The type of the server.' }),
-  image: id('The image that the instance was created from.'),
-  zone: Type.Object({ id: id('Its id.'), handle: text('a handle', { pattern: NAME, description: '`placement/availability-zone` in the tree.' }) }, { description: 'The zone of the instance.' }),
-  region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
-  interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
-  serverGroups: Type.Array(ServerGroup, { default: [], maxItems: SERVER_GROUPS_MAX }),
-  publicKeys: Type.Array(PublicKey, { default: [], maxItems: PUBLIC_KEYS_MAX }),
-  tags: TagsSchema,
-  blockDevices: Type.Record(BlockDeviceName, BlockDevice, {
-    default: {}, maxProperties: 256, description: 'Name of a virtual device (ami, root, swap, ebs1, ephemeral0) to device.',
-  }),
-  options: OptionsSchema,
-  userData: Type.Optional(UserData),
-  sealedAt: Type.Optional(text('a time such as 2026-11-20T15:04:05Z (RFC 3339)', {
-    pattern: TIME, maxLength: 35,
-    description: 'If present, guests do not get the user-data. A publish without it keeps the present seal; only an unseal lifts it.',
-  })),
-  hypervisors: Type.Array(text('the name of a hypervisor', { pattern: NAME }), {
-    minItems: 1, maxItems: 2, description: 'The hypervisor that runs the instance; two during a live migration.',
-  }),
-}, { $id: 'imds:instance:1', title: 'imds instance record' })
+export const InstanceSchema = Type.Object(
+  {
+    schema: Type.Literal(SCHEMA, { hint: `the number ${String(SCHEMA)}`, description: 'The version of this schema.' }),
+    revision: Type.Integer({
+      minimum: 1,
+      maximum: Number.MAX_SAFE_INTEGER,
+      description: 'Increases with every change of the instance.',
+    }),
+    id: id('The id of the instance. It never changes: cloud-init takes another id for a new instance.'),
+    fqdn: fqdn('The host name of the instance.'),
+    account: id('The account that owns the instance.'),
+    serverType: Type.Object(
+      { id: id('Its id.'), handle: text('a handle', { pattern: NAME, description: '`instance-type` in the tree.' }) },
+      { description: 'The type of the server.' },
+    ),
+    image: id('The image that the instance was created from.'),
+    zone: Type.Object(
+      {
+        id: id('Its id.'),
+        handle: text('a handle', { pattern: NAME, description: '`placement/availability-zone` in the tree.' }),
+      },
+      { description: 'The zone of the instance.' },
+    ),
+    region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
+    interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
+    serverGroups: Type.Array(ServerGroup, { default: [], maxItems: SERVER_GROUPS_MAX }),
+    publicKeys: Type.Array(PublicKey, { default: [], maxItems: PUBLIC_KEYS_MAX }),
+    tags: TagsSchema,
+    blockDevices: Type.Record(BlockDeviceName, BlockDevice, {
+      default: {},
+      maxProperties: 256,
+      description: 'Name of a virtual device (ami, root, swap, ebs1, ephemeral0) to device.',
+    }),
+    options: OptionsSchema,
+    userData: Type.Optional(UserData),
+    sealedAt: Type.Optional(
+      text('a time such as 2026-11-20T15:04:05Z (RFC 3339)', {
+        pattern: TIME,
+        maxLength: 35,
+        description:
+          'If present, guests do not get the user-data. A publish without it keeps the present seal; only an unseal lifts it.',
+      }),
+    ),
+    hypervisors: Type.Array(text('the name of a hypervisor', { pattern: NAME }), {
+      minItems: 1,
+      maxItems: 2,
+      description: 'The hypervisor that runs the instance; two during a live migration.',
+    }),
+  },
+  { $id: 'imds:instance:1', title: 'imds instance record' },
+)
 
 /** The schema with the bounds of earlier versions. Their snapshots may contain such records, which are still served. */
 export const FormerSchema = Type.Object({

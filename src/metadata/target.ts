@@ -8,12 +8,25 @@ import type { Parsed } from './parsed.ts'
 import { LATEST, versionPosition } from './versions.ts'
 
 /** The kinds of targets, as metrics and log lines name them: a closed set. */
-export const ROUTES = ['/', '/{version}', '/{version}/meta-data', '/{version}/user-data', '/openstack/latest/user_data', '/latest/api/token', '/{version}/api/token', 'unknown'] as const
+export const ROUTES = [
+  '/',
+  '/{version}',
+  '/{version}/meta-data',
+  '/{version}/user-data',
+  '/openstack/latest/user_data',
+  '/latest/api/token',
+  '/{version}/api/token',
+  'unknown',
+] as const
 /** One of ROUTES. */
-export type Route = typeof ROUTES[number]
+export type Route = (typeof ROUTES)[number]
 
 /** A parsed target: the position of its version, and the path below it without slashes at its ends (empty for the root of the version). */
-export interface Target { readonly route: Route, readonly version: number, readonly path: string }
+export interface Target {
+  readonly route: Route
+  readonly version: number
+  readonly path: string
+}
 
 type ParsedTarget = Parsed<Target, string>
 
@@ -54,7 +67,11 @@ function routeOf(path: string): Route {
 function normalise(target: string): string | undefined {
   const path = target.replace(/^[A-Za-z][A-Za-z0-9+.-]*:\/\/[^/?#]*/, '').replace(/[?#].*$/s, '')
   try {
-    return path.split('/').filter((segment) => segment !== '').map(decodeSegment).join('/')
+    return path
+      .split('/')
+      .filter((segment) => segment !== '')
+      .map(decodeSegment)
+      .join('/')
   } catch {
     return undefined
   }

@@ -12,14 +12,22 @@ import type { Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
 
 /** The content of a path. `body`: text with one character per byte (latin1), or bytes. `headers` alternates names and values. */
-export interface Content { readonly body: string | Uint8Array, readonly headers: readonly string[] }
+export interface Content {
+  readonly body: string | Uint8Array
+  readonly headers: readonly string[]
+}
 
 /** `earlier`: the content for the versions before a change of format. */
-interface Leaf { readonly kind: 'leaf', readonly from: number, readonly content: Content, readonly earlier?: { readonly before: number, readonly content: Content } }
+interface Leaf {
+  readonly kind: 'leaf'
+  readonly from: number
+  readonly content: Content
+  readonly earlier?: { readonly before: number; readonly content: Content }
+}
 interface Directory {
   readonly kind: 'directory'
   from: number
-  readonly children: Map<string, { readonly listedAs: string, readonly node: Node }>
+  readonly children: Map<string, { readonly listedAs: string; readonly node: Node }>
   readonly listings: Map<number, Content>
 }
 type Node = Leaf | Directory
@@ -47,7 +55,16 @@ export function buildTree(instance: Instance, userData: Uint8Array | undefined, 
     }
   }
   if (userData !== undefined && instance.sealedAt === undefined) {
-    add(nodes, 'user-data', { kind: 'leaf', from: 0, content: { body: userData, headers: headers('application/octet-stream', userData.length) } }, instance)
+    add(
+      nodes,
+      'user-data',
+      {
+        kind: 'leaf',
+        from: 0,
+        content: { body: userData, headers: headers('application/octet-stream', userData.length) },
+      },
+      instance,
+    )
   }
   instance.publicKeys.forEach(({ user }, index) => {
     if (!IS_POSITION.test(user)) alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`)
@@ -76,7 +93,7 @@ function add(nodes: Map<string, Node>, path: string, leaf: Leaf, instance: Insta
     const name = at.slice(slash + 1)
     const parentPath = slash === -1 ? '' : at.slice(0, slash)
     let parent = nodes.get(parentPath)
-    if (parent === undefined) nodes.set(parentPath, parent = directory())
+    if (parent === undefined) nodes.set(parentPath, (parent = directory()))
     const { children } = parent as Directory
     if (!children.has(name)) children.set(name, { listedAs: listedAs(parentPath, name, child, instance), node: child })
     ;(parent as Directory).from = Math.min((parent as Directory).from, leaf.from)
@@ -102,8 +119,10 @@ function alias(nodes: Map<string, Node>, path: string, target: string): void {
 function listing(node: Directory, version: number): Content {
   let content = node.listings.get(version)
   if (content === undefined) {
-    const names = [...node.children.values()].filter(({ node: { from } }) => from <= version).map((child) => child.listedAs)
-    node.listings.set(version, content = textContent(names.join('\n')))
+    const names = [...node.children.values()]
+      .filter(({ node: { from } }) => from <= version)
+      .map((child) => child.listedAs)
+    node.listings.set(version, (content = textContent(names.join('\n'))))
   }
   return content
 }

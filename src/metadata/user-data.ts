@@ -11,11 +11,20 @@ export function sha256(bytes: Uint8Array): string {
 }
 
 /** The faults of the user-data of a record. `bytes`: undefined if there is none. `digest`: their SHA-256. */
-export function userDataFaults({ userData: expected }: Instance, bytes: Uint8Array | undefined, digest: string | undefined, maxBytes: number): Fault[] {
-  if (expected === undefined) return bytes === undefined ? [] : [{ path: '/userData', message: 'is missing, although the instance has user-data' }]
+export function userDataFaults(
+  { userData: expected }: Instance,
+  bytes: Uint8Array | undefined,
+  digest: string | undefined,
+  maxBytes: number,
+): Fault[] {
+  if (expected === undefined)
+    return bytes === undefined
+      ? []
+      : [{ path: '/userData', message: 'is missing, although the instance has user-data' }]
   if (bytes === undefined) return [{ path: '/userData', message: 'describes user-data that is missing' }]
   if (bytes.length > maxBytes) return [{ path: '/userData', message: `is ${formatTooLong(bytes.length, maxBytes)}` }]
-  if (expected.size !== bytes.length) return [{ path: '/userData/size', message: `does not match the ${String(bytes.length)} bytes of the user-data` }]
+  if (expected.size !== bytes.length)
+    return [{ path: '/userData/size', message: `does not match the ${String(bytes.length)} bytes of the user-data` }]
   return expected.sha256 === digest ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
 }
 

@@ -8,7 +8,9 @@ import Type, { type Static } from 'typebox'
 export const ReadinessSchema = Type.Object({
   ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
   problem: Type.Optional(Type.String({ description: 'Why it is not ready.' })),
-  hint: Type.Optional(Type.String({ description: 'What to check although it is ready: no record names this hypervisor.' })),
+  hint: Type.Optional(
+    Type.String({ description: 'What to check although it is ready: no record names this hypervisor.' }),
+  ),
   store: Type.String({ description: 'The store, without secrets.' }),
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
   instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),
@@ -38,10 +40,16 @@ export type InstanceState = Static<typeof InstanceStateSchema>
 export const ExplanationSchema = Type.Object({
   network: Type.String(),
   address: Type.String(),
-  answer: Type.String({ description: '"metadata", the reason of the refusal as metrics and logs name it, or "no-listener".' }),
-  status: Type.Optional(Type.Integer({ description: 'Absent with "no-listener": the daemon does not serve the network.' })),
+  answer: Type.String({
+    description: '"metadata", the reason of the refusal as metrics and logs name it, or "no-listener".',
+  }),
+  status: Type.Optional(
+    Type.Integer({ description: 'Absent with "no-listener": the daemon does not serve the network.' }),
+  ),
   because: Type.String(),
-  instance: Type.Optional(Type.Object({ id: Type.String(), revision: Type.Integer(), hypervisors: Type.Array(Type.String()) })),
+  instance: Type.Optional(
+    Type.Object({ id: Type.String(), revision: Type.Integer(), hypervisors: Type.Array(Type.String()) }),
+  ),
   sessionTokens: Type.Optional(Type.Union([Type.Literal('required'), Type.Literal('optional')])),
   userData: Type.Optional(Type.String()),
   hopLimit: Type.Optional(Type.Object({ limit: Type.Integer(), enforced: Type.Boolean() })),

@@ -11,18 +11,25 @@ import { PATHS } from './paths.ts'
 
 /** `refused`: an answer without a valid document, or with a status that has none. `unreachable`: there was no answer, for this reason. */
 export type Answer<T> =
-  | { readonly kind: 'answered', readonly status: number, readonly value: T }
-  | { readonly kind: 'refused', readonly status: number }
-  | { readonly kind: 'unreachable', readonly reason: string }
+  | { readonly kind: 'answered'; readonly status: number; readonly value: T }
+  | { readonly kind: 'refused'; readonly status: number }
+  | { readonly kind: 'unreachable'; readonly reason: string }
   | { readonly kind: 'timeout' }
 
 /** The document of an answer. Throws a Failure with exit status 69 that says what the daemon at `operator` answered instead. */
 export function valueOf<T>(answer: Answer<T>, operator: string): T {
   switch (answer.kind) {
-    case 'answered': return answer.value
-    case 'refused': throw new Failure(EXIT.unavailable, `the daemon at ${operator} answered with status ${String(answer.status)}${answer.status === 200 ? ' and a document that this version cannot read' : ''}`)
-    case 'timeout': throw new Failure(EXIT.unavailable, `the daemon at ${operator} does not answer`)
-    case 'unreachable': throw new Failure(EXIT.unavailable, `the daemon at ${operator} cannot be reached: ${answer.reason}`)
+    case 'answered':
+      return answer.value
+    case 'refused':
+      throw new Failure(
+        EXIT.unavailable,
+        `the daemon at ${operator} answered with status ${String(answer.status)}${answer.status === 200 ? ' and a document that this version cannot read' : ''}`,
+      )
+    case 'timeout':
+      throw new Failure(EXIT.unavailable, `the daemon at ${operator} does not answer`)
+    case 'unreachable':
+      throw new Failure(EXIT.unavailable, `the daemon at ${operator} cannot be reached: ${answer.reason}`)
   }
 }
 
@@ -30,13 +37,29 @@ export function valueOf<T>(answer: Answer<T>, operator: string): T {
  * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which may ask the store. `operator`, here and
  * below: `unix:/run/imds/operator.sock`, `127.0.0.1:9169` or `http://127.0.0.1:9169`.
  */
-export function getInstanceState(operator: string, id: string, withReason: boolean, signal: AbortSignal): Promise<Answer<InstanceState>> {
+export function getInstanceState(
+  operator: string,
+  id: string,
+  withReason: boolean,
+  signal: AbortSignal,
+): Promise<Answer<InstanceState>> {
   const path = PATHS.instance.replace(':id', encodeURIComponent(id))
-  return ask(operator, { path: withReason ? `${path}?reason=` : path }, [200, 404, 409], parserOf(InstanceStateSchema), signal)
+  return ask(
+    operator,
+    { path: withReason ? `${path}?reason=` : path },
+    [200, 404, 409],
+    parserOf(InstanceStateSchema),
+    signal,
+  )
 }
 
 /** Asks what a guest at an address would get. Status 400: it is not an address, or not the name of a network. */
-export function getExplanation(operator: string, network: string, address: string, signal: AbortSignal): Promise<Answer<Explanation>> {
+export function getExplanation(
+  operator: string,
+  network: string,
+  address: string,
+  signal: AbortSignal,
+): Promise<Answer<Explanation>> {
   const query = new URLSearchParams({ address, network }).toString()
   return ask(operator, { path: `${PATHS.explain}?${query}` }, [200], parserOf(ExplanationSchema), signal)
 }
@@ -45,19 +68,36 @@ export function getExplanation(operator: string, network: string, address: strin
  * Asks for the firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once the document has another version
  * than the applied one, or after 5 s. Status 503: the daemon has none yet.
  */
-export function getFirewallDocument(operator: string, report: AgentReport | undefined, signal: AbortSignal): Promise<Answer<FirewallDocument>> {
+export function getFirewallDocument(
+  operator: string,
+  report: AgentReport | undefined,
+  signal: AbortSignal,
+): Promise<Answer<FirewallDocument>> {
   const body = report && formatReport(report)
-  return ask(operator, { path: PATHS.firewall, ...body !== undefined && { body } }, [200], parseFirewallDocument, signal)
+  return ask(
+    operator,
+    { path: PATHS.firewall, ...(body !== undefined && { body }) },
+    [200],
+    parseFirewallDocument,
+    signal,
+  )
 }
 
 /** A request: a GET, or a POST of a JSON body. */
-interface Question { readonly path: string, readonly body?: string }
+interface Question {
+  readonly path: string
+  readonly body?: string
+}
 
 /** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */
 const MOST_BYTES = 64 * 1024 * 1024
 
 async function ask<T>(
-  operator: string, question: Question, statuses: readonly number[], parse: (body: unknown) => T | undefined, signal: AbortSignal,
+  operator: string,
+  question: Question,
+  statuses: readonly number[],
+  parse: (body: unknown) => T | undefined,
+  signal: AbortSignal,
 ): Promise<Answer<T>> {
   try {
     const { status, text } = await send(operator, question, signal)
@@ -70,9 +110,19 @@ async function ask<T>(
 }
 
 /** Sends one request on a connection of its own. (fetch cannot use a unix socket.) */
-async function send(operator: string, { path, body }: Question, signal: AbortSignal): Promise<{ readonly status: number, readonly text: string }> {
+async function send(
+  operator: string,
+  { path, body }: Question,
+  signal: AbortSignal,
+): Promise<{ readonly status: number; readonly text: string }> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
-  const options: RequestOptions = { ...placeOf(operator), path, signal, agent: false, ...body !== undefined && { method: 'POST', headers: { 'content-type': 'application/json' } } }
+  const options: RequestOptions = {
+    ...placeOf(operator),
+    path,
+    signal,
+    agent: false,
+    ...(body !== undefined && { method: 'POST', headers: { 'content-type': 'application/json' } }),
+  }
   request(options, resolve).on('error', reject).end(body)
   const response = await promise
   const chunks: Buffer[] = []
@@ -90,7 +140,8 @@ function placeOf(operator: string): RequestOptions {
   const socket = parseUnixSocket(operator)
   if (socket !== undefined) return { socketPath: socket.path, host: 'localhost' }
   const url = URL.parse(/^[a-z]+:\/\//.test(operator) ? operator : `http://${operator}`)
-  if (url?.protocol !== 'http:' || operator.startsWith('unix:')) throw new Error('it is not unix:/ABSOLUTE/PATH or ADDRESS:PORT')
+  if (url?.protocol !== 'http:' || operator.startsWith('unix:'))
+    throw new Error('it is not unix:/ABSOLUTE/PATH or ADDRESS:PORT')
   return { host: url.hostname.replace(/^\[(.*)\]$/, '$1'), port: url.port === '' ? 80 : url.port }
 }
 
@@ -98,15 +149,19 @@ function placeOf(operator: string): RequestOptions {
 function reasonOf({ code, message }: NodeJS.ErrnoException, operator: string): string {
   if (parseUnixSocket(operator) === undefined) return message
   switch (code) {
-    case 'EACCES': return 'EACCES: this user may not connect. Use root, or add the user to the group imds (usermod -aG imds USER) and log in again'
-    case 'ENOENT': return 'ENOENT: the socket does not exist. Start the daemon (systemctl start imds), or correct IMDS_OPERATOR_SOCKET'
-    case 'ECONNREFUSED': return 'ECONNREFUSED: the daemon that made the socket has ended. Start it (systemctl start imds)'
-    default: return message
+    case 'EACCES':
+      return 'EACCES: this user may not connect. Use root, or add the user to the group imds (usermod -aG imds USER) and log in again'
+    case 'ENOENT':
+      return 'ENOENT: the socket does not exist. Start the daemon (systemctl start imds), or correct IMDS_OPERATOR_SOCKET'
+    case 'ECONNREFUSED':
+      return 'ECONNREFUSED: the daemon that made the socket has ended. Start it (systemctl start imds)'
+    default:
+      return message
   }
 }
 
 function parserOf<S extends TSchema>(schema: S): (body: unknown) => Static<S> | undefined {
-  return (body) => Value.Check(schema, body) ? body : undefined
+  return (body) => (Value.Check(schema, body) ? body : undefined)
 }
 
 function parseJson(text: string): unknown {

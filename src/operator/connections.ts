@@ -23,7 +23,10 @@ const QUIET_MS = 60_000
 
 /** A connection; tests pass other objects. */
 export type Connection = Pick<Socket, 'remoteAddress' | 'destroy' | 'resetAndDestroy' | 'once'>
-interface Open { readonly socket: Connection, readonly address: string }
+interface Open {
+  readonly socket: Connection
+  readonly address: string
+}
 
 /** The open connections of one listener. */
 export class OperatorConnections {
@@ -39,14 +42,17 @@ export class OperatorConnections {
 
   /** Begins to bound the connections of a server. */
   start(server: Server): void {
-    server.on('connection', (socket: Socket) => { this.admit(socket) })
+    server.on('connection', (socket: Socket) => {
+      this.admit(socket)
+    })
   }
 
   /** Counts a new connection, or resets it. */
   admit(socket: Connection): void {
     const { isAllowed, most } = this.#parts
     const address = socket.remoteAddress
-    if (address === undefined || !isAllowed(address)) { // undefined: already reset by the peer
+    if (address === undefined || !isAllowed(address)) {
+      // undefined: already reset by the peer
       if (address !== undefined) this.#logRefused(address)
       socket.resetAndDestroy()
       return
@@ -56,13 +62,15 @@ export class OperatorConnections {
     if (ofAddress.length >= MOST_OF_ADDRESS) this.#close(ofAddress[0])
     else if (this.#open.length >= most) this.#close(this.#oldestOfLargest())
     this.#open = [...this.#open, open]
-    socket.once('close', () => { this.#forget(open) })
+    socket.once('close', () => {
+      this.#forget(open)
+    })
   }
 
   /** The oldest connection of the address that has the most. */
   #oldestOfLargest(): Open | undefined {
     const byAddress = [...Map.groupBy(this.#open, ({ address }) => address).values()]
-    return byAddress.reduce((largest, one) => one.length > largest.length ? one : largest, [])[0]
+    return byAddress.reduce((largest, one) => (one.length > largest.length ? one : largest), [])[0]
   }
 
   #close(open: Open | undefined): void {
@@ -80,7 +88,10 @@ export class OperatorConnections {
     this.#refused += 1
     if (now() - this.#loggedAtMs < QUIET_MS) return
     this.#loggedAtMs = now()
-    log.warn({ address, connections: this.#refused }, 'the operators\' listener closes connections from addresses outside of IMDS_OPERATOR_ALLOW: add the network if it should read metrics')
+    log.warn(
+      { address, connections: this.#refused },
+      "the operators' listener closes connections from addresses outside of IMDS_OPERATOR_ALLOW: add the network if it should read metrics",
+    )
     this.#refused = 0
   }
 }

@@ -14,7 +14,7 @@ import type { SyncStatus } from '../view/sync.ts'
 export interface DiagnosisParts extends PlanContext {
   readonly view: View
   readonly source: Pick<Source, 'load' | 'owner'>
-  readonly sync: { status(): SyncStatus, faultOf(id: string): AssemblyFault | undefined }
+  readonly sync: { status(): SyncStatus; faultOf(id: string): AssemblyFault | undefined }
   readonly networks: readonly string[]
   readonly now: () => number
 }
@@ -48,23 +48,39 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     const fault = sync.faultOf(id)
     const instance = view.get(id)?.instance
     const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
-    const contested = instance === undefined
-      ? []
-      : rangesOf(instance).map(({ network, range }) => ({ range, ids: view.contested().get(`${network} ${range}`) ?? [] })).filter(({ ids }) => ids.length > 0)
+    const contested =
+      instance === undefined
+        ? []
+        : rangesOf(instance)
+            .map(({ network, range }) => ({ range, ids: view.contested().get(`${network} ${range}`) ?? [] }))
+            .filter(({ ids }) => ids.length > 0)
     return [
-      ...fault === undefined ? [] : [`${formatFault(id, fault)}${instance === undefined ? '' : `; revision ${String(instance.revision)} is served`}`],
+      ...(fault === undefined
+        ? []
+        : [
+            `${formatFault(id, fault)}${instance === undefined ? '' : `; revision ${String(instance.revision)} is served`}`,
+          ]),
       ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
-      ...isAnswered ? [] : [`this daemon serves ${networks.join(', ') || 'no network'}, and none of its interfaces is on one of these networks`],
+      ...(isAnswered
+        ? []
+        : [
+            `this daemon serves ${networks.join(', ') || 'no network'}, and none of its interfaces is on one of these networks`,
+          ]),
     ]
   }
   const explained = async (known: readonly string[], lookUp: () => Promise<string | undefined>) => {
     const status = sync.status()
     const state = formatStoreState(status, now())
-    const found = known.length > 0 || !status.connected ? undefined : await lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
+    const found =
+      known.length > 0 || !status.connected
+        ? undefined
+        : await lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
     return [...known, found, state].filter((text) => text !== undefined).join('; ')
   }
   const instance = async (id: string) => {
-    const text = await explained(problemsOf(id), () => view.get(id) === undefined ? lookedUp(id) : Promise.resolve(undefined))
+    const text = await explained(problemsOf(id), () =>
+      view.get(id) === undefined ? lookedUp(id) : Promise.resolve(undefined),
+    )
     return text === '' ? undefined : text
   }
   return {
@@ -72,9 +88,15 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     address: async (network, address) => {
       const lookUp = async () => {
         const id = await inTime(source.owner(network, address))
-        if (id === undefined) return `the store has no instance with this address on network ${network}: was it published?`
+        if (id === undefined)
+          return `the store has no instance with this address on network ${network}: was it published?`
         const known = problemsOf(id)
-        const why = known.length > 0 ? known.join('; ') : view.get(id) === undefined ? await lookedUp(id) : 'its record has other addresses'
+        const why =
+          known.length > 0
+            ? known.join('; ')
+            : view.get(id) === undefined
+              ? await lookedUp(id)
+              : 'its record has other addresses'
         return `the store names ${id} as its owner: ${why}`
       }
       return explained([], lookUp)
@@ -83,10 +105,17 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
 }
 
 /** The state of the connection to the store; undefined if the daemon is connected and ready. */
-export function formatStoreState({ connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus, nowMs: number): string | undefined {
+export function formatStoreState(
+  { connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus,
+  nowMs: number,
+): string | undefined {
   const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
   const reason = lossReason === undefined ? '' : `: ${lossReason}`
-  const connection = connected ? undefined : wasConnected ? `the store was lost ${seconds} ago${reason}` : `the store has not been reached since the start ${seconds} ago${reason}`
+  const connection = connected
+    ? undefined
+    : wasConnected
+      ? `the store was lost ${seconds} ago${reason}`
+      : `the store has not been reached since the start ${seconds} ago${reason}`
   if (problem === undefined) return connection
   if (connection !== undefined) return `not ready: ${connection}`
   return `not ready (connected for ${seconds}): ${problem}`
@@ -104,7 +133,9 @@ async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {
 async function inTime<T>(answer: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const tooLate = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => { reject(new Error(`no answer within ${String(TIMEOUT_MS)} ms`)) }, TIMEOUT_MS)
+    timer = setTimeout(() => {
+      reject(new Error(`no answer within ${String(TIMEOUT_MS)} ms`))
+    }, TIMEOUT_MS)
   })
   try {
     return await Promise.race([answer, tooLate])

@@ -19,7 +19,7 @@ export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
   readonly networks: readonly string[]
-  readonly unserved: readonly { readonly network: string, readonly problem: string }[]
+  readonly unserved: readonly { readonly network: string; readonly problem: string }[]
   readonly hold: () => string | undefined
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | undefined
@@ -27,25 +27,40 @@ export interface ExplainParts {
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
-  { view, firewall, networks, unserved, hold, diagnosis, unreachable }: ExplainParts, network: string, text: string,
+  { view, firewall, networks, unserved, hold, diagnosis, unreachable }: ExplainParts,
+  network: string,
+  text: string,
 ): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
   if (!networks.includes(network)) {
     const problem = unserved.find((one) => one.network === network)?.problem
-    return { network, address, answer: 'no-listener', because: problem ?? `this daemon does not serve network ${network}; it serves ${networks.join(', ') || 'none'}` }
+    return {
+      network,
+      address,
+      answer: 'no-listener',
+      because: problem ?? `this daemon does not serve network ${network}; it serves ${networks.join(', ') || 'none'}`,
+    }
   }
   const held = hold()
-  if (held !== undefined) return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: held }
+  if (held !== undefined)
+    return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: held }
   const found = view.find(network, address)
   const refusal = refusalOf(found, address)
-  const answer = { network, address, answer: refusal ?? 'metadata', status: refusal === undefined ? 200 : statusOf(refusal) } as const
+  const answer = {
+    network,
+    address,
+    answer: refusal ?? 'metadata',
+    status: refusal === undefined ? 200 : statusOf(refusal),
+  } as const
   if (found.kind === 'unknown') {
     const elsewhere = networks.filter((other) => view.find(other, address).kind !== 'unknown')
-    const hint = elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)
+    const hint =
+      elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)
     return { ...answer, because: `no instance that is known here has this address on network ${network}; ${hint}` }
   }
-  if (found.kind === 'contested') return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }
+  if (found.kind === 'contested')
+    return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }
 
   const { instance, userData } = found.owner
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
@@ -54,14 +69,19 @@ export async function explain(
   const store = await diagnosis.instance(instance.id)
   return {
     ...answer,
-    because: refusal === undefined ? `it is ${instance.id}'s` : OPTIONS[refusal] ?? refusal,
+    because: refusal === undefined ? `it is ${instance.id}'s` : (OPTIONS[refusal] ?? refusal),
     instance: { id: instance.id, revision: instance.revision, hypervisors: [...instance.hypervisors] },
     sessionTokens: httpTokens,
-    userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === undefined ? 'none' : `${String(userData.length)} bytes`,
+    userData:
+      instance.sealedAt !== undefined
+        ? `sealed since ${instance.sealedAt}`
+        : userData === undefined
+          ? 'none'
+          : `${String(userData.length)} bytes`,
     hopLimit: { limit, enforced: firewall.limitsHops(instance) },
-    ...heldBy !== undefined && { firewall: heldBy },
-    ...listener !== undefined && { listener },
-    ...store !== undefined && { store },
+    ...(heldBy !== undefined && { firewall: heldBy }),
+    ...(listener !== undefined && { listener }),
+    ...(store !== undefined && { store }),
   }
 }
 
@@ -71,7 +91,9 @@ const OPTIONS: Partial<Record<Refusal, string>> = {
 }
 
 function claimants(view: View, network: string, address: string): string {
-  return [...view.contested()].map(([key, ids]) => ({ on: key.split(' '), ids }))
+  return [...view.contested()]
+    .map(([key, ids]) => ({ on: key.split(' '), ids }))
     .filter(({ on: [where, range = ''] }) => where === network && overlap(range, address))
-    .map(({ on: [, range = ''], ids }) => `${range} by ${ids.join(' and ')}`).join('; ')
+    .map(({ on: [, range = ''], ids }) => `${range} by ${ids.join(' and ')}`)
+    .join('; ')
 }

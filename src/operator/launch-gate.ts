@@ -18,8 +18,8 @@ export interface LaunchGateParts {
 /** `held`: this revision is served, but the guest must not be started yet; with `isFinal` it never can be started with this record. */
 export type GateState =
   | { readonly kind: 'not-served' }
-  | { readonly kind: 'open', readonly revision: number }
-  | { readonly kind: 'held', readonly revision: number, readonly reason: string, readonly isFinal: boolean }
+  | { readonly kind: 'open'; readonly revision: number }
+  | { readonly kind: 'held'; readonly revision: number; readonly reason: string; readonly isFinal: boolean }
 
 /** Builds the gate: the state of an instance by its id. */
 export function buildLaunchGate({ view, firewall, networks, unreachable }: LaunchGateParts): (id: string) => GateState {
@@ -41,11 +41,15 @@ export function buildLaunchGate({ view, firewall, networks, unreachable }: Launc
  * hypervisor has now, and `format` makes a sentence of one.
  */
 export function unreachableBy(
-  listeners: readonly { readonly network: string, readonly host: string }[], missing: () => readonly string[], format: (address: string) => string,
+  listeners: readonly { readonly network: string; readonly host: string }[],
+  missing: () => readonly string[],
+  format: (address: string) => string,
 ): (instance: Instance) => string | undefined {
   return ({ interfaces }) => {
     const gone = missing()
-    const listener = listeners.find(({ network, host }) => gone.includes(host) && interfaces.some((one) => one.network === network))
+    const listener = listeners.find(
+      ({ network, host }) => gone.includes(host) && interfaces.some((one) => one.network === network),
+    )
     return listener && format(listener.host)
   }
 }

@@ -62,14 +62,21 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
     const { listener, log } = this.#parts
     try {
       if (listener.path !== undefined) makeDirectoryOf(listener.path)
-      this.#place = await open() as Where
+      this.#place = (await open()) as Where
       if (this.#problem !== undefined) log.info({ place: formatPlace(this.#place) }, 'operators can connect now')
       this.#problem = undefined
     } catch (error) {
       const reason = (error as Error).message
-      if (reason !== this.#problem) log.error({ reason }, `operators cannot connect, guests are served; correct the reason, this is tried again every ${String(RETRY_MS / 1000)} s`)
+      if (reason !== this.#problem)
+        log.error(
+          { reason },
+          `operators cannot connect, guests are served; correct the reason, this is tried again every ${String(RETRY_MS / 1000)} s`,
+        )
       this.#problem = reason
-      if (!this.#isStopped) this.#retry = setTimeout(() => { this.#attempt = this.#try(open) }, RETRY_MS)
+      if (!this.#isStopped)
+        this.#retry = setTimeout(() => {
+          this.#attempt = this.#try(open)
+        }, RETRY_MS)
     }
   }
 }
@@ -81,5 +88,7 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
 function makeDirectoryOf(path: string): void {
   try {
     mkdirSync(dirname(path), { mode: 0o750 })
-  } catch { /* listening reports it */ }
+  } catch {
+    /* listening reports it */
+  }
 }

@@ -7,5 +7,10 @@ export const DEFAULT_OPERATOR_LISTEN = '127.0.0.1:9169'
 
 /** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall`. */
 export const PATHS = {
-  metrics: '/metrics', live: '/livez', ready: '/readyz', instance: '/instances/:id', explain: '/explain', firewall: '/firewall',
+  metrics: '/metrics',
+  live: '/livez',
+  ready: '/readyz',
+  instance: '/instances/:id',
+  explain: '/explain',
+  firewall: '/firewall',
 } as const

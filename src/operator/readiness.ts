@@ -15,15 +15,28 @@ export interface ReadinessParts {
 }
 
 /** Builds the document. */
-export function buildReadiness({ sync, store, instances, contestedAddresses, viewAgeSeconds, listenerProblems, firewall }: ReadinessParts): Readiness {
+export function buildReadiness({
+  sync,
+  store,
+  instances,
+  contestedAddresses,
+  viewAgeSeconds,
+  listenerProblems,
+  firewall,
+}: ReadinessParts): Readiness {
   const { ready, problem, hint, connected, unconfirmed, faulty } = sync
-  const problems = [...problem === undefined ? [] : [problem], ...listenerProblems]
+  const problems = [...(problem === undefined ? [] : [problem]), ...listenerProblems]
   return {
     ready: ready && listenerProblems.length === 0,
-    ...problems.length > 0 && { problem: problems.join('; ') },
-    ...hint !== undefined && { hint },
-    store, connected, instances,
+    ...(problems.length > 0 && { problem: problems.join('; ') }),
+    ...(hint !== undefined && { hint }),
+    store,
+    connected,
+    instances,
     viewAgeSeconds: Math.round(viewAgeSeconds * 1000) / 1000,
-    unconfirmed, faulty, contestedAddresses, firewall,
+    unconfirmed,
+    faulty,
+    contestedAddresses,
+    firewall,
   }
 }

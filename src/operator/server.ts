@@ -23,7 +23,7 @@ export interface OperatorFirewall {
 
 /** What the routes need. */
 export interface OperatorParts {
-  readonly metrics: { readonly contentType: string, metrics(): Promise<string> }
+  readonly metrics: { readonly contentType: string; metrics(): Promise<string> }
   readonly readiness: () => Readiness
   readonly launchGate: (id: string) => GateState
   readonly firewall: OperatorFirewall
@@ -63,7 +63,9 @@ const IDLE_MS = 15_000
 export function buildTcpServer(parts: OperatorParts, { allow, most, now, log }: TcpBounds): FastifyInstance {
   const server = buildServer(parts)
   const isListed = buildNetworkTest([...allow, ...THIS_HOST])
-  new OperatorConnections({ isAllowed: (address) => allow.length === 0 || isListed(address), most, now, log }).start(server.server)
+  new OperatorConnections({ isAllowed: (address) => allow.length === 0 || isListed(address), most, now, log }).start(
+    server.server,
+  )
   return server
 }
 
@@ -79,7 +81,9 @@ export function buildSocketServer(parts: OperatorParts, most: number): FastifyIn
   server.server.maxConnections = most
   const documentFor = async (report: AgentReport | undefined) => {
     const document = await parts.firewall.next(report)
-    return document === undefined ? { status: 503, body: { error: 'the view is not complete yet' } } : { status: 200, body: document }
+    return document === undefined
+      ? { status: 503, body: { error: 'the view is not complete yet' } }
+      : { status: 200, body: document }
   }
   server.get(PATHS.firewall, async (_request, reply) => {
     const { status, body } = await documentFor(undefined)
@@ -97,15 +101,22 @@ export function buildSocketServer(parts: OperatorParts, most: number): FastifyIn
 /** Builds a server with the routes that only read. */
 function buildServer({ metrics, readiness, launchGate, explain, diagnose }: OperatorParts): FastifyInstance {
   const server = Fastify({
-    logger: false, schemaController: NO_SCHEMA_COMPILERS,
-    requestTimeout: 10_000, connectionTimeout: IDLE_MS, http: { connectionsCheckingInterval: 1_000 },
+    logger: false,
+    schemaController: NO_SCHEMA_COMPILERS,
+    requestTimeout: 10_000,
+    connectionTimeout: IDLE_MS,
+    http: { connectionsCheckingInterval: 1_000 },
     maxRequestsPerSocket: 1, // a peer that pipelines requests and never reads would make the daemon hold all their responses
   })
-  refuseOtherVersions(server.server, TO_OPERATORS, () => { /* not counted */ })
+  refuseOtherVersions(server.server, TO_OPERATORS, () => {
+    /* not counted */
+  })
   let collecting: Promise<string> | undefined
   server.get(PATHS.metrics, async (_request, reply) => {
     // Requests at the same time share one text: collecting it takes milliseconds, in which no guest is served.
-    collecting ??= metrics.metrics().finally(() => { collecting = undefined })
+    collecting ??= metrics.metrics().finally(() => {
+      collecting = undefined
+    })
     return reply.type(metrics.contentType).send(await collecting)
   })
   server.get(PATHS.live, (_request, reply) => reply.type('text/plain').send('ok\n'))
@@ -113,26 +124,38 @@ function buildServer({ metrics, readiness, launchGate, explain, diagnose }: Oper
     const state = readiness()
     return reply.code(state.ready ? 200 : 503).send(state)
   })
-  server.get<{ Params: { id: string }, Querystring: { reason?: string } }>(PATHS.instance, async (request, reply) => {
+  server.get<{ Params: { id: string }; Querystring: { reason?: string } }>(PATHS.instance, async (request, reply) => {
     const { id } = request.params
     if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
     const why = request.query.reason === undefined ? undefined : await diagnose(id)
     const { status, ...state } = formatGateState(id, launchGate(id), why)
     return reply.code(status).send(state)
   })
-  server.get<{ Querystring: { address?: string, network?: string } }>(PATHS.explain, async ({ query: { address = '', network = 'default' } }, reply) => {
-    const explanation = isName(network) ? await explain(network, address) : undefined
-    return explanation === undefined ? reply.code(400).send({ error: 'that is not an address on a network' }) : reply.send(explanation)
-  })
+  server.get<{ Querystring: { address?: string; network?: string } }>(
+    PATHS.explain,
+    async ({ query: { address = '', network = 'default' } }, reply) => {
+      const explanation = isName(network) ? await explain(network, address) : undefined
+      return explanation === undefined
+        ? reply.code(400).send({ error: 'that is not an address on a network' })
+        : reply.send(explanation)
+    },
+  )
   return server
 }
 
-function formatGateState(id: string, state: GateState, why: string | undefined): InstanceState & { readonly status: number } {
-  const reasons = [...state.kind === 'held' ? [state.reason] : [], ...why === undefined ? [] : [why]]
+function formatGateState(
+  id: string,
+  state: GateState,
+  why: string | undefined,
+): InstanceState & { readonly status: number } {
+  const reasons = [...(state.kind === 'held' ? [state.reason] : []), ...(why === undefined ? [] : [why])]
   const reason = reasons.length > 0 && { reason: reasons.join('; ') }
   switch (state.kind) {
-    case 'not-served': return { status: 404, id, revision: null, ...reason }
-    case 'open': return { status: 200, id, revision: state.revision, ...reason }
-    case 'held': return { status: 409, id, revision: state.revision, ...reason, ...state.isFinal && { final: true } }
+    case 'not-served':
+      return { status: 404, id, revision: null, ...reason }
+    case 'open':
+      return { status: 200, id, revision: state.revision, ...reason }
+    case 'held':
+      return { status: 409, id, revision: state.revision, ...reason, ...(state.isFinal && { final: true }) }
   }
 }

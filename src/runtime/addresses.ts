@@ -35,7 +35,9 @@ export class AddressWatch {
 
   /** Checks now and every 2 s. Resolves after the first check. */
   async start(): Promise<void> {
-    this.#timer = setInterval(() => { void this.#check() }, CHECK_INTERVAL_MS)
+    this.#timer = setInterval(() => {
+      void this.#check()
+    }, CHECK_INTERVAL_MS)
     await this.#check()
   }
 
@@ -47,7 +49,7 @@ export class AddressWatch {
   async #check(): Promise<void> {
     const before = this.#missing
     const missing: string[] = []
-    for (const address of this.#addresses) if (!await isOurs(address)) missing.push(address)
+    for (const address of this.#addresses) if (!(await isOurs(address))) missing.push(address)
     this.#missing = missing
     for (const address of missing) if (!before.includes(address)) this.#log.error({ address }, formatMissing(address))
     for (const address of before) if (!missing.includes(address)) this.#log.info({ address }, 'the address is back')

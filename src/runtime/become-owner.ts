@@ -4,7 +4,10 @@ import { dirname } from 'node:path'
 import { StartFailure } from './listen.ts'
 
 /** The user to whom a directory belongs. */
-export interface Owner { readonly uid: number, readonly gid: number }
+export interface Owner {
+  readonly uid: number
+  readonly gid: number
+}
 
 /**
  * The owner of a directory (before it exists: of the nearest one above it) if this is a process of root and the directory belongs to somebody else. Such an
@@ -28,13 +31,19 @@ export function otherOwnerOf(directory: string): Owner | undefined {
 export function becomeOwnerOf(directory: string): void {
   const owner = otherOwnerOf(directory)
   if (owner === undefined) return
-  if (owner.gid === 0) throw new StartFailure(`${directory} belongs to the group root: give it the group of its owner (chgrp GROUP ${directory})`)
+  if (owner.gid === 0)
+    throw new StartFailure(
+      `${directory} belongs to the group root: give it the group of its owner (chgrp GROUP ${directory})`,
+    )
   try {
     process.setgroups!([])
     process.setgid!(owner.gid)
     process.setuid!(owner.uid)
   } catch (error) {
-    throw new StartFailure(`${directory} belongs to the user with the id ${String(owner.uid)}, and this process cannot become that user (${(error as Error).message}): run the command as that user`, { cause: error })
+    throw new StartFailure(
+      `${directory} belongs to the user with the id ${String(owner.uid)}, and this process cannot become that user (${(error as Error).message}): run the command as that user`,
+      { cause: error },
+    )
   }
 }
 

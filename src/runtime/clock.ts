@@ -40,6 +40,9 @@ export class ClockWatch {
   aheadMs(byMs: number): void {
     if (byMs <= TOLERATED_MS) return
     this.#parts.setBacks.inc()
-    this.#parts.log.warn({ seconds: Math.round(byMs / 1000) }, 'the clock was set back; guests are still served, but the age of the snapshot is unknown')
+    this.#parts.log.warn(
+      { seconds: Math.round(byMs / 1000) },
+      'the clock was set back; guests are still served, but the age of the snapshot is unknown',
+    )
   }
 }

@@ -5,10 +5,14 @@
  */
 
 /** The variables of a file, and the names that systemd ignores because no variable can have them, such as `export NAME`. */
-export interface ParsedEnvironmentFile { readonly variables: Readonly<Record<string, string>>, readonly ignored: readonly string[] }
+export interface ParsedEnvironmentFile {
+  readonly variables: Readonly<Record<string, string>>
+  readonly ignored: readonly string[]
+}
 
 /** One comment or line, after white space. A backslash joins lines, in comments too (before systemd 254). */
-const ITEM = /\s*(?:[#;](?:\\[^]?|[^\\\n\r])*|([^\s#;][^=\n\r]*)(?:=((?:[ \t]*(?:'[^']*(?:'|$)|"(?:\\[^]|[^"\\])*(?:"|\\?$)))*)[ \t]*((?:\\[^]?|[^\\\n\r])*))?)/gy
+const ITEM =
+  /\s*(?:[#;](?:\\[^]?|[^\\\n\r])*|([^\s#;][^=\n\r]*)(?:=((?:[ \t]*(?:'[^']*(?:'|$)|"(?:\\[^]|[^"\\])*(?:"|\\?$)))*)[ \t]*((?:\\[^]?|[^\\\n\r])*))?)/gy
 const QUOTED = /'([^']*)'?|"((?:\\[^]|[^"\\])*)\\?"?/g
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/
 
@@ -27,7 +31,10 @@ export function parseEnvironmentFile(text: string): ParsedEnvironmentFile {
 
 /** Joins the quoted parts. In double quotes a backslash escapes only ", \, ` and $, and joins lines. */
 function unquote(parts: string): string {
-  return Array.from(parts.matchAll(QUOTED), ([, single, double = '']) => single ?? double.replace(/\\(?:(["\\`$])|\n)/g, '$1')).join('')
+  return Array.from(
+    parts.matchAll(QUOTED),
+    ([, single, double = '']) => single ?? double.replace(/\\(?:(["\\`$])|\n)/g, '$1'),
+  ).join('')
 }
 
 /** A value without quotes. White space at its end is not part of it, unless it is escaped. */

@@ -7,7 +7,9 @@ const ALL = new RegExp(`[\\u0000-\\u001f${HIDDEN}]`, 'g')
 
 /** Escapes them as JSON does, so that the text of a JSON document stays one. `keepsLines`: except tab and newline. */
 export function escapeControls(text: string, keepsLines = false): string {
-  return text.replace(ALL, (one) => keepsLines && (one === '\n' || one === '\t') ? one : `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`)
+  return text.replace(ALL, (one) =>
+    keepsLines && (one === '\n' || one === '\t') ? one : `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 }
 
 /** Escapes those of a line of JSON that JSON itself leaves. */

@@ -2,7 +2,17 @@
 
 /** Exit statuses. Those from 64 on are of sysexits.h. */
 export const EXIT = {
-  done: 0, notFound: 1, refused: 2, usage: 64, badData: 65, noInput: 66, unavailable: 69, software: 70, system: 71, outputLost: 74, timeout: 75,
+  done: 0,
+  notFound: 1,
+  refused: 2,
+  usage: 64,
+  badData: 65,
+  noInput: 66,
+  unavailable: 69,
+  software: 70,
+  system: 71,
+  outputLost: 74,
+  timeout: 75,
 } as const
 
 /** A failed command: its exit status, the message, and fields that `--json` adds. */

@@ -10,12 +10,17 @@ export type GuestPlace = HostPort & { readonly network: string }
 
 /** Parses a part, `ADDRESS:PORT` or `NETWORK=ADDRESS:PORT`. */
 export function parseGuestListener(part: string): GuestPlace | undefined {
-  const [network, address] = part.includes('=') ? [part.slice(0, part.indexOf('=')), part.slice(part.indexOf('=') + 1)] : [DEFAULT_NETWORK, part]
+  const [network, address] = part.includes('=')
+    ? [part.slice(0, part.indexOf('=')), part.slice(part.indexOf('=') + 1)]
+    : [DEFAULT_NETWORK, part]
   const place = parseAddressPort(address)
   return place === undefined || !isName(network) ? undefined : { network, ...place }
 }
 
 /** Parses the whole text, parts with commas between them. Leaves out parts that are not valid: the daemon does not start with them. */
 export function parseGuestListeners(text: string): GuestPlace[] {
-  return text.split(',').map((part) => parseGuestListener(part.trim())).filter((place) => place !== undefined)
+  return text
+    .split(',')
+    .map((part) => parseGuestListener(part.trim()))
+    .filter((place) => place !== undefined)
 }

@@ -2,7 +2,11 @@
 import { canonicalAddress } from '../metadata/address.ts'
 
 /** `port` 0 stands for any free one. */
-export interface HostPort { readonly host: string, readonly port: number, readonly path?: undefined }
+export interface HostPort {
+  readonly host: string
+  readonly port: number
+  readonly path?: undefined
+}
 
 /** `10.0.0.1:80` or `[fd00::1]:80`. */
 export function formatHostPort({ host, port }: HostPort): string {
@@ -10,8 +14,9 @@ export function formatHostPort({ host, port }: HostPort): string {
 }
 
 /** Splits `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`; undefined for any other form and for a port above 65535. Does not check the host. */
-export function parseHostPort(text: string): { readonly host: string, readonly port: number | undefined } | undefined {
-  const { v6, name, port } = /^(?:\[(?<v6>[0-9A-Fa-f:.]+)\]|(?<name>[A-Za-z0-9._-]+))(?::(?<port>\d{1,5}))?$/.exec(text)?.groups ?? {}
+export function parseHostPort(text: string): { readonly host: string; readonly port: number | undefined } | undefined {
+  const { v6, name, port } =
+    /^(?:\[(?<v6>[0-9A-Fa-f:.]+)\]|(?<name>[A-Za-z0-9._-]+))(?::(?<port>\d{1,5}))?$/.exec(text)?.groups ?? {}
   const host = v6 ?? name
   if (host === undefined || Number(port ?? 0) > 65_535) return undefined
   return { host, port: port === undefined ? undefined : Number(port) }
@@ -22,7 +27,9 @@ export function parseAddressPort(text: string): HostPort | undefined {
   const { host = '', port } = parseHostPort(text) ?? {}
   const address = canonicalAddress(host)
   const isBracketed = text.startsWith('[') // as an IPv6 address must be, and an IPv4 address must not
-  return address === undefined || port === undefined || isBracketed !== host.includes(':') ? undefined : { host: address, port }
+  return address === undefined || port === undefined || isBracketed !== host.includes(':')
+    ? undefined
+    : { host: address, port }
 }
 
 /** True for a canonical address that only this machine can reach. */
@@ -31,7 +38,9 @@ export function isLoopback(host: string): boolean {
 }
 
 /** A unix socket: the absolute path of its file. */
-export interface UnixSocket { readonly path: string }
+export interface UnixSocket {
+  readonly path: string
+}
 
 /** The longest path of a unix socket on Linux, in bytes. */
 export const UNIX_SOCKET_PATH_MAX_BYTES = 107

@@ -10,16 +10,26 @@ export function isAcceptedVersion(httpVersion: string): boolean {
 }
 
 /** The response with status 400 to a request of another version. */
-export interface VersionRefusal { readonly contentType: string, readonly body: string }
+export interface VersionRefusal {
+  readonly contentType: string
+  readonly body: string
+}
 
 /** The response of the operators' listeners. */
-export const TO_OPERATORS: VersionRefusal = { contentType: 'application/json', body: '{"error":"the version of HTTP is not 1.0 or 1.1"}' }
+export const TO_OPERATORS: VersionRefusal = {
+  contentType: 'application/json',
+  body: '{"error":"the version of HTTP is not 1.0 or 1.1"}',
+}
 
 /**
  * Refuses requests of other versions and closes their connections. The listeners that the server has now get only the other requests. `counted` is
  * called for each refusal.
  */
-export function refuseOtherVersions(server: Pick<Server, 'listeners' | 'removeAllListeners' | 'on'>, { contentType, body }: VersionRefusal, counted: () => void): void {
+export function refuseOtherVersions(
+  server: Pick<Server, 'listeners' | 'removeAllListeners' | 'on'>,
+  { contentType, body }: VersionRefusal,
+  counted: () => void,
+): void {
   const listeners = server.listeners('request') as RequestListener[]
   server.removeAllListeners('request')
   server.on('request', (request, response) => {
@@ -28,6 +38,8 @@ export function refuseOtherVersions(server: Pick<Server, 'listeners' | 'removeAl
       return
     }
     counted()
-    response.writeHead(400, { 'Content-Type': contentType, 'Content-Length': Buffer.byteLength(body), Connection: 'close' }).end(body)
+    response
+      .writeHead(400, { 'Content-Type': contentType, 'Content-Length': Buffer.byteLength(body), Connection: 'close' })
+      .end(body)
   })
 }

@@ -7,7 +7,7 @@ import { dirname } from 'node:path'
 import { formatPlace, type HostPort, type Place } from './host-port.ts'
 
 /** Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to this process. */
-export type Listener = Place & { readonly fd?: undefined } | { readonly fd: number, readonly path?: undefined }
+export type Listener = (Place & { readonly fd?: undefined }) | { readonly fd: number; readonly path?: undefined }
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 
@@ -65,8 +65,12 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
 }
 
 /** Starts listening at several places. Rejects as `listen` does; `server.close` closes what is open then. */
-export async function listenAt(server: FastifyInstance, listeners: readonly Listener[], variable: string): Promise<Place[]> {
-  const acceptors = listeners.map((_listener, i) => i === 0 ? server.server : acceptorFor(server.server))
+export async function listenAt(
+  server: FastifyInstance,
+  listeners: readonly Listener[],
+  variable: string,
+): Promise<Place[]> {
+  const acceptors = listeners.map((_listener, i) => (i === 0 ? server.server : acceptorFor(server.server)))
   await prepare(server, acceptors)
   const places: Place[] = []
   for (const [i, listener] of listeners.entries()) places.push(await open(acceptors[i]!, listener, variable))
@@ -74,7 +78,11 @@ export async function listenAt(server: FastifyInstance, listeners: readonly List
 }
 
 /** Returns a function that starts listening. It rejects as `listen` does, and may be called again then. */
-export async function opener(server: FastifyInstance, listener: Listener, variable: string): Promise<() => Promise<Place>> {
+export async function opener(
+  server: FastifyInstance,
+  listener: Listener,
+  variable: string,
+): Promise<() => Promise<Place>> {
   await prepare(server, [server.server])
   return () => open(server.server, listener, variable)
 }
@@ -86,7 +94,9 @@ async function prepare(server: FastifyInstance, acceptors: readonly Server[]): P
 
 /** Accepts connections for an HTTP server at one more place. */
 function acceptorFor(server: FastifyInstance['server']): Server {
-  return new Server({ allowHalfOpen: true, noDelay: true }, (socket) => { server.emit('connection', socket) }) // the options of http.Server
+  return new Server({ allowHalfOpen: true, noDelay: true }, (socket) => {
+    server.emit('connection', socket)
+  }) // the options of http.Server
 }
 
 async function open(acceptor: Server, listener: Listener, variable: string): Promise<Place> {
@@ -98,8 +108,14 @@ async function open(acceptor: Server, listener: Listener, variable: string): Pro
   } catch (error) {
     if (acceptor.listening) Server.prototype.close.call(acceptor)
     const { code } = error as NodeJS.ErrnoException
-    const where = listener.fd === undefined ? formatPlace(listener) : `the socket from systemd (file descriptor ${String(listener.fd)})`
-    throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code, variable, listener.path !== undefined) ?? (error as Error).message}`, { cause: error })
+    const where =
+      listener.fd === undefined
+        ? formatPlace(listener)
+        : `the socket from systemd (file descriptor ${String(listener.fd)})`
+    throw new StartFailure(
+      `${variable}: cannot listen on ${where}: ${remedy(code, variable, listener.path !== undefined) ?? (error as Error).message}`,
+      { cause: error },
+    )
   }
   const address = acceptor.address()
   if (typeof address === 'string') return { path: address }
@@ -116,11 +132,16 @@ async function removeLeftSocket(path: string): Promise<void> {
   if (!file.isSocket()) throw new Error('a file that is no socket has this name: remove it, or choose another name')
   const client = connect(path)
   const code = await new Promise<string | undefined>((resolve) => {
-    client.once('connect', () => { resolve(undefined) })
-    client.once('error', (error: NodeJS.ErrnoException) => { resolve(error.code) })
+    client.once('connect', () => {
+      resolve(undefined)
+    })
+    client.once('error', (error: NodeJS.ErrnoException) => {
+      resolve(error.code)
+    })
   })
   client.destroy()
-  if (code === 'ECONNREFUSED' || (code === 'EACCES' && statSync(dirname(path)).uid === process.geteuid?.())) unlinkSync(path)
+  if (code === 'ECONNREFUSED' || (code === 'EACCES' && statSync(dirname(path)).uid === process.geteuid?.()))
+    unlinkSync(path)
 }
 
 /**
@@ -133,8 +154,12 @@ async function drain(server: FastifyInstance['server'], acceptors: readonly Serv
   if (open.length === 0) return
   const drained = Promise.all(open.map((acceptor) => once(acceptor, 'close')))
   for (const acceptor of open) Server.prototype.close.call(acceptor)
-  const idle = setInterval(() => { server.closeIdleConnections() }, IDLE_GRACE_MS)
-  const end = setTimeout(() => { server.closeAllConnections() }, STOP_TIMEOUT_MS)
+  const idle = setInterval(() => {
+    server.closeIdleConnections()
+  }, IDLE_GRACE_MS)
+  const end = setTimeout(() => {
+    server.closeAllConnections()
+  }, STOP_TIMEOUT_MS)
   await drained
   clearInterval(idle)
   clearTimeout(end)
@@ -142,12 +167,19 @@ async function drain(server: FastifyInstance['server'], acceptors: readonly Serv
 
 function remedy(code: string | undefined, variable: string, isUnix: boolean): string | undefined {
   switch (code) {
-    case 'EADDRNOTAVAIL': return variable === 'IMDS_LISTEN'
-      ? 'this hypervisor does not have the address; imds-address.service adds it'
-      : `no interface of this machine has the address: correct it, or unset ${variable} to use its default`
-    case 'EADDRINUSE': return `another program listens there already: end it, or correct ${variable}`
-    case 'EROFS': return 'its directory must exist and be writable, and its file system is read-only'
-    case 'EACCES': return isUnix ? 'its directory must exist, and this user must be able to write to it' : 'a port below 1024 needs CAP_NET_BIND_SERVICE'
-    default: return undefined
+    case 'EADDRNOTAVAIL':
+      return variable === 'IMDS_LISTEN'
+        ? 'this hypervisor does not have the address; imds-address.service adds it'
+        : `no interface of this machine has the address: correct it, or unset ${variable} to use its default`
+    case 'EADDRINUSE':
+      return `another program listens there already: end it, or correct ${variable}`
+    case 'EROFS':
+      return 'its directory must exist and be writable, and its file system is read-only'
+    case 'EACCES':
+      return isUnix
+        ? 'its directory must exist, and this user must be able to write to it'
+        : 'a port below 1024 needs CAP_NET_BIND_SERVICE'
+    default:
+      return undefined
   }
 }

@@ -13,7 +13,10 @@ const RETRY_MS = 20
 const FLUSH_TIMEOUT_MS = 1_000
 
 /** `maxWaitingBytes`: the most bytes of lines that wait for the reader, default 1 MiB. `failed` is called for each line that cannot be written. */
-export interface LogOutputOptions { readonly maxWaitingBytes?: number, readonly failed?: (error: Error) => void }
+export interface LogOutputOptions {
+  readonly maxWaitingBytes?: number
+  readonly failed?: (error: Error) => void
+}
 
 /** Writes lines to a file descriptor that does not block, or is a file. `formatLost`: the line that reports the number of dropped lines. */
 export class LogOutput {
@@ -27,8 +30,14 @@ export class LogOutput {
   #timer: NodeJS.Timeout | undefined
 
   constructor(
-    fd: number, formatLost: (count: number) => string,
-    { maxWaitingBytes = MAX_WAITING_BYTES, failed = () => { /* there is nowhere to report it */ } }: LogOutputOptions = {},
+    fd: number,
+    formatLost: (count: number) => string,
+    {
+      maxWaitingBytes = MAX_WAITING_BYTES,
+      failed = () => {
+        /* there is nowhere to report it */
+      },
+    }: LogOutputOptions = {},
   ) {
     this.#fd = fd
     this.#formatLost = formatLost
@@ -57,7 +66,11 @@ export class LogOutput {
   }
 
   #continue(): void {
-    this.#timer = this.#writeWaiting() ? undefined : setTimeout(() => { this.#continue() }, RETRY_MS).unref()
+    this.#timer = this.#writeWaiting()
+      ? undefined
+      : setTimeout(() => {
+          this.#continue()
+        }, RETRY_MS).unref()
   }
 
   /** True when nothing waits any more. */

@@ -32,11 +32,13 @@ export class Output {
       this.#lost ??= error
       if (!this.#continues) end(this.#report(EXIT.done))
     })
-    err.on('error', (error: Error) => { this.#lost ??= error })
+    err.on('error', (error: Error) => {
+      this.#lost ??= error
+    })
   }
 
   /** Sets how the command of this process prints. `continues`: it does not end where its output is lost. */
-  use({ json, continues }: { readonly json: boolean, readonly continues: boolean }): void {
+  use({ json, continues }: { readonly json: boolean; readonly continues: boolean }): void {
     this.#json = json
     this.#continues = continues
   }
@@ -87,7 +89,9 @@ export class Output {
 async function written(stream: Stream): Promise<void> {
   if (stream.writableLength > 0) {
     await new Promise<void>((resolve) => {
-      stream.write('', () => { resolve() })
+      stream.write('', () => {
+        resolve()
+      })
     })
   }
   await setImmediate()

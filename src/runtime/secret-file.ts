@@ -18,6 +18,9 @@ export function readConfigFile(path: string): Buffer {
 /** The message for a file that cannot be read, with the remedy if another user could read it. */
 export function unreadable(path: string, error: unknown): string {
   const { code, message } = error as NodeJS.ErrnoException
-  const remedy = code === 'EACCES' && process.getuid?.() !== 0 ? '; this user may not read it: run the command as root, or as the user who may' : ''
+  const remedy =
+    code === 'EACCES' && process.getuid?.() !== 0
+      ? '; this user may not read it: run the command as root, or as the user who may'
+      : ''
   return `${path} cannot be read: ${code ?? message}${remedy}`
 }

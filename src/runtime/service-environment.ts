@@ -10,7 +10,10 @@ import type { Unit } from './unit-file.ts'
 type Environment = Readonly<Record<string, string | undefined>>
 
 /** Where a service has its variables. `file`: its environment file if there is no unit. */
-export interface Service { readonly name: string, readonly file: string }
+export interface Service {
+  readonly name: string
+  readonly file: string
+}
 export const IMDS_SERVICE: Service = { name: 'imds.service', file: '/etc/imds/imds.env' }
 export const IMDS_API_SERVICE: Service = { name: 'imds-api.service', file: '/etc/imds/imds-api.env' }
 
@@ -32,25 +35,34 @@ export interface ServiceEnvironment {
  * the service, because it belongs to another store.
  */
 export function readServiceEnvironment(
-  service: Service, unit: Unit | undefined, file: string | undefined, env: Environment, hasStore: boolean,
+  service: Service,
+  unit: Unit | undefined,
+  file: string | undefined,
+  env: Environment,
+  hasStore: boolean,
 ): ServiceEnvironment {
   const notes: string[] = []
-  const files = [...unit?.files ?? []]
+  const files = [...(unit?.files ?? [])]
   const credentials = new Set<string>()
   const given: Record<string, string> = { ...unit?.environment }
-  for (const path of file === undefined ? unit?.environmentFiles ?? [service.file] : [file]) {
+  for (const path of file === undefined ? (unit?.environmentFiles ?? [service.file]) : [file]) {
     const { text, reason } = read(path)
-    if (text === undefined && file !== undefined) throw new Failure(EXIT.noInput, `--environment-file ${path} cannot be read: ${String(reason)}`)
-    if (reason !== undefined && reason !== 'ENOENT') notes.push(`${path} cannot be read: ${reason}; run this command as root`)
+    if (text === undefined && file !== undefined)
+      throw new Failure(EXIT.noInput, `--environment-file ${path} cannot be read: ${String(reason)}`)
+    if (reason !== undefined && reason !== 'ENOENT')
+      notes.push(`${path} cannot be read: ${reason}; run this command as root`)
     if (text === undefined) continue
     const { variables, ignored } = parseEnvironmentFile(text)
     for (const name of ignored) notes.push(`${path}: "${name}" is not the name of a variable, and systemd ignores it`)
     Object.assign(given, variables)
     files.push(path)
   }
-  const used = Object.entries(given).filter(([name]) => name.startsWith('IMDS_') && !(hasStore && name.endsWith('_FILE')))
+  const used = Object.entries(given).filter(
+    ([name]) => name.startsWith('IMDS_') && !(hasStore && name.endsWith('_FILE')),
+  )
   const overruled = used.filter(([name, value]) => env[name] !== undefined && env[name] !== value).map(([name]) => name)
-  if (overruled.length > 0) notes.push(`from the environment of this command, not from the service: ${overruled.join(', ')}`)
+  if (overruled.length > 0)
+    notes.push(`from the environment of this command, not from the service: ${overruled.join(', ')}`)
   const resolved = used.map(([name, value]) => {
     const source = unit?.credentials.get(value)
     if (source?.startsWith('/') !== true) return [name, value] as const
@@ -60,7 +72,7 @@ export function readServiceEnvironment(
   return { variables: { ...Object.fromEntries(resolved), ...env }, credentials, files, notes }
 }
 
-function read(path: string): { readonly text?: string, readonly reason?: string } {
+function read(path: string): { readonly text?: string; readonly reason?: string } {
   try {
     return { text: readFileSync(path, 'utf8') }
   } catch (error) {

@@ -9,19 +9,28 @@ import { join } from 'node:path'
 import type { Logger } from 'pino'
 
 /** A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit. */
-export interface InheritedSocket { readonly fd: number, readonly name: string }
+export interface InheritedSocket {
+  readonly fd: number
+  readonly name: string
+}
 
 /**
  * What systemd says about sockets: those that it passed, and the networks whose imds-network@NETWORK.socket is enabled. `faults`: why it is not known
  * which networks these are.
  */
-export interface SystemdSockets { readonly passed: readonly InheritedSocket[], readonly enabled: readonly string[], readonly faults?: readonly string[] }
+export interface SystemdSockets {
+  readonly passed: readonly InheritedSocket[]
+  readonly enabled: readonly string[]
+  readonly faults?: readonly string[]
+}
 
 /** Without systemd. */
 export const NO_SOCKETS: SystemdSockets = { passed: [], enabled: [] }
 
 /** Where units are, the highest priority first: a file hides those of the same name in later directories. systemd/imds.socket has the same. */
-export const UNIT_DIRECTORIES: readonly string[] = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map((root) => `${root}/systemd/system`)
+export const UNIT_DIRECTORIES: readonly string[] = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map(
+  (root) => `${root}/systemd/system`,
+)
 /** The ends of the directories of links to the units that another unit wants or requires. systemd/imds.socket has the same. */
 export const LINKS: readonly string[] = ['.wants', '.requires']
 
@@ -38,12 +47,24 @@ export function inheritedSockets(env: Readonly<Record<string, string | undefined
  * The networks whose imds-network@NETWORK.socket is enabled on this machine, whether or not it runs: any unit wants or requires it, by a link. (Wants= in the
  * text of a unit is not seen.)
  */
-export function enabledNetworks(directories: readonly string[] = UNIT_DIRECTORIES): Pick<SystemdSockets, 'enabled' | 'faults'> {
+export function enabledNetworks(
+  directories: readonly string[] = UNIT_DIRECTORIES,
+): Pick<SystemdSockets, 'enabled' | 'faults'> {
   const faults: string[] = []
-  const list = (directory: string) => namesIn(directory, (message) => { faults.push(message) })
+  const list = (directory: string) =>
+    namesIn(directory, (message) => {
+      faults.push(message)
+    })
   const isOfLinks = (name: string) => LINKS.some((end) => name.endsWith(end))
-  const names = directories.flatMap((directory) => list(directory).filter(isOfLinks).flatMap((name) => list(join(directory, name))))
-  return { enabled: [...new Set(names.flatMap((name) => /^imds-network@(.+)\.socket$/.exec(name)?.[1] ?? []))].sort(), faults }
+  const names = directories.flatMap((directory) =>
+    list(directory)
+      .filter(isOfLinks)
+      .flatMap((name) => list(join(directory, name))),
+  )
+  return {
+    enabled: [...new Set(names.flatMap((name) => /^imds-network@(.+)\.socket$/.exec(name)?.[1] ?? []))].sort(),
+    faults,
+  }
 }
 
 function namesIn(directory: string, fault: (message: string) => void): string[] {
@@ -51,7 +72,10 @@ function namesIn(directory: string, fault: (message: string) => void): string[] 
     return readdirSync(directory)
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
-    if (code !== 'ENOENT') fault(`may be replaced by a unit that is enabled in ${directory}, which cannot be read: ${code === 'EACCES' ? `EACCES; run chmod 755 ${directory}` : message}`)
+    if (code !== 'ENOENT')
+      fault(
+        `may be replaced by a unit that is enabled in ${directory}, which cannot be read: ${code === 'EACCES' ? `EACCES; run chmod 755 ${directory}` : message}`,
+      )
     return []
   }
 }
@@ -65,11 +89,21 @@ export function superviseBy(env: Readonly<Record<string, string | undefined>>, l
     isBroken = true
   }
   const notify = (state: string) => {
-    spawn('systemd-notify', [state], { stdio: 'ignore', env: { PATH: env['PATH'], NOTIFY_SOCKET: env['NOTIFY_SOCKET'] } })
-      .on('error', (error) => { warn({ err: error }) })
-      .on('exit', (status) => { if (typeof status === 'number' && status !== 0) warn({ status }) }) // no status: ended by a stop of the unit
+    spawn('systemd-notify', [state], {
+      stdio: 'ignore',
+      env: { PATH: env['PATH'], NOTIFY_SOCKET: env['NOTIFY_SOCKET'] },
+    })
+      .on('error', (error) => {
+        warn({ err: error })
+      })
+      .on('exit', (status) => {
+        if (typeof status === 'number' && status !== 0) warn({ status })
+      }) // no status: ended by a stop of the unit
   }
   notify('READY=1')
   const watchdogMs = Number(env['WATCHDOG_USEC'] ?? 0) / 1000
-  if (watchdogMs > 0) setInterval(() => { notify('WATCHDOG=1') }, watchdogMs / 3)
+  if (watchdogMs > 0)
+    setInterval(() => {
+      notify('WATCHDOG=1')
+    }, watchdogMs / 3)
 }

@@ -33,7 +33,7 @@ export class TokenBucket {
   }
 
   #refill(nowMs: number): void {
-    this.#spent = Math.max(0, this.#spent - (nowMs - this.#atMs) / 1000 * this.#perSecond)
+    this.#spent = Math.max(0, this.#spent - ((nowMs - this.#atMs) / 1000) * this.#perSecond)
     this.#atMs = nowMs
   }
 }

@@ -21,10 +21,12 @@ export function findDistrust(path: string, uid: number): string | undefined {
     if (name !== socket && !file.isDirectory()) return `${name} is no directory`
     if (name === socket && !file.isSocket()) return `${name} is no socket`
     const mode = `mode ${(file.mode & 0o7777).toString(8)}`
-    if (name !== socket && (file.mode & WRITABLE_BY_OTHERS) !== 0 && (file.mode & STICKY) === 0) return `other users than its owner can change the directory ${name} (${mode})`
+    if (name !== socket && (file.mode & WRITABLE_BY_OTHERS) !== 0 && (file.mode & STICKY) === 0)
+      return `other users than its owner can change the directory ${name} (${mode})`
     const mayBeAnyones = above !== undefined && (above.mode & WRITABLE_BY_OTHERS) !== 0
     const mayHaveOtherOwner = name === dirname(socket) || (name === socket && above?.uid === file.uid)
-    if (!isOwn(file.uid) && (mayBeAnyones || !mayHaveOtherOwner)) return `${name} belongs to the user with the id ${String(file.uid)}, who may have created it for this purpose`
+    if (!isOwn(file.uid) && (mayBeAnyones || !mayHaveOtherOwner))
+      return `${name} belongs to the user with the id ${String(file.uid)}, who may have created it for this purpose`
     above = file
   }
   return undefined

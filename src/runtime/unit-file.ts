@@ -28,16 +28,33 @@ export function readUnit(name: string, directories: readonly string[] = UNIT_DIR
   if (unit === undefined) return undefined
   const files = [unit, ...dropInsOf(name, directories)]
   const settings = files.flatMap((path) => parseService(textOf(path) ?? ''))
-  const listOf = (key: string) => settings.reduce<string[]>((list, [one, value]) => one !== key ? list : value === '' ? [] : [...list, value], [])
-  const specifiers: Readonly<Record<string, string>> = { '%%': '%', '%C': '/var/cache', '%L': '/var/log', '%S': '/var/lib', '%d': `/run/credentials/${name}`, '%t': '/run', '%E': '/etc' }
+  const listOf = (key: string) =>
+    settings.reduce<string[]>((list, [one, value]) => (one !== key ? list : value === '' ? [] : [...list, value]), [])
+  const specifiers: Readonly<Record<string, string>> = {
+    '%%': '%',
+    '%C': '/var/cache',
+    '%L': '/var/log',
+    '%S': '/var/lib',
+    '%d': `/run/credentials/${name}`,
+    '%t': '/run',
+    '%E': '/etc',
+  }
   const expand = (text: string) => text.replace(/%./g, (one) => specifiers[one] ?? one)
-  const assignments = listOf('Environment').flatMap((value) => value.match(WORD) ?? []).map((word) => expand(unquote(word)).split(/=(.*)/s))
+  const assignments = listOf('Environment')
+    .flatMap((value) => value.match(WORD) ?? [])
+    .map((word) => expand(unquote(word)).split(/=(.*)/s))
   const [stateDirectory] = listOf('StateDirectory').flatMap((value) => value.split(' '))
   return {
-    files, user: listOf('User').at(-1), stateDirectory: stateDirectory && join('/var/lib', stateDirectory),
+    files,
+    user: listOf('User').at(-1),
+    stateDirectory: stateDirectory && join('/var/lib', stateDirectory),
     environment: Object.fromEntries(assignments.map(([variable = '', value = '']) => [variable, value])),
     environmentFiles: listOf('EnvironmentFile').map((path) => expand(path.replace(/^-/, ''))),
-    credentials: new Map(listOf('LoadCredential').map((value) => value.split(/:(.*)/s)).map(([id = '', path = '']) => [expand(`%d/${id}`), expand(path)])),
+    credentials: new Map(
+      listOf('LoadCredential')
+        .map((value) => value.split(/:(.*)/s))
+        .map(([id = '', path = '']) => [expand(`%d/${id}`), expand(path)]),
+    ),
   }
 }
 
@@ -47,12 +64,18 @@ function dropInsOf(name: string, directories: readonly string[]): string[] {
   for (const directory of directories.map((one) => join(one, `${name}.d`)).reverse()) {
     for (const file of namesIn(directory)) if (file.endsWith('.conf')) paths.set(file, join(directory, file))
   }
-  return [...paths].sort(([a], [b]) => a < b ? -1 : 1).map(([, path]) => path)
+  return [...paths].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, path]) => path)
 }
 
 /** The settings in the section [Service], in order. */
 function parseService(text: string): (readonly [key: string, value: string])[] {
-  const lines = text.split(/\r?\n/).filter((line) => !/^\s*[#;]/.test(line)).join('\n').replace(/\\\n/g, ' ').split('\n').map((line) => line.trim())
+  const lines = text
+    .split(/\r?\n/)
+    .filter((line) => !/^\s*[#;]/.test(line))
+    .join('\n')
+    .replace(/\\\n/g, ' ')
+    .split('\n')
+    .map((line) => line.trim())
   let section = ''
   return lines.flatMap((line) => {
     if (line.startsWith('[')) section = line
@@ -62,7 +85,10 @@ function parseService(text: string): (readonly [key: string, value: string])[] {
 }
 
 function unquote(word: string): string {
-  return word.replace(/"((?:\\.|[^"\\])*)"|'([^']*)'/g, (_all, double?: string, single = '') => double?.replace(/\\(.)/g, '$1') ?? String(single))
+  return word.replace(
+    /"((?:\\.|[^"\\])*)"|'([^']*)'/g,
+    (_all, double?: string, single = '') => double?.replace(/\\(.)/g, '$1') ?? String(single),
+  )
 }
 
 function textOf(path: string): string | undefined {

@@ -7,7 +7,15 @@
  */
 import type { Instance } from '../metadata/instance.ts'
 import type { Seal } from './seal.ts'
-import type { AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, PutRefusal, RemoveResult } from './publisher.ts'
+import type {
+  AnnouncedHypervisor,
+  DecryptResult,
+  EncryptResult,
+  Listed,
+  Published,
+  PutRefusal,
+  RemoveResult,
+} from './publisher.ts'
 import type { UserDataChange } from './user-data.ts'
 
 /** A checked record to write: `document` parses to `instance`. The seal in the store stays unless `liftsSeal`. */
@@ -21,8 +29,8 @@ export interface Change {
 
 /** The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data in the store, which the write was to keep, has changed. */
 export type Written =
-  | { readonly kind: 'published', readonly sealedAt: Seal }
-  | { readonly kind: 'unchanged', readonly sealedAt: Seal }
+  | { readonly kind: 'published'; readonly sealedAt: Seal }
+  | { readonly kind: 'unchanged'; readonly sealedAt: Seal }
   | { readonly kind: 'user-data-changed' }
   | PutRefusal
 

@@ -6,14 +6,22 @@ import { sha256, userDataFaults } from '../metadata/user-data.ts'
 import { fillUserData, type UserDataChange } from './user-data.ts'
 
 /** A record without faults: the complete document and what it parses to. */
-export interface CheckedRecord { readonly instance: Instance, readonly document: unknown }
+export interface CheckedRecord {
+  readonly instance: Instance
+  readonly document: unknown
+}
 
 /** What a record is checked against. `region`: the region that it must name; undefined: any. */
-export interface CheckLimits { readonly region: string | undefined, readonly userDataMaxBytes: number }
+export interface CheckLimits {
+  readonly region: string | undefined
+  readonly userDataMaxBytes: number
+}
 
 /** Checks an untrusted document and its user-data (undefined: unknown, not checked), and reports every fault. */
 export function checkRecord(
-  untrusted: unknown, userData: Exclude<UserDataChange, 'keep'> | undefined, { region, userDataMaxBytes }: CheckLimits,
+  untrusted: unknown,
+  userData: Exclude<UserDataChange, 'keep'> | undefined,
+  { region, userDataMaxBytes }: CheckLimits,
 ): Parsed<CheckedRecord, Fault> {
   const bytes = userData === 'none' ? undefined : userData
   const digest = bytes && sha256(bytes)
@@ -27,5 +35,7 @@ export function checkRecord(
 }
 
 function regionFaults({ region: named }: Instance, region: string | undefined): readonly Fault[] {
-  return region === undefined || named === region ? [] : [{ path: '/region', message: `must be ${region}, the region of this store` }]
+  return region === undefined || named === region
+    ? []
+    : [{ path: '/region', message: `must be ${region}, the region of this store` }]
 }

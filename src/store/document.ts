@@ -8,8 +8,8 @@ export type Format = 'JSON' | 'YAML'
 
 /** `message` may quote the text; `line` is where the fault is, if known. */
 export type ParsedDocument =
-  | { readonly ok: true, readonly value: unknown }
-  | { readonly ok: false, readonly faults: readonly [{ readonly message: string, readonly line: number | undefined }] }
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly faults: readonly [{ readonly message: string; readonly line: number | undefined }] }
 
 /** The format of a file with this name. */
 export function formatOf(name: string): Format {

@@ -9,7 +9,14 @@ import type { Loaded, Source } from './source.ts'
 export function onlyIds(source: Source): Source {
   return {
     description: source.description,
-    start: (events) => { source.start({ ...events, notice: (id) => { if (isId(id)) events.notice(id) } }) },
+    start: (events) => {
+      source.start({
+        ...events,
+        notice: (id) => {
+          if (isId(id)) events.notice(id)
+        },
+      })
+    },
     index: async () => {
       const { initialised, digests } = await source.index()
       return { initialised, digests: new Map([...digests].filter(([id]) => isId(id))) }

@@ -5,13 +5,31 @@ import { readFileSync } from 'node:fs'
 import { FILE_SYSTEM } from './files/operations.ts'
 import type { Publisher } from './publisher.ts'
 import { parseRecordKeys, RecordCipher } from './crypto/record-cipher.ts'
-import { formatSettingFaults, parseStoreSettings, redisFilesOf, USER_DATA_MAX_BYTES, type StoreSettings } from './settings.ts'
+import {
+  formatSettingFaults,
+  parseStoreSettings,
+  redisFilesOf,
+  USER_DATA_MAX_BYTES,
+  type StoreSettings,
+} from './settings.ts'
 
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
 export { USER_DATA_MAX_BYTES, type StoreSettings } from './settings.ts'
 export type { RedisFiles } from './url.ts'
-export type { AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, Publisher, PutOptions, PutRefusal, PutResult, RemoveResult, SealResult } from './publisher.ts'
+export type {
+  AnnouncedHypervisor,
+  DecryptResult,
+  EncryptResult,
+  Listed,
+  Published,
+  Publisher,
+  PutOptions,
+  PutRefusal,
+  PutResult,
+  RemoveResult,
+  SealResult,
+} from './publisher.ts'
 export type { UserDataChange } from './user-data.ts'
 
 /** Opens a store. Rejects when it cannot be used; the message names what is wrong. */
@@ -20,7 +38,13 @@ export async function openStore(settings: StoreSettings): Promise<Publisher> {
   if (!parsed.ok) throw new Error(formatSettingFaults(parsed.faults))
   const { value: store } = parsed
   const { url, userDataMaxBytes = USER_DATA_MAX_BYTES, recordKeysFile } = settings
-  if (store.kind === 'files') return (await import('./files/publisher.ts')).openFilePublisher(store.directory, userDataMaxBytes, FILE_SYSTEM, Date.now)
+  if (store.kind === 'files')
+    return (await import('./files/publisher.ts')).openFilePublisher(
+      store.directory,
+      userDataMaxBytes,
+      FILE_SYSTEM,
+      Date.now,
+    )
   const { openRedisPublisher } = await import('./redis/publisher.ts')
   const cipher = recordKeysFile === undefined ? undefined : cipherOf(recordKeysFile, store.region)
   return openRedisPublisher({ url, ...redisFilesOf(settings) }, store.region, userDataMaxBytes, cipher)

@@ -5,14 +5,25 @@ import { redisFilesOf, type StoreSettings } from './settings.ts'
 import { parseStoreUrl, type FileStore, type RedisFiles } from './url.ts'
 
 /** A store to try. `hypervisor` undefined: as a publisher. */
-export type ProbedStore = FileStore | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string | undefined } & RedisFiles
+export type ProbedStore =
+  | FileStore
+  | ({
+      readonly kind: 'redis'
+      readonly url: string
+      readonly region: string
+      readonly hypervisor: string | undefined
+    } & RedisFiles)
 
 /** Longer than the timeout of one connection, whose error says more. */
 const TIMEOUT_MS = 6_000
 
 /** Tries a store, for a few seconds at most. Afterwards a connection may be open: end the process. */
 export async function probeStore(store: ProbedStore): Promise<Probe> {
-  const timeout = sleep(TIMEOUT_MS, { findings: [], problems: [`it has not answered within ${String(TIMEOUT_MS / 1000)} s`] }, { ref: false })
+  const timeout = sleep(
+    TIMEOUT_MS,
+    { findings: [], problems: [`it has not answered within ${String(TIMEOUT_MS / 1000)} s`] },
+    { ref: false },
+  )
   return Promise.race([timeout, probe(store)]).catch(async (error: unknown) => {
     const { reasonOf } = await import('./redis/connection.ts')
     return { findings: [], problems: [reasonOf(error)] }
@@ -22,11 +33,20 @@ export async function probeStore(store: ProbedStore): Promise<Probe> {
 /** The store of a publisher with valid settings. */
 export function storeOfPublisher(settings: StoreSettings): ProbedStore {
   const store = parseStoreUrl(settings.url)
-  return store?.kind === 'files' ? store : { kind: 'redis', url: settings.url, region: settings.region ?? '', hypervisor: undefined, ...redisFilesOf(settings) }
+  return store?.kind === 'files'
+    ? store
+    : {
+        kind: 'redis',
+        url: settings.url,
+        region: settings.region ?? '',
+        hypervisor: undefined,
+        ...redisFilesOf(settings),
+      }
 }
 
 async function probe(store: ProbedStore): Promise<Probe> {
-  if (store.kind === 'redis') return (await import('./redis/probe.ts')).probeRedis(store, store.region, store.hypervisor)
+  if (store.kind === 'redis')
+    return (await import('./redis/probe.ts')).probeRedis(store, store.region, store.hypervisor)
   const { listFiles } = await import('./files/stamps.ts')
   const records = [...(await listFiles(store.directory)).values()].filter((endings) => endings.includes('.json')).length
   return { findings: [`${store.directory} has ${String(records)} records`], problems: [] }

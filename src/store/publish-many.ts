@@ -6,26 +6,40 @@ import { StoreUnavailable, type Publisher, type PutOptions, type PutResult } fro
 import type { UserDataChange } from './user-data.ts'
 
 /** A record to publish. `id` keeps those of one instance in order. */
-export interface ToPublish { readonly id: string, readonly document: unknown, readonly userData: UserDataChange }
+export interface ToPublish {
+  readonly id: string
+  readonly document: unknown
+  readonly userData: UserDataChange
+}
 
 /** The outcome of one record. `failed`: the publish was rejected. */
-export type Settled = PutResult | { readonly kind: 'failed', readonly error: unknown }
+export type Settled = PutResult | { readonly kind: 'failed'; readonly error: unknown }
 
 /** How publishing ended. `unavailable`: the store cannot be used. */
-export interface PublishedAll { readonly kind: 'done' | 'unavailable' }
+export interface PublishedAll {
+  readonly kind: 'done' | 'unavailable'
+}
 
 /**
  * Publishes records with at most `atOnce` in flight, and calls `settled` for each. Resolves with `unavailable` as soon as the store cannot be used
  * and nothing is in flight, even while it waits for the next record. The remaining records are not published.
  */
 export async function publishMany<T extends ToPublish>(
-  publisher: Publisher, records: AsyncIterator<T>, atOnce: number, options: PutOptions, settled: (record: T, outcome: Settled) => void,
+  publisher: Publisher,
+  records: AsyncIterator<T>,
+  atOnce: number,
+  options: PutOptions,
+  settled: (record: T, outcome: Settled) => void,
 ): Promise<PublishedAll> {
   const inFlight = new Set<Promise<void>>()
   const lastOf = new Map<string, Promise<void>>()
   const { promise: unavailable, resolve: stop } = Promise.withResolvers<undefined>()
 
-  const publish = async (record: T, before: Promise<void> | undefined, earlier: readonly Promise<void>[]): Promise<Settled> => {
+  const publish = async (
+    record: T,
+    before: Promise<void> | undefined,
+    earlier: readonly Promise<void>[],
+  ): Promise<Settled> => {
     const attempt = () => publisher.put(record.document, record.userData, options)
     try {
       await before

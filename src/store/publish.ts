@@ -9,7 +9,16 @@ import { parse, parseStored, type Fault } from '../metadata/record.ts'
 import type { Backend, Codec, Conversion } from './backend.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
 import type {
-  AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, Publisher, PutOptions, PutResult, RemoveResult, SealResult,
+  AnnouncedHypervisor,
+  DecryptResult,
+  EncryptResult,
+  Listed,
+  Published,
+  Publisher,
+  PutOptions,
+  PutResult,
+  RemoveResult,
+  SealResult,
 } from './publisher.ts'
 import { changeSealOf, type Seal } from './seal.ts'
 import type { UserDataChange } from './user-data.ts'
@@ -20,7 +29,9 @@ const BACKOFF_MS = 20
 
 /** Builds a publisher. `userDataMaxBytes` bounds the user-data. */
 export function buildPublisher<Reader, Writer extends Reader>(
-  backend: Backend<Writer> & Reader, codec: Codec<Reader, Writer>, userDataMaxBytes: number,
+  backend: Backend<Writer> & Reader,
+  codec: Codec<Reader, Writer>,
+  userDataMaxBytes: number,
 ): Publisher {
   return new StorePublisher(backend, codec, userDataMaxBytes)
 }
@@ -100,7 +111,9 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
   }
 
   watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    return this.#backend.watch((id) => { if (isId(id)) changed(id) })
+    return this.#backend.watch((id) => {
+      if (isId(id)) changed(id)
+    })
   }
 
   close(): Promise<void> {
@@ -114,16 +127,18 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
       const written = await this.#codec.write(writer, { ...checked.value, userData, liftsSeal: false, dryRun })
       if (written.kind === 'published' || written.kind === 'unchanged') {
         const { instance: given } = checked.value
-        const instance = written.sealedAt === undefined ? given : Object.freeze({ ...given, sealedAt: written.sealedAt })
+        const instance =
+          written.sealedAt === undefined ? given : Object.freeze({ ...given, sealedAt: written.sealedAt })
         return { kind: written.kind, instance, unannounced: await this.#backend.unannounced(instance.hypervisors) }
       }
       if (written.kind !== 'user-data-changed') return written
-      if (attempt === ATTEMPTS) throw new Error('another writer keeps changing the user-data of this instance: try again')
+      if (attempt === ATTEMPTS)
+        throw new Error('another writer keeps changing the user-data of this instance: try again')
     }
   }
 
   async #check(reader: Reader, document: unknown, userData: UserDataChange): Promise<Parsed<CheckedRecord, Fault>> {
-    const bytes = userData === 'keep' ? await this.#userDataOf(reader, document) ?? 'none' : userData
+    const bytes = userData === 'keep' ? ((await this.#userDataOf(reader, document)) ?? 'none') : userData
     return checkRecord(document, bytes, { region: this.#backend.region, userDataMaxBytes: this.#userDataMaxBytes })
   }
 
@@ -144,14 +159,26 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
       if (revision === Number.MAX_SAFE_INTEGER) throw new Error(`the record of ${id} has the highest possible revision`)
       const document = changeSealOf(published.document, revision + 1, sealedAt)
       const next = parse(document)
-      if (!next.ok) throw new Error(`the record of ${id} cannot be published again: ${next.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`)
-      const change = { instance: next.value, document, userData: 'keep', liftsSeal: sealedAt === undefined, dryRun: false } as const
+      if (!next.ok)
+        throw new Error(
+          `the record of ${id} cannot be published again: ${next.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`,
+        )
+      const change = {
+        instance: next.value,
+        document,
+        userData: 'keep',
+        liftsSeal: sealedAt === undefined,
+        dryRun: false,
+      } as const
       const written = await this.#codec.write(writer, change)
       if (written.kind === 'published') {
-        return sealedAt === undefined ? { kind: 'unsealed', revision: revision + 1 } : { kind: 'sealed', revision: revision + 1, sealedAt }
+        return sealedAt === undefined
+          ? { kind: 'unsealed', revision: revision + 1 }
+          : { kind: 'sealed', revision: revision + 1, sealedAt }
       }
       if (written.kind === 'address-owned') return written
-      if (written.kind === 'invalid') throw new Error(`the record of ${id} ${written.faults.map(({ message }) => message).join('; ')}`)
+      if (written.kind === 'invalid')
+        throw new Error(`the record of ${id} ${written.faults.map(({ message }) => message).join('; ')}`)
       await sleep(Math.random() * BACKOFF_MS)
     }
     throw new Error('another writer keeps changing this instance: try again')

@@ -13,53 +13,72 @@ import type { UserDataChange } from './user-data.ts'
  * the record that no daemon has announced, which may be misspelled; always empty for files.
  */
 export type PutResult =
-  | { readonly kind: 'published', readonly instance: Instance, readonly unannounced: readonly string[] }
-  | { readonly kind: 'unchanged', readonly instance: Instance, readonly unannounced: readonly string[] }
+  | { readonly kind: 'published'; readonly instance: Instance; readonly unannounced: readonly string[] }
+  | { readonly kind: 'unchanged'; readonly instance: Instance; readonly unannounced: readonly string[] }
   | PutRefusal
 
 /** Why nothing was written. `stale`: the revision in the store. `address-owned`: the conflict; `address` may be an IPv6 prefix. */
 export type PutRefusal =
-  | { readonly kind: 'invalid', readonly faults: readonly Fault[] }
-  | { readonly kind: 'stale', readonly revision: number }
-  | { readonly kind: 'address-owned', readonly network: string, readonly address: string, readonly owner: string }
+  | { readonly kind: 'invalid'; readonly faults: readonly Fault[] }
+  | { readonly kind: 'stale'; readonly revision: number }
+  | { readonly kind: 'address-owned'; readonly network: string; readonly address: string; readonly owner: string }
 
 /**
  * The outcome of a removal. `unchanged`: the store had no such instance, and has its tombstone now. `absent`: the store has neither an
  * instance nor a tombstone with this id, no revision was given, and nothing was written.
  */
 export type RemoveResult =
-  | { readonly kind: 'removed', readonly revision: number }
-  | { readonly kind: 'unchanged', readonly revision: number }
+  | { readonly kind: 'removed'; readonly revision: number }
+  | { readonly kind: 'unchanged'; readonly revision: number }
   | { readonly kind: 'absent' }
-  | { readonly kind: 'stale', readonly revision: number }
+  | { readonly kind: 'stale'; readonly revision: number }
 
 /**
  * The outcome of a seal or an unseal. `sealedAt`: since when the user-data is sealed; undefined: it is not. `unchanged`: nothing had to be
  * done. `absent`: there is no such instance.
  */
 export type SealResult =
-  | { readonly kind: 'sealed', readonly revision: number, readonly sealedAt: string }
-  | { readonly kind: 'unsealed', readonly revision: number }
-  | { readonly kind: 'unchanged', readonly revision: number, readonly sealedAt: string | undefined }
+  | { readonly kind: 'sealed'; readonly revision: number; readonly sealedAt: string }
+  | { readonly kind: 'unsealed'; readonly revision: number }
+  | { readonly kind: 'unchanged'; readonly revision: number; readonly sealedAt: string | undefined }
   | { readonly kind: 'absent' }
   | Extract<PutRefusal, { kind: 'address-owned' }>
 
 /** The outcome of an encryption with the first key. `plain`: the values are plain and `fromPlain` was not given. */
-export interface EncryptResult { readonly kind: 'encrypted' | 'unchanged' | 'absent' | 'plain' }
+export interface EncryptResult {
+  readonly kind: 'encrypted' | 'unchanged' | 'absent' | 'plain'
+}
 /** The outcome of a decryption. `unchanged`: the values were not encrypted. */
-export interface DecryptResult { readonly kind: 'decrypted' | 'unchanged' | 'absent' }
+export interface DecryptResult {
+  readonly kind: 'decrypted' | 'unchanged' | 'absent'
+}
 
 /** One entry of a list. `addresses`: one text `NETWORK ADDRESS` each; IPv6 prefixes with their length. */
-export interface Listed { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[], readonly addresses: readonly string[] }
+export interface Listed {
+  readonly id: string
+  readonly revision: number
+  readonly hypervisors: readonly string[]
+  readonly addresses: readonly string[]
+}
 
 /** Options of a put. `dryRun`: report the result and write nothing. */
-export interface PutOptions { readonly dryRun?: boolean }
+export interface PutOptions {
+  readonly dryRun?: boolean
+}
 
 /** A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last reported (RFC 3339). */
-export interface AnnouncedHypervisor { readonly name: string, readonly version: string, readonly instances: number, readonly seenAt: string }
+export interface AnnouncedHypervisor {
+  readonly name: string
+  readonly version: string
+  readonly instances: number
+  readonly seenAt: string
+}
 
 /** A published instance: its document as published, and its user-data (undefined: none). */
-export interface Published { readonly document: unknown, readonly userData: Uint8Array | undefined }
+export interface Published {
+  readonly document: unknown
+  readonly userData: Uint8Array | undefined
+}
 
 /** The error of a Publisher when the store as a whole cannot be reached or used, not just one instance in it. */
 export class StoreUnavailable extends Error {}

@@ -12,7 +12,7 @@ export type Seal = string | undefined
 
 /** The seal that a record gets: the one in the store (unless this write lifts it), else its own. */
 export function sealAfter(inStore: Seal, ofRecord: Seal, lifts: boolean): Seal {
-  return lifts ? ofRecord : inStore ?? ofRecord
+  return lifts ? ofRecord : (inStore ?? ofRecord)
 }
 
 /** The seal of an instance whose record, tombstone and ledger may each have one. Any one is enough; the first counts. */
@@ -22,18 +22,21 @@ export function firstSeal(...seals: readonly Seal[]): Seal {
 
 /** Returns the document with a seal; unchanged if there is none. */
 export function withSeal(document: unknown, sealedAt: Seal): unknown {
-  return sealedAt === undefined ? document : { ...document as object, sealedAt }
+  return sealedAt === undefined ? document : { ...(document as object), sealedAt }
 }
 
 /** Returns the next revision of a document, with its seal set or (undefined) removed. */
 export function changeSealOf(document: unknown, revision: number, sealedAt: Seal): unknown {
-  const next: Record<string, unknown> = { ...document as object, revision }
+  const next: Record<string, unknown> = { ...(document as object), revision }
   delete next['sealedAt']
   return withSeal(next, sealedAt)
 }
 
 /** The content of a tombstone: the revision of the removal, and the seal that the instance had. */
-export interface Tombstone { readonly revision: number, readonly sealedAt?: string }
+export interface Tombstone {
+  readonly revision: number
+  readonly sealedAt?: string
+}
 
 /** Formats a tombstone: `REVISION` or `REVISION SEALED-AT`. */
 export function formatTombstone({ revision, sealedAt }: Tombstone): string {
@@ -45,5 +48,5 @@ export function parseTombstone(text: string): Tombstone | undefined {
   const [revision = '', time] = text.trim().split(' ')
   if (!/^\d+$/.test(revision)) return undefined
   const sealedAt = sealOf({ sealedAt: time })
-  return { revision: Number(revision), ...sealedAt !== undefined && { sealedAt } }
+  return { revision: Number(revision), ...(sealedAt !== undefined && { sealedAt }) }
 }

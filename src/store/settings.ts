@@ -3,7 +3,15 @@
  * checks that all three need. Pure: opens and reads nothing. IMDS_HYPERVISOR is not among them, because only the daemon needs it.
  */
 import { isName } from '../metadata/identifiers.ts'
-import { fileFaults, hasPassword, parseStoreUrl, STORE_URL_FORMS, type FileStore, type RedisFiles, type RedisStore } from './url.ts'
+import {
+  fileFaults,
+  hasPassword,
+  parseStoreUrl,
+  STORE_URL_FORMS,
+  type FileStore,
+  type RedisFiles,
+  type RedisStore,
+} from './url.ts'
 
 /** The most that IMDS_USER_DATA_MAX_BYTES can be set to, for a daemon. */
 export const USER_DATA_MAX_BYTES_LIMIT = 16 * 1024 * 1024
@@ -30,60 +38,118 @@ export const STORE_SETTINGS = {
   url: { variable: 'IMDS_STORE', option: '--store', flags: '-s, --store <url>', help: STORE_URL_FORMS },
   region: { variable: 'IMDS_REGION', option: '--region', flags: '-r, --region <name>', help: 'the region, for Redis' },
   passwordFile: {
-    variable: 'IMDS_REDIS_PASSWORD_FILE', option: '--password-file', flags: '--password-file <path>', help: 'a file with the password of Redis in its first line',
+    variable: 'IMDS_REDIS_PASSWORD_FILE',
+    option: '--password-file',
+    flags: '--password-file <path>',
+    help: 'a file with the password of Redis in its first line',
   },
   sentinelPasswordFile: {
-    variable: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE', option: '--sentinel-password-file', flags: '--sentinel-password-file <path>', help: 'the same for Sentinels',
+    variable: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
+    option: '--sentinel-password-file',
+    flags: '--sentinel-password-file <path>',
+    help: 'the same for Sentinels',
   },
-  caFile: { variable: 'IMDS_REDIS_CA_FILE', option: '--ca-file', flags: '--ca-file <path>', help: 'the authorities that sign the servers\' certificates, PEM' },
-  certFile: { variable: 'IMDS_REDIS_CERT_FILE', option: '--cert-file', flags: '--cert-file <path>', help: 'the client certificate for Redis, PEM' },
-  keyFile: { variable: 'IMDS_REDIS_KEY_FILE', option: '--key-file', flags: '--key-file <path>', help: 'its private key, PEM' },
+  caFile: {
+    variable: 'IMDS_REDIS_CA_FILE',
+    option: '--ca-file',
+    flags: '--ca-file <path>',
+    help: "the authorities that sign the servers' certificates, PEM",
+  },
+  certFile: {
+    variable: 'IMDS_REDIS_CERT_FILE',
+    option: '--cert-file',
+    flags: '--cert-file <path>',
+    help: 'the client certificate for Redis, PEM',
+  },
+  keyFile: {
+    variable: 'IMDS_REDIS_KEY_FILE',
+    option: '--key-file',
+    flags: '--key-file <path>',
+    help: 'its private key, PEM',
+  },
   userDataMaxBytes: {
-    variable: 'IMDS_USER_DATA_MAX_BYTES', option: '--user-data-max-bytes', flags: '--user-data-max-bytes <n>',
+    variable: 'IMDS_USER_DATA_MAX_BYTES',
+    option: '--user-data-max-bytes',
+    flags: '--user-data-max-bytes <n>',
     help: `the limit of user-data in bytes (default: ${String(USER_DATA_MAX_BYTES)})`,
   },
   recordKeysFile: {
-    variable: 'IMDS_RECORD_KEYS_FILE', option: '--record-keys', flags: '--record-keys <path>', help: 'a file of record keys, one NAME:BASE64 per line',
+    variable: 'IMDS_RECORD_KEYS_FILE',
+    option: '--record-keys',
+    flags: '--record-keys <path>',
+    help: 'a file of record keys, one NAME:BASE64 per line',
   },
-} as const satisfies Readonly<Record<keyof StoreSettings, Readonly<Record<'variable' | 'option' | 'flags' | 'help', string>>>>
+} as const satisfies Readonly<
+  Record<keyof StoreSettings, Readonly<Record<'variable' | 'option' | 'flags' | 'help', string>>>
+>
 
-const PASSWORD_IN_URL = 'must not have a password in it, since other programs can read it: name its file in '
-  + `${STORE_SETTINGS.passwordFile.variable} (${STORE_SETTINGS.passwordFile.option})`
+const PASSWORD_IN_URL =
+  'must not have a password in it, since other programs can read it: name its file in ' +
+  `${STORE_SETTINGS.passwordFile.variable} (${STORE_SETTINGS.passwordFile.option})`
 
 /** What is wrong with a setting; `message` continues its name. */
-export interface SettingFault { readonly setting: keyof StoreSettings, readonly message: string }
+export interface SettingFault {
+  readonly setting: keyof StoreSettings
+  readonly message: string
+}
 
 /** The result of `parseStoreSettings`. */
 export type ParsedStore =
-  | { readonly ok: true, readonly value: FileStore | RedisStore & { readonly region: string } }
-  | { readonly ok: false, readonly faults: readonly SettingFault[], readonly kind: 'files' | 'redis' | undefined }
+  | { readonly ok: true; readonly value: FileStore | (RedisStore & { readonly region: string }) }
+  | { readonly ok: false; readonly faults: readonly SettingFault[]; readonly kind: 'files' | 'redis' | undefined }
 
 /** Parses the URL and checks the settings that belong to it. */
 export function parseStoreSettings({ url, region, recordKeysFile, ...files }: Partial<StoreSettings>): ParsedStore {
-  const regionFaults: SettingFault[] = region !== undefined && isName(region) ? []
-    : [{ setting: 'region', message: `${region === undefined || region === '' ? 'is not set' : `must be ${NAME_RULE}`}: Redis needs the name of the region` }]
-  if (url !== undefined && hasPassword(url)) return { ok: false, faults: [{ setting: 'url', message: PASSWORD_IN_URL }, ...regionFaults], kind: 'redis' }
+  const regionFaults: SettingFault[] =
+    region !== undefined && isName(region)
+      ? []
+      : [
+          {
+            setting: 'region',
+            message: `${region === undefined || region === '' ? 'is not set' : `must be ${NAME_RULE}`}: Redis needs the name of the region`,
+          },
+        ]
+  if (url !== undefined && hasPassword(url))
+    return { ok: false, faults: [{ setting: 'url', message: PASSWORD_IN_URL }, ...regionFaults], kind: 'redis' }
   const store = url === undefined ? undefined : parseStoreUrl(url)
   if (store === undefined) {
-    return { ok: false, faults: [{ setting: 'url', message: `${url === undefined ? 'is not set:' : 'must be'} ${STORE_URL_FORMS}` }], kind: undefined }
+    return {
+      ok: false,
+      faults: [{ setting: 'url', message: `${url === undefined ? 'is not set:' : 'must be'} ${STORE_URL_FORMS}` }],
+      kind: undefined,
+    }
   }
   if (store.kind === 'files') {
     if (recordKeysFile === undefined) return { ok: true, value: store }
-    return { ok: false, faults: [{ setting: 'recordKeysFile', message: 'is for Redis: records in files are not encrypted' }], kind: 'files' }
+    return {
+      ok: false,
+      faults: [{ setting: 'recordKeysFile', message: 'is for Redis: records in files are not encrypted' }],
+      kind: 'files',
+    }
   }
   const faults = [...regionFaults, ...fileFaults(store, files).map(({ file, message }) => ({ setting: file, message }))]
-  return faults.length > 0 ? { ok: false, faults, kind: 'redis' } : { ok: true, value: { ...store, region: region ?? '' } }
+  return faults.length > 0
+    ? { ok: false, faults, kind: 'redis' }
+    : { ok: true, value: { ...store, region: region ?? '' } }
 }
 
 /** The files among some settings. */
-export function redisFilesOf({ passwordFile, sentinelPasswordFile, caFile, certFile, keyFile }: RedisFiles): RedisFiles {
+export function redisFilesOf({
+  passwordFile,
+  sentinelPasswordFile,
+  caFile,
+  certFile,
+  keyFile,
+}: RedisFiles): RedisFiles {
   return { passwordFile, sentinelPasswordFile, caFile, certFile, keyFile }
 }
 
 /** The faults as one message for the users of imdsctl and the library. */
 export function formatSettingFaults(faults: readonly SettingFault[]): string {
-  return faults.map(({ setting, message }) => {
-    const { option, variable } = STORE_SETTINGS[setting]
-    return `${setting} (${option}, ${variable}) ${message}`
-  }).join('; ')
+  return faults
+    .map(({ setting, message }) => {
+      const { option, variable } = STORE_SETTINGS[setting]
+      return `${setting} (${option}, ${variable}) ${message}`
+    })
+    .join('; ')
 }

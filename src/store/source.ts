@@ -9,9 +9,14 @@
  */
 export type Loaded =
   | LoadedRecord
-  | { readonly kind: 'unreadable' | 'rejected' | 'user-data', readonly id: string, readonly digest: string | undefined, readonly reason: string }
-  | { readonly kind: 'removed', readonly id: string }
-  | { readonly kind: 'absent', readonly id: string }
+  | {
+      readonly kind: 'unreadable' | 'rejected' | 'user-data'
+      readonly id: string
+      readonly digest: string | undefined
+      readonly reason: string
+    }
+  | { readonly kind: 'removed'; readonly id: string }
+  | { readonly kind: 'absent'; readonly id: string }
 
 /** A record and its user-data with its SHA-256 (lower-case hexadecimal), which a source computes in slices; undefined: no user-data. */
 export interface LoadedRecord {

@@ -12,11 +12,15 @@ import { fileURLToPath } from 'node:url'
 import { parseHostPort } from '../runtime/host-port.ts'
 
 /** The forms of a URL, for messages. */
-export const STORE_URL_FORMS = 'redis://HOST[:PORT], redis-sentinel://HOST[:PORT],HOST[:PORT]/MASTER, redis-cluster://HOST[:PORT],HOST[:PORT] '
-  + '(each with USER@ before the hosts if there is a user; rediss instead of redis for TLS) or file:DIRECTORY'
+export const STORE_URL_FORMS =
+  'redis://HOST[:PORT], redis-sentinel://HOST[:PORT],HOST[:PORT]/MASTER, redis-cluster://HOST[:PORT],HOST[:PORT] ' +
+  '(each with USER@ before the hosts if there is a user; rediss instead of redis for TLS) or file:DIRECTORY'
 
 /** A server: `host` is a name or an address without brackets. */
-export interface Node { readonly host: string, readonly port: number }
+export interface Node {
+  readonly host: string
+  readonly port: number
+}
 
 /** A Redis of any shape. `nodes`: the server, the Sentinels, or some nodes of the Cluster. */
 export interface RedisStore {
@@ -32,7 +36,10 @@ export interface RedisStore {
 }
 
 /** A directory of files. */
-export interface FileStore { readonly kind: 'files', readonly directory: string }
+export interface FileStore {
+  readonly kind: 'files'
+  readonly directory: string
+}
 
 /** Paths of the files that a connection to Redis needs. Each connect reads them again. */
 export interface RedisFiles {
@@ -60,13 +67,19 @@ export function parseStoreUrl(url: string): RedisStore | FileStore | undefined {
 }
 
 /** Finds files that contradict the URL or each other. */
-export function fileFaults({ tls, shape }: RedisStore, files: RedisFiles): readonly { readonly file: keyof RedisFiles, readonly message: string }[] {
-  const faults: { file: keyof RedisFiles, message: string }[] = []
+export function fileFaults(
+  { tls, shape }: RedisStore,
+  files: RedisFiles,
+): readonly { readonly file: keyof RedisFiles; readonly message: string }[] {
+  const faults: { file: keyof RedisFiles; message: string }[] = []
   for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
-    if (files[file] !== undefined && !tls) faults.push({ file, message: 'is for TLS: the store\'s URL must begin with rediss' })
+    if (files[file] !== undefined && !tls)
+      faults.push({ file, message: "is for TLS: the store's URL must begin with rediss" })
   }
-  if (files.certFile !== undefined && files.keyFile === undefined) faults.push({ file: 'certFile', message: 'also needs the file of its private key' })
-  if (files.keyFile !== undefined && files.certFile === undefined) faults.push({ file: 'keyFile', message: 'also needs the file of its certificate' })
+  if (files.certFile !== undefined && files.keyFile === undefined)
+    faults.push({ file: 'certFile', message: 'also needs the file of its private key' })
+  if (files.keyFile !== undefined && files.certFile === undefined)
+    faults.push({ file: 'keyFile', message: 'also needs the file of its certificate' })
   if (files.sentinelPasswordFile !== undefined && shape !== 'sentinel') {
     faults.push({ file: 'sentinelPasswordFile', message: 'is for redis-sentinel:// and rediss-sentinel://' })
   }
@@ -79,7 +92,10 @@ function parseNode(text: string, defaultPort: number): Node | undefined {
 }
 
 function parseRedisUrl(url: string): RedisStore | undefined {
-  const match = /^(?<scheme>rediss?)(?:-(?<shape>sentinel|cluster))?:\/\/(?:(?<user>[^/?#:]*):?@)?(?<nodes>[^/?#@]+)(?:\/(?<path>[^/?#]*))?$/.exec(url)
+  const match =
+    /^(?<scheme>rediss?)(?:-(?<shape>sentinel|cluster))?:\/\/(?:(?<user>[^/?#:]*):?@)?(?<nodes>[^/?#@]+)(?:\/(?<path>[^/?#]*))?$/.exec(
+      url,
+    )
   if (match?.groups === undefined) return undefined
   const { scheme, shape = 'standalone', user, nodes: list = '', path = '' } = match.groups
   const nodes = list.split(',').map((text) => parseNode(text, shape === 'sentinel' ? 26379 : 6379))
@@ -88,15 +104,20 @@ function parseRedisUrl(url: string): RedisStore | undefined {
   if (decoded === undefined) return undefined
   if (shape === 'standalone' ? !/^\d{0,5}$/.test(path) : (shape === 'sentinel') !== (path !== '')) return undefined
   return {
-    kind: 'redis', shape: shape as RedisStore['shape'], tls: scheme === 'rediss', nodes: nodes as Node[],
-    username: decoded[0], database: shape === 'standalone' ? Number(path) : 0, master: shape === 'sentinel' ? decoded[1] : undefined,
+    kind: 'redis',
+    shape: shape as RedisStore['shape'],
+    tls: scheme === 'rediss',
+    nodes: nodes as Node[],
+    username: decoded[0],
+    database: shape === 'standalone' ? Number(path) : 0,
+    master: shape === 'sentinel' ? decoded[1] : undefined,
   }
 }
 
 /** Decodes the escapes of texts; an empty text becomes undefined. Returns undefined if any escape is malformed. */
 function decode(texts: readonly (string | undefined)[]): (string | undefined)[] | undefined {
   try {
-    return texts.map((text) => text === undefined || text === '' ? undefined : decodeURIComponent(text))
+    return texts.map((text) => (text === undefined || text === '' ? undefined : decodeURIComponent(text)))
   } catch {
     return undefined
   }

@@ -5,6 +5,13 @@ export type UserDataChange = Uint8Array | 'none' | 'keep'
 
 /** Returns the document with a `userData` that describes the bytes, whose SHA-256 is `digest`, unless it has one already. */
 export function fillUserData(document: unknown, bytes: Uint8Array | undefined, digest: string | undefined): unknown {
-  if (bytes === undefined || typeof document !== 'object' || document === null || Array.isArray(document) || 'userData' in document) return document
+  if (
+    bytes === undefined ||
+    typeof document !== 'object' ||
+    document === null ||
+    Array.isArray(document) ||
+    'userData' in document
+  )
+    return document
   return { ...document, userData: { size: bytes.length, sha256: digest } }
 }

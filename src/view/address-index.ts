@@ -10,14 +10,20 @@
 import { ipv6Digits } from '../metadata/address.ts'
 
 /** The owner of an address; `contested`: more than one instance claims it. */
-export type Ownership<T> = { readonly kind: 'owned', readonly owner: T } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
+export type Ownership<T> =
+  { readonly kind: 'owned'; readonly owner: T } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
 
 /** The ownership of an address that no instance claims. */
 export const UNKNOWN = Object.freeze({ kind: 'unknown' })
 const CONTESTED = Object.freeze({ kind: 'contested' })
 
 /** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
-interface Claim<T> { readonly range: string, readonly digits: string | undefined, claimants: readonly T[], ownership: Ownership<T> }
+interface Claim<T> {
+  readonly range: string
+  readonly digits: string | undefined
+  claimants: readonly T[]
+  ownership: Ownership<T>
+}
 
 /** The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list if no instance claims it any more. */
 export class AddressIndex<T> {
@@ -77,7 +83,7 @@ export class AddressIndex<T> {
   }
 
   /** The ranges that contain the range with these digits, longest first. */
-  * #around(digits: string): Generator<Claim<T>, undefined> {
+  *#around(digits: string): Generator<Claim<T>, undefined> {
     for (const length of this.#lengths) {
       const claim = length <= digits.length ? this.#ipv6.get(digits.slice(0, length)) : undefined
       if (claim !== undefined) yield claim
@@ -86,8 +92,9 @@ export class AddressIndex<T> {
   }
 
   /** The ranges inside the range with these digits, including itself. */
-  * #within(digits: string): Generator<Claim<T>> {
-    for (let at = this.#place(digits); this.#order[at]?.startsWith(digits) === true; at++) yield this.#ipv6.get(this.#order[at]!)!
+  *#within(digits: string): Generator<Claim<T>> {
+    for (let at = this.#place(digits); this.#order[at]?.startsWith(digits) === true; at++)
+      yield this.#ipv6.get(this.#order[at]!)!
   }
 
   #add(range: string): Claim<T> {

@@ -64,7 +64,10 @@ export class Applier {
     } catch (error) {
       const { log, health } = this.#parts
       log.error({ err: error, instance: loaded.id }, 'a record could not be processed')
-      health.fault(loaded.id, loaded.kind === 'removed' || loaded.kind === 'absent' ? undefined : loaded.digest, { reason: 'record', faults: [{ path: '', message: 'could not be processed' }] })
+      health.fault(loaded.id, loaded.kind === 'removed' || loaded.kind === 'absent' ? undefined : loaded.digest, {
+        reason: 'record',
+        faults: [{ path: '', message: 'could not be processed' }],
+      })
       return undefined
     }
   }
@@ -109,31 +112,54 @@ export class Applier {
 
   #replacement(assembled: Assembled): PlannedChange {
     const { view, revisionsBack, log, changed } = this.#parts
-    const { instance: { id, revision }, userData } = assembled
+    const {
+      instance: { id, revision },
+      userData,
+    } = assembled
     const before = view.get(id)
-    const takesUserData = before?.userData !== undefined && (userData === undefined || Buffer.compare(before.userData, userData) !== 0)
-    return { change: { kind: 'replace', assembled }, takesUserData, apply: () => {
-      if (before !== undefined && revision < before.instance.revision) {
-        revisionsBack.inc()
-        log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision, which is served now')
-      }
-      view.replace(assembled)
-      changed()
-      log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
-    } }
+    const takesUserData =
+      before?.userData !== undefined && (userData === undefined || Buffer.compare(before.userData, userData) !== 0)
+    return {
+      change: { kind: 'replace', assembled },
+      takesUserData,
+      apply: () => {
+        if (before !== undefined && revision < before.instance.revision) {
+          revisionsBack.inc()
+          log.warn(
+            { instance: id, revision, heldRevision: before.instance.revision },
+            'the store went back to an older revision, which is served now',
+          )
+        }
+        view.replace(assembled)
+        changed()
+        log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
+      },
+    }
   }
 
   #removal(id: string, movedTo: Instance | undefined): PlannedChange | undefined {
     const { view, log, changed } = this.#parts
     if (view.get(id) === undefined) return undefined
-    return { change: { kind: 'remove', id }, takesUserData: true, apply: () => {
-      view.remove(id)
-      changed()
-      if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
-      else log.info({ instance: id, revision: movedTo.revision, hypervisors: movedTo.hypervisors }, 'instance left this hypervisor: its record names others')
-    } }
+    return {
+      change: { kind: 'remove', id },
+      takesUserData: true,
+      apply: () => {
+        view.remove(id)
+        changed()
+        if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
+        else
+          log.info(
+            { instance: id, revision: movedTo.revision, hypervisors: movedTo.hypervisors },
+            'instance left this hypervisor: its record names others',
+          )
+      },
+    }
   }
 }
 
 /** A change, and what makes it once it is on disk. */
-interface PlannedChange { readonly change: Change, readonly takesUserData: boolean, readonly apply: () => void }
+interface PlannedChange {
+  readonly change: Change
+  readonly takesUserData: boolean
+  readonly apply: () => void
+}

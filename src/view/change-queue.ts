@@ -11,7 +11,11 @@ import { encodeChange, type Change } from './change.ts'
 /** The size of a group and of what waits for the next one, in encoded bytes. A single longer change is a group of one. */
 const GROUP_BYTES = 1024 * 1024
 
-interface Waiting { readonly parts: readonly Uint8Array[], readonly bytes: number, readonly apply: () => void }
+interface Waiting {
+  readonly parts: readonly Uint8Array[]
+  readonly bytes: number
+  readonly apply: () => void
+}
 
 /** Passes groups of encoded changes to `write`, which never rejects. */
 export class ChangeQueue {

@@ -6,7 +6,8 @@ import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
 import { Rejection } from './snapshot-input.ts'
 
 /** The whole new state of an instance, or its removal. So changes can be applied again in their order. */
-export type Change = { readonly kind: 'replace', readonly assembled: Assembled } | { readonly kind: 'remove', readonly id: string }
+export type Change =
+  { readonly kind: 'replace'; readonly assembled: Assembled } | { readonly kind: 'remove'; readonly id: string }
 
 /** Records changes of the view on disk before they are applied. */
 export interface ChangeLog {
@@ -43,7 +44,9 @@ export type Restore = (document: unknown, digest: unknown, userData: Uint8Array 
  */
 export async function restoreOf(schema: unknown): Promise<Restore> {
   const isOfThisVersion = schema === RECORD_FORM
-  const parse = isOfThisVersion ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
+  const parse = isOfThisVersion
+    ? (document: unknown) => frozen(document as Instance)
+    : (await import('../metadata/record.ts')).restore
   return (document, digest, userData) => {
     const instance = parse(document)
     if (instance === undefined || typeof digest !== 'string') throw new Rejection('it has an invalid record')

@@ -35,7 +35,10 @@ export interface EpochParts {
 export type Continued = NonNullable<Restored['end']> & { readonly snapshotBytes: number }
 
 /** What a snapshot is written with: see SnapshotContent. */
-export interface FoldFacts { readonly asOf: Date, readonly isWhole: boolean }
+export interface FoldFacts {
+  readonly asOf: Date
+  readonly isWhole: boolean
+}
 
 export class Epoch {
   readonly #parts: EpochParts
@@ -114,18 +117,24 @@ export class Epoch {
       this.#journal = journal
       if (last === undefined) return
       this.#closedBytes += last.bytes
-      void this.#track(last.close()).catch(() => { /* everything in it was flushed */ })
+      void this.#track(last.close()).catch(() => {
+        /* everything in it was flushed */
+      })
     } catch (error) {
       attempt.isWanted = false
       this.#isClean = this.#track(this.#remove(creating, generation))
-      this.#isClean.catch(() => { /* the next append has it */ })
+      this.#isClean.catch(() => {
+        /* the next append has it */
+      })
       throw error
     }
   }
 
   /** Writes the view as the snapshot below the current journal, which has no changes yet. Begins in this turn. */
   fold(facts: FoldFacts): Promise<void> {
-    this.#folding = this.#track(this.#fold(this.#journal!, facts)).finally(() => { this.#folding = undefined })
+    this.#folding = this.#track(this.#fold(this.#journal!, facts)).finally(() => {
+      this.#folding = undefined
+    })
     return this.#folding
   }
 
@@ -139,7 +148,9 @@ export class Epoch {
   async drop(): Promise<void> {
     this.isDropped = true
     while (this.#work.size > 0) await Promise.allSettled(this.#work)
-    await this.#journal?.close().catch(() => { /* nothing is lost that was flushed */ })
+    await this.#journal?.close().catch(() => {
+      /* nothing is lost that was flushed */
+    })
   }
 
   get #bytes(): number {
@@ -169,7 +180,13 @@ export class Epoch {
   #create(generation: number, isWanted: () => boolean): Promise<JournalWriter> {
     const { disk, path, owner, keys } = this.#parts
     const after = this.#journal?.end ?? this.#end
-    return JournalWriter.create(disk, journalPath(path, generation), { owner, keys, generation, after, isWanted: () => isWanted() && !this.isDropped })
+    return JournalWriter.create(disk, journalPath(path, generation), {
+      owner,
+      keys,
+      generation,
+      after,
+      isWanted: () => isWanted() && !this.isDropped,
+    })
   }
 
   /** Removes a journal whose creation failed, or took too long: no journal may follow the one that is appended to. */
@@ -190,26 +207,38 @@ export class Epoch {
       this.#check()
     }
     try {
-      const bytes = await writeSnapshot(disk, temporary, { owner, keys, instances: instances(), ...facts, journal: journal.start }, progress)
+      const bytes = await writeSnapshot(
+        disk,
+        temporary,
+        { owner, keys, instances: instances(), ...facts, journal: journal.start },
+        progress,
+      )
       progress()
-      this.renaming = disk.rename(temporary, path).finally(() => { this.renaming = undefined })
+      this.renaming = disk.rename(temporary, path).finally(() => {
+        this.renaming = undefined
+      })
       await this.renaming
       await disk.syncDirectory(path)
       this.#snapshotBytes = bytes
     } catch (error) {
-      await disk.remove(temporary).catch(() => { /* the first error says more */ })
+      await disk.remove(temporary).catch(() => {
+        /* the first error says more */
+      })
       throw error
     }
     this.#check()
     this.isOnDisk = true
     this.#closedBytes -= olderBytes
     this.#folded = appended
-    await this.#removeBefore(journal.generation).catch(() => { /* the next fold tries again */ })
+    await this.#removeBefore(journal.generation).catch(() => {
+      /* the next fold tries again */
+    })
   }
 
   async #removeBefore(generation: number): Promise<void> {
     const { disk, path } = this.#parts
-    for (const older of journalGenerations(await disk.namesBeside(path))) if (older < generation) await disk.remove(journalPath(path, older))
+    for (const older of journalGenerations(await disk.namesBeside(path)))
+      if (older < generation) await disk.remove(journalPath(path, older))
   }
 
   #check(): void {
@@ -218,7 +247,9 @@ export class Epoch {
 
   #track<T>(work: Promise<T>): Promise<T> {
     this.#work.add(work)
-    const ended = () => { this.#work.delete(work) }
+    const ended = () => {
+      this.#work.delete(work)
+    }
     work.then(ended, ended)
     return work
   }

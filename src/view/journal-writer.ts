@@ -49,7 +49,15 @@ export class JournalWriter {
   /** Creates a journal on the disk: after a power failure it is there. If that fails, it may be there too: then the caller removes it. */
   static async create(disk: Disk, path: string, facts: JournalFacts): Promise<JournalWriter> {
     const { owner, keys, generation, after, isWanted } = facts
-    const header = { imds: 'journal', format: FORMAT, ...headerOf(owner), schema: RECORD_FORM, generation, after, salt: randomBytes(16).toString('hex') }
+    const header = {
+      imds: 'journal',
+      format: FORMAT,
+      ...headerOf(owner),
+      schema: RECORD_FORM,
+      generation,
+      after,
+      salt: randomBytes(16).toString('hex'),
+    }
     const budget = new TurnBudget()
     const payload = await encrypted(keys, owner.hypervisor ?? '', [lineOf(header)], budget)
     const mac = await macOf(keys.macKeys[0]!, NO_MAC, payload, budget)
@@ -62,8 +70,12 @@ export class JournalWriter {
       await disk.rename(temporary, path) // so a journal always has a header
       await disk.syncDirectory(path)
     } catch (error) {
-      await file.close().catch(() => { /* the first error says more */ })
-      await disk.remove(temporary).catch(() => { /* the same */ })
+      await file.close().catch(() => {
+        /* the first error says more */
+      })
+      await disk.remove(temporary).catch(() => {
+        /* the same */
+      })
       throw error
     }
     return new JournalWriter(file, facts, mac, FRAME_BYTES + lengthOf(payload))
@@ -96,13 +108,20 @@ export class JournalWriter {
 
   /** Closes the file when the last append has ended. */
   async close(): Promise<void> {
-    await this.#appending.catch(() => { /* the caller of append has it */ })
+    await this.#appending.catch(() => {
+      /* the caller of append has it */
+    })
     await this.#file.close()
   }
 }
 
 /** The payload of a frame, in parts. */
-async function encrypted({ cipher }: StateKeys, hypervisor: string, parts: readonly Uint8Array[], budget: TurnBudget): Promise<readonly Uint8Array[]> {
+async function encrypted(
+  { cipher }: StateKeys,
+  hypervisor: string,
+  parts: readonly Uint8Array[],
+  budget: TurnBudget,
+): Promise<readonly Uint8Array[]> {
   if (cipher === undefined) return parts
   const { head, update, end } = cipher.encrypting('journal', hypervisor, 0)
   const value: Uint8Array[] = [head]
@@ -127,7 +146,9 @@ async function writeFrame(file: DiskFile, mac: Buffer, payload: readonly Uint8Ar
 }
 
 async function macOf(key: MacKey, before: Buffer, payload: readonly Uint8Array[], budget: TurnBudget): Promise<Buffer> {
-  const hmac = createHmac('sha256', key).update(before).update(lengthBytes(lengthOf(payload)))
+  const hmac = createHmac('sha256', key)
+    .update(before)
+    .update(lengthBytes(lengthOf(payload)))
   for (const part of payload) {
     for (const slice of slices(part)) {
       hmac.update(slice)

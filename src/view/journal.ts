@@ -38,24 +38,33 @@ export interface Journal {
   /** The payloads after the header. They can be taken once. */
   readonly groups: Iterable<Buffer>
   /** The last MAC, the bytes of all frames, and how many bytes at the end of the file are not a frame. */
-  readonly end: () => { readonly mac: string, readonly bytes: number, readonly lostBytes: number }
+  readonly end: () => { readonly mac: string; readonly bytes: number; readonly lostBytes: number }
 }
 
 /**
  * Opens a journal for `use`, which reads one group after another. Rejects as `use` does, or with a Mismatch if none of the keys fits, a Rejection
  * if it has another format, an Undecryptable if the keys do not decrypt it, or an error of the file system.
  */
-export async function readJournal<T>(path: string, hypervisor: string, keys: StateKeys, use: (journal: Journal) => Promise<T>): Promise<T> {
+export async function readJournal<T>(
+  path: string,
+  hypervisor: string,
+  keys: StateKeys,
+  use: (journal: Journal) => Promise<T>,
+): Promise<T> {
   const fd = openSync(path, 'r')
   try {
     fdatasyncSync(fd) // a killed daemon may have written more than it has flushed: what is served now must be there after a power failure too
     const frames = new Frames(fd, keys)
     const first = frames.next()
-    if (first === undefined) throw new Mismatch('its journal is torn, or was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
+    if (first === undefined)
+      throw new Mismatch(
+        'its journal is torn, or was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)',
+      )
     const start = frames.mac.toString('hex')
     const header = json(decrypted(keys, hypervisor, first))
     const { imds, format, generation } = header
-    if (imds !== 'journal' || format !== FORMAT || typeof generation !== 'number') throw new Rejection('its journal has another format')
+    if (imds !== 'journal' || format !== FORMAT || typeof generation !== 'number')
+      throw new Rejection('its journal has another format')
     const end = () => ({ mac: frames.mac.toString('hex'), bytes: frames.position, lostBytes: frames.left })
     return await use({ header, start: { generation, mac: start }, groups: groupsOf(frames, hypervisor, keys), end })
   } finally {
@@ -64,7 +73,8 @@ export async function readJournal<T>(path: string, hypervisor: string, keys: Sta
 }
 
 function* groupsOf(frames: Frames, hypervisor: string, keys: StateKeys): Generator<Buffer> {
-  for (let payload = frames.next(); payload !== undefined; payload = frames.next()) yield decrypted(keys, hypervisor, payload)
+  for (let payload = frames.next(); payload !== undefined; payload = frames.next())
+    yield decrypted(keys, hypervisor, payload)
 }
 
 /** The authentic frames of a file, one after the other. */
@@ -96,7 +106,13 @@ class Frames {
     const payload = this.#read(this.position + FRAME_BYTES, length)
     const mac = head.subarray(LENGTH_BYTES)
     const key = (this.#key === undefined ? this.#keys.macKeys : [this.#key]).find((one) => {
-      return payload.length === length && timingSafeEqual(mac, createHmac('sha256', one).update(this.mac).update(lengthBytes(length)).update(payload).digest())
+      return (
+        payload.length === length &&
+        timingSafeEqual(
+          mac,
+          createHmac('sha256', one).update(this.mac).update(lengthBytes(length)).update(payload).digest(),
+        )
+      )
     })
     if (key === undefined) return undefined
     this.#key = key
@@ -119,8 +135,16 @@ function decrypted({ cipher }: StateKeys, hypervisor: string, payload: Buffer): 
 }
 
 /** The changes of a group, as they were written. `document` is not checked yet. Throws a Rejection if it has another form. */
-export function* changesOf(group: Buffer): Generator<
-  { readonly kind: 'remove', readonly id: string } | { readonly kind: 'replace', readonly document: unknown, readonly digest: unknown, readonly userData: Buffer | undefined }
+export function* changesOf(
+  group: Buffer,
+): Generator<
+  | { readonly kind: 'remove'; readonly id: string }
+  | {
+      readonly kind: 'replace'
+      readonly document: unknown
+      readonly digest: unknown
+      readonly userData: Buffer | undefined
+    }
 > {
   for (let at = 0; at < group.length;) {
     const end = group.indexOf(LF, at)
@@ -134,7 +158,12 @@ export function* changesOf(group: Buffer): Generator<
     const length = userDataBytes ?? 0
     if (typeof length !== 'number' || !Number.isInteger(length) || length < 0 || group[at + length] !== LF) throw torn()
     // A copy, because a part would keep the whole group in memory.
-    yield { kind: 'replace', document, digest, userData: userDataBytes === null ? undefined : Buffer.from(group.subarray(at, at + length)) }
+    yield {
+      kind: 'replace',
+      document,
+      digest,
+      userData: userDataBytes === null ? undefined : Buffer.from(group.subarray(at, at + length)),
+    }
     at += length + 1
   }
 }

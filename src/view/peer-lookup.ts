@@ -59,7 +59,9 @@ export class PeerLookup {
     const { lookUp, find, lookups } = this.#parts
     let timer: NodeJS.Timeout | undefined
     const tooLate = new Promise<never>((_resolve, reject) => {
-      timer = setTimeout(() => { reject(new Error('no answer in time')) }, TIMEOUT_MS)
+      timer = setTimeout(() => {
+        reject(new Error('no answer in time'))
+      }, TIMEOUT_MS)
     })
     try {
       await Promise.race([lookUp(network, address), tooLate])

@@ -29,11 +29,15 @@ import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
 const SETTLE_MS = 200
 /** The longest pause after a fold, in ms. It is ten times its duration, so that changes of user-data cause writes in at most about a tenth of the time. */
 const MOST_BETWEEN_MS = 30_000
-const LOST = 'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. Make room in the state directory, or repair its disk'
-const NOT_DELETED = 'the snapshot cannot be deleted, and is older than what guests get: delete it and its journals before the next start'
+const LOST =
+  'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. Make room in the state directory, or repair its disk'
+const NOT_DELETED =
+  'the snapshot cannot be deleted, and is older than what guests get: delete it and its journals before the next start'
 const NOT_FOLDED = 'the snapshot cannot be written: changes are only in the journal. Make room in the state directory'
 
-interface Counter { inc(labels: { result: 'written' | 'failed' }): void }
+interface Counter {
+  inc(labels: { result: 'written' | 'failed' }): void
+}
 
 /** What keeping the view needs. */
 export interface PersistenceParts extends Omit<EpochParts, 'nextGeneration'> {
@@ -51,7 +55,7 @@ export interface PersistenceParts extends Omit<EpochParts, 'nextGeneration'> {
 /** `isFirst`: changes wait for the first snapshot, so that no older one is on the disk. */
 type State =
   | { readonly kind: 'idle' | 'clearing' | 'resting' | 'opening' }
-  | { readonly kind: 'kept', readonly epoch: Epoch, readonly isFirst: boolean }
+  | { readonly kind: 'kept'; readonly epoch: Epoch; readonly isFirst: boolean }
 
 /** Keeps the files in step with the view. */
 export class Persistence implements ChangeLog {
@@ -83,7 +87,10 @@ export class Persistence implements ChangeLog {
     this.#parts = parts
     this.#found = files
     this.#generation = generation
-    this.#state = end === undefined ? { kind: 'idle' } : { kind: 'kept', epoch: new Epoch(this.#epochParts(), { ...end, snapshotBytes }), isFirst: false }
+    this.#state =
+      end === undefined
+        ? { kind: 'idle' }
+        : { kind: 'kept', epoch: new Epoch(this.#epochParts(), { ...end, snapshotBytes }), isFirst: false }
     this.#isWhole = isWhole
     this.#isFoldDue = files === 'served' && !(isWhole && isCurrent)
     this.#asOfMs = parts.asOfMs
@@ -119,8 +126,13 @@ export class Persistence implements ChangeLog {
         this.#wantFold()
         await this.#quiet()
       }
-    } catch { /* the disk hangs, and that is reported */ }
-    if (this.#state.kind === 'kept') await inTime(this.#state.epoch.drop(), this.#parts.timeoutMs).catch(() => { /* the same */ })
+    } catch {
+      /* the disk hangs, and that is reported */
+    }
+    if (this.#state.kind === 'kept')
+      await inTime(this.#state.epoch.drop(), this.#parts.timeoutMs).catch(() => {
+        /* the same */
+      })
   }
 
   /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
@@ -138,7 +150,7 @@ export class Persistence implements ChangeLog {
     if (!hasChanges || epoch.isDropped) return
     try {
       if (isFirst && !epoch.isOnDisk) await epoch.folded()
-      if (epoch.isTooLong && !await this.#shorten(epoch)) return
+      if (epoch.isTooLong && !(await this.#shorten(epoch))) return
       await epoch.append(changes)
       this.#parts.journalWrites.inc({ result: 'written' })
     } catch (error) {
@@ -152,8 +164,11 @@ export class Persistence implements ChangeLog {
     await this.#takeReports()
     if (!epoch.isDropped && epoch.isTooLong) await this.#fold(epoch) // one that ran until now lacks what was appended meanwhile
     let cause: unknown
-    await epoch.folded().catch((error: unknown) => { cause = error })
-    if (!epoch.isDropped && epoch.isTooLong) throw new Error('the journal is too long, because no snapshot could be written', { cause })
+    await epoch.folded().catch((error: unknown) => {
+      cause = error
+    })
+    if (!epoch.isDropped && epoch.isTooLong)
+      throw new Error('the journal is too long, because no snapshot could be written', { cause })
     return !epoch.isDropped
   }
 
@@ -162,7 +177,10 @@ export class Persistence implements ChangeLog {
     const epoch = new Epoch(this.#epochParts())
     this.#state = { kind: 'kept', epoch, isFirst: true }
     try {
-      await inTime(epoch.open(() => this.#makeWay()), this.#parts.timeoutMs)
+      await inTime(
+        epoch.open(() => this.#makeWay()),
+        this.#parts.timeoutMs,
+      )
       this.#startFold(epoch)
     } catch (error) {
       this.#parts.snapshotWrites.inc({ result: 'failed' })
@@ -175,14 +193,17 @@ export class Persistence implements ChangeLog {
     const epoch = new Epoch(this.#epochParts())
     this.#isFoldWanted = false
     this.#state = { kind: 'opening' }
-    this.#inBackground(epoch.open(() => this.#makeWay()), async (failure) => {
-      if (failure !== undefined) {
-        this.#parts.snapshotWrites.inc({ result: 'failed' })
-        return this.#giveUp(epoch, failure.error)
-      }
-      this.#state = { kind: 'kept', epoch, isFirst: false }
-      this.#startFold(epoch)
-    })
+    this.#inBackground(
+      epoch.open(() => this.#makeWay()),
+      async (failure) => {
+        if (failure !== undefined) {
+          this.#parts.snapshotWrites.inc({ result: 'failed' })
+          return this.#giveUp(epoch, failure.error)
+        }
+        this.#state = { kind: 'kept', epoch, isFirst: false }
+        this.#startFold(epoch)
+      },
+    )
   }
 
   /** Begins a new journal, and then to write the snapshot below it. */
@@ -229,14 +250,21 @@ export class Persistence implements ChangeLog {
     if (this.#found === 'served') this.#found = 'none'
     const ended = epoch.drop()
     const cleared = this.#clear(epoch, ended)
-    const again = cleared.catch(() => { /* reported below */ }).then(() => ended).then(() => this.#makeWay())
+    const again = cleared
+      .catch(() => {
+        /* reported below */
+      })
+      .then(() => ended)
+      .then(() => this.#makeWay())
     this.#inBackground(again, (failure) => {
       if (failure !== undefined) this.#warn(NOT_DELETED, failure.error)
       this.#state = { kind: 'resting' }
       this.#isFoldWanted = false
       this.#rest()
     })
-    await inTime(cleared, this.#parts.timeoutMs).catch((reason: unknown) => { this.#warn(NOT_DELETED, reason) })
+    await inTime(cleared, this.#parts.timeoutMs).catch((reason: unknown) => {
+      this.#warn(NOT_DELETED, reason)
+    })
   }
 
   /** Deletes the files, which are about to be older than the view: at once, while work of the epoch is still ending. */
@@ -244,14 +272,17 @@ export class Persistence implements ChangeLog {
     if (this.#found === 'unserved') await ended // another hypervisor may need them: only one at a time moves them
     await this.#makeWay()
     if (epoch.renaming === undefined) return
-    await epoch.renaming.catch(() => { /* then there is no file */ })
+    await epoch.renaming.catch(() => {
+      /* then there is no file */
+    })
     await this.#makeWay()
   }
 
   /** Removes what must not be on the disk beside a new journal. Files that another owner may need are set aside. */
   async #makeWay(): Promise<void> {
     const { disk, path } = this.#parts
-    if (this.#found !== 'served') { // the new snapshot replaces that
+    if (this.#found !== 'served') {
+      // the new snapshot replaces that
       if (this.#found === 'unserved') await setAside(disk, path)
       else await deleteFiles(disk, path)
       this.#found = 'none'
@@ -268,25 +299,36 @@ export class Persistence implements ChangeLog {
     this.#isTidying = true
     this.#isTidyDue = false
     const renewing = epoch?.isOnDisk === true ? disk.setTime(path, new Date(this.#asOfMs)) : Promise.resolve()
-    this.#inBackground(renewing.finally(() => deleteOldPrevious(disk, path, maxAgeMs, this.#asOfMs)), (failure) => {
-      this.#isTidying = false
-      if (failure === undefined || epoch === undefined) return
-      if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') epoch.isOnDisk = false
-      this.#isFoldWanted = true // a new file has the time
-    })
+    this.#inBackground(
+      renewing.finally(() => deleteOldPrevious(disk, path, maxAgeMs, this.#asOfMs)),
+      (failure) => {
+        this.#isTidying = false
+        if (failure === undefined || epoch === undefined) return
+        if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') epoch.isOnDisk = false
+        this.#isFoldWanted = true // a new file has the time
+      },
+    )
   }
 
   #epochParts(): EpochParts {
-    return { ...this.#parts, nextGeneration: () => this.#generation += 1 }
+    return { ...this.#parts, nextGeneration: () => (this.#generation += 1) }
   }
 
   /** Passes the outcome of work to the loop. */
-  #inBackground(work: Promise<void>, ended: (failure: { readonly error: unknown } | undefined) => void | Promise<void>): void {
-    const reported = work.then(() => undefined, (error: unknown) => ({ error })).then((failure) => {
-      this.#background.delete(reported)
-      this.#reports.push(() => ended(failure))
-      this.#queue.wake()
-    })
+  #inBackground(
+    work: Promise<void>,
+    ended: (failure: { readonly error: unknown } | undefined) => void | Promise<void>,
+  ): void {
+    const reported = work
+      .then(
+        () => undefined,
+        (error: unknown) => ({ error }),
+      )
+      .then((failure) => {
+        this.#background.delete(reported)
+        this.#reports.push(() => ended(failure))
+        this.#queue.wake()
+      })
     this.#background.add(reported)
   }
 
@@ -296,7 +338,9 @@ export class Persistence implements ChangeLog {
 
   /** Resolves when the work in the background has ended. Rejects if the disk hangs. */
   async #backgroundEnded(): Promise<void> {
-    await inTime(Promise.all(this.#background), this.#parts.timeoutMs, () => this.#state.kind === 'kept' ? this.#state.epoch.steps : 0)
+    await inTime(Promise.all(this.#background), this.#parts.timeoutMs, () =>
+      this.#state.kind === 'kept' ? this.#state.epoch.steps : 0,
+    )
   }
 
   /** Resolves when nothing is under way. Rejects if the disk hangs. */

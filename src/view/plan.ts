@@ -15,24 +15,35 @@ export type Origin = 'index' | 'notice' | 'peer'
 
 /** What to do with the view. */
 export type Plan =
-  | { readonly kind: 'replace', readonly assembled: Assembled }
+  | { readonly kind: 'replace'; readonly assembled: Assembled }
   /** Gone from this hypervisor: removed, or `movedTo` others. It may not have been in the view. */
-  | { readonly kind: 'remove', readonly movedTo: Assembled | undefined }
+  | { readonly kind: 'remove'; readonly movedTo: Assembled | undefined }
   /** The view already has this record. */
   | { readonly kind: 'keep' }
   /** The store no longer has this instance of the view, which is kept (invariant 8). */
   | { readonly kind: 'keep-absent' }
-  | { readonly kind: 'fault', readonly digest: string | undefined, readonly fault: AssemblyFault }
+  | { readonly kind: 'fault'; readonly digest: string | undefined; readonly fault: AssemblyFault }
   /** The instance is not in the view, and is not one of this hypervisor. */
   | { readonly kind: 'ignore' }
 
 /** What a plan depends on besides the record. `hypervisor`: the name of this hypervisor; undefined to serve every instance of the store. */
-export interface PlanContext { readonly hypervisor: string | undefined, readonly userDataMaxBytes: number }
+export interface PlanContext {
+  readonly hypervisor: string | undefined
+  readonly userDataMaxBytes: number
+}
 
-const MISSING: AssemblyFault = { reason: 'unreadable', faults: [{ path: '', message: 'is missing although the index names it' }] }
+const MISSING: AssemblyFault = {
+  reason: 'unreadable',
+  faults: [{ path: '', message: 'is missing although the index names it' }],
+}
 
 /** Plans what to do with a loaded record. `current` is what the view has under its id. */
-export function plan(loaded: Loaded, current: Assembled | undefined, origin: Origin, { hypervisor, userDataMaxBytes }: PlanContext): Plan {
+export function plan(
+  loaded: Loaded,
+  current: Assembled | undefined,
+  origin: Origin,
+  { hypervisor, userDataMaxBytes }: PlanContext,
+): Plan {
   if (loaded.kind === 'absent') {
     if (current !== undefined) return { kind: 'keep-absent' }
     return origin === 'index' ? { kind: 'fault', digest: undefined, fault: MISSING } : { kind: 'ignore' }
@@ -42,9 +53,12 @@ export function plan(loaded: Loaded, current: Assembled | undefined, origin: Ori
   const validated = assemble(loaded, userDataMaxBytes)
   if (!validated.ok) {
     const { reason, faults } = validated
-    return origin === 'peer' && current === undefined ? { kind: 'ignore' } : { kind: 'fault', digest, fault: { reason, faults } }
+    return origin === 'peer' && current === undefined
+      ? { kind: 'ignore' }
+      : { kind: 'fault', digest, fault: { reason, faults } }
   }
   const { value: assembled } = validated
-  if (hypervisor !== undefined && !assembled.instance.hypervisors.includes(hypervisor)) return { kind: 'remove', movedTo: assembled }
+  if (hypervisor !== undefined && !assembled.instance.hypervisors.includes(hypervisor))
+    return { kind: 'remove', movedTo: assembled }
   return current?.digest === digest ? { kind: 'keep' } : { kind: 'replace', assembled }
 }

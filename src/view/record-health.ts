@@ -13,7 +13,9 @@ import type { View } from './view.ts'
 const MOST_LOGGED = 5
 
 /** A faulty record. `state` identifies what is wrong with it. */
-interface KnownFault extends AssemblyFault { readonly state: string }
+interface KnownFault extends AssemblyFault {
+  readonly state: string
+}
 
 /** Tracks and reports problems. */
 export class RecordHealth {
@@ -72,7 +74,8 @@ export class RecordHealth {
   /** Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. `others`: as `Source.hypervisors` has them. */
   unnamed(hypervisor: string, others: readonly string[] | undefined): void {
     const before = this.#hint
-    if (others?.length === 0) { // a new region
+    if (others?.length === 0) {
+      // a new region
       this.#hint = undefined
       return
     }
@@ -93,8 +96,12 @@ export class RecordHealth {
     this.#faults.set(id, { state, reason, faults })
     this.#faultCounter.inc({ reason })
     const served = this.#view.get(id)
-    this.#log[this.#levelOf(id, reason)]({ instance: id, reason, faults, servedRevision: served?.instance.revision },
-      served === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one is still served')
+    this.#log[this.#levelOf(id, reason)](
+      { instance: id, reason, faults, servedRevision: served?.instance.revision },
+      served === undefined
+        ? 'faulty record: this instance is not served'
+        : 'faulty record: the last good one is still served',
+    )
   }
 
   #levelOf(id: string, reason: AssemblyFault['reason']): 'warn' | 'debug' {
@@ -111,17 +118,30 @@ export class RecordHealth {
     const ids = [...named]
     const faulty = ids.filter((id) => this.#faults.has(id))
     const before = this.#problem
-    const now = this.#problem = storeProblem(ids.length, faulty.map((id) => this.#faults.get(id)!.reason))
+    const now = (this.#problem = storeProblem(
+      ids.length,
+      faulty.map((id) => this.#faults.get(id)!.reason),
+    ))
     const notLogged = this.#notLogged
     this.#logged.clear()
     this.#notLogged = 0
     if (now !== undefined && now.cause !== before?.cause) {
       const example = { instance: faulty[0], faults: this.#faults.get(faulty[0]!)!.faults }
-      this.#log.error({ reasons: now.reasons, example, instances: this.#view.size }, `${formatStoreProblem(now)}. Not ready; the last good state is served`)
+      this.#log.error(
+        { reasons: now.reasons, example, instances: this.#view.size },
+        `${formatStoreProblem(now)}. Not ready; the last good state is served`,
+      )
     } else if (notLogged > 0) {
-      this.#log.warn({ notLogged, faulty: this.#faults.size }, 'more records are faulty than were logged; IMDS_LOG_LEVEL=debug logs all of them')
+      this.#log.warn(
+        { notLogged, faulty: this.#faults.size },
+        'more records are faulty than were logged; IMDS_LOG_LEVEL=debug logs all of them',
+      )
     }
-    if (now === undefined && before !== undefined) this.#log.info({ instances: this.#view.size, faulty: this.#faults.size }, 'the records of the store can be used again')
+    if (now === undefined && before !== undefined)
+      this.#log.info(
+        { instances: this.#view.size, faulty: this.#faults.size },
+        'the records of the store can be used again',
+      )
   }
 
   /** Reports instances of the view whose records have addresses that name nobody (contract E1), each once. Older publishers accepted them. */
@@ -130,7 +150,10 @@ export class RecordHealth {
     const found = new Map(all.filter(([, addresses]) => addresses.length > 0))
     const unreported = [...found].filter(([id]) => !this.#withNobody.has(id))
     for (const [instance, addresses] of unreported.slice(0, MOST_LOGGED)) {
-      this.#log.warn({ instance, addresses, instances: unreported.length }, 'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): the instance is not served on them. Publish it without them')
+      this.#log.warn(
+        { instance, addresses, instances: unreported.length },
+        'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): the instance is not served on them. Publish it without them',
+      )
     }
     this.#withNobody = new Set(found.keys())
   }
@@ -146,13 +169,19 @@ export class RecordHealth {
     this.#unconfirmed.add(id)
     const revision = this.#view.get(id)?.instance.revision ?? 1
     const command = `imdsctl remove ${id} --revision ${String(revision)}`
-    this.#log.warn({ instance: id }, `the store no longer has this instance; it is still served. To remove it, run ${command}`)
+    this.#log.warn(
+      { instance: id },
+      `the store no longer has this instance; it is still served. To remove it, run ${command}`,
+    )
   }
 
   /** The store has nothing of this region. */
   allAbsent(store: string): void {
     if (!this.#isEmptyReported) {
-      this.#log.warn({ store, instances: this.#view.size }, 'the store has nothing of this region; the instances that are known are still served. Check IMDS_STORE and IMDS_REGION, or run imdsctl init for a new region')
+      this.#log.warn(
+        { store, instances: this.#view.size },
+        'the store has nothing of this region; the instances that are known are still served. Check IMDS_STORE and IMDS_REGION, or run imdsctl init for a new region',
+      )
     }
     this.#isEmptyReported = true
     for (const id of this.#view.ids()) this.#unconfirmed.add(id)
@@ -167,7 +196,8 @@ export class RecordHealth {
   lost(store: string, reason: string, wasConnected: boolean): void {
     const facts = { store, reason, instances: this.#view.size }
     if (wasConnected) this.#log.warn(facts, 'the store is lost; guests are served from memory')
-    else if (this.#lossReasons.size === 0) this.#log.warn(facts, 'the store cannot be used; guests are served from memory, trying again')
+    else if (this.#lossReasons.size === 0)
+      this.#log.warn(facts, 'the store cannot be used; guests are served from memory, trying again')
     else this.#log[this.#lossReasons.has(reason) ? 'debug' : 'info'](facts, 'the store still cannot be used')
     this.#lossReasons.add(reason)
   }
@@ -196,7 +226,10 @@ export class RecordHealth {
     for (const [address, ids] of now) {
       if (this.#contested.has(address)) continue
       this.#contested.add(address)
-      this.#log.warn({ address, instances: ids }, 'more than one instance claims an address; none of them is served on it')
+      this.#log.warn(
+        { address, instances: ids },
+        'more than one instance claims an address; none of them is served on it',
+      )
     }
     for (const address of this.#contested) {
       if (!now.has(address)) this.#contested.delete(address)

@@ -13,7 +13,14 @@ import { DISK } from './disk.ts'
 import { changesOf, readJournal } from './journal.ts'
 import { Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'
 import { checkOwner, PlainSnapshot, readSnapshot, type Snapshot } from './snapshot.ts'
-import { deleteOldPrevious, journalGenerations, journalPath, leftFiles, type StateKeys, type StateOwner } from './state-files.ts'
+import {
+  deleteOldPrevious,
+  journalGenerations,
+  journalPath,
+  leftFiles,
+  type StateKeys,
+  type StateOwner,
+} from './state-files.ts'
 import type { Assembled } from './validate.ts'
 
 /**
@@ -33,18 +40,29 @@ export interface Restored {
   readonly isWhole: boolean
   readonly isCurrent: boolean
   readonly files: FilesFound
-  readonly end: { readonly mac: string, readonly bytes: number, readonly hasChanges: boolean } | undefined
+  readonly end: { readonly mac: string; readonly bytes: number; readonly hasChanges: boolean } | undefined
   readonly snapshotBytes: number
   readonly generation: number
 }
 
 /** Reads the view. Never throws. */
 export async function restoreView(
-  path: string, owner: StateOwner, keys: StateKeys, maxAgeMs: number, nowMs: number, log: Logger,
+  path: string,
+  owner: StateOwner,
+  keys: StateKeys,
+  maxAgeMs: number,
+  nowMs: number,
+  log: Logger,
 ): Promise<Restored> {
   let facts: object = { path }
   const unserved = (files: FilesFound): Restored => ({
-    instances: [], ageMs: undefined, isWhole: false, isCurrent: false, files, end: undefined, snapshotBytes: 0,
+    instances: [],
+    ageMs: undefined,
+    isWhole: false,
+    isCurrent: false,
+    files,
+    end: undefined,
+    snapshotBytes: 0,
     generation: generationsBeside(path).at(-1) ?? 0,
   })
   try {
@@ -58,26 +76,57 @@ export async function restoreView(
     const ageMs = nowMs - mtimeMs
     facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
     accessSync(dirname(path), constants.W_OK)
-    if (ageMs > maxAgeMs) throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
+    if (ageMs > maxAgeMs)
+      throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
     const snapshot = await readSnapshot(path, owner, keys)
     const instances = new Map(snapshot.instances.map((assembled) => [assembled.instance.id, assembled]))
     const end = await replay(path, owner, keys, snapshot, instances, log)
     const { isWhole, isCurrent } = snapshot
-    return { instances: [...instances.values()], ageMs, isWhole, isCurrent, files: 'served', end, snapshotBytes: size, generation: generationsBeside(path).at(-1) ?? 0 }
+    return {
+      instances: [...instances.values()],
+      ageMs,
+      isWhole,
+      isCurrent,
+      files: 'served',
+      end,
+      snapshotBytes: size,
+      generation: generationsBeside(path).at(-1) ?? 0,
+    }
   } catch (error) {
     const reason = (error as Error).message
     if (error instanceof Rejection) return unserved(reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
-    if (error instanceof Undecryptable) log.warn({ ...facts, reason }, 'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers')
-    else if (error instanceof PlainSnapshot) log.warn({ ...facts, reason }, 'the snapshot is not served, and is deleted when the store has records of this hypervisor; guests get 503 until then')
-    else if (error instanceof Mismatch) log.warn({ ...facts, reason }, 'the snapshot is not served, and stays where it is until the store has records of this hypervisor; guests get 503 until then')
-    else log.warn({ ...facts, err: error }, 'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers')
+    if (error instanceof Undecryptable)
+      log.warn(
+        { ...facts, reason },
+        'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers',
+      )
+    else if (error instanceof PlainSnapshot)
+      log.warn(
+        { ...facts, reason },
+        'the snapshot is not served, and is deleted when the store has records of this hypervisor; guests get 503 until then',
+      )
+    else if (error instanceof Mismatch)
+      log.warn(
+        { ...facts, reason },
+        'the snapshot is not served, and stays where it is until the store has records of this hypervisor; guests get 503 until then',
+      )
+    else
+      log.warn(
+        { ...facts, err: error },
+        'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers',
+      )
     return unserved(error instanceof PlainSnapshot ? 'plain' : 'unserved')
   }
 }
 
 /** Applies the journals of a snapshot, and deletes those that are older. Returns the end of the last one. */
 async function replay(
-  path: string, owner: StateOwner, keys: StateKeys, { journal: first }: Snapshot, instances: Map<string, Assembled>, log: Logger,
+  path: string,
+  owner: StateOwner,
+  keys: StateKeys,
+  { journal: first }: Snapshot,
+  instances: Map<string, Assembled>,
+  log: Logger,
 ): Promise<Restored['end']> {
   if (first === undefined) {
     deleteJournals(path, Infinity) // a downgraded daemon wrote the snapshot later
@@ -85,7 +134,8 @@ async function replay(
   }
   deleteJournals(path, first.generation)
   const generations = generationsBeside(path)
-  if (generations[0] !== first.generation) throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
+  if (generations[0] !== first.generation)
+    throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
   let end: Restored['end']
   for (const generation of generations) {
     const file = journalPath(path, generation)
@@ -93,10 +143,15 @@ async function replay(
       const { header, start } = journal
       checkOwner(header, owner)
       const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
-      if (!follows || start.generation !== generation) throw new Rejection('its journals do not belong together: one is damaged, missing, or of another time')
+      if (!follows || start.generation !== generation)
+        throw new Rejection('its journals do not belong together: one is damaged, missing, or of another time')
       const hasGroups = applyTo(instances, journal.groups, await restoreOf(header['schema']))
       const { mac, bytes, lostBytes } = journal.end()
-      if (lostBytes > 0) log.warn({ path: file, lostBytes }, 'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. The next resync reads what was lost')
+      if (lostBytes > 0)
+        log.warn(
+          { path: file, lostBytes },
+          'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. The next resync reads what was lost',
+        )
       return { mac, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || hasGroups }
     })
   }
@@ -128,14 +183,18 @@ function reject(path: string, facts: object, log: Logger): boolean {
     log.warn(facts, 'the snapshot was rejected and deleted; guests get 503 until the store answers')
     return true
   } catch (error) {
-    log.warn({ ...facts, err: error }, 'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; guests get 503 until the store answers')
+    log.warn(
+      { ...facts, err: error },
+      'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; guests get 503 until the store answers',
+    )
     return false
   }
 }
 
 /** Deletes the journals of generations before `before`. */
 function deleteJournals(path: string, before: number): void {
-  for (const generation of generationsBeside(path)) if (generation < before) rmSync(journalPath(path, generation), { force: true })
+  for (const generation of generationsBeside(path))
+    if (generation < before) rmSync(journalPath(path, generation), { force: true })
 }
 
 function isThere(path: string): boolean {

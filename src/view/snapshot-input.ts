@@ -5,7 +5,14 @@
 import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { SLICE_BYTES } from '../runtime/turn-budget.ts'
-import { HEAD_BYTES, isEncrypted, TAG_BYTES, type Decryption, type Ends, type RecordCipher } from '../store/crypto/record-cipher.ts'
+import {
+  HEAD_BYTES,
+  isEncrypted,
+  TAG_BYTES,
+  type Decryption,
+  type Ends,
+  type RecordCipher,
+} from '../store/crypto/record-cipher.ts'
 
 const LF = 0x0a
 

@@ -24,10 +24,16 @@ const FLUSH_BYTES = 8 * 1024 * 1024
 const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
 
 /** Names a journal: its generation, and the MAC of its header, which no other journal has. */
-export interface JournalStart { readonly generation: number, readonly mac: string }
+export interface JournalStart {
+  readonly generation: number
+  readonly mac: string
+}
 
 /** What the header of a snapshot says besides the owner. `isWhole`: a resync has completed for this view, so it lacks no instance. */
-export interface SnapshotFacts { readonly isWhole: boolean, readonly journal: JournalStart }
+export interface SnapshotFacts {
+  readonly isWhole: boolean
+  readonly journal: JournalStart
+}
 
 /** A snapshot as it was read. `journal` undefined: format 1. `isCurrent`: this daemon would write it with the same keys and schema. */
 export interface Snapshot {
@@ -45,19 +51,27 @@ export async function readSnapshot(path: string, owner: StateOwner, keys: StateK
   const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.cipher)
   try {
     // Whoever can write the state directory can read the hypervisor's own key there, so its MAC does not prove who wrote a plain file.
-    if (keys.cipher !== undefined && !input.isEncrypted) throw new PlainSnapshot('it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)')
+    if (keys.cipher !== undefined && !input.isEncrypted)
+      throw new PlainSnapshot('it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)')
     const { header, entries, trailer, sha256 } = structureOf(input)
     if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
     const { imds, format, schema } = header
     const hasJournal = format === FORMAT
-    if (imds !== 'snapshot' || (!hasJournal && format !== FORMAT_WITHOUT_JOURNAL)) throw new Rejection('it has another format')
+    if (imds !== 'snapshot' || (!hasJournal && format !== FORMAT_WITHOUT_JOURNAL))
+      throw new Rejection('it has another format')
     checkOwner(header, owner)
     const key = hasJournal ? keys.macKeys.findIndex((one) => trailer['mac'] === macOf(sha256, one)) : undefined
-    if (key === -1) throw new Mismatch('it was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
+    if (key === -1)
+      throw new Mismatch('it was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
     const restore = await restoreOf(hasJournal ? schema : undefined)
     const instances = entries.map(({ document, digest, userData }) => restore(document, digest, userData))
     const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === input.keyName
-    return { instances, isWhole: !hasJournal || header['whole'] === true, isCurrent, journal: hasJournal ? journalOf(header['journal']) : undefined }
+    return {
+      instances,
+      isWhole: !hasJournal || header['whole'] === true,
+      isCurrent,
+      journal: hasJournal ? journalOf(header['journal']) : undefined,
+    }
   } finally {
     input.close()
   }
@@ -69,7 +83,8 @@ export class PlainSnapshot extends Mismatch {}
 /** Throws a Mismatch if a header names another owner. */
 export function checkOwner(header: Record<string, unknown>, owner: StateOwner): void {
   for (const [key, value] of Object.entries(headerOf(owner))) {
-    if (header[key] !== value) throw new Mismatch(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
+    if (header[key] !== value)
+      throw new Mismatch(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
   }
 }
 
@@ -82,7 +97,11 @@ function journalOf(value: unknown): JournalStart {
 /** The content of a file. Only its form is checked. */
 interface Structure {
   readonly header: Record<string, unknown>
-  readonly entries: readonly { readonly document: unknown, readonly digest: unknown, readonly userData: Buffer | undefined }[]
+  readonly entries: readonly {
+    readonly document: unknown
+    readonly digest: unknown
+    readonly userData: Buffer | undefined
+  }[]
   readonly trailer: Record<string, unknown>
   /** Of everything before the trailer. */
   readonly sha256: string
@@ -104,7 +123,7 @@ function structureOf(input: SnapshotInput): Structure {
 
 function readStructure(input: SnapshotInput): Structure {
   const header = input.object()
-  const entries: { document: unknown, digest: unknown, userData: Buffer | undefined }[] = []
+  const entries: { document: unknown; digest: unknown; userData: Buffer | undefined }[] = []
   for (;;) {
     const line = input.object()
     if (!('instance' in line)) return { header, entries, trailer: line, sha256: input.digest() }
@@ -115,7 +134,9 @@ function readStructure(input: SnapshotInput): Structure {
 }
 
 function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {
-  return createHmac('sha256', key).update(`imds snapshot ${String(FORMAT)} ${sha256}`).digest('hex')
+  return createHmac('sha256', key)
+    .update(`imds snapshot ${String(FORMAT)} ${sha256}`)
+    .digest('hex')
 }
 
 /** What a snapshot is made of. `asOf`: when the view was last compared with the store. */
@@ -127,8 +148,23 @@ export interface SnapshotContent extends SnapshotFacts {
 }
 
 /** Writes a snapshot to `path` and flushes it, in short turns of the event loop. Calls `progress` after each write. Returns its size in bytes. */
-export async function writeSnapshot(disk: Disk, path: string, content: SnapshotContent, progress: () => void): Promise<number> {
-  const { owner, keys: { cipher, macKeys: [key] }, instances, asOf, isWhole, journal } = content
+export async function writeSnapshot(
+  disk: Disk,
+  path: string,
+  content: SnapshotContent,
+  progress: () => void,
+): Promise<number> {
+  const {
+    owner,
+    keys: {
+      cipher,
+      macKeys: [key],
+    },
+    instances,
+    asOf,
+    isWhole,
+    journal,
+  } = content
   const file = await disk.create(path)
   try {
     const { head, update, end } = cipher?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
@@ -157,9 +193,12 @@ export async function writeSnapshot(disk: Disk, path: string, content: SnapshotC
       }
     }
     await file.writeFile(head)
-    await append(lineOf({ imds: 'snapshot', format: FORMAT, ...headerOf(owner), schema: RECORD_FORM, whole: isWhole, journal }))
+    await append(
+      lineOf({ imds: 'snapshot', format: FORMAT, ...headerOf(owner), schema: RECORD_FORM, whole: isWhole, journal }),
+    )
     let count = 0
-    for (const assembled of instances) { // reads the live view, because a copy of it would take memory
+    for (const assembled of instances) {
+      // reads the live view, because a copy of it would take memory
       count += 1
       for (const part of encodeChange({ kind: 'replace', assembled })) await append(part)
     }

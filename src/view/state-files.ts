@@ -17,10 +17,17 @@ const PREVIOUS = '.previous'
 const JOURNAL = 'view.journal.'
 
 /** The owner of the files. Files of another hypervisor, region or store are not served. */
-export interface StateOwner { readonly store: string, readonly region: string | undefined, readonly hypervisor: string | undefined }
+export interface StateOwner {
+  readonly store: string
+  readonly region: string | undefined
+  readonly hypervisor: string | undefined
+}
 
 /** `cipher` encrypts the files (undefined: they are plain). The first of `macKeys`, of any length, authenticates what is written, and all of them verify. */
-export interface StateKeys { readonly cipher: RecordCipher | undefined, readonly macKeys: readonly (Uint8Array | KeyObject)[] }
+export interface StateKeys {
+  readonly cipher: RecordCipher | undefined
+  readonly macKeys: readonly (Uint8Array | KeyObject)[]
+}
 
 /** Where the snapshot of a state directory is. */
 export function snapshotPath(stateDirectory: string): string {
@@ -34,7 +41,10 @@ export function journalPath(snapshot: string, generation: number): string {
 
 /** The generations of the journals among names, in ascending order. */
 export function journalGenerations(names: readonly string[]): number[] {
-  return names.map((name) => Number(/^view\.journal\.(\d{1,15})$/.exec(name)?.[1])).filter((generation) => !Number.isNaN(generation)).sort((a, b) => a - b)
+  return names
+    .map((name) => Number(/^view\.journal\.(\d{1,15})$/.exec(name)?.[1]))
+    .filter((generation) => !Number.isNaN(generation))
+    .sort((a, b) => a - b)
 }
 
 /** The names of files that a kill during a write, or an older version, has left. They may have user-data. */
@@ -44,7 +54,9 @@ export function leftFiles(names: readonly string[]): string[] {
 
 /** The names of the files that were set aside. */
 function previousFiles(snapshot: string, names: readonly string[]): string[] {
-  return names.filter((name) => name.endsWith(PREVIOUS) && (name.startsWith(JOURNAL) || name.startsWith(basename(snapshot))))
+  return names.filter(
+    (name) => name.endsWith(PREVIOUS) && (name.startsWith(JOURNAL) || name.startsWith(basename(snapshot))),
+  )
 }
 
 /** Deletes a snapshot and its journals. */
@@ -63,7 +75,8 @@ export async function setAside(disk: Disk, snapshot: string): Promise<void> {
   if (generations.length === 0 && !names.includes(basename(snapshot))) return
   // The snapshot is set aside last, and deleted last. So without it, the journals that were set aside belong to the one that is still in its place.
   if (names.includes(basename(former))) {
-    for (const name of previousFiles(snapshot, names)) if (name !== basename(former)) await disk.remove(join(dirname(snapshot), name))
+    for (const name of previousFiles(snapshot, names))
+      if (name !== basename(former)) await disk.remove(join(dirname(snapshot), name))
     await disk.remove(former)
   }
   for (const generation of generations) await renameIfThere(disk, journalPath(snapshot, generation))
@@ -85,8 +98,10 @@ export async function deleteOldPrevious(disk: Disk, snapshot: string, maxAgeMs: 
   for (const name of previousFiles(snapshot, names)) {
     const file = join(dirname(snapshot), name)
     try {
-      if (nowMs - await disk.changedAtMs(file) > maxAgeMs) await disk.remove(file)
-    } catch { /* the next resync tries again */ }
+      if (nowMs - (await disk.changedAtMs(file)) > maxAgeMs) await disk.remove(file)
+    } catch {
+      /* the next resync tries again */
+    }
   }
 }
 

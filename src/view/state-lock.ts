@@ -14,32 +14,64 @@ import { DISK, type Disk } from './disk.ts'
 /** The locks of files. They are loaded late, since they need SQLite. */
 export type Locks = Pick<typeof locks, 'takeLock' | 'LockHeld'>
 /** The lock, and the operations on the files that it allows. */
-export interface StateLock extends locks.Lock { readonly disk: Disk }
+export interface StateLock extends locks.Lock {
+  readonly disk: Disk
+}
 
 /**
  * Takes the lock, and creates the directory if it is missing. Waits for up to `waitMs` for a daemon that is stopping, then rejects with a StartFailure.
  * Without a lock, it says so: on a file system that has none, and if the file of the lock cannot be used. Root gets no directory of another user, who could
  * put links there that lead root to any file.
  */
-export async function lockState(stateDirectory: string, waitMs: number, { takeLock, LockHeld }: Locks, log: Logger): Promise<StateLock> {
+export async function lockState(
+  stateDirectory: string,
+  waitMs: number,
+  { takeLock, LockHeld }: Locks,
+  log: Logger,
+): Promise<StateLock> {
   const owner = otherOwnerOf(stateDirectory)
-  if (owner !== undefined) throw new StartFailure(`IMDS_STATE_DIR: ${stateDirectory} belongs to the user with the id ${String(owner.uid)}: run imdsd as that user, not as root`)
+  if (owner !== undefined)
+    throw new StartFailure(
+      `IMDS_STATE_DIR: ${stateDirectory} belongs to the user with the id ${String(owner.uid)}: run imdsd as that user, not as root`,
+    )
   const path = join(stateDirectory, 'view.lock')
-  const unlocked = (disk: Disk): StateLock => ({ close: () => { /* there is none */ }, disk })
+  const unlocked = (disk: Disk): StateLock => ({
+    close: () => {
+      /* there is none */
+    },
+    disk,
+  })
   try {
     mkdirSync(stateDirectory, { recursive: true, mode: 0o700 })
     const lock = await takeLock(path, waitMs)
-    return { close: () => { lock.close() }, disk: DISK }
+    return {
+      close: () => {
+        lock.close()
+      },
+      disk: DISK,
+    }
   } catch (error) {
     if (error instanceof LockHeld) {
       if (await hasLocks(stateDirectory)) {
-        throw new StartFailure(`IMDS_STATE_DIR: another imdsd uses ${stateDirectory}: stop the other one, or give each a directory of its own`, { cause: error })
+        throw new StartFailure(
+          `IMDS_STATE_DIR: another imdsd uses ${stateDirectory}: stop the other one, or give each a directory of its own`,
+          { cause: error },
+        )
       }
-      log.warn({ path }, 'the file system of the state directory has no locks: start no second daemon with this directory')
+      log.warn(
+        { path },
+        'the file system of the state directory has no locks: start no second daemon with this directory',
+      )
     } else if (isWritable(stateDirectory)) {
-      log.warn({ path, err: error }, 'the state directory cannot be locked: correct the file, and start no second daemon with this directory')
+      log.warn(
+        { path, err: error },
+        'the state directory cannot be locked: correct the file, and start no second daemon with this directory',
+      )
     } else {
-      log.warn({ path: stateDirectory, err: error }, 'the state directory cannot be written: nothing is kept on disk. Correct that, and restart imds')
+      log.warn(
+        { path: stateDirectory, err: error },
+        'the state directory cannot be written: nothing is kept on disk. Correct that, and restart imds',
+      )
       return unlocked(READ_ONLY)
     }
     return unlocked(DISK)
@@ -49,7 +81,7 @@ export async function lockState(stateDirectory: string, waitMs: number, { takeLo
   async function hasLocks(directory: string): Promise<boolean> {
     const fresh = join(directory, `view.${randomBytes(16).toString('hex')}.tmp`)
     try {
-      (await takeLock(fresh, 0)).close()
+      ;(await takeLock(fresh, 0)).close()
       return true
     } catch (error) {
       return !(error instanceof LockHeld)
@@ -68,6 +100,16 @@ function isWritable(directory: string): boolean {
   }
 }
 
-const refuse = () => Promise.reject(new Error('the state directory could not be written at the start, so another daemon may use it now: restart imds'))
+const refuse = () =>
+  Promise.reject(
+    new Error('the state directory could not be written at the start, so another daemon may use it now: restart imds'),
+  )
 /** Changes nothing: the directory may have become writable, and another daemon may have its lock. */
-const READ_ONLY: Disk = { ...DISK, makeDirectory: refuse, create: refuse, rename: refuse, remove: refuse, setTime: refuse }
+const READ_ONLY: Disk = {
+  ...DISK,
+  makeDirectory: refuse,
+  create: refuse,
+  rename: refuse,
+  remove: refuse,
+  setTime: refuse,
+}

@@ -16,14 +16,18 @@ export interface StoreProblem {
   readonly cause: string
 }
 
-const RELEASE = 'the control plane writes records that this version of imds cannot read: upgrade imds, or go back to the previous release of the control plane'
+const RELEASE =
+  'the control plane writes records that this version of imds cannot read: upgrade imds, or go back to the previous release of the control plane'
 const CAUSES: Readonly<Record<AssemblyFault['reason'], string>> = {
-  rejected: 'the record keys are not those of the publishers: put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. '
-    + 'If the records are not encrypted yet, run `imdsctl encrypt --from-plain`',
-  unreadable: 'the records are encrypted and IMDS_RECORD_KEYS_FILE is not set (set it and restart imds), or they were lost or overwritten in the store (publish them again)',
+  rejected:
+    'the record keys are not those of the publishers: put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. ' +
+    'If the records are not encrypted yet, run `imdsctl encrypt --from-plain`',
+  unreadable:
+    'the records are encrypted and IMDS_RECORD_KEYS_FILE is not set (set it and restart imds), or they were lost or overwritten in the store (publish them again)',
   record: RELEASE,
   id: RELEASE,
-  'user-data': 'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: set it to the limit of the publishers, or publish again',
+  'user-data':
+    'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: set it to the limit of the publishers, or publish again',
 }
 
 /** The problem of a store that names `named` instances for this hypervisor; `faults` has the reason of each faulty one. Undefined if there is no problem. */
@@ -31,7 +35,9 @@ export function storeProblem(named: number, faults: readonly AssemblyFault['reas
   if (named === 0 || faults.length <= UNUSABLE_SHARE * named) return undefined
   const reasons: Partial<Record<AssemblyFault['reason'], number>> = {}
   for (const reason of faults) reasons[reason] = (reasons[reason] ?? 0) + 1
-  const [most = 'record'] = (Object.keys(reasons) as AssemblyFault['reason'][]).sort((a, b) => reasons[b]! - reasons[a]!)
+  const [most = 'record'] = (Object.keys(reasons) as AssemblyFault['reason'][]).sort(
+    (a, b) => reasons[b]! - reasons[a]!,
+  )
   return { named, faulty: faults.length, reasons, cause: CAUSES[most] }
 }
 

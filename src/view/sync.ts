@@ -145,7 +145,9 @@ export class Sync {
         this.#changedAtMs = performance.now()
         void this.#work()
         const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
-        this.#later(jitter, () => { this.resync() })
+        this.#later(jitter, () => {
+          this.resync()
+        })
       },
       disconnected: (reason) => {
         this.#health.lost(source.description, reason, this.#connected)
@@ -186,16 +188,26 @@ export class Sync {
   status(): SyncStatus {
     const problem = this.#problem()
     return {
-      connected: this.#connected, wasConnected: this.#wasConnected, changedAtMs: this.#changedAtMs, lossReason: this.#lossReason,
-      ready: problem === undefined, problem, isStoreUnusable: this.#health.problem !== undefined, hint: this.#health.hint,
-      resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs, unconfirmed: this.#health.unconfirmed, faulty: this.#health.faulty,
+      connected: this.#connected,
+      wasConnected: this.#wasConnected,
+      changedAtMs: this.#changedAtMs,
+      lossReason: this.#lossReason,
+      ready: problem === undefined,
+      problem,
+      isStoreUnusable: this.#health.problem !== undefined,
+      hint: this.#health.hint,
+      resyncedAtMs: this.#resyncedAtMs,
+      resyncTookMs: this.#resyncTookMs,
+      unconfirmed: this.#health.unconfirmed,
+      faulty: this.#health.faulty,
     }
   }
 
   #problem(): string | undefined {
     if (this.#health.problem !== undefined) return formatStoreProblem(this.#health.problem)
     if (this.#resyncedAtMs !== undefined) return undefined
-    if (!this.#connected) return `${this.#wasConnected ? 'the store was lost before the first resync' : 'the store was not reached yet'}: ${this.#lossReason ?? 'connecting'}`
+    if (!this.#connected)
+      return `${this.#wasConnected ? 'the store was lost before the first resync' : 'the store was not reached yet'}: ${this.#lossReason ?? 'connecting'}`
     if (!this.#isUninitialised) return 'the first resync is not complete'
     return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
   }
@@ -213,7 +225,9 @@ export class Sync {
         if (this.#stopped || !this.#connected) break // `disconnected` reports the loss of the store; the queue waits for its return
         this.#parts.metrics.resyncs.inc({ result: 'failed' })
         this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
-        await new Promise<void>((resolve) => { this.#later(RETRY_MS * (1 + Math.random()), resolve) })
+        await new Promise<void>((resolve) => {
+          this.#later(RETRY_MS * (1 + Math.random()), resolve)
+        })
       }
     }
     this.#working = false // in the same turn as the last #hasWork(), so that later work starts the loop again
@@ -262,7 +276,8 @@ export class Sync {
     this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })
     if (this.#health.problem !== undefined) return
-    if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
+    if (this.#resyncedAtMs === undefined)
+      log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
     this.#resyncedAtMs = performance.now()
     confirmed()
   }
@@ -277,7 +292,9 @@ export class Sync {
         const { id } = loaded
         const origin = origins.get(id)!
         origins.delete(id)
-        await this.#applier.apply(loaded, origin, () => { waiting.get(id)?.resolve() })
+        await this.#applier.apply(loaded, origin, () => {
+          waiting.get(id)?.resolve()
+        })
         await this.#budget.spend(0)
       }
     } catch (error) {

@@ -29,7 +29,12 @@ export class ServedInstance {
   readonly #former: readonly FormerState[]
   #tree: Tree | undefined
 
-  constructor({ instance, userData, digest }: Assembled, provider: Provider, now: () => number, before: ServedInstance | undefined) {
+  constructor(
+    { instance, userData, digest }: Assembled,
+    provider: Provider,
+    now: () => number,
+    before: ServedInstance | undefined,
+  ) {
     this.instance = instance
     this.userData = userData
     this.digest = digest
@@ -57,7 +62,7 @@ export class ServedInstance {
 
   /** Built at the guest's first request, because most guests send none. */
   #built(): Tree {
-    return this.#tree ??= buildTree(this.instance, this.userData, this.#provider)
+    return (this.#tree ??= buildTree(this.instance, this.userData, this.#provider))
   }
 
   /** Paths that former states listed to the guest and this state lacks, latest first. Empty if the guest has sent no request. */
@@ -71,7 +76,10 @@ export class ServedInstance {
 }
 
 /** Paths that a change removed, and until when they still answer. */
-interface FormerState { readonly tree: Tree, readonly untilMs: number }
+interface FormerState {
+  readonly tree: Tree
+  readonly untilMs: number
+}
 
 /** All instances that a hypervisor serves. `now` is monotonic, in milliseconds. */
 export class View {
@@ -136,7 +144,9 @@ export class View {
     for (const { network, range } of rangesOf(served.instance)) {
       let index = this.#indexes.get(network)
       if (index === undefined) {
-        index = new AddressIndex((of, owners) => { this.#settled(`${network} ${of}`, owners) })
+        index = new AddressIndex((of, owners) => {
+          this.#settled(`${network} ${of}`, owners)
+        })
         this.#indexes.set(network, index)
       }
       index.claim(range, served)
@@ -148,7 +158,11 @@ export class View {
   }
 
   #settled(key: string, owners: readonly ServedInstance[]): void {
-    if (owners.length > 1) this.#contested.set(key, owners.map(({ instance }) => instance.id))
+    if (owners.length > 1)
+      this.#contested.set(
+        key,
+        owners.map(({ instance }) => instance.id),
+      )
     else this.#contested.delete(key)
   }
 }

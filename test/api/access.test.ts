@@ -12,7 +12,16 @@ const DATABASE_SERVER = 'dbs-one01'
 const api = await anApi(t, {
   region: aRegion({
     database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }],
-    database_servers: [{ id: DATABASE_SERVER, account: ONE, database_engine: 'mysql', database_version: '8.0', database_server_type: 'dbt-small', zone: 'gb1-a' }],
+    database_servers: [
+      {
+        id: DATABASE_SERVER,
+        account: ONE,
+        database_engine: 'mysql',
+        database_version: '8.0',
+        database_server_type: 'dbt-small',
+        zone: 'gb1-a',
+      },
+    ],
   }),
 })
 const { tables } = api.database
@@ -26,7 +35,7 @@ async function create(path: string, body: object): Promise<string> {
 
 /** A resource of the account ONE for each collection. */
 const server = await create('servers', { image: 'img-deb12' })
-const [{ id: serverInterface }] = await tables.selectFrom('interfaces').select('id').execute() as [{ id: string }]
+const [{ id: serverInterface }] = (await tables.selectFrom('interfaces').select('id').execute()) as [{ id: string }]
 const RESOURCES: Readonly<Record<string, string>> = {
   accounts: ONE,
   servers: server,
@@ -51,7 +60,8 @@ const BODIES: Readonly<Record<string, object>> = {
   'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
 }
 /** What every account sees: what the region offers, and routes of other documents of the interface, which have no members. */
-const COMMON = /^\/(?:zones|server_types|images\/ID|load_balancers|database_snapshots|firewall_(?:policies|rules)|volumes|database_types)(?:\/|$)/
+const COMMON =
+  /^\/(?:zones|server_types|images\/ID|load_balancers|database_snapshots|firewall_(?:policies|rules)|volumes|database_types)(?:\/|$)/
 
 /** The user's own side: no account is chosen, and API clients are refused. */
 const OWN_SIDE = ROUTES.filter(({ path }) => path.startsWith('/user/'))
@@ -65,7 +75,13 @@ async function send(token: string, { method, path }: Route, query = ''): Promise
 }
 
 /** Tests that every route answers as `expected`. */
-async function eachRoute(t: Test, routes: readonly Route[], token: string, query: string, expected: object): Promise<void> {
+async function eachRoute(
+  t: Test,
+  routes: readonly Route[],
+  token: string,
+  query: string,
+  expected: object,
+): Promise<void> {
   for (const route of routes) t.match(await send(token, route, query), expected, `${route.method} ${route.path}`)
 }
 
@@ -79,28 +95,51 @@ t.test('every collection with members has a resource here', (t) => {
 })
 
 t.test('a storage-only client and a token for orbit get 403 insufficient_scope from every route', async (t) => {
-  const { body } = await api.server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(CLIENT_OF[ONE]) }, payload: { grant_type: 'client_credentials', scope: 'orbit' } })
+  const { body } = await api.server.inject({
+    method: 'POST',
+    url: '/token',
+    headers: { authorization: basic(CLIENT_OF[ONE]) },
+    payload: { grant_type: 'client_credentials', scope: 'orbit' },
+  })
   const orbit = (JSON.parse(body) as { access_token: string }).access_token
   for (const token of [await api.token(STORAGE_CLIENT), orbit, await api.userToken(ADA, ['orbit'])]) {
-    await eachRoute(t, ROUTES, token, '', { status: 403, headers: { 'www-authenticate': /insufficient_scope/ }, body: { error_name: 'insufficient_scope' } })
+    await eachRoute(t, ROUTES, token, '', {
+      status: 403,
+      headers: { 'www-authenticate': /insufficient_scope/ },
+      body: { error_name: 'insufficient_scope' },
+    })
   }
 })
 
-t.test('an API client of another account gets 404 for every member, and no list has a resource of this one', async (t) => {
-  const token = await api.token(CLIENT_OF[TWO])
-  const ids = Object.values(RESOURCES)
-  for (const route of OF_ACCOUNTS.filter(({ path }) => !COMMON.test(path) && !path.startsWith('/user'))) {
-    const { status, body } = await send(token, route)
-    const isMember = route.path.includes('/ID')
-    if (isMember) t.match({ status, body }, { status: /404|501/, body: { error_name: /resource_not_found|not_implemented/ } }, `${route.method} ${route.path}`)
-    for (const id of ids) if (status < 300) t.notMatch(JSON.stringify(body), id, `${route.method} ${route.path}`)
-  }
-  await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${ONE}`, { status: 404, body: { errors: ['this account does not exist'] } })
-  await eachRoute(t, OWN_SIDE, token, '', { status: 403, body: { error_name: 'forbidden' } })
-})
+t.test(
+  'an API client of another account gets 404 for every member, and no list has a resource of this one',
+  async (t) => {
+    const token = await api.token(CLIENT_OF[TWO])
+    const ids = Object.values(RESOURCES)
+    for (const route of OF_ACCOUNTS.filter(({ path }) => !COMMON.test(path) && !path.startsWith('/user'))) {
+      const { status, body } = await send(token, route)
+      const isMember = route.path.includes('/ID')
+      if (isMember)
+        t.match(
+          { status, body },
+          { status: /404|501/, body: { error_name: /resource_not_found|not_implemented/ } },
+          `${route.method} ${route.path}`,
+        )
+      for (const id of ids) if (status < 300) t.notMatch(JSON.stringify(body), id, `${route.method} ${route.path}`)
+    }
+    await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${ONE}`, {
+      status: 404,
+      body: { errors: ['this account does not exist'] },
+    })
+    await eachRoute(t, OWN_SIDE, token, '', { status: 403, body: { error_name: 'forbidden' } })
+  },
+)
 
 t.test('a user of another account gets 404 from every route for this account', async (t) => {
-  await eachRoute(t, OF_ACCOUNTS, await api.userToken(GRACE), `?account_id=${ONE}`, { status: 404, body: { errors: ['this account does not exist'] } })
+  await eachRoute(t, OF_ACCOUNTS, await api.userToken(GRACE), `?account_id=${ONE}`, {
+    status: 404,
+    body: { errors: ['this account does not exist'] },
+  })
 })
 
 /** Sends a POST without its body. Returns, once the server waits for the body, what sends it and returns the status. */
@@ -108,12 +147,16 @@ async function postWithoutBody(token: string, url: string): Promise<() => Promis
   const { port } = api.server.server.address() as AddressInfo
   const socket = connect(port, '127.0.0.1')
   const requested = once(api.server.server, 'request') as Promise<[IncomingMessage]>
-  socket.write(`POST ${url} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n`)
+  socket.write(
+    `POST ${url} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n`,
+  )
   const [request] = await requested
   await until(() => request.listenerCount('readable') > 0, 'the server to read the body')
   return async () => {
     let text = ''
-    socket.setEncoding('utf8').on('data', (part: string) => { text += part })
+    socket.setEncoding('utf8').on('data', (part: string) => {
+      text += part
+    })
     socket.write('{}')
     await once(socket, 'close')
     return Number(/^HTTP\/1\.1 (\d+) /.exec(text)?.[1])
@@ -124,14 +167,20 @@ t.test('a request whose body arrives after its access has ended changes nothing'
   await api.server.listen({ host: '127.0.0.1', port: 0 })
   const count = async () => (await tables.selectFrom('cloud_ips').select('id').execute()).length
   const before = await count()
-  const setStatus = (status: 'accepted' | 'ended') => tables.updateTable('collaborations').set({ status }).where('account_id', '=', TWO).execute()
+  const setStatus = (status: 'accepted' | 'ended') =>
+    tables.updateTable('collaborations').set({ status }).where('account_id', '=', TWO).execute()
   const ofCollaborator = await postWithoutBody(await api.userToken(ADA), `/1.0/cloud_ips?account_id=${TWO}`)
   await setStatus('ended')
   t.equal(await ofCollaborator(), 404)
   await setStatus('accepted')
   const id = await create('api_clients', {})
   const { secret } = (await api.call('POST', `/1.0/api_clients/${id}/reset_secret`)).body as { secret: string }
-  const { body } = await api.server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(id, secret) }, payload: { grant_type: 'client_credentials' } })
+  const { body } = await api.server.inject({
+    method: 'POST',
+    url: '/token',
+    headers: { authorization: basic(id, secret) },
+    payload: { grant_type: 'client_credentials' },
+  })
   const ofClient = await postWithoutBody((JSON.parse(body) as { access_token: string }).access_token, '/1.0/cloud_ips')
   t.equal((await api.call('DELETE', `/1.0/api_clients/${id}`)).status, 200)
   t.equal(await ofClient(), 401)
@@ -142,15 +191,30 @@ t.test('a collaborator whose collaboration has ended gets 404 from every route',
   const token = await api.userToken(ADA)
   t.equal((await api.callWith(token, 'GET', `/1.0/servers?account_id=${TWO}`)).status, 200)
   await tables.updateTable('collaborations').set({ status: 'ended' }).where('account_id', '=', TWO).execute()
-  await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${TWO}`, { status: 404, body: { errors: ['this account does not exist'] } })
+  await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${TWO}`, {
+    status: 404,
+    body: { errors: ['this account does not exist'] },
+  })
 })
 
 t.test('an expired token, one of a revoked client, and none get 401 from every route', async (t) => {
   const [expired, revoked] = [await api.token(CLIENT_OF[ONE]), await api.token(CLIENT_OF[TWO])]
-  await tables.updateTable('access_tokens').set({ expires_at: new Date(0) }).where('client_id', '=', CLIENT_OF[ONE]).execute()
+  await tables
+    .updateTable('access_tokens')
+    .set({ expires_at: new Date(0) })
+    .where('client_id', '=', CLIENT_OF[ONE])
+    .execute()
   await tables.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', CLIENT_OF[TWO]).execute()
-  await eachRoute(t, ROUTES, expired, '', { status: 401, headers: { 'www-authenticate': /^Bearer .*error="token_expired"/ }, body: { error: 'expired_token' } })
-  await eachRoute(t, ROUTES, revoked, '', { status: 401, headers: { 'www-authenticate': /^Bearer .*error="invalid_token"/ }, body: { error: 'invalid_token' } })
+  await eachRoute(t, ROUTES, expired, '', {
+    status: 401,
+    headers: { 'www-authenticate': /^Bearer .*error="token_expired"/ },
+    body: { error: 'expired_token' },
+  })
+  await eachRoute(t, ROUTES, revoked, '', {
+    status: 401,
+    headers: { 'www-authenticate': /^Bearer .*error="invalid_token"/ },
+    body: { error: 'invalid_token' },
+  })
   await eachRoute(t, ROUTES, 'nonsense', '', { status: 401, body: { error: 'invalid_token' } })
 })
 

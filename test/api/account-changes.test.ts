@@ -6,7 +6,12 @@ import t, { type Test } from 'tap'
 import { TokenFamilies } from '../../src/api/auth/token-families.ts'
 import { buildComputeServer } from '../../src/api/compute/server.ts'
 import { Waiters } from '../../src/api/compute/waiters.ts'
-import { ACCOUNT_QUEUE, AccountChanges, CHANGE_BYTES, type AccountRequester } from '../../src/api/database/account-changes.ts'
+import {
+  ACCOUNT_QUEUE,
+  AccountChanges,
+  CHANGE_BYTES,
+  type AccountRequester,
+} from '../../src/api/database/account-changes.ts'
 import type { Change } from '../../src/api/database/transaction.ts'
 import { READ_SHARE } from '../../src/api/read-share.ts'
 import { refuse } from '../../src/api/refusal.ts'
@@ -45,8 +50,12 @@ async function lockTable(t: Test, table: string): Promise<() => Promise<unknown>
 
 /** Waits until so many connections wait for a lock, and returns how many do. */
 async function waitingConnections(atLeast = 1): Promise<number> {
-  const count = async () => Number((await observer.query<{ count: string }>('select count(*) from pg_stat_activity where wait_event_type = \'Lock\'')).rows[0]!.count)
-  await until(async () => await count() >= atLeast, 'connections to wait for the lock')
+  const count = async () =>
+    Number(
+      (await observer.query<{ count: string }>("select count(*) from pg_stat_activity where wait_event_type = 'Lock'"))
+        .rows[0]!.count,
+    )
+  await until(async () => (await count()) >= atLeast, 'connections to wait for the lock')
   return count()
 }
 
@@ -60,37 +69,74 @@ t.test('40 changes of one account hold one connection while they wait, and other
   t.match(await change(TWO), { status: 200 })
   t.match(await api.call('GET', '/1.0/config_maps', undefined, ONE), { status: 200 }, 'nor does reading wait')
   await unlock()
-  t.strictSame((await Promise.all(changes)).map(({ status }) => status), Array.from({ length: 40 }, () => 200))
+  t.strictSame(
+    (await Promise.all(changes)).map(({ status }) => status),
+    Array.from({ length: 40 }, () => 200),
+  )
 })
 
 t.test('a request of an account for which too many changes wait gets 503 with Retry-After', async (t) => {
   const unlock = await lockAccount(t, ONE)
   const data = { text: 'x'.repeat(2 ** 20 - CHANGE_BYTES - 100) } // eight of these wait, and one has its turn
-  const requests = Array.from({ length: ACCOUNT_QUEUE.waitingMax / 2 ** 20 + 2 }, () => api.call('POST', '/1.0/config_maps', { data }))
+  const requests = Array.from({ length: ACCOUNT_QUEUE.waitingMax / 2 ** 20 + 2 }, () =>
+    api.call('POST', '/1.0/config_maps', { data }),
+  )
   t.match(await Promise.race(requests), {
-    status: 503, headers: { 'retry-after': '1' }, body: { error_name: 'service_unavailable', errors: ['other changes of this account take too long: try again'] },
+    status: 503,
+    headers: { 'retry-after': '1' },
+    body: { error_name: 'service_unavailable', errors: ['other changes of this account take too long: try again'] },
   })
   t.match(await change(TWO), { status: 200 })
   await unlock()
-  t.equal((await Promise.all(requests)).filter(({ status }) => status === 200).length, requests.length - 1, 'the others had their turn')
+  t.equal(
+    (await Promise.all(requests)).filter(({ status }) => status === 200).length,
+    requests.length - 1,
+    'the others had their turn',
+  )
 })
 
 t.test('reports and placements of hypervisors wait in the same queue', async (t) => {
-  const compute = buildComputeServer({
-    tables, accounts: api.accounts, waiters: new Waiters(), retrySeconds: 60, pollMs: 60_000, counted: () => { /* not counted */ }, unreadable: () => { /* not counted */ }, audit: { write: () => { /* not kept */ } }, log: pino({ level: 'silent' }),
-  }, undefined)
+  const compute = buildComputeServer(
+    {
+      tables,
+      accounts: api.accounts,
+      waiters: new Waiters(),
+      retrySeconds: 60,
+      pollMs: 60_000,
+      counted: () => {
+        /* not counted */
+      },
+      unreadable: () => {
+        /* not counted */
+      },
+      audit: {
+        write: () => {
+          /* not kept */
+        },
+      },
+      log: pino({ level: 'silent' }),
+    },
+    undefined,
+  )
   t.teardown(() => compute.close())
   const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
   const [action] = (await compute.inject('/hypervisors/hv-1/actions')).json<{ id: number }[]>()
   const unlock = await lockAccount(t, ONE)
   const requests = Array.from({ length: 20 }, () => [
-    compute.inject({ method: 'POST', url: `/hypervisors/hv-1/actions/${String(action!.id)}/outcome`, payload: { outcome: 'succeeded' } }),
+    compute.inject({
+      method: 'POST',
+      url: `/hypervisors/hv-1/actions/${String(action!.id)}/outcome`,
+      payload: { outcome: 'succeeded' },
+    }),
     compute.inject({ method: 'POST', url: `/servers/${id}/seal` }),
   ]).flat()
   t.equal(await waitingConnections(), 1)
   t.match(await change(TWO), { status: 200 })
   await unlock()
-  t.strictSame((await Promise.all(requests)).map(({ statusCode }) => statusCode), Array.from({ length: 40 }, () => 200))
+  t.strictSame(
+    (await Promise.all(requests)).map(({ statusCode }) => statusCode),
+    Array.from({ length: 40 }, () => 200),
+  )
 })
 
 t.test('refreshes of one sign-in that wait for a change of its user leave connections to others', async (t) => {
@@ -102,24 +148,40 @@ t.test('refreshes of one sign-in that wait for a change of its user leave connec
   const client = await connect(t)
   await client.query('begin')
   await client.query('select from token_families for share') // as the check of a token does in the transaction of a change
-  const refreshes = Array.from({ length: 20 }, () => api.server.inject({
-    method: 'POST', url: '/token', headers: { authorization: basic(APPLICATION) }, payload: { grant_type: 'refresh_token', refresh_token: refreshToken },
-  }))
+  const refreshes = Array.from({ length: 20 }, () =>
+    api.server.inject({
+      method: 'POST',
+      url: '/token',
+      headers: { authorization: basic(APPLICATION) },
+      payload: { grant_type: 'refresh_token', refresh_token: refreshToken },
+    }),
+  )
   await waitingConnections()
   t.match(await change(TWO), { status: 200 })
   await client.query('commit')
-  t.strictSame((await Promise.all(refreshes)).map(({ statusCode }) => statusCode), Array.from({ length: 20 }, () => 200))
+  t.strictSame(
+    (await Promise.all(refreshes)).map(({ statusCode }) => statusCode),
+    Array.from({ length: 20 }, () => 200),
+  )
 })
 
 /** A requester of changes of ONE who may make them. */
-const somebody: AccountRequester = { accountId: ONE, requesterId: 'somebody', bodyBytes: () => 0, stillMay: () => Promise.resolve(undefined) }
+const somebody: AccountRequester = {
+  accountId: ONE,
+  requesterId: 'somebody',
+  bodyBytes: () => 0,
+  stillMay: () => Promise.resolve(undefined),
+}
 
 t.test('changes of one account by two processes run one after another', async (t) => {
   const [one, other] = [new AccountChanges(tables, ACCOUNT_QUEUE), new AccountChanges(tables, ACCOUNT_QUEUE)]
   const order: string[] = []
   const first = one.commit(somebody, async () => {
     const second = other.commit(somebody, () => Promise.resolve(order.push('second')))
-    await until(async () => order.length > 0 || (await observer.query('select from pg_locks where not granted')).rowCount === 1, 'the second change to wait')
+    await until(
+      async () => order.length > 0 || (await observer.query('select from pg_locks where not granted')).rowCount === 1,
+      'the second change to wait',
+    )
     order.push('first')
     return { second } // not awaited here
   })
@@ -127,22 +189,30 @@ t.test('changes of one account by two processes run one after another', async (t
   t.strictSame(order, ['first', 'second'])
 })
 
-t.test('after a change that was refused, and one that failed, the next one runs, and the queue is forgotten', async (t) => {
-  const accounts = new AccountChanges(tables, ACCOUNT_QUEUE)
-  const results = await Promise.allSettled([
-    accounts.commit(somebody, () => Promise.resolve(refuse('resource_conflict', 'no'))), accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
-    accounts.commit(somebody, () => Promise.resolve('done')),
-  ])
-  t.match(results, [{ value: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
-  t.notOk(accounts.isBusy)
-})
+t.test(
+  'after a change that was refused, and one that failed, the next one runs, and the queue is forgotten',
+  async (t) => {
+    const accounts = new AccountChanges(tables, ACCOUNT_QUEUE)
+    const results = await Promise.allSettled([
+      accounts.commit(somebody, () => Promise.resolve(refuse('resource_conflict', 'no'))),
+      accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
+      accounts.commit(somebody, () => Promise.resolve('done')),
+    ])
+    t.match(results, [{ value: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
+    t.notOk(accounts.isBusy)
+  },
+)
 
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
   const accounts = new AccountChanges(tables, { atOnce: 1, waitingMax: CHANGE_BYTES, timeoutMs: 1 })
   const unlock = await lockAccount(t, ONE)
   const first = accounts.commit(somebody, () => Promise.resolve('first'))
   const refusal = refuse('service_unavailable', 'other changes of this account take too long: try again')
-  t.strictSame(await Promise.all([1, 2].map(() => accounts.commit(somebody, () => Promise.reject(new Error('it ran'))))), [refusal, refusal], 'after a time, and where too many wait')
+  t.strictSame(
+    await Promise.all([1, 2].map(() => accounts.commit(somebody, () => Promise.reject(new Error('it ran'))))),
+    [refusal, refusal],
+    'after a time, and where too many wait',
+  )
   await unlock()
   t.equal(await first, 'first')
   t.equal(await accounts.commit(somebody, () => Promise.resolve('next')), 'next')
@@ -150,7 +220,9 @@ t.test('a change whose turn does not come in time is refused, changes nothing, a
 })
 
 /** Sends requests, and waits until all of their changes are in the queue. */
-async function enqueue<T>(requests: readonly (() => Promise<T>)[]): Promise<{ readonly answers: Promise<readonly T[]> }> {
+async function enqueue<T>(
+  requests: readonly (() => Promise<T>)[],
+): Promise<{ readonly answers: Promise<readonly T[]> }> {
   let entered = 0
   const commit = api.accounts.commit.bind(api.accounts)
   api.accounts.commit = (async (...args: Parameters<typeof commit>) => {
@@ -164,13 +236,26 @@ async function enqueue<T>(requests: readonly (() => Promise<T>)[]): Promise<{ re
 }
 
 /** Whether Ada collaborates in TWO. */
-const collaborate = (status: 'accepted' | 'ended') => tables.updateTable('collaborations').set({ status, finished_at: null }).where('account_id', '=', TWO).where('user_id', '=', ADA).execute()
-const mapsOf = async (account: string) => (await tables.selectFrom('config_maps').select('id').where('account_id', '=', account).execute()).length
-const post = (bearer: string, account: string) => () => api.callWith(bearer, 'POST', `/1.0/config_maps?account_id=${account}`, { data: {} })
+const collaborate = (status: 'accepted' | 'ended') =>
+  tables
+    .updateTable('collaborations')
+    .set({ status, finished_at: null })
+    .where('account_id', '=', TWO)
+    .where('user_id', '=', ADA)
+    .execute()
+const mapsOf = async (account: string) =>
+  (await tables.selectFrom('config_maps').select('id').where('account_id', '=', account).execute()).length
+const post = (bearer: string, account: string) => () =>
+  api.callWith(bearer, 'POST', `/1.0/config_maps?account_id=${account}`, { data: {} })
 
 t.test('a withdrawal goes before all changes that wait, and those of whose access it takes are refused', async (t) => {
   const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
-  const { id } = await tables.selectFrom('collaborations').select('id').where('account_id', '=', TWO).where('user_id', '=', ADA).executeTakeFirstOrThrow()
+  const { id } = await tables
+    .selectFrom('collaborations')
+    .select('id')
+    .where('account_id', '=', TWO)
+    .where('user_id', '=', ADA)
+    .executeTakeFirstOrThrow()
   const before = await mapsOf(TWO)
   const unlock = await lockAccount(t, TWO)
   const changes = await enqueue(Array.from({ length: 40 }, () => post(ada, TWO)))
@@ -195,35 +280,86 @@ t.test('the callers of an account take turns, and none uses the room of another'
   const adas = await enqueue(Array.from({ length: 10 }, () => by('ada', post(ada, TWO))))
   const client = await enqueue(Array.from({ length: 2 }, () => by('client', () => change(TWO))))
   await unlock()
-  t.strictSame([...await adas.answers, ...await client.answers], Array.from({ length: 12 }, () => 200))
+  t.strictSame(
+    [...(await adas.answers), ...(await client.answers)],
+    Array.from({ length: 12 }, () => 200),
+  )
   t.strictSame(order.slice(0, 5), ['ada', 'ada', 'client', 'ada', 'client'])
 })
 
 t.test('a change whose right ends while it waits is refused, and changes nothing', async (t) => {
   const newClient = async () => {
     const { id } = (await api.call('POST', '/1.0/api_clients', {})).body as { id: string }
-    const token = await tables.transaction().execute((by) => api.auth.tokens.issue(by, { clientId: id, accountId: ONE }, ['infrastructure', 'orbit'], 3_600))
+    const token = await tables
+      .transaction()
+      .execute((by) => api.auth.tokens.issue(by, { clientId: id, accountId: ONE }, ['infrastructure', 'orbit'], 3_600))
     return { id, token }
   }
   const [deleted, lowered, expired] = [await newClient(), await newClient(), await newClient()]
-  const unauthorized = { status: 401, headers: { 'www-authenticate': 'Bearer realm="imds-api", error="invalid_token"' }, body: { error: 'invalid_token', error_name: 'unauthorized' } }
+  const unauthorized = {
+    status: 401,
+    headers: { 'www-authenticate': 'Bearer realm="imds-api", error="invalid_token"' },
+    body: { error: 'invalid_token', error_name: 'unauthorized' },
+  }
   const expiry = { expires_at: new Date(0) }
   for (const [name, bearer, account, end, expected] of [
-    ['the collaboration', await api.userToken(ADA), TWO, (by) => by.updateTable('collaborations').set({ status: 'ended' }).where('account_id', '=', TWO).execute(), { status: 404 }],
-    ['the account has another owner', await api.userToken(GRACE), TWO, (by) => by.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute(), { status: 404 }],
-    ['the API client', deleted.token, ONE, (by) => by.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', deleted.id).execute(), unauthorized],
-    ['the scope of the API client', lowered.token, ONE, (by) => by.updateTable('api_clients').set({ permissions_group: 'storage' }).where('id', '=', lowered.id).execute(), {
-      status: 403, headers: { 'www-authenticate': /insufficient_scope/ }, body: { error_name: 'insufficient_scope' },
-    }],
-    ['the token', expired.token, ONE, (by) => by.updateTable('access_tokens').set(expiry).where('client_id', '=', expired.id).execute(), { status: 401, body: { error: 'expired_token' } }],
-    ['the sign-in', await api.userToken(ADA), ONE, (by) => by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute(), unauthorized],
+    [
+      'the collaboration',
+      await api.userToken(ADA),
+      TWO,
+      (by) => by.updateTable('collaborations').set({ status: 'ended' }).where('account_id', '=', TWO).execute(),
+      { status: 404 },
+    ],
+    [
+      'the account has another owner',
+      await api.userToken(GRACE),
+      TWO,
+      (by) => by.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute(),
+      { status: 404 },
+    ],
+    [
+      'the API client',
+      deleted.token,
+      ONE,
+      (by) => by.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', deleted.id).execute(),
+      unauthorized,
+    ],
+    [
+      'the scope of the API client',
+      lowered.token,
+      ONE,
+      (by) =>
+        by.updateTable('api_clients').set({ permissions_group: 'storage' }).where('id', '=', lowered.id).execute(),
+      {
+        status: 403,
+        headers: { 'www-authenticate': /insufficient_scope/ },
+        body: { error_name: 'insufficient_scope' },
+      },
+    ],
+    [
+      'the token',
+      expired.token,
+      ONE,
+      (by) => by.updateTable('access_tokens').set(expiry).where('client_id', '=', expired.id).execute(),
+      { status: 401, body: { error: 'expired_token' } },
+    ],
+    [
+      'the sign-in',
+      await api.userToken(ADA),
+      ONE,
+      (by) => by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute(),
+      unauthorized,
+    ],
   ] as readonly (readonly [string, string, typeof ONE | typeof TWO, (by: Change) => Promise<unknown>, object])[]) {
     t.match(await api.callWith(bearer, 'GET', `/1.0/config_maps?account_id=${account}`), { status: 200 }, name) // its token is in the cache
     const before = await mapsOf(account)
-    const answer = await api.during(async (by) => {
-      await by.selectFrom('accounts').select('id').where('id', '=', account).forUpdate().execute()
-      await end(by)
-    }, post(bearer, account))
+    const answer = await api.during(
+      async (by) => {
+        await by.selectFrom('accounts').select('id').where('id', '=', account).forUpdate().execute()
+        await end(by)
+      },
+      post(bearer, account),
+    )
     t.match(answer, expected, name)
     t.equal(await mapsOf(account), before, name)
   }
@@ -231,38 +367,70 @@ t.test('a change whose right ends while it waits is refused, and changes nothing
   await collaborate('accepted')
 })
 
-t.test('a change of an account that is deleted while it waits is 404, and one of a profile needs its sign-in', async (t) => {
-  const ada = await api.userToken(ADA)
-  await observer.query(`
+t.test(
+  'a change of an account that is deleted while it waits is 404, and one of a profile needs its sign-in',
+  async (t) => {
+    const ada = await api.userToken(ADA)
+    await observer.query(`
     create temporary table copied as select * from accounts where id = '${ONE}'; update copied set id = 'acc-new03'; insert into accounts select * from copied`)
-  t.match(await api.during((by) => by.deleteFrom('accounts').where('id', '=', 'acc-new03').execute(), post(ada, 'acc-new03')), {
-    status: 404, body: { errors: ['this account does not exist'] },
-  })
-  const answer = await api.during(async (by) => {
-    await by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute()
-  }, () => api.callWith(ada, 'PUT', '/1.0/user', { name: 'Another' }))
-  t.match(answer, { status: 401 })
-  t.match(await tables.selectFrom('users').select('name').where('id', '=', ADA).executeTakeFirst(), { name: 'Ada Lovelace' })
-})
+    t.match(
+      await api.during(
+        (by) => by.deleteFrom('accounts').where('id', '=', 'acc-new03').execute(),
+        post(ada, 'acc-new03'),
+      ),
+      {
+        status: 404,
+        body: { errors: ['this account does not exist'] },
+      },
+    )
+    const answer = await api.during(
+      async (by) => {
+        await by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute()
+      },
+      () => api.callWith(ada, 'PUT', '/1.0/user', { name: 'Another' }),
+    )
+    t.match(answer, { status: 401 })
+    t.match(await tables.selectFrom('users').select('name').where('id', '=', ADA).executeTakeFirst(), {
+      name: 'Ada Lovelace',
+    })
+  },
+)
 
-t.test('40 reads of one account hold four connections, and those of other accounts and users are answered', async (t) => {
-  const ada = await api.userToken(ADA)
-  await Promise.all([api.call('GET', '/1.0/zones', undefined, ONE), api.call('GET', '/1.0/zones', undefined, TWO)])
-  const unlock = await lockTable(t, 'interfaces')
-  const reads = Array.from({ length: 40 }, () => api.call('GET', '/1.0/servers', undefined, ONE))
-  t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)
-  t.match(await api.call('GET', '/1.0/zones', undefined, TWO), { status: 200 })
-  t.match(await api.callWith(ada, 'GET', `/1.0/config_maps?account_id=${ONE}`), { status: 200 }, 'a user has a share beside the API clients of the account')
-  t.equal(await waitingConnections(), READ_SHARE.atOnce)
-  await unlock()
-  t.strictSame((await Promise.all(reads)).map(({ status }) => status), Array.from({ length: 40 }, () => 200))
-})
+t.test(
+  '40 reads of one account hold four connections, and those of other accounts and users are answered',
+  async (t) => {
+    const ada = await api.userToken(ADA)
+    await Promise.all([api.call('GET', '/1.0/zones', undefined, ONE), api.call('GET', '/1.0/zones', undefined, TWO)])
+    const unlock = await lockTable(t, 'interfaces')
+    const reads = Array.from({ length: 40 }, () => api.call('GET', '/1.0/servers', undefined, ONE))
+    t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)
+    t.match(await api.call('GET', '/1.0/zones', undefined, TWO), { status: 200 })
+    t.match(
+      await api.callWith(ada, 'GET', `/1.0/config_maps?account_id=${ONE}`),
+      { status: 200 },
+      'a user has a share beside the API clients of the account',
+    )
+    t.equal(await waitingConnections(), READ_SHARE.atOnce)
+    await unlock()
+    t.strictSame(
+      (await Promise.all(reads)).map(({ status }) => status),
+      Array.from({ length: 40 }, () => 200),
+    )
+  },
+)
 
 t.test('a read of an account for which too many reads wait gets 503 with Retry-After', async (t) => {
   const unlock = await lockTable(t, 'config_maps')
-  const reads = Array.from({ length: READ_SHARE.atOnce + READ_SHARE.waitingMax + 1 }, () => api.call('GET', '/1.0/config_maps'))
+  const reads = Array.from({ length: READ_SHARE.atOnce + READ_SHARE.waitingMax + 1 }, () =>
+    api.call('GET', '/1.0/config_maps'),
+  )
   t.match(await Promise.race(reads), {
-    status: 503, headers: { 'retry-after': '1' }, body: { error_name: 'service_unavailable', errors: ['other requests of this account or user take too long: try again'] },
+    status: 503,
+    headers: { 'retry-after': '1' },
+    body: {
+      error_name: 'service_unavailable',
+      errors: ['other requests of this account or user take too long: try again'],
+    },
   })
   await unlock()
   t.equal((await Promise.all(reads)).filter(({ status }) => status === 200).length, reads.length - 1)
@@ -280,7 +448,8 @@ t.test('reads that are refused, or whose client goes away, give their turn back'
   t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)
   for (const socket of gone) socket.destroy()
   await unlock()
-  for (let i = 0; i < 2 * READ_SHARE.atOnce; i++) t.match(await api.call('GET', `/1.0/servers?account_id=${TWO}`), { status: 404 })
+  for (let i = 0; i < 2 * READ_SHARE.atOnce; i++)
+    t.match(await api.call('GET', `/1.0/servers?account_id=${TWO}`), { status: 404 })
   t.match(await api.call('GET', '/1.0/servers'), { status: 200 })
 })
 

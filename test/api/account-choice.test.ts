@@ -19,26 +19,40 @@ t.test('a user acts for an account that the user owns, or collaborates in, by ac
 t.test('a request of a user without account_id is refused if it needs an account', async (t) => {
   for (const url of ['/1.0/servers', '/1.0/cloud_ips', '/1.0/account', '/1.0/server_groups']) {
     const { status, body } = await api.callWith(ada, 'GET', url)
-    t.match({ status, body }, { status: 400, body: { error_name: 'bad_request', errors: [/account_id is missing/] } }, url)
+    t.match(
+      { status, body },
+      { status: 400, body: { error_name: 'bad_request', errors: [/account_id is missing/] } },
+      url,
+    )
   }
 })
 
 t.test('the account of another user is 404', async (t) => {
   for (const account of [ONE, 'acc-none1']) {
     for (const url of ['/1.0/servers', '/1.0/users', '/1.0/accounts']) {
-      t.match(await api.callWith(grace, 'GET', `${url}?account_id=${account}`), { status: 404, body: { error_name: 'resource_not_found' } }, `${url} ${account}`)
+      t.match(
+        await api.callWith(grace, 'GET', `${url}?account_id=${account}`),
+        { status: 404, body: { error_name: 'resource_not_found' } },
+        `${url} ${account}`,
+      )
     }
   }
   t.match(await api.callWith(grace, 'GET', `/1.0/accounts/${ONE}`), { status: 404 })
 })
 
-t.test('without account_id a user sees all of the user\'s accounts, and their users', async (t) => {
+t.test("without account_id a user sees all of the user's accounts, and their users", async (t) => {
   t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/accounts')), [ONE, TWO])
   t.strictSame(idsOf(await api.callWith(grace, 'GET', '/1.0/accounts')), [TWO])
   t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/users')), [ADA, GRACE])
   t.strictSame(idsOf(await api.callWith(ada, 'GET', `/1.0/accounts?account_id=${TWO}`)), [TWO])
-  t.match(await api.callWith(grace, 'GET', '/1.0/user'), { status: 200, body: { id: GRACE, accounts: [{ id: TWO }], default_account: { id: TWO } } })
-  t.match(await api.callWith(grace, 'GET', `/1.0/users/${ADA}`), { status: 200, body: { accounts: [{ id: TWO }], default_account: null } })
+  t.match(await api.callWith(grace, 'GET', '/1.0/user'), {
+    status: 200,
+    body: { id: GRACE, accounts: [{ id: TWO }], default_account: { id: TWO } },
+  })
+  t.match(await api.callWith(grace, 'GET', `/1.0/users/${ADA}`), {
+    status: 200,
+    body: { accounts: [{ id: TWO }], default_account: null },
+  })
 })
 
 t.test('a user loses access as soon as the collaboration ends', async (t) => {
@@ -52,18 +66,35 @@ t.test('the default account of a user is not one that is closed', async (t) => {
   const { tables } = api.database
   await tables.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute()
   await tables.updateTable('accounts').set({ status: 'closed' }).where('id', '=', ONE).execute()
-  t.match(await api.callWith(ada, 'GET', '/1.0/user'), { body: { accounts: [{ id: ONE }, { id: TWO }], default_account: { id: TWO } } })
+  t.match(await api.callWith(ada, 'GET', '/1.0/user'), {
+    body: { accounts: [{ id: ONE }, { id: TWO }], default_account: { id: TWO } },
+  })
   await tables.updateTable('accounts').set({ status: 'deleted' }).where('id', '=', TWO).execute()
   t.match(await api.callWith(ada, 'GET', '/1.0/user'), { body: { default_account: { id: ONE } } })
   await tables.updateTable('accounts').set({ status: 'active' }).execute()
   await tables.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
 })
 
-t.test('a user without an account can read the user\'s own profile', async (t) => {
+t.test("a user without an account can read the user's own profile", async (t) => {
   const { tables } = api.database
-  await tables.insertInto('users').values({ id: 'usr-new03', name: 'New', email_address: 'new@example.com', email_verified: true, ssh_key: null, messaging_pref: true, password_hash: null, totp_secret: null }).execute()
+  await tables
+    .insertInto('users')
+    .values({
+      id: 'usr-new03',
+      name: 'New',
+      email_address: 'new@example.com',
+      email_verified: true,
+      ssh_key: null,
+      messaging_pref: true,
+      password_hash: null,
+      totp_secret: null,
+    })
+    .execute()
   const token = await api.userToken('usr-new03')
-  t.match(await api.callWith(token, 'GET', '/1.0/user'), { status: 200, body: { id: 'usr-new03', accounts: [], default_account: null } })
+  t.match(await api.callWith(token, 'GET', '/1.0/user'), {
+    status: 200,
+    body: { id: 'usr-new03', accounts: [], default_account: null },
+  })
   t.strictSame((await api.callWith(token, 'GET', '/1.0/accounts')).body, [])
   t.strictSame((await api.callWith(token, 'GET', '/1.0/users')).body, [])
 })
@@ -93,20 +124,35 @@ t.test('no request reads a whole table of users, accounts, collaborations, image
     analyze`)
   /** How many rows PostgreSQL has read, of each table. A connection adds its own reads to these counters only when asked to. */
   const rowsRead = async () => {
-    for (const { options: { max = 0 }, connect } of [pool, background.pool].map((one) => ({ options: one.options, connect: () => one.connect() }))) {
+    for (const {
+      options: { max = 0 },
+      connect,
+    } of [pool, background.pool].map((one) => ({ options: one.options, connect: () => one.connect() }))) {
       const clients = await Promise.all(Array.from({ length: max }, connect))
       for (const client of clients) {
         await client.query('select pg_stat_force_next_flush()')
         client.release()
       }
     }
-    const { rows } = await pool.query<{ relname: string, read: number }>(`select relname, seq_tup_read + coalesce(idx_tup_fetch, 0) as read from pg_stat_user_tables where relname in ('users', 'accounts', 'collaborations', 'images', 'servers')`)
+    const { rows } = await pool.query<{ relname: string; read: number }>(
+      `select relname, seq_tup_read + coalesce(idx_tup_fetch, 0) as read from pg_stat_user_tables where relname in ('users', 'accounts', 'collaborations', 'images', 'servers')`,
+    )
     return new Map(rows.map(({ relname, read }) => [relname, read]))
   }
   const image = ((await api.call('GET', '/1.0/images')).body as { id: string }[])[0]!.id
   const requests: readonly (readonly [name: string, request: () => Promise<{ readonly status: number }>])[] = [
-    ...['/user', '/users', `/users/${GRACE}`, '/accounts', `/account?account_id=${TWO}`, '/user/collaborations', `/servers?account_id=${TWO}`, `/images?account_id=${TWO}`, `/images/debian-12?account_id=${TWO}`,
-      `/collaborations?account_id=${ONE}`].map((path) => [`GET ${path}`, () => api.callWith(ada, 'GET', `/1.0${path}`)] as const),
+    ...[
+      '/user',
+      '/users',
+      `/users/${GRACE}`,
+      '/accounts',
+      `/account?account_id=${TWO}`,
+      '/user/collaborations',
+      `/servers?account_id=${TWO}`,
+      `/images?account_id=${TWO}`,
+      `/images/debian-12?account_id=${TWO}`,
+      `/collaborations?account_id=${ONE}`,
+    ].map((path) => [`GET ${path}`, () => api.callWith(ada, 'GET', `/1.0${path}`)] as const),
     ['an invitation', () => api.call('POST', '/1.0/collaborations', { email: 'user-7@example.org', role: 'admin' })],
     ['a new server', () => api.call('POST', '/1.0/servers', { image })],
     ['the delete of an image', () => api.call('DELETE', '/1.0/images/img-two02', undefined, TWO)],
@@ -116,6 +162,7 @@ t.test('no request reads a whole table of users, accounts, collaborations, image
     t.ok((await request()).status < 300, name)
     const after = await rowsRead()
     if (name === 'a new server') after.delete('servers') // it is placed by the RAM of all servers
-    for (const [table, rows] of after) t.ok(rows - before.get(table)! <= FEW, `${name}: ${String(rows - before.get(table)!)} rows of ${table}`)
+    for (const [table, rows] of after)
+      t.ok(rows - before.get(table)! <= FEW, `${name}: ${String(rows - before.get(table)!)} rows of ${table}`)
   }
 })

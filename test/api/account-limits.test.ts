@@ -12,11 +12,26 @@ import { ACCOUNT_LIMITS, DEFAULT_LIMITS } from '../../src/api/model/account-limi
 import { ADA, APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { anApi, apply, basic, type Method } from '../support/programs/api.ts'
 
-interface Body extends Record<string, unknown> { id: string, error_name: string, errors: string[] }
+interface Body extends Record<string, unknown> {
+  id: string
+  error_name: string
+  errors: string[]
+}
 
 /** ONE has the default server group and two API clients. */
-const LIMITS = { server_groups_limit: 3, api_clients_limit: 4, access_tokens_limit: 5, applications_limit: 2, collaborations_limit: 3, config_maps_limit: 3, config_maps_bytes_limit: 100, images_limit: 2 }
-const region = aRegion({ accounts: aRegion().accounts.map((account) => account.id === ONE ? { ...account, ...LIMITS } : account) })
+const LIMITS = {
+  server_groups_limit: 3,
+  api_clients_limit: 4,
+  access_tokens_limit: 5,
+  applications_limit: 2,
+  collaborations_limit: 3,
+  config_maps_limit: 3,
+  config_maps_bytes_limit: 100,
+  images_limit: 2,
+}
+const region = aRegion({
+  accounts: aRegion().accounts.map((account) => (account.id === ONE ? { ...account, ...LIMITS } : account)),
+})
 const api = await anApi(t, { region })
 const { tables, pool } = api.database
 const call = async (method: Method, path: string, body?: object, account: typeof ONE | typeof TWO = ONE) => {
@@ -29,20 +44,47 @@ await api.drained()
 
 /** Each thing that a limit counts: how many ONE can make, how to make the nth, how to end one, and the refusal. */
 const COUNTED = {
-  'server group': { room: 2, make: (n: number) => call('POST', 'server_groups', { name: String(n) }), end: (id: string) => call('DELETE', `server_groups/${id}`), fault: '3 server groups, and its limit is 3: delete one first' },
-  'API client': { room: 2, make: (n: number) => call('POST', 'api_clients', { name: String(n) }), end: (id: string) => call('DELETE', `api_clients/${id}`), fault: '4 API clients, and its limit is 4: delete one first' },
-  application: { room: 2, make: (n: number) => call('POST', 'applications', { name: String(n) }), end: (id: string) => call('DELETE', `applications/${id}`), fault: '2 applications, and its limit is 2: delete one first' },
+  'server group': {
+    room: 2,
+    make: (n: number) => call('POST', 'server_groups', { name: String(n) }),
+    end: (id: string) => call('DELETE', `server_groups/${id}`),
+    fault: '3 server groups, and its limit is 3: delete one first',
+  },
+  'API client': {
+    room: 2,
+    make: (n: number) => call('POST', 'api_clients', { name: String(n) }),
+    end: (id: string) => call('DELETE', `api_clients/${id}`),
+    fault: '4 API clients, and its limit is 4: delete one first',
+  },
+  application: {
+    room: 2,
+    make: (n: number) => call('POST', 'applications', { name: String(n) }),
+    end: (id: string) => call('DELETE', `applications/${id}`),
+    fault: '2 applications, and its limit is 2: delete one first',
+  },
   collaboration: {
-    room: 3, make: (n: number) => call('POST', 'collaborations', { email: `user-${String(n)}@example.com`, role: 'admin' }), end: (id: string) => call('DELETE', `collaborations/${id}`),
+    room: 3,
+    make: (n: number) => call('POST', 'collaborations', { email: `user-${String(n)}@example.com`, role: 'admin' }),
+    end: (id: string) => call('DELETE', `collaborations/${id}`),
     fault: '3 collaborations, and its limit is 3: end or cancel one first',
   },
-  'config map': { room: 3, make: (n: number) => call('POST', 'config_maps', { data: { n } }), end: (id: string) => call('DELETE', `config_maps/${id}`), fault: '3 config maps, and its limit is 3: delete one first' },
+  'config map': {
+    room: 3,
+    make: (n: number) => call('POST', 'config_maps', { data: { n } }),
+    end: (id: string) => call('DELETE', `config_maps/${id}`),
+    fault: '3 config maps, and its limit is 3: delete one first',
+  },
   snapshot: {
-    room: 2, make: async () => {
+    room: 2,
+    make: async () => {
       const { status, headers, body } = await api.call('POST', `/1.0/servers/${server}/snapshot`)
-      return { status, body: { ...body as Body, ...status === 202 && { id: /img-\w+/.exec(String(headers['link']))![0] } } }
+      return {
+        status,
+        body: { ...(body as Body), ...(status === 202 && { id: /img-\w+/.exec(String(headers['link']))![0] }) },
+      }
     },
-    end: (id: string) => call('DELETE', `images/${id}`), fault: '2 images, and its limit is 2: delete one first',
+    end: (id: string) => call('DELETE', `images/${id}`),
+    fault: '2 images, and its limit is 2: delete one first',
   },
 }
 
@@ -64,7 +106,12 @@ t.test('the config maps of an account have a limit of bytes, for new data and lo
   const data = (length: number) => ({ data: { a: 'é'.repeat((length - 8) / 2) } }) // {"a":"..."}
   const { id } = (await call('POST', 'config_maps', data(60))).body
   const beyond = (used: number, more: number) => ({
-    status: 403, body: { errors: [`the account has ${String(used)} bytes of config maps, and its limit is 100: ${String(more)} more are too much: delete or shorten one first`] },
+    status: 403,
+    body: {
+      errors: [
+        `the account has ${String(used)} bytes of config maps, and its limit is 100: ${String(more)} more are too much: delete or shorten one first`,
+      ],
+    },
   })
   t.match(await call('POST', 'config_maps', data(42)), beyond(60, 42))
   const other = (await call('POST', 'config_maps', data(40))).body.id
@@ -73,22 +120,40 @@ t.test('the config maps of an account have a limit of bytes, for new data and lo
   t.match(await call('PUT', `config_maps/${id}`, data(20)), { status: 200 })
   t.match(await call('PUT', `config_maps/${other}`, data(80)), { status: 200 })
   await tables.updateTable('accounts').set({ config_maps_bytes_limit: 10 }).where('id', '=', ONE).execute()
-  t.match(await call('PUT', `config_maps/${other}`, data(78)), { status: 200 }, 'shorter, in an account beyond its limit')
+  t.match(
+    await call('PUT', `config_maps/${other}`, data(78)),
+    { status: 200 },
+    'shorter, in an account beyond its limit',
+  )
   t.match(await call('PUT', `config_maps/${other}`, data(80)), { status: 403 })
   t.match(await call('PUT', `config_maps/${id}`, data(22), TWO), { status: 404 })
   await tables.updateTable('accounts').set({ config_maps_bytes_limit: 100 }).where('id', '=', ONE).execute()
 })
 
 t.test('an account that is beyond its limits keeps what it has, and may change it', async (t) => {
-  const none = Object.fromEntries(Object.keys(ACCOUNT_LIMITS).filter((name) => name !== 'access_tokens_limit').map((name) => [name, 0]))
+  const none = Object.fromEntries(
+    Object.keys(ACCOUNT_LIMITS)
+      .filter((name) => name !== 'access_tokens_limit')
+      .map((name) => [name, 0]),
+  )
   await tables.updateTable('accounts').set(none).where('id', '=', ONE).execute()
-  for (const [path, status] of [['server_groups', 202], ['api_clients', 200], ['applications', 200], ['config_maps', 200], ['images', 200]] as const) {
+  for (const [path, status] of [
+    ['server_groups', 202],
+    ['api_clients', 200],
+    ['applications', 200],
+    ['config_maps', 200],
+    ['images', 200],
+  ] as const) {
     const list = (await call('GET', path)).body as unknown as (Body & { owner?: string })[]
     const own = list.filter(({ owner }) => owner === undefined || owner === ONE)
     t.ok(own.length > 0, path)
     t.equal((await call('PUT', `${path}/${own[0]!.id}`, { name: 'changed' })).status, status, path)
   }
-  t.match(await apply(api.database, region), [new RegExp(`^~ account ${ONE}: .*server_groups_limit 0 -> 3.*open_actions_limit 0 -> 1000$`)], 'the file sets the limits again')
+  t.match(
+    await apply(api.database, region),
+    [new RegExp(`^~ account ${ONE}: .*server_groups_limit 0 -> 3.*open_actions_limit 0 -> 1000$`)],
+    'the file sets the limits again',
+  )
 })
 
 t.test('beyond the limit of access tokens, the oldest of the same client end, and those of no other', async (t) => {
@@ -97,11 +162,17 @@ t.test('beyond the limit of access tokens, the oldest of the same client end, an
   const secret = String((await call('POST', `api_clients/${own.body.id}/reset_secret`, undefined, TWO)).body['secret'])
   await tables.updateTable('accounts').set({ access_tokens_limit: 5 }).where('id', '=', TWO).execute()
   const token = async () => {
-    const { statusCode, body } = await api.server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(own.body.id, secret) }, payload: { grant_type: 'client_credentials' } })
+    const { statusCode, body } = await api.server.inject({
+      method: 'POST',
+      url: '/token',
+      headers: { authorization: basic(own.body.id, secret) },
+      payload: { grant_type: 'client_credentials' },
+    })
     t.equal(statusCode, 200)
     return (JSON.parse(body) as { access_token: string }).access_token
   }
-  const count = async () => (await tables.selectFrom('access_tokens').select('sha256').where('client_id', '=', own.body.id).execute()).length
+  const count = async () =>
+    (await tables.selectFrom('access_tokens').select('sha256').where('client_id', '=', own.body.id).execute()).length
   const first = await token()
   const later: string[] = []
   for (let i = 0; i < 5; i++) later.push(await token())
@@ -117,12 +188,34 @@ t.test('beyond the limit of access tokens, the oldest of the same client end, an
 
 t.test('a user has at most 100 sign-ins with one application: one more ends the oldest', async (t) => {
   await api.userToken(ADA)
-  const families = async () => (await tables.selectFrom('token_families').select('id').where('application_id', '=', APPLICATION).where('user_id', '=', ADA).orderBy('id').execute()).map(({ id }) => id)
-  await pool.query('insert into token_families (application_id, user_id, scopes) select $1, $2, \'{infrastructure}\' from generate_series(1, 99)', [APPLICATION, ADA])
+  const families = async () =>
+    (
+      await tables
+        .selectFrom('token_families')
+        .select('id')
+        .where('application_id', '=', APPLICATION)
+        .where('user_id', '=', ADA)
+        .orderBy('id')
+        .execute()
+    ).map(({ id }) => id)
+  await pool.query(
+    "insert into token_families (application_id, user_id, scopes) select $1, $2, '{infrastructure}' from generate_series(1, 99)",
+    [APPLICATION, ADA],
+  )
   const before = (await families()).slice(-100)
   const signIn = async () => {
     const payload = { grant_type: 'password', username: ADA, password: secretOf(ADA) }
-    t.equal((await api.server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(APPLICATION) }, payload })).statusCode, 200)
+    t.equal(
+      (
+        await api.server.inject({
+          method: 'POST',
+          url: '/token',
+          headers: { authorization: basic(APPLICATION) },
+          payload,
+        })
+      ).statusCode,
+      200,
+    )
   }
   await Promise.all([signIn(), signIn(), signIn()])
   const after = await families()
@@ -131,43 +224,102 @@ t.test('a user has at most 100 sign-ins with one application: one more ends the 
 })
 
 t.test('a sign-in has at most 100 access tokens and 400 refresh tokens: the oldest end', async (t) => {
-  const { id } = await tables.insertInto('token_families').values({ application_id: APPLICATION, user_id: ADA, scopes: ['infrastructure'] }).returning('id').executeTakeFirstOrThrow()
-  const later = await tables.insertInto('token_families').values({ application_id: APPLICATION, user_id: ADA, scopes: ['infrastructure'] }).returning('id').executeTakeFirstOrThrow()
-  for (const [table, most] of [['access_tokens', 100], ['refresh_tokens', 400]] as const) {
-    await pool.query(`insert into ${table} (sha256, family_id, expires_at${table === 'access_tokens' ? ', scopes' : ''})
-      select sha256(($1 || n)::bytea), $2, now() + n * interval '1 s'${table === 'access_tokens' ? ', \'{infrastructure}\'' : ''} from generate_series(1, 450) as n`, [table, id])
+  const { id } = await tables
+    .insertInto('token_families')
+    .values({ application_id: APPLICATION, user_id: ADA, scopes: ['infrastructure'] })
+    .returning('id')
+    .executeTakeFirstOrThrow()
+  const later = await tables
+    .insertInto('token_families')
+    .values({ application_id: APPLICATION, user_id: ADA, scopes: ['infrastructure'] })
+    .returning('id')
+    .executeTakeFirstOrThrow()
+  for (const [table, most] of [
+    ['access_tokens', 100],
+    ['refresh_tokens', 400],
+  ] as const) {
+    await pool.query(
+      `insert into ${table} (sha256, family_id, expires_at${table === 'access_tokens' ? ', scopes' : ''})
+      select sha256(($1 || n)::bytea), $2, now() + n * interval '1 s'${table === 'access_tokens' ? ", '{infrastructure}'" : ''} from generate_series(1, 450) as n`,
+      [table, id],
+    )
     await tables.transaction().execute(async (change) => {
       await makeRoomInFamily(change, table, id, most)
       await makeRoomInFamily(change, table, later.id, most)
     })
-    const { rows } = await pool.query<{ count: number, has_newest: boolean }>(`select count(*), bool_or(sha256 = sha256(($1 || 450)::bytea)) as has_newest from ${table} where family_id = $2`, [table, id])
+    const { rows } = await pool.query<{ count: number; has_newest: boolean }>(
+      `select count(*), bool_or(sha256 = sha256(($1 || 450)::bytea)) as has_newest from ${table} where family_id = $2`,
+      [table, id],
+    )
     t.strictSame(rows, [{ count: most - 1, has_newest: true }], table)
   }
 })
 
-t.test('of deleted API clients and applications the newest 1,000 can be read, and those of the region file', async (t) => {
-  for (const [path, prefix] of [['api_clients', 'cli'], ['applications', 'app']] as const) {
-    await pool.query(`insert into ${path} (id, account_id, name, description, revoked_at${path === 'api_clients' ? ', permissions_group' : ''})
-      select '${prefix}-z' || n, $1, '', '', now() - n * interval '1 s'${path === 'api_clients' ? ', \'full\'' : ''} from generate_series(1, 1001) as n`, [TWO])
-    await pool.query('insert into given_ids values ($1)', [`${prefix}-z1001`])
-    const { id } = (await call('POST', path, {}, TWO)).body
-    await call('DELETE', `${path}/${id}`, undefined, TWO)
-    for (const [old, status] of [[id, 200], [`${prefix}-z998`, 200], [`${prefix}-z1000`, 404], [`${prefix}-z1001`, 200]] as const) {
-      t.equal((await call('GET', `${path}/${old}`, undefined, TWO)).status, status, old)
+t.test(
+  'of deleted API clients and applications the newest 1,000 can be read, and those of the region file',
+  async (t) => {
+    for (const [path, prefix] of [
+      ['api_clients', 'cli'],
+      ['applications', 'app'],
+    ] as const) {
+      await pool.query(
+        `insert into ${path} (id, account_id, name, description, revoked_at${path === 'api_clients' ? ', permissions_group' : ''})
+      select '${prefix}-z' || n, $1, '', '', now() - n * interval '1 s'${path === 'api_clients' ? ", 'full'" : ''} from generate_series(1, 1001) as n`,
+        [TWO],
+      )
+      await pool.query('insert into given_ids values ($1)', [`${prefix}-z1001`])
+      const { id } = (await call('POST', path, {}, TWO)).body
+      await call('DELETE', `${path}/${id}`, undefined, TWO)
+      for (const [old, status] of [
+        [id, 200],
+        [`${prefix}-z998`, 200],
+        [`${prefix}-z1000`, 404],
+        [`${prefix}-z1001`, 200],
+      ] as const) {
+        t.equal((await call('GET', `${path}/${old}`, undefined, TWO)).status, status, old)
+      }
     }
-  }
-})
+  },
+)
 
 t.test('of finished collaborations the newest 1,000 are kept, and each that apply must not make again', async (t) => {
-  await pool.query(`insert into collaborations (id, account_id, email, role, status, created_at, finished_at)
+  await pool.query(
+    `insert into collaborations (id, account_id, email, role, status, created_at, finished_at)
     select 'col-z' || n, $1, case when n > 1002 then 'ended@example.com' else 'user-' || n || '@example.com' end, 'admin', case when n > 1000 then 'ended' else 'cancelled' end, now(), now() - n * interval '1 s'
-    from generate_series(1, 1004) as n`, [TWO])
+    from generate_series(1, 1004) as n`,
+    [TWO],
+  )
   await tables.transaction().execute((change) => forgetFinished(change, TWO))
-  const left = (await tables.selectFrom('collaborations').select('id').where('account_id', '=', TWO).where('id', 'like', 'col-z%').execute()).map(({ id }) => id)
-  for (const [id, isKept] of [['col-z1', true], ['col-z1000', true], ['col-z1001', true], ['col-z1002', true], ['col-z1003', true], ['col-z1004', false]] as const) t.equal(left.includes(id), isKept, id)
-  await pool.query('update collaborations set status = \'cancelled\' where id = \'col-z1001\'')
+  const left = (
+    await tables
+      .selectFrom('collaborations')
+      .select('id')
+      .where('account_id', '=', TWO)
+      .where('id', 'like', 'col-z%')
+      .execute()
+  ).map(({ id }) => id)
+  for (const [id, isKept] of [
+    ['col-z1', true],
+    ['col-z1000', true],
+    ['col-z1001', true],
+    ['col-z1002', true],
+    ['col-z1003', true],
+    ['col-z1004', false],
+  ] as const)
+    t.equal(left.includes(id), isKept, id)
+  await pool.query("update collaborations set status = 'cancelled' where id = 'col-z1001'")
   await tables.transaction().execute((change) => forgetFinished(change, TWO))
-  t.equal((await tables.selectFrom('collaborations').select('id').where('account_id', '=', TWO).where('id', '=', 'col-z1001').execute()).length, 0)
+  t.equal(
+    (
+      await tables
+        .selectFrom('collaborations')
+        .select('id')
+        .where('account_id', '=', TWO)
+        .where('id', '=', 'col-z1001')
+        .execute()
+    ).length,
+    0,
+  )
 })
 
 t.test('a database of an earlier version gets the default limits, and its public images stay public', async (t) => {
@@ -186,6 +338,9 @@ t.test('a database of an earlier version gets the default limits, and its public
     insert into config_maps (id, account_id, name, data) values ('cfg-a', 'acc-a', 'x', '{"a":"é"}')`)
   for (const migration of [accountLimits, publishedImages]) await migration.up(database)
   const { rows } = await earlier.query('select * from accounts order by id')
-  t.match(rows, [{ id: 'acc-a', ...DEFAULT_LIMITS, publish_images: true }, { id: 'acc-b', publish_images: false }])
+  t.match(rows, [
+    { id: 'acc-a', ...DEFAULT_LIMITS, publish_images: true },
+    { id: 'acc-b', publish_images: false },
+  ])
   t.strictSame((await earlier.query('select bytes from config_maps')).rows, [{ bytes: 10 }])
 })

@@ -6,58 +6,117 @@ import { ADA, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT, TWO } from '../su
 import { nestedAccount, nestedApiClient, TIME } from '../support/fixtures/representations.ts'
 import { anApi, basic } from '../support/programs/api.ts'
 
-interface Body { readonly id: string, readonly name: string, readonly secret: string | null, readonly revoked_at: string | null, readonly errors: readonly string[] }
+interface Body {
+  readonly id: string
+  readonly name: string
+  readonly secret: string | null
+  readonly revoked_at: string | null
+  readonly errors: readonly string[]
+}
 
 const api = await anApi(t)
 const { tables } = api.database
 const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
-const call = async (method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown, account: typeof ONE | typeof TWO = ONE) => {
+const call = async (
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+  path: string,
+  body?: unknown,
+  account: typeof ONE | typeof TWO = ONE,
+) => {
   const { status, body: answer } = await api.call(method, `/1.0/${path}`, body, account)
   return { status, body: answer as Body }
 }
 const list = async () => (await call('GET', 'api_clients')).body as unknown as Body[]
 const tokenFor = async (id: string, secret: string, scope = '') => {
   const { statusCode: status, body } = await api.server.inject({
-    method: 'POST', url: '/token', headers: { authorization: basic(id, secret) }, payload: { grant_type: 'client_credentials', ...scope !== '' && { scope } },
+    method: 'POST',
+    url: '/token',
+    headers: { authorization: basic(id, secret) },
+    payload: { grant_type: 'client_credentials', ...(scope !== '' && { scope }) },
   })
-  return { status, ...JSON.parse(body) as { access_token: string, scope: string, error: string } }
+  return { status, ...(JSON.parse(body) as { access_token: string; scope: string; error: string }) }
 }
 /** Creates a client and gives it a secret. */
 const aClient = async (body: object = {}) => {
-  const { status, body: { id } } = await call('POST', 'api_clients', body)
+  const {
+    status,
+    body: { id },
+  } = await call('POST', 'api_clients', body)
   if (status !== 201) throw new Error(`status ${String(status)}`)
   return { id, secret: (await call('POST', `api_clients/${id}/reset_secret`)).body.secret! }
 }
 const statusWith = async (token: string) => (await api.callWith(token, 'GET', '/1.0/account')).status
 
 t.test('the list has collected forms, a member the full form, and neither has a secret', async (t) => {
-  const collected = [CLIENT_OF[ONE], STORAGE_CLIENT].map((id) => ({ ...nestedApiClient(id), account: nestedAccount(ONE) }))
+  const collected = [CLIENT_OF[ONE], STORAGE_CLIENT].map((id) => ({
+    ...nestedApiClient(id),
+    account: nestedAccount(ONE),
+  }))
   t.strictSame(await call('GET', 'api_clients'), { status: 200, body: collected })
-  for (const client of collected) t.strictSame(await call('GET', `api_clients/${(client as unknown as Body).id}`), { status: 200, body: { ...client, secret: null } })
+  for (const client of collected)
+    t.strictSame(await call('GET', `api_clients/${(client as unknown as Body).id}`), {
+      status: 200,
+      body: { ...client, secret: null },
+    })
 })
 
 t.test('a client is created with what the request says, else with empty texts and the group full', async (t) => {
   for (const [body, expected] of [
     [undefined, { name: '', description: '', permissions_group: 'full' }],
-    [{ name: 'dev client', description: 'From\nmy laptop' }, { name: 'dev client', description: 'From\nmy laptop', permissions_group: 'full' }],
-    [{ name: 'backup', permissions_group: 'storage', colour: 'red' }, { name: 'backup', description: '', permissions_group: 'storage' }],
-    [{ description: null, id: 'cli-mine1', secret: 'x', revoked_at: '2026-01-05T09:30:00Z' }, { name: '', description: '', permissions_group: 'full' }],
+    [
+      { name: 'dev client', description: 'From\nmy laptop' },
+      { name: 'dev client', description: 'From\nmy laptop', permissions_group: 'full' },
+    ],
+    [
+      { name: 'backup', permissions_group: 'storage', colour: 'red' },
+      { name: 'backup', description: '', permissions_group: 'storage' },
+    ],
+    [
+      { description: null, id: 'cli-mine1', secret: 'x', revoked_at: '2026-01-05T09:30:00Z' },
+      { name: '', description: '', permissions_group: 'full' },
+    ],
   ]) {
-    const { status, body: { id, ...client } } = await call('POST', 'api_clients', body)
+    const {
+      status,
+      body: { id, ...client },
+    } = await call('POST', 'api_clients', body)
     t.equal(status, 201)
     t.match(id, /^cli-[0-9a-z]{5}$/)
-    t.strictSame({ id, ...client }, { id, resource_type: 'api_client', url: `https://api.gb1.example.com/1.0/api_clients/${id}`, ...expected, secret: null, revoked_at: null, account: nestedAccount(ONE) })
+    t.strictSame(
+      { id, ...client },
+      {
+        id,
+        resource_type: 'api_client',
+        url: `https://api.gb1.example.com/1.0/api_clients/${id}`,
+        ...expected,
+        secret: null,
+        revoked_at: null,
+        account: nestedAccount(ONE),
+      },
+    )
     t.strictSame((await call('GET', `api_clients/${id}`)).body, { id, ...client })
     t.ok((await list()).some((one) => one.id === id))
-    t.match((await call('GET', 'account')).body, { clients: (await list()).map((one) => ({ id: one.id })).sort((a, b) => a.id < b.id ? -1 : 1) })
+    t.match((await call('GET', 'account')).body, {
+      clients: (await list()).map((one) => ({ id: one.id })).sort((a, b) => (a.id < b.id ? -1 : 1)),
+    })
   }
 })
 
 t.test('PUT changes the fields that it has', async (t) => {
   const { body: before } = await call('POST', 'api_clients', { name: 'a', description: 'b' })
-  for (const change of [{}, { name: 'c' }, { description: 'd' }, { permissions_group: 'storage' }, { name: '', description: '' }, { description: 'e', permissions_group: 'full' }]) {
+  for (const change of [
+    {},
+    { name: 'c' },
+    { description: 'd' },
+    { permissions_group: 'storage' },
+    { name: '', description: '' },
+    { description: 'e', permissions_group: 'full' },
+  ]) {
     const { body: expected } = await call('GET', `api_clients/${before.id}`)
-    t.strictSame(await call('PUT', `api_clients/${before.id}`, change), { status: 200, body: { ...expected, ...change } })
+    t.strictSame(await call('PUT', `api_clients/${before.id}`, change), {
+      status: 200,
+      body: { ...expected, ...change },
+    })
   }
   t.match((await call('PUT', `api_clients/${before.id}`, { description: null })).body, { description: '' })
 })
@@ -65,18 +124,33 @@ t.test('PUT changes the fields that it has', async (t) => {
 t.test('wrong fields are refused, all at once', async (t) => {
   const { id } = await aClient()
   for (const [body, errors] of [
-    [{ name: 1, description: 2, permissions_group: 'admin' }, ['name must be a string', 'description must be a string', 'permissions_group must be "full" or "storage"']],
-    [{ name: 'x'.repeat(256) }, ['name must have at most 255 characters']], [{ name: 'a\nb' }, ['name must not contain control characters']], [{ name: null }, ['name must be a string']],
-    [{ description: 'x'.repeat(4097) }, ['description must have at most 4096 characters']], [{ permissions_group: null }, ['permissions_group must be "full" or "storage"']],
+    [
+      { name: 1, description: 2, permissions_group: 'admin' },
+      ['name must be a string', 'description must be a string', 'permissions_group must be "full" or "storage"'],
+    ],
+    [{ name: 'x'.repeat(256) }, ['name must have at most 255 characters']],
+    [{ name: 'a\nb' }, ['name must not contain control characters']],
+    [{ name: null }, ['name must be a string']],
+    [{ description: 'x'.repeat(4097) }, ['description must have at most 4096 characters']],
+    [{ permissions_group: null }, ['permissions_group must be "full" or "storage"']],
   ] as const) {
-    for (const [method, path] of [['POST', 'api_clients'], ['PUT', `api_clients/${id}`]] as const) {
-      t.match(await call(method, path, body), { status: 422, body: { error_name: 'unprocessable_entity', errors } }, JSON.stringify(body))
+    for (const [method, path] of [
+      ['POST', 'api_clients'],
+      ['PUT', `api_clients/${id}`],
+    ] as const) {
+      t.match(
+        await call(method, path, body),
+        { status: 422, body: { error_name: 'unprocessable_entity', errors } },
+        JSON.stringify(body),
+      )
     }
   }
 })
 
 t.test('a new client has no secret: reset_secret gives it one, in that response only', async (t) => {
-  const { body: { id } } = await call('POST', 'api_clients', { name: 'x' })
+  const {
+    body: { id },
+  } = await call('POST', 'api_clients', { name: 'x' })
   for (const guess of ['', 'null', 'undefined', id]) t.equal((await tokenFor(id, guess)).status, 401)
   const { status, body } = await call('POST', `api_clients/${id}/reset_secret`)
   t.equal(status, 200)
@@ -84,7 +158,11 @@ t.test('a new client has no secret: reset_secret gives it one, in that response 
   t.ok(`${id}:${body.secret!}`.length <= 45, 'fog sends it in one line of base64')
   t.strictSame((await call('GET', `api_clients/${id}`)).body, { ...body, secret: null })
   t.notMatch(JSON.stringify(await list()), new RegExp(body.secret!))
-  t.strictSame((await tables.selectFrom('api_clients').select('secret_sha256').where('id', '=', id).executeTakeFirstOrThrow()).secret_sha256, digest(body.secret!))
+  t.strictSame(
+    (await tables.selectFrom('api_clients').select('secret_sha256').where('id', '=', id).executeTakeFirstOrThrow())
+      .secret_sha256,
+    digest(body.secret!),
+  )
   const token = await tokenFor(id, body.secret!)
   t.match(token, { status: 200, scope: 'infrastructure, orbit' })
   t.equal(await statusWith(token.access_token), 200)
@@ -93,7 +171,9 @@ t.test('a new client has no secret: reset_secret gives it one, in that response 
 t.test('after reset_secret the old secret is wrong, and tokens that were issued stay valid', async (t) => {
   const { id, secret } = await aClient()
   const { access_token } = await tokenFor(id, secret)
-  const { body: { secret: second } } = await api.callWith(access_token, 'POST', `/1.0/api_clients/${id}/reset_secret`) as { body: Body }
+  const {
+    body: { secret: second },
+  } = (await api.callWith(access_token, 'POST', `/1.0/api_clients/${id}/reset_secret`)) as { body: Body }
   t.not(second, secret)
   t.match(await tokenFor(id, secret), { status: 401, error: 'invalid_client' })
   t.equal((await tokenFor(id, second!)).status, 200)
@@ -110,13 +190,27 @@ t.test('DELETE answers the member with revoked_at, and ends the tokens of the cl
   t.match(body.revoked_at, TIME)
   t.strictSame(body, { ...before, revoked_at: body.revoked_at })
   const { status: ended, headers, body: answer } = await api.callWith(access_token, 'GET', '/1.0/account')
-  t.match({ ended, headers, answer }, { ended: 401, headers: { 'www-authenticate': /error="invalid_token"/ }, answer: { error: 'invalid_token' } })
+  t.match(
+    { ended, headers, answer },
+    { ended: 401, headers: { 'www-authenticate': /error="invalid_token"/ }, answer: { error: 'invalid_token' } },
+  )
   t.match(await tokenFor(id, secret), { status: 401, error: 'invalid_client' })
   t.strictSame(await call('GET', `api_clients/${id}`), { status: 200, body }, 'it can still be read')
-  t.notOk((await list()).some((client) => client.id === id), 'but not listed')
+  t.notOk(
+    (await list()).some((client) => client.id === id),
+    'but not listed',
+  )
   t.notMatch(JSON.stringify((await call('GET', 'account')).body), new RegExp(id))
-  for (const [method, path] of [['PUT', ''], ['DELETE', ''], ['POST', '/reset_secret']] as const) {
-    t.strictSame(await call(method, `api_clients/${id}${path}`, {}), { status: 409, body: { error_name: 'resource_conflict', errors: [`${id} is deleted`] } }, method)
+  for (const [method, path] of [
+    ['PUT', ''],
+    ['DELETE', ''],
+    ['POST', '/reset_secret'],
+  ] as const) {
+    t.strictSame(
+      await call(method, `api_clients/${id}${path}`, {}),
+      { status: 409, body: { error_name: 'resource_conflict', errors: [`${id} is deleted`] } },
+      method,
+    )
   }
 })
 
@@ -124,7 +218,11 @@ t.test('another process sees a DELETE when its cache of one second ends', async 
   const { id, secret } = await aClient()
   const { access_token } = await tokenFor(id, secret)
   let steadyMs = 5_000
-  const another = new AccessTokens(tables, () => Date.now(), () => steadyMs)
+  const another = new AccessTokens(
+    tables,
+    () => Date.now(),
+    () => steadyMs,
+  )
   t.match(await another.check(access_token), { kind: 'valid' })
   await call('DELETE', `api_clients/${id}`)
   steadyMs += 1_001
@@ -134,7 +232,11 @@ t.test('another process sees a DELETE when its cache of one second ends', async 
 t.test('a check that began before a change is not remembered after it', async (t) => {
   const { id, secret } = await aClient()
   const { access_token } = await tokenFor(id, secret)
-  const tokens = new AccessTokens(tables, () => Date.now(), () => performance.now())
+  const tokens = new AccessTokens(
+    tables,
+    () => Date.now(),
+    () => performance.now(),
+  )
   const check = tokens.check(access_token)
   tokens.forget()
   t.match(await check, { kind: 'valid' })
@@ -145,7 +247,10 @@ t.test('a check that began before a change is not remembered after it', async (t
 t.test('an API client may delete itself', async (t) => {
   const { id, secret } = await aClient()
   const { access_token } = await tokenFor(id, secret)
-  t.match(await api.callWith(access_token, 'DELETE', `/1.0/api_clients/${id}`), { status: 200, body: { id, revoked_at: TIME } })
+  t.match(await api.callWith(access_token, 'DELETE', `/1.0/api_clients/${id}`), {
+    status: 200,
+    body: { id, revoked_at: TIME },
+  })
   t.equal(await statusWith(access_token), 401)
 })
 
@@ -153,8 +258,14 @@ t.test('a client of the group storage gets no scope infrastructure, and its toke
   const { id, secret } = await aClient()
   const [both, infrastructure] = [await tokenFor(id, secret), await tokenFor(id, secret, 'infrastructure')]
   for (const { access_token } of [both, infrastructure]) t.equal(await statusWith(access_token), 200)
-  t.equal((await api.callWith(both.access_token, 'PUT', `/1.0/api_clients/${id}`, { permissions_group: 'storage' })).status, 200)
-  for (const [{ access_token }, scopes] of [[both, 'orbit'], [infrastructure, '']] as const) {
+  t.equal(
+    (await api.callWith(both.access_token, 'PUT', `/1.0/api_clients/${id}`, { permissions_group: 'storage' })).status,
+    200,
+  )
+  for (const [{ access_token }, scopes] of [
+    [both, 'orbit'],
+    [infrastructure, ''],
+  ] as const) {
     const { status, headers, body } = await api.callWith(access_token, 'GET', '/1.0/account')
     t.match({ status, body }, { status: 403, body: { error_name: 'insufficient_scope' } })
     t.equal(headers['x-oauth-scopes'], scopes)
@@ -166,25 +277,60 @@ t.test('a client of the group storage gets no scope infrastructure, and its toke
 })
 
 t.test('every endpoint: another account, a client of the object storage, the owner and a collaborator', async (t) => {
-  const { body: { id } } = await call('POST', 'api_clients', { name: 'of two' }, TWO)
-  const endpoints = [['GET', ''], ['POST', ''], ['GET', `/${id}`], ['PUT', `/${id}`], ['POST', `/${id}/reset_secret`], ['DELETE', `/${id}`]] as const
+  const {
+    body: { id },
+  } = await call('POST', 'api_clients', { name: 'of two' }, TWO)
+  const endpoints = [
+    ['GET', ''],
+    ['POST', ''],
+    ['GET', `/${id}`],
+    ['PUT', `/${id}`],
+    ['POST', `/${id}/reset_secret`],
+    ['DELETE', `/${id}`],
+  ] as const
   const storage = await api.token(STORAGE_CLIENT)
   for (const [method, path] of endpoints) {
     const name = `${method} ${path}`
-    t.match(await api.callWith(storage, method, `/1.0/api_clients${path}`, method === 'GET' ? undefined : {}), { status: 403, body: { error_name: 'insufficient_scope' } }, name)
-    t.match(await api.callWith(grace, method, `/1.0/api_clients${path}?account_id=${ONE}`), { status: 404, body: { errors: ['this account does not exist'] } }, name)
+    t.match(
+      await api.callWith(storage, method, `/1.0/api_clients${path}`, method === 'GET' ? undefined : {}),
+      { status: 403, body: { error_name: 'insufficient_scope' } },
+      name,
+    )
+    t.match(
+      await api.callWith(grace, method, `/1.0/api_clients${path}?account_id=${ONE}`),
+      { status: 404, body: { errors: ['this account does not exist'] } },
+      name,
+    )
     if (path !== '') {
-      const missing = { status: 404, body: { error_name: 'resource_not_found', errors: [`the API client ${id} does not exist`] } }
+      const missing = {
+        status: 404,
+        body: { error_name: 'resource_not_found', errors: [`the API client ${id} does not exist`] },
+      }
       t.strictSame(await call(method, `api_clients${path}`), missing, name)
       t.match(await api.callWith(ada, method, `/1.0/api_clients${path}?account_id=${ONE}`), missing, name)
-      t.match(await call(method, `api_clients${path.replace(id, 'cli-00000')}`), { status: 404, body: { errors: ['the API client cli-00000 does not exist'] } }, name)
+      t.match(
+        await call(method, `api_clients${path.replace(id, 'cli-00000')}`),
+        { status: 404, body: { errors: ['the API client cli-00000 does not exist'] } },
+        name,
+      )
     }
   }
   t.match((await call('GET', `api_clients/${id}`, undefined, TWO)).body, { name: 'of two', revoked_at: null })
-  for (const token of [ada, grace]) { // a collaborator, and the owner
-    const made = (await api.callWith(token, 'POST', `/1.0/api_clients?account_id=${TWO}`, { name: 'mine' })).body as Body
-    for (const [method, path, status] of [['GET', '', 200], ['PUT', '', 200], ['POST', '/reset_secret', 200], ['DELETE', '', 200]] as const) {
-      t.equal((await api.callWith(token, method, `/1.0/api_clients/${made.id}${path}?account_id=${TWO}`)).status, status, method)
+  for (const token of [ada, grace]) {
+    // a collaborator, and the owner
+    const made = (await api.callWith(token, 'POST', `/1.0/api_clients?account_id=${TWO}`, { name: 'mine' }))
+      .body as Body
+    for (const [method, path, status] of [
+      ['GET', '', 200],
+      ['PUT', '', 200],
+      ['POST', '/reset_secret', 200],
+      ['DELETE', '', 200],
+    ] as const) {
+      t.equal(
+        (await api.callWith(token, method, `/1.0/api_clients/${made.id}${path}?account_id=${TWO}`)).status,
+        status,
+        method,
+      )
     }
     t.equal((await api.callWith(token, 'GET', `/1.0/api_clients?account_id=${TWO}`)).status, 200)
   }
@@ -193,7 +339,9 @@ t.test('every endpoint: another account, a client of the object storage, the own
 t.test('the secret of the region file works until it is reset', async (t) => {
   const id = CLIENT_OF[TWO]
   t.equal((await tokenFor(id, secretOf(id))).status, 200)
-  const { body: { secret } } = await call('POST', `api_clients/${id}/reset_secret`, undefined, TWO)
+  const {
+    body: { secret },
+  } = await call('POST', `api_clients/${id}/reset_secret`, undefined, TWO)
   t.equal((await tokenFor(id, secretOf(id))).status, 401)
   t.equal((await tokenFor(id, secret!)).status, 200)
 })

@@ -1,6 +1,19 @@
 /** The audit lines: who changed what. */
 import { execFileSync } from 'node:child_process'
-import { closeSync, constants, existsSync, mkdirSync, openSync, readFileSync, readSync, renameSync, rmSync, statSync, symlinkSync, writeSync } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeSync,
+} from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
@@ -11,15 +24,31 @@ const SECRET = 'c2VjcmV0IHVzZXItZGF0YQ=='
 
 t.test('a change leaves one line with who changed what, and no values', async (t) => {
   const { audit, call } = await anApi(t)
-  const { body } = await call('POST', '/1.0/servers', { image: 'img-deb12', name: 'private', user_data: SECRET, unknown: 1 })
+  const { body } = await call('POST', '/1.0/servers', {
+    image: 'img-deb12',
+    name: 'private',
+    user_data: SECRET,
+    unknown: 1,
+  })
   const { id } = body as { id: string }
-  const line = { client: CLIENT_OF[ONE], account: ONE, address: '127.0.0.1', method: 'POST', route: '/1.0/servers', id, set: ['image', 'name', 'user_data'] }
+  const line = {
+    client: CLIENT_OF[ONE],
+    account: ONE,
+    address: '127.0.0.1',
+    method: 'POST',
+    route: '/1.0/servers',
+    id,
+    set: ['image', 'name', 'user_data'],
+  }
   const [{ time, ...first } = {}, ...others] = audit
   t.strictSame([first, others], [line, []])
   t.ok(Date.parse(String(time)) > 0)
   await call('PUT', `/1.0/servers/${id}/lock_resource`)
   await call('PUT', `/1.0/servers/${id}?token=private`, { name: 'private' })
-  t.match(audit.slice(1), [{ method: 'PUT', route: '/1.0/servers/:id/lock_resource', id, set: undefined }, { method: 'PUT', route: '/1.0/servers/:id', id, set: ['name'] }])
+  t.match(audit.slice(1), [
+    { method: 'PUT', route: '/1.0/servers/:id/lock_resource', id, set: undefined },
+    { method: 'PUT', route: '/1.0/servers/:id', id, set: ['name'] },
+  ])
   t.notMatch(JSON.stringify(audit), new RegExp(`${SECRET}|private|Bearer`))
 })
 
@@ -44,8 +73,17 @@ t.test('the lines are in IMDS_API_AUDIT_FILE before the response, and in a new f
   const file = join(directory, 'audit')
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file })
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const create = async () => (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json() as { id: string }).id
-  const idsIn = (path: string) => readFileSync(path, 'utf8').trimEnd().split('\n').map((line) => (JSON.parse(line) as { id: string }).id)
+  const create = async () =>
+    (
+      (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json()) as {
+        id: string
+      }
+    ).id
+  const idsIn = (path: string) =>
+    readFileSync(path, 'utf8')
+      .trimEnd()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as { id: string }).id)
   const first = await create()
   t.strictSame(idsIn(file), [first])
   t.equal(statSync(file).mode & 0o777, 0o600, 'only its owner reads it, whatever the umask')
@@ -63,8 +101,10 @@ t.test('after SIGHUP without a file to open, the lines go to the old one, and th
   const directory = join(t.testdir({ log: {} }), 'log')
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: join(directory, 'audit') })
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const create = async () => (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status
-  const faults = () => api.log.filter(({ msg }) => msg === 'the audit file cannot be opened again: lines are still written to the old one')
+  const create = async () =>
+    (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status
+  const faults = () =>
+    api.log.filter(({ msg }) => msg === 'the audit file cannot be opened again: lines are still written to the old one')
   const linesIn = (path: string) => readFileSync(path, 'utf8').trimEnd().split('\n').length
   t.equal(await create(), 201)
   renameSync(directory, `${directory}.1`)
@@ -91,8 +131,12 @@ t.test('after SIGHUP without a file to open, the lines go to the old one, and th
 t.test('a full disk stops no change, and the log says that lines wait', async (t) => {
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: '/dev/full' })
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  for (let i = 0; i < 3; i++) t.equal((await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status, 201)
-  t.match(api.log.filter(({ msg }) => msg.startsWith('an audit line cannot be written')), [{ level: 'error', reason: /ENOSPC/ }])
+  for (let i = 0; i < 3; i++)
+    t.equal((await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status, 201)
+  t.match(
+    api.log.filter(({ msg }) => msg.startsWith('an audit line cannot be written')),
+    [{ level: 'error', reason: /ENOSPC/ }],
+  )
 })
 
 t.test('lines that wait for a full disk are in the new file after SIGHUP, in their order', async (t) => {
@@ -100,8 +144,17 @@ t.test('lines that wait for a full disk are in the new file after SIGHUP, in the
   symlinkSync('/dev/full', file)
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file })
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const create = async () => (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json() as { id: string }).id
-  const idsIn = (path: string) => readFileSync(path, 'utf8').trimEnd().split('\n').map((line) => (JSON.parse(line) as { id: string }).id)
+  const create = async () =>
+    (
+      (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json()) as {
+        id: string
+      }
+    ).id
+  const idsIn = (path: string) =>
+    readFileSync(path, 'utf8')
+      .trimEnd()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as { id: string }).id)
   const ids = [await create(), await create(), await create()]
   rmSync(file)
   api.process.kill('SIGHUP')
@@ -111,19 +164,35 @@ t.test('lines that wait for a full disk are in the new file after SIGHUP, in the
 })
 
 t.test('a file that cannot be opened refuses the start, and names the variable', async (t) => {
-  await t.rejects(startImdsApi(t, { IMDS_API_AUDIT_FILE: '/nonexistent/audit' }), /IMDS_API_AUDIT_FILE cannot be opened.*ENOENT/)
+  await t.rejects(
+    startImdsApi(t, { IMDS_API_AUDIT_FILE: '/nonexistent/audit' }),
+    /IMDS_API_AUDIT_FILE cannot be opened.*ENOENT/,
+  )
 })
 
 t.test('while nobody reads standard error, changes are made, and their lines arrive once it is read', async (t) => {
   const fifo = join(t.testdir(), 'stderr')
   execFileSync('mkfifo', [fifo])
   const fd = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK)
-  t.teardown(() => { closeSync(fd) })
+  t.teardown(() => {
+    closeSync(fd)
+  })
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: '' }, undefined, fd)
   const filler = Buffer.alloc(1 << 12, '\n')
-  t.throws(() => { for (;;) writeSync(fd, filler) }, { code: 'EAGAIN' }, 'the pipe is full')
+  t.throws(
+    () => {
+      for (;;) writeSync(fd, filler)
+    },
+    { code: 'EAGAIN' },
+    'the pipe is full',
+  )
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const create = async () => (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json() as { id: string }).id
+  const create = async () =>
+    (
+      (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json()) as {
+        id: string
+      }
+    ).id
   const ids = [await create(), await create(), await create()]
   let text = ''
   const read = () => {
@@ -133,5 +202,11 @@ t.test('while nobody reads standard error, changes are made, and their lines arr
   read()
   t.equal(await api.stop(), 0) // the lines are flushed at the exit
   read()
-  t.strictSame(text.trim().split('\n').map((line) => (JSON.parse(line) as { id: string }).id), ids)
+  t.strictSame(
+    text
+      .trim()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as { id: string }).id),
+    ids,
+  )
 })

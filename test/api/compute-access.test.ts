@@ -16,16 +16,29 @@ import { run } from '../support/programs/processes.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { anAuthority, type Certificate } from '../support/redis/tls.ts'
 
-interface Action { readonly id: number, readonly action: string, readonly server: { readonly id: string } }
-interface Answer { readonly status: number, readonly body: unknown }
+interface Action {
+  readonly id: number
+  readonly action: string
+  readonly server: { readonly id: string }
+}
+interface Answer {
+  readonly status: number
+  readonly body: unknown
+}
 
 /** Sends a request to a compute interface. Rejects where the connection fails. */
 async function send(options: RequestOptions, method: string, path: string, body?: object): Promise<Answer> {
   const start = options.ca === undefined ? httpRequest : httpsRequest
   const text = body === undefined ? '' : JSON.stringify(body)
-  const request = start({ agent: false, ...options, method, path, headers: { 'content-type': 'application/json', 'content-length': String(text.length) } })
+  const request = start({
+    agent: false,
+    ...options,
+    method,
+    path,
+    headers: { 'content-type': 'application/json', 'content-length': String(text.length) },
+  })
   request.end(text)
-  const [response] = await once(request, 'response') as [NodeJS.ReadableStream & { statusCode: number }]
+  const [response] = (await once(request, 'response')) as [NodeJS.ReadableStream & { statusCode: number }]
   const chunks: Buffer[] = []
   for await (const chunk of response) chunks.push(chunk as Buffer)
   return { status: response.statusCode, body: withoutDetails(JSON.parse(Buffer.concat(chunks).toString())) }
@@ -33,33 +46,68 @@ async function send(options: RequestOptions, method: string, path: string, body?
 
 async function createServer(api: TestImdsApi, zone: string): Promise<string> {
   const headers = { authorization: `Bearer ${await api.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
-  const response = await fetch(`${api.baseUrl}/1.0/servers`, { method: 'POST', headers, body: JSON.stringify({ image: 'img-deb12', zone }) })
-  return (await response.json() as { id: string }).id
+  const response = await fetch(`${api.baseUrl}/1.0/servers`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify({ image: 'img-deb12', zone }),
+  })
+  return ((await response.json()) as { id: string }).id
 }
 
 function temporaryDirectory(t: Test): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-compute-'))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   return directory
 }
 
 /** One hypervisor a zone, so that the zone of a server says which one gets it. */
-const region = aRegion({ hypervisors: [{ name: 'hv-1', zone: 'gb1-a', ram: 65_536 }, { name: 'hv-3', zone: 'gb1-b', ram: 65_536 }] })
+const region = aRegion({
+  hypervisors: [
+    { name: 'hv-1', zone: 'gb1-a', ram: 65_536 },
+    { name: 'hv-3', zone: 'gb1-b', ram: 65_536 },
+  ],
+})
 
 t.test('a hypervisor with a certificate sees its own actions and servers only', async (t) => {
   const directory = temporaryDirectory(t)
   const [authority, other] = [await anAuthority(directory, 'ours'), await anAuthority(directory, 'theirs')]
   const [own, one, three, expired, foreign] = [
-    await authority.issue('api'), await authority.issue('hv-1'), await authority.issue('hv-3'), await authority.issue('hv-1-old', -1), await other.issue('hv-1'),
+    await authority.issue('api'),
+    await authority.issue('hv-1'),
+    await authority.issue('hv-3'),
+    await authority.issue('hv-1-old', -1),
+    await other.issue('hv-1'),
   ]
   const port = await freePort()
-  const api = await startImdsApi(t, {
-    IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${String(port)}`, IMDS_API_COMPUTE_TLS_CERT_FILE: own.certFile, IMDS_API_COMPUTE_TLS_KEY_FILE: own.keyFile,
-    IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: authority.caFile, IMDS_API_AUDIT_FILE: join(directory, 'audit'),
-  }, region)
-  const as = (certificate: Certificate | undefined) => (method: string, path: string, body?: object) => send({
-    host: '127.0.0.1', port, ca: readFileSync(authority.caFile), ...certificate !== undefined && { cert: readFileSync(certificate.certFile), key: readFileSync(certificate.keyFile) },
-  }, method, path, body)
+  const api = await startImdsApi(
+    t,
+    {
+      IMDS_API_COMPUTE: 'reported',
+      IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_API_COMPUTE_TLS_CERT_FILE: own.certFile,
+      IMDS_API_COMPUTE_TLS_KEY_FILE: own.keyFile,
+      IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: authority.caFile,
+      IMDS_API_AUDIT_FILE: join(directory, 'audit'),
+    },
+    region,
+  )
+  const as = (certificate: Certificate | undefined) => (method: string, path: string, body?: object) =>
+    send(
+      {
+        host: '127.0.0.1',
+        port,
+        ca: readFileSync(authority.caFile),
+        ...(certificate !== undefined && {
+          cert: readFileSync(certificate.certFile),
+          key: readFileSync(certificate.keyFile),
+        }),
+      },
+      method,
+      path,
+      body,
+    )
   const [asOne, asThree] = [as(one), as(three)]
   const [onOne, onThree] = [await createServer(api, 'gb1-a'), await createServer(api, 'gb1-b')]
 
@@ -67,43 +115,88 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
   const [action] = body as Action[]
   t.match(body, [{ action: 'create', server: { id: onThree } }])
   t.equal((body as Action[]).length, 1)
-  const missing = (what: string) => ({ status: 404, body: { error_name: 'resource_not_found', errors: [`${what} does not exist`] } })
+  const missing = (what: string) => ({
+    status: 404,
+    body: { error_name: 'resource_not_found', errors: [`${what} does not exist`] },
+  })
   t.strictSame(await asOne('GET', '/hypervisors/hv-3/actions'), missing('the hypervisor hv-3'))
   const outcome = { outcome: 'succeeded' }
-  t.strictSame(await asOne('POST', `/hypervisors/hv-3/actions/${String(action!.id)}/outcome`, outcome), missing('the hypervisor hv-3'))
-  t.strictSame(await asOne('POST', `/hypervisors/hv-1/actions/${String(action!.id)}/outcome`, outcome), missing(`the action ${String(action!.id)}`))
-  for (const [method, path] of [['GET', ''], ['POST', '/migration'], ['POST', '/migration/end'], ['DELETE', '/migration'], ['POST', '/seal']] as const) {
-    t.strictSame(await asOne(method, `/servers/${onThree}${path}`, method === 'GET' ? undefined : { to: 'hv-1' }), missing(`the server ${onThree}`), `${method} ${path}`)
+  t.strictSame(
+    await asOne('POST', `/hypervisors/hv-3/actions/${String(action!.id)}/outcome`, outcome),
+    missing('the hypervisor hv-3'),
+  )
+  t.strictSame(
+    await asOne('POST', `/hypervisors/hv-1/actions/${String(action!.id)}/outcome`, outcome),
+    missing(`the action ${String(action!.id)}`),
+  )
+  for (const [method, path] of [
+    ['GET', ''],
+    ['POST', '/migration'],
+    ['POST', '/migration/end'],
+    ['DELETE', '/migration'],
+    ['POST', '/seal'],
+  ] as const) {
+    t.strictSame(
+      await asOne(method, `/servers/${onThree}${path}`, method === 'GET' ? undefined : { to: 'hv-1' }),
+      missing(`the server ${onThree}`),
+      `${method} ${path}`,
+    )
   }
   t.match(await asOne('GET', `/servers/${onOne}`), { status: 200, body: { hypervisor: 'hv-1' } })
   t.match(await asOne('GET', '/hypervisors/hv-1/actions?wait=60'), { status: 200, body: [{ server: { id: onOne } }] })
   t.match(await asThree('POST', `/hypervisors/hv-3/actions/${String(action!.id)}/outcome`, outcome), { status: 200 })
   t.match(await asOne('POST', `/servers/${onOne}/seal`), { status: 200 })
-  t.match(readFileSync(join(directory, 'audit'), 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line) as object).slice(-2), [
-    { hypervisor: 'hv-3', action: String(action!.id), id: onThree, method: 'POST' }, { hypervisor: 'hv-1', route: '/servers/:id/seal', id: onOne },
-  ], 'the audit lines name the hypervisor of the certificate')
+  t.match(
+    readFileSync(join(directory, 'audit'), 'utf8')
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object)
+      .slice(-2),
+    [
+      { hypervisor: 'hv-3', action: String(action!.id), id: onThree, method: 'POST' },
+      { hypervisor: 'hv-1', route: '/servers/:id/seal', id: onOne },
+    ],
+    'the audit lines name the hypervisor of the certificate',
+  )
 
-  for (const [what, certificate] of [['no certificate', undefined], ['an expired one', expired], ['one of another authority', foreign]] as const) {
+  for (const [what, certificate] of [
+    ['no certificate', undefined],
+    ['an expired one', expired],
+    ['one of another authority', foreign],
+  ] as const) {
     await t.rejects(as(certificate)('GET', '/hypervisors/hv-1/actions'), /alert|ECONNRESET|socket hang up|EPIPE/, what)
   }
-  t.strictSame(api.log.filter(({ level }) => level !== 'info'), [])
+  t.strictSame(
+    api.log.filter(({ level }) => level !== 'info'),
+    [],
+  )
   t.equal(await api.stop(), 0)
 })
 
 t.test('on a unix socket the caller names its hypervisor', async (t) => {
   const socketPath = join(temporaryDirectory(t), 'compute.sock')
-  const api = await startImdsApi(t, { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` }, region)
+  const api = await startImdsApi(
+    t,
+    { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` },
+    region,
+  )
   const id = await createServer(api, 'gb1-b')
   t.match(await send({ socketPath }, 'GET', '/hypervisors/hv-3/actions'), { status: 200, body: [{ server: { id } }] })
   t.match(await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions'), { status: 200, body: [] })
-  const aborted = httpRequest({ socketPath, path: '/hypervisors/hv-1/actions?wait=60' }).on('error', () => { /* the test ends it */ })
+  const aborted = httpRequest({ socketPath, path: '/hypervisors/hv-1/actions?wait=60' }).on('error', () => {
+    /* the test ends it */
+  })
   aborted.end()
   await once(aborted, 'finish')
   t.match(await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions'), { status: 200, body: [] })
   aborted.destroy()
   t.match(await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions'), { status: 200, body: [] })
   const other = await createServer(api, 'gb1-a')
-  t.match(await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions'), { status: 200, body: [{ server: { id: other } }] }, 'a connection that is closed got nothing')
+  t.match(
+    await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions'),
+    { status: 200, body: [{ server: { id: other } }] },
+    'a connection that is closed got nothing',
+  )
   const waiting = send({ socketPath }, 'GET', '/hypervisors/hv-1/actions?wait=60')
   await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')
   t.equal(await api.stop(), 0)
@@ -112,62 +205,132 @@ t.test('on a unix socket the caller names its hypervisor', async (t) => {
 
 t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeeded, in their order', async (t) => {
   const socketPath = join(temporaryDirectory(t), 'compute.sock')
-  const reported = await startImdsApi(t, { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` }, region)
+  const reported = await startImdsApi(
+    t,
+    { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` },
+    region,
+  )
   const headers = { authorization: `Bearer ${await reported.token(CLIENT_OF[ONE])}` }
-  const statusOf = async ({ baseUrl }: TestImdsApi, id: string) => (await (await fetch(`${baseUrl}/1.0/servers/${id}`, { headers })).json() as { status: string }).status
-  const ask = async (method: string, path: string) => { t.equal((await fetch(`${reported.baseUrl}/1.0/servers/${path}`, { method, headers })).status, 202, `${method} ${path}`) }
+  const statusOf = async ({ baseUrl }: TestImdsApi, id: string) =>
+    ((await (await fetch(`${baseUrl}/1.0/servers/${id}`, { headers })).json()) as { status: string }).status
+  const ask = async (method: string, path: string) => {
+    t.equal(
+      (await fetch(`${reported.baseUrl}/1.0/servers/${path}`, { method, headers })).status,
+      202,
+      `${method} ${path}`,
+    )
+  }
   const [stopped, restarted] = [await createServer(reported, 'gb1-a'), await createServer(reported, 'gb1-a')]
-  for (const { id } of (await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')).body as Action[]) await send({ socketPath }, 'POST', `/hypervisors/hv-1/actions/${String(id)}/outcome`, { outcome: 'succeeded' })
-  for (const id of [stopped, restarted]) await until(async () => await statusOf(reported, id) === 'active', 'the server to be active')
+  for (const { id } of (await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')).body as Action[])
+    await send({ socketPath }, 'POST', `/hypervisors/hv-1/actions/${String(id)}/outcome`, { outcome: 'succeeded' })
+  for (const id of [stopped, restarted])
+    await until(async () => (await statusOf(reported, id)) === 'active', 'the server to be active')
   const [created, deleted] = [await createServer(reported, 'gb1-a'), await createServer(reported, 'gb1-a')]
-  for (const [method, path] of [['POST', `${stopped}/stop`], ['POST', `${restarted}/stop`], ['POST', `${restarted}/start`], ['DELETE', deleted]] as const) await ask(method, path)
+  for (const [method, path] of [
+    ['POST', `${stopped}/stop`],
+    ['POST', `${restarted}/stop`],
+    ['POST', `${restarted}/start`],
+    ['DELETE', deleted],
+  ] as const)
+    await ask(method, path)
   await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')
   await reported.stop()
 
   const none = await startProcess(t, { ...reported.env, IMDS_API_COMPUTE: 'none' })
-  t.match(none.log.filter(({ level }) => level === 'warn'), [{ actions: 6, msg: 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none' }])
+  t.match(
+    none.log.filter(({ level }) => level === 'warn'),
+    [{ actions: 6, msg: 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none' }],
+  )
   t.strictSame([await statusOf(none, stopped), await statusOf(none, restarted)], ['inactive', 'active'])
-  await until(async () => await statusOf(none, created) === 'active' && await statusOf(none, deleted) === 'deleted', 'the servers to be created and deleted')
+  await until(
+    async () => (await statusOf(none, created)) === 'active' && (await statusOf(none, deleted)) === 'deleted',
+    'the servers to be created and deleted',
+  )
   await none.stop()
   const again = await startProcess(t, none.env)
-  t.strictSame(again.log.filter(({ level }) => level === 'warn'), [])
+  t.strictSame(
+    again.log.filter(({ level }) => level === 'warn'),
+    [],
+  )
 })
 
 t.test('an address without client certificates is refused at the start, with all other faults', async (t) => {
-  const env = { IMDS_STORE: 'file:/srv/imds', IMDS_API_COMPUTE: 'kvm', IMDS_API_COMPUTE_LISTEN: '0.0.0.0:8171', IMDS_API_COMPUTE_RETRY_SECONDS: '0' }
+  const env = {
+    IMDS_STORE: 'file:/srv/imds',
+    IMDS_API_COMPUTE: 'kvm',
+    IMDS_API_COMPUTE_LISTEN: '0.0.0.0:8171',
+    IMDS_API_COMPUTE_RETRY_SECONDS: '0',
+  }
   const { status, stderr } = await run([process.execPath, IMDS_API], { env: { ...programEnvironment(), ...env } })
   t.equal(status, 78)
-  t.strictSame(stderr.trim().split('\n').map((line) => line.split(' ').slice(0, 4).join(' ')).sort(), [
-    'imds-api: IMDS_API_COMPUTE must be', 'imds-api: IMDS_API_COMPUTE_LISTEN 0.0.0.0:8171 must', 'imds-api: IMDS_API_COMPUTE_RETRY_SECONDS must be',
-  ])
+  t.strictSame(
+    stderr
+      .trim()
+      .split('\n')
+      .map((line) => line.split(' ').slice(0, 4).join(' '))
+      .sort(),
+    [
+      'imds-api: IMDS_API_COMPUTE must be',
+      'imds-api: IMDS_API_COMPUTE_LISTEN 0.0.0.0:8171 must',
+      'imds-api: IMDS_API_COMPUTE_RETRY_SECONDS must be',
+    ],
+  )
 })
 
-t.test('an action that a killed process gave out is given out again by another process, and done once', { skip: withoutPostgres() }, async (t) => {
-  const postgres = await startPostgres(t)
-  const ports = [await freePort(), await freePort()]
-  const compute = (i: number) => ({ IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_RETRY_SECONDS: '1', IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${String(ports[i])}` })
-  const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url, ...compute(0) }, region)
-  const second = await startProcess(t, { ...first.env, ...compute(1), IMDS_API_LISTEN: `127.0.0.1:${String(await freePort())}` })
-  const ids: number[] = []
-  for (let round = 0; round < 3; round++) {
-    const api = round === 0 ? first : second
-    const id = await createServer(api, 'gb1-a')
-    const { body } = await send({ port: ports[round === 0 ? 0 : 1]! }, 'GET', '/hypervisors/hv-1/actions?wait=60')
-    t.match(body, [{ action: 'create', server: { id } }])
-    const [given] = body as Action[]
-    ids.push(given!.id)
-    if (round === 0) {
-      first.process.kill('SIGKILL')
-      await once(first.process, 'exit')
+t.test(
+  'an action that a killed process gave out is given out again by another process, and done once',
+  { skip: withoutPostgres() },
+  async (t) => {
+    const postgres = await startPostgres(t)
+    const ports = [await freePort(), await freePort()]
+    const compute = (i: number) => ({
+      IMDS_API_COMPUTE: 'reported',
+      IMDS_API_COMPUTE_RETRY_SECONDS: '1',
+      IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${String(ports[i])}`,
+    })
+    const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url, ...compute(0) }, region)
+    const second = await startProcess(t, {
+      ...first.env,
+      ...compute(1),
+      IMDS_API_LISTEN: `127.0.0.1:${String(await freePort())}`,
+    })
+    const ids: number[] = []
+    for (let round = 0; round < 3; round++) {
+      const api = round === 0 ? first : second
+      const id = await createServer(api, 'gb1-a')
+      const { body } = await send({ port: ports[round === 0 ? 0 : 1]! }, 'GET', '/hypervisors/hv-1/actions?wait=60')
+      t.match(body, [{ action: 'create', server: { id } }])
+      const [given] = body as Action[]
+      ids.push(given!.id)
+      if (round === 0) {
+        first.process.kill('SIGKILL')
+        await once(first.process, 'exit')
+      }
+      const again = (await send({ port: ports[1]! }, 'GET', '/hypervisors/hv-1/actions?wait=60')).body as Action[]
+      t.strictSame(
+        again.map((action) => action.id),
+        [given!.id],
+        'given out again, after its time and not beside it',
+      )
+      for (const isNew of [true, false])
+        t.match(
+          await send({ port: ports[1]! }, 'POST', `/hypervisors/hv-1/actions/${String(given!.id)}/outcome`, {
+            outcome: 'succeeded',
+          }),
+          { status: 200 },
+          String(isNew),
+        )
+      const headers = { authorization: `Bearer ${await second.token(CLIENT_OF[ONE])}` }
+      await until(
+        async () =>
+          ((await (await fetch(`${second.baseUrl}/1.0/servers/${id}`, { headers })).json()) as { status: string })
+            .status === 'active',
+        'the server to be active',
+      )
     }
-    const again = (await send({ port: ports[1]! }, 'GET', '/hypervisors/hv-1/actions?wait=60')).body as Action[]
-    t.strictSame(again.map((action) => action.id), [given!.id], 'given out again, after its time and not beside it')
-    for (const isNew of [true, false]) t.match(await send({ port: ports[1]! }, 'POST', `/hypervisors/hv-1/actions/${String(given!.id)}/outcome`, { outcome: 'succeeded' }), { status: 200 }, String(isNew))
-    const headers = { authorization: `Bearer ${await second.token(CLIENT_OF[ONE])}` }
-    await until(async () => (await (await fetch(`${second.baseUrl}/1.0/servers/${id}`, { headers })).json() as { status: string }).status === 'active', 'the server to be active')
-  }
-  t.equal(new Set(ids).size, 3)
-  const metrics = await (await fetch(`${second.operatorUrl}/metrics`)).text()
-  t.match(metrics, /^imds_api_compute_outcomes_total\{outcome="succeeded"\} 3$/m)
-  t.match(metrics, /^imds_api_compute_actions 0$/m)
-})
+    t.equal(new Set(ids).size, 3)
+    const metrics = await (await fetch(`${second.operatorUrl}/metrics`)).text()
+    t.match(metrics, /^imds_api_compute_outcomes_total\{outcome="succeeded"\} 3$/m)
+    t.match(metrics, /^imds_api_compute_actions 0$/m)
+  },
+)

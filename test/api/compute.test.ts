@@ -16,8 +16,21 @@ import { anApi, type AuditLine, type Method } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { executed } from '../tools/documents.ts'
 
-interface Action { readonly id: number, readonly action: string, readonly image: string | null, readonly console: { token: string, expires: string } | null, readonly server: { id: string, revision: number } }
-interface Member extends Record<string, unknown> { id: string, status: string, snapshots: { id: string, status: string }[], cloud_ips: { id: string, status: string }[], interfaces: { id: string }[], errors: string[] }
+interface Action {
+  readonly id: number
+  readonly action: string
+  readonly image: string | null
+  readonly console: { token: string; expires: string } | null
+  readonly server: { id: string; revision: number }
+}
+interface Member extends Record<string, unknown> {
+  id: string
+  status: string
+  snapshots: { id: string; status: string }[]
+  cloud_ips: { id: string; status: string }[]
+  interfaces: { id: string }[]
+  errors: string[]
+}
 
 const region = aRegion({ accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536 })) })
 const api = await anApi(t, { region, compute: 'reported' })
@@ -28,18 +41,52 @@ const store = await api.startPublisher()
 const outcomes: string[] = []
 const warnings: string[] = []
 const audit: AuditLine[] = []
-const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
+const audited = {
+  write: (line: string) => {
+    audit.push(JSON.parse(line) as AuditLine)
+  },
+}
 const computes = [0, 1].map(() => {
   const waiters = new Waiters()
-  const listener = new NotificationListener(async () => {
-    const client = new pg.Client(connection)
-    await client.connect()
-    return client
-  }, COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })
+  const listener = new NotificationListener(
+    async () => {
+      const client = new pg.Client(connection)
+      await client.connect()
+      return client
+    },
+    COMPUTE_CHANNEL,
+    (hypervisor) => {
+      waiters.wake(hypervisor)
+    },
+  )
   const listened = listener.run()
-  const log = pino({ level: 'warn' }, { write: (line) => { warnings.push(line) } })
-  const unreadable = () => { /* not counted */ }
-  const server = buildComputeServer({ tables, accounts: api.accounts, waiters, retrySeconds: 60, pollMs: 60_000, counted: (outcome) => { outcomes.push(outcome) }, unreadable, audit: audited, log }, undefined)
+  const log = pino(
+    { level: 'warn' },
+    {
+      write: (line) => {
+        warnings.push(line)
+      },
+    },
+  )
+  const unreadable = () => {
+    /* not counted */
+  }
+  const server = buildComputeServer(
+    {
+      tables,
+      accounts: api.accounts,
+      waiters,
+      retrySeconds: 60,
+      pollMs: 60_000,
+      counted: (outcome) => {
+        outcomes.push(outcome)
+      },
+      unreadable,
+      audit: audited,
+      log,
+    },
+    undefined,
+  )
   t.teardown(async () => {
     await server.close()
     await listener.stop()
@@ -48,26 +95,41 @@ const computes = [0, 1].map(() => {
   return server
 })
 const compute = async (method: Method, url: string, payload?: object, process = 0) => {
-  const { statusCode, body } = await computes[process]!.inject({ method, url, ...payload !== undefined && { payload } })
+  const { statusCode, body } = await computes[process]!.inject({
+    method,
+    url,
+    ...(payload !== undefined && { payload }),
+  })
   return { status: statusCode, body: withoutDetails(JSON.parse(body)) as Member }
 }
-const fetchActions = async (hypervisor = 'hv-1', process = 0) => (await compute('GET', `/hypervisors/${hypervisor}/actions`, undefined, process)).body as unknown as Action[]
+const fetchActions = async (hypervisor = 'hv-1', process = 0) =>
+  (await compute('GET', `/hypervisors/${hypervisor}/actions`, undefined, process)).body as unknown as Action[]
 const report = (id: number, outcome: 'succeeded' | 'failed', fault?: string, hypervisor = 'hv-1') =>
-  compute('POST', `/hypervisors/${hypervisor}/actions/${String(id)}/outcome`, { outcome, ...fault !== undefined && { fault } })
+  compute('POST', `/hypervisors/${hypervisor}/actions/${String(id)}/outcome`, {
+    outcome,
+    ...(fault !== undefined && { fault }),
+  })
 const call = async (method: Method, path: string, body?: object) => {
   const answer = await api.call(method, `/1.0/${path}`, body)
   return { status: answer.status, body: answer.body as Member }
 }
 const act = async (id: string, action: string) => call('POST', `servers/${id}/${action}`)
 const statusOf = async (id: string) => (await call('GET', `servers/${id}`)).body.status
-const recordOf = async (id: string) => (await store.get(id))?.document as { hypervisors: string[], sealedAt?: string, revision: number } | undefined
-const freeOf = async (hypervisor: string) => (await tables.transaction().execute((change) => freeHypervisors(change, undefined))).find(({ name }) => name === hypervisor)!.free
-const expireGiven = () => pool.query('update compute_actions set given_out_at = now() - interval \'1 hour\' where finished_at is null')
+const recordOf = async (id: string) =>
+  (await store.get(id))?.document as { hypervisors: string[]; sealedAt?: string; revision: number } | undefined
+const freeOf = async (hypervisor: string) =>
+  (await tables.transaction().execute((change) => freeHypervisors(change, undefined))).find(
+    ({ name }) => name === hypervisor,
+  )!.free
+const expireGiven = () =>
+  pool.query("update compute_actions set given_out_at = now() - interval '1 hour' where finished_at is null")
 
 /** The answer to a request that waits for 60 s. `until` gives up before: it has to be woken. */
 async function woken(waiting: Promise<{ body: unknown }>): Promise<Action[]> {
   let body: unknown
-  void waiting.then((answer) => { body = answer.body })
+  void waiting.then((answer) => {
+    body = answer.body
+  })
   await until(() => body !== undefined, 'the request to be answered')
   return body as Action[]
 }
@@ -94,7 +156,7 @@ async function create(body: object = {}): Promise<Member> {
 async function activeServer(body: object = {}): Promise<string> {
   const { id } = await create(body)
   await carryOut()
-  await until(async () => await statusOf(id) === 'active', 'the server to be active')
+  await until(async () => (await statusOf(id)) === 'active', 'the server to be active')
   return id
 }
 
@@ -104,36 +166,60 @@ t.test('a hypervisor gets what it needs to create a server, and the other hyperv
   const [action, more] = await fetchActions()
   t.equal(more, undefined)
   t.match(action, {
-    action: 'create', image: null, console: null, requested_at: /Z$/, server: {
-      id: server.id, revision: 1, image: 'img-deb12', server_type: { id: 'typ-large', handle: '4gb.ssd', cores: 2, ram: 4096, disk_size: 61_440 }, disk_encrypted: true, compatibility_mode: false,
-      interfaces: [{ id: server.interfaces[0]!.id, mac_address: /^02:24:19:/, ipv4_address: /^10\.240\./, prefix_length: 16 }],
+    action: 'create',
+    image: null,
+    console: null,
+    requested_at: /Z$/,
+    server: {
+      id: server.id,
+      revision: 1,
+      image: 'img-deb12',
+      server_type: { id: 'typ-large', handle: '4gb.ssd', cores: 2, ram: 4096, disk_size: 61_440 },
+      disk_encrypted: true,
+      compatibility_mode: false,
+      interfaces: [
+        { id: server.interfaces[0]!.id, mac_address: /^02:24:19:/, ipv4_address: /^10\.240\./, prefix_length: 16 },
+      ],
     },
   })
   t.strictSame(await fetchActions(), [], 'it is given out once')
   await report(action!.id, 'succeeded')
 })
 
-t.test('a server is active when it is reported as created and its record is in the store, in either order', async (t) => {
-  const first = await create({ cloud_ip: true })
-  await api.drained()
-  t.ok(await recordOf(first.id), 'its guest can read metadata before it is reported')
-  t.match((await call('GET', `servers/${first.id}`)).body, { status: 'creating', cloud_ips: [{ status: 'reserved' }], started_at: null })
-  await carryOut()
-  await until(async () => await statusOf(first.id) === 'active', 'the server to be active')
-  t.match((await call('GET', `servers/${first.id}`)).body, { cloud_ips: [{ status: 'mapped' }] })
+t.test(
+  'a server is active when it is reported as created and its record is in the store, in either order',
+  async (t) => {
+    const first = await create({ cloud_ip: true })
+    await api.drained()
+    t.ok(await recordOf(first.id), 'its guest can read metadata before it is reported')
+    t.match((await call('GET', `servers/${first.id}`)).body, {
+      status: 'creating',
+      cloud_ips: [{ status: 'reserved' }],
+      started_at: null,
+    })
+    await carryOut()
+    await until(async () => (await statusOf(first.id)) === 'active', 'the server to be active')
+    t.match((await call('GET', `servers/${first.id}`)).body, { cloud_ips: [{ status: 'mapped' }] })
 
-  const second = await create()
-  await api.drained()
-  await tables.updateTable('servers').set({ publish_fault: 'x' }).where('id', '=', second.id).execute()
-  await pool.query('insert into outbox (server_id, retry_at) values ($1, now() + interval \'1 hour\')', [second.id])
-  await carryOut()
-  await until(async () => await statusOf(second.id) === 'active', 'the outcome to publish the server again')
-})
+    const second = await create()
+    await api.drained()
+    await tables.updateTable('servers').set({ publish_fault: 'x' }).where('id', '=', second.id).execute()
+    await pool.query("insert into outbox (server_id, retry_at) values ($1, now() + interval '1 hour')", [second.id])
+    await carryOut()
+    await until(async () => (await statusOf(second.id)) === 'active', 'the outcome to publish the server again')
+  },
+)
 
 t.test('a failed create makes the server failed, and gives its cloud IP back', async (t) => {
-  const { id, cloud_ips: [cloudIp] } = await create({ cloud_ip: true })
+  const {
+    id,
+    cloud_ips: [cloudIp],
+  } = await create({ cloud_ip: true })
   const [action] = await fetchActions()
-  t.match(await report(action!.id, 'failed', 'no space'), { status: 200, body: { id: action!.id, server: id, action: 'create', outcome: 'failed', fault: 'no space' } })
+  t.match(await report(action!.id, 'failed', 'no space'), {
+    status: 200,
+    body: { id: action!.id, server: id, action: 'create', outcome: 'failed', fault: 'no space' },
+  })
   t.match(await call('GET', `servers/${id}`), { body: { status: 'failed', cloud_ips: [] } })
   t.match(await call('GET', `cloud_ips/${cloudIp!.id}`), { body: { status: 'unmapped' } })
   await api.drained()
@@ -142,7 +228,7 @@ t.test('a failed create makes the server failed, and gives its cloud IP back', a
   t.equal((await act(id, 'start')).status, 409)
   t.equal((await call('DELETE', `servers/${id}`)).status, 202)
   t.strictSame(await carryOut(), ['delete'])
-  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
+  await until(async () => (await statusOf(id)) === 'deleted', 'the server to be deleted')
 })
 
 t.test('a server keeps its record and its addresses until it is reported as deleted', async (t) => {
@@ -156,33 +242,48 @@ t.test('a server keeps its record and its addresses until it is reported as dele
   t.equal(await statusOf(id), 'failed')
   await call('DELETE', `servers/${id}`)
   t.strictSame(await carryOut(), ['delete'])
-  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
+  await until(async () => (await statusOf(id)) === 'deleted', 'the server to be deleted')
   t.equal(await recordOf(id), undefined)
   t.strictSame((await call('GET', `servers/${id}`)).body.interfaces, [])
 })
 
-t.test('the actions of one server are given out one after the other, and those of others are not held up', async (t) => {
-  const [id, other] = [await activeServer(), await activeServer()]
-  for (const action of ['stop', 'start', 'reboot']) t.equal((await act(id, action)).status, 202, action)
-  t.equal((await act(other, 'reset')).status, 202)
-  t.equal(await statusOf(id), 'active', 'nothing is reported yet')
-  const first = await fetchActions()
-  t.strictSame(first.map(({ action, server }) => [server.id, action]), [[id, 'stop'], [other, 'reset']])
-  t.strictSame(await fetchActions('hv-1', 1), [], 'the other process gives out nothing twice')
-  await report(first[0]!.id, 'succeeded')
-  t.equal(await statusOf(id), 'inactive')
-  const second = await fetchActions('hv-1', 1)
-  t.strictSame(second.map(({ action, server }) => [server.id, action]), [[id, 'start']])
-  await report(second[0]!.id, 'succeeded')
-  t.equal(await statusOf(id), 'active')
-  await report(first[1]!.id, 'succeeded')
-  t.strictSame(await carryOut(), ['reboot'])
-})
+t.test(
+  'the actions of one server are given out one after the other, and those of others are not held up',
+  async (t) => {
+    const [id, other] = [await activeServer(), await activeServer()]
+    for (const action of ['stop', 'start', 'reboot']) t.equal((await act(id, action)).status, 202, action)
+    t.equal((await act(other, 'reset')).status, 202)
+    t.equal(await statusOf(id), 'active', 'nothing is reported yet')
+    const first = await fetchActions()
+    t.strictSame(
+      first.map(({ action, server }) => [server.id, action]),
+      [
+        [id, 'stop'],
+        [other, 'reset'],
+      ],
+    )
+    t.strictSame(await fetchActions('hv-1', 1), [], 'the other process gives out nothing twice')
+    await report(first[0]!.id, 'succeeded')
+    t.equal(await statusOf(id), 'inactive')
+    const second = await fetchActions('hv-1', 1)
+    t.strictSame(
+      second.map(({ action, server }) => [server.id, action]),
+      [[id, 'start']],
+    )
+    await report(second[0]!.id, 'succeeded')
+    t.equal(await statusOf(id), 'active')
+    await report(first[1]!.id, 'succeeded')
+    t.strictSame(await carryOut(), ['reboot'])
+  },
+)
 
 t.test('what is possible depends on the state after the actions that wait', async (t) => {
   const id = await activeServer()
   await act(id, 'shutdown')
-  t.match(await act(id, 'reboot'), { status: 409, body: { errors: [`${id} is inactive once the actions that wait are done: reboot is not possible`] } })
+  t.match(await act(id, 'reboot'), {
+    status: 409,
+    body: { errors: [`${id} is inactive once the actions that wait are done: reboot is not possible`] },
+  })
   t.equal((await act(id, 'start')).status, 202)
   t.equal((await act(id, 'reboot')).status, 202)
   t.strictSame(await carryOut(), ['shutdown', 'start', 'reboot'])
@@ -204,13 +305,21 @@ t.test('a failed action leaves the state as it was; a failed snapshot is a faile
   t.match(await call('POST', 'servers', { image }), { status: 422 })
   const { body } = await act(id, 'activate_console')
   const { console } = await failNext()
-  t.strictSame(console, { token: body['console_token'], expires: body['console_token_expires'] }, 'the hypervisor gets the token of the response')
+  t.strictSame(
+    console,
+    { token: body['console_token'], expires: body['console_token_expires'] },
+    'the hypervisor gets the token of the response',
+  )
   t.match((await call('GET', `servers/${id}`)).body, { console_url: null, console_token_expires: null })
 })
 
 t.test('a snapshot is available, and an image deleted, when that is reported; the token is gone then', async (t) => {
   const id = await activeServer()
-  const { body: { snapshots: [snapshot] } } = await act(id, 'snapshot')
+  const {
+    body: {
+      snapshots: [snapshot],
+    },
+  } = await act(id, 'snapshot')
   await act(id, 'activate_console')
   t.equal((await call('DELETE', `images/${snapshot!.id}`)).status, 409, 'not while it is made')
   t.strictSame(await carryOut(), ['snapshot', 'activate_console'])
@@ -225,7 +334,7 @@ t.test('a snapshot is available, and an image deleted, when that is reported; th
   await report(action!.id, 'succeeded')
   t.equal((await call('GET', `images/${snapshot!.id}`)).status, 404)
   await carryOut()
-  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
+  await until(async () => (await statusOf(id)) === 'deleted', 'the server to be deleted')
 })
 
 t.test('a stop closes the console that was open, and not one that was asked for after it', async (t) => {
@@ -235,7 +344,11 @@ t.test('a stop closes the console that was open, and not one that was asked for 
   await act(id, 'stop')
   t.match((await call('GET', `servers/${id}`)).body, { status: 'active', console_url: /^https:/ }, 'it is still active')
   await carryOut()
-  t.match((await call('GET', `servers/${id}`)).body, { status: 'inactive', console_url: null, console_token_expires: null })
+  t.match((await call('GET', `servers/${id}`)).body, {
+    status: 'inactive',
+    console_url: null,
+    console_token_expires: null,
+  })
   for (const action of ['start', 'stop', 'start']) await act(id, action)
   const { body } = await act(id, 'activate_console')
   t.match(body, { status: 'inactive', console_url: /^https:/ })
@@ -244,8 +357,16 @@ t.test('a stop closes the console that was open, and not one that was asked for 
     done.push(next)
     await report(next.id, 'succeeded')
   }
-  t.match(done, [{}, {}, {}, { action: 'activate_console', console: { token: body['console_token'], expires: String } }], 'the hypervisor gets the token')
-  t.match((await call('GET', `servers/${id}`)).body, { status: 'active', console_url: /^https:/, console_token_expires: body['console_token_expires'] })
+  t.match(
+    done,
+    [{}, {}, {}, { action: 'activate_console', console: { token: body['console_token'], expires: String } }],
+    'the hypervisor gets the token',
+  )
+  t.match((await call('GET', `servers/${id}`)).body, {
+    status: 'active',
+    console_url: /^https:/,
+    console_token_expires: body['console_token_expires'],
+  })
 })
 
 t.test('the outcomes of actions do not bring back a server that is being deleted', async (t) => {
@@ -256,28 +377,39 @@ t.test('the outcomes of actions do not bring back a server that is being deleted
   t.strictSame(await fetchActions(), [], 'the delete waits for the stop that a hypervisor has got')
   await report(stop!.id, 'succeeded')
   t.strictSame(await carryOut(), ['delete'])
-  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
+  await until(async () => (await statusOf(id)) === 'deleted', 'the server to be deleted')
 })
 
-t.test('a delete supersedes the power actions that wait: it is the next action, whatever waited before it', async (t) => {
-  const id = await activeServer()
-  await act(id, 'activate_console')
-  await pool.query('insert into compute_actions (server_id, kind) select $1, \'reboot\' from generate_series(1, 300)', [id])
-  await call('DELETE', `servers/${id}`)
-  t.strictSame((await fetchActions()).map(({ action }) => action), ['delete'])
-  const { rows } = await pool.query('select distinct outcome, fault, console_token from compute_actions where server_id = $1 and kind in (\'reboot\', \'activate_console\')', [id])
-  t.strictSame(rows, [{ outcome: 'failed', fault: 'superseded by the deletion of the server', console_token: null }])
-  await expireGiven()
-  t.strictSame(await carryOut(), ['delete'])
-  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
-})
+t.test(
+  'a delete supersedes the power actions that wait: it is the next action, whatever waited before it',
+  async (t) => {
+    const id = await activeServer()
+    await act(id, 'activate_console')
+    await pool.query("insert into compute_actions (server_id, kind) select $1, 'reboot' from generate_series(1, 300)", [
+      id,
+    ])
+    await call('DELETE', `servers/${id}`)
+    t.strictSame(
+      (await fetchActions()).map(({ action }) => action),
+      ['delete'],
+    )
+    const { rows } = await pool.query(
+      "select distinct outcome, fault, console_token from compute_actions where server_id = $1 and kind in ('reboot', 'activate_console')",
+      [id],
+    )
+    t.strictSame(rows, [{ outcome: 'failed', fault: 'superseded by the deletion of the server', console_token: null }])
+    await expireGiven()
+    t.strictSame(await carryOut(), ['delete'])
+    await until(async () => (await statusOf(id)) === 'deleted', 'the server to be deleted')
+  },
+)
 
 t.test('a delete waits for a snapshot, and for the actions before the snapshot', async (t) => {
   const id = await activeServer()
   for (const action of ['stop', 'snapshot', 'start', 'reboot']) await act(id, action)
   await call('DELETE', `servers/${id}`)
   t.strictSame(await carryOut(), ['stop', 'snapshot', 'delete'])
-  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
+  await until(async () => (await statusOf(id)) === 'deleted', 'the server to be deleted')
 })
 
 t.test('a server has at most 16 actions without an outcome, and an account as many as its limit', async (t) => {
@@ -285,13 +417,20 @@ t.test('a server has at most 16 actions without an outcome, and an account as ma
   const answers = await Promise.all(Array.from({ length: 20 }, () => act(id, 'reboot')))
   t.equal(answers.filter(({ status }) => status === 202).length, 16)
   const refused = (error: string) => ({ status: 403, body: { error_name: 'account_limit_reached', errors: [error] } })
-  t.match(answers.find(({ status }) => status !== 202), refused(`${id} has 16 actions without an outcome, and the most are 16: try again when some have ended`))
+  t.match(
+    answers.find(({ status }) => status !== 202),
+    refused(`${id} has 16 actions without an outcome, and the most are 16: try again when some have ended`),
+  )
   t.equal((await act(other, 'reboot')).status, 202)
   await tables.updateTable('accounts').set({ open_actions_limit: 18 }).where('id', '=', ONE).execute()
   const more = await Promise.all(Array.from({ length: 4 }, () => act(other, 'reset')))
   t.equal(more.filter(({ status }) => status === 202).length, 1)
-  t.match(more.find(({ status }) => status !== 202), refused('the account has 18 actions without an outcome, and its limit is 18: try again when some have ended'))
-  for (const one of [id, other]) t.equal((await call('DELETE', `servers/${one}`)).status, 202, 'a delete is not limited')
+  t.match(
+    more.find(({ status }) => status !== 202),
+    refused('the account has 18 actions without an outcome, and its limit is 18: try again when some have ended'),
+  )
+  for (const one of [id, other])
+    t.equal((await call('DELETE', `servers/${one}`)).status, 202, 'a delete is not limited')
   t.strictSame(await carryOut(), ['delete', 'delete'])
   await tables.updateTable('accounts').set({ open_actions_limit: 1000 }).where('id', '=', ONE).execute()
 })
@@ -302,7 +441,10 @@ t.test('an action whose outcome does not come in time is given out again', async
   const [given] = await fetchActions()
   t.strictSame(await fetchActions(), [])
   await expireGiven()
-  t.strictSame((await fetchActions('hv-1', 1)).map((action) => action.id), [given!.id])
+  t.strictSame(
+    (await fetchActions('hv-1', 1)).map((action) => action.id),
+    [given!.id],
+  )
   t.match(await report(given!.id, 'succeeded'), { status: 200 })
   await expireGiven()
   t.strictSame(await fetchActions(), [])
@@ -311,8 +453,17 @@ t.test('an action whose outcome does not come in time is given out again', async
 t.test('a report counts once: the same again changes nothing, another one is 409, a foreign one 404', async (t) => {
   const id = await activeServer()
   await act(id, 'stop')
-  const waiting = await tables.selectFrom('compute_actions').select('id').where('server_id', '=', id).where('finished_at', 'is', null).executeTakeFirstOrThrow()
-  t.match(await report(waiting.id, 'succeeded'), { status: 404, body: { errors: [`the action ${String(waiting.id)} does not exist`] } }, 'before it was given out')
+  const waiting = await tables
+    .selectFrom('compute_actions')
+    .select('id')
+    .where('server_id', '=', id)
+    .where('finished_at', 'is', null)
+    .executeTakeFirstOrThrow()
+  t.match(
+    await report(waiting.id, 'succeeded'),
+    { status: 404, body: { errors: [`the action ${String(waiting.id)} does not exist`] } },
+    'before it was given out',
+  )
   const [given] = await fetchActions()
   t.equal(given!.id, waiting.id)
   t.match(await report(given!.id, 'succeeded', undefined, 'hv-2'), { status: 404 })
@@ -322,13 +473,26 @@ t.test('a report counts once: the same again changes nothing, another one is 409
   await carryOut()
   t.match(await report(given!.id, 'succeeded', 'twice'), { status: 200, body: { outcome: 'succeeded', fault: null } })
   t.equal(await statusOf(id), 'active', 'the repeated stop does not stop it')
-  t.match(await report(given!.id, 'failed'), { status: 409, body: { errors: [`the action ${String(given!.id)} has succeeded already`] } })
+  t.match(await report(given!.id, 'failed'), {
+    status: 409,
+    body: { errors: [`the action ${String(given!.id)} has succeeded already`] },
+  })
   t.equal(outcomes.length, before + 2)
   t.match(await report(999_999, 'succeeded'), { status: 404 })
-  t.match(await compute('GET', '/hypervisors/hv-9/actions'), { status: 404, body: { errors: ['the hypervisor hv-9 does not exist'] } })
-  t.match(await compute('POST', `/hypervisors/hv-1/actions/${String(given!.id)}/outcome`, { outcome: 'done' }), { status: 422 })
+  t.match(await compute('GET', '/hypervisors/hv-9/actions'), {
+    status: 404,
+    body: { errors: ['the hypervisor hv-9 does not exist'] },
+  })
+  t.match(await compute('POST', `/hypervisors/hv-1/actions/${String(given!.id)}/outcome`, { outcome: 'done' }), {
+    status: 422,
+  })
   t.equal((await computes[0]!.inject({ method: 'HEAD', url: '/hypervisors/hv-1/actions' })).statusCode, 405)
-  for (const path of ['/hypervisors/hv-1/actions?wait=x', '/hypervisors/hv-1/actions?wait=-1']) t.match(await compute('GET', path), { status: 422, body: { errors: ['wait must be a number of seconds of one or two digits'] } }, path)
+  for (const path of ['/hypervisors/hv-1/actions?wait=x', '/hypervisors/hv-1/actions?wait=-1'])
+    t.match(
+      await compute('GET', path),
+      { status: 422, body: { errors: ['wait must be a number of seconds of one or two digits'] } },
+      path,
+    )
 })
 
 t.test('a request that waits is answered when an action comes, whichever process takes the request', async (t) => {
@@ -337,12 +501,29 @@ t.test('a request that waits is answered when an action comes, whichever process
     const waiting = compute('GET', '/hypervisors/hv-1/actions?wait=60', undefined, process)
     await act(id, 'reboot')
     const actions = await woken(waiting)
-    t.strictSame(actions.map(({ action }) => action), ['reboot'])
+    t.strictSame(
+      actions.map(({ action }) => action),
+      ['reboot'],
+    )
     const next = compute('GET', '/hypervisors/hv-1/actions?wait=60', undefined, process)
     await act(id, 'reset')
     await report(actions[0]!.id, 'succeeded')
-    t.strictSame((await woken(next)).map(({ action }) => action), ['reset'], 'the outcome of one gives out the next')
-    await report(((await tables.selectFrom('compute_actions').select('id').where('server_id', '=', id).where('finished_at', 'is', null).executeTakeFirstOrThrow()).id), 'succeeded')
+    t.strictSame(
+      (await woken(next)).map(({ action }) => action),
+      ['reset'],
+      'the outcome of one gives out the next',
+    )
+    await report(
+      (
+        await tables
+          .selectFrom('compute_actions')
+          .select('id')
+          .where('server_id', '=', id)
+          .where('finished_at', 'is', null)
+          .executeTakeFirstOrThrow()
+      ).id,
+      'succeeded',
+    )
   }
 })
 
@@ -356,56 +537,114 @@ t.test('during a live migration the record names both hypervisors, and actions w
   t.match(await compute('POST', `/servers/${id}/migration`, { to: 'hv-3' }), { status: 409 })
   t.equal((await act(id, 'reboot')).status, 202)
   t.strictSame([await fetchActions('hv-1'), await fetchActions('hv-2')], [[], []])
-  t.match(await compute('POST', `/servers/${id}/migration/end`), { status: 200, body: { hypervisor: 'hv-2', migrating_to: null, revision: 3 } })
-  t.match(await compute('POST', `/servers/${id}/migration/end`), { status: 409, body: { errors: [`${id} does not migrate`] } })
+  t.match(await compute('POST', `/servers/${id}/migration/end`), {
+    status: 200,
+    body: { hypervisor: 'hv-2', migrating_to: null, revision: 3 },
+  })
+  t.match(await compute('POST', `/servers/${id}/migration/end`), {
+    status: 409,
+    body: { errors: [`${id} does not migrate`] },
+  })
   await api.drained()
   t.match(await recordOf(id), { hypervisors: ['hv-2'], revision: 3 })
   t.strictSame(await carryOut('hv-1'), [])
   t.strictSame(await carryOut('hv-2'), ['reboot'])
 
   await compute('POST', `/servers/${id}/migration`, { to: 'hv-1' })
-  t.match(await compute('DELETE', `/servers/${id}/migration`), { status: 200, body: { hypervisor: 'hv-2', migrating_to: null } })
+  t.match(await compute('DELETE', `/servers/${id}/migration`), {
+    status: 200,
+    body: { hypervisor: 'hv-2', migrating_to: null },
+  })
   t.match(await compute('DELETE', `/servers/${id}/migration`), { status: 409 })
   await api.drained()
   t.strictSame((await recordOf(id))!.hypervisors, ['hv-2'])
-  t.match(await compute('GET', `/servers/${id}`), { status: 200, body: { hypervisor: 'hv-2', migrating_to: null, sealed_at: null } })
+  t.match(await compute('GET', `/servers/${id}`), {
+    status: 200,
+    body: { hypervisor: 'hv-2', migrating_to: null, sealed_at: null },
+  })
 })
 
 t.test('a migration needs another hypervisor of the zone with room, and no action that is carried out', async (t) => {
   const id = await activeServer()
-  for (const to of ['hv-1', 'hv-3', 'hv-9']) t.match(await compute('POST', `/servers/${id}/migration`, { to }), { status: 422, body: { errors: [`to: ${to} is not another hypervisor of the zone of ${id}`] } })
+  for (const to of ['hv-1', 'hv-3', 'hv-9'])
+    t.match(await compute('POST', `/servers/${id}/migration`, { to }), {
+      status: 422,
+      body: { errors: [`to: ${to} is not another hypervisor of the zone of ${id}`] },
+    })
   await act(id, 'reboot')
   const [given] = await fetchActions()
-  t.match(await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' }), { status: 409, body: { errors: [`hv-1 carries out an action of ${id}: report its outcome first`] } })
+  t.match(await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' }), {
+    status: 409,
+    body: { errors: [`hv-1 carries out an action of ${id}: report its outcome first`] },
+  })
   await expireGiven()
   await fetchActions()
-  t.equal((await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })).status, 409, 'nor while an agent works longer, and fetches the action again')
+  t.equal(
+    (await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })).status,
+    409,
+    'nor while an agent works longer, and fetches the action again',
+  )
   await expireGiven()
-  t.equal((await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })).status, 200, 'an agent that died does not hold it up')
+  t.equal(
+    (await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })).status,
+    200,
+    'an agent that died does not hold it up',
+  )
   await compute('POST', `/servers/${id}/migration/end`)
   t.match(await report(given!.id, 'succeeded'), { status: 404 }, 'the action is not its own any more')
   t.strictSame(await carryOut('hv-2'), ['reboot'])
-  const used = 65_536 - await freeOf('hv-1')
-  await tables.updateTable('hypervisors').set({ ram: used + 1023 }).where('name', '=', 'hv-1').execute()
+  const used = 65_536 - (await freeOf('hv-1'))
+  await tables
+    .updateTable('hypervisors')
+    .set({ ram: used + 1023 })
+    .where('name', '=', 'hv-1')
+    .execute()
   t.strictSame(await compute('POST', `/servers/${id}/migration`, { to: 'hv-1' }), {
-    status: 503, body: { error_name: 'insufficient_capacity', errors: [`hv-1 has 1023 MB of RAM free, and ${id} needs 1024`] },
+    status: 503,
+    body: { error_name: 'insufficient_capacity', errors: [`hv-1 has 1023 MB of RAM free, and ${id} needs 1024`] },
   })
-  await tables.updateTable('hypervisors').set({ ram: used + 1024 }).where('name', '=', 'hv-1').execute()
-  for (const method of ['POST', 'DELETE'] as const) t.equal((await compute(method, `/servers/${id}/migration`, { to: 'hv-1' })).status, 200)
+  await tables
+    .updateTable('hypervisors')
+    .set({ ram: used + 1024 })
+    .where('name', '=', 'hv-1')
+    .execute()
+  for (const method of ['POST', 'DELETE'] as const)
+    t.equal((await compute(method, `/servers/${id}/migration`, { to: 'hv-1' })).status, 200)
   await tables.updateTable('hypervisors').set({ ram: 65_536 }).execute()
   await call('DELETE', `servers/${id}`)
-  t.match(await compute('POST', `/servers/${id}/migration`, { to: 'hv-1' }), { status: 409, body: { errors: [`${id} is deleting`] } })
+  t.match(await compute('POST', `/servers/${id}/migration`, { to: 'hv-1' }), {
+    status: 409,
+    body: { errors: [`${id} is deleting`] },
+  })
   await carryOut('hv-2')
-  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
-  for (const [method, path] of [['POST', '/migration'], ['POST', '/migration/end'], ['DELETE', '/migration'], ['POST', '/seal'], ['GET', '']] as const) {
-    t.match(await compute(method, `/servers/${id}${path}`, method === 'GET' ? undefined : { to: 'hv-1' }), { status: 404 }, path)
+  await until(async () => (await statusOf(id)) === 'deleted', 'the server to be deleted')
+  for (const [method, path] of [
+    ['POST', '/migration'],
+    ['POST', '/migration/end'],
+    ['DELETE', '/migration'],
+    ['POST', '/seal'],
+    ['GET', ''],
+  ] as const) {
+    t.match(
+      await compute(method, `/servers/${id}${path}`, method === 'GET' ? undefined : { to: 'hv-1' }),
+      { status: 404 },
+      path,
+    )
   }
 })
 
 t.test('a server that migrates uses RAM on both hypervisors', async (t) => {
   const id = await activeServer()
-  const { rows: [row] } = await pool.query<{ ram: number }>('select coalesce(sum(ram), 0)::int as ram from servers join server_types on server_types.id = server_type_id where hypervisor = \'hv-2\' and deleted_at is null')
-  await tables.updateTable('hypervisors').set({ ram: row!.ram + 1024 }).where('name', '=', 'hv-2').execute()
+  const {
+    rows: [row],
+  } = await pool.query<{ ram: number }>(
+    "select coalesce(sum(ram), 0)::int as ram from servers join server_types on server_types.id = server_type_id where hypervisor = 'hv-2' and deleted_at is null",
+  )
+  await tables
+    .updateTable('hypervisors')
+    .set({ ram: row!.ram + 1024 })
+    .where('name', '=', 'hv-2')
+    .execute()
   await tables.updateTable('hypervisors').set({ ram: 1 }).where('name', '=', 'hv-1').execute()
   t.equal((await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })).status, 200)
   t.match(await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a' }), { status: 503 })
@@ -433,7 +672,8 @@ t.test('each change of a hypervisor leaves an audit line; a read and a refused r
   await act(id, 'stop')
   audit.length = 0
   const [given] = await fetchActions()
-  for (let i = 0; i < 2; i++) t.match(await report(given!.id, 'failed', 'the disk of secret-name is full'), { status: 200 })
+  for (let i = 0; i < 2; i++)
+    t.match(await report(given!.id, 'failed', 'the disk of secret-name is full'), { status: 200 })
   await report(given!.id, 'succeeded')
   await compute('GET', `/servers/${id}`)
   await compute('POST', `/servers/${id}/migration`, { to: 'hv-9' })
@@ -441,12 +681,21 @@ t.test('each change of a hypervisor leaves an audit line; a read and a refused r
   await compute('DELETE', `/servers/${id}/migration`)
   await compute('POST', `/servers/${id}/seal`)
   const line = { time: 'string', address: '127.0.0.1', method: 'POST', id }
-  t.strictSame(audit.map(({ time, ...rest }) => ({ ...rest, time: typeof time })), [
-    { ...line, hypervisor: 'hv-1', action: String(given!.id), route: '/hypervisors/:hypervisor/actions/:action/outcome', set: ['outcome', 'fault'] },
-    { ...line, route: '/servers/:id/migration', set: ['to'] },
-    { ...line, method: 'DELETE', route: '/servers/:id/migration' },
-    { ...line, route: '/servers/:id/seal' },
-  ])
+  t.strictSame(
+    audit.map(({ time, ...rest }) => ({ ...rest, time: typeof time })),
+    [
+      {
+        ...line,
+        hypervisor: 'hv-1',
+        action: String(given!.id),
+        route: '/hypervisors/:hypervisor/actions/:action/outcome',
+        set: ['outcome', 'fault'],
+      },
+      { ...line, route: '/servers/:id/migration', set: ['to'] },
+      { ...line, method: 'DELETE', route: '/servers/:id/migration' },
+      { ...line, route: '/servers/:id/seal' },
+    ],
+  )
   t.notMatch(JSON.stringify(audit), 'secret-name')
 })
 
@@ -455,18 +704,27 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
   t.strictSame(await readQueue(tables), { waiting: 0, age: 0, unfetched: 0 })
   const id = await activeServer()
   for (const action of ['stop', 'start']) await act(id, action)
-  await pool.query('update compute_actions set requested_at = now() - interval \'1000 s\', finished_at = finished_at - interval \'900 s\' where server_id = $1', [id])
+  await pool.query(
+    "update compute_actions set requested_at = now() - interval '1000 s', finished_at = finished_at - interval '900 s' where server_id = $1",
+    [id],
+  )
   const before = await readQueue(tables)
   t.equal(before.waiting, 2)
   const { rows } = await pool.query<Record<string, unknown>>(executed('docs/operations.md', 'compute-queue'))
-  t.match(rows, [{ server_id: id, kind: 'stop', hypervisor: 'hv-1', given_to: null }, { server_id: id, kind: 'start' }])
+  t.match(rows, [
+    { server_id: id, kind: 'stop', hypervisor: 'hv-1', given_to: null },
+    { server_id: id, kind: 'start' },
+  ])
   t.ok(before.age >= 1000 && before.age < 1100)
   t.ok(before.unfetched >= 900 && before.unfetched < 1000, String(before.unfetched))
   const [given] = await fetchActions()
   const fetched = await readQueue(tables)
   t.ok(fetched.unfetched < 900)
   await report(given!.id, 'succeeded')
-  t.ok((await readQueue(tables)).unfetched < 900, 'an action that had to wait for another one is not one that nobody fetches')
+  t.ok(
+    (await readQueue(tables)).unfetched < 900,
+    'an action that had to wait for another one is not one that nobody fetches',
+  )
   await carryOut()
   await carryOut()
 })
@@ -477,9 +735,14 @@ t.test('actions are kept for 30 days after they were finished, and until they ar
   await carryOut()
   await act(id, 'reboot')
   const keptAfter = async (days: number) => {
-    await pool.query('update compute_actions set requested_at = now() - $2::interval, finished_at = case when outcome is not null then now() - $2::interval end where server_id = $1', [id, `${String(days)} days`])
+    await pool.query(
+      'update compute_actions set requested_at = now() - $2::interval, finished_at = case when outcome is not null then now() - $2::interval end where server_id = $1',
+      [id, `${String(days)} days`],
+    )
     await purgeActions(tables)
-    return (await tables.selectFrom('compute_actions').select('kind').where('server_id', '=', id).orderBy('id').execute()).map(({ kind }) => kind)
+    return (
+      await tables.selectFrom('compute_actions').select('kind').where('server_id', '=', id).orderBy('id').execute()
+    ).map(({ kind }) => kind)
   }
   t.strictSame(await keptAfter(29), ['create', 'stop', 'start', 'reboot'])
   t.strictSame(await keptAfter(31), ['reboot'])
@@ -488,31 +751,47 @@ t.test('actions are kept for 30 days after they were finished, and until they ar
 
 t.test('of the finished actions of a server the newest 1,000 are kept', async (t) => {
   const [busy, other] = [await activeServer(), await activeServer()]
-  await pool.query(`insert into compute_actions (server_id, kind, requested_at, finished_at, outcome)
-    select $1, 'reboot', now() - n * interval '1 s', now() - n * interval '1 s', 'succeeded' from generate_series(1, 1100) n`, [busy])
+  await pool.query(
+    `insert into compute_actions (server_id, kind, requested_at, finished_at, outcome)
+    select $1, 'reboot', now() - n * interval '1 s', now() - n * interval '1 s', 'succeeded' from generate_series(1, 1100) n`,
+    [busy],
+  )
   await purgeActions(tables)
-  const { rows } = await pool.query('select server_id, count(*), min(finished_at) > now() - interval \'1010 s\' as are_newest from compute_actions where server_id in ($1, $2) group by server_id order by count', [busy, other])
-  t.strictSame(rows, [{ server_id: other, count: 1, are_newest: true }, { server_id: busy, count: 1000, are_newest: true }])
+  const { rows } = await pool.query(
+    "select server_id, count(*), min(finished_at) > now() - interval '1010 s' as are_newest from compute_actions where server_id in ($1, $2) group by server_id order by count",
+    [busy, other],
+  )
+  t.strictSame(rows, [
+    { server_id: other, count: 1, are_newest: true },
+    { server_id: busy, count: 1000, are_newest: true },
+  ])
   await pool.query('delete from compute_actions where server_id = $1', [busy])
 })
 
 t.test('the metrics read few rows, however many actions were finished', async (t) => {
   const busy = await activeServer()
   for (let i = 0; i < 4; i++) await create()
-  await pool.query(`insert into compute_actions (server_id, kind, requested_at, finished_at, outcome)
-    select $1, 'reboot', now() - interval '1 day', now() - n * interval '1 minute', 'succeeded' from generate_series(1, 20000) n`, [busy])
+  await pool.query(
+    `insert into compute_actions (server_id, kind, requested_at, finished_at, outcome)
+    select $1, 'reboot', now() - interval '1 day', now() - n * interval '1 minute', 'succeeded' from generate_series(1, 20000) n`,
+    [busy],
+  )
   await pool.query('analyze compute_actions')
   await tables.connection().execute(async (connection) => {
     const rowsRead = async () => {
       await sql`select pg_stat_force_next_flush()`.execute(connection)
-      const { rows: [row] } = await sql<{ count: string }>`
+      const {
+        rows: [row],
+      } = await sql<{ count: string }>`
         select (select sum(idx_tup_read) from pg_stat_user_indexes where relname = 'compute_actions')
-          + (select seq_tup_read from pg_stat_user_tables where relname = 'compute_actions') as count`.execute(connection)
+          + (select seq_tup_read from pg_stat_user_tables where relname = 'compute_actions') as count`.execute(
+        connection,
+      )
       return Number(row!.count)
     }
     const before = await rowsRead()
     t.equal((await readQueue(connection)).waiting, 4)
-    const read = await rowsRead() - before
+    const read = (await rowsRead()) - before
     t.ok(read > 0 && read < 100, `${String(read)} rows`)
   })
   await pool.query('delete from compute_actions where server_id = $1', [busy])
@@ -521,54 +800,79 @@ t.test('the metrics read few rows, however many actions were finished', async (t
 
 const SEED = Number(process.env['IMDS_TEST_SEED'] ?? '7')
 
-t.test(`whatever agents do, each server's actions are done once and in the order of the requests (seed ${String(SEED)})`, async (t) => {
-  const servers = [await activeServer(), await activeServer(), await activeServer()]
-  const next = random(SEED)
-  const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
-  const requested = new Map(servers.map((id) => [id, [] as string[]]))
-  const done = new Map(servers.map((id) => [id, [] as number[]]))
-  const given: Action[] = []
-  const steps = { request: 0, fetch: 0, report: 0, again: 0, crash: 0 }
-  const request = async () => {
-    const [id, action] = [pick(servers), pick(['stop', 'start', 'reboot', 'reset', 'snapshot', 'activate_console'])]
-    if ((await act(id, action)).status === 202) requested.get(id)!.push(action)
-  }
-  const fetchSome = async () => {
-    const all = await Promise.all([fetchActions('hv-1', 0), fetchActions('hv-1', 1)])
-    const ids = all.flat().map(({ id }) => id)
-    if (new Set(ids).size < ids.length) t.fail('two requests got one action')
-    given.push(...all.flat())
-  }
-  const reportOne = async (count: number) => {
-    if (given.length === 0) return
-    const action = pick(given)
-    const outcome = pick(['succeeded', 'failed'] as const)
-    const answers = await Promise.all(Array.from({ length: count }, () => report(action.id, outcome)))
-    if (answers.every(({ status }) => status === 200) && !done.get(action.server.id)!.includes(action.id)) done.get(action.server.id)!.push(action.id)
-    else if (answers.some(({ status }) => status !== 200 && status !== 409)) t.fail(JSON.stringify(answers))
-  }
-  for (let i = 0; i < 150; i++) {
-    const step = pick(['request', 'request', 'fetch', 'fetch', 'report', 'report', 'again', 'crash'] as const)
-    steps[step]++
-    if (step === 'request') await request()
-    else if (step === 'fetch') await fetchSome()
-    else if (step === 'crash') await expireGiven()
-    else await reportOne(step === 'again' ? 3 : 1)
-  }
-  const before = outcomes.length
-  const rest = (await tables.selectFrom('compute_actions').select('id').where('server_id', 'in', servers).where('finished_at', 'is', null).execute()).length
-  await expireGiven()
-  t.equal((await carryOut()).length, rest, 'what was given out to nobody that lives is given out again')
-  t.equal(outcomes.length, before + rest, 'each outcome counts once')
-  for (const id of servers) {
-    const rows = await tables.selectFrom('compute_actions').select(['id', 'kind']).where('server_id', '=', id).where('kind', '!=', 'create').orderBy('finished_at').orderBy('id').execute()
-    t.strictSame(rows.map(({ kind }) => kind), requested.get(id), 'the order of the requests')
-    const reported = done.get(id)!
-    t.strictSame(reported, reported.toSorted((a, b) => a - b))
-  }
-  for (const [step, count] of Object.entries(steps)) t.ok(count > 0, step)
-  t.ok([...requested.values()].flat().length > 10)
-})
+t.test(
+  `whatever agents do, each server's actions are done once and in the order of the requests (seed ${String(SEED)})`,
+  async (t) => {
+    const servers = [await activeServer(), await activeServer(), await activeServer()]
+    const next = random(SEED)
+    const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
+    const requested = new Map(servers.map((id) => [id, [] as string[]]))
+    const done = new Map(servers.map((id) => [id, [] as number[]]))
+    const given: Action[] = []
+    const steps = { request: 0, fetch: 0, report: 0, again: 0, crash: 0 }
+    const request = async () => {
+      const [id, action] = [pick(servers), pick(['stop', 'start', 'reboot', 'reset', 'snapshot', 'activate_console'])]
+      if ((await act(id, action)).status === 202) requested.get(id)!.push(action)
+    }
+    const fetchSome = async () => {
+      const all = await Promise.all([fetchActions('hv-1', 0), fetchActions('hv-1', 1)])
+      const ids = all.flat().map(({ id }) => id)
+      if (new Set(ids).size < ids.length) t.fail('two requests got one action')
+      given.push(...all.flat())
+    }
+    const reportOne = async (count: number) => {
+      if (given.length === 0) return
+      const action = pick(given)
+      const outcome = pick(['succeeded', 'failed'] as const)
+      const answers = await Promise.all(Array.from({ length: count }, () => report(action.id, outcome)))
+      if (answers.every(({ status }) => status === 200) && !done.get(action.server.id)!.includes(action.id))
+        done.get(action.server.id)!.push(action.id)
+      else if (answers.some(({ status }) => status !== 200 && status !== 409)) t.fail(JSON.stringify(answers))
+    }
+    for (let i = 0; i < 150; i++) {
+      const step = pick(['request', 'request', 'fetch', 'fetch', 'report', 'report', 'again', 'crash'] as const)
+      steps[step]++
+      if (step === 'request') await request()
+      else if (step === 'fetch') await fetchSome()
+      else if (step === 'crash') await expireGiven()
+      else await reportOne(step === 'again' ? 3 : 1)
+    }
+    const before = outcomes.length
+    const rest = (
+      await tables
+        .selectFrom('compute_actions')
+        .select('id')
+        .where('server_id', 'in', servers)
+        .where('finished_at', 'is', null)
+        .execute()
+    ).length
+    await expireGiven()
+    t.equal((await carryOut()).length, rest, 'what was given out to nobody that lives is given out again')
+    t.equal(outcomes.length, before + rest, 'each outcome counts once')
+    for (const id of servers) {
+      const rows = await tables
+        .selectFrom('compute_actions')
+        .select(['id', 'kind'])
+        .where('server_id', '=', id)
+        .where('kind', '!=', 'create')
+        .orderBy('finished_at')
+        .orderBy('id')
+        .execute()
+      t.strictSame(
+        rows.map(({ kind }) => kind),
+        requested.get(id),
+        'the order of the requests',
+      )
+      const reported = done.get(id)!
+      t.strictSame(
+        reported,
+        reported.toSorted((a, b) => a - b),
+      )
+    }
+    for (const [step, count] of Object.entries(steps)) t.ok(count > 0, step)
+    t.ok([...requested.values()].flat().length > 10)
+  },
+)
 
 t.test('closing the interface answers the requests that wait', async (t) => {
   const waiting = compute('GET', '/hypervisors/hv-2/actions?wait=60', undefined, 1)

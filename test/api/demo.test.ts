@@ -15,25 +15,45 @@ import { freePort } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
 
 const START = `${ROOT}src/start.ts`
-const PORTS = { IMDS_LISTEN: 8169, IMDS_OPERATOR_LISTEN: 9169, IMDS_API_LISTEN: 8170, IMDS_API_OPERATOR_LISTEN: 9170 } as const
+const PORTS = {
+  IMDS_LISTEN: 8169,
+  IMDS_OPERATOR_LISTEN: 9169,
+  IMDS_API_LISTEN: 8170,
+  IMDS_API_OPERATOR_LISTEN: 9170,
+} as const
 
 /** Runs a command that starts the demo on free ports. `here` puts these ports into an example of the documents. */
 async function aDemo(t: Test, command: readonly string[], more: Readonly<Record<string, string>> = {}) {
   const directory = mkdtempSync(join(tmpdir(), 'imds-start-'))
   chmodSync(directory, 0o711) // as root, PostgreSQL runs as another user
-  const ports = await Promise.all(Object.entries(PORTS).map(async ([variable, port]) => ({ variable, port, place: `127.0.0.1:${String(await freePort())}` })))
+  const ports = await Promise.all(
+    Object.entries(PORTS).map(async ([variable, port]) => ({
+      variable,
+      port,
+      place: `127.0.0.1:${String(await freePort())}`,
+    })),
+  )
   const places = Object.fromEntries(ports.map(({ variable, place }) => [variable, place]))
-  const child = spawn(command[0]!, command.slice(1), { env: { ...programEnvironment(), TMPDIR: directory, ...places, ...more }, stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn(command[0]!, command.slice(1), {
+    env: { ...programEnvironment(), TMPDIR: directory, ...places, ...more },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
   const ended = once(child, 'close').then(() => child.exitCode)
   t.teardown(async () => {
     if (child.kill('SIGTERM')) await ended
     rmSync(directory, { recursive: true, force: true })
   })
   const lines: string[] = []
-  createInterface({ input: child.stdout }).on('line', (line) => { lines.push(stripVTControlCharacters(line)) })
+  createInterface({ input: child.stdout }).on('line', (line) => {
+    lines.push(stripVTControlCharacters(line))
+  })
   return {
-    child, lines, ended, directory,
-    here: (example: string) => ports.reduce((text, { port, place }) => text.replaceAll(`127.0.0.1:${String(port)}`, place), example),
+    child,
+    lines,
+    ended,
+    directory,
+    here: (example: string) =>
+      ports.reduce((text, { port, place }) => text.replaceAll(`127.0.0.1:${String(port)}`, place), example),
     prints: (text: string) => until(() => lines.some((line) => line.includes(text)), text),
   }
 }
@@ -41,13 +61,26 @@ async function aDemo(t: Test, command: readonly string[], more: Readonly<Record<
 t.test('npm start: the printed lines create a server, and its guest reads user-data and cloud IP', async (t) => {
   const { child, lines, ended, directory, here, prints } = await aDemo(t, [process.execPath, START])
   await prints('/docs')
-  t.same(lines.filter((line) => line.startsWith('{') && !line.includes('"level":"info"')), [], 'no warning greets a newcomer')
+  t.same(
+    lines.filter((line) => line.startsWith('{') && !line.includes('"level":"info"')),
+    [],
+    'no warning greets a newcomer',
+  )
   const example = here(executed('README.md', 'api'))
-  const printed = lines.slice(lines.findIndex((line) => line.startsWith('imds-api creates'))).filter((line) => line.startsWith('  ')).map((line) => line.slice(2))
+  const printed = lines
+    .slice(lines.findIndex((line) => line.startsWith('imds-api creates')))
+    .filter((line) => line.startsWith('  '))
+    .map((line) => line.slice(2))
   t.equal(printed.join('\n'), example.trim(), 'the README has the printed lines')
   const { status, stdout, stderr } = spawnSync('sh', ['-euc', example], { encoding: 'utf8' })
   t.match({ status, stderr }, { status: 0, stderr: '' })
-  const [created, userData, cloudIp, mapped, address] = stdout.trim().split('\n') as [string, string, string, string, string]
+  const [created, userData, cloudIp, mapped, address] = stdout.trim().split('\n') as [
+    string,
+    string,
+    string,
+    string,
+    string,
+  ]
   t.match(JSON.parse(created), { resource_type: 'server', name: 'web', status: 'creating' })
   t.equal(userData, 'hello, guest')
   t.match(JSON.parse(cloudIp), { status: 'unmapped' })
@@ -57,7 +90,9 @@ t.test('npm start: the printed lines create a server, and its guest reads user-d
   t.match(reference.stdout, /swagger-ui/)
 
   const [demo] = readdirSync(directory) as [string]
-  const postgres = Number(readFileSync(join(directory, demo, 'api/postgres/data/postmaster.pid'), 'utf8').split('\n', 1)[0])
+  const postgres = Number(
+    readFileSync(join(directory, demo, 'api/postgres/data/postmaster.pid'), 'utf8').split('\n', 1)[0],
+  )
   t.ok(existsSync(`/proc/${String(postgres)}`))
   child.kill('SIGTERM')
   t.equal(await ended, 0)
@@ -65,23 +100,44 @@ t.test('npm start: the printed lines create a server, and its guest reads user-d
   t.same(readdirSync(directory), [])
 })
 
-t.test('npm start on a terminal: Ctrl-C during the start stops both and leaves nothing', { skip: spawnSync('script', ['--version']).status !== 0 && 'script is not installed' }, async (t) => {
-  const { child, lines, ended, directory, prints } = await aDemo(t, ['script', '--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${START}'`, '/dev/null'])
-  await prints('first resync completed')
-  child.stdin.write('\x03')
-  t.equal(await ended, 0)
-  t.same(lines.filter((line) => line.includes('"level"') || line.includes('FATAL')), [])
-  t.same(readdirSync(directory), [])
-})
+t.test(
+  'npm start on a terminal: Ctrl-C during the start stops both and leaves nothing',
+  { skip: spawnSync('script', ['--version']).status !== 0 && 'script is not installed' },
+  async (t) => {
+    const { child, lines, ended, directory, prints } = await aDemo(t, [
+      'script',
+      '--quiet',
+      '--return',
+      '--flush',
+      '--command',
+      `exec '${process.execPath}' '${START}'`,
+      '/dev/null',
+    ])
+    await prints('first resync completed')
+    child.stdin.write('\x03')
+    t.equal(await ended, 0)
+    t.same(
+      lines.filter((line) => line.includes('"level"') || line.includes('FATAL')),
+      [],
+    )
+    t.same(readdirSync(directory), [])
+  },
+)
 
 t.test('npm start starts only the daemon with --daemon-only, and where IMDS_STORE names a store', async (t) => {
   const store = t.testdir()
-  for (const [args, env] of [[['--daemon-only'], {}], [[], { IMDS_STORE: `file:${store}` }]] as const) {
+  for (const [args, env] of [
+    [['--daemon-only'], {}],
+    [[], { IMDS_STORE: `file:${store}` }],
+  ] as const) {
     const { child, lines, ended, prints } = await aDemo(t, [process.execPath, START, ...args], env)
     await prints('imds answers guests')
     child.kill('SIGTERM')
     t.equal(await ended, 0)
-    t.same(lines.filter((line) => line.includes('imds-api')), [])
+    t.same(
+      lines.filter((line) => line.includes('imds-api')),
+      [],
+    )
   }
   t.same(readdirSync(store), [])
   const { status, stderr } = spawnSync(process.execPath, [START, '--frob'], { encoding: 'utf8' })

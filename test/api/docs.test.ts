@@ -14,25 +14,56 @@ import { freePort } from '../support/redis/redis.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 
 /** The fields of a response that identify it. */
-type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' | 'token_type', string | undefined>> & { readonly errors?: readonly string[] }
+type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' | 'token_type', string | undefined>> & {
+  readonly errors?: readonly string[]
+}
 
 /** The examples in their order, and what each prints: resources as `resource_type status`, errors as their name; n of a list. */
 const EXAMPLES = [
   [executed('docs/api.md', 'five'), /^\+ region gb1\n[^]*\n(?:creating|active)\n$/],
   [executed('docs/api.md', 'function'), []],
   [executed('docs/api.md', 'token'), ['Bearer']],
-  [executed('docs/api.md', 'sign-in'), /^~ user usr-k3c8e: password_hash, totp_secret\n\+ application app-8xk2p\n\{"error":"invalid_client".*\n\{"id":"usr-k3c8e".*\n\{"id":"acc-h3nbk".*\n$/],
+  [
+    executed('docs/api.md', 'sign-in'),
+    /^~ user usr-k3c8e: password_hash, totp_secret\n\+ application app-8xk2p\n\{"error":"invalid_client".*\n\{"id":"usr-k3c8e".*\n\{"id":"acc-h3nbk".*\n$/,
+  ],
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],
-  [executed('docs/api.md', 'cloud-ips'), ['cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped']],
-  [executed('docs/api.md', 'server-groups'), ['server_group front', 'server_group back', 'server_group back', 'server_group idle', 'server_group idle', '2 server_group']],
+  [
+    executed('docs/api.md', 'cloud-ips'),
+    ['cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped'],
+  ],
+  [
+    executed('docs/api.md', 'server-groups'),
+    [
+      'server_group front',
+      'server_group back',
+      'server_group back',
+      'server_group idle',
+      'server_group idle',
+      '2 server_group',
+    ],
+  ],
   [executed('docs/api.md', 'config-maps'), ['config_map front', '1 config_map', 'config_map front']],
-  [executed('docs/api.md', 'database-servers'), ['1 database_server', 'database_server orders', 'database_server orders', '1 database_type', 'database_type Small']],
+  [
+    executed('docs/api.md', 'database-servers'),
+    ['1 database_server', 'database_server orders', 'database_server orders', '1 database_type', 'database_type Small'],
+  ],
   [executed('docs/api.md', 'interfaces'), ['interface']],
   [executed('docs/api.md', 'images'), ['2 image', 'image Debian 12', 'image golden', 'image golden']],
   [executed('docs/api.md', 'catalog'), ['2 server_type', 'server_type Medium SSD', '2 zone', 'zone']],
-  [executed('docs/api.md', 'accounts'), ['account Analytical Engines', '1 account', 'account Analytical Engines', 'user Ada Lovelace', '1 user', 'user Ada Lovelace']],
+  [
+    executed('docs/api.md', 'accounts'),
+    [
+      'account Analytical Engines',
+      '1 account',
+      'account Analytical Engines',
+      'user Ada Lovelace',
+      '1 user',
+      'user Ada Lovelace',
+    ],
+  ],
   [executed('docs/api.md', 'users'), ['user Ada Lovelace', 'unprocessable_entity 1']],
   [executed('docs/api.md', 'account-changes'), ['account Analytical Engines', 'unprocessable_entity 2']],
   [executed('docs/api.md', 'api-clients'), ['Bearer', 'api_client backup', '2 api_client', 'api_client backup']],
@@ -40,7 +71,10 @@ const EXAMPLES = [
   [executed('docs/api.md', 'collaborations'), ['collaboration pending', '1 collaboration', 'collaboration cancelled']],
   [executed('docs/api.md', 'user-side'), ['user Ada Lovelace', '0 ', 'resource_not_found 1']],
   [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
-  [executed('docs/api.md', 'commands'), /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\n2 servers will be published again\nnothing had to be moved\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/],
+  [
+    executed('docs/api.md', 'commands'),
+    /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\n2 servers will be published again\nnothing had to be moved\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/,
+  ],
 ] as const
 
 /** What the table above says of a line of JSON. */
@@ -49,7 +83,9 @@ function summaryOf(line: string): string {
   if (Array.isArray(value)) return `${String(value.length)} ${(value as Json[])[0]?.resource_type ?? ''}`
   const { resource_type: type, name, status, error_name: error, errors, token_type: token } = value as Json
   if (error !== undefined) return `${error} ${String(errors?.length)}`
-  return [type ?? token, type === 'cloud_ip' || type === 'collaboration' ? status : name].filter((part) => part !== undefined).join(' ')
+  return [type ?? token, type === 'cloud_ip' || type === 'collaboration' ? status : name]
+    .filter((part) => part !== undefined)
+    .join(' ')
 }
 
 t.test('every example of docs/api.md works, in their order', async (t) => {
@@ -61,27 +97,49 @@ t.test('every example of docs/api.md works, in their order', async (t) => {
   const [port, operatorPort] = [await freePort(), await freePort()]
   const environment = programEnvironment()
   const env = {
-    ...environment, PATH: `${directory}:${environment['PATH']!}`, IMDS_STORE: `file:${directory}`, IMDS_API_STATE_DIR: join(directory, 'state'),
-    IMDS_API_LISTEN: `127.0.0.1:${String(port)}`, IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
+    ...environment,
+    PATH: `${directory}:${environment['PATH']!}`,
+    IMDS_STORE: `file:${directory}`,
+    IMDS_API_STATE_DIR: join(directory, 'state'),
+    IMDS_API_LISTEN: `127.0.0.1:${String(port)}`,
+    IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
   }
   const script = [
-    'set -eu', 'trap \'kill %1; wait %1\' EXIT', // also where an example fails
-    ...EXAMPLES.flatMap(([example]) => [example.replaceAll('127.0.0.1:8170', `127.0.0.1:${String(port)}`), 'printf "\\f"']),
+    'set -eu',
+    "trap 'kill %1; wait %1' EXIT", // also where an example fails
+    ...EXAMPLES.flatMap(([example]) => [
+      example.replaceAll('127.0.0.1:8170', `127.0.0.1:${String(port)}`),
+      'printf "\\f"',
+    ]),
     `curl -s 127.0.0.1:${String(operatorPort)}/metrics`,
   ].join('\n')
   const shell = spawn('bash', ['-c', script], { cwd: directory, env, stdio: ['ignore', 'pipe', 'inherit'] })
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   const [chunks] = await Promise.all([shell.stdout.toArray(), once(shell, 'close')])
-  const printed = Buffer.concat(chunks as Buffer[]).toString().split('\f')
+  const printed = Buffer.concat(chunks as Buffer[])
+    .toString()
+    .split('\f')
   t.equal(shell.exitCode, 0)
   for (const [i, [example, expected]] of EXAMPLES.entries()) {
     if (expected instanceof RegExp) t.match(printed[i], expected, example)
-    else t.same(printed[i]!.split('\n').filter((line) => line !== '').map(summaryOf), expected, example)
+    else
+      t.same(
+        printed[i]!.split('\n')
+          .filter((line) => line !== '')
+          .map(summaryOf),
+        expected,
+        example,
+      )
   }
 
   // The first scrape has every metric, and so every one that the alerts use.
   const metrics = printed.at(-1)!
-  const declared = buildApiMetrics({} as Database).registry.getMetricsAsArray().map(({ name }) => name).filter((name) => name.startsWith('imds_'))
+  const declared = buildApiMetrics({} as Database)
+    .registry.getMetricsAsArray()
+    .map(({ name }) => name)
+    .filter((name) => name.startsWith('imds_'))
   t.ok(declared.length > 8)
   for (const name of declared) t.match(metrics, new RegExp(`^${name}[ {]`, 'm'), name)
   for (const [name] of read('deploy/alerts.yml').matchAll(/imds_api_[a-z_]+/g)) t.ok(declared.includes(name), name)

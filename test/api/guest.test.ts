@@ -11,9 +11,19 @@ import { run } from '../support/programs/processes.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
-interface Interface { readonly id: string, readonly mac_address: string, readonly ipv4_address: string }
-interface Server { readonly id: string, readonly interfaces: readonly [Interface] }
-interface CloudIp { readonly id: string, readonly public_ipv4: string }
+interface Interface {
+  readonly id: string
+  readonly mac_address: string
+  readonly ipv4_address: string
+}
+interface Server {
+  readonly id: string
+  readonly interfaces: readonly [Interface]
+}
+interface CloudIp {
+  readonly id: string
+  readonly public_ipv4: string
+}
 
 const USER_DATA = '#!/bin/sh\necho "grüß dich"\n'
 const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-b', user_data: Buffer.from(USER_DATA).toString('base64') } // hv-3 is the only hypervisor of gb1-b
@@ -26,15 +36,29 @@ t.test('a guest reads with curl what its server was created with, and each chang
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
   t.teardown(() => daemon.stop())
   const token = await api.token(CLIENT_OF[ONE])
-  const send = async <T>(method: string, path: string, body?: object) => (await ask(api.baseUrl, token, method, path, body)).body as T
-  const { id, interfaces: [first] } = await send<Server>('POST', 'servers', NEW_SERVER)
+  const send = async <T>(method: string, path: string, body?: object) =>
+    (await ask(api.baseUrl, token, method, path, body)).body as T
+  const {
+    id,
+    interfaces: [first],
+  } = await send<Server>('POST', 'servers', NEW_SERVER)
   const curl = async (path: string) => {
-    const { status, stdout } = await run(['curl', '-fs', '--interface', first.ipv4_address, `http://127.0.0.1:${String(daemon.guestPort)}/latest/${path}`])
+    const { status, stdout } = await run([
+      'curl',
+      '-fs',
+      '--interface',
+      first.ipv4_address,
+      `http://127.0.0.1:${String(daemon.guestPort)}/latest/${path}`,
+    ])
     return status === 0 ? stdout.toString() : `curl ended with ${String(status)}`
   }
   const reads = async (path: string, expected: string) => {
     let last = ''
-    await until(async () => (last = await curl(path)) === expected, `${path} to be ${expected}`).catch((error: unknown) => { throw new Error(`${path} is ${last}`, { cause: error }) })
+    await until(async () => (last = await curl(path)) === expected, `${path} to be ${expected}`).catch(
+      (error: unknown) => {
+        throw new Error(`${path} is ${last}`, { cause: error })
+      },
+    )
     t.pass(`${path} is ${JSON.stringify(expected)}`)
   }
 
@@ -51,47 +75,71 @@ t.test('a guest reads with curl what its server was created with, and each chang
   await reads('meta-data/public-ipv4', otherAddress)
   await send('PUT', `servers/${id}`, { user_data: Buffer.from('new').toString('base64') })
   await reads('user-data', 'new')
-  await send('PUT', `servers/${id}`, { tags: { Name: 'web', Role: 'front' }, metadata_options: { instance_metadata_tags: 'enabled' } })
+  await send('PUT', `servers/${id}`, {
+    tags: { Name: 'web', Role: 'front' },
+    metadata_options: { instance_metadata_tags: 'enabled' },
+  })
   await reads('meta-data/tags/instance/Name', 'web')
   await reads('meta-data/tags/instance/', 'Name\nRole')
   await send('PUT', `servers/${id}`, { metadata_options: { http_tokens: 'required' } })
   await reads('meta-data/instance-id', 'curl ended with 22') // 401 without a session token
-  await send('PUT', `servers/${id}`, { metadata_options: { http_tokens: 'optional', instance_metadata_tags: 'disabled' } })
+  await send('PUT', `servers/${id}`, {
+    metadata_options: { http_tokens: 'optional', instance_metadata_tags: 'disabled' },
+  })
   await reads('meta-data/instance-id', id)
   await until(async () => !(await curl('meta-data/')).includes('tags'), 'the listing not to have tags')
   await send('DELETE', `servers/${id}`)
   await reads('meta-data/instance-id', 'curl ended with 22')
 })
 
-t.test('the real cloud-init boots a guest from what imds-api has published', { skip: withoutNamespaces() || withoutCloudInit() }, async (t) => {
-  const hypervisor = await makeHypervisor()
-  t.teardown(() => hypervisor.remove())
-  const redis = await startFaultyRedis(hypervisor)
-  t.teardown(() => redis.stop())
-  const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['10.88.1.2-10.88.1.6'] } })
-  const api = await startImdsApi(t, { IMDS_STORE: redis.publisherUrl, IMDS_REGION: 'gb1' }, region)
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3', IMDS_LISTEN: `${SERVICE}:80` }, hypervisor.within)
-  t.teardown(() => daemon.stop())
-  const token = await api.token(CLIENT_OF[ONE])
-  const { id, interfaces: [first] } = (await ask(api.baseUrl, token, 'POST', 'servers', { ...NEW_SERVER, cloud_ip: true })).body as Server
-  const guest = await hypervisor.addGuest({ address: `${first.ipv4_address}/29`, gateway: '10.88.1.1', macAddress: first.mac_address })
-  const machine = await startMachine(guest)
-  t.teardown(() => machine.stop())
-  await machine.write('/etc/cloud/cloud.cfg.d/99_test.cfg', `
+t.test(
+  'the real cloud-init boots a guest from what imds-api has published',
+  { skip: withoutNamespaces() || withoutCloudInit() },
+  async (t) => {
+    const hypervisor = await makeHypervisor()
+    t.teardown(() => hypervisor.remove())
+    const redis = await startFaultyRedis(hypervisor)
+    t.teardown(() => redis.stop())
+    const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['10.88.1.2-10.88.1.6'] } })
+    const api = await startImdsApi(t, { IMDS_STORE: redis.publisherUrl, IMDS_REGION: 'gb1' }, region)
+    const daemon = await startDaemon(
+      { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3', IMDS_LISTEN: `${SERVICE}:80` },
+      hypervisor.within,
+    )
+    t.teardown(() => daemon.stop())
+    const token = await api.token(CLIENT_OF[ONE])
+    const {
+      id,
+      interfaces: [first],
+    } = (await ask(api.baseUrl, token, 'POST', 'servers', { ...NEW_SERVER, cloud_ip: true })).body as Server
+    const guest = await hypervisor.addGuest({
+      address: `${first.ipv4_address}/29`,
+      gateway: '10.88.1.1',
+      macAddress: first.mac_address,
+    })
+    const machine = await startMachine(guest)
+    t.teardown(() => machine.stop())
+    await machine.write(
+      '/etc/cloud/cloud.cfg.d/99_test.cfg',
+      `
 datasource_list: [Ec2]
 datasource: {Ec2: {strict_id: false, max_wait: 20, timeout: 5}}
 disable_network_activation: true
 cloud_init_modules: [set_hostname, users-groups, ssh]
 ssh_genkeytypes: [ed25519]
-`)
-  for (const stage of [['--local'], []]) t.equal((await machine.run(['cloud-init', 'init', ...stage])).status, 0)
-  const text = async (path: string) => (await machine.read(path)).toString()
-  t.equal(await text('/var/lib/cloud/data/instance-id'), `${id}\n`)
-  t.equal(await text('/var/lib/cloud/instance/user-data.txt'), USER_DATA)
-  t.equal((await text('/home/debian/.ssh/authorized_keys')).trim(), ADAS_KEY)
-  t.match(JSON.parse(await text('/var/lib/cloud/data/set-hostname')), { hostname: id, fqdn: `${id}.gb1.example.com` })
-  t.match(JSON.parse(await text('/run/cloud-init/instance-data.json')), { ds: { 'meta-data': { 'public-ipv4': '203.0.113.1' } } })
-})
+`,
+    )
+    for (const stage of [['--local'], []]) t.equal((await machine.run(['cloud-init', 'init', ...stage])).status, 0)
+    const text = async (path: string) => (await machine.read(path)).toString()
+    t.equal(await text('/var/lib/cloud/data/instance-id'), `${id}\n`)
+    t.equal(await text('/var/lib/cloud/instance/user-data.txt'), USER_DATA)
+    t.equal((await text('/home/debian/.ssh/authorized_keys')).trim(), ADAS_KEY)
+    t.match(JSON.parse(await text('/var/lib/cloud/data/set-hostname')), { hostname: id, fqdn: `${id}.gb1.example.com` })
+    t.match(JSON.parse(await text('/run/cloud-init/instance-data.json')), {
+      ds: { 'meta-data': { 'public-ipv4': '203.0.113.1' } },
+    })
+  },
+)
 
 function withoutCloudInit(): string | false {
   try {

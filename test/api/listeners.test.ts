@@ -25,14 +25,33 @@ const LOOPBACK = { host: '127.0.0.1', port: 0 }
 const LONG_BYTES = 8_000_000
 
 /** A server at several places with a route that shows the address of its client. */
-async function start(t: Test, places: readonly Place[], settings: Partial<ApiServerSettings> = {}, bounds: Partial<ConnectionsParts> = {}) {
-  const server = buildServer({ tls: undefined, trustedProxies: [], unreadable: () => { /* not counted */ }, log: pino({ level: 'silent' }), ...settings })
+async function start(
+  t: Test,
+  places: readonly Place[],
+  settings: Partial<ApiServerSettings> = {},
+  bounds: Partial<ConnectionsParts> = {},
+) {
+  const server = buildServer({
+    tls: undefined,
+    trustedProxies: [],
+    unreadable: () => {
+      /* not counted */
+    },
+    log: pino({ level: 'silent' }),
+    ...settings,
+  })
   t.teardown(() => server.close())
   server.get('/ip', (request) => ({ ip: (request.ip as string | undefined) ?? 'none' }))
-  server.post('/begun', { onRequest: (_request, reply, done) => {
-    reply.raw.writeHead(200, { 'Content-Length': 8 }).write('half')
-    done()
-  } }, (request) => request.body)
+  server.post(
+    '/begun',
+    {
+      onRequest: (_request, reply, done) => {
+        reply.raw.writeHead(200, { 'Content-Length': 8 }).write('half')
+        done()
+      },
+    },
+    (request) => request.body,
+  )
   server.post('/body', (request) => request.body)
   server.get('/slow', () => sleep(300, { done: true }))
   server.get('/long', () => ({ text: 'x'.repeat(LONG_BYTES) }))
@@ -44,24 +63,48 @@ async function start(t: Test, places: readonly Place[], settings: Partial<ApiSer
   })
   const closed: ClosedReason[] = []
   const connections = new Connections({
-    most: 100, ofAddress: 100, trustedProxies: [], closed: (reason) => { closed.push(reason) }, now: () => performance.now(), log: pino({ level: 'silent' }), ...bounds,
+    most: 100,
+    ofAddress: 100,
+    trustedProxies: [],
+    closed: (reason) => {
+      closed.push(reason)
+    },
+    now: () => performance.now(),
+    log: pino({ level: 'silent' }),
+    ...bounds,
   })
   connections.start(server)
-  return { server, connections, closed, waits, release: () => { released.resolve(true) }, places: await listenAt(server, places, 'IMDS_API_LISTEN') }
+  return {
+    server,
+    connections,
+    closed,
+    waits,
+    release: () => {
+      released.resolve(true)
+    },
+    places: await listenAt(server, places, 'IMDS_API_LISTEN'),
+  }
 }
 
 function temporary(t: Test): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-listen-'))
-  t.teardown(() => { rmSync(directory, { recursive: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true })
+  })
   return directory
 }
 
 /** Asks at a place, each time by a new connection. */
-async function ask(place: Place, path: string, { headers = {}, ca }: { readonly headers?: Record<string, string>, readonly ca?: string } = {}): Promise<unknown> {
-  const where: RequestOptions = place.path === undefined ? { host: place.host, port: place.port } : { socketPath: place.path }
-  const options = { ...where, path, headers, agent: false, ...ca !== undefined && { ca, servername: '' } }
+async function ask(
+  place: Place,
+  path: string,
+  { headers = {}, ca }: { readonly headers?: Record<string, string>; readonly ca?: string } = {},
+): Promise<unknown> {
+  const where: RequestOptions =
+    place.path === undefined ? { host: place.host, port: place.port } : { socketPath: place.path }
+  const options = { ...where, path, headers, agent: false, ...(ca !== undefined && { ca, servername: '' }) }
   const sent = (ca === undefined ? request : httpsRequest)(options).end()
-  const [response] = await once(sent, 'response') as [NodeJS.ReadableStream & AsyncIterable<Buffer>]
+  const [response] = (await once(sent, 'response')) as [NodeJS.ReadableStream & AsyncIterable<Buffer>]
   const parts: Buffer[] = []
   for await (const part of response) parts.push(part)
   return withoutDetails(JSON.parse(Buffer.concat(parts).toString()))
@@ -74,7 +117,15 @@ t.test('imds-api serves at every place; owner and group may use a unix socket; a
   const api = await startImdsApi(t, { IMDS_API_LISTEN: `127.0.0.1:0, [::1]:0,unix:${path}` })
   const listening = api.log.find(({ msg }) => msg === 'listening')!['listening'] as string[]
   t.match(listening, [/^127\.0\.0\.1:\d+$/, /^\[::1\]:\d+$/, `unix:${path}`])
-  const places = [...listening.slice(0, 2).map((text) => ({ host: new URL(`http://${text}`).hostname.replace(/[[\]]/g, ''), port: Number(new URL(`http://${text}`).port) })), { path }]
+  const places = [
+    ...listening
+      .slice(0, 2)
+      .map((text) => ({
+        host: new URL(`http://${text}`).hostname.replace(/[[\]]/g, ''),
+        port: Number(new URL(`http://${text}`).port),
+      })),
+    { path },
+  ]
   for (const place of places) t.match(await ask(place, '/1.0/account'), { error_name: 'unauthorized' })
   t.equal(statSync(path).mode & 0o777, 0o660)
   api.process.kill('SIGKILL')
@@ -89,16 +140,37 @@ t.test('imds-api serves at every place; owner and group may use a unix socket; a
 t.test('a place that cannot be used is named with the remedy, and nothing keeps listening', async (t) => {
   const directory = temporary(t)
   const [live, file, free] = [join(directory, 'live'), join(directory, 'file'), join(directory, 'free')]
-  const other = createServer((socket) => { socket.on('error', () => { /* it has only looked who listens */ }).end('mine') }).listen(live)
+  const other = createServer((socket) => {
+    socket
+      .on('error', () => {
+        /* it has only looked who listens */
+      })
+      .end('mine')
+  }).listen(live)
   await once(other, 'listening')
-  t.teardown(() => { other.close() })
+  t.teardown(() => {
+    other.close()
+  })
   writeFileSync(file, 'text')
   for (const [path, reason] of [
-    [live, `unix:${live}: another program listens there already: end it, or correct IMDS_API_LISTEN`], [file, `unix:${file}: a file that is no socket has this name: remove it, or choose another name`],
-    [join(directory, 'x/y'), `unix:${directory}/x/y: its directory must exist, and this user must be able to write to it`],
+    [live, `unix:${live}: another program listens there already: end it, or correct IMDS_API_LISTEN`],
+    [file, `unix:${file}: a file that is no socket has this name: remove it, or choose another name`],
+    [
+      join(directory, 'x/y'),
+      `unix:${directory}/x/y: its directory must exist, and this user must be able to write to it`,
+    ],
   ] as const) {
-    const server = buildServer({ tls: undefined, trustedProxies: [], unreadable: () => { /* not counted */ }, log: pino({ level: 'silent' }) })
-    await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN'), { message: `IMDS_API_LISTEN: cannot listen on ${reason}` })
+    const server = buildServer({
+      tls: undefined,
+      trustedProxies: [],
+      unreadable: () => {
+        /* not counted */
+      },
+      log: pino({ level: 'silent' }),
+    })
+    await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN'), {
+      message: `IMDS_API_LISTEN: cannot listen on ${reason}`,
+    })
     await server.close()
     t.notOk(existsSync(free))
   }
@@ -111,7 +183,13 @@ t.test('the address of a client comes from a proxy that is trusted, also on a un
   const path = join(temporary(t), 'api.sock')
   const ips = async (trustedProxies: readonly string[]) => {
     const { server, places } = await start(t, [LOOPBACK, { path }], { trustedProxies })
-    const answers = await Promise.all(places.map(async (place) => (await ask(place, '/ip', { headers: { 'x-forwarded-for': '198.51.100.9, 192.0.2.1' } }) as { ip: string }).ip))
+    const answers = await Promise.all(
+      places.map(
+        async (place) =>
+          ((await ask(place, '/ip', { headers: { 'x-forwarded-for': '198.51.100.9, 192.0.2.1' } })) as { ip: string })
+            .ip,
+      ),
+    )
     await server.close()
     return answers
   }
@@ -125,7 +203,9 @@ t.test('with a certificate every place speaks HTTPS', async (t) => {
   const directory = temporary(t)
   const authority = await anAuthority(directory, 'test')
   const { certFile, keyFile } = await authority.issue('api')
-  const { places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(directory, 's') }], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
+  const { places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(directory, 's') }], {
+    tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') },
+  })
   const ca = readFileSync(authority.caFile, 'utf8')
   for (const place of places.slice(0, 2)) {
     t.strictSame(await ask(place, '/ip', { ca }), { ip: '127.0.0.1' })
@@ -135,18 +215,29 @@ t.test('with a certificate every place speaks HTTPS', async (t) => {
 })
 
 /** Sends bytes on a new connection. Returns the responses until the server closes it, each as status, headers and JSON. */
-async function exchange(place: Place, bytes: string): Promise<{ readonly status: number, readonly headers: string, readonly body: unknown }[]> {
+async function exchange(
+  place: Place,
+  bytes: string,
+): Promise<{ readonly status: number; readonly headers: string; readonly body: unknown }[]> {
   const socket = place.path === undefined ? connect(place.port, place.host) : connect(place.path)
-  socket.on('error', () => { /* the server may close it before it has read everything */ })
+  socket.on('error', () => {
+    /* the server may close it before it has read everything */
+  })
   socket.write(bytes)
   let text = ''
-  socket.setEncoding('utf8').on('data', (part: string) => { text += part })
-  await once(socket, 'close')
-  return text.split(/(?=HTTP\/1\.1 )/).filter((response) => response !== '').map((response) => {
-    const [head, body] = response.split('\r\n\r\n') as [string, string]
-    if (/^content-length: (\d+)$/im.exec(head)?.[1] !== String(Buffer.byteLength(body))) throw new Error(`another length: ${response}`)
-    return { status: Number(head.slice(9, 12)), headers: head, body: withoutDetails(JSON.parse(body)) }
+  socket.setEncoding('utf8').on('data', (part: string) => {
+    text += part
   })
+  await once(socket, 'close')
+  return text
+    .split(/(?=HTTP\/1\.1 )/)
+    .filter((response) => response !== '')
+    .map((response) => {
+      const [head, body] = response.split('\r\n\r\n') as [string, string]
+      if (/^content-length: (\d+)$/im.exec(head)?.[1] !== String(Buffer.byteLength(body)))
+        throw new Error(`another length: ${response}`)
+      return { status: Number(head.slice(9, 12)), headers: head, body: withoutDetails(JSON.parse(body)) }
+    })
 }
 
 const POST = 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n'
@@ -154,39 +245,89 @@ const TWO_LENGTHS = 'the request has the headers Content-Length and Transfer-Enc
 
 t.test('a request that Node cannot read is refused as JSON, at every place and over TLS', async (t) => {
   const directory = temporary(t)
-  const { places: [tcp, unix] } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
+  const {
+    places: [tcp, unix],
+  } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
   const refusals = [
     ['nonsense\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
     ['GET /ip HTTP/1.2\r\nHost: a\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
     [`${POST}Content-Length: x\r\n\r\n`, 400, 'bad_request', 'the header Content-Length is not a number of bytes'],
-    [`${POST}Content-Length: ${'9'.repeat(30)}\r\n\r\n`, 400, 'bad_request', 'the header Content-Length is not a number of bytes'],
-    [`${POST}Content-Length: 1\r\nContent-Length: 2\r\n\r\n`, 400, 'bad_request', 'the header Content-Length is given more than once'],
+    [
+      `${POST}Content-Length: ${'9'.repeat(30)}\r\n\r\n`,
+      400,
+      'bad_request',
+      'the header Content-Length is not a number of bytes',
+    ],
+    [
+      `${POST}Content-Length: 1\r\nContent-Length: 2\r\n\r\n`,
+      400,
+      'bad_request',
+      'the header Content-Length is given more than once',
+    ],
     [`${POST}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`, 400, 'bad_request', TWO_LENGTHS],
     [`${POST}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n`, 400, 'bad_request', TWO_LENGTHS],
     [`${POST}Transfer-Encoding: gzip\r\n\r\n`, 400, 'bad_request', 'the header Transfer-Encoding is not chunked'],
-    [`${POST}Transfer-Encoding: chunked\r\n\r\nnonsense\r\n`, 400, 'bad_request', 'the size of a chunk of the body is not a hexadecimal number, or too large'],
-    [`${POST}Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n`, 400, 'bad_request', 'a chunk of the body does not have the size that it gives'],
+    [
+      `${POST}Transfer-Encoding: chunked\r\n\r\nnonsense\r\n`,
+      400,
+      'bad_request',
+      'the size of a chunk of the body is not a hexadecimal number, or too large',
+    ],
+    [
+      `${POST}Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n`,
+      400,
+      'bad_request',
+      'a chunk of the body does not have the size that it gives',
+    ],
     [`${POST}X Y: 1\r\n\r\n`, 400, 'bad_request', 'a header has a character that it must not have'],
     [`${POST}X: y\n\r\n`, 400, 'bad_request', 'a line of the request does not end with CR LF'],
-    ['GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n', 400, 'bad_request', 'the path has a character that must be escaped, or does not begin with /'],
+    [
+      'GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n',
+      400,
+      'bad_request',
+      'the path has a character that must be escaped, or does not begin with /',
+    ],
     ['CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n', 405, 'method_not_allowed', 'CONNECT is not a method of this API'],
-    ['GET /ip HTTP/1.1\r\nHost: a\r\nConnection: close\r\nhost: a\r\n\r\n', 400, 'bad_request', 'the header Host is given more than once'],
-    [`GET /ip HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'header_fields_too_large', 'the headers are too large'],
-    [`POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(20_000)}\r\n`, 413, 'payload_too_large', 'the chunk extensions of the body are too large'],
+    [
+      'GET /ip HTTP/1.1\r\nHost: a\r\nConnection: close\r\nhost: a\r\n\r\n',
+      400,
+      'bad_request',
+      'the header Host is given more than once',
+    ],
+    [
+      `GET /ip HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`,
+      431,
+      'header_fields_too_large',
+      'the headers are too large',
+    ],
+    [
+      `POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(20_000)}\r\n`,
+      413,
+      'payload_too_large',
+      'the chunk extensions of the body are too large',
+    ],
     ['GET /ip HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'bad_request', 'the header Host is missing'],
   ] as const
   for (const place of [tcp!, unix!]) {
     for (const [bytes, status, error_name, text] of refusals) {
       const answers = await exchange(place, bytes)
-      t.match(answers, [{ status, headers: /content-type: application\/json/i, body: { error_name, errors: [text] } }], bytes.slice(0, 60))
+      t.match(
+        answers,
+        [{ status, headers: /content-type: application\/json/i, body: { error_name, errors: [text] } }],
+        bytes.slice(0, 60),
+      )
       t.match(answers[0]!.headers, /^connection: close$/im)
       t.equal(answers.length, 1)
     }
   }
   const authority = await anAuthority(directory, 'test')
   const { certFile, keyFile } = await authority.issue('api')
-  const { places: [tls] } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
-  t.match(await ask(tls!, '/ip', { ca: readFileSync(authority.caFile, 'utf8'), headers: { x: 'x'.repeat(20_000) } }), { error_name: 'header_fields_too_large' })
+  const {
+    places: [tls],
+  } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
+  t.match(await ask(tls!, '/ip', { ca: readFileSync(authority.caFile, 'utf8'), headers: { x: 'x'.repeat(20_000) } }), {
+    error_name: 'header_fields_too_large',
+  })
 })
 
 t.test('a client that sends all of a body above the limit before it reads gets its answer', async (t) => {
@@ -194,26 +335,47 @@ t.test('a client that sends all of a body above the limit before it reads gets i
   const { places } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
   const authority = await anAuthority(directory, 'test')
   const { certFile, keyFile } = await authority.issue('api')
-  const { places: [tls] } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
+  const {
+    places: [tls],
+  } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
   const sockets = [
-    ...places.map((place) => () => place.path === undefined ? connect(place.port, place.host) : connect(place.path)),
-    () => connectTls({ port: (tls as { port: number }).port, host: '127.0.0.1', ca: readFileSync(authority.caFile), checkServerIdentity: () => undefined }),
+    ...places.map((place) => () => (place.path === undefined ? connect(place.port, place.host) : connect(place.path))),
+    () =>
+      connectTls({
+        port: (tls as { port: number }).port,
+        host: '127.0.0.1',
+        ca: readFileSync(authority.caFile),
+        checkServerIdentity: () => undefined,
+      }),
   ]
-  const [head, body] = ['POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n', Buffer.alloc(4 << 20, 'x')]
+  const [head, body] = [
+    'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n',
+    Buffer.alloc(4 << 20, 'x'),
+  ]
   for (const open of sockets) {
-    for (const framed of [[`${head}Content-Length: ${String(body.length)}\r\n\r\n`, body], [`${head}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n`, body, '\r\n0\r\n\r\n']]) {
+    for (const framed of [
+      [`${head}Content-Length: ${String(body.length)}\r\n\r\n`, body],
+      [`${head}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n`, body, '\r\n0\r\n\r\n'],
+    ]) {
       const socket = open()
       for (const part of framed) if (!socket.write(part)) await once(socket, 'drain')
       await sleep(100) // so long the answer is not read
       let text = ''
-      socket.setEncoding('utf8').on('data', (part: string) => { text += part })
+      socket.setEncoding('utf8').on('data', (part: string) => {
+        text += part
+      })
       await once(socket, 'close')
-      t.match(text, /^HTTP\/1\.1 413 [^]*\r\n\r\n\{"error_name":"payload_too_large","errors":\["the body must be at most 65536 bytes"\],"details":\[.*\]\}$/)
+      t.match(
+        text,
+        /^HTTP\/1\.1 413 [^]*\r\n\r\n\{"error_name":"payload_too_large","errors":\["the body must be at most 65536 bytes"\],"details":\[.*\]\}$/,
+      )
     }
   }
   const socket = connect((places[0] as { port: number }).port, '127.0.0.1')
   const received = once(socket.setEncoding('utf8'), 'data')
-  socket.on('error', () => { /* the server closes it */ })
+  socket.on('error', () => {
+    /* the server closes it */
+  })
   socket.write(`${head}Content-Length: 9000000\r\n\r\n`)
   t.match(await received, [/^HTTP\/1\.1 413 /], 'a body that is much longer is not read')
   await once(socket, 'close')
@@ -221,10 +383,22 @@ t.test('a client that sends all of a body above the limit before it reads gets i
 
 t.test('a client that ends before its body does is not logged as a fault of the database', async (t) => {
   const lines: string[] = []
-  const { server, places: [place] } = await start(t, [LOOPBACK], { log: pino({}, { write: (line) => { lines.push(line) } }) })
+  const {
+    server,
+    places: [place],
+  } = await start(t, [LOOPBACK], {
+    log: pino(
+      {},
+      {
+        write: (line) => {
+          lines.push(line)
+        },
+      },
+    ),
+  })
   const socket = connect((place as { port: number }).port, '127.0.0.1')
   socket.write('POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{')
-  const [, response] = await once(server.server, 'request') as [unknown, ServerResponse]
+  const [, response] = (await once(server.server, 'request')) as [unknown, ServerResponse]
   socket.destroy()
   await once(response, 'close')
   await sleep(50) // a log line would be written by then
@@ -236,64 +410,113 @@ const OTHER_VERSIONS = ['', ' HTTP/0.9', ' HTTP/2.0']
 
 t.test('a request that Node cannot read is counted, and logged at the level debug', async (t) => {
   const compute = join(temporary(t), 'compute.sock')
-  const api = await startImdsApi(t, { IMDS_API_LOG_LEVEL: 'debug', IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${compute}` })
+  const api = await startImdsApi(t, {
+    IMDS_API_LOG_LEVEL: 'debug',
+    IMDS_API_COMPUTE: 'reported',
+    IMDS_API_COMPUTE_LISTEN: `unix:${compute}`,
+  })
   const at = (url: string) => ({ host: '127.0.0.1', port: Number(new URL(url).port) })
   const place = at(api.baseUrl)
   await exchange(place, 'nonsense\r\n\r\n')
   await exchange(place, `GET /docs HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`)
   const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
   t.strictSame(metrics.match(/(?<=^imds_api_unreadable_requests_total).*$/gm), [
-    '{reason="bad_request"} 1', '{reason="request_timeout"} 0', '{reason="header_fields_too_large"} 1', '{reason="payload_too_large"} 0',
+    '{reason="bad_request"} 1',
+    '{reason="request_timeout"} 0',
+    '{reason="header_fields_too_large"} 1',
+    '{reason="payload_too_large"} 0',
   ])
-  t.match(api.log.filter(({ level }) => level === 'debug'), [
-    { reason: 'bad_request', code: /^HPE_/, address: '127.0.0.1', msg: 'a request cannot be read: it was refused' }, { reason: 'header_fields_too_large', code: 'HPE_HEADER_OVERFLOW' },
-  ])
-  await t.test('API, compute interface and operators\' listener refuse every version but 1.0 and 1.1 before all else', async (t) => {
-    const refusal = { error_name: 'bad_request', errors: ['the request is not HTTP/1.1'] }
-    const places = [
-      [at(api.baseUrl), refusal, ['/docs', '/1.0/servers', '/nothing', '/%zz']], [{ path: compute }, refusal, ['/hypervisors/hv-1/actions', '/%zz']],
-      [at(api.operatorUrl), { error: 'the version of HTTP is not 1.0 or 1.1' }, ['/livez', '/metrics', '/nothing', '/%zz']],
-    ] as const
-    for (const version of OTHER_VERSIONS) {
-      for (const [place, body, paths] of places) {
-        for (const path of paths) {
-          const answers = await exchange(place, `GET ${path}${version}\r\nConnection: keep-alive\r\n\r\n`)
-          t.strictSame(answers.map(({ status, body: sent }) => [status, sent]), [[400, body]], `GET ${path}${version}`)
-          t.match(answers[0]!.headers, /^connection: close$/im)
+  t.match(
+    api.log.filter(({ level }) => level === 'debug'),
+    [
+      { reason: 'bad_request', code: /^HPE_/, address: '127.0.0.1', msg: 'a request cannot be read: it was refused' },
+      { reason: 'header_fields_too_large', code: 'HPE_HEADER_OVERFLOW' },
+    ],
+  )
+  await t.test(
+    "API, compute interface and operators' listener refuse every version but 1.0 and 1.1 before all else",
+    async (t) => {
+      const refusal = { error_name: 'bad_request', errors: ['the request is not HTTP/1.1'] }
+      const places = [
+        [at(api.baseUrl), refusal, ['/docs', '/1.0/servers', '/nothing', '/%zz']],
+        [{ path: compute }, refusal, ['/hypervisors/hv-1/actions', '/%zz']],
+        [
+          at(api.operatorUrl),
+          { error: 'the version of HTTP is not 1.0 or 1.1' },
+          ['/livez', '/metrics', '/nothing', '/%zz'],
+        ],
+      ] as const
+      for (const version of OTHER_VERSIONS) {
+        for (const [place, body, paths] of places) {
+          for (const path of paths) {
+            const answers = await exchange(place, `GET ${path}${version}\r\nConnection: keep-alive\r\n\r\n`)
+            t.strictSame(
+              answers.map(({ status, body: sent }) => [status, sent]),
+              [[400, body]],
+              `GET ${path}${version}`,
+            )
+            t.match(answers[0]!.headers, /^connection: close$/im)
+          }
         }
       }
-    }
-    t.match(await exchange(at(api.operatorUrl), 'GET /livez HTTP/1.0\r\n\r\n'), [{ status: 200 }])
-    const after = await (await fetch(`${api.operatorUrl}/metrics`)).text()
-    t.match(after, '\nimds_api_unreadable_requests_total{reason="bad_request"} 19\n', 'those of API and compute interface are counted')
-  })
+      t.match(await exchange(at(api.operatorUrl), 'GET /livez HTTP/1.0\r\n\r\n'), [{ status: 200 }])
+      const after = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+      t.match(
+        after,
+        '\nimds_api_unreadable_requests_total{reason="bad_request"} 19\n',
+        'those of API and compute interface are counted',
+      )
+    },
+  )
 })
 
-t.test('a request that does not arrive in time is refused as JSON, and a response that has begun stays whole', async (t) => {
-  const { server, places: [place] } = await start(t, [LOOPBACK])
-  t.equal(server.server.requestTimeout, 60_000)
-  server.server.headersTimeout = 100
-  server.server.requestTimeout = 200
-  const late = { status: 408, headers: /content-type: application\/json/i, body: { error_name: 'request_timeout', errors: ['the request did not arrive in time'] } }
-  for (const bytes of ['GET /ip HTTP/1.1\r\nHost: a\r\n', 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{']) {
-    t.match(await exchange(place!, bytes), [late], bytes)
-  }
-  const socket = connect((place as { port: number }).port, '127.0.0.1')
-  socket.write('POST /begun HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n')
-  let text = ''
-  socket.setEncoding('utf8').on('data', (part: string) => {
-    if (text === '') socket.write('nonsense\r\n')
-    text += part
-  })
-  await once(socket, 'close')
-  t.match(text, /^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nhalf$/, 'and nothing follows')
-})
+t.test(
+  'a request that does not arrive in time is refused as JSON, and a response that has begun stays whole',
+  async (t) => {
+    const {
+      server,
+      places: [place],
+    } = await start(t, [LOOPBACK])
+    t.equal(server.server.requestTimeout, 60_000)
+    server.server.headersTimeout = 100
+    server.server.requestTimeout = 200
+    const late = {
+      status: 408,
+      headers: /content-type: application\/json/i,
+      body: { error_name: 'request_timeout', errors: ['the request did not arrive in time'] },
+    }
+    for (const bytes of [
+      'GET /ip HTTP/1.1\r\nHost: a\r\n',
+      'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{',
+    ]) {
+      t.match(await exchange(place!, bytes), [late], bytes)
+    }
+    const socket = connect((place as { port: number }).port, '127.0.0.1')
+    socket.write(
+      'POST /begun HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
+    )
+    let text = ''
+    socket.setEncoding('utf8').on('data', (part: string) => {
+      if (text === '') socket.write('nonsense\r\n')
+      text += part
+    })
+    await once(socket, 'close')
+    t.match(text, /^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nhalf$/, 'and nothing follows')
+  },
+)
 
 /** An open connection that has sent some bytes. */
 async function held(t: Test, place: Place, localAddress: string, bytes: string): Promise<Socket> {
-  const socket = place.path === undefined ? connect({ host: place.host, port: place.port, localAddress }) : connect(place.path)
-  t.teardown(() => { socket.destroy() })
-  socket.on('error', () => { /* reset by the server */ }).resume()
+  const socket =
+    place.path === undefined ? connect({ host: place.host, port: place.port, localAddress }) : connect(place.path)
+  t.teardown(() => {
+    socket.destroy()
+  })
+  socket
+    .on('error', () => {
+      /* reset by the server */
+    })
+    .resume()
   await once(socket, 'connect')
   socket.write(bytes)
   return socket
@@ -308,9 +531,16 @@ async function askOn(socket: Socket, path: string): Promise<string> {
 const UNFINISHED = 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{'
 
 t.test('beyond its share, an address loses what has waited longest for it, and others lose nothing', async (t) => {
-  const { places: [place], closed } = await start(t, [LOOPBACK], {}, { ofAddress: 4 })
+  const {
+    places: [place],
+    closed,
+  } = await start(t, [LOOPBACK], {}, { ofAddress: 4 })
   const other = await held(t, place!, '127.0.0.2', '')
-  const waiting = [await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost:'), await held(t, place!, '127.0.0.1', UNFINISHED)]
+  const waiting = [
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost:'),
+    await held(t, place!, '127.0.0.1', UNFINISHED),
+  ]
   const served = await held(t, place!, '127.0.0.1', '')
   t.match(await askOn(served, '/ip'), /^HTTP\/1\.1 200/)
   for (const [i, socket] of waiting.entries()) {
@@ -324,10 +554,21 @@ t.test('beyond its share, an address loses what has waited longest for it, and o
 })
 
 t.test('a connection on whose request imds-api works is not closed for another, which is closed itself', async (t) => {
-  const { places: [place], release, closed, server } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2 })
+  const {
+    places: [place],
+    release,
+    closed,
+    server,
+  } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2 })
   let requests = 0
-  server.server.on('request', () => { requests++ })
-  const working = [await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.2', '')]
+  server.server.on('request', () => {
+    requests++
+  })
+  const working = [
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.2', ''),
+  ]
   const answers = Promise.all(working.map((socket) => askOn(socket, '/wait')))
   await until(() => requests === 3, 'the requests to arrive')
   for (const address of ['127.0.0.1', '127.0.0.3']) await once(await held(t, place!, address, ''), 'close')
@@ -338,19 +579,54 @@ t.test('a connection on whose request imds-api works is not closed for another, 
 
 t.test('beyond all, the connection of any address that has waited longest is closed, with a warning', async (t) => {
   const lines: string[] = []
-  const { places: [place], closed } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2, log: pino({}, { write: (line) => { lines.push(line) } }) })
-  const [first] = [await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.2', '')]
+  const {
+    places: [place],
+    closed,
+  } = await start(
+    t,
+    [LOOPBACK],
+    {},
+    {
+      most: 3,
+      ofAddress: 2,
+      log: pino(
+        {},
+        {
+          write: (line) => {
+            lines.push(line)
+          },
+        },
+      ),
+    },
+  )
+  const [first] = [
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.2', ''),
+  ]
   const ended = once(first, 'close')
   t.match(await askOn(await held(t, place!, '127.0.0.3', ''), '/ip'), /^HTTP\/1\.1 200/)
   await ended
   t.strictSame(closed, ['all'])
-  t.match(lines.map((line) => JSON.parse(line) as object), [{ level: 40, connections: 3, msg: /^all connections are in use/ }])
+  t.match(
+    lines.map((line) => JSON.parse(line) as object),
+    [{ level: 40, connections: 3, msg: /^all connections are in use/ }],
+  )
 })
 
 t.test('trusted proxies and unix sockets have the connections of all addresses', async (t) => {
-  const { places, closed } = await start(t, [LOOPBACK, { path: join(temporary(t), 's') }], {}, { ofAddress: 1, trustedProxies: ['127.0.0.3', 'unix:'] })
+  const { places, closed } = await start(
+    t,
+    [LOOPBACK, { path: join(temporary(t), 's') }],
+    {},
+    { ofAddress: 1, trustedProxies: ['127.0.0.3', 'unix:'] },
+  )
   for (const place of places) {
-    const sockets = [await held(t, place, '127.0.0.3', ''), await held(t, place, '127.0.0.3', ''), await held(t, place, '127.0.0.3', '')]
+    const sockets = [
+      await held(t, place, '127.0.0.3', ''),
+      await held(t, place, '127.0.0.3', ''),
+      await held(t, place, '127.0.0.3', ''),
+    ]
     for (const socket of sockets) t.match(await askOn(socket, '/ip'), /^HTTP\/1\.1 200/)
   }
   t.strictSame(closed, [])
@@ -360,11 +636,26 @@ t.test('a TLS connection without a handshake, or with an idle session, is closed
   const directory = temporary(t)
   const authority = await anAuthority(directory, 'test')
   const { certFile, keyFile } = await authority.issue('api')
-  const { places: [place], closed, release, server } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } }, { ofAddress: 1 })
+  const {
+    places: [place],
+    closed,
+    release,
+    server,
+  } = await start(
+    t,
+    [LOOPBACK],
+    { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } },
+    { ofAddress: 1 },
+  )
   const ca = readFileSync(authority.caFile, 'utf8')
   const silent = await held(t, place!, '127.0.0.1', '')
   const silentEnd = once(silent, 'close')
-  const session = connectTls({ port: (place as { port: number }).port, host: '127.0.0.1', ca, checkServerIdentity: () => undefined })
+  const session = connectTls({
+    port: (place as { port: number }).port,
+    host: '127.0.0.1',
+    ca,
+    checkServerIdentity: () => undefined,
+  })
   await once(session, 'secureConnect')
   await silentEnd
   t.match(await askOn(session, '/ip'), /^HTTP\/1\.1 200/)
@@ -380,14 +671,24 @@ t.test('a TLS connection without a handshake, or with an idle session, is closed
 
 t.test('a peer that does not read a response loses its connection; one that reads keeps it', async (t) => {
   let now = 0
-  const { places: [place], connections, closed, server } = await start(t, [LOOPBACK], {}, { now: () => now })
+  const {
+    places: [place],
+    connections,
+    closed,
+    server,
+  } = await start(t, [LOOPBACK], {}, { now: () => now })
   const responses: ServerResponse[] = []
-  server.server.on('request', (_request, response: ServerResponse) => { responses.push(response) })
+  server.server.on('request', (_request, response: ServerResponse) => {
+    responses.push(response)
+  })
   const reads = await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
   const stalls = await held(t, place!, '127.0.0.1', '')
   stalls.pause()
   stalls.write('GET /long HTTP/1.1\r\nHost: a\r\n\r\n')
-  await until(() => responses.length === 2 && responses.every(({ headersSent }) => headersSent), 'the responses to begin')
+  await until(
+    () => responses.length === 2 && responses.every(({ headersSent }) => headersSent),
+    'the responses to begin',
+  )
   const { socket } = responses.find(({ writableFinished }) => !writableFinished)!
   connections.endUnread()
   now = 30_000 + LONG_BYTES / 32
@@ -402,9 +703,16 @@ t.test('a peer that does not read a response loses its connection; one that read
 
 t.test('unread responses above 64 MiB end, the oldest of the address with the most first', async (t) => {
   let now = 0
-  const { places: [place], connections, closed, server } = await start(t, [LOOPBACK], {}, { now: () => now })
+  const {
+    places: [place],
+    connections,
+    closed,
+    server,
+  } = await start(t, [LOOPBACK], {}, { now: () => now })
   const responses: ServerResponse[] = []
-  server.server.on('request', (_request, response: ServerResponse) => { responses.push(response) })
+  server.server.on('request', (_request, response: ServerResponse) => {
+    responses.push(response)
+  })
   for (const [i, address] of ['127.0.0.2', ...Array.from({ length: 8 }, () => '127.0.0.1')].entries()) {
     const socket = await held(t, place!, address, '')
     socket.pause()
@@ -420,33 +728,48 @@ t.test('unread responses above 64 MiB end, the oldest of the address with the mo
   t.strictSame(closed, ['unread'])
 })
 
-t.test('a connection with more than 16 requests at once is closed, and the others that it sent are not begun', async (t) => {
-  const { places: [place], waits, closed, release } = await start(t, [LOOPBACK])
-  const bytes = 'GET /wait HTTP/1.1\r\nHost: a\r\n\r\n'
-  const polite = await held(t, place!, '127.0.0.1', bytes.repeat(16))
-  await until(() => waits.begun === 16, 'the requests to arrive')
-  const greedy = await held(t, place!, '127.0.0.1', '')
-  const ended = once(greedy, 'close')
-  greedy.write(bytes.repeat(500))
-  await ended
-  t.equal(waits.begun, 32)
-  t.strictSame(closed, ['pipelined'])
-  let text = ''
-  polite.setEncoding('utf8').on('data', (part: string) => { text += part })
-  release()
-  await until(() => text.split('HTTP/1.1 200').length === 17, 'all answers')
-})
+t.test(
+  'a connection with more than 16 requests at once is closed, and the others that it sent are not begun',
+  async (t) => {
+    const {
+      places: [place],
+      waits,
+      closed,
+      release,
+    } = await start(t, [LOOPBACK])
+    const bytes = 'GET /wait HTTP/1.1\r\nHost: a\r\n\r\n'
+    const polite = await held(t, place!, '127.0.0.1', bytes.repeat(16))
+    await until(() => waits.begun === 16, 'the requests to arrive')
+    const greedy = await held(t, place!, '127.0.0.1', '')
+    const ended = once(greedy, 'close')
+    greedy.write(bytes.repeat(500))
+    await ended
+    t.equal(waits.begun, 32)
+    t.strictSame(closed, ['pipelined'])
+    let text = ''
+    polite.setEncoding('utf8').on('data', (part: string) => {
+      text += part
+    })
+    release()
+    await until(() => text.split('HTTP/1.1 200').length === 17, 'all answers')
+  },
+)
 
 t.test('while one address holds 200 connections under a limit of 160 descriptors, imds-api serves', async (t) => {
   const api = await startImdsApi(t, {}, undefined, 'inherit', ['prlimit', '--nofile=160'])
   const port = Number(new URL(api.baseUrl).port)
   const sockets: Socket[] = []
-  for (let i = 0; i < 200; i++) sockets.push(await held(t, { host: '127.0.0.1', port }, '127.0.0.1', i % 2 === 0 ? '' : UNFINISHED))
+  for (let i = 0; i < 200; i++)
+    sockets.push(await held(t, { host: '127.0.0.1', port }, '127.0.0.1', i % 2 === 0 ? '' : UNFINISHED))
   const operator = Number(new URL(api.operatorUrl).port)
   for (let i = 0; i < 40; i++) sockets.push(await held(t, { host: '127.0.0.1', port: operator }, '127.0.0.1', ''))
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-  const created = await fetch(`${api.baseUrl}/1.0/servers`, { method: 'POST', headers: { authorization, 'content-type': 'application/json' }, body: '{"image":"img-deb12"}' })
+  const created = await fetch(`${api.baseUrl}/1.0/servers`, {
+    method: 'POST',
+    headers: { authorization, 'content-type': 'application/json' },
+    body: '{"image":"img-deb12"}',
+  })
   t.equal(created.status, 202)
   const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
   const [, closed] = /^imds_api_closed_connections_total\{reason="address"\} (\d+)$/m.exec(metrics) ?? []
@@ -454,17 +777,21 @@ t.test('while one address holds 200 connections under a limit of 160 descriptors
 })
 
 t.test('an expectation that the server does not know is ignored', async (t) => {
-  const { places: [place] } = await start(t, [LOOPBACK])
-  t.match(await exchange(place!, 'GET /ip HTTP/1.1\r\nHost: a\r\nExpect: x\r\nConnection: close\r\n\r\n'), [{ status: 200, body: { ip: '127.0.0.1' } }])
+  const {
+    places: [place],
+  } = await start(t, [LOOPBACK])
+  t.match(await exchange(place!, 'GET /ip HTTP/1.1\r\nHost: a\r\nExpect: x\r\nConnection: close\r\n\r\n'), [
+    { status: 200, body: { ip: '127.0.0.1' } },
+  ])
 })
 
 t.test('a stop answers the requests in flight at every place, and closes idle connections', async (t) => {
   const { server, places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }])
   const answers = Promise.all(places.map((place) => ask(place, '/slow')))
-  const idle = places.map((place) => place.path === undefined ? connect(place.port, place.host) : connect(place.path))
+  const idle = places.map((place) => (place.path === undefined ? connect(place.port, place.host) : connect(place.path)))
   for (const socket of idle) socket.resume()
   const ended = Promise.all(idle.map((socket) => once(socket, 'close')))
-  const late = places.map((place) => place.path === undefined ? connect(place.port, place.host) : connect(place.path))
+  const late = places.map((place) => (place.path === undefined ? connect(place.port, place.host) : connect(place.path)))
   await sleep(100)
   const closed = server.close()
   const lateAnswers = late.map(async (socket) => {
@@ -472,8 +799,12 @@ t.test('a stop answers the requests in flight at every place, and closes idle co
     return (await socket.toArray()).join('')
   })
   await closed
-  for (const answer of lateAnswers) t.match(await answer, /^HTTP\/1\.1 200 OK\r\n[^]*connection: close/i, 'a request on an open connection too')
-  t.strictSame(await answers, places.map(() => ({ done: true })))
+  for (const answer of lateAnswers)
+    t.match(await answer, /^HTTP\/1\.1 200 OK\r\n[^]*connection: close/i, 'a request on an open connection too')
+  t.strictSame(
+    await answers,
+    places.map(() => ({ done: true })),
+  )
   await ended
   for (const place of places) await t.rejects(ask(place, '/ip'), { code: /ECONNREFUSED|ENOENT/ })
 })

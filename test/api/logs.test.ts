@@ -3,39 +3,68 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'
-import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, withFiles } from '../support/fixtures/region.ts'
+import {
+  ADA,
+  APPLICATION,
+  aRegion,
+  CLIENT_OF,
+  GRACE,
+  ONE,
+  secretOf,
+  TOTP_SECRET,
+  withFiles,
+} from '../support/fixtures/region.ts'
 import { basic, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const [ada, grace] = aRegion().users
 const region = aRegion({
-  users: [withFiles(ada!, `${ADA}.password`, 'ada.totp'), grace!], applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }],
+  users: [withFiles(ada!, `${ADA}.password`, 'ada.totp'), grace!],
+  applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }],
 })
 const JSON_TYPE = { 'content-type': 'application/json' }
 
 t.test('no secret, password, token or code is in a log line, an audit line, a metric or an error', async (t) => {
   const audit = join(t.testdir(), 'audit.log')
   const api = await startImdsApi(t, { IMDS_API_LOG_LEVEL: 'debug', IMDS_API_AUDIT_FILE: audit }, region)
-  const codes = [-10, 0, 30].map((seconds) => new TOTP({ secret: Secret.fromBase32(TOTP_SECRET) }).generate({ timestamp: Date.now() + seconds * 1000 }))
+  const codes = [-10, 0, 30].map((seconds) =>
+    new TOTP({ secret: Secret.fromBase32(TOTP_SECRET) }).generate({ timestamp: Date.now() + seconds * 1000 }),
+  )
   const wrong = ['wr0ng-secret-of-a-client', 'wr0ng-password', 'wr0ng-refresh-token', 'wr0ng-access-token']
   const [wrongSecret, wrongPassword, wrongRefresh, wrongAccess] = wrong as [string, string, string, string]
   const seen: string[] = []
   const post = async (body: string | object, headers: object = {}) => {
     const payload = typeof body === 'string' ? body : JSON.stringify(body)
-    const response = await fetch(`${api.baseUrl}/token`, { method: 'POST', headers: { authorization: basic(APPLICATION), ...JSON_TYPE, ...headers }, body: payload })
+    const response = await fetch(`${api.baseUrl}/token`, {
+      method: 'POST',
+      headers: { authorization: basic(APPLICATION), ...JSON_TYPE, ...headers },
+      body: payload,
+    })
     const text = await response.text()
     if (!response.ok) seen.push(text, JSON.stringify([...response.headers]))
     return { status: response.status, body: JSON.parse(text) as Readonly<Record<string, string>> }
   }
   const password = { grant_type: 'password', username: ADA, password: secretOf(ADA) }
   const refused: readonly (readonly [number, string | object, object?])[] = [
-    [401, password, { authorization: basic(APPLICATION, wrongSecret) }], [401, password, { authorization: basic('cli-none1', wrongSecret) }], [401, { ...password, password: wrongPassword }],
-    [401, { ...password, username: secretOf(GRACE) }], [401, password], [401, password, { 'x-service-otp': '000000' }], [401, { ...password, password: `${secretOf(ADA)}+000000` }],
-    [400, { ...password, password: [secretOf(ADA)] }], [400, { ...password, scope: secretOf(ADA) }], [400, { grant_type: secretOf(ADA) }], [400, { grant_type: 'refresh_token', refresh_token: wrongRefresh }],
-    [400, `{"password":"${secretOf(ADA)}`], [400, `{"password":${secretOf(ADA)}}`], [400, `password=${secretOf(ADA)}`, { 'content-type': 'text/plain' }], [400, secretOf(ADA)],
+    [401, password, { authorization: basic(APPLICATION, wrongSecret) }],
+    [401, password, { authorization: basic('cli-none1', wrongSecret) }],
+    [401, { ...password, password: wrongPassword }],
+    [401, { ...password, username: secretOf(GRACE) }],
+    [401, password],
+    [401, password, { 'x-service-otp': '000000' }],
+    [401, { ...password, password: `${secretOf(ADA)}+000000` }],
+    [400, { ...password, password: [secretOf(ADA)] }],
+    [400, { ...password, scope: secretOf(ADA) }],
+    [400, { grant_type: secretOf(ADA) }],
+    [400, { grant_type: 'refresh_token', refresh_token: wrongRefresh }],
+    [400, `{"password":"${secretOf(ADA)}`],
+    [400, `{"password":${secretOf(ADA)}}`],
+    [400, `password=${secretOf(ADA)}`, { 'content-type': 'text/plain' }],
+    [400, secretOf(ADA)],
     [401, 'x', { ...JSON_TYPE, authorization: `Basic ${secretOf(ADA)}` }],
   ]
-  for (const [status, body, headers] of refused.slice(0, -1)) t.equal((await post(body, headers)).status, status, JSON.stringify(body))
+  for (const [status, body, headers] of refused.slice(0, -1))
+    t.equal((await post(body, headers)).status, status, JSON.stringify(body))
   t.ok((await post(refused.at(-1)![1], refused.at(-1)![2])).status >= 400)
   const { body: first } = await post(password, { 'x-service-otp': codes[1] })
   const { body: second } = await post({ grant_type: 'refresh_token', refresh_token: first['refresh_token'] })
@@ -46,10 +75,17 @@ t.test('no secret, password, token or code is in a log line, an audit line, a me
       if (!url.includes(wrongAccess)) seen.push(await response.text())
     }
   }
-  const made = await fetch(`${api.baseUrl}/1.0/applications?account_id=${ONE}`, { method: 'POST', headers: { authorization: `Bearer ${second['access_token']!}`, ...JSON_TYPE }, body: '{"name":"x"}' })
-  const { id } = await made.json() as { id: string }
-  const reset = await fetch(`${api.baseUrl}/1.0/applications/${id}/reset_secret?account_id=${ONE}`, { method: 'POST', headers: { authorization: `Bearer ${second['access_token']!}` } })
-  const { secret } = await reset.json() as { secret: string }
+  const made = await fetch(`${api.baseUrl}/1.0/applications?account_id=${ONE}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${second['access_token']!}`, ...JSON_TYPE },
+    body: '{"name":"x"}',
+  })
+  const { id } = (await made.json()) as { id: string }
+  const reset = await fetch(`${api.baseUrl}/1.0/applications/${id}/reset_secret?account_id=${ONE}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${second['access_token']!}` },
+  })
+  const { secret } = (await reset.json()) as { secret: string }
   for (let i = 0; i < 12; i++) await post({ ...password, password: wrongPassword })
   t.equal((await post({ ...password, password: wrongPassword })).status, 429)
   seen.push(await (await fetch(`${api.operatorUrl}/metrics`)).text())
@@ -58,9 +94,22 @@ t.test('no secret, password, token or code is in a log line, an audit line, a me
   seen.push(readFileSync(audit, 'utf8'), JSON.stringify(api.log))
   t.ok(api.log.length > 1)
   const texts = [
-    ...wrong, secret, secretOf(ADA), secretOf(GRACE), secretOf(APPLICATION), secretOf(CLIENT_OF[ONE]), TOTP_SECRET, first['access_token']!, first['refresh_token']!,
-    second['access_token']!, second['refresh_token']!, '$scrypt$', basic(APPLICATION).slice(6),
+    ...wrong,
+    secret,
+    secretOf(ADA),
+    secretOf(GRACE),
+    secretOf(APPLICATION),
+    secretOf(CLIENT_OF[ONE]),
+    TOTP_SECRET,
+    first['access_token']!,
+    first['refresh_token']!,
+    second['access_token']!,
+    second['refresh_token']!,
+    '$scrypt$',
+    basic(APPLICATION).slice(6),
   ]
-  for (const text of texts) for (const output of seen) t.notOk(output.includes(text), `${text}: ${output.slice(0, 120)}`)
-  for (const code of codes) for (const output of seen) t.notOk(new RegExp(`(?<![\\d.])${code}(?![\\d.])`).test(output), 'a code') // not as a part of a number
+  for (const text of texts)
+    for (const output of seen) t.notOk(output.includes(text), `${text}: ${output.slice(0, 120)}`)
+  for (const code of codes)
+    for (const output of seen) t.notOk(new RegExp(`(?<![\\d.])${code}(?![\\d.])`).test(output), 'a code') // not as a part of a number
 })

@@ -20,9 +20,15 @@ const EMAIL = 'mary@example.com'
 const api = await anApi(t, { region: withMary() })
 const { tables } = api.database
 
-interface Member { readonly id: string, readonly status: string }
-const invite = async (email = EMAIL) => (await api.call('POST', '/1.0/collaborations', { email, role: 'admin' })).body as Member
-const invitedAt = async (id: string) => (await tables.selectFrom('collaborations').select('invited_at').where('id', '=', id).executeTakeFirstOrThrow()).invited_at
+interface Member {
+  readonly id: string
+  readonly status: string
+}
+const invite = async (email = EMAIL) =>
+  (await api.call('POST', '/1.0/collaborations', { email, role: 'admin' })).body as Member
+const invitedAt = async (id: string) =>
+  (await tables.selectFrom('collaborations').select('invited_at').where('id', '=', id).executeTakeFirstOrThrow())
+    .invited_at
 
 /** Starts a sender in this process. `port` undefined: without mail. */
 function startSender(t: Test, port: number | undefined) {
@@ -33,8 +39,28 @@ function startSender(t: Test, port: number | undefined) {
       done()
     },
   })
-  const mail = port === undefined ? undefined : { send: buildSmtp({ host: '127.0.0.1', port, tls: 'none', credentials: undefined, from: FROM, invitationUrl: PAGE }), invitationUrl: PAGE }
-  const sender = new InvitationSender({ tables, mail, counted: (outcome) => { outcomes.push(outcome) }, log: pino({ level: 'debug' }, stream) })
+  const mail =
+    port === undefined
+      ? undefined
+      : {
+          send: buildSmtp({
+            host: '127.0.0.1',
+            port,
+            tls: 'none',
+            credentials: undefined,
+            from: FROM,
+            invitationUrl: PAGE,
+          }),
+          invitationUrl: PAGE,
+        }
+  const sender = new InvitationSender({
+    tables,
+    mail,
+    counted: (outcome) => {
+      outcomes.push(outcome)
+    },
+    log: pino({ level: 'debug' }, stream),
+  })
   sender.start()
   t.teardown(() => sender.stop())
   return { sender, outcomes, log }
@@ -49,16 +75,30 @@ t.test('the invitee gets a mail, and its link leads to the collaboration, which 
   const { outcomes, log } = startSender(t, smtp.port)
   const { id } = await invite()
   await until(() => smtp.delivered.length === 1, 'the mail')
-  const [{ mail, ...envelope }] = smtp.delivered as [typeof smtp.delivered[number]]
+  const [{ mail, ...envelope }] = smtp.delivered as [(typeof smtp.delivered)[number]]
   t.match(envelope, { from: FROM, to: [EMAIL], isSecure: false, user: undefined })
-  t.match(mail, { from: { address: FROM }, to: [{ address: EMAIL }], subject: 'Ada Lovelace invites you to the account Analytical Engines' })
-  t.match(mail.headers.find(({ key }) => key === 'auto-submitted'), { value: 'auto-generated' })
+  t.match(mail, {
+    from: { address: FROM },
+    to: [{ address: EMAIL }],
+    subject: 'Ada Lovelace invites you to the account Analytical Engines',
+  })
+  t.match(
+    mail.headers.find(({ key }) => key === 'auto-submitted'),
+    { value: 'auto-generated' },
+  )
   t.notOk(mail.html)
   t.notMatch(mail.text, 'sign up')
   const [link = ''] = /https:\S+/.exec(mail.text!) ?? []
   t.match(link, PAGE)
   const mary = await api.userToken(MARY)
-  t.match(await api.callWith(mary, 'POST', `/1.0/user/collaborations/${new URL(link).searchParams.get('collaboration')!}/accept`), { status: 200, body: { id, status: 'accepted' } })
+  t.match(
+    await api.callWith(
+      mary,
+      'POST',
+      `/1.0/user/collaborations/${new URL(link).searchParams.get('collaboration')!}/accept`,
+    ),
+    { status: 200, body: { id, status: 'accepted' } },
+  )
   t.strictSame(outcomes, ['sent'])
   t.notMatch(log.join(''), EMAIL)
 })
@@ -71,16 +111,20 @@ t.test('the mail to an address without a user says to sign up, and the response 
   const textOf = (address: string) => smtp.delivered.find(({ to: [to] }) => to === address)!.mail.text
   t.notMatch(textOf('Mary@example.com'), 'sign up')
   t.match(textOf('nobody@example.com'), 'There is no user with this address yet: sign up with it first.')
-  t.strictSame(...members.map((member) => Object.entries(member).filter(([field]) => !['id', 'url', 'email', 'created_at'].includes(field))) as [unknown, unknown])
+  t.strictSame(
+    ...(members.map((member) =>
+      Object.entries(member).filter(([field]) => !['id', 'url', 'email', 'created_at'].includes(field)),
+    ) as [unknown, unknown]),
+  )
 })
 
 t.test('resend sends a pending invitation again, once', async (t) => {
   const smtp = await startSmtp(t)
   startSender(t, smtp.port)
   const { id } = await invite()
-  await until(async () => await invitedAt(id) !== null, 'the first mail')
+  await until(async () => (await invitedAt(id)) !== null, 'the first mail')
   t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
-  await until(async () => await invitedAt(id) !== null, 'the second mail')
+  await until(async () => (await invitedAt(id)) !== null, 'the second mail')
   t.equal(smtp.delivered.length, 2)
   t.equal((await api.call('DELETE', `/1.0/collaborations/${id}`)).status, 200)
   t.equal((await api.call('POST', `/1.0/collaborations/${id}/resend`)).status, 409)
@@ -89,8 +133,12 @@ t.test('resend sends a pending invitation again, once', async (t) => {
 
 t.test('no request waits while the mail server is slow, not even one that cancels the invitation', async (t) => {
   const smtp = await startSmtp(t)
-  let release: (value?: unknown) => void = () => { /* set below */ }
-  smtp.hold = new Promise((resolve) => { release = resolve })
+  let release: (value?: unknown) => void = () => {
+    /* set below */
+  }
+  smtp.hold = new Promise((resolve) => {
+    release = resolve
+  })
   const { outcomes } = startSender(t, smtp.port)
   const { id } = await invite()
   await until(() => smtp.held === 1, 'the mail to be on its way')
@@ -103,24 +151,39 @@ t.test('no request waits while the mail server is slow, not even one that cancel
   t.match(await api.call('GET', `/1.0/collaborations/${id}`), { body: { status: 'cancelled' } })
 })
 
-t.test('an invitation that the mail server refuses is tried again; others do not wait; no log has an address', async (t) => {
-  const smtp = await startSmtp(t)
-  smtp.refused.add('eve@example.com')
-  const { outcomes, log } = startSender(t, smtp.port)
-  const { id } = await invite('eve@example.com')
-  await until(() => outcomes.filter((outcome) => outcome === 'failed').length >= 2, 'two attempts')
-  await invite()
-  await until(() => smtp.delivered.length === 1, 'the other mail')
-  t.strictSame(smtp.delivered[0]!.to, [EMAIL])
-  t.equal(await invitedAt(id), null)
-  smtp.refused.clear()
-  await until(() => smtp.delivered.length === 2, 'the mail after the server takes it')
-  t.strictSame(smtp.delivered[1]!.to, ['eve@example.com'])
-  const warnings = log.map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>).filter(({ level }) => level === 40)
-  t.match(warnings, [{ collaboration: id, reason: 'the mail server answers 550 to RCPT TO', msg: 'the invitation cannot be sent. Retrying' }], 'once for each reason')
-  t.equal(warnings.length, 1)
-  t.notMatch(log.join(''), '@')
-})
+t.test(
+  'an invitation that the mail server refuses is tried again; others do not wait; no log has an address',
+  async (t) => {
+    const smtp = await startSmtp(t)
+    smtp.refused.add('eve@example.com')
+    const { outcomes, log } = startSender(t, smtp.port)
+    const { id } = await invite('eve@example.com')
+    await until(() => outcomes.filter((outcome) => outcome === 'failed').length >= 2, 'two attempts')
+    await invite()
+    await until(() => smtp.delivered.length === 1, 'the other mail')
+    t.strictSame(smtp.delivered[0]!.to, [EMAIL])
+    t.equal(await invitedAt(id), null)
+    smtp.refused.clear()
+    await until(() => smtp.delivered.length === 2, 'the mail after the server takes it')
+    t.strictSame(smtp.delivered[1]!.to, ['eve@example.com'])
+    const warnings = log
+      .map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>)
+      .filter(({ level }) => level === 40)
+    t.match(
+      warnings,
+      [
+        {
+          collaboration: id,
+          reason: 'the mail server answers 550 to RCPT TO',
+          msg: 'the invitation cannot be sent. Retrying',
+        },
+      ],
+      'once for each reason',
+    )
+    t.equal(warnings.length, 1)
+    t.notMatch(log.join(''), '@')
+  },
+)
 
 t.test('while the mail server is away invitations wait, and are sent when it is back', async (t) => {
   const first = await startSmtp(t)
@@ -135,15 +198,30 @@ t.test('while the mail server is away invitations wait, and are sent when it is 
 })
 
 t.test('accounts take turns: an account with many invitations does not delay another', async (t) => {
-  const rows = (account: string, count: number, ageSeconds: number) => Array.from({ length: count }, (_, i) => ({
-    id: `col-${account.slice(-1)}${String(i).padStart(4, '0')}`, account_id: account, user_id: null, inviter_id: ADA, email: `${account}-${String(i)}@example.com`, role: 'admin' as const, status: 'pending' as const,
-    created_at: new Date(Date.now() - 1000 * (ageSeconds - i)), started_at: null, finished_at: null,
-  }))
-  await tables.insertInto('collaborations').values([...rows(ONE, 150, 900), ...rows(TWO, 2, 60)]).execute()
+  const rows = (account: string, count: number, ageSeconds: number) =>
+    Array.from({ length: count }, (_, i) => ({
+      id: `col-${account.slice(-1)}${String(i).padStart(4, '0')}`,
+      account_id: account,
+      user_id: null,
+      inviter_id: ADA,
+      email: `${account}-${String(i)}@example.com`,
+      role: 'admin' as const,
+      status: 'pending' as const,
+      created_at: new Date(Date.now() - 1000 * (ageSeconds - i)),
+      started_at: null,
+      finished_at: null,
+    }))
+  await tables
+    .insertInto('collaborations')
+    .values([...rows(ONE, 150, 900), ...rows(TWO, 2, 60)])
+    .execute()
   const smtp = await startSmtp(t)
   startSender(t, smtp.port)
   await until(() => smtp.delivered.length >= 6, 'six mails')
-  t.strictSame(smtp.delivered.slice(0, 6).map(({ to }) => to[0]), [`${ONE}-0`, `${TWO}-0`, `${ONE}-1`, `${TWO}-1`, `${ONE}-2`, `${ONE}-3`].map((name) => `${name}@example.com`))
+  t.strictSame(
+    smtp.delivered.slice(0, 6).map(({ to }) => to[0]),
+    [`${ONE}-0`, `${TWO}-0`, `${ONE}-1`, `${TWO}-1`, `${ONE}-2`, `${ONE}-3`].map((name) => `${name}@example.com`),
+  )
 })
 
 t.test('two processes send each invitation once', async (t) => {
@@ -154,22 +232,32 @@ t.test('two processes send each invitation once', async (t) => {
   t.strictSame(smtp.delivered.map(({ to }) => to[0]).sort(), ids.map((_, i) => `user-${String(i)}@example.com`).sort())
 })
 
-t.test('an invitation that is cancelled, or sent by another process, while it waits for its turn is not sent', async (t) => {
-  const smtp = await startSmtp(t)
-  const ids = []
-  for (const name of ['first', 'cancelled', 'sent']) ids.push((await invite(`${name}@example.com`)).id)
-  let release: (value?: unknown) => void = () => { /* set below */ }
-  smtp.hold = new Promise((resolve) => { release = resolve })
-  startSender(t, smtp.port)
-  await until(() => smtp.held === 1, 'the first mail to be on its way')
-  t.match(await api.call('DELETE', `/1.0/collaborations/${ids[1]!}`), { status: 200 })
-  await tables.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
-  await invite('last@example.com')
-  release()
-  smtp.hold = undefined
-  await until(() => smtp.delivered.some(({ to: [to] }) => to === 'last@example.com'), 'the last mail')
-  t.strictSame(smtp.delivered.map(({ to: [to] }) => to), ['first@example.com', 'last@example.com'])
-})
+t.test(
+  'an invitation that is cancelled, or sent by another process, while it waits for its turn is not sent',
+  async (t) => {
+    const smtp = await startSmtp(t)
+    const ids = []
+    for (const name of ['first', 'cancelled', 'sent']) ids.push((await invite(`${name}@example.com`)).id)
+    let release: (value?: unknown) => void = () => {
+      /* set below */
+    }
+    smtp.hold = new Promise((resolve) => {
+      release = resolve
+    })
+    startSender(t, smtp.port)
+    await until(() => smtp.held === 1, 'the first mail to be on its way')
+    t.match(await api.call('DELETE', `/1.0/collaborations/${ids[1]!}`), { status: 200 })
+    await tables.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
+    await invite('last@example.com')
+    release()
+    smtp.hold = undefined
+    await until(() => smtp.delivered.some(({ to: [to] }) => to === 'last@example.com'), 'the last mail')
+    t.strictSame(
+      smtp.delivered.map(({ to: [to] }) => to),
+      ['first@example.com', 'last@example.com'],
+    )
+  },
+)
 
 t.test('a mail that needs STARTTLS is not sent to a server without it', async (t) => {
   const smtp = await startSmtp(t)
@@ -183,41 +271,62 @@ t.test('a mail that needs STARTTLS is not sent to a server without it', async (t
 
 t.test('an invitation that was on its way when the sender stopped is sent after the next start', async (t) => {
   const smtp = await startSmtp(t)
-  smtp.hold = new Promise(() => { /* for ever */ })
+  smtp.hold = new Promise(() => {
+    /* for ever */
+  })
   const { sender, outcomes } = startSender(t, smtp.port)
   const { id } = await invite()
   await until(() => smtp.held === 1, 'the mail to be on its way')
   let isStopped = false
-  void sender.stop().then(() => { isStopped = true })
+  void sender.stop().then(() => {
+    isStopped = true
+  })
   await until(() => isStopped, 'the sender to stop before the mail server times out', 15_000)
   t.strictSame([outcomes, await invitedAt(id)], [[], null])
   smtp.hold = undefined
   startSender(t, smtp.port)
-  await until(async () => await invitedAt(id) !== null, 'the mail')
+  await until(async () => (await invitedAt(id)) !== null, 'the mail')
 })
 
 t.test('a mail that was accepted is not sent again while the database cannot record it, but a resend is', async (t) => {
   const smtp = await startSmtp(t)
   await sql`create sequence attempts`.execute(tables) // a rollback does not change it back
-  await sql`create function refuse_invited() returns trigger language plpgsql as $$ begin perform nextval('attempts'); raise exception 'the disk is full'; end $$`.execute(tables)
-  await sql`create trigger refuse_invited before update on collaborations for each row when (new.invited_at is not null) execute function refuse_invited()`.execute(tables)
+  await sql`create function refuse_invited() returns trigger language plpgsql as $$ begin perform nextval('attempts'); raise exception 'the disk is full'; end $$`.execute(
+    tables,
+  )
+  await sql`create trigger refuse_invited before update on collaborations for each row when (new.invited_at is not null) execute function refuse_invited()`.execute(
+    tables,
+  )
   const repair = () => sql`drop trigger if exists refuse_invited on collaborations`.execute(tables)
   t.teardown(repair)
-  const attempts = async () => (await sql<{ last_value: number }>`select last_value from attempts`.execute(tables)).rows[0]!.last_value
+  const attempts = async () =>
+    (await sql<{ last_value: number }>`select last_value from attempts`.execute(tables)).rows[0]!.last_value
   const { outcomes, log } = startSender(t, smtp.port)
   const { id } = await invite()
-  await until(async () => await attempts() >= 2, 'two attempts to record the mail')
+  await until(async () => (await attempts()) >= 2, 'two attempts to record the mail')
   t.equal(smtp.delivered.length, 1)
   t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
   await until(() => smtp.delivered.length === 2, 'the second mail')
   const recorded = await attempts()
-  await until(async () => await attempts() > recorded, 'another attempt to record the second mail')
+  await until(async () => (await attempts()) > recorded, 'another attempt to record the second mail')
   await repair()
-  await until(async () => await invitedAt(id) !== null, 'the record')
+  await until(async () => (await invitedAt(id)) !== null, 'the record')
   t.equal(smtp.delivered.length, 2)
   t.strictSame(outcomes, ['sent', 'sent'])
-  const warnings = log.map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>).filter(({ level }) => level === 40)
-  t.match(warnings, [{ collaboration: id, reason: 'the disk is full', msg: 'the invitation was sent, and the database cannot record it. Retrying' }], 'once for each reason')
+  const warnings = log
+    .map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>)
+    .filter(({ level }) => level === 40)
+  t.match(
+    warnings,
+    [
+      {
+        collaboration: id,
+        reason: 'the disk is full',
+        msg: 'the invitation was sent, and the database cannot record it. Retrying',
+      },
+    ],
+    'once for each reason',
+  )
 })
 
 t.test('names and addresses cannot add headers or recipients to a mail', async (t) => {
@@ -225,57 +334,100 @@ t.test('names and addresses cannot add headers or recipients to a mail', async (
   startSender(t, smtp.port)
   const evil = 'X\r\nBcc: eve@example.com\r\n\r\nhello'
   await tables.updateTable('accounts').set({ name: evil }).where('id', '=', ONE).execute()
-  await tables.updateTable('users').set({ name: `Åda ${evil}` }).where('id', '=', ADA).execute()
+  await tables
+    .updateTable('users')
+    .set({ name: `Åda ${evil}` })
+    .where('id', '=', ADA)
+    .execute()
   const address = '"mary\\""@example.com'
   await invite(address)
   await until(() => smtp.delivered.length === 1, 'the mail')
-  const [{ to, mail, raw }] = smtp.delivered as [typeof smtp.delivered[number]]
+  const [{ to, mail, raw }] = smtp.delivered as [(typeof smtp.delivered)[number]]
   t.strictSame(to, [address])
   t.equal(mail.subject, 'Åda X Bcc: eve@example.com hello invites you to the account X Bcc: eve@example.com hello')
-  t.strictSame(mail.headers.map(({ key }) => key).filter((key) => ['to', 'cc', 'bcc', 'from', 'subject'].includes(key)).sort(), ['from', 'subject', 'to'])
+  t.strictSame(
+    mail.headers
+      .map(({ key }) => key)
+      .filter((key) => ['to', 'cc', 'bcc', 'from', 'subject'].includes(key))
+      .sort(),
+    ['from', 'subject', 'to'],
+  )
   t.notMatch(raw, /^bcc:/im)
 })
 
 t.test('without a mail server each invitation and each resend is reported once, without the address', async (t) => {
   const many = Array.from({ length: 150 }, (_, i) => ({
-    id: `col-z${String(i).padStart(4, '0')}`, account_id: TWO, user_id: null, inviter_id: ADA, email: `user-${String(i)}@example.com`, role: 'admin' as const, status: 'pending' as const, started_at: null, finished_at: null,
+    id: `col-z${String(i).padStart(4, '0')}`,
+    account_id: TWO,
+    user_id: null,
+    inviter_id: ADA,
+    email: `user-${String(i)}@example.com`,
+    role: 'admin' as const,
+    status: 'pending' as const,
+    started_at: null,
+    finished_at: null,
   }))
   await tables.insertInto('collaborations').values(many).execute()
   const { log } = startSender(t, undefined)
   await until(() => log.length === many.length, 'the reports')
   const { id } = await invite()
   await until(() => log.length > many.length, 'the report of a later one')
-  t.match(JSON.parse(log.at(-1)!), { level: 40, collaboration: id, msg: 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set' })
-  t.equal(new Set(log.map((line) => (JSON.parse(line) as { collaboration: string }).collaboration)).size, many.length + 1)
+  t.match(JSON.parse(log.at(-1)!), {
+    level: 40,
+    collaboration: id,
+    msg: 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set',
+  })
+  t.equal(
+    new Set(log.map((line) => (JSON.parse(line) as { collaboration: string }).collaboration)).size,
+    many.length + 1,
+  )
   t.equal(log.length, many.length + 1)
   t.notMatch(log.join(''), '@')
   t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
   await until(() => log.length > many.length + 1, 'the report of the resend')
   const other = await invite('other@example.com')
   await until(() => log.length > many.length + 2, 'the report of another one')
-  t.strictSame(log.slice(-2).map((line) => (JSON.parse(line) as { collaboration: string }).collaboration), [id, other.id])
+  t.strictSame(
+    log.slice(-2).map((line) => (JSON.parse(line) as { collaboration: string }).collaboration),
+    [id, other.id],
+  )
   t.equal(await invitedAt(id), null)
 })
 
 t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends what was on its way', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-mail-'))
-  t.teardown(() => { rmSync(directory, { recursive: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true })
+  })
   const authority = await anAuthority(directory, 'mail')
   const credentials = { user: 'imds', password: 'a-password-of-mail' }
   const smtp = await startSmtp(t, { certificate: await authority.issue('mail'), credentials })
   const passwordFile = join(directory, 'password')
   writeFileSync(passwordFile, 'wrong\n')
-  let release: (value?: unknown) => void = () => { /* set below */ }
-  smtp.hold = new Promise((resolve) => { release = resolve })
+  let release: (value?: unknown) => void = () => {
+    /* set below */
+  }
+  smtp.hold = new Promise((resolve) => {
+    release = resolve
+  })
   const first = await startImdsApi(t, {
-    IMDS_API_SMTP: `smtp://imds@127.0.0.1:${String(smtp.port)}`, IMDS_API_SMTP_PASSWORD_FILE: passwordFile, IMDS_API_MAIL_FROM: FROM, IMDS_API_INVITATION_URL: PAGE, NODE_EXTRA_CA_CERTS: authority.caFile,
+    IMDS_API_SMTP: `smtp://imds@127.0.0.1:${String(smtp.port)}`,
+    IMDS_API_SMTP_PASSWORD_FILE: passwordFile,
+    IMDS_API_MAIL_FROM: FROM,
+    IMDS_API_INVITATION_URL: PAGE,
+    NODE_EXTRA_CA_CERTS: authority.caFile,
     IMDS_API_LOG_LEVEL: 'debug',
   })
   const response = await fetch(`${first.baseUrl}/1.0/collaborations`, {
-    method: 'POST', headers: { authorization: `Bearer ${await first.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }, body: JSON.stringify({ email: EMAIL, role: 'admin' }),
+    method: 'POST',
+    headers: { authorization: `Bearer ${await first.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ email: EMAIL, role: 'admin' }),
   })
   t.equal(response.status, 201)
-  await until(() => first.log.some(({ reason }) => reason === 'the mail server answers 535 to AUTH PLAIN'), 'the refusal of the wrong password')
+  await until(
+    () => first.log.some(({ reason }) => reason === 'the mail server answers 535 to AUTH PLAIN'),
+    'the refusal of the wrong password',
+  )
   writeFileSync(passwordFile, `${credentials.password}\n`)
   await until(() => smtp.held === 1, 'the mail to be on its way')
   first.process.kill('SIGKILL')
@@ -283,9 +435,15 @@ t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends
   release()
   smtp.hold = undefined
   const second = await startProcess(t, first.env)
-  const counted = async ({ operatorUrl }: TestImdsApi) => /imds_api_invitations_total\{result="sent"\} (\d+)/.exec(await (await fetch(`${operatorUrl}/metrics`)).text())?.[1]
-  await until(async () => await counted(second) === '1', 'the mail of the second process')
-  t.match(smtp.delivered.at(-1), { to: [EMAIL], isSecure: true, user: 'imds', mail: { subject: /^Ada Lovelace invites you/ } })
+  const counted = async ({ operatorUrl }: TestImdsApi) =>
+    /imds_api_invitations_total\{result="sent"\} (\d+)/.exec(await (await fetch(`${operatorUrl}/metrics`)).text())?.[1]
+  await until(async () => (await counted(second)) === '1', 'the mail of the second process')
+  t.match(smtp.delivered.at(-1), {
+    to: [EMAIL],
+    isSecure: true,
+    user: 'imds',
+    mail: { subject: /^Ada Lovelace invites you/ },
+  })
   for (const { log } of [first, second]) {
     const text = JSON.stringify(log)
     t.notMatch(text, '@')

@@ -5,7 +5,18 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { digest } from '../../src/api/auth/secrets.ts'
 import { openDatabase } from '../../src/api/database/open.ts'
-import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO, withFiles } from '../support/fixtures/region.ts'
+import {
+  ADA,
+  APPLICATION,
+  aRegion,
+  CLIENT_OF,
+  GRACE,
+  ONE,
+  secretOf,
+  TOTP_SECRET,
+  TWO,
+  withFiles,
+} from '../support/fixtures/region.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
@@ -17,7 +28,9 @@ const api = await startImdsApi(t)
 const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
 
 async function imdsApi(...args: string[]) {
-  const { status, stdout, stderr } = await run([process.execPath, IMDS_API, ...args], { env: { ...programEnvironment(), ...api.env } })
+  const { status, stdout, stderr } = await run([process.execPath, IMDS_API, ...args], {
+    env: { ...programEnvironment(), ...api.env },
+  })
   return { status, stdout: stdout.toString().trim().split('\n'), stderr }
 }
 
@@ -29,46 +42,97 @@ async function apply(region: object, ...args: string[]) {
 
 t.test('it serves a region on a socket, and counts requests by route, method and status', async (t) => {
   const headers = { authorization: `Bearer ${await api.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
-  const made = await fetch(`${api.baseUrl}/1.0/servers`, { method: 'POST', headers, body: JSON.stringify({ image: 'img-deb12' }) })
-  const { id, url } = await made.json() as { id: string, url: string }
+  const made = await fetch(`${api.baseUrl}/1.0/servers`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify({ image: 'img-deb12' }),
+  })
+  const { id, url } = (await made.json()) as { id: string; url: string }
   t.equal(made.status, 202)
   t.equal(url, `${api.baseUrl}/1.0/servers/${id}`)
   t.equal((await fetch(url, { headers })).status, 200)
   t.equal((await fetch(`${api.baseUrl}/1.0/servers/x`)).status, 401)
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
   const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
-  for (const [route, method, status] of [['/1.0/servers', 'POST', 202], ['/1.0/servers/:id', 'GET', 200], ['/1.0/servers/:id', 'GET', 401], ['/token', 'POST', 200]] as const) {
+  for (const [route, method, status] of [
+    ['/1.0/servers', 'POST', 202],
+    ['/1.0/servers/:id', 'GET', 200],
+    ['/1.0/servers/:id', 'GET', 401],
+    ['/token', 'POST', 200],
+  ] as const) {
     t.match(metrics, `imds_api_requests_total{route="${route}",method="${method}",status="${String(status)}"} `)
   }
   t.match(metrics, /^imds_api_outbox_servers \d+$/m)
   t.match(metrics, /^imds_api_publishes_total\{result="published"\} \d+$/m)
   t.match(metrics, /^imds_build_info\{.+\} 1$/m)
-  t.notMatch(JSON.stringify(api.log), new RegExp(`${headers.authorization.slice(7)}|${secretOf(CLIENT_OF[ONE])}`), 'no secret is logged')
+  t.notMatch(
+    JSON.stringify(api.log),
+    new RegExp(`${headers.authorization.slice(7)}|${secretOf(CLIENT_OF[ONE])}`),
+    'no secret is logged',
+  )
 })
 
 t.test('while requests hold all their connections, servers are published, and readyz is answered', async (t) => {
-  const database = await openDatabase({ kind: 'embedded', stateDirectory: api.env['IMDS_API_STATE_DIR']! }, true, (error) => { t.fail(error.message) })
+  const database = await openDatabase(
+    { kind: 'embedded', stateDirectory: api.env['IMDS_API_STATE_DIR']! },
+    true,
+    (error) => {
+      t.fail(error.message)
+    },
+  )
   const { tables, pool } = database
-  await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: '', description: '' }).execute()
+  await tables
+    .insertInto('applications')
+    .values({ id: APPLICATION, account_id: ONE, name: '', description: '' })
+    .execute()
   const userToken = async (user: string) => {
-    const { id: family_id } = await tables.insertInto('token_families').values({ application_id: APPLICATION, user_id: user, scopes: ['infrastructure'] }).returning('id').executeTakeFirstOrThrow()
-    await tables.insertInto('access_tokens').values({ sha256: digest(user), family_id, scopes: ['infrastructure'], expires_at: new Date(Date.now() + 3_600_000) }).execute()
+    const { id: family_id } = await tables
+      .insertInto('token_families')
+      .values({ application_id: APPLICATION, user_id: user, scopes: ['infrastructure'] })
+      .returning('id')
+      .executeTakeFirstOrThrow()
+    await tables
+      .insertInto('access_tokens')
+      .values({
+        sha256: digest(user),
+        family_id,
+        scopes: ['infrastructure'],
+        expires_at: new Date(Date.now() + 3_600_000),
+      })
+      .execute()
     return user
   }
   const holder = await pool.connect()
   await holder.query('begin')
   await holder.query('lock table config_maps')
-  const callers = [[await api.token(CLIENT_OF[ONE]), ONE], [await api.token(CLIENT_OF[TWO]), TWO], [await userToken(ADA), ONE], [await userToken(GRACE), TWO]] as const
-  const reads = callers.flatMap(([token, account]) => Array.from({ length: 4 }, () =>
-    fetch(`${api.baseUrl}/1.0/config_maps?account_id=${account}`, { headers: { authorization: `Bearer ${token}` } })))
-  await until(async () => (await pool.query('select from pg_locks where not granted')).rowCount === 16, 'all connections for requests to wait')
+  const callers = [
+    [await api.token(CLIENT_OF[ONE]), ONE],
+    [await api.token(CLIENT_OF[TWO]), TWO],
+    [await userToken(ADA), ONE],
+    [await userToken(GRACE), TWO],
+  ] as const
+  const reads = callers.flatMap(([token, account]) =>
+    Array.from({ length: 4 }, () =>
+      fetch(`${api.baseUrl}/1.0/config_maps?account_id=${account}`, { headers: { authorization: `Bearer ${token}` } }),
+    ),
+  )
+  await until(
+    async () => (await pool.query('select from pg_locks where not granted')).rowCount === 16,
+    'all connections for requests to wait',
+  )
   await sql`insert into outbox (server_id) select id from servers`.execute(tables)
-  await until(async () => await tables.selectFrom('outbox').select('id').executeTakeFirst() === undefined, 'the server to be published')
+  await until(
+    async () => (await tables.selectFrom('outbox').select('id').executeTakeFirst()) === undefined,
+    'the server to be published',
+  )
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
   t.match(await (await fetch(`${api.operatorUrl}/metrics`)).text(), /^imds_api_ready 1$/m)
   await holder.query('commit')
   holder.release()
-  t.strictSame((await Promise.all(reads)).map(({ status }) => status), Array.from({ length: 16 }, () => 200))
+  t.strictSame(
+    (await Promise.all(reads)).map(({ status }) => status),
+    Array.from({ length: 16 }, () => 200),
+  )
   await database.close()
 })
 
@@ -76,33 +140,72 @@ t.test('apply prints the difference, but never a secret; --dry-run changes nothi
   writeFileSync(join(directory, 'other.secret'), 'another-secret-of-clients\n')
   writeFileSync(join(directory, 'ada.password'), 'correct horse\n')
   writeFileSync(join(directory, 'ada.totp'), `${TOTP_SECRET}\n`)
-  const { api_clients, users: [ada, grace] } = aRegion()
+  const {
+    api_clients,
+    users: [ada, grace],
+  } = aRegion()
   const users = [withFiles(ada!, 'ada.password', 'ada.totp'), grace!]
-  const other = aRegion({ users, api_clients: api_clients.map((client) => client.account === ONE ? client : { ...client, secret_file: 'other.secret' }) })
-  for (const args of [['--dry-run'], []]) t.strictSame(await apply(other, ...args), { status: 0, stdout: ['~ user usr-ada01: password_hash, totp_secret', '~ api client cli-two02: secret'], stderr: '' })
+  const other = aRegion({
+    users,
+    api_clients: api_clients.map((client) =>
+      client.account === ONE ? client : { ...client, secret_file: 'other.secret' },
+    ),
+  })
+  for (const args of [['--dry-run'], []])
+    t.strictSame(await apply(other, ...args), {
+      status: 0,
+      stdout: ['~ user usr-ada01: password_hash, totp_secret', '~ api client cli-two02: secret'],
+      stderr: '',
+    })
 })
 
 t.test('apply changes the database even if its output is lost, and exits with 74', async (t) => {
   const file = join(directory, 'changed.yaml')
-  writeFileSync(file, JSON.stringify(aRegion({ users: aRegion().users.map((user) => ({ ...user, name: `${user.name} Jr` })) })))
+  writeFileSync(
+    file,
+    JSON.stringify(aRegion({ users: aRegion().users.map((user) => ({ ...user, name: `${user.name} Jr` })) })),
+  )
   const command = `exec ${process.execPath} ${IMDS_API} apply ${file} > /dev/full`
-  t.match(await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...api.env } }), { status: 74, stderr: /^imds-api: output was lost: ENOSPC: / })
+  t.match(await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...api.env } }), {
+    status: 74,
+    stderr: /^imds-api: output was lost: ENOSPC: /,
+  })
   t.same((await imdsApi('apply', file)).stdout, ['no difference'])
 })
 
 t.test('a bad region file exits with 78 and names every fault; wrong arguments with 64', async (t) => {
-  const { status, stderr } = await apply(aRegion({ hypervisors: [{ name: 'a', zone: 'x', ram: 1 }, { name: 'b', zone: 'y', ram: 1 }] }))
+  const { status, stderr } = await apply(
+    aRegion({
+      hypervisors: [
+        { name: 'a', zone: 'x', ram: 1 },
+        { name: 'b', zone: 'y', ram: 1 },
+      ],
+    }),
+  )
   t.equal(status, 78)
-  t.match(stderr, /hypervisors: a is in the zone x, which zones does not have\n.*hypervisors: b is in the zone y, which zones does not have\n/)
-  const { api_clients: [client], users: [ada, grace] } = aRegion()
+  t.match(
+    stderr,
+    /hypervisors: a is in the zone x, which zones does not have\n.*hypervisors: b is in the zone y, which zones does not have\n/,
+  )
+  const {
+    api_clients: [client],
+    users: [ada, grace],
+  } = aRegion()
   writeFileSync(join(directory, 'short'), 'horse\n')
-  const { status: secretStatus, stderr: secretFaults } = await apply(aRegion({ users: [withFiles(ada!, 'short', 'short'), grace!], api_clients: [{ ...client!, secret_file: 'none' }] }))
+  const { status: secretStatus, stderr: secretFaults } = await apply(
+    aRegion({ users: [withFiles(ada!, 'short', 'short'), grace!], api_clients: [{ ...client!, secret_file: 'none' }] }),
+  )
   t.equal(secretStatus, 78)
-  t.match(secretFaults, /: none cannot be read\n.*: short must have a password of 8 to 72 characters in its only line\n.*: short must have a secret in base32 with 16 to 128 characters\n$/)
+  t.match(
+    secretFaults,
+    /: none cannot be read\n.*: short must have a password of 8 to 72 characters in its only line\n.*: short must have a secret in base32 with 16 to 128 characters\n$/,
+  )
   t.notMatch(secretFaults, /horse/)
   t.equal((await imdsApi('apply')).status, 64)
   t.equal((await imdsApi('nonsense')).status, 64)
-  const { status: bad, stderr: faults } = await run([process.execPath, IMDS_API], { env: { ...programEnvironment(), IMDS_API_LISTEN: 'x', IMDS_STORE: 'y' } })
+  const { status: bad, stderr: faults } = await run([process.execPath, IMDS_API], {
+    env: { ...programEnvironment(), IMDS_API_LISTEN: 'x', IMDS_STORE: 'y' },
+  })
   t.equal(bad, 78)
   t.match(faults, /^imds-api: IMDS_API_LISTEN .*\nimds-api: IMDS_STORE /)
 })
@@ -110,5 +213,9 @@ t.test('a bad region file exits with 78 and names every fault; wrong arguments w
 t.test('SIGTERM ends it with 0', async (t) => {
   t.equal(await api.stop(), 0)
   t.equal(api.log.at(-1)?.msg, 'stopped')
-  t.strictSame(api.log.filter(({ level }) => level !== 'info'), [], 'nothing to warn of')
+  t.strictSame(
+    api.log.filter(({ level }) => level !== 'info'),
+    [],
+    'nothing to warn of',
+  )
 })

@@ -15,11 +15,26 @@ import { anApi, apply, type TestApi } from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
-const region = aRegion({ accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536, cloud_ips_limit: 40 })) })
+const region = aRegion({
+  accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536, cloud_ips_limit: 40 })),
+})
 
-interface Interface { readonly id: string, readonly ipv4_address: string }
-interface Server { readonly id: string, readonly status: string, readonly interfaces: readonly Interface[], readonly cloud_ips: readonly CloudIp[] }
-interface CloudIp { readonly id: string, readonly status: string, readonly public_ipv4: string, readonly server: { readonly id: string } | null }
+interface Interface {
+  readonly id: string
+  readonly ipv4_address: string
+}
+interface Server {
+  readonly id: string
+  readonly status: string
+  readonly interfaces: readonly Interface[]
+  readonly cloud_ips: readonly CloudIp[]
+}
+interface CloudIp {
+  readonly id: string
+  readonly status: string
+  readonly public_ipv4: string
+  readonly server: { readonly id: string } | null
+}
 /** A record of the store, as far as these tests read it. */
 interface StoredRecord {
   readonly revision: number
@@ -29,14 +44,23 @@ interface StoredRecord {
 }
 
 t.test('the address of a deleted cloud IP is free once no record in the store names it', async (t) => {
-  const { call, database, startPublisher, drained } = await anApi(t, { region: aRegion({ address_pools: { ...aRegion().address_pools, public_ipv4: ['203.0.113.7-203.0.113.7'] } }) })
+  const { call, database, startPublisher, drained } = await anApi(t, {
+    region: aRegion({ address_pools: { ...aRegion().address_pools, public_ipv4: ['203.0.113.7-203.0.113.7'] } }),
+  })
   const create = () => call('POST', '/1.0/cloud_ips', undefined, TWO)
   const { body } = await call('POST', '/1.0/servers', { image: 'img-deb12', cloud_ip: true })
-  const { id, cloud_ips: [cloudIp] } = body as Server
+  const {
+    id,
+    cloud_ips: [cloudIp],
+  } = body as Server
   await database.tables.updateTable('cloud_ips').set({ status: 'mapped' }).execute() // as after a publish
   t.match(await call('POST', `/1.0/cloud_ips/${cloudIp!.id}/unmap`), { status: 202 })
   t.match(await call('DELETE', `/1.0/cloud_ips/${cloudIp!.id}`), { status: 200 })
-  t.match(await create(), { status: 503, body: { error_name: 'insufficient_capacity' } }, 'the change of the server waits to be published')
+  t.match(
+    await create(),
+    { status: 503, body: { error_name: 'insufficient_capacity' } },
+    'the change of the server waits to be published',
+  )
   await startPublisher()
   await drained()
   const made = await create()
@@ -46,24 +70,36 @@ t.test('the address of a deleted cloud IP is free once no record in the store na
   t.match(await call('GET', `/1.0/servers/${id}`), { status: 200 })
 })
 
-t.test('while nothing is published, an account keeps at most twice its limit of public addresses from others', async (t) => {
-  const region = aRegion()
-  const { call } = await anApi(t, {
-    region: { ...region, accounts: region.accounts.map((account) => ({ ...account, cloud_ips_limit: 2 })), address_pools: { ...region.address_pools, public_ipv4: ['203.0.113.8-203.0.113.15'] } },
-  })
-  await call('POST', '/1.0/servers', { image: 'img-deb12' })
-  const statuses: number[] = []
-  for (let i = 0; i < 8; i++) {
-    const { status, body } = await call('POST', '/1.0/cloud_ips')
-    statuses.push(status)
-    if (status === 201) await call('DELETE', `/1.0/cloud_ips/${(body as CloudIp).id}`)
-  }
-  t.strictSame(statuses, [201, 201, 201, 201, 503, 503, 503, 503])
-  t.match(await call('POST', '/1.0/cloud_ips'), {
-    headers: { 'retry-after': '1' }, body: { errors: ['4 cloud IPs that were deleted keep their addresses until the changes of servers are published: try again'] },
-  })
-  t.match(await call('POST', '/1.0/cloud_ips', undefined, TWO), { status: 201 })
-})
+t.test(
+  'while nothing is published, an account keeps at most twice its limit of public addresses from others',
+  async (t) => {
+    const region = aRegion()
+    const { call } = await anApi(t, {
+      region: {
+        ...region,
+        accounts: region.accounts.map((account) => ({ ...account, cloud_ips_limit: 2 })),
+        address_pools: { ...region.address_pools, public_ipv4: ['203.0.113.8-203.0.113.15'] },
+      },
+    })
+    await call('POST', '/1.0/servers', { image: 'img-deb12' })
+    const statuses: number[] = []
+    for (let i = 0; i < 8; i++) {
+      const { status, body } = await call('POST', '/1.0/cloud_ips')
+      statuses.push(status)
+      if (status === 201) await call('DELETE', `/1.0/cloud_ips/${(body as CloudIp).id}`)
+    }
+    t.strictSame(statuses, [201, 201, 201, 201, 503, 503, 503, 503])
+    t.match(await call('POST', '/1.0/cloud_ips'), {
+      headers: { 'retry-after': '1' },
+      body: {
+        errors: [
+          '4 cloud IPs that were deleted keep their addresses until the changes of servers are published: try again',
+        ],
+      },
+    })
+    t.match(await call('POST', '/1.0/cloud_ips', undefined, TWO), { status: 201 })
+  },
+)
 
 t.test('publishing', async (t) => {
   const api = await anApi(t, { region })
@@ -83,17 +119,29 @@ t.test('publishing', async (t) => {
     if (status !== 200) throw new Error(`the update of ${id} was answered ${String(status)}`)
   }
   const recordOf = async (id: string) => (await store.get(id))?.document as StoredRecord | undefined
-  const isPublished = async (id: string) => await tables.selectFrom('outbox').select('id').where('server_id', '=', id).executeTakeFirst() === undefined
+  const isPublished = async (id: string) =>
+    (await tables.selectFrom('outbox').select('id').where('server_id', '=', id).executeTakeFirst()) === undefined
   const cloudIpsOf = async (id: string) => (await recordOf(id))!.interfaces[0]!.cloudIps.map((one) => one.id)
-  const deadlocks = async () => Number((await api.database.pool.query<{ deadlocks: string }>('select deadlocks from pg_stat_database where datname = current_database()')).rows[0]!.deadlocks)
-  const revisionOf = async (id: string) => (await tables.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+  const deadlocks = async () =>
+    Number(
+      (
+        await api.database.pool.query<{ deadlocks: string }>(
+          'select deadlocks from pg_stat_database where datname = current_database()',
+        )
+      ).rows[0]!.deadlocks,
+    )
+  const revisionOf = async (id: string) =>
+    (await tables.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
 
   t.test('several changes of one server are one publish, of its latest state', async (t) => {
     const { id } = await create({ user_data: base64('first') })
     for (let i = 1; i <= 5; i++) await update(id, { user_data: base64(`change ${String(i)}`) })
     const { puts } = aPublisher(t, api, store)
     await until(() => isPublished(id), 'the server to be published')
-    t.strictSame(puts.filter((put) => put.id === id), [{ id, revision: 6 }])
+    t.strictSame(
+      puts.filter((put) => put.id === id),
+      [{ id, revision: 6 }],
+    )
     t.equal(String((await store.get(id))?.userData), 'change 5')
   })
 
@@ -108,21 +156,48 @@ t.test('publishing', async (t) => {
   })
 
   t.test('metadata options and tags are published, and absent from a record whose server has none', async (t) => {
-    const [plain, { id }] = [await create(), await create({ metadata_options: { http_tokens: 'required' }, tags: { Name: 'web' } })]
+    const [plain, { id }] = [
+      await create(),
+      await create({ metadata_options: { http_tokens: 'required' }, tags: { Name: 'web' } }),
+    ]
     aPublisher(t, api, store)
-    await until(async () => await isPublished(id) && await isPublished(plain.id), 'the servers to be published')
-    const options = { httpEndpoint: 'enabled', httpTokens: 'required', httpPutResponseHopLimit: 1, httpProtocolIpv6: 'disabled', instanceMetadataTags: 'disabled' }
+    await until(async () => (await isPublished(id)) && (await isPublished(plain.id)), 'the servers to be published')
+    const options = {
+      httpEndpoint: 'enabled',
+      httpTokens: 'required',
+      httpPutResponseHopLimit: 1,
+      httpProtocolIpv6: 'disabled',
+      instanceMetadataTags: 'disabled',
+    }
     t.match(await recordOf(id), { options, tags: { Name: 'web' } })
     t.notMatch(Object.keys((await recordOf(plain.id))!), ['options', 'tags'])
-    await update(id, { metadata_options: { http_endpoint: 'disabled', http_put_response_hop_limit: 3, http_protocol_ipv6: 'enabled', instance_metadata_tags: 'enabled' }, tags: { 'é 1': 'x\n', 2: '' } })
+    await update(id, {
+      metadata_options: {
+        http_endpoint: 'disabled',
+        http_put_response_hop_limit: 3,
+        http_protocol_ipv6: 'enabled',
+        instance_metadata_tags: 'enabled',
+      },
+      tags: { 'é 1': 'x\n', 2: '' },
+    })
     await until(() => isPublished(id), 'the change to be published')
     const record = (await store.get(id))!.document as object & Record<'options' | 'tags', unknown>
-    t.strictSame(record.options, { httpEndpoint: 'disabled', httpTokens: 'required', httpPutResponseHopLimit: 3, httpProtocolIpv6: 'enabled', instanceMetadataTags: 'enabled' })
+    t.strictSame(record.options, {
+      httpEndpoint: 'disabled',
+      httpTokens: 'required',
+      httpPutResponseHopLimit: 3,
+      httpProtocolIpv6: 'enabled',
+      instanceMetadataTags: 'enabled',
+    })
     t.strictSame(record.tags, { 'é 1': 'x\n', 2: '' })
   })
 
   t.test('a server is creating, and its cloud IP reserved, until its record is in the store', async (t) => {
-    const { id, status, cloud_ips: [reserved] } = await create({ cloud_ip: true })
+    const {
+      id,
+      status,
+      cloud_ips: [reserved],
+    } = await create({ cloud_ip: true })
     t.equal(status, 'creating')
     t.equal(reserved?.status, 'reserved')
     t.equal((await api.call('POST', `/1.0/cloud_ips/${reserved!.id}/unmap`)).status, 409)
@@ -143,8 +218,13 @@ t.test('publishing', async (t) => {
   })
 
   t.test('deleting a server removes its record first, and then frees its addresses', async (t) => {
-    const { id, interfaces: [first], cloud_ips: [cloudIp] } = await create({ cloud_ip: true })
-    const allocations = async () => (await tables.selectFrom('allocations').select('number').where('holder', '=', first!.id).execute()).length
+    const {
+      id,
+      interfaces: [first],
+      cloud_ips: [cloudIp],
+    } = await create({ cloud_ip: true })
+    const allocations = async () =>
+      (await tables.selectFrom('allocations').select('number').where('holder', '=', first!.id).execute()).length
     let whileRemoved: number | undefined
     aPublisher(t, api, {
       ...methodsOf(store),
@@ -187,7 +267,7 @@ t.test('publishing', async (t) => {
     const first = aPublisher(t, api, store)
     await until(() => isPublished(id), 'the server to be published')
     await first.stop()
-    for (let revision = 2; revision < 6; revision++) await store.put({ ...await recordOf(id), revision }, 'none')
+    for (let revision = 2; revision < 6; revision++) await store.put({ ...(await recordOf(id)), revision }, 'none')
     let isRaised = false
     aPublisher(t, api, {
       ...methodsOf(store),
@@ -218,7 +298,10 @@ t.test('publishing', async (t) => {
     t.match(sealed, { kind: 'sealed', sealedAt })
     t.equal(revision, await revisionOf(id), 'the database has the revision of the store')
     t.equal(String((await store.get(id))?.userData), 'new secret')
-    t.match(log.find((line) => line['server'] === id), { level: 'warn', msg: 'the store has a higher revision of this server: publishing above it', inStore: 2 })
+    t.match(
+      log.find((line) => line['server'] === id),
+      { level: 'warn', msg: 'the store has a higher revision of this server: publishing above it', inStore: 2 },
+    )
     t.ok(counted.includes('stale'))
   })
 
@@ -227,8 +310,12 @@ t.test('publishing', async (t) => {
     const servers = [await create(), await create()]
     for (const { id } of servers) for (let i = 0; i < 5; i++) await update(id, { user_data: base64(String(i)) })
     const [kept, deleted] = servers.map(({ id }) => id) as [string, string]
-    await until(async () => await isPublished(kept) && await isPublished(deleted), 'both to be published')
-    await tables.updateTable('servers').set({ revision: 1, user_data: base64('of the backup') }).where('id', 'in', [kept, deleted]).execute()
+    await until(async () => (await isPublished(kept)) && (await isPublished(deleted)), 'both to be published')
+    await tables
+      .updateTable('servers')
+      .set({ revision: 1, user_data: base64('of the backup') })
+      .where('id', 'in', [kept, deleted])
+      .execute()
     await inTransaction(tables, enqueueAll)
     await until(() => isPublished(kept), 'the server to be published')
     t.match(await store.get(kept), { document: { revision: 7 }, userData: Buffer.from('of the backup') })
@@ -241,14 +328,34 @@ t.test('publishing', async (t) => {
   t.test('a refused record stops only its server, is reported, and is tried again', async (t) => {
     const [owned, invalid, good] = [await create(), await create(), await create()]
     const address = owned.interfaces[0]!.ipv4_address
-    const foreign = { ...(await compose(tables, good.id))!.record, id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }] }
+    const foreign = {
+      ...(await compose(tables, good.id))!.record,
+      id: 'srv-other',
+      interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }],
+    }
     t.match(await store.put(foreign), { kind: 'published' })
-    const mac = (await tables.selectFrom('interfaces').select('mac_address').where('server_id', '=', invalid.id).executeTakeFirstOrThrow()).mac_address
-    await tables.updateTable('interfaces').set({ mac_address: 'nonsense' }).where('server_id', '=', invalid.id).execute()
+    const mac = (
+      await tables
+        .selectFrom('interfaces')
+        .select('mac_address')
+        .where('server_id', '=', invalid.id)
+        .executeTakeFirstOrThrow()
+    ).mac_address
+    await tables
+      .updateTable('interfaces')
+      .set({ mac_address: 'nonsense' })
+      .where('server_id', '=', invalid.id)
+      .execute()
 
     const { log, counted } = aPublisher(t, api, store)
-    const faultOf = async (id: string) => (await tables.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow()).publish_fault
-    await until(async () => await isPublished(good.id) && await faultOf(owned.id) !== null && await faultOf(invalid.id) !== null, 'one to be published and two refused')
+    const faultOf = async (id: string) =>
+      (await tables.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
+        .publish_fault
+    await until(
+      async () =>
+        (await isPublished(good.id)) && (await faultOf(owned.id)) !== null && (await faultOf(invalid.id)) !== null,
+      'one to be published and two refused',
+    )
     t.equal((await serverOf(good.id)).status, 'active')
     t.equal((await serverOf(owned.id)).status, 'creating')
     t.equal(await faultOf(owned.id), `address-owned: ${address} of the network default belongs to srv-other`)
@@ -265,28 +372,50 @@ t.test('publishing', async (t) => {
     await until(() => isPublished(owned.id), 'the change to be published at once')
     t.equal(await faultOf(owned.id), null)
     await tables.updateTable('interfaces').set({ mac_address: mac }).where('server_id', '=', invalid.id).execute()
-    await tables.updateTable('outbox').set({ retry_at: new Date(0) }).where('server_id', '=', invalid.id).execute() // a minute has passed
+    await tables
+      .updateTable('outbox')
+      .set({ retry_at: new Date(0) })
+      .where('server_id', '=', invalid.id)
+      .execute() // a minute has passed
     await until(() => isPublished(invalid.id), 'the other to be tried again')
     t.equal((await serverOf(invalid.id)).status, 'active')
     t.match(await buildApiMetrics(api.database).registry.metrics(), /^imds_api_refused_servers 0$/m)
   })
 
   t.test('a server whose publish cannot be completed in the database does not delay the others', async (t) => {
-    const { interfaces: [first], ...stuck } = await create()
+    const {
+      interfaces: [first],
+      ...stuck
+    } = await create()
     const { log } = aPublisher(t, api, store)
     await until(() => isPublished(stuck.id), 'the server to be published')
     const { id: cloudIp } = (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp
     await inTransaction(tables, async (change) => {
       await change.updateTable('servers').set({ status: 'deleting' }).where('id', '=', stuck.id).execute()
-      await change.updateTable('cloud_ips').set({ status: 'mapped', interface_id: first!.id }).where('id', '=', cloudIp).execute() // only a bug could do this
+      await change
+        .updateTable('cloud_ips')
+        .set({ status: 'mapped', interface_id: first!.id })
+        .where('id', '=', cloudIp)
+        .execute() // only a bug could do this
       await markChanged(change, [stuck.id])
     })
-    await until(() => log.some((line) => line.level === 'error' && line['server'] === stuck.id), 'the fault to be reported')
+    await until(
+      () => log.some((line) => line.level === 'error' && line['server'] === stuck.id),
+      'the fault to be reported',
+    )
     const other = await create()
     await until(() => isPublished(other.id), 'another server to be published')
     t.notOk(log.some(({ msg }) => msg.startsWith('servers cannot be published')))
-    await tables.updateTable('cloud_ips').set({ status: 'unmapped', interface_id: null }).where('id', '=', cloudIp).execute()
-    await tables.updateTable('outbox').set({ retry_at: new Date(0) }).where('server_id', '=', stuck.id).execute()
+    await tables
+      .updateTable('cloud_ips')
+      .set({ status: 'unmapped', interface_id: null })
+      .where('id', '=', cloudIp)
+      .execute()
+    await tables
+      .updateTable('outbox')
+      .set({ retry_at: new Date(0) })
+      .where('server_id', '=', stuck.id)
+      .execute()
     await until(async () => (await serverOf(stuck.id)).status === 'deleted', 'the server to be deleted')
     await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
   })
@@ -294,17 +423,29 @@ t.test('publishing', async (t) => {
   t.test('a cloud IP of a server group is published for each member, when it joins and until it leaves', async (t) => {
     aPublisher(t, api, store)
     const members = [await create(), await create(), await create()].map(({ id }) => id) as [string, string, string]
-    const group = (await api.call('POST', '/1.0/server_groups', { name: 'web', servers: members.slice(0, 2).map((server) => ({ server })) })).body as { id: string }
+    const group = (
+      await api.call('POST', '/1.0/server_groups', {
+        name: 'web',
+        servers: members.slice(0, 2).map((server) => ({ server })),
+      })
+    ).body as { id: string }
     const { id: cloudIp } = (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp
-    const seenBy = async () => Promise.all(members.map(async (id) => (await recordOf(id)) !== undefined && (await cloudIpsOf(id)).includes(cloudIp)))
-    const sees = (expected: readonly boolean[], what: string) => until(async () => JSON.stringify(await seenBy()) === JSON.stringify(expected), what)
+    const seenBy = async () =>
+      Promise.all(
+        members.map(async (id) => (await recordOf(id)) !== undefined && (await cloudIpsOf(id)).includes(cloudIp)),
+      )
+    const sees = (expected: readonly boolean[], what: string) =>
+      until(async () => JSON.stringify(await seenBy()) === JSON.stringify(expected), what)
     const serversOf = (...ids: string[]) => ({ servers: ids.map((server) => ({ server })) })
 
     t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: group.id })).status, 202)
     await sees([true, true, false], 'the members to have the cloud IP')
     t.equal((await api.call('POST', `/1.0/server_groups/${group.id}/add_servers`, serversOf(members[2]))).status, 202)
     await sees([true, true, true], 'a server that joined to have it')
-    t.equal((await api.call('POST', `/1.0/server_groups/${group.id}/remove_servers`, serversOf(members[0]))).status, 202)
+    t.equal(
+      (await api.call('POST', `/1.0/server_groups/${group.id}/remove_servers`, serversOf(members[0]))).status,
+      202,
+    )
     await sees([false, true, true], 'a server that left not to have it')
     await update(members[1], { server_groups: [] })
     await sees([false, false, true], 'a server whose groups were replaced not to have it')
@@ -314,13 +455,19 @@ t.test('publishing', async (t) => {
 
   t.test('C3: cloud IPs are in the order in which they were mapped, to the server or to its group', async (t) => {
     const { id } = await create()
-    const { id: group } = (await api.call('POST', '/1.0/server_groups', { servers: [{ server: id }] })).body as { id: string }
+    const { id: group } = (await api.call('POST', '/1.0/server_groups', { servers: [{ server: id }] })).body as {
+      id: string
+    }
     const ids: string[] = []
     for (let i = 0; i < 4; i++) ids.push(((await api.call('POST', '/1.0/cloud_ips')).body as CloudIp).id)
-    const listed = async () => ((await compose(tables, id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id)
+    const listed = async () =>
+      ((await compose(tables, id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id)
     for (const order of [[...ids].sort(), [...ids].sort().reverse()]) {
       for (const [i, cloudIp] of order.entries()) {
-        t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: i % 2 === 0 ? group : id })).status, 202)
+        t.equal(
+          (await api.call('POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: i % 2 === 0 ? group : id })).status,
+          202,
+        )
         t.strictSame(await listed(), order.slice(0, i + 1))
       }
       for (const cloudIp of ids) await api.call('POST', `/1.0/cloud_ips/${cloudIp}/unmap`)
@@ -328,7 +475,11 @@ t.test('publishing', async (t) => {
     const reserving = await create({ cloud_ip: ids[0] })
     await api.call('POST', `/1.0/server_groups/${group}/add_servers`, { servers: [{ server: reserving.id }] })
     await api.call('POST', `/1.0/cloud_ips/${ids[1]!}/map`, { destination: group })
-    t.strictSame(((await compose(tables, reserving.id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id), ids.slice(0, 2), 'one that the create reserves is first')
+    t.strictSame(
+      ((await compose(tables, reserving.id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id),
+      ids.slice(0, 2),
+      'one that the create reserves is first',
+    )
     for (const server of [id, reserving.id]) await api.call('DELETE', `/1.0/servers/${server}`)
     for (const cloudIp of ids) await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
   })
@@ -337,8 +488,14 @@ t.test('publishing', async (t) => {
     const { id } = await create()
     const slow = await tables.startTransaction().execute()
     await slow.insertInto('outbox').values({ server_id: id }).execute()
-    await slow.updateTable('servers').set({ user_data: base64('of the slow change'), revision: 2 }).where('id', '=', id).execute()
-    await inTransaction(tables, async (change) => { await change.insertInto('outbox').values({ server_id: id }).execute() }) // a row with a higher number, visible first
+    await slow
+      .updateTable('servers')
+      .set({ user_data: base64('of the slow change'), revision: 2 })
+      .where('id', '=', id)
+      .execute()
+    await inTransaction(tables, async (change) => {
+      await change.insertInto('outbox').values({ server_id: id }).execute()
+    }) // a row with a higher number, visible first
     aPublisher(t, api, {
       ...methodsOf(store),
       put: async (document, userData, options) => {
@@ -355,37 +512,58 @@ t.test('publishing', async (t) => {
     let isAway = true
     const { log } = aPublisher(t, api, {
       ...methodsOf(store),
-      put: (document, userData, options) => isAway ? Promise.reject(new StoreUnavailable('cannot use the store: it is away')) : store.put(document, userData, options),
+      put: (document, userData, options) =>
+        isAway
+          ? Promise.reject(new StoreUnavailable('cannot use the store: it is away'))
+          : store.put(document, userData, options),
     })
     const servers = [await create(), await create()]
     await until(() => log.some(({ msg }) => msg.startsWith('servers cannot be published')), 'the loss to be reported')
     for (const { id } of servers) t.equal((await serverOf(id)).status, 'creating')
     isAway = false
-    await until(async () => (await Promise.all(servers.map(({ id }) => isPublished(id)))).every(Boolean), 'the servers to be published')
-    t.equal(log.filter(({ msg }) => msg.startsWith('servers cannot be published')).length, 1, 'one line, however often it was tried')
+    await until(
+      async () => (await Promise.all(servers.map(({ id }) => isPublished(id)))).every(Boolean),
+      'the servers to be published',
+    )
+    t.equal(
+      log.filter(({ msg }) => msg.startsWith('servers cannot be published')).length,
+      1,
+      'one line, however often it was tried',
+    )
     await until(() => log.some(({ msg }) => msg === 'publishing works again'), 'the end to be reported')
   })
 
   t.test('concurrent changes of one account end in the store as in the database, without an error', async (t) => {
     aPublisher(t, api, store)
     const servers = await Promise.all(Array.from({ length: 6 }, () => create()))
-    const cloudIps = await Promise.all(Array.from({ length: 6 }, async () => (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp))
+    const cloudIps = await Promise.all(
+      Array.from({ length: 6 }, async () => (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp),
+    )
     const group = (await api.call('POST', '/1.0/server_groups', { name: 'web' })).body as { id: string }
     const statuses = new Set<number>()
-    const ask = async (...args: Parameters<TestApi['call']>) => { statuses.add((await api.call(...args)).status) }
+    const ask = async (...args: Parameters<TestApi['call']>) => {
+      statuses.add((await api.call(...args)).status)
+    }
     const pick = <T>(list: readonly T[], n: number) => list[n % list.length]!
-    await Promise.all(Array.from({ length: 8 }, async (_, worker) => {
-      for (let i = worker; i < 120; i += 8) {
-        const [server, cloudIp] = [pick(servers, i * 7), pick(cloudIps, i * 5)]
-        const one = { servers: [{ server: server.id }] }
-        await ask('POST', `/1.0/cloud_ips/${cloudIp.id}/map`, { destination: pick([server.id, group.id, server.interfaces[0]!.id], i) })
-        await ask('POST', `/1.0/server_groups/${group.id}/${pick(['add_servers', 'remove_servers'], i)}`, one)
-        await ask('PUT', `/1.0/servers/${server.id}`, { server_groups: [group.id], user_data: base64(String(i)) })
-        if (i >= 112) await ask('DELETE', `/1.0/servers/${server.id}`)
-        await ask('POST', `/1.0/cloud_ips/${pick(cloudIps, i * 3).id}/unmap`)
-      }
-    }))
-    t.strictSame([...statuses].filter((status) => status >= 500), [])
+    await Promise.all(
+      Array.from({ length: 8 }, async (_, worker) => {
+        for (let i = worker; i < 120; i += 8) {
+          const [server, cloudIp] = [pick(servers, i * 7), pick(cloudIps, i * 5)]
+          const one = { servers: [{ server: server.id }] }
+          await ask('POST', `/1.0/cloud_ips/${cloudIp.id}/map`, {
+            destination: pick([server.id, group.id, server.interfaces[0]!.id], i),
+          })
+          await ask('POST', `/1.0/server_groups/${group.id}/${pick(['add_servers', 'remove_servers'], i)}`, one)
+          await ask('PUT', `/1.0/servers/${server.id}`, { server_groups: [group.id], user_data: base64(String(i)) })
+          if (i >= 112) await ask('DELETE', `/1.0/servers/${server.id}`)
+          await ask('POST', `/1.0/cloud_ips/${pick(cloudIps, i * 3).id}/unmap`)
+        }
+      }),
+    )
+    t.strictSame(
+      [...statuses].filter((status) => status >= 500),
+      [],
+    )
     t.equal(await deadlocks(), 0)
     await api.drained()
     for (const { id } of servers) {
@@ -403,7 +581,7 @@ t.test('publishing', async (t) => {
     const recording: Store = {
       ...methodsOf(store),
       put: async (document, userData, options) => {
-        const { id, revision } = document as { id: string, revision: number }
+        const { id, revision } = document as { id: string; revision: number }
         if (inFlight.has(id)) faults.push(`${id} is published twice at the same time`)
         if (revision < (highest.get(id) ?? 0)) faults.push(`${id} went back to ${String(revision)}`)
         highest.set(id, revision)
@@ -414,9 +592,11 @@ t.test('publishing', async (t) => {
       },
     }
     const publishers = [aPublisher(t, api, recording), aPublisher(t, api, recording)]
-    await Promise.all(servers.map(async ({ id }) => {
-      for (let i = 0; i < 15; i++) await update(id, { user_data: base64(`${id} ${String(i)}`) })
-    }))
+    await Promise.all(
+      servers.map(async ({ id }) => {
+        for (let i = 0; i < 15; i++) await update(id, { user_data: base64(`${id} ${String(i)}`) })
+      }),
+    )
     await api.drained()
     t.strictSame(faults, [])
     for (const { id } of servers) t.equal(String((await store.get(id))?.userData), `${id} 14`)
@@ -426,7 +606,10 @@ t.test('publishing', async (t) => {
   t.test('at the end the store has exactly the records that the database describes', async (t) => {
     const servers = await tables.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
     for (const { id } of servers) t.match(await recordOf(id), (await compose(tables, id))!.record)
-    t.strictSame((await store.list()).map(({ id }) => id), servers.map(({ id }) => id).sort())
+    t.strictSame(
+      (await store.list()).map(({ id }) => id),
+      servers.map(({ id }) => id).sort(),
+    )
     const { servers_used } = (await api.call('GET', `/1.0/accounts/${ONE}`)).body as { servers_used: number }
     t.equal(servers_used, servers.length)
   })
@@ -440,12 +623,20 @@ t.test('the order of publishing', async (t) => {
   const { tables, pool } = api.database
   const store = await openStore({ url: `file:${api.directory}/` })
   t.teardown(() => store.close())
-  const create = async (account: keyof typeof CLIENT_OF = ONE) => ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account)).body as Server).id
+  const create = async (account: keyof typeof CLIENT_OF = ONE) =>
+    ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account)).body as Server).id
   const makeGroup = async (account: keyof typeof CLIENT_OF) => {
     const ids = await Promise.all(Array.from({ length: 20 }, () => create(account)))
-    const { id } = (await api.call('POST', '/1.0/server_groups', { servers: ids.map((server) => ({ server })) }, account)).body as { id: string }
+    const { id } = (
+      await api.call('POST', '/1.0/server_groups', { servers: ids.map((server) => ({ server })) }, account)
+    ).body as { id: string }
     let name = 0
-    return { ids, rename: async () => { t.equal((await api.call('PUT', `/1.0/server_groups/${id}`, { name: String(name += 1) }, account)).status, 202) } }
+    return {
+      ids,
+      rename: async () => {
+        t.equal((await api.call('PUT', `/1.0/server_groups/${id}`, { name: String((name += 1)) }, account)).status, 202)
+      },
+    }
   }
   /** Publishes all that waits, and returns the servers in the order of their publishes. */
   const publishAll = async (replaced: Partial<Store> = {}) => {
@@ -457,32 +648,43 @@ t.test('the order of publishing', async (t) => {
   const [one, two] = [await makeGroup(ONE), await makeGroup(TWO)]
   await publishAll()
 
-  t.test('a change of many servers delays neither a server of another account nor a change of one server', async (t) => {
-    await one.rename()
-    const [foreign, own, last] = [await create(TWO), await create(ONE), one.ids.toSorted().at(-1)!]
-    t.equal((await api.call('PUT', `/1.0/servers/${last}`, { tags: { Name: 'x' } })).status, 200)
-    const order = await publishAll()
-    for (const id of [foreign, own, last]) t.ok(order.indexOf(id) < FIRST, `${id} is number ${String(order.indexOf(id))}`)
-    t.strictSame(order.toSorted(), [...one.ids, foreign, own].sort(), 'each server is published once')
-  })
+  t.test(
+    'a change of many servers delays neither a server of another account nor a change of one server',
+    async (t) => {
+      await one.rename()
+      const [foreign, own, last] = [await create(TWO), await create(ONE), one.ids.toSorted().at(-1)!]
+      t.equal((await api.call('PUT', `/1.0/servers/${last}`, { tags: { Name: 'x' } })).status, 200)
+      const order = await publishAll()
+      for (const id of [foreign, own, last])
+        t.ok(order.indexOf(id) < FIRST, `${id} is number ${String(order.indexOf(id))}`)
+      t.strictSame(order.toSorted(), [...one.ids, foreign, own].sort(), 'each server is published once')
+    },
+  )
 
   t.test('accounts with changes of many servers take turns', async (t) => {
     await one.rename()
     await two.rename()
     const order = await publishAll()
-    for (let i = 0; i < 40; i += 8) t.ok(Math.abs(order.slice(i, i + 8).filter((id) => one.ids.includes(id)).length - 4) <= 2, `the publishes from ${String(i)} on`)
+    for (let i = 0; i < 40; i += 8)
+      t.ok(
+        Math.abs(order.slice(i, i + 8).filter((id) => one.ids.includes(id)).length - 4) <= 2,
+        `the publishes from ${String(i)} on`,
+      )
   })
 
   t.test('an account that changes one server after another gets no more turns than another', async (t) => {
     for (const id of one.ids) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } })
     for (const id of two.ids.slice(0, 3)) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } }, TWO)
     const order = await publishAll()
-    t.ok(order.indexOf(two.ids[2]!) < FIRST, `the last of the other account is number ${String(order.indexOf(two.ids[2]!))}`)
+    t.ok(
+      order.indexOf(two.ids[2]!) < FIRST,
+      `the last of the other account is number ${String(order.indexOf(two.ids[2]!))}`,
+    )
   })
 
   t.test('under a stream of new servers without an end, a change of many servers and a retry go on', async (t) => {
     const faulty = await create(TWO)
-    await pool.query('update outbox set retry_at = now() + interval \'2 s\' where server_id = $1', [faulty])
+    await pool.query("update outbox set retry_at = now() + interval '2 s' where server_id = $1", [faulty])
     await one.rename()
     const waiting = new Set([...one.ids, faulty])
     const order: string[] = []
@@ -500,7 +702,10 @@ t.test('the order of publishing', async (t) => {
     await until(() => waiting.size === 0, 'all to be published', 30_000)
     await publisher.stop()
     const mass = order.filter((id) => one.ids.includes(id))
-    t.ok(order.indexOf(mass[19]!) < 20 * 4 + FIRST, `the last of the change is number ${String(order.indexOf(mass[19]!))}`)
+    t.ok(
+      order.indexOf(mass[19]!) < 20 * 4 + FIRST,
+      `the last of the change is number ${String(order.indexOf(mass[19]!))}`,
+    )
     await publishAll()
   })
 
@@ -516,10 +721,16 @@ t.test('the order of publishing', async (t) => {
         return store.put(document, userData)
       },
     })
-    await until(async () => (await tables.selectFrom('outbox').select('server_id').distinct().execute()).length === 1, 'the others to be published')
+    await until(
+      async () => (await tables.selectFrom('outbox').select('server_id').distinct().execute()).length === 1,
+      'the others to be published',
+    )
     const later = await create(TWO)
     await until(() => puts.some(({ id }) => id === later), 'a server that is created later to be published')
-    t.strictSame([...others, late].filter((id) => !puts.some((put) => put.id === id)), [])
+    t.strictSame(
+      [...others, late].filter((id) => !puts.some((put) => put.id === id)),
+      [],
+    )
     answer.resolve(undefined)
     await api.drained()
     await stop()
@@ -538,9 +749,13 @@ t.test('a region of more servers than a statement has parameters is applied and 
   const { database, call, startPublisher, drained } = await anApi(t, { region })
   const { tables, pool } = database
   await call('POST', '/1.0/servers', { image: 'img-deb12' })
-  await pool.query(`insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
-    select 'srv-m' || number, account_id, '', 'active', image_id, server_type_id, zone_id, hypervisor, false, false from servers, generate_series(2, $1::integer) as number`, [MANY])
-  const enqueued = async () => (await pool.query<{ count: number }>('select count(distinct server_id) from outbox')).rows[0]!.count
+  await pool.query(
+    `insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
+    select 'srv-m' || number, account_id, '', 'active', image_id, server_type_id, zone_id, hypervisor, false, false from servers, generate_series(2, $1::integer) as number`,
+    [MANY],
+  )
+  const enqueued = async () =>
+    (await pool.query<{ count: number }>('select count(distinct server_id) from outbox')).rows[0]!.count
   await tables.deleteFrom('outbox').execute()
   t.equal(await inTransaction(tables, enqueueAll), MANY)
   t.equal(await enqueued(), MANY)
@@ -550,25 +765,38 @@ t.test('a region of more servers than a statement has parameters is applied and 
   const { rows } = await pool.query('select revision, count(*) from servers group by revision')
   t.strictSame(rows, [{ revision: 2, count: MANY }], 'each has a new revision')
   await tables.deleteFrom('outbox').execute()
-  const { id } = await tables.selectFrom('servers').select('id').where('status', '=', 'creating').executeTakeFirstOrThrow()
+  const { id } = await tables
+    .selectFrom('servers')
+    .select('id')
+    .where('status', '=', 'creating')
+    .executeTakeFirstOrThrow()
   await pool.query('insert into outbox (server_id) select $1 from generate_series(1, $2::integer)', [id, MANY])
   await startPublisher()
   await drained()
-  t.match(await call('GET', `/1.0/servers/${id}`), { body: { status: 'active' } }, 'a server that changed so often while the store was away')
+  t.match(
+    await call('GET', `/1.0/servers/${id}`),
+    { body: { status: 'active' } },
+    'a server that changed so often while the store was away',
+  )
 })
 
 type Store = Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove'>
 
 /** The methods of a store that a publisher uses. A test may replace some of them. */
 function methodsOf(store: Store): Store {
-  return { initialise: () => store.initialise(), get: (id) => store.get(id), put: (document, userData, options) => store.put(document, userData, options), remove: (id, revision) => store.remove(id, revision) }
+  return {
+    initialise: () => store.initialise(),
+    get: (id) => store.get(id),
+    put: (document, userData, options) => store.put(document, userData, options),
+    remove: (id, revision) => store.remove(id, revision),
+  }
 }
 
 /** Starts a publisher that stops with the test. `puts`: what it has published, in order. */
 function aPublisher(t: Test, api: TestApi, store: Store) {
   const log: LogLine[] = []
   const counted: PublishOutcome[] = []
-  const puts: { readonly id: string, readonly revision: number }[] = []
+  const puts: { readonly id: string; readonly revision: number }[] = []
   const publisher = new OutboxPublisher({
     tables: api.database.tables,
     connect: async () => {
@@ -579,13 +807,22 @@ function aPublisher(t: Test, api: TestApi, store: Store) {
     store: {
       ...methodsOf(store),
       put: async (document, userData, options) => {
-        const { id, revision } = document as { id: string, revision: number }
+        const { id, revision } = document as { id: string; revision: number }
         if (options?.dryRun !== true) puts.push({ id, revision })
         return store.put(document, userData, options)
       },
     },
-    counted: (outcome) => { counted.push(outcome) },
-    log: pino({ base: {}, formatters: { level: (level) => ({ level }) } }, { write: (line: string) => { log.push(JSON.parse(line) as LogLine) } }),
+    counted: (outcome) => {
+      counted.push(outcome)
+    },
+    log: pino(
+      { base: {}, formatters: { level: (level) => ({ level }) } },
+      {
+        write: (line: string) => {
+          log.push(JSON.parse(line) as LogLine)
+        },
+      },
+    ),
   })
   publisher.start()
   t.teardown(() => publisher.stop())

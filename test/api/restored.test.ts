@@ -19,8 +19,8 @@ t.setTimeout(300_000) // as under `tap run`
 
 interface Server {
   readonly id: string
-  readonly interfaces: readonly { readonly ipv4_address: string, readonly mac_address: string }[]
-  readonly cloud_ips: readonly { readonly id: string, readonly public_ipv4: string }[]
+  readonly interfaces: readonly { readonly ipv4_address: string; readonly mac_address: string }[]
+  readonly cloud_ips: readonly { readonly id: string; readonly public_ipv4: string }[]
 }
 
 /** A region with a store. `forget`: brings the database back to what it was before its first server. */
@@ -28,40 +28,76 @@ async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, u
   const api = await anApi(t, { region: aRegion(), compute })
   const { tables, pool } = api.database
   const storeUrl = url ?? `file:${join(api.directory, 'store')}`
-  const store = await openStore({ url: storeUrl, ...url !== undefined && { region: 'gb1' } })
+  const store = await openStore({ url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
   t.teardown(() => store.close())
-  const create = async (account: typeof ONE | typeof TWO, body: object = {}) => (await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body }, account)).body as Server
-  const faultOf = async (id: string) => (await tables.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow()).publish_fault
+  const create = async (account: typeof ONE | typeof TWO, body: object = {}) =>
+    (await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body }, account)).body as Server
+  const faultOf = async (id: string) =>
+    (await tables.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
+      .publish_fault
   const actionsOf = async () => giveOutActions(tables, 'hv-1', 60)
   return {
-    api, tables, store, storeUrl, create, faultOf, actionsOf,
+    api,
+    tables,
+    store,
+    storeUrl,
+    create,
+    faultOf,
+    actionsOf,
     /** Reports every action that can be fetched as succeeded, until the server has this state. */
-    has: async (id: string, status: string) => until(async () => {
-      for (const action of await actionsOf()) await reportOutcome(tables, api.accounts, 'hv-1', action.id, { outcome: 'succeeded', fault: null })
-      return (await tables.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow()).status === status
-    }, `${id} to be ${status}`),
+    has: async (id: string, status: string) =>
+      until(async () => {
+        for (const action of await actionsOf())
+          await reportOutcome(tables, api.accounts, 'hv-1', action.id, { outcome: 'succeeded', fault: null })
+        return (
+          (await tables.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow())
+            .status === status
+        )
+      }, `${id} to be ${status}`),
     forget: async () => {
-      const { rows } = await pool.query<{ name: string }>('select sequencename as name from pg_sequences where sequencename like \'ids%\'')
+      const { rows } = await pool.query<{ name: string }>(
+        "select sequencename as name from pg_sequences where sequencename like 'ids%'",
+      )
       for (const { name } of rows) await pool.query(`alter sequence ${name} restart`)
-      for (const table of ['outbox', 'compute_actions', 'server_keys', 'server_group_members', 'cloud_ips', 'interfaces', 'servers', 'published_ids', 'allocations']) await pool.query(`delete from ${table}`)
+      for (const table of [
+        'outbox',
+        'compute_actions',
+        'server_keys',
+        'server_group_members',
+        'cloud_ips',
+        'interfaces',
+        'servers',
+        'published_ids',
+        'allocations',
+      ])
+        await pool.query(`delete from ${table}`)
       await pool.query('update address_pools set cursor = 0')
     },
     advance: async () => {
       const survey = await surveyStore(store)
       let lines: readonly string[] = []
-      await inTransaction(tables, async (change) => { lines = await advance(change, survey) })
+      await inTransaction(tables, async (change) => {
+        lines = await advance(change, survey)
+      })
       return lines
     },
   }
 }
 
-const addressesOf = ({ interfaces, cloud_ips }: Server) => [...interfaces.flatMap(({ ipv4_address, mac_address }) => [ipv4_address, mac_address]), ...cloud_ips.map(({ public_ipv4 }) => public_ipv4)]
+const addressesOf = ({ interfaces, cloud_ips }: Server) => [
+  ...interfaces.flatMap(({ ipv4_address, mac_address }) => [ipv4_address, mac_address]),
+  ...cloud_ips.map(({ public_ipv4 }) => public_ipv4),
+]
 
 for (const kind of ['Redis', 'files'] as const) {
   t.test(`${kind}: after a restore no id or address of a running server is given again`, async (t) => {
     const redis = kind === 'Redis' ? await startRedis() : undefined
     if (redis !== undefined) t.teardown(() => redis.stop())
-    const { api, tables, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(t, kind === 'Redis' ? 'reported' : 'none', redis?.url)
+    const { api, tables, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(
+      t,
+      kind === 'Redis' ? 'reported' : 'none',
+      redis?.url,
+    )
     await api.startPublisher(store)
     const running = [await create(ONE, { cloud_ip: true, user_data: 'b25l' }), await create(ONE)]
     const removed = await create(ONE)
@@ -75,46 +111,94 @@ for (const kind of ['Redis', 'files'] as const) {
     const fresh = [await create(TWO, { user_data: 'dHdv' }), await create(ONE), await create(TWO)]
     await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
       t.match(await advance(), [
-        'the next cip- id is number 2 instead of 1', 'the next grp- id is number 3 instead of 1',
-        /^the pool 203\.0\.113\.0\/24 continues with its address number 1$/, /^the pool 2001:db8:1::\/64 continues with its address number 1$/,
+        'the next cip- id is number 2 instead of 1',
+        'the next grp- id is number 3 instead of 1',
+        /^the pool 203\.0\.113\.0\/24 continues with its address number 1$/,
+        /^the pool 2001:db8:1::\/64 continues with its address number 1$/,
         '2 addresses are kept for servers that only the store has',
-        ...fresh.slice(0, 2).map(({ id }, i) => `${id} of ${i === 0 ? TWO : ONE} has the id of a server of ${ONE} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`).sort(),
+        ...fresh
+          .slice(0, 2)
+          .map(
+            ({ id }, i) =>
+              `${id} of ${i === 0 ? TWO : ONE} has the id of a server of ${ONE} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`,
+          )
+          .sort(),
       ])
     })
 
     await t.test('the publish of a new server with such an id is refused, and the fault has the remedy', async (t) => {
-      t.strictSame(fresh.map(({ id }) => id), [...running, removed].map(({ id }) => id), 'the ids are given again')
-      await until(async () => (await Promise.all(fresh.map(({ id }) => faultOf(id)))).every((fault) => fault !== null), 'every publish to be refused')
-      const remedy = 'This happens after a restore of an older database: delete this server, run imds-api advance, and create it again'
-      t.equal(await faultOf(fresh[0]!.id), `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`)
-      t.equal(await faultOf(fresh[1]!.id), `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`, 'also one of the same account')
-      t.equal(await faultOf(fresh[2]!.id), `taken: the store had another server with this id, which was removed. ${remedy}`)
+      t.strictSame(
+        fresh.map(({ id }) => id),
+        [...running, removed].map(({ id }) => id),
+        'the ids are given again',
+      )
+      await until(
+        async () => (await Promise.all(fresh.map(({ id }) => faultOf(id)))).every((fault) => fault !== null),
+        'every publish to be refused',
+      )
+      const remedy =
+        'This happens after a restore of an older database: delete this server, run imds-api advance, and create it again'
+      t.equal(
+        await faultOf(fresh[0]!.id),
+        `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
+      )
+      t.equal(
+        await faultOf(fresh[1]!.id),
+        `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
+        'also one of the same account',
+      )
+      t.equal(
+        await faultOf(fresh[2]!.id),
+        `taken: the store had another server with this id, which was removed. ${remedy}`,
+      )
       t.strictSame(await recordsNow(), records, 'the records of the running servers are untouched')
       t.strictSame(await tables.selectFrom('servers').select('status').distinct().execute(), [{ status: 'creating' }])
       t.strictSame(await actionsOf(), [], 'no hypervisor creates a machine with such an id')
     })
 
     await t.test('deleting it leaves the record of the other server as it is', async (t) => {
-      for (const { id } of fresh) t.equal((await api.call('DELETE', `/1.0/servers/${id}`, undefined, id === fresh[1]!.id ? ONE : TWO)).status, 202)
+      for (const { id } of fresh)
+        t.equal(
+          (await api.call('DELETE', `/1.0/servers/${id}`, undefined, id === fresh[1]!.id ? ONE : TWO)).status,
+          202,
+        )
       for (const { id } of fresh) await has(id, 'deleted')
       t.strictSame(await recordsNow(), records)
     })
 
     await t.test('then advance keeps the addresses of the running servers, once', async (t) => {
-      const onlyInStore = running.map(({ id }) => `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`)
-      t.strictSame(await advance(), ['4 addresses are kept for servers that only the store has', ...onlyInStore.toSorted()])
+      const onlyInStore = running.map(
+        ({ id }) =>
+          `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
+      )
+      t.strictSame(await advance(), [
+        '4 addresses are kept for servers that only the store has',
+        ...onlyInStore.toSorted(),
+      ])
       t.strictSame(await advance(), onlyInStore.toSorted(), 'the second run moves nothing')
     })
 
     await t.test('then new servers get other ids and addresses, and are published', async (t) => {
       const next = [await create(TWO, { cloud_ip: true }), await create(ONE), await create(TWO)]
       for (const { id } of next) await has(id, 'active')
-      const taken = running.flatMap((server) => [server.id, ...addressesOf(server), ...server.cloud_ips.map(({ id }) => id)])
-      t.strictSame(next.flatMap((server) => [server.id, ...addressesOf(server), ...server.cloud_ips.map(({ id }) => id)]).filter((one) => taken.includes(one)), [])
+      const taken = running.flatMap((server) => [
+        server.id,
+        ...addressesOf(server),
+        ...server.cloud_ips.map(({ id }) => id),
+      ])
+      t.strictSame(
+        next
+          .flatMap((server) => [server.id, ...addressesOf(server), ...server.cloud_ips.map(({ id }) => id)])
+          .filter((one) => taken.includes(one)),
+        [],
+      )
       t.strictSame(await recordsNow(), records)
       await tables.updateTable('address_pools').set({ cursor: 0 }).execute() // a pool that is full begins again
       const again = await create(TWO)
-      t.notOk(addressesOf(again).some((address) => taken.includes(address)), 'also when a pool begins again')
+      t.notOk(
+        addressesOf(again).some((address) => taken.includes(address)),
+        'also when a pool begins again',
+      )
     })
 
     await t.test('the revision of a server that both have is moved above that of the store', async (t) => {
@@ -122,52 +206,83 @@ for (const kind of ['Redis', 'files'] as const) {
       await has(id, 'active')
       await api.drained()
       await tables.updateTable('servers').set({ revision: 0 }).where('id', '=', id).execute()
-      t.match(await advance(), ['1 servers have a higher revision in the store: they are published above it', ...running.map(() => String)])
+      t.match(await advance(), [
+        '1 servers have a higher revision in the store: they are published above it',
+        ...running.map(() => String),
+      ])
       await api.drained()
       t.match((await store.get(id))?.document, { revision: 2 })
     })
 
     await t.test('when the store no longer has such a server, advance frees its addresses', async (t) => {
       await store.remove(running[0]!.id)
-      t.match(await advance(), ['4 addresses are free again, since the store no longer has their servers', new RegExp(`^${running[1]!.id} `)])
-      t.strictSame((await tables.selectFrom('allocations').select('holder').distinct().where('holder', 'like', 'store:%').execute()), [{ holder: `store:${running[1]!.id}` }])
+      t.match(await advance(), [
+        '4 addresses are free again, since the store no longer has their servers',
+        new RegExp(`^${running[1]!.id} `),
+      ])
+      t.strictSame(
+        await tables.selectFrom('allocations').select('holder').distinct().where('holder', 'like', 'store:%').execute(),
+        [{ holder: `store:${running[1]!.id}` }],
+      )
     })
   })
 }
 
-t.test('a kill between a first publish and its commit leaves no fault, though the server changes meanwhile', async (t) => {
-  const { api, tables, store, create, has } = await aRestored(t, 'none', undefined)
-  let killed: string | undefined
-  const killing: Publisher = Object.assign(Object.create(store) as Publisher, {
-    get: (id: string) => store.get(id), initialise: () => store.initialise(), remove: (id: string, revision?: number) => store.remove(id, revision),
-    put: async (...[document, userData, options]: Parameters<Publisher['put']>) => {
-      const result = await store.put(document, userData, options)
-      if (killed !== undefined || options?.dryRun === true) return result
-      killed = (document as { id: string }).id
-      await tables.updateTable('servers').set({ revision: 2, user_data: 'bmV3' }).where('id', '=', killed).execute()
-      throw new StoreUnavailable('the transaction is rolled back, as by a kill')
-    },
-  })
-  await api.startPublisher(killing)
-  const { id } = await create(ONE)
-  await has(id, 'active')
-  t.equal(killed, id)
-  t.match(await store.get(id), { document: { revision: 2 }, userData: Buffer.from('new') })
-})
+t.test(
+  'a kill between a first publish and its commit leaves no fault, though the server changes meanwhile',
+  async (t) => {
+    const { api, tables, store, create, has } = await aRestored(t, 'none', undefined)
+    let killed: string | undefined
+    const killing: Publisher = Object.assign(Object.create(store) as Publisher, {
+      get: (id: string) => store.get(id),
+      initialise: () => store.initialise(),
+      remove: (id: string, revision?: number) => store.remove(id, revision),
+      put: async (...[document, userData, options]: Parameters<Publisher['put']>) => {
+        const result = await store.put(document, userData, options)
+        if (killed !== undefined || options?.dryRun === true) return result
+        killed = (document as { id: string }).id
+        await tables.updateTable('servers').set({ revision: 2, user_data: 'bmV3' }).where('id', '=', killed).execute()
+        throw new StoreUnavailable('the transaction is rolled back, as by a kill')
+      },
+    })
+    await api.startPublisher(killing)
+    const { id } = await create(ONE)
+    await has(id, 'active')
+    t.equal(killed, id)
+    t.match(await store.get(id), { document: { revision: 2 }, userData: Buffer.from('new') })
+  },
+)
 
 t.test('imds-api advance compares the database with the store, beside a running imds-api', async (t) => {
   const { api, store, storeUrl, create, forget, has } = await aRestored(t, 'none', undefined)
   const env = { ...programEnvironment(), IMDS_STORE: storeUrl, IMDS_API_STATE_DIR: join(api.directory, 'state') }
   const command = async () => {
-    const { status, stdout, stderr } = await run(['bash', '--norc', '-c', `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations.md', 'advance')}`], { env })
+    const { status, stdout, stderr } = await run(
+      [
+        'bash',
+        '--norc',
+        '-c',
+        `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations.md', 'advance')}`,
+      ],
+      { env },
+    )
     return { status, stdout: stdout.toString(), stderr }
   }
-  t.strictSame(await command(), { status: 0, stdout: 'nothing had to be moved\n', stderr: '' }, 'with a store that has nothing yet')
+  t.strictSame(
+    await command(),
+    { status: 0, stdout: 'nothing had to be moved\n', stderr: '' },
+    'with a store that has nothing yet',
+  )
   await api.startPublisher(store)
   const { id } = await create(ONE)
   await has(id, 'active')
   await forget()
-  t.match(await command(), { status: 0, stdout: new RegExp(`^the next srv- id is number 2 instead of 1\n(.*\n)*${id} of ${ONE} is only in the store: `) })
-  const away = await run([process.execPath, IMDS_API, 'advance'], { env: { ...env, IMDS_API_DATABASE: 'embedded', IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' } })
+  t.match(await command(), {
+    status: 0,
+    stdout: new RegExp(`^the next srv- id is number 2 instead of 1\n(.*\n)*${id} of ${ONE} is only in the store: `),
+  })
+  const away = await run([process.execPath, IMDS_API, 'advance'], {
+    env: { ...env, IMDS_API_DATABASE: 'embedded', IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' },
+  })
   t.match(away, { status: 69, stderr: /^imds-api: cannot use the store: / })
 })

@@ -5,7 +5,17 @@ import { request, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'
-import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO } from '../support/fixtures/region.ts'
+import {
+  ADA,
+  APPLICATION,
+  aRegion,
+  CLIENT_OF,
+  GRACE,
+  ONE,
+  secretOf,
+  TOTP_SECRET,
+  TWO,
+} from '../support/fixtures/region.ts'
 import { anApi, basic, PROXY } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { newAddress, tokenRequests, type From } from '../support/programs/token-requests.ts'
@@ -20,13 +30,21 @@ let nowMs = Date.parse('2026-11-22T12:00:00Z')
 const api = await anApi(t, {
   now: () => nowMs,
   region: aRegion({
-    users: [{ ...ada!, totp_secret_file: 'ada.totp' }, grace!, ...OTHERS.map((id) => ({ ...grace!, id, email_address: `${id}@example.com` }))],
-    applications: [[APPLICATION, ONE], [OTHER_APPLICATION, TWO]].map(([id, account]) => ({ id: id!, account: account!, name: id!, secret_file: `${id!}.secret` })),
+    users: [
+      { ...ada!, totp_secret_file: 'ada.totp' },
+      grace!,
+      ...OTHERS.map((id) => ({ ...grace!, id, email_address: `${id}@example.com` })),
+    ],
+    applications: [
+      [APPLICATION, ONE],
+      [OTHER_APPLICATION, TWO],
+    ].map(([id, account]) => ({ id: id!, account: account!, name: id!, secret_file: `${id!}.secret` })),
   }),
 })
 
 const post = tokenRequests(api)
-const signIn = (username: string, password: string, from?: From) => post({ grant_type: 'password', username, password }, from)
+const signIn = (username: string, password: string, from?: From) =>
+  post({ grant_type: 'password', username, password }, from)
 const codeAt = (ms: number) => new TOTP({ secret: Secret.fromBase32(TOTP_SECRET) }).generate({ timestamp: ms })
 /** Moves the clock to a step whose code was not used. */
 function freshCode(): string {
@@ -41,13 +59,27 @@ t.test('after 10 failures of a user or a client from one address, it gets 429 th
     const { status, headers, body } = await signIn('Grace@example.com', password, { address })
     t.equal(status, 429)
     t.match(headers, { 'retry-after': '60', 'content-type': /^application\/json/, 'cache-control': 'no-store' })
-    t.strictSame(body, { error: 'temporarily_unavailable', error_description: 'too many failed token requests: try again later', error_name: 'too_many_requests', errors: ['too many failed token requests: try again later'] })
+    t.strictSame(body, {
+      error: 'temporarily_unavailable',
+      error_description: 'too many failed token requests: try again later',
+      error_name: 'too_many_requests',
+      errors: ['too many failed token requests: try again later'],
+    })
   }
   t.equal((await signIn('grace@example.com', secretOf(GRACE), { address: other })).status, 200)
-  t.equal((await signIn(ADA, secretOf(ADA), { address, headers: { 'X-Service-OTP': freshCode() } })).status, 200, 'another user at that address')
+  t.equal(
+    (await signIn(ADA, secretOf(ADA), { address, headers: { 'X-Service-OTP': freshCode() } })).status,
+    200,
+    'another user at that address',
+  )
   const wrong = { authorization: basic(CLIENT_OF[ONE], 'wrong') }
-  for (let i = 0; i < 10; i++) t.equal((await post({ grant_type: 'client_credentials' }, { headers: wrong, address })).status, 401)
-  for (const from of [{ headers: wrong, address }, { client: CLIENT_OF[ONE], address }]) t.equal((await post({ grant_type: 'client_credentials' }, from)).status, 429)
+  for (let i = 0; i < 10; i++)
+    t.equal((await post({ grant_type: 'client_credentials' }, { headers: wrong, address })).status, 401)
+  for (const from of [
+    { headers: wrong, address },
+    { client: CLIENT_OF[ONE], address },
+  ])
+    t.equal((await post({ grant_type: 'client_credentials' }, from)).status, 429)
   t.equal((await post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address: other })).status, 200)
 })
 
@@ -56,15 +88,25 @@ t.test('the id and the e-mail address of a user have one limit, and no client id
   for (const name of [GRACE, 'grace@example.com']) {
     for (let i = 0; i < 5; i++) t.equal((await signIn(name, 'wrong password', { address })).status, 401)
   }
-  for (const name of [GRACE, 'grace@example.com']) t.equal((await signIn(name, secretOf(GRACE), { address })).status, 429, name)
-  for (let i = 0; i < 11; i++) await post({ grant_type: 'client_credentials' }, { headers: { authorization: basic(`user ${GRACE}`, 'wrong') }, address: other })
+  for (const name of [GRACE, 'grace@example.com'])
+    t.equal((await signIn(name, secretOf(GRACE), { address })).status, 429, name)
+  for (let i = 0; i < 11; i++)
+    await post(
+      { grant_type: 'client_credentials' },
+      { headers: { authorization: basic(`user ${GRACE}`, 'wrong') }, address: other },
+    )
   t.equal((await signIn(GRACE, secretOf(GRACE), { address: other })).status, 200)
 })
 
 t.test('behind a trusted proxy the limit is that of each client, and nobody else can name an address', async (t) => {
   const wrong = { authorization: basic(CLIENT_OF[ONE], 'wrong') }
   const statusOf = async (address: string, forwarded: string, headers: object = {}) =>
-    (await post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address, headers: { 'x-forwarded-for': forwarded, ...headers } })).status
+    (
+      await post(
+        { grant_type: 'client_credentials' },
+        { client: CLIENT_OF[ONE], address, headers: { 'x-forwarded-for': forwarded, ...headers } },
+      )
+    ).status
   const [one, other, direct] = [newAddress(), newAddress(), newAddress()]
   for (let i = 0; i < 10; i++) t.equal(await statusOf(PROXY, one, wrong), 401)
   t.strictSame([await statusOf(PROXY, one), await statusOf(PROXY, other)], [429, 200])
@@ -76,9 +118,14 @@ t.test('clients of a unix socket, which have no address, get tokens and share on
   const path = join(api.directory, 'api.sock')
   await api.server.listen({ path })
   const statusOf = async (secret: string) => {
-    const sent = request({ socketPath: path, path: '/token', method: 'POST', headers: { authorization: basic(CLIENT_OF[ONE], secret), 'content-type': 'application/x-www-form-urlencoded' } })
+    const sent = request({
+      socketPath: path,
+      path: '/token',
+      method: 'POST',
+      headers: { authorization: basic(CLIENT_OF[ONE], secret), 'content-type': 'application/x-www-form-urlencoded' },
+    })
     sent.end('grant_type=client_credentials')
-    const [response] = await once(sent, 'response') as [IncomingMessage]
+    const [response] = (await once(sent, 'response')) as [IncomingMessage]
     response.resume()
     return response.statusCode
   }
@@ -93,7 +140,9 @@ t.test('successes, and right passwords without a code, are not limited', async (
     t.equal((await signIn(GRACE, secretOf(GRACE), { address })).status, 200)
     t.equal((await signIn(ADA, secretOf(ADA), { address })).headers['x-service-otp'], 'required')
   }
-  const clients = await Promise.all(Array.from({ length: 30 }, () => post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address })))
+  const clients = await Promise.all(
+    Array.from({ length: 30 }, () => post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address })),
+  )
   t.ok(clients.every(({ status }) => status === 200))
 })
 
@@ -118,11 +167,15 @@ async function takeBothPlaces(): Promise<{ readonly end: () => Promise<void> }> 
   const lock = await api.database.tables.startTransaction().execute()
   await lock.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
   const first = [signIn(GRACE, secretOf(GRACE)), signIn(GRACE, secretOf(GRACE))]
-  await until(async () => (await api.database.pool.query('select from pg_locks where not granted')).rowCount === 2, 'two sign-ins to wait for the row')
+  await until(
+    async () => (await api.database.pool.query('select from pg_locks where not granted')).rowCount === 2,
+    'two sign-ins to wait for the row',
+  )
   return {
     end: async () => {
       await lock.commit().execute()
-      for (const answer of first) if ((await answer).status !== 200) throw new Error('a sign-in that took a place failed')
+      for (const answer of first)
+        if ((await answer).status !== 200) throw new Error('a sign-in that took a place failed')
     },
   }
 }
@@ -135,41 +188,61 @@ function signInAll(users: readonly string[], from?: From) {
     sent.refused += status === 503 ? 1 : 0
     return status
   })
-  return { statuses: Promise.all(answers), refusedAre: (count: number) => until(() => sent.refused === count, `${String(count)} sign-ins to be refused`) }
+  return {
+    statuses: Promise.all(answers),
+    refusedAre: (count: number) => until(() => sent.refused === count, `${String(count)} sign-ins to be refused`),
+  }
 }
 
 const numberOf = (statuses: readonly number[]) => (status: number) => statuses.filter((one) => one === status).length
 
-t.test('at most two passwords are checked at once, 32 requests wait, and others get 503 with Retry-After', async (t) => {
-  const active = new Set<number>()
-  let most = 0
-  const hook = createHook({
-    init: (id, type) => { if (type === 'SCRYPTREQUEST') most = Math.max(most, active.add(id).size) },
-    after: (id) => { active.delete(id) },
-  }).enable()
-  const places = await takeBothPlaces()
-  const { statuses, refusedAre } = signInAll(OTHERS.slice(0, 35))
-  await refusedAre(3)
-  t.match(await signIn(OTHERS[35]!, secretOf(GRACE)), { status: 503, headers: { 'retry-after': '5', 'cache-control': 'no-store' }, body: { error: 'temporarily_unavailable', error_name: 'service_unavailable' } })
-  await places.end()
-  t.strictSame([200, 503].map(numberOf(await statuses)), [32, 3])
-  hook.disable()
-  t.equal(most, 2)
-})
+t.test(
+  'at most two passwords are checked at once, 32 requests wait, and others get 503 with Retry-After',
+  async (t) => {
+    const active = new Set<number>()
+    let most = 0
+    const hook = createHook({
+      init: (id, type) => {
+        if (type === 'SCRYPTREQUEST') most = Math.max(most, active.add(id).size)
+      },
+      after: (id) => {
+        active.delete(id)
+      },
+    }).enable()
+    const places = await takeBothPlaces()
+    const { statuses, refusedAre } = signInAll(OTHERS.slice(0, 35))
+    await refusedAre(3)
+    t.match(await signIn(OTHERS[35]!, secretOf(GRACE)), {
+      status: 503,
+      headers: { 'retry-after': '5', 'cache-control': 'no-store' },
+      body: { error: 'temporarily_unavailable', error_name: 'service_unavailable' },
+    })
+    await places.end()
+    t.strictSame([200, 503].map(numberOf(await statuses)), [32, 3])
+    hook.disable()
+    t.equal(most, 2)
+  },
+)
 
 t.test('sign-ins of one user beyond the queue make no other user get 503, or wait for all of them', async (t) => {
   const places = await takeBothPlaces()
   const { statuses, refusedAre } = signInAll(Array<string>(45).fill(OTHERS[0]!))
   await refusedAre(13)
   const ended: string[] = []
-  const others = [signIn(OTHERS[1]!, secretOf(GRACE)), signIn(ADA, secretOf(ADA), { headers: { 'X-Service-OTP': freshCode() } })]
+  const others = [
+    signIn(OTHERS[1]!, secretOf(GRACE)),
+    signIn(ADA, secretOf(ADA), { headers: { 'X-Service-OTP': freshCode() } }),
+  ]
   const unknown = signIn('nobody', 'wrong password')
   for (const answer of others) void answer.then(() => ended.push('another'))
   void statuses.then(() => ended.push('all of the one'))
   await refusedAre(16)
   await places.end()
   t.strictSame([200, 503].map(numberOf(await statuses)), [29, 16])
-  t.strictSame((await Promise.all([...others, unknown])).map(({ status }) => status), [200, 200, 401])
+  t.strictSame(
+    (await Promise.all([...others, unknown])).map(({ status }) => status),
+    [200, 200, 401],
+  )
   t.strictSame(ended, ['another', 'another', 'all of the one'])
 })
 
@@ -180,6 +253,9 @@ t.test('sign-ins with the applications of one account make no user of another ac
   const answers = [signIn(OTHERS[1]!, secretOf(GRACE)), signIn('nobody', 'wrong password')]
   await refusedAre(15)
   await places.end()
-  t.strictSame((await Promise.all(answers)).map(({ status }) => status), [200, 401])
+  t.strictSame(
+    (await Promise.all(answers)).map(({ status }) => status),
+    [200, 401],
+  )
   t.strictSame([200, 503].map(numberOf(await statuses)), [30, 15])
 })

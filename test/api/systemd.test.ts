@@ -9,56 +9,117 @@ import { executed, read } from '../tools/documents.ts'
 
 t.setTimeout(300_000) // as under `tap run`: here are a build and a boot
 
-t.test('imds-api.service serves in its sandbox, survives a kill and a blocked event loop, and stops cleanly', { skip: withoutSystemd() }, async (t) => {
-  const host = await bootHost(t, [])
-  const { shell, systemctl } = host
-  const deploy = '/opt/imds/lib/node_modules/imds/deploy'
-  await shell(`mkdir ${deploy}`)
-  for (const file of ['imds-api.env', 'region.example.yaml']) await shell(`cat > ${deploy}/${file}`, read(`deploy/${file}`))
-  const edit = 'sed -i "s|^IMDS_STORE=.*|IMDS_STORE=file:/var/lib/imds-api/store|" /etc/imds/imds-api.env; install -d -o imds-api /var/lib/imds-api/store'
-  t.match(await shell(`set -e; ${executed('docs/install.md', 'api').replace('/opt/imds/bin/imds-api apply', `${edit}; /opt/imds/bin/imds-api apply`)}`), /^\+ zone zon-remk1$[^]*"ready":true/m)
-  const isReady = () => until(() => shell('curl -fs 127.0.0.1:9170/readyz').then((text) => text.includes('"publishing":"working"'), () => false), 'imds-api to be ready')
-  await isReady()
-  t.equal(await shell('ps -o user= -C postgres | sort -u'), 'imds-api\n')
-  t.equal(await shell('/opt/imds/bin/imds-api backup /root/region.backup && stat -c "%U %a" /root/region.backup'), 'root 600\n')
-  const create = async () => {
-    const token = /"access_token":"([^"]+)/.exec(await shell('curl -fs -u cli-3d0kz:$(cat /etc/imds/provisioning.secret) -d grant_type=client_credentials 127.0.0.1:8170/token'))![1]!
-    const answer = await shell(`curl -fs -H "Authorization: Bearer ${token}" -H "Content-Type: application/json" -d '{"image": "debian-12"}' 127.0.0.1:8170/1.0/servers`)
-    const { id } = JSON.parse(answer) as { id: string }
-    await until(() => shell(`cat /var/lib/imds-api/store/${id}.json`).then(() => true, () => false), 'the record')
-  }
-  await create()
-  const pid = await shell('systemctl show --property=MainPID --value imds-api')
-  await shell(`kill -9 ${pid}`)
-  await until(async () => await shell('systemctl show --property=MainPID --value imds-api') !== pid, 'systemd to restart imds-api')
-  await isReady()
-  await create()
-  t.same((await shell('systemctl show --property=Type --property=NRestarts --property=WatchdogUSec imds-api')).trim().split('\n').sort(), ['NRestarts=1', 'Type=notify', 'WatchdogUSec=30s'])
-
-  await host.dropIn('imds-api.service', '[Service]\nWatchdogSec=5')
-  await systemctl('restart', 'imds-api') // Node writes its cache at the end of a process
-  t.match(await shell('find /var/cache/imds-api -type f -user imds-api | head -n 1'), '/var/cache/imds-api/')
-  t.match(await shell('stat -c "%U %a" /var/cache/imds-api'), 'imds-api 700')
-  await sleep(7_000) // longer than WatchdogSec
-  t.equal(await shell('systemctl show --property=NRestarts --value imds-api'), '0\n', 'imds-api notifies the watchdog')
-  const blocked = await shell('systemctl show --property=MainPID --value imds-api')
-  await shell(`kill -STOP ${blocked}`) // its event loop stands still
-  await until(async () => await shell('systemctl show --property=NRestarts --value imds-api') === '1\n', 'the watchdog to restart imds-api', 60_000)
-  await isReady()
-  await create()
-  await systemctl('stop', 'imds-api')
-  t.match(await shell('systemctl show --property=Result --property=ExecMainStatus imds-api'), /Result=success\nExecMainStatus=0\n|ExecMainStatus=0\nResult=success\n/)
-  t.equal(await shell('ps -o pid= -C postgres || true'), '')
-  t.equal(await shell('ls /var/lib/imds-api/postgres/data/postmaster.pid 2> /dev/null || true'), '')
-
-  await t.test('the passwords for PostgreSQL and the mail server reach the user of imds-api as credentials', async (t) => {
-    for (const name of ['database-password', 'smtp-password']) {
-      await shell(`umask 077; echo "the ${name}" > /etc/imds/${name}`)
-      await shell(`cat > /etc/systemd/system/imds-api.service.d/${name}.conf`, read(`deploy/api-${name}.conf`))
+t.test(
+  'imds-api.service serves in its sandbox, survives a kill and a blocked event loop, and stops cleanly',
+  { skip: withoutSystemd() },
+  async (t) => {
+    const host = await bootHost(t, [])
+    const { shell, systemctl } = host
+    const deploy = '/opt/imds/lib/node_modules/imds/deploy'
+    await shell(`mkdir ${deploy}`)
+    for (const file of ['imds-api.env', 'region.example.yaml'])
+      await shell(`cat > ${deploy}/${file}`, read(`deploy/${file}`))
+    const edit =
+      'sed -i "s|^IMDS_STORE=.*|IMDS_STORE=file:/var/lib/imds-api/store|" /etc/imds/imds-api.env; install -d -o imds-api /var/lib/imds-api/store'
+    t.match(
+      await shell(
+        `set -e; ${executed('docs/install.md', 'api').replace('/opt/imds/bin/imds-api apply', `${edit}; /opt/imds/bin/imds-api apply`)}`,
+      ),
+      /^\+ zone zon-remk1$[^]*"ready":true/m,
+    )
+    const isReady = () =>
+      until(
+        () =>
+          shell('curl -fs 127.0.0.1:9170/readyz').then(
+            (text) => text.includes('"publishing":"working"'),
+            () => false,
+          ),
+        'imds-api to be ready',
+      )
+    await isReady()
+    t.equal(await shell('ps -o user= -C postgres | sort -u'), 'imds-api\n')
+    t.equal(
+      await shell('/opt/imds/bin/imds-api backup /root/region.backup && stat -c "%U %a" /root/region.backup'),
+      'root 600\n',
+    )
+    const create = async () => {
+      const token = /"access_token":"([^"]+)/.exec(
+        await shell(
+          'curl -fs -u cli-3d0kz:$(cat /etc/imds/provisioning.secret) -d grant_type=client_credentials 127.0.0.1:8170/token',
+        ),
+      )![1]!
+      const answer = await shell(
+        `curl -fs -H "Authorization: Bearer ${token}" -H "Content-Type: application/json" -d '{"image": "debian-12"}' 127.0.0.1:8170/1.0/servers`,
+      )
+      const { id } = JSON.parse(answer) as { id: string }
+      await until(
+        () =>
+          shell(`cat /var/lib/imds-api/store/${id}.json`).then(
+            () => true,
+            () => false,
+          ),
+        'the record',
+      )
     }
-    const files = '${IMDS_API_DATABASE_PASSWORD_FILE} ${IMDS_API_SMTP_PASSWORD_FILE}'
-    await host.dropIn('imds-api.service', `[Service]\nType=oneshot\nRestart=no\nWatchdogSec=0\nStandardOutput=append:/credentials\nExecStart=\nExecStart=/bin/cat ${files}`)
-    await systemctl('start', 'imds-api')
-    t.equal(await shell('cat /credentials'), 'the database-password\nthe smtp-password\n')
-  })
-})
+    await create()
+    const pid = await shell('systemctl show --property=MainPID --value imds-api')
+    await shell(`kill -9 ${pid}`)
+    await until(
+      async () => (await shell('systemctl show --property=MainPID --value imds-api')) !== pid,
+      'systemd to restart imds-api',
+    )
+    await isReady()
+    await create()
+    t.same(
+      (await shell('systemctl show --property=Type --property=NRestarts --property=WatchdogUSec imds-api'))
+        .trim()
+        .split('\n')
+        .sort(),
+      ['NRestarts=1', 'Type=notify', 'WatchdogUSec=30s'],
+    )
+
+    await host.dropIn('imds-api.service', '[Service]\nWatchdogSec=5')
+    await systemctl('restart', 'imds-api') // Node writes its cache at the end of a process
+    t.match(await shell('find /var/cache/imds-api -type f -user imds-api | head -n 1'), '/var/cache/imds-api/')
+    t.match(await shell('stat -c "%U %a" /var/cache/imds-api'), 'imds-api 700')
+    await sleep(7_000) // longer than WatchdogSec
+    t.equal(
+      await shell('systemctl show --property=NRestarts --value imds-api'),
+      '0\n',
+      'imds-api notifies the watchdog',
+    )
+    const blocked = await shell('systemctl show --property=MainPID --value imds-api')
+    await shell(`kill -STOP ${blocked}`) // its event loop stands still
+    await until(
+      async () => (await shell('systemctl show --property=NRestarts --value imds-api')) === '1\n',
+      'the watchdog to restart imds-api',
+      60_000,
+    )
+    await isReady()
+    await create()
+    await systemctl('stop', 'imds-api')
+    t.match(
+      await shell('systemctl show --property=Result --property=ExecMainStatus imds-api'),
+      /Result=success\nExecMainStatus=0\n|ExecMainStatus=0\nResult=success\n/,
+    )
+    t.equal(await shell('ps -o pid= -C postgres || true'), '')
+    t.equal(await shell('ls /var/lib/imds-api/postgres/data/postmaster.pid 2> /dev/null || true'), '')
+
+    await t.test(
+      'the passwords for PostgreSQL and the mail server reach the user of imds-api as credentials',
+      async (t) => {
+        for (const name of ['database-password', 'smtp-password']) {
+          await shell(`umask 077; echo "the ${name}" > /etc/imds/${name}`)
+          await shell(`cat > /etc/systemd/system/imds-api.service.d/${name}.conf`, read(`deploy/api-${name}.conf`))
+        }
+        const files = '${IMDS_API_DATABASE_PASSWORD_FILE} ${IMDS_API_SMTP_PASSWORD_FILE}'
+        await host.dropIn(
+          'imds-api.service',
+          `[Service]\nType=oneshot\nRestart=no\nWatchdogSec=0\nStandardOutput=append:/credentials\nExecStart=\nExecStart=/bin/cat ${files}`,
+        )
+        await systemctl('start', 'imds-api')
+        t.equal(await shell('cat /credentials'), 'the database-password\nthe smtp-password\n')
+      },
+    )
+  },
+)

@@ -23,7 +23,11 @@ import { tokens } from './tokens.ts'
 import { views } from './views.ts'
 
 /** One benchmark: measures, and returns its tables. */
-export type Part = (bench: { readonly built: Built, readonly redisUrl: string, readonly effort: Effort }) => Promise<readonly Table[]>
+export type Part = (bench: {
+  readonly built: Built
+  readonly redisUrl: string
+  readonly effort: Effort
+}) => Promise<readonly Table[]>
 
 const PARTS: Readonly<Record<string, Part>> = { rate, tokens, flood, views, publish, start, resync, files, stalls, api }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
@@ -31,7 +35,11 @@ const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { markdown: { type: 'boolean', default: false }, quick: { type: 'boolean', default: false }, main: { type: 'string' } },
+  options: {
+    markdown: { type: 'boolean', default: false },
+    quick: { type: 'boolean', default: false },
+    main: { type: 'string' },
+  },
 })
 const names = positionals.length > 0 ? positionals : Object.keys(PARTS)
 const unknown = names.filter((name) => !(name in PARTS))

@@ -19,12 +19,23 @@ const FILES_OF_A_PUT = 3
 export const files: Part = async () => {
   const rows: string[][] = []
   for (const size of SIZES) rows.push(await measure(size))
-  return [{
-    title: 'The file store',
-    columns: ['instances', 'put, median ms', 'p99', 'three fsynced files, median ms', 'ratio of the medians', 'first put of a process, ms'],
-    rows,
-    notes: [`${String(PUTS)} puts of one instance without user-data, each followed by the floor. The first put compares the stamps of all files with the ledger.`],
-  }]
+  return [
+    {
+      title: 'The file store',
+      columns: [
+        'instances',
+        'put, median ms',
+        'p99',
+        'three fsynced files, median ms',
+        'ratio of the medians',
+        'first put of a process, ms',
+      ],
+      rows,
+      notes: [
+        `${String(PUTS)} puts of one instance without user-data, each followed by the floor. The first put compares the stamps of all files with the ledger.`,
+      ],
+    },
+  ]
 }
 
 async function measure(size: number): Promise<string[]> {
@@ -35,7 +46,9 @@ async function measure(size: number): Promise<string[]> {
       writeFileSync(join(directory, `${String(record['id'])}.json`), JSON.stringify(record))
       writeFileSync(join(directory, `${String(record['id'])}.user-data`), userDataOf(position))
     }
-    await new Promise((resolve) => { setTimeout(resolve, 2_500) }) // files that changed just now are read again
+    await new Promise((resolve) => {
+      setTimeout(resolve, 2_500)
+    }) // files that changed just now are read again
     await put(directory, 2) // builds the ledger
     const firstMs = await put(directory, 3)
     const store = await openStore({ url: `file:${directory}` })
@@ -46,7 +59,14 @@ async function measure(size: number): Promise<string[]> {
     }
     await store.close()
     const [median, least] = [quantile(puts.slice(1), 0.5), quantile(floors, 0.5)]
-    return [String(size), median.toFixed(1), quantile(puts.slice(1), 0.99).toFixed(0), least.toFixed(1), (median / least).toFixed(1), firstMs.toFixed(0)]
+    return [
+      String(size),
+      median.toFixed(1),
+      quantile(puts.slice(1), 0.99).toFixed(0),
+      least.toFixed(1),
+      (median / least).toFixed(1),
+      firstMs.toFixed(0),
+    ]
   } finally {
     rmSync(directory, { recursive: true })
   }

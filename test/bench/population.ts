@@ -22,20 +22,43 @@ export function addressOf(position: number): string {
 }
 
 /** Differences from the default instance. */
-export interface Kind { readonly options?: Readonly<Record<string, string>>, readonly hypervisor?: string, readonly userDataBytes?: number }
+export interface Kind {
+  readonly options?: Readonly<Record<string, string>>
+  readonly hypervisor?: string
+  readonly userDataBytes?: number
+}
 
 /** The record of the instance at a position, with the fields of a real one and its revision as a tag. */
-export function recordOf(position: number, region: string, revision: number, { options = {}, hypervisor = HYPERVISOR }: Kind = {}): Record<string, unknown> {
+export function recordOf(
+  position: number,
+  region: string,
+  revision: number,
+  { options = {}, hypervisor = HYPERVISOR }: Kind = {},
+): Record<string, unknown> {
   const suffix = idOf(position).slice('srv-'.length)
   const hex = position.toString(16).padStart(4, '0')
   const cloudIp = `198.18.${String(position >> 8)}.${String(position & 255)}`
   return anInstance({
-    id: idOf(position), region, revision, fqdn: `srv-${suffix}.${region}.example.com`, hypervisors: [hypervisor],
-    interfaces: [{
-      id: `int-${suffix}`, macAddress: `02:24:19:00:${hex.slice(0, 2)}:${hex.slice(2)}`, ipv4Addresses: [`${addressOf(position)}/8`],
-      ipv6Addresses: [`fd00::${(position + 1).toString(16)}/64`],
-      cloudIps: [{ id: `cip-${suffix}`, publicIpv4: cloudIp, fqdn: `cip-${cloudIp.replaceAll('.', '-')}.${region}.example.com` }],
-    }],
+    id: idOf(position),
+    region,
+    revision,
+    fqdn: `srv-${suffix}.${region}.example.com`,
+    hypervisors: [hypervisor],
+    interfaces: [
+      {
+        id: `int-${suffix}`,
+        macAddress: `02:24:19:00:${hex.slice(0, 2)}:${hex.slice(2)}`,
+        ipv4Addresses: [`${addressOf(position)}/8`],
+        ipv6Addresses: [`fd00::${(position + 1).toString(16)}/64`],
+        cloudIps: [
+          {
+            id: `cip-${suffix}`,
+            publicIpv4: cloudIp,
+            fqdn: `cip-${cloudIp.replaceAll('.', '-')}.${region}.example.com`,
+          },
+        ],
+      },
+    ],
     tags: { Name: `guest-${String(position)}`, revision: String(revision) },
     options: { instanceMetadataTags: 'enabled', ...options },
   })
@@ -47,14 +70,24 @@ export function userDataOf(position: number, bytes = USER_DATA_BYTES): Uint8Arra
 }
 
 /** Publishes `count` instances into a region, and returns the environment of a daemon that serves them. */
-export async function populate(redisUrl: string, region: string, count: number, kind: Kind = {}): Promise<Readonly<Record<string, string>>> {
+export async function populate(
+  redisUrl: string,
+  region: string,
+  count: number,
+  kind: Kind = {},
+): Promise<Readonly<Record<string, string>>> {
   const store = await openStore({ url: redisUrl, region })
   try {
     for (let at = 0; at < count; at += BATCH) {
-      await Promise.all(Array.from({ length: Math.min(BATCH, count - at) }, async (_, i) => {
-        const { kind: outcome } = await store.put(recordOf(at + i, region, 1, kind), userDataOf(at + i, kind.userDataBytes))
-        if (outcome !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${outcome}`)
-      }))
+      await Promise.all(
+        Array.from({ length: Math.min(BATCH, count - at) }, async (_, i) => {
+          const { kind: outcome } = await store.put(
+            recordOf(at + i, region, 1, kind),
+            userDataOf(at + i, kind.userDataBytes),
+          )
+          if (outcome !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${outcome}`)
+        }),
+      )
     }
   } finally {
     await store.close()

@@ -19,7 +19,12 @@ const ROOT = new URL('../../', import.meta.url).pathname
 export const SERVER_CORE = '0'
 /** The core of all other processes of a measurement. */
 export const LOAD_CORE = '1'
-const FLAGS = ['--max-semi-space-size=2', '--max-old-space-size=1024', '--no-parallel-scavenge', '--no-allocation-site-pretenuring']
+const FLAGS = [
+  '--max-semi-space-size=2',
+  '--max-old-space-size=1024',
+  '--no-parallel-scavenge',
+  '--no-allocation-site-pretenuring',
+]
 const MIB = 1024 * 1024
 
 /** A measured server. */
@@ -31,7 +36,11 @@ export interface Server {
 }
 
 /** The entry points of the daemon and of the bare server, as JavaScript, and the temporary folder that has them. */
-export interface Built { readonly main: string, readonly bare: string, readonly directory: string }
+export interface Built {
+  readonly main: string
+  readonly bare: string
+  readonly directory: string
+}
 
 /** Builds the daemon as `npm run build` does, or takes another build whose entry point is `main`. */
 export function build(main: string | undefined): Built {
@@ -59,26 +68,50 @@ export async function startBare({ bare }: Built, body: string): Promise<Server> 
 
 /** Starts the daemon, with more arguments for Node, and waits until it serves all instances. Its log goes to a file in the build's folder. */
 export async function startImds(
-  { main, directory }: Built, env: Readonly<Record<string, string>>, instances: number, nodeArgs: readonly string[] = [],
+  { main, directory }: Built,
+  env: Readonly<Record<string, string>>,
+  instances: number,
+  nodeArgs: readonly string[] = [],
 ): Promise<Server & { readonly operatorPort: number }> {
   const [port, operatorPort] = [await freePort(), await freePort()]
   const log = openSync(join(directory, 'log'), 'a')
-  const server = startProcess([...nodeArgs, main], {
-    IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`, IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'), IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env,
-  }, log)
+  const server = startProcess(
+    [...nodeArgs, main],
+    {
+      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
+      IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'),
+      IMDS_STATE_DIR: directory,
+      ...ENDLESS_SHARE,
+      ...env,
+    },
+    log,
+  )
   closeSync(log)
   await untilAnswers(operatorPort, '/livez')
-  const readiness = async () => JSON.parse((await request(operatorPort, '/readyz')).body.toString()) as { ready: boolean, instances: number }
-  await until(async () => {
-    const { ready, instances: count } = await readiness()
-    return ready && count === instances
-  }, `the daemon to serve ${String(instances)} instances`, 120_000)
+  const readiness = async () =>
+    JSON.parse((await request(operatorPort, '/readyz')).body.toString()) as { ready: boolean; instances: number }
+  await until(
+    async () => {
+      const { ready, instances: count } = await readiness()
+      return ready && count === instances
+    },
+    `the daemon to serve ${String(instances)} instances`,
+    120_000,
+  )
   return { ...server, port, operatorPort }
 }
 
 /** Starts a server on its core, with the flags of the unit. */
-export function startProcess(args: readonly string[], env: Readonly<Record<string, string>>, stdout: 'ignore' | number): Omit<Server, 'port'> {
-  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, ...FLAGS, ...args], { env: { PATH: process.env['PATH'], ...env }, stdio: ['ignore', stdout, 'inherit'] })
+export function startProcess(
+  args: readonly string[],
+  env: Readonly<Record<string, string>>,
+  stdout: 'ignore' | number,
+): Omit<Server, 'port'> {
+  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, ...FLAGS, ...args], {
+    env: { PATH: process.env['PATH'], ...env },
+    stdio: ['ignore', stdout, 'inherit'],
+  })
   return {
     pid: child.pid!,
     stop: async () => {
@@ -90,17 +123,24 @@ export function startProcess(args: readonly string[], env: Readonly<Record<strin
 }
 
 async function untilAnswers(port: number, path: string): Promise<void> {
-  await until(() => request(port, path).then(() => true, () => false), `an answer on port ${String(port)}`)
+  await until(
+    () =>
+      request(port, path).then(
+        () => true,
+        () => false,
+      ),
+    `an answer on port ${String(port)}`,
+  )
 }
 
 /** Resident memory of a process, in MiB. */
 export function residentMib(pid: number): number {
-  return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024 / MIB
+  return (Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024) / MIB
 }
 
 /** The peak of a process's resident memory, in MiB, since its start or the last `resetPeak`. */
 export function peakMib(pid: number): number {
-  return Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024 / MIB
+  return (Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024) / MIB
 }
 
 /** Makes the kernel measure the peak of resident memory from now on (proc(5), clear_refs). */
@@ -110,7 +150,10 @@ export function resetPeak(pid: number): void {
 
 /** User and system CPU time of a process, in seconds. `withChildren` adds that of its ended children. */
 export function cpuSeconds(pid: number, withChildren = false): number {
-  const fields = readFileSync(`/proc/${String(pid)}/stat`, 'utf8').split(') ')[1]!.split(' ').map(Number)
+  const fields = readFileSync(`/proc/${String(pid)}/stat`, 'utf8')
+    .split(') ')[1]!
+    .split(' ')
+    .map(Number)
   return fields.slice(11, withChildren ? 15 : 13).reduce((sum, ticks) => sum + ticks) / TICKS_PER_SECOND
 }
 
@@ -119,7 +162,9 @@ export const TICKS_PER_SECOND = 100
 
 /** TCP connections that this machine has accepted since it started. */
 export function acceptedConnections(): number {
-  const [names = '', values = ''] = readFileSync('/proc/net/snmp', 'utf8').split('\n').filter((line) => line.startsWith('Tcp:'))
+  const [names = '', values = ''] = readFileSync('/proc/net/snmp', 'utf8')
+    .split('\n')
+    .filter((line) => line.startsWith('Tcp:'))
   return Number(values.split(' ')[names.split(' ').indexOf('PassiveOpens')])
 }
 

@@ -31,7 +31,10 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
   const env = await populate(redisUrl, region, INSTANCES)
   const store = await openStore({ url: redisUrl, region })
   const changeOther = (position: number, revision: number) =>
-    store.put(recordOf(INSTANCES + position, region, revision, { hypervisor: `host${String(position % OTHER_HYPERVISORS)}` }), userDataOf(position))
+    store.put(
+      recordOf(INSTANCES + position, region, revision, { hypervisor: `host${String(position % OTHER_HYPERVISORS)}` }),
+      userDataOf(position),
+    )
   if (isBusy) for (let position = 0; position < OTHER_INSTANCES; position++) await changeOther(position, 1)
   const imds = await startImds(built, env, INSTANCES)
   const guest = await Guest.connect(imds.port)
@@ -64,7 +67,9 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
       times.put.push(acknowledgedMs - sentMs)
       times.get.push(guest.lastRoundTripMs)
     }
-    notices = Number(/^imds_notices_total (\d+)/m.exec((await request(imds.operatorPort, '/metrics')).body.toString())?.[1])
+    notices = Number(
+      /^imds_notices_total (\d+)/m.exec((await request(imds.operatorPort, '/metrics')).body.toString())?.[1],
+    )
   } finally {
     isOver = true
     guest.end()
@@ -72,12 +77,22 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
     await store.close()
     await imds.stop()
   }
-  const perSecond = otherChanges / (performance.now() - startedMs) * 1000
-  const row = (name: string, values: readonly number[]) => [name, ...[0.5, 0.99, 1].map((share) => quantile(values, share).toFixed(2))]
+  const perSecond = (otherChanges / (performance.now() - startedMs)) * 1000
+  const row = (name: string, values: readonly number[]) => [
+    name,
+    ...[0.5, 0.99, 1].map((share) => quantile(values, share).toFixed(2)),
+  ]
   return {
-    title: isBusy ? `From a publish to the guest, while ${String(OTHER_INSTANCES)} instances of ${String(OTHER_HYPERVISORS)} other hypervisors change` : 'From a publish to the guest',
+    title: isBusy
+      ? `From a publish to the guest, while ${String(OTHER_INSTANCES)} instances of ${String(OTHER_HYPERVISORS)} other hypervisors change`
+      : 'From a publish to the guest',
     columns: ['ms', 'median', 'p99', 'longest'],
-    rows: [row('put sent -> guest sees it', times.sent), row('put acknowledged -> guest sees it', times.acknowledged), row('put sent -> acknowledged', times.put), row('a guest\'s GET', times.get)],
+    rows: [
+      row('put sent -> guest sees it', times.sent),
+      row('put acknowledged -> guest sees it', times.acknowledged),
+      row('put sent -> acknowledged', times.put),
+      row("a guest's GET", times.get),
+    ],
     notes: [
       `${String(CHANGES)} changes of one of ${String(INSTANCES)} instances, one at a time, with 1 KiB of user-data each. The publisher, the guest and Redis share a core; the daemon has the other.`,
       'After `put sent`: the library validates the record, Redis runs the script, the daemon gets the notice, loads the instance, validates it and replaces it, and the guest sends a GET and reads the response.',
@@ -97,7 +112,12 @@ class Guest {
 
   static async connect(port: number): Promise<Guest> {
     return new Promise((resolve, reject) => {
-      const socket = connect(port, '127.0.0.1', () => { resolve(new Guest(socket)) }).setNoDelay(true).setEncoding('latin1').on('error', reject)
+      const socket = connect(port, '127.0.0.1', () => {
+        resolve(new Guest(socket))
+      })
+        .setNoDelay(true)
+        .setEncoding('latin1')
+        .on('error', reject)
     })
   }
 

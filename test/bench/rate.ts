@@ -13,18 +13,29 @@ import type { Connections } from './wrk.ts'
 
 const INSTANCES = 500
 const PATH = '/latest/meta-data/instance-id'
-const MODES: readonly (readonly [Connections, string, number])[] = [['keep-alive', 'keep-alive', 0.95], ['reconnect', 'a connection per request', 0.9]]
+const MODES: readonly (readonly [Connections, string, number])[] = [
+  ['keep-alive', 'keep-alive', 0.95],
+  ['reconnect', 'a connection per request', 0.9],
+]
 
 /** The rate of GETs of one leaf with 32 connections. */
 export const rate: Part = async ({ built, redisUrl, effort }) => {
   const env = await populate(redisUrl, 'rate', INSTANCES)
-  const all = MODES.map(() => ({ bareRounds: [] as Round[], imdsRounds: [] as Round[], bareMib: [] as number[], imdsMib: [] as number[] }))
+  const all = MODES.map(() => ({
+    bareRounds: [] as Round[],
+    imdsRounds: [] as Round[],
+    bareMib: [] as number[],
+    imdsMib: [] as number[],
+  }))
   for (let pair = 0; pair < effort.rounds; pair++) {
     const bare = await startBare(built, idOf(0))
     const imds = await startImds(built, env, INSTANCES)
     try {
       for (const [i, [connections]] of MODES.entries()) {
-        const [bareRounds = [], imdsRounds = []] = await takeTurns([bare, imds], PATH, connections, { ...effort, rounds: 2 })
+        const [bareRounds = [], imdsRounds = []] = await takeTurns([bare, imds], PATH, connections, {
+          ...effort,
+          rounds: 2,
+        })
         all[i]!.bareRounds.push(...bareRounds)
         all[i]!.imdsRounds.push(...imdsRounds)
         all[i]!.bareMib.push(residentMib(bare.pid))
@@ -39,12 +50,29 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
     const ratios = imdsRounds.map(({ requestsPerSecond }, n) => requestsPerSecond / bareRounds[n]!.requestsPerSecond)
     return {
       title: `Rate, ${title}`,
-      columns: ['', 'requests/s', 'p50 ms', 'p99 ms', 'CPU µs/request', 'resident MiB', 'connections/request', 'other load'],
+      columns: [
+        '',
+        'requests/s',
+        'p50 ms',
+        'p99 ms',
+        'CPU µs/request',
+        'resident MiB',
+        'connections/request',
+        'other load',
+      ],
       rows: [
         ['bare node:http', ...figures(bareRounds, median(bareMib))],
         ['imds', ...figures(imdsRounds, median(imdsMib))],
-        ['ratio', ratio(imdsRounds, bareRounds, 'requestsPerSecond').toFixed(3), ratio(imdsRounds, bareRounds, 'p50Ms').toFixed(2), ratio(imdsRounds, bareRounds, 'p99Ms').toFixed(2),
-          ratio(imdsRounds, bareRounds, 'cpuMicrosPerRequest').toFixed(3), (median(imdsMib) / median(bareMib)).toFixed(2), '', ''],
+        [
+          'ratio',
+          ratio(imdsRounds, bareRounds, 'requestsPerSecond').toFixed(3),
+          ratio(imdsRounds, bareRounds, 'p50Ms').toFixed(2),
+          ratio(imdsRounds, bareRounds, 'p99Ms').toFixed(2),
+          ratio(imdsRounds, bareRounds, 'cpuMicrosPerRequest').toFixed(3),
+          (median(imdsMib) / median(bareMib)).toFixed(2),
+          '',
+          '',
+        ],
         ['aim', `>= ${String(aim)}`, '', '<= 1.5', '', '<= 1.35', '', ''],
       ],
       notes: [
@@ -57,7 +85,12 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
 
 function figures(rounds: readonly Round[], resident: number): string[] {
   return [
-    medianOf(rounds, 'requestsPerSecond').toFixed(0), medianOf(rounds, 'p50Ms').toFixed(2), medianOf(rounds, 'p99Ms').toFixed(2),
-    medianOf(rounds, 'cpuMicrosPerRequest').toFixed(1), resident.toFixed(1), medianOf(rounds, 'connectionsPerRequest').toFixed(2), disturbance(rounds),
+    medianOf(rounds, 'requestsPerSecond').toFixed(0),
+    medianOf(rounds, 'p50Ms').toFixed(2),
+    medianOf(rounds, 'p99Ms').toFixed(2),
+    medianOf(rounds, 'cpuMicrosPerRequest').toFixed(1),
+    resident.toFixed(1),
+    medianOf(rounds, 'connectionsPerRequest').toFixed(2),
+    disturbance(rounds),
   ]
 }

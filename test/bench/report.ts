@@ -19,15 +19,32 @@ export function machine(): string {
 /** A table as text: the first column is aligned left, figures right. */
 export function formatText({ title, columns, rows, notes }: Table): string {
   const widths = columns.map((column, c) => Math.max(column.length, ...rows.map((row) => (row[c] ?? '').length)))
-  const line = (cells: readonly string[]) => widths.map((width, c) => c === 0 ? (cells[c] ?? '').padEnd(width) : (cells[c] ?? '').padStart(width)).join('  ')
-  return [title, line(columns), widths.map((width) => '-'.repeat(width)).join('  '), ...rows.map(line), ...notes.map((note) => `* ${note}`), ''].join('\n')
+  const line = (cells: readonly string[]) =>
+    widths.map((width, c) => (c === 0 ? (cells[c] ?? '').padEnd(width) : (cells[c] ?? '').padStart(width))).join('  ')
+  return [
+    title,
+    line(columns),
+    widths.map((width) => '-'.repeat(width)).join('  '),
+    ...rows.map(line),
+    ...notes.map((note) => `* ${note}`),
+    '',
+  ].join('\n')
 }
 
 /** A table as Markdown. */
 export function formatMarkdown({ title, columns, rows, notes }: Table): string {
   const line = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
-  const rule = columns.map((_column, c) => c === 0 ? '---' : '---:')
-  return [`**${title}**`, '', line(columns), line(rule), ...rows.map(line), '', ...notes.map((note) => `- ${note}`), ''].join('\n')
+  const rule = columns.map((_column, c) => (c === 0 ? '---' : '---:'))
+  return [
+    `**${title}**`,
+    '',
+    line(columns),
+    line(rule),
+    ...rows.map(line),
+    '',
+    ...notes.map((note) => `- ${note}`),
+    '',
+  ].join('\n')
 }
 
 /** A quantile of the values, interpolated: a share of 0.5 is the median. */

@@ -9,30 +9,51 @@ import { median } from './report.ts'
 import { runWrk, type Connections, type WrkRun } from './wrk.ts'
 
 /** The length of a measurement. */
-export interface Effort { readonly warmUpSeconds: number, readonly rounds: number, readonly seconds: number }
+export interface Effort {
+  readonly warmUpSeconds: number
+  readonly rounds: number
+  readonly seconds: number
+}
 
 /** The figures of one server in one round. */
-export interface Round extends WrkRun { readonly cpuMicrosPerRequest: number, readonly connectionsPerRequest: number, readonly othersShare: number }
+export interface Round extends WrkRun {
+  readonly cpuMicrosPerRequest: number
+  readonly connectionsPerRequest: number
+  readonly othersShare: number
+}
 
 /** Loads every server in turn by wrk with the same options. Returns the rounds of each server, in the order of `servers`. */
 export async function takeTurns(
-  servers: readonly Server[], path: string, connections: Connections, { warmUpSeconds, rounds, seconds }: Effort, wrkOptions: readonly string[] = [],
+  servers: readonly Server[],
+  path: string,
+  connections: Connections,
+  { warmUpSeconds, rounds, seconds }: Effort,
+  wrkOptions: readonly string[] = [],
 ): Promise<readonly (readonly Round[])[]> {
   const results = servers.map((): Round[] => [])
   for (const { port } of servers) await runWrk(urlOf(port, path), connections, warmUpSeconds, wrkOptions)
   for (let n = 0; n < rounds; n++) {
     const turns = [...servers.keys()]
-    for (const i of n % 2 === 0 ? turns : turns.reverse()) results[i]!.push(await undisturbed(servers[i]!.pid, () => round(servers[i]!, path, connections, seconds, wrkOptions)))
+    for (const i of n % 2 === 0 ? turns : turns.reverse())
+      results[i]!.push(
+        await undisturbed(servers[i]!.pid, () => round(servers[i]!, path, connections, seconds, wrkOptions)),
+      )
   }
   return results
 }
 
-async function round({ pid, port }: Server, path: string, connections: Connections, seconds: number, wrkOptions: readonly string[]): Promise<Omit<Round, 'othersShare'>> {
+async function round(
+  { pid, port }: Server,
+  path: string,
+  connections: Connections,
+  seconds: number,
+  wrkOptions: readonly string[],
+): Promise<Omit<Round, 'othersShare'>> {
   const [accepted, cpu] = [acceptedConnections(), cpuSeconds(pid)]
   const run = await runWrk(urlOf(port, path), connections, seconds, wrkOptions)
   return {
     ...run,
-    cpuMicrosPerRequest: (cpuSeconds(pid) - cpu) / run.requests * 1e6,
+    cpuMicrosPerRequest: ((cpuSeconds(pid) - cpu) / run.requests) * 1e6,
     connectionsPerRequest: (acceptedConnections() - accepted) / run.requests,
   }
 }

@@ -29,7 +29,12 @@ const KIB = 1024
 const MIB = 1024 * KIB
 const DEFAULT_LIMIT = 16 * KIB
 /** How many instances, with how many bytes of user-data each. A size above the default limit needs IMDS_USER_DATA_MAX_BYTES. */
-const SIZES = [[1_000, 16 * KIB], [200, MIB], [64, 8 * MIB], [8, 16 * MIB]] as const
+const SIZES = [
+  [1_000, 16 * KIB],
+  [200, MIB],
+  [64, 8 * MIB],
+  [8, 16 * MIB],
+] as const
 const WARM_UP_MS = 2_000
 /** The pause between two requests of the guest. Without it most turns would be responses, and the quantiles would hide the long turns. */
 const PAUSE_MS = 3
@@ -44,26 +49,46 @@ export const stalls: Part = async ({ built, redisUrl }) => {
   for (const isEncrypted of [false, true]) {
     for (const [count, bytes] of SIZES) {
       const name = `${String(count)} x ${bytes >= MIB ? `${String(bytes / MIB)} MiB` : `${String(bytes / KIB)} KiB`}${isEncrypted ? ', encrypted' : ''}`
-      const report = (phase: string, figures: readonly string[]) => { rows.push([`${name}: ${phase}`, ...figures]) }
-      await measure(built, redisUrl, count, bytes, isEncrypted, report).catch((error: unknown) => { // the build to compare may never complete a resync
+      const report = (phase: string, figures: readonly string[]) => {
+        rows.push([`${name}: ${phase}`, ...figures])
+      }
+      await measure(built, redisUrl, count, bytes, isEncrypted, report).catch((error: unknown) => {
+        // the build to compare may never complete a resync
         report('failed', [(error as Error).message])
       })
     }
   }
-  return [{
-    title: 'Large user-data: turns of the event loop, and memory',
-    columns: ['user-data', 'turns', 'CPU ms of a turn, p50', 'p99.9', 'longest', 'turns > 10 ms', 'longest wait, ms', 'user-data MiB', 'peak MiB more'],
-    rows,
-    notes: [
-      'The aim of resync and snapshot: p99.9 of at most 10 ms at the default limit of user-data (16 KiB), 50 ms at any allowed one.',
-      'A start loads the program and reads the snapshot in one turn, before the daemon listens. Its longest wait is the time to the first response.',
-      'peak MiB more: the peak minus the resident memory before the phase; for a start, the whole peak.',
-    ],
-  }]
+  return [
+    {
+      title: 'Large user-data: turns of the event loop, and memory',
+      columns: [
+        'user-data',
+        'turns',
+        'CPU ms of a turn, p50',
+        'p99.9',
+        'longest',
+        'turns > 10 ms',
+        'longest wait, ms',
+        'user-data MiB',
+        'peak MiB more',
+      ],
+      rows,
+      notes: [
+        'The aim of resync and snapshot: p99.9 of at most 10 ms at the default limit of user-data (16 KiB), 50 ms at any allowed one.',
+        'A start loads the program and reads the snapshot in one turn, before the daemon listens. Its longest wait is the time to the first response.',
+        'peak MiB more: the peak minus the resident memory before the phase; for a start, the whole peak.',
+      ],
+    },
+  ]
 }
 
 async function measure(
-  built: Built, redisUrl: string, count: number, bytes: number, isEncrypted: boolean, report: (phase: string, figures: readonly string[]) => void,
+  built: Built,
+  redisUrl: string,
+  count: number,
+  bytes: number,
+  isEncrypted: boolean,
+  report: (phase: string, figures: readonly string[]) => void,
 ): Promise<void> {
   const redis = new Redis(redisUrl)
   const directory = mkdtempSync(join(built.directory, 'stalls-'))
@@ -72,18 +97,32 @@ async function measure(
   writeFileSync(keys, keyLines('k1'))
   const limit = Math.max(bytes, DEFAULT_LIMIT)
   const env = {
-    IMDS_STORE: redisUrl, IMDS_REGION: REGION, IMDS_HYPERVISOR: HYPERVISOR, IMDS_STATE_DIR: directory, IMDS_RESYNC_SECONDS: '1',
-    IMDS_USER_DATA_MAX_BYTES: String(limit), TURNS_FILE: join(directory, 'turns'), ...isEncrypted && { IMDS_RECORD_KEYS_FILE: keys },
+    IMDS_STORE: redisUrl,
+    IMDS_REGION: REGION,
+    IMDS_HYPERVISOR: HYPERVISOR,
+    IMDS_STATE_DIR: directory,
+    IMDS_RESYNC_SECONDS: '1',
+    IMDS_USER_DATA_MAX_BYTES: String(limit),
+    TURNS_FILE: join(directory, 'turns'),
+    ...(isEncrypted && { IMDS_RECORD_KEYS_FILE: keys }),
   }
   const publish = async (url: string, from: number, to: number, revision: number) => {
-    const store = await openStore({ url, region: REGION, userDataMaxBytes: limit, recordKeysFile: isEncrypted ? keys : undefined })
+    const store = await openStore({
+      url,
+      region: REGION,
+      userDataMaxBytes: limit,
+      recordKeysFile: isEncrypted ? keys : undefined,
+    })
     for (let position = from; position < to; position++) {
-      const { kind } = await store.put(recordOf(position, REGION, revision), userDataOf(position, position === 0 ? 0 : bytes))
+      const { kind } = await store.put(
+        recordOf(position, REGION, revision),
+        userDataOf(position, position === 0 ? 0 : bytes),
+      )
       if (kind !== 'published') throw new Error(`${String(position)} could not be published: ${kind}`)
     }
     await store.close()
   }
-  const userDataMib = (count * bytes / MIB).toFixed(0)
+  const userDataMib = ((count * bytes) / MIB).toFixed(0)
   try {
     await redis.flushall()
     await publish(redisUrl, 0, 1, 1)
@@ -98,12 +137,22 @@ async function measure(
         process.kill(imds.pid, 'SIGUSR2')
         const longestMs = await guest.during(task)
         process.kill(imds.pid, 'SIGUSR2')
-        report(name, [...figures(await turnsOf(env.TURNS_FILE)), longestMs.toFixed(0), userDataMib, (peakMib(imds.pid) - beforeMib).toFixed(0)])
+        report(name, [
+          ...figures(await turnsOf(env.TURNS_FILE)),
+          longestMs.toFixed(0),
+          userDataMib,
+          (peakMib(imds.pid) - beforeMib).toFixed(0),
+        ])
       }
       const isWritten = () => statSync(snapshot).size > count * bytes && !existsSync(`${snapshot}.tmp`)
       await phase('resync', async () => {
         await redis.swapdb(0, 1)
-        await untilSlowly(async () => (JSON.parse((await request(imds.operatorPort, '/readyz')).body.toString()) as { instances: number }).instances === count + 1)
+        await untilSlowly(
+          async () =>
+            (JSON.parse((await request(imds.operatorPort, '/readyz')).body.toString()) as { instances: number })
+              .instances ===
+            count + 1,
+        )
         await untilSlowly(isWritten)
       })
       const { ino } = statSync(snapshot)
@@ -115,7 +164,7 @@ async function measure(
       guest.close()
       await imds.stop()
     }
-    report('start', [...await startFromSnapshot(built, env, userDataMib)])
+    report('start', [...(await startFromSnapshot(built, env, userDataMib))])
   } finally {
     await redis.flushall()
     redis.disconnect()
@@ -123,14 +172,35 @@ async function measure(
   }
 }
 
-async function startFromSnapshot(built: Built, env: Readonly<Record<string, string>> & { readonly TURNS_FILE: string }, userDataMib: string): Promise<string[]> {
+async function startFromSnapshot(
+  built: Built,
+  env: Readonly<Record<string, string>> & { readonly TURNS_FILE: string },
+  userDataMib: string,
+): Promise<string[]> {
   const port = await freePort()
   const startedMs = performance.now()
-  const imds = startProcess([...TURNS, built.main], {
-    ...env, IMDS_STORE: 'redis://127.0.0.1:1', IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'), TURNS_FROM_START: '1',
-  }, 'ignore')
+  const imds = startProcess(
+    [...TURNS, built.main],
+    {
+      ...env,
+      IMDS_STORE: 'redis://127.0.0.1:1',
+      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+      IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'),
+      TURNS_FROM_START: '1',
+    },
+    'ignore',
+  )
   try {
-    await until(() => request(port, PATH).then(({ status }) => status === 200, () => false), 'an answer', PHASE_TIMEOUT_MS)
+    await until(
+      () =>
+        request(port, PATH).then(
+          ({ status }) => status === 200,
+          () => false,
+        ),
+      'an answer',
+      PHASE_TIMEOUT_MS,
+    )
     const tookMs = performance.now() - startedMs
     process.kill(imds.pid, 'SIGUSR2')
     return [...figures(await turnsOf(env.TURNS_FILE)), tookMs.toFixed(0), userDataMib, peakMib(imds.pid).toFixed(0)]
@@ -148,13 +218,20 @@ async function turnsOf(file: string): Promise<readonly number[]> {
 }
 
 function figures(turns: readonly number[]): string[] {
-  return [String(turns.length), quantile(turns, 0.5).toFixed(2), quantile(turns, 0.999).toFixed(1), Math.max(...turns).toFixed(1), String(turns.filter((ms) => ms > 10).length)]
+  return [
+    String(turns.length),
+    quantile(turns, 0.5).toFixed(2),
+    quantile(turns, 0.999).toFixed(1),
+    Math.max(...turns).toFixed(1),
+    String(turns.filter((ms) => ms > 10).length),
+  ]
 }
 
 /** Waits until a condition holds. It checks rarely, so that the checks are no load. */
 async function untilSlowly(condition: () => boolean | Promise<boolean>): Promise<void> {
-  for (const deadline = performance.now() + PHASE_TIMEOUT_MS; !await condition();) {
-    if (performance.now() > deadline) throw new Error(`the phase did not end within ${String(PHASE_TIMEOUT_MS / 1000)} s`)
+  for (const deadline = performance.now() + PHASE_TIMEOUT_MS; !(await condition());) {
+    if (performance.now() > deadline)
+      throw new Error(`the phase did not end within ${String(PHASE_TIMEOUT_MS / 1000)} s`)
     await sleep(100)
   }
 }
@@ -172,7 +249,9 @@ class Guest {
   async during(task: () => Promise<unknown>): Promise<number> {
     let longestMs = 0
     let isOver = false as boolean // TypeScript does not see that the task's end sets it
-    const over = () => { isOver = true }
+    const over = () => {
+      isOver = true
+    }
     const done = task()
     done.then(over, over)
     while (!isOver) {

@@ -20,7 +20,7 @@ const ROUNDS = 15
  * code, as in the unit, except in the last case.
  */
 export const start: Part = async ({ built, redisUrl }) => {
-  const env = { ...await populate(redisUrl, 'start', INSTANCES), IMDS_STATE_DIR: built.directory }
+  const env = { ...(await populate(redisUrl, 'start', INSTANCES)), IMDS_STATE_DIR: built.directory }
   const cache = { NODE_COMPILE_CACHE: join(built.directory, 'compiled') }
   await (await startImds(built, { ...env, ...cache }, INSTANCES)).stop() // writes its snapshot and the cache
   const snapshot = join(built.directory, 'view.snapshot')
@@ -29,30 +29,51 @@ export const start: Part = async ({ built, redisUrl }) => {
   const imds = (environment: Readonly<Record<string, string>>, hasSnapshot: boolean) => async (port: number) => {
     rmSync(snapshot, { force: true })
     if (hasSnapshot) cpSync(copy, snapshot)
-    return firstAnswer(port, [built.main], { ...environment, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'), IMDS_LISTEN: `127.0.0.1:${String(port)}` })
+    return firstAnswer(port, [built.main], {
+      ...environment,
+      IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+      IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'),
+      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+    })
   }
   const cases: readonly [string, (port: number) => Promise<number>][] = [
     ['a bare node:http server', (port) => firstAnswer(port, [built.bare, String(port), 'x'], cache)],
     ['imds from its snapshot, without Redis', imds({ ...env, ...cache, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
     ['imds from its snapshot, with Redis', imds({ ...env, ...cache }, true)],
     ['imds from Redis, no snapshot', imds({ ...env, ...cache }, false)],
-    ['imds from its snapshot, without Redis, without the cache', imds({ ...env, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
+    [
+      'imds from its snapshot, without Redis, without the cache',
+      imds({ ...env, IMDS_STORE: 'redis://127.0.0.1:1' }, true),
+    ],
   ]
   const times = cases.map((): number[] => [])
   for (let round = 0; round < ROUNDS; round++) {
     for (const [i, [, run]] of cases.entries()) times[i]!.push(await run(await freePort()))
   }
   const bare = quantile(times[0]!, 0.5)
-  return [{
-    title: 'From the start of the process to its first response',
-    columns: ['ms', 'median', 'p90', 'ratio to bare'],
-    rows: cases.map(([name], i) => [name, quantile(times[i]!, 0.5).toFixed(0), quantile(times[i]!, 0.9).toFixed(0), (quantile(times[i]!, 0.5) / bare).toFixed(2)]),
-    notes: [`${String(INSTANCES)} instances with 1 KiB of user-data; ${String(ROUNDS)} starts of each, taking turns. The aim: at most 1.6 times the bare server's start.`],
-  }]
+  return [
+    {
+      title: 'From the start of the process to its first response',
+      columns: ['ms', 'median', 'p90', 'ratio to bare'],
+      rows: cases.map(([name], i) => [
+        name,
+        quantile(times[i]!, 0.5).toFixed(0),
+        quantile(times[i]!, 0.9).toFixed(0),
+        (quantile(times[i]!, 0.5) / bare).toFixed(2),
+      ]),
+      notes: [
+        `${String(INSTANCES)} instances with 1 KiB of user-data; ${String(ROUNDS)} starts of each, taking turns. The aim: at most 1.6 times the bare server's start.`,
+      ],
+    },
+  ]
 }
 
 /** Milliseconds from the start of a process to its first 200. */
-async function firstAnswer(port: number, args: readonly string[], env: Readonly<Record<string, string>>): Promise<number> {
+async function firstAnswer(
+  port: number,
+  args: readonly string[],
+  env: Readonly<Record<string, string>>,
+): Promise<number> {
   const startedMs = performance.now()
   const server = startProcess(args, env, 'ignore')
   for (;;) {
@@ -66,13 +87,19 @@ async function firstAnswer(port: number, args: readonly string[], env: Readonly<
 
 async function answers200(port: number): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => { socket.write('GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n') })
+    const socket = connect(port, '127.0.0.1', () => {
+      socket.write('GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n')
+    })
     socket.setEncoding('latin1')
     socket.on('data', (text: string) => {
       resolve(text.startsWith('HTTP/1.1 200 '))
       socket.destroy()
     })
-    socket.on('close', () => { resolve(false) })
-    socket.on('error', () => { resolve(false) })
+    socket.on('close', () => {
+      resolve(false)
+    })
+    socket.on('error', () => {
+      resolve(false)
+    })
   })
 }

@@ -30,15 +30,26 @@ export const tokens: Part = async ({ built, redisUrl, effort }) => {
       ['PUT for a token', '/latest/api/token', ['-s', mint], ''],
     ] as const) {
       const [bareRounds = [], imdsRounds = []] = await takeTurns([bare, imds], path, 'keep-alive', effort, wrkOptions)
-      rows.push([title, medianOf(bareRounds, 'requestsPerSecond').toFixed(0), medianOf(imdsRounds, 'requestsPerSecond').toFixed(0), ratio(imdsRounds, bareRounds, 'requestsPerSecond').toFixed(3), aim,
-        ratio(imdsRounds, bareRounds, 'p99Ms').toFixed(2), disturbance([...bareRounds, ...imdsRounds])])
+      rows.push([
+        title,
+        medianOf(bareRounds, 'requestsPerSecond').toFixed(0),
+        medianOf(imdsRounds, 'requestsPerSecond').toFixed(0),
+        ratio(imdsRounds, bareRounds, 'requestsPerSecond').toFixed(3),
+        aim,
+        ratio(imdsRounds, bareRounds, 'p99Ms').toFixed(2),
+        disturbance([...bareRounds, ...imdsRounds]),
+      ])
     }
-    return [{
-      title: 'Session tokens, keep-alive',
-      columns: ['', 'bare, requests/s', 'imds, requests/s', 'ratio', 'aim', 'ratio of p99', 'other load'],
-      rows,
-      notes: [`One check of a guest's share takes ${spendNanoseconds().toFixed(0)} ns (mean of ${String(SPENDS)}, in this process).`],
-    }]
+    return [
+      {
+        title: 'Session tokens, keep-alive',
+        columns: ['', 'bare, requests/s', 'imds, requests/s', 'ratio', 'aim', 'ratio of p99', 'other load'],
+        rows,
+        notes: [
+          `One check of a guest's share takes ${spendNanoseconds().toFixed(0)} ns (mean of ${String(SPENDS)}, in this process).`,
+        ],
+      },
+    ]
   } finally {
     await Promise.all([bare.stop(), imds.stop()])
   }
@@ -46,9 +57,19 @@ export const tokens: Part = async ({ built, redisUrl, effort }) => {
 
 function tokenOf(port: number): Promise<string> {
   return new Promise((resolve, reject) => {
-    request({ host: '127.0.0.1', port, path: '/latest/api/token', method: 'PUT', headers: { [TTL]: '21600' } }, (response) => {
-      response.setEncoding('latin1').toArray().then((chunks) => { resolve(chunks.join('')) }, reject)
-    }).on('error', reject).end()
+    request(
+      { host: '127.0.0.1', port, path: '/latest/api/token', method: 'PUT', headers: { [TTL]: '21600' } },
+      (response) => {
+        response
+          .setEncoding('latin1')
+          .toArray()
+          .then((chunks) => {
+            resolve(chunks.join(''))
+          }, reject)
+      },
+    )
+      .on('error', reject)
+      .end()
   })
 }
 
@@ -57,5 +78,5 @@ function spendNanoseconds(): number {
   const guest = { paths: 100 }
   const startedMs = performance.now()
   for (let i = 0; i < SPENDS; i++) share.spend(startedMs + i / 1000, guest)
-  return (performance.now() - startedMs) / SPENDS * 1e6
+  return ((performance.now() - startedMs) / SPENDS) * 1e6
 }

@@ -16,8 +16,11 @@ const IDLE_TIMEOUT_MS = 5_000
 const SAMPLE_MS = 500
 
 /** Runs something until it was not disturbed, at most three times. Returns the least disturbed run, and the share of a core that other processes used. */
-export async function undisturbed<T>(serverPid: number, run: () => Promise<T>): Promise<T & { readonly othersShare: number }> {
-  let best: T & { othersShare: number } | undefined
+export async function undisturbed<T>(
+  serverPid: number,
+  run: () => Promise<T>,
+): Promise<T & { readonly othersShare: number }> {
+  let best: (T & { othersShare: number }) | undefined
   for (let attempt = 0; attempt < ATTEMPTS && (best === undefined || best.othersShare > MOST_OTHERS_SHARE); attempt++) {
     for (const startedMs = performance.now(); performance.now() - startedMs < IDLE_TIMEOUT_MS;) {
       if ((await observed(serverPid, () => sleep(SAMPLE_MS))).othersShare <= MOST_OTHERS_SHARE) break
@@ -28,10 +31,13 @@ export async function undisturbed<T>(serverPid: number, run: () => Promise<T>): 
   return best!
 }
 
-async function observed<T>(serverPid: number, run: () => Promise<T>): Promise<{ result: T, othersShare: number }> {
+async function observed<T>(serverPid: number, run: () => Promise<T>): Promise<{ result: T; othersShare: number }> {
   const [startedMs, before] = [performance.now(), otherCpuSeconds(serverPid)]
   const result = await run()
-  return { result, othersShare: Math.max(0, (otherCpuSeconds(serverPid) - before) / (performance.now() - startedMs) * 1000) }
+  return {
+    result,
+    othersShare: Math.max(0, ((otherCpuSeconds(serverPid) - before) / (performance.now() - startedMs)) * 1000),
+  }
 }
 
 /** CPU time on both cores that neither the server nor this process used. The time of wrk counts for this process once wrk has ended. */
@@ -40,7 +46,10 @@ function otherCpuSeconds(serverPid: number): number {
 }
 
 function busySeconds(core: string): number {
-  const line = readFileSync('/proc/stat', 'utf8').split('\n').find((text) => text.startsWith(`cpu${core} `)) ?? ''
+  const line =
+    readFileSync('/proc/stat', 'utf8')
+      .split('\n')
+      .find((text) => text.startsWith(`cpu${core} `)) ?? ''
   const [, user, nice, system, , , irq, softirq, steal] = line.split(' ').map(Number)
   return (user! + nice! + system! + irq! + softirq! + steal!) / TICKS_PER_SECOND
 }

@@ -31,24 +31,43 @@ export const views: Part = async ({ built, redisUrl, effort }) => {
     const rates = []
     for (const connections of MODES) {
       const [few = [], many = []] = await takeTurns([small, large], PATH, connections, effort)
-      rates.push([connections, medianOf(few, 'requestsPerSecond').toFixed(0), medianOf(many, 'requestsPerSecond').toFixed(0),
-        ratio(many, few, 'requestsPerSecond').toFixed(3), ratio(many, few, 'p99Ms').toFixed(2), disturbance(few)])
+      rates.push([
+        connections,
+        medianOf(few, 'requestsPerSecond').toFixed(0),
+        medianOf(many, 'requestsPerSecond').toFixed(0),
+        ratio(many, few, 'requestsPerSecond').toFixed(3),
+        ratio(many, few, 'p99Ms').toFixed(2),
+        disturbance(few),
+      ])
     }
-    const perInstance = ([few = NaN, many = NaN]: readonly number[]) => ((many - few) * 1024 / (LARGE - SMALL)).toFixed(1)
-    return [{
-      title: 'Rate by size of the view',
-      columns: ['', `${String(SMALL)} instances, requests/s`, `${String(LARGE)} instances, requests/s`, 'ratio', 'ratio of p99', 'other load'],
-      rows: rates,
-      notes: ['The aim: a ratio of at least 0.9.'],
-    }, {
-      title: 'Memory by size of the view',
-      columns: ['resident MiB', `${String(SMALL)} instances`, `${String(LARGE)} instances`, 'KiB per instance'],
-      rows: [
-        ['no guest has sent a request', ...withoutTrees.map((mib) => mib.toFixed(1)), perInstance(withoutTrees)],
-        ['every guest has sent a request', ...withTrees.map((mib) => mib.toFixed(1)), perInstance(withTrees)],
-      ],
-      notes: [`Each instance has ${String(USER_DATA_BYTES)} bytes of user-data, one interface and one key. Read from /proc after ${String(IDLE_SECONDS)} s without a request.`],
-    }]
+    const perInstance = ([few = NaN, many = NaN]: readonly number[]) =>
+      (((many - few) * 1024) / (LARGE - SMALL)).toFixed(1)
+    return [
+      {
+        title: 'Rate by size of the view',
+        columns: [
+          '',
+          `${String(SMALL)} instances, requests/s`,
+          `${String(LARGE)} instances, requests/s`,
+          'ratio',
+          'ratio of p99',
+          'other load',
+        ],
+        rows: rates,
+        notes: ['The aim: a ratio of at least 0.9.'],
+      },
+      {
+        title: 'Memory by size of the view',
+        columns: ['resident MiB', `${String(SMALL)} instances`, `${String(LARGE)} instances`, 'KiB per instance'],
+        rows: [
+          ['no guest has sent a request', ...withoutTrees.map((mib) => mib.toFixed(1)), perInstance(withoutTrees)],
+          ['every guest has sent a request', ...withTrees.map((mib) => mib.toFixed(1)), perInstance(withTrees)],
+        ],
+        notes: [
+          `Each instance has ${String(USER_DATA_BYTES)} bytes of user-data, one interface and one key. Read from /proc after ${String(IDLE_SECONDS)} s without a request.`,
+        ],
+      },
+    ]
   } finally {
     await Promise.all([small.stop(), large.stop()])
   }
@@ -63,6 +82,7 @@ async function idleMemory(servers: readonly Server[]): Promise<number[]> {
 async function buildTrees({ port }: Server, instances: number): Promise<void> {
   for (let position = 0; position < instances; position++) {
     const { status, body } = await request(port, PATH, addressOf(position))
-    if (status !== 200 || body.toString() !== idOf(position)) throw new Error(`${addressOf(position)} did not get the id ${idOf(position)}`)
+    if (status !== 200 || body.toString() !== idOf(position))
+      throw new Error(`${addressOf(position)} did not get the id ${idOf(position)}`)
   }
 }

@@ -8,14 +8,32 @@ import { promisify } from 'node:util'
 export type Connections = 'keep-alive' | 'reconnect'
 
 /** The figures of one run of wrk. */
-export interface WrkRun { readonly requestsPerSecond: number, readonly requests: number, readonly p50Ms: number, readonly p99Ms: number }
+export interface WrkRun {
+  readonly requestsPerSecond: number
+  readonly requests: number
+  readonly p50Ms: number
+  readonly p99Ms: number
+}
 
 const CONNECTIONS = 32
 const MS: Readonly<Record<string, number>> = { us: 0.001, ms: 1, s: 1000, m: 60_000 }
 
 /** Loads a URL from one thread with 32 connections. Rejects if any status was not 200, because the figures would mean nothing. */
-export async function runWrk(url: string, connections: Connections, seconds: number, options: readonly string[] = []): Promise<WrkRun> {
-  const args = ['-t1', `-c${String(CONNECTIONS)}`, `-d${String(seconds)}s`, '--latency', ...connections === 'reconnect' ? ['-H', 'Connection: close'] : [], ...options, url]
+export async function runWrk(
+  url: string,
+  connections: Connections,
+  seconds: number,
+  options: readonly string[] = [],
+): Promise<WrkRun> {
+  const args = [
+    '-t1',
+    `-c${String(CONNECTIONS)}`,
+    `-d${String(seconds)}s`,
+    '--latency',
+    ...(connections === 'reconnect' ? ['-H', 'Connection: close'] : []),
+    ...options,
+    url,
+  ]
   const { stdout } = await promisify(execFile)('wrk', args)
   if (/Socket errors|Non-2xx/.test(stdout)) throw new Error(`wrk ${args.join(' ')} had errors:\n${stdout}`)
   const read = (pattern: RegExp) => pattern.exec(stdout)?.slice(1) ?? []

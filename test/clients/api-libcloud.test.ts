@@ -10,7 +10,9 @@ import { CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
 
 /** Debian's packages are for Debian's Python. */
 const PYTHON = '/usr/bin/python3'
-const skip = spawnSync(PYTHON, ['-c', 'import libcloud, requests_oauthlib']).status !== 0 && 'Debian\'s python3-libcloud or python3-requests-oauthlib is missing'
+const skip =
+  spawnSync(PYTHON, ['-c', 'import libcloud, requests_oauthlib']).status !== 0 &&
+  "Debian's python3-libcloud or python3-requests-oauthlib is missing"
 
 const TOKEN = `
 import json, os, sys, time
@@ -61,18 +63,34 @@ t.test('third-party clients', { skip }, async (t) => {
   const api = await startImdsApi(t)
   const client = CLIENT_OF[ONE]
   const lines = async (program: string) => {
-    const output = await must([PYTHON, '-c', program, api.baseUrl, client, secretOf(client), api.env['IMDS_STORE']!.replace('file:', '')])
+    const output = await must([
+      PYTHON,
+      '-c',
+      program,
+      api.baseUrl,
+      client,
+      secretOf(client),
+      api.env['IMDS_STORE']!.replace('file:', ''),
+    ])
     return output.toString().trim().split('\n')
   }
 
   await t.test('requests-oauthlib gets a token with client_credentials, and creates a server', async (t) => {
-    t.same(await lines(REQUESTS), ['Bearer 7200 [\'infrastructure,\', \'orbit\']', '202 by requests', 'deleting'])
+    t.same(await lines(REQUESTS), ["Bearer 7200 ['infrastructure,', 'orbit']", '202 by requests', 'deleting'])
   })
 
   await t.test('Libcloud lists, creates with user-data, maps, unmaps and destroys', async (t) => {
     t.match(await lines(LIBCLOUD), [
-      'Debian 12 Small gb1-a', 'by libcloud pending', 'running #cloud-config', 'unmapped www.example.com', 'True', 'True [\'mapped\']',
-      /^resource_conflict: cip-\w{5} is mapped/, 'True True True', 'True', 'unprocessable_entity: image: img-00000 does not exist',
+      'Debian 12 Small gb1-a',
+      'by libcloud pending',
+      'running #cloud-config',
+      'unmapped www.example.com',
+      'True',
+      "True ['mapped']",
+      /^resource_conflict: cip-\w{5} is mapped/,
+      'True True True',
+      'True',
+      'unprocessable_entity: image: img-00000 does not exist',
     ])
   })
 })

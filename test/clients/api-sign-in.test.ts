@@ -4,14 +4,28 @@
  */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
-import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO, withFiles } from '../support/fixtures/region.ts'
+import {
+  ADA,
+  APPLICATION,
+  aRegion,
+  CLIENT_OF,
+  GRACE,
+  ONE,
+  secretOf,
+  TOTP_SECRET,
+  TWO,
+  withFiles,
+} from '../support/fixtures/region.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { must } from '../support/programs/processes.ts'
 
 /** Debian's packages are for Debian's Python. */
 const PYTHON = '/usr/bin/python3'
-const isMissing = [[PYTHON, '-c', 'import requests_oauthlib'], ['oathtool', '--version']].some(([command, ...args]) => spawnSync(command!, args).status !== 0)
-const skip = isMissing && 'Debian\'s python3-requests-oauthlib or oathtool is missing'
+const isMissing = [
+  [PYTHON, '-c', 'import requests_oauthlib'],
+  ['oathtool', '--version'],
+].some(([command, ...args]) => spawnSync(command!, args).status !== 0)
+const skip = isMissing && "Debian's python3-requests-oauthlib or oathtool is missing"
 
 /** The user without two-factor authentication. A code is accepted once, so each program signs in as a user of its own. */
 const JOAN = 'usr-joan3'
@@ -72,28 +86,50 @@ show('Go, a client', requests.post(url + '/', data={'grant_type': 'client_creden
 t.test('users sign in with clients that nobody here wrote', { skip }, async (t) => {
   const [ada, grace] = aRegion().users
   const region = aRegion({
-    users: [...[ada!, grace!].map((user) => withFiles(user, `${user.id}.password`, `${user.id}.totp`)), { id: JOAN, name: 'Joan', email_address: 'joan@example.com', password_file: `${JOAN}.password` }],
+    users: [
+      ...[ada!, grace!].map((user) => withFiles(user, `${user.id}.password`, `${user.id}.totp`)),
+      { id: JOAN, name: 'Joan', email_address: 'joan@example.com', password_file: `${JOAN}.password` },
+    ],
     applications: [{ id: APPLICATION, account: TWO, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }],
   })
   const api = await startImdsApi(t, {}, region)
   const client = CLIENT_OF[ONE]
   const lines = async (program: string, user: string) => {
-    const args = [api.baseUrl, client, secretOf(client), APPLICATION, secretOf(APPLICATION), user, secretOf(user), TOTP_SECRET]
+    const args = [
+      api.baseUrl,
+      client,
+      secretOf(client),
+      APPLICATION,
+      secretOf(APPLICATION),
+      user,
+      secretOf(user),
+      TOTP_SECRET,
+    ]
     return (await must([PYTHON, '-c', program, ...args])).toString().trim().split('\n')
   }
 
   await t.test('the token requests of fog and of Go get tokens; fog is told to ask for a code', async (t) => {
     t.same(await lines(FORMS, GRACE), [
-      'fog without a code 401 invalid_client required', 'fog 200 infrastructure, orbit None', 'fog again 401 invalid_client required', 'fog refreshes 200 infrastructure, orbit None',
-      'Go 200 infrastructure None', 'Go, a client 200 infrastructure, orbit None',
+      'fog without a code 401 invalid_client required',
+      'fog 200 infrastructure, orbit None',
+      'fog again 401 invalid_client required',
+      'fog refreshes 200 infrastructure, orbit None',
+      'Go 200 infrastructure None',
+      'Go, a client 200 infrastructure, orbit None',
     ])
   })
 
   await t.test('requests-oauthlib uses all grants, with a code in a header and behind the password', async (t) => {
     t.same(await lines(OAUTHLIB, ADA), [
-      'client_credentials [\'access_token\', \'expires_at\', \'expires_in\', \'scope\', \'token_type\']', 'no code: a one-time password is required', 'wrong: the username or the password is wrong',
-      'header: [\'access_token\', \'expires_at\', \'expires_in\', \'refresh_token\', \'scope\', \'token_type\'] [\'infrastructure,\', \'orbit\']', 'ada@example.com', '400 []',
-      'plus: 200', 'refresh: True 200', 'invalid_grant',
+      "client_credentials ['access_token', 'expires_at', 'expires_in', 'scope', 'token_type']",
+      'no code: a one-time password is required',
+      'wrong: the username or the password is wrong',
+      "header: ['access_token', 'expires_at', 'expires_in', 'refresh_token', 'scope', 'token_type'] ['infrastructure,', 'orbit']",
+      'ada@example.com',
+      '400 []',
+      'plus: 200',
+      'refresh: True 200',
+      'invalid_grant',
     ])
   })
 })

@@ -27,7 +27,7 @@ ssh_genkeytypes: [ed25519]
 const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
 const BOB = 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob smith'
 const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
-const EVERY_BYTE = Buffer.from(Array.from({ length: USER_DATA_MAX_BYTES }, (_, i) => (i >> 8) + i & 0xff))
+const EVERY_BYTE = Buffer.from(Array.from({ length: USER_DATA_MAX_BYTES }, (_, i) => ((i >> 8) + i) & 0xff))
 
 t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async (t) => {
   const host = await startHost(t)
@@ -38,32 +38,68 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
       { id: 'cip-aaaaa', publicIpv4: '198.51.100.7', fqdn: 'cip-198-51-100-7.gb1.example.com' },
       { id: 'cip-bbbbb', publicIpv4: '198.51.100.8', fqdn: 'cip-198-51-100-8.gb1.example.com' },
     ]
-    const other = { id: 'int-zz9zz', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2/24'], ipv6Addresses: ['2a02:1348:178::2/64'], dhcpv6: true }
-    await host.put(aFullInstance({
-      id: 'srv-full0', fqdn: 'srv-full0.gb1.example.com',
-      interfaces: [{ ...first, ipv4Addresses: [...first.ipv4Addresses, '10.88.1.6/29'], cloudIps }, other],
-      publicKeys: [{ user: 'usr-adaaa', key: ADA }, { user: 'usr-bobbb', key: BOB }],
-      tags: { Name: 'web-1', 'a.b': 'é', '5=x': 'a name that breaks cloud-init', empty: '' },
-      blockDevices: { ami: '/dev/sda1', root: '/dev/sda1', ebs1: 'sdb', ephemeral0: 'sdc' },
-    }), Buffer.from(SCRIPT))
+    const other = {
+      id: 'int-zz9zz',
+      macAddress: '02:24:19:00:00:0a',
+      ipv4Addresses: ['10.1.0.2/24'],
+      ipv6Addresses: ['2a02:1348:178::2/64'],
+      dhcpv6: true,
+    }
+    await host.put(
+      aFullInstance({
+        id: 'srv-full0',
+        fqdn: 'srv-full0.gb1.example.com',
+        interfaces: [{ ...first, ipv4Addresses: [...first.ipv4Addresses, '10.88.1.6/29'], cloudIps }, other],
+        publicKeys: [
+          { user: 'usr-adaaa', key: ADA },
+          { user: 'usr-bobbb', key: BOB },
+        ],
+        tags: { Name: 'web-1', 'a.b': 'é', '5=x': 'a name that breaks cloud-init', empty: '' },
+        blockDevices: { ami: '/dev/sda1', root: '/dev/sda1', ebs1: 'sdb', ephemeral0: 'sdc' },
+      }),
+      Buffer.from(SCRIPT),
+    )
 
     const { machine, log, metadata } = await boot(t, guest)
     t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-full0\n')
     t.equal((await machine.run(['hostname'])).stdout.toString(), 'srv-full0\n')
-    t.match(JSON.parse(await text(machine, '/var/lib/cloud/data/set-hostname')), { hostname: 'srv-full0', fqdn: 'srv-full0.gb1.example.com' })
+    t.match(JSON.parse(await text(machine, '/var/lib/cloud/data/set-hostname')), {
+      hostname: 'srv-full0',
+      fqdn: 'srv-full0.gb1.example.com',
+    })
     t.strictSame(await authorizedKeys(machine), [ADA, BOB], 'exactly both keys')
     t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), SCRIPT)
 
     t.match(log, 'Found preferred metadata version 2021-03-23')
     t.strictSame(metadata['tags'], { instance: { Name: 'web-1', 'a.b': 'é', empty: '' } })
-    t.strictSame(metadata['block-device-mapping'], { ami: '/dev/sda1', root: '/dev/sda1', ebs1: 'sdb', ephemeral0: 'sdc' })
-    t.match(metadata, { 'public-ipv4': '198.51.100.7', placement: { 'availability-zone': 'gb1-a' }, 'instance-type': '2gb.ssd' })
-    t.match(metadata['network'], { interfaces: { macs: {
-      [first.macAddress]: { 'device-number': '0', 'local-ipv4s': ['10.88.1.2', '10.88.1.6'], 'public-ipv4s': ['198.51.100.7', '198.51.100.8'] },
-      [other.macAddress]: { 'device-number': '1', ipv6s: '2a02:1348:178::2' },
-    } } })
-    t.match(log, `Applying network configuration from ds bringup=False: {'version': 2, 'ethernets': {'eth0': {'dhcp4': True, 'dhcp6': False, `
-      + `'match': {'macaddress': '${first.macAddress}'}, 'set-name': 'eth0', 'addresses': ['10.88.1.6/29']}}}`)
+    t.strictSame(metadata['block-device-mapping'], {
+      ami: '/dev/sda1',
+      root: '/dev/sda1',
+      ebs1: 'sdb',
+      ephemeral0: 'sdc',
+    })
+    t.match(metadata, {
+      'public-ipv4': '198.51.100.7',
+      placement: { 'availability-zone': 'gb1-a' },
+      'instance-type': '2gb.ssd',
+    })
+    t.match(metadata['network'], {
+      interfaces: {
+        macs: {
+          [first.macAddress]: {
+            'device-number': '0',
+            'local-ipv4s': ['10.88.1.2', '10.88.1.6'],
+            'public-ipv4s': ['198.51.100.7', '198.51.100.8'],
+          },
+          [other.macAddress]: { 'device-number': '1', ipv6s: '2a02:1348:178::2' },
+        },
+      },
+    })
+    t.match(
+      log,
+      `Applying network configuration from ds bringup=False: {'version': 2, 'ethernets': {'eth0': {'dhcp4': True, 'dhcp6': False, ` +
+        `'match': {'macaddress': '${first.macAddress}'}, 'set-name': 'eth0', 'addresses': ['10.88.1.6/29']}}}`,
+    )
     t.strictSame(warnings(log), [])
     t.strictSame(await host.refusals(), [], 'every request got a 200')
   })
@@ -71,7 +107,10 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
   t.test('C7: gets compressed user-data as published and decompresses it itself', async (t) => {
     const { guest, first } = await host.addGuest()
     const packed = gzipSync(SCRIPT)
-    await host.put(anInstance({ id: 'srv-gzip0', interfaces: [first], publicKeys: [{ user: 'usr-bobbb', key: BOB }] }), packed)
+    await host.put(
+      anInstance({ id: 'srv-gzip0', interfaces: [first], publicKeys: [{ user: 'usr-bobbb', key: BOB }] }),
+      packed,
+    )
     const { machine, log } = await boot(t, guest)
     t.strictSame(await machine.read('/var/lib/cloud/instance/user-data.txt'), packed)
     t.equal(await text(machine, '/var/lib/cloud/instance/scripts/part-001'), SCRIPT)
@@ -96,13 +135,20 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
     t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), '')
     t.strictSame(await authorizedKeys(machine), [])
     t.strictSame(warnings(log), [])
-    t.strictSame(await host.refusals(before), ['imds_requests_total{route="/{version}/user-data",method="GET",status="404",reason="not-found"} 1'], 'only user-data is 404')
+    t.strictSame(
+      await host.refusals(before),
+      ['imds_requests_total{route="/{version}/user-data",method="GET",status="404",reason="not-found"} 1'],
+      'only user-data is 404',
+    )
   })
 
   t.test('G2: waits for a record that is published while it boots', async (t) => {
     const { guest, first } = await host.addGuest()
     const booting = boot(t, guest)
-    await until(async () => (await host.refusals()).some((line) => line.includes('reason="unknown-peer"')), 'a refused request of cloud-init')
+    await until(
+      async () => (await host.refusals()).some((line) => line.includes('reason="unknown-peer"')),
+      'a refused request of cloud-init',
+    )
     await host.put(anInstance({ id: 'srv-later', interfaces: [first] }), Buffer.from(SCRIPT))
     const { machine } = await booting
     t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-later\n')
@@ -111,7 +157,10 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
 })
 
 /** Boots a guest, which stops with the test. `log` is the log of cloud-init; `metadata` is the tree as cloud-init parsed it. */
-async function boot(t: Test, guest: Guest): Promise<{ machine: Machine, log: string, metadata: Record<string, unknown> }> {
+async function boot(
+  t: Test,
+  guest: Guest,
+): Promise<{ machine: Machine; log: string; metadata: Record<string, unknown> }> {
   const machine = await startMachine(guest)
   t.teardown(() => machine.stop())
   await machine.write('/etc/cloud/cloud.cfg.d/99_test.cfg', CONFIGURATION)
@@ -121,7 +170,9 @@ async function boot(t: Test, guest: Guest): Promise<{ machine: Machine, log: str
     log += stderr
     if (!t.equal(status, 0, `cloud-init init ${stage.join()}`)) t.comment(log)
   }
-  const data = JSON.parse(await text(machine, '/run/cloud-init/instance-data.json')) as { ds: { 'meta-data': Record<string, unknown> } }
+  const data = JSON.parse(await text(machine, '/run/cloud-init/instance-data.json')) as {
+    ds: { 'meta-data': Record<string, unknown> }
+  }
   return { machine, log, metadata: data.ds['meta-data'] }
 }
 
@@ -135,7 +186,10 @@ async function text(machine: Machine, path: string): Promise<string> {
 
 /** The keys of the default user, sorted because cloud-init writes them in any order. */
 async function authorizedKeys(machine: Machine): Promise<string[]> {
-  return (await text(machine, '/home/debian/.ssh/authorized_keys')).split('\n').filter((line) => line !== '').sort()
+  return (await text(machine, '/home/debian/.ssh/authorized_keys'))
+    .split('\n')
+    .filter((line) => line !== '')
+    .sort()
 }
 
 function withoutCloudInit(): string | false {

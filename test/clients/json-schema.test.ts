@@ -20,7 +20,9 @@ from jsonschema import Draft202012Validator
 data = json.load(sys.stdin)
 Draft202012Validator.check_schema(data['schema'])
 print(json.dumps([Draft202012Validator(data['schema']).is_valid(record) for record in data['records']]))`
-const skip = spawnSync(PYTHON, ['-c', 'from jsonschema import Draft202012Validator']).status !== 0 && 'python3-jsonschema is missing: Debian installs it with cloud-init'
+const skip =
+  spawnSync(PYTHON, ['-c', 'from jsonschema import Draft202012Validator']).status !== 0 &&
+  'python3-jsonschema is missing: Debian installs it with cloud-init'
 
 t.test('the build contains the schema, `imdsctl schema` prints it, and the package ships it', async (t) => {
   const directory = t.testdir()
@@ -28,7 +30,10 @@ t.test('the build contains the schema, `imdsctl schema` prints it, and the packa
   const shipped = JSON.parse(readFileSync(join(directory, 'instance.schema.json'), 'utf8')) as unknown
   t.same(shipped, jsonSchema())
   t.same(JSON.parse((await must([process.execPath, IMDSCTL, 'schema'])).toString()), shipped)
-  const { files, exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { files: string[], exports: Record<string, unknown> }
+  const { files, exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+    files: string[]
+    exports: Record<string, unknown>
+  }
   t.ok(files.includes('dist/'))
   t.equal(exports['./instance.schema.json'], './dist/instance.schema.json')
 })
@@ -50,7 +55,13 @@ t.test('an independent validator accepts and rejects the same records as `parse`
     ['an invalid time', anInstance({ sealedAt: 'yesterday' }), false],
   ]
   const records = rows.map(([, record]) => JSON.parse(JSON.stringify(record)) as unknown)
-  t.same(records.map((record) => parse(record).ok), rows.map(([, , isValid]) => isValid), 'parse')
-  const answer = JSON.parse((await must([PYTHON, '-c', VALIDATE], { input: JSON.stringify({ schema: jsonSchema(), records }) })).toString()) as boolean[]
+  t.same(
+    records.map((record) => parse(record).ok),
+    rows.map(([, , isValid]) => isValid),
+    'parse',
+  )
+  const answer = JSON.parse(
+    (await must([PYTHON, '-c', VALIDATE], { input: JSON.stringify({ schema: jsonSchema(), records }) })).toString(),
+  ) as boolean[]
   for (const [i, [what, , isValid]] of rows.entries()) t.equal(answer[i], isValid, what)
 })

@@ -14,11 +14,14 @@ const RECORDS = 400
 const PROVIDERS = [{}, { domain: 'example.com' }, { domain: 'example.com', partition: 'x' }]
 
 /** How cloud-init reads a line of a listing: the path below, and whether it is a directory (docs/clients.md#listings). */
-function entry(directory: string, line: string): { path: string, isDirectory: boolean } {
+function entry(directory: string, line: string): { path: string; isDirectory: boolean } {
   const index = /^(\d+)=/.exec(line)?.[1]
   if (index !== undefined) return { path: `${directory}${index}/`, isDirectory: true }
   const isRoot = directory === ''
-  return { path: directory + line + (isRoot && line === 'meta-data' ? '/' : ''), isDirectory: line.endsWith('/') || (isRoot && line === 'meta-data') }
+  return {
+    path: directory + line + (isRoot && line === 'meta-data' ? '/' : ''),
+    isDirectory: line.endsWith('/') || (isRoot && line === 'meta-data'),
+  }
 }
 
 /** Every path that can be reached by listings, with its body. Fails on a listed path without content, and on a line that no client can read. */
@@ -32,8 +35,10 @@ function crawl(get: (path: string) => string | undefined): Map<string, string> {
       return
     }
     const names = body.split('\n')
-    if (names.some((name) => name === '' || /[\s\r]/.test(name))) throw new Error(`an unreadable listing: ${path} ${JSON.stringify(body)}`)
-    if (new Set(names.map((name) => name.replace(/\/$/, ''))).size < names.length) throw new Error(`a name is listed twice: ${path}`)
+    if (names.some((name) => name === '' || /[\s\r]/.test(name)))
+      throw new Error(`an unreadable listing: ${path} ${JSON.stringify(body)}`)
+    if (new Set(names.map((name) => name.replace(/\/$/, ''))).size < names.length)
+      throw new Error(`a name is listed twice: ${path}`)
     for (const name of names) {
       const next = entry(path, name)
       visit(next.path, next.isDirectory)
@@ -44,31 +49,67 @@ function crawl(get: (path: string) => string | undefined): Map<string, string> {
 }
 
 /** The leaves that a record must have in `latest`, according to the contract and independent of the catalogue. */
-function expectedLeaves(i: Instance, provider: { domain?: string, partition?: string }): string[] {
+function expectedLeaves(i: Instance, provider: { domain?: string; partition?: string }): string[] {
   const m = (names: string[]) => names.map((name) => `meta-data/${name}`)
   const [first] = i.interfaces
   const clouds = i.interfaces.flatMap(({ cloudIps }) => cloudIps)
   const hasNetwork = i.interfaces.every((nic) => nic.ipv4Addresses[0]?.includes('/'))
-  const tagKeys = i.options.instanceMetadataTags === 'enabled' ? Object.keys(i.tags).filter((key) => /^[\w+\-.,:@]+$/.test(key) && !['.', '..', '_index'].includes(key)) : []
+  const tagKeys =
+    i.options.instanceMetadataTags === 'enabled'
+      ? Object.keys(i.tags).filter((key) => /^[\w+\-.,:@]+$/.test(key) && !['.', '..', '_index'].includes(key))
+      : []
   return m([
-    'ami-id', 'ami-launch-index', 'ami-manifest-path', 'events/maintenance/history', 'events/maintenance/scheduled', 'hostname', 'instance-action', 'instance-id',
-    'instance-life-cycle', 'instance-type', 'local-hostname', 'mac', 'placement/availability-zone', 'placement/availability-zone-id', 'placement/region', 'profile', 'reservation-id',
+    'ami-id',
+    'ami-launch-index',
+    'ami-manifest-path',
+    'events/maintenance/history',
+    'events/maintenance/scheduled',
+    'hostname',
+    'instance-action',
+    'instance-id',
+    'instance-life-cycle',
+    'instance-type',
+    'local-hostname',
+    'mac',
+    'placement/availability-zone',
+    'placement/availability-zone-id',
+    'placement/region',
+    'profile',
+    'reservation-id',
     ...Object.keys(i.blockDevices).map((name) => `block-device-mapping/${name}`),
-    ...first?.ipv4Addresses.length ? ['local-ipv4'] : [],
-    ...first?.ipv6Addresses.length ? ['ipv6'] : [],
-    ...clouds.length ? ['public-ipv4', 'public-hostname'] : [],
+    ...(first?.ipv4Addresses.length ? ['local-ipv4'] : []),
+    ...(first?.ipv6Addresses.length ? ['ipv6'] : []),
+    ...(clouds.length ? ['public-ipv4', 'public-hostname'] : []),
     ...i.publicKeys.map((_, n) => `public-keys/${String(n)}/openssh-key`),
-    ...i.serverGroups.length ? ['security-groups'] : [],
-    ...provider.domain ? ['services/domain'] : [],
-    ...provider.partition ? ['services/partition'] : [],
+    ...(i.serverGroups.length ? ['security-groups'] : []),
+    ...(provider.domain ? ['services/domain'] : []),
+    ...(provider.partition ? ['services/partition'] : []),
     ...tagKeys.map((key) => `tags/instance/${key}`),
-    ...!hasNetwork ? [] : i.interfaces.flatMap((nic) => [
-      'device-number', 'interface-id', 'local-hostname', 'local-ipv4s', 'mac', 'owner-id', 'subnet-id', 'subnet-ipv4-cidr-block', 'vpc-id',
-      ...i.serverGroups.length ? ['security-groups', 'security-group-ids'] : [],
-      ...nic.cloudIps.length ? ['public-ipv4s', 'public-hostname', ...nic.cloudIps.map(({ publicIpv4 }) => `ipv4-associations/${publicIpv4}`)] : [],
-      ...nic.dhcpv6 && nic.ipv6Addresses.length ? ['ipv6s'] : [],
-      ...nic.dhcpv6 && nic.ipv6Addresses.some((a) => a.includes('/')) ? ['subnet-ipv6-cidr-blocks'] : [],
-    ].map((name) => `network/interfaces/macs/${nic.macAddress}/${name}`)),
+    ...(!hasNetwork
+      ? []
+      : i.interfaces.flatMap((nic) =>
+          [
+            'device-number',
+            'interface-id',
+            'local-hostname',
+            'local-ipv4s',
+            'mac',
+            'owner-id',
+            'subnet-id',
+            'subnet-ipv4-cidr-block',
+            'vpc-id',
+            ...(i.serverGroups.length ? ['security-groups', 'security-group-ids'] : []),
+            ...(nic.cloudIps.length
+              ? [
+                  'public-ipv4s',
+                  'public-hostname',
+                  ...nic.cloudIps.map(({ publicIpv4 }) => `ipv4-associations/${publicIpv4}`),
+                ]
+              : []),
+            ...(nic.dhcpv6 && nic.ipv6Addresses.length ? ['ipv6s'] : []),
+            ...(nic.dhcpv6 && nic.ipv6Addresses.some((a) => a.includes('/')) ? ['subnet-ipv6-cidr-blocks'] : []),
+          ].map((name) => `network/interfaces/macs/${nic.macAddress}/${name}`),
+        )),
   ])
 }
 
@@ -76,7 +117,7 @@ test(`B3: in ${String(RECORDS)} generated records, exactly what is listed answer
   let leaves = 0
   for (let seed = 1; seed <= RECORDS; seed++) {
     const isSealed = seed % 5 === 0
-    const instance = parsed({ ...generateRecord(seed), ...isSealed && { sealedAt: '2026-11-20T15:04:05Z' } })
+    const instance = parsed({ ...generateRecord(seed), ...(isSealed && { sealedAt: '2026-11-20T15:04:05Z' }) })
     const provider = PROVIDERS[seed % PROVIDERS.length]!
     const userData = seed % 3 === 0 ? Buffer.from([seed & 255]) : undefined
     const tree = buildTree(instance, userData, provider)
@@ -91,7 +132,10 @@ test(`B3: in ${String(RECORDS)} generated records, exactly what is listed answer
       older = paths
       leaves += paths.size
     }
-    expect([seed, [...older].sort()]).toEqual([seed, [...expectedLeaves(instance, provider), ...userData === undefined || isSealed ? [] : ['user-data']].sort()])
+    expect([seed, [...older].sort()]).toEqual([
+      seed,
+      [...expectedLeaves(instance, provider), ...(userData === undefined || isSealed ? [] : ['user-data'])].sort(),
+    ])
   }
   expect(leaves).toBeGreaterThan(RECORDS * VERSIONS.length * 10)
 })
@@ -106,7 +150,8 @@ test('B3: every listed path answers over the server, and only a tag may be empty
     const fetchAll = async (path: string, isDirectory: boolean): Promise<void> => {
       const { status, text } = await guest.ask({ url: `/${version}/${path}`, from })
       expect([path, status]).toEqual([path, 200])
-      if (isDirectory) for (const line of text.split('\n')) await fetchAll(entry(path, line).path, entry(path, line).isDirectory)
+      if (isDirectory)
+        for (const line of text.split('\n')) await fetchAll(entry(path, line).path, entry(path, line).isDirectory)
       else if (!path.startsWith('meta-data/tags/')) expect([path, text === '']).toEqual([path, false])
     }
     await fetchAll('', true)
@@ -120,7 +165,8 @@ test('B2: no value of the cloud ends in a newline, except an SSH key, which ends
     for (const [position, version] of VERSIONS.entries()) {
       for (const [path, body] of crawl((at) => resolve(tree, position, at.replace(/\/$/, ''))?.body.toString())) {
         const isTag = path.startsWith('meta-data/tags/') // the owner of the instance chose its value
-        if (!isTag && /\n*$/.exec(body)![0] !== (path.endsWith('/openssh-key') ? '\n' : '')) wrong.push(`/${version}/${path}`)
+        if (!isTag && /\n*$/.exec(body)![0] !== (path.endsWith('/openssh-key') ? '\n' : ''))
+          wrong.push(`/${version}/${path}`)
       }
     }
   }
@@ -133,13 +179,26 @@ test('B6: once a guest gets its instance id, it gets its tree and its user-data;
     const { id, ...record } = generateRecord(seed)
     const instance = parsed({ id, ...record })
     const from = addressOf(instance)
-    const paths = [...buildTree(instance, Buffer.from('x'), {}).keys()].filter((path) => !path.startsWith('meta-data/public-keys/usr-')).map((path) => `/latest/${path}`)
-    const statuses = async () => new Set(await Promise.all(['/2009-04-04/meta-data/instance-id', '/2009-04-04/user-data', ...paths].map(async (url) => (await guest.ask({ url, from })).status)))
+    const paths = [...buildTree(instance, Buffer.from('x'), {}).keys()]
+      .filter((path) => !path.startsWith('meta-data/public-keys/usr-'))
+      .map((path) => `/latest/${path}`)
+    const statuses = async () =>
+      new Set(
+        await Promise.all(
+          ['/2009-04-04/meta-data/instance-id', '/2009-04-04/user-data', ...paths].map(
+            async (url) => (await guest.ask({ url, from })).status,
+          ),
+        ),
+      )
     expect([seed, await statuses()]).toEqual([seed, new Set([503])])
     guest.put({ id, ...record }, Buffer.from('x'))
     expect([seed, await statuses()]).toEqual([seed, new Set([200])])
     guest.put({ id, ...record, revision: 2 }, Buffer.from('y'.repeat(16_384)))
-    expect([seed, await statuses(), (await guest.ask({ url: '/2009-04-04/user-data', from })).text.length]).toEqual([seed, new Set([200]), 16_384])
+    expect([seed, await statuses(), (await guest.ask({ url: '/2009-04-04/user-data', from })).text.length]).toEqual([
+      seed,
+      new Set([200]),
+      16_384,
+    ])
     guest.view.remove(instance.id)
     expect([seed, await statuses()]).toEqual([seed, new Set([503])])
   }

@@ -13,7 +13,15 @@ const PAGE = {
   503: errorPage('503 - Service Unavailable', 359),
 }
 
-const DUAL_STACK = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: ['fd00::2/64'], ipv6Prefixes: ['2a02:1348:178:1::/64'] }]
+const DUAL_STACK = [
+  {
+    id: 'int-a',
+    macAddress: '02:24:19:00:00:ee',
+    ipv4Addresses: ['10.0.0.2/30'],
+    ipv6Addresses: ['fd00::2/64'],
+    ipv6Prefixes: ['2a02:1348:178:1::/64'],
+  },
+]
 
 function server() {
   const guest = aGuestServer()
@@ -39,21 +47,58 @@ const ROWS: [string, string, string | Injection, number, string][] = [
   ['A3', 'an escape that is not UTF-8', '/latest/meta-data/%ff', 400, PAGE[400]],
   ['A3', 'a query is ignored', `${ID}?x=1`, 200, 'srv-abcde'],
   ['A4', 'HEAD on a leaf', { method: 'HEAD', url: ID }, 200, ''],
-  ['A4', 'a body on GET is ignored', { url: ID, headers: { 'content-type': 'application/json' }, payload: '{' }, 200, 'srv-abcde'],
-  ['A4', 'a malformed content type on GET is ignored', { url: ID, headers: { 'content-type': ';;' }, payload: 'x' }, 200, 'srv-abcde'],
-  ...['PUT', 'POST', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND'].map((method): [string, string, Injection, number, string] =>
-    ['A4', `${method} on a leaf`, { method, url: ID, headers: { 'content-type': 'application/x-www-form-urlencoded' }, payload: 'a=b' }, 405, '']),
+  [
+    'A4',
+    'a body on GET is ignored',
+    { url: ID, headers: { 'content-type': 'application/json' }, payload: '{' },
+    200,
+    'srv-abcde',
+  ],
+  [
+    'A4',
+    'a malformed content type on GET is ignored',
+    { url: ID, headers: { 'content-type': ';;' }, payload: 'x' },
+    200,
+    'srv-abcde',
+  ],
+  ...['PUT', 'POST', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND'].map(
+    (method): [string, string, Injection, number, string] => [
+      'A4',
+      `${method} on a leaf`,
+      { method, url: ID, headers: { 'content-type': 'application/x-www-form-urlencoded' }, payload: 'a=b' },
+      405,
+      '',
+    ],
+  ),
   ['A5', 'any User-Agent and Host', { url: ID, headers: { host: 'evil.example', 'user-agent': '' } }, 200, 'srv-abcde'],
   ['A7', 'HEAD on nothing has no page', { method: 'HEAD', url: '/latest/nothing' }, 404, ''],
   ['A8', 'no other tree', '/openstack/latest/meta_data.json', 404, PAGE[404]],
   ['A8', 'no listing of the other tree', '/openstack/latest/', 404, PAGE[404]],
   ['A8', 'no dated version of the other tree', '/openstack/2012-08-10/user_data', 404, PAGE[404]],
-  ['E1', 'a header does not change the identity', { url: ID, headers: { 'x-real-ip': '10.0.0.9', 'x-instance-id': 'srv-other', host: '10.0.0.9' } }, 200, 'srv-abcde'],
-  ['E1', 'an IPv4-mapped peer is identified by its IPv4 address', { url: ID, from: '::ffff:10.0.0.2' }, 200, 'srv-abcde'],
+  [
+    'E1',
+    'a header does not change the identity',
+    { url: ID, headers: { 'x-real-ip': '10.0.0.9', 'x-instance-id': 'srv-other', host: '10.0.0.9' } },
+    200,
+    'srv-abcde',
+  ],
+  [
+    'E1',
+    'an IPv4-mapped peer is identified by its IPv4 address',
+    { url: ID, from: '::ffff:10.0.0.2' },
+    200,
+    'srv-abcde',
+  ],
   ['E1', 'a query does not change the identity', { url: `${ID}?ip=10.0.0.2`, from: '10.0.0.9' }, 503, PAGE[503]],
   ['E2', 'an unknown address', { url: ID, from: '10.0.0.9' }, 503, PAGE[503]],
   ['E2', 'an unknown address that asks for a malformed target', { url: '/%zz', from: '10.0.0.9' }, 503, PAGE[503]],
-  ['E2', 'an unknown address that asks for a token', { method: 'PUT', url: '/latest/api/token', from: '10.0.0.9' }, 503, ''],
+  [
+    'E2',
+    'an unknown address that asks for a token',
+    { method: 'PUT', url: '/latest/api/token', from: '10.0.0.9' },
+    503,
+    '',
+  ],
   ['E2', 'an unknown IPv6 address', { url: ID, from: 'fd00::9' }, 503, PAGE[503]],
 ]
 
@@ -71,7 +116,15 @@ test.each(ROWS)('%s: %s', async (_number, _what, injection, status, body) => {
 
 /** Fails on a header that A6 forbids. */
 function expectNoForbiddenHeader({ headers }: Injected) {
-  for (const name of ['server', 'transfer-encoding', 'content-encoding', 'location', 'access-control-allow-origin', 'x-powered-by']) expect(headers[name]).toBeUndefined()
+  for (const name of [
+    'server',
+    'transfer-encoding',
+    'content-encoding',
+    'location',
+    'access-control-allow-origin',
+    'x-powered-by',
+  ])
+    expect(headers[name]).toBeUndefined()
   expect(headers['date']).toBeDefined()
 }
 
@@ -90,41 +143,62 @@ describe('every refusal', () => {
     'token-invalid': { url: ID, headers: { 'x-aws-ec2-metadata-token': 'x' } },
     'token-required': { url: ID },
     'token-method': { url: '/latest/api/token' },
-    'hop-limit-failed': { method: 'PUT', url: '/latest/api/token', headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } },
+    'hop-limit-failed': {
+      method: 'PUT',
+      url: '/latest/api/token',
+      headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' },
+    },
     'dated-token-path': { method: 'PUT', url: '/2021-07-15/api/token' },
     forwarded: { url: ID, headers: { 'x-forwarded-for': '10.0.0.2' } },
     'over-share': { url: ID },
   }
   /** Tested over real sockets by test/daemon/sockets.test.ts and share.test.ts. */
-  const WITHOUT_REQUEST: Refusal[] = ['malformed-request', 'headers-too-large', 'request-timeout', 'too-many-connections']
+  const WITHOUT_REQUEST: Refusal[] = [
+    'malformed-request',
+    'headers-too-large',
+    'request-timeout',
+    'too-many-connections',
+  ]
 
   test('has a row here or in the test of the sockets', () => {
     expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST].sort()).toEqual([...REFUSALS].sort())
   })
 
-  test.each(Object.entries(CAUSES) as [Refusal, Injection][])('%s: has its status and is counted once with its reason', async (refusal, injection) => {
-    const guest = aGuestServer({ limitsHops: refusal !== 'hop-limit-failed', ...refusal === 'over-share' && { share: { burst: 0, perSecond: 0, connections: 1 } } })
-    guest.put(anInstance(), Buffer.from('x'))
-    if (refusal === 'over-share') vi.spyOn(guest.view.get('srv-abcde')!, 'paths', 'get').mockReturnValue(0)
-    if (refusal === 'token-required') guest.put(anInstance({ options: { httpTokens: 'required' } }))
-    if (refusal === 'endpoint-disabled') guest.put(anInstance({ options: { httpEndpoint: 'disabled' } }))
-    if (refusal === 'ipv6-disabled') guest.put(anInstance({ interfaces: DUAL_STACK }))
-    if (refusal === 'contested-address') guest.put(anInstance({ id: 'srv-other' }))
-    if (refusal === 'internal-error') {
-      const served = guest.view.get('srv-abcde')
-      if (served) served.resolve = () => { throw new Error('a bug') }
-    }
-    const answer = await guest.ask(injection)
-    expect(answer.status).toBe(statusOf(refusal))
-    expect(guest.meter.counts()).toMatchObject([{ reason: refusal, status: statusOf(refusal), count: 1 }])
-    if (injection.method !== undefined) expect(answer.text).toBe('')
-    expectNoForbiddenHeader(answer)
-  })
+  test.each(Object.entries(CAUSES) as [Refusal, Injection][])(
+    '%s: has its status and is counted once with its reason',
+    async (refusal, injection) => {
+      const guest = aGuestServer({
+        limitsHops: refusal !== 'hop-limit-failed',
+        ...(refusal === 'over-share' && { share: { burst: 0, perSecond: 0, connections: 1 } }),
+      })
+      guest.put(anInstance(), Buffer.from('x'))
+      if (refusal === 'over-share') vi.spyOn(guest.view.get('srv-abcde')!, 'paths', 'get').mockReturnValue(0)
+      if (refusal === 'token-required') guest.put(anInstance({ options: { httpTokens: 'required' } }))
+      if (refusal === 'endpoint-disabled') guest.put(anInstance({ options: { httpEndpoint: 'disabled' } }))
+      if (refusal === 'ipv6-disabled') guest.put(anInstance({ interfaces: DUAL_STACK }))
+      if (refusal === 'contested-address') guest.put(anInstance({ id: 'srv-other' }))
+      if (refusal === 'internal-error') {
+        const served = guest.view.get('srv-abcde')
+        if (served)
+          served.resolve = () => {
+            throw new Error('a bug')
+          }
+      }
+      const answer = await guest.ask(injection)
+      expect(answer.status).toBe(statusOf(refusal))
+      expect(guest.meter.counts()).toMatchObject([{ reason: refusal, status: statusOf(refusal), count: 1 }])
+      if (injection.method !== undefined) expect(answer.text).toBe('')
+      expectNoForbiddenHeader(answer)
+    },
+  )
 
   test('that is caused by a bug is logged with its cause and has an empty body', async () => {
     const guest = server()
     const served = guest.view.get('srv-abcde')
-    if (served) served.resolve = () => { throw new Error('a bug') }
+    if (served)
+      served.resolve = () => {
+        throw new Error('a bug')
+      }
     expect(await guest.ask(ID)).toMatchObject({ status: 500, text: '' })
     expect(guest.log).toMatchObject([{ level: 50, err: { message: 'a bug' } }])
   })
@@ -135,18 +209,55 @@ describe('D6: an instance option that disables the service', () => {
   const NO_IPV6 = 'ipv6-disabled'
   const SERVED = 'served'
   const ROWS: [string, string, Record<string, string>, string, string][] = [
-    ['D6', 'httpEndpoint is disabled: refused over IPv4', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, '10.0.0.2', CLOSED],
-    ['D6', 'httpEndpoint is disabled: refused over IPv6', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, 'fd00::2', CLOSED],
-    ['E1', 'httpProtocolIpv6 is not set: EC2\'s default, refused over IPv6', {}, 'fd00::2', NO_IPV6],
+    [
+      'D6',
+      'httpEndpoint is disabled: refused over IPv4',
+      { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' },
+      '10.0.0.2',
+      CLOSED,
+    ],
+    [
+      'D6',
+      'httpEndpoint is disabled: refused over IPv6',
+      { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' },
+      'fd00::2',
+      CLOSED,
+    ],
+    ['E1', "httpProtocolIpv6 is not set: EC2's default, refused over IPv6", {}, 'fd00::2', NO_IPV6],
     ['E1', 'httpProtocolIpv6 is disabled: refused over IPv6', { httpProtocolIpv6: 'disabled' }, 'fd00::2', NO_IPV6],
-    ['E1', 'httpProtocolIpv6 is disabled: refused from inside a prefix', { httpProtocolIpv6: 'disabled' }, '2a02:1348:178:1::abcd', NO_IPV6],
+    [
+      'E1',
+      'httpProtocolIpv6 is disabled: refused from inside a prefix',
+      { httpProtocolIpv6: 'disabled' },
+      '2a02:1348:178:1::abcd',
+      NO_IPV6,
+    ],
     ['E1', 'httpProtocolIpv6 is disabled: served over IPv4', { httpProtocolIpv6: 'disabled' }, '10.0.0.2', SERVED],
-    ['E1', 'httpProtocolIpv6 is disabled: served over IPv4 on a listener of both', { httpProtocolIpv6: 'disabled' }, '::ffff:10.0.0.2', SERVED],
+    [
+      'E1',
+      'httpProtocolIpv6 is disabled: served over IPv4 on a listener of both',
+      { httpProtocolIpv6: 'disabled' },
+      '::ffff:10.0.0.2',
+      SERVED,
+    ],
     ['E1', 'httpProtocolIpv6 is enabled: served over IPv6', { httpProtocolIpv6: 'enabled' }, 'fd00::2', SERVED],
-    ['E1', 'httpProtocolIpv6 is enabled: served from inside a prefix', { httpProtocolIpv6: 'enabled' }, '2a02:1348:178:1::abcd', SERVED],
+    [
+      'E1',
+      'httpProtocolIpv6 is enabled: served from inside a prefix',
+      { httpProtocolIpv6: 'enabled' },
+      '2a02:1348:178:1::abcd',
+      SERVED,
+    ],
   ]
   const REQUESTS: Injection[] = [
-    { url: ID }, { url: '/' }, { url: '/nothing' }, { url: '/%zz' }, { url: '/openstack/latest/user_data' }, { method: 'HEAD', url: ID }, { method: 'POST', url: ID }, { method: 'PUT', url: '/latest/api/token' },
+    { url: ID },
+    { url: '/' },
+    { url: '/nothing' },
+    { url: '/%zz' },
+    { url: '/openstack/latest/user_data' },
+    { method: 'HEAD', url: ID },
+    { method: 'POST', url: ID },
+    { method: 'PUT', url: '/latest/api/token' },
   ]
 
   test.each(ROWS)('%s: %s', async (_number, _what, options, from, reason) => {
@@ -169,9 +280,21 @@ describe('D6: an instance option that disables the service', () => {
   test('E1: a link-local, multicast or unspecified address names nobody, whatever a record says', async () => {
     const guest = aGuestServer()
     const [nic] = DUAL_STACK
-    const nobody = { ipv4Addresses: ['10.0.0.2/30', '169.254.7.7/16', '0.0.0.0', '224.0.0.1'], ipv6Addresses: ['fe80::2', 'ff02::1', '::'] }
+    const nobody = {
+      ipv4Addresses: ['10.0.0.2/30', '169.254.7.7/16', '0.0.0.0', '224.0.0.1'],
+      ipv6Addresses: ['fe80::2', 'ff02::1', '::'],
+    }
     guest.put(anInstance({ interfaces: [{ ...nic, ...nobody }], options: { httpProtocolIpv6: 'enabled' } }))
-    for (const from of ['fe80::2%eth0', 'fe80::2', 'ff02::1', '::', '169.254.7.7', '::ffff:169.254.7.7', '0.0.0.0', '224.0.0.1']) {
+    for (const from of [
+      'fe80::2%eth0',
+      'fe80::2',
+      'ff02::1',
+      '::',
+      '169.254.7.7',
+      '::ffff:169.254.7.7',
+      '0.0.0.0',
+      '224.0.0.1',
+    ]) {
       expect([from, (await guest.ask({ url: ID, from })).status]).toEqual([from, 503])
     }
     expect((await guest.ask({ url: ID, from: '10.0.0.2' })).status).toBe(200)
@@ -193,9 +316,11 @@ test('A1: the versions are listed to a known guest', async () => {
 
 /** EC2's error page (docs/ec2.md#error-page); its length on current hosts is known. */
 function errorPage(title: string, length: number): string {
-  const page = '<?xml version="1.0" encoding="iso-8859-1"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"\n'
-    + '\t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">\n<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">\n'
-    + ` <head>\n  <title>${title}</title>\n </head>\n <body>\n  <h1>${title}</h1>\n </body>\n</html>\n`
-  if (page.length !== length) throw new Error(`the page of ${title} is ${String(page.length)} bytes, EC2's is ${String(length)}`)
+  const page =
+    '<?xml version="1.0" encoding="iso-8859-1"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"\n' +
+    '\t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">\n<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">\n' +
+    ` <head>\n  <title>${title}</title>\n </head>\n <body>\n  <h1>${title}</h1>\n </body>\n</html>\n`
+  if (page.length !== length)
+    throw new Error(`the page of ${title} is ${String(page.length)} bytes, EC2's is ${String(length)}`)
   return page
 }

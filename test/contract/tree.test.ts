@@ -77,19 +77,81 @@ const LEAVES: [string, string, string, string][] = [
 const LISTINGS: [string, string, string][] = [
   ['A1', '', VERSIONS.join('\n')],
   ['B1', 'latest/', 'meta-data\nuser-data'],
-  ['B1', 'latest/meta-data/', ['ami-id', 'ami-launch-index', 'ami-manifest-path', 'block-device-mapping/', 'events/', 'hostname', 'instance-action', 'instance-id',
-    'instance-life-cycle', 'instance-type', 'ipv6', 'local-hostname', 'local-ipv4', 'mac', 'network/', 'placement/', 'profile', 'public-hostname',
-    'public-ipv4', 'public-keys/', 'reservation-id', 'security-groups', 'services/', 'tags/'].join('\n')],
+  [
+    'B1',
+    'latest/meta-data/',
+    [
+      'ami-id',
+      'ami-launch-index',
+      'ami-manifest-path',
+      'block-device-mapping/',
+      'events/',
+      'hostname',
+      'instance-action',
+      'instance-id',
+      'instance-life-cycle',
+      'instance-type',
+      'ipv6',
+      'local-hostname',
+      'local-ipv4',
+      'mac',
+      'network/',
+      'placement/',
+      'profile',
+      'public-hostname',
+      'public-ipv4',
+      'public-keys/',
+      'reservation-id',
+      'security-groups',
+      'services/',
+      'tags/',
+    ].join('\n'),
+  ],
   ['C3', 'latest/meta-data/block-device-mapping/', 'ami\nebs1\nebs2\nebs10\nephemeral0\nroot\nswap'],
   ['C3', 'latest/meta-data/events/', 'maintenance/'],
   ['C3', 'latest/meta-data/events/maintenance/', 'history\nscheduled'],
   ['C4', 'latest/meta-data/network/', 'interfaces/'],
   ['C4', 'latest/meta-data/network/interfaces/', 'macs/'],
   ['C4', 'latest/meta-data/network/interfaces/macs/', '02:24:19:00:00:ee/\n02:24:19:00:00:0a/'],
-  ['C4', `latest/meta-data/${MAC0}/`, ['device-number', 'interface-id', 'ipv4-associations/', 'ipv6s', 'local-hostname', 'local-ipv4s', 'mac', 'owner-id',
-    'public-hostname', 'public-ipv4s', 'security-group-ids', 'security-groups', 'subnet-id', 'subnet-ipv4-cidr-block', 'subnet-ipv6-cidr-blocks', 'vpc-id'].join('\n')],
-  ['C4', `latest/meta-data/${MAC1}/`, ['device-number', 'interface-id', 'local-hostname', 'local-ipv4s', 'mac', 'owner-id',
-    'security-group-ids', 'security-groups', 'subnet-id', 'subnet-ipv4-cidr-block', 'vpc-id'].join('\n')],
+  [
+    'C4',
+    `latest/meta-data/${MAC0}/`,
+    [
+      'device-number',
+      'interface-id',
+      'ipv4-associations/',
+      'ipv6s',
+      'local-hostname',
+      'local-ipv4s',
+      'mac',
+      'owner-id',
+      'public-hostname',
+      'public-ipv4s',
+      'security-group-ids',
+      'security-groups',
+      'subnet-id',
+      'subnet-ipv4-cidr-block',
+      'subnet-ipv6-cidr-blocks',
+      'vpc-id',
+    ].join('\n'),
+  ],
+  [
+    'C4',
+    `latest/meta-data/${MAC1}/`,
+    [
+      'device-number',
+      'interface-id',
+      'local-hostname',
+      'local-ipv4s',
+      'mac',
+      'owner-id',
+      'security-group-ids',
+      'security-groups',
+      'subnet-id',
+      'subnet-ipv4-cidr-block',
+      'vpc-id',
+    ].join('\n'),
+  ],
   ['C4', `latest/meta-data/${MAC0}/ipv4-associations/`, '198.51.100.7\n198.51.100.8'],
   ['C3', 'latest/meta-data/placement/', 'availability-zone\navailability-zone-id\nregion'],
   ['C2', 'latest/meta-data/public-keys/', '0=usr-xl7gd\n1=usr-bob00'],
@@ -106,30 +168,48 @@ await guest.ask('/latest/') // builds the tree outside of the tests, so that a m
 test('C2: a path of digits is the position of a key, whatever the ids of users are', async () => {
   const other = aGuestServer()
   const key = (name: string) => `ssh-ed25519 ${name}\n`
-  other.put(aFullInstance({ publicKeys: ['1', '0', '7', 'usr-a'].map((user, i) => ({ user, key: `ssh-ed25519 AAA${String(i)}` })) }))
+  other.put(
+    aFullInstance({
+      publicKeys: ['1', '0', '7', 'usr-a'].map((user, i) => ({ user, key: `ssh-ed25519 AAA${String(i)}` })),
+    }),
+  )
   expect((await other.ask('/latest/meta-data/public-keys/')).text).toBe('0=1\n1=0\n2=7\n3=usr-a')
-  for (const [path, name] of [['0', 'AAA0'], ['1', 'AAA1'], ['2', 'AAA2'], ['3', 'AAA3'], ['usr-a', 'AAA3']] as const) {
-    expect([path, (await other.ask(`/latest/meta-data/public-keys/${path}/openssh-key`)).text]).toEqual([path, key(name)])
+  for (const [path, name] of [
+    ['0', 'AAA0'],
+    ['1', 'AAA1'],
+    ['2', 'AAA2'],
+    ['3', 'AAA3'],
+    ['usr-a', 'AAA3'],
+  ] as const) {
+    expect([path, (await other.ask(`/latest/meta-data/public-keys/${path}/openssh-key`)).text]).toEqual([
+      path,
+      key(name),
+    ])
   }
   expect((await other.ask('/latest/meta-data/public-keys/7/openssh-key')).status).toBe(404)
 })
 
 describe('every category', () => {
-  test.each(LEAVES)('%s: %s exists from its version on, with exactly these bytes', async (_number, path, since, value) => {
-    for (const [position, version] of VERSIONS.entries()) {
-      const { status, headers, text } = await guest.ask(`/${version}/meta-data/${path}`)
-      const visible = position >= VERSIONS.indexOf(since)
-      expect([version, status]).toEqual([version, visible ? 200 : 404])
-      const above = path.lastIndexOf('/') + 1
-      const listing = await guest.ask(`/${version}/meta-data/${path.slice(0, above)}`)
-      const names = listing.status === 200 ? listing.text.split('\n') : []
-      expect([version, names.some((name) => name === path.slice(above) || name === `${path.slice(above)}/`)]).toEqual([version, visible])
-      if (version !== 'latest') continue
-      expect(text).toBe(value)
-      expect(headers['content-type']).toBe('text/plain')
-      expect(headers['content-length']).toBe(String(value.length))
-    }
-  })
+  test.each(LEAVES)(
+    '%s: %s exists from its version on, with exactly these bytes',
+    async (_number, path, since, value) => {
+      for (const [position, version] of VERSIONS.entries()) {
+        const { status, headers, text } = await guest.ask(`/${version}/meta-data/${path}`)
+        const visible = position >= VERSIONS.indexOf(since)
+        expect([version, status]).toEqual([version, visible ? 200 : 404])
+        const above = path.lastIndexOf('/') + 1
+        const listing = await guest.ask(`/${version}/meta-data/${path.slice(0, above)}`)
+        const names = listing.status === 200 ? listing.text.split('\n') : []
+        expect([version, names.some((name) => name === path.slice(above) || name === `${path.slice(above)}/`)]).toEqual(
+          [version, visible],
+        )
+        if (version !== 'latest') continue
+        expect(text).toBe(value)
+        expect(headers['content-type']).toBe('text/plain')
+        expect(headers['content-length']).toBe(String(value.length))
+      }
+    },
+  )
 
   test('of the catalogue has a row here', () => {
     const rows = LEAVES.map(([, path]) => `meta-data/${path}`)
@@ -137,20 +217,37 @@ describe('every category', () => {
     expect(uncovered.map(({ pattern }) => pattern)).toEqual([])
   })
 
-  test('that EC2 documents and this cloud can provide is in the catalogue, with EC2\'s date', () => {
-    const documented = JSON.parse(readFileSync(new URL('ec2-categories.json', import.meta.url), 'utf8')) as [string, string | null, string][]
+  test("that EC2 documents and this cloud can provide is in the catalogue, with EC2's date", () => {
+    const documented = JSON.parse(readFileSync(new URL('ec2-categories.json', import.meta.url), 'utf8')) as [
+      string,
+      string | null,
+      string,
+    ][]
     const ours = new Map(CATEGORIES.map(({ pattern, since }) => [pattern, since]))
     const missing = documented.filter(([path, , applies]) => applies === 'yes' && !ours.has(path)).map(([path]) => path)
     expect(missing).toEqual([])
-    const otherDate = documented.filter(([path, since]) => since !== null && ours.has(path) && ours.get(path) !== since).map(([path]) => path)
+    const otherDate = documented
+      .filter(([path, since]) => since !== null && ours.has(path) && ours.get(path) !== since)
+      .map(([path]) => path)
     expect(otherDate).toEqual(['meta-data/network/interfaces/macs/{mac}/local-hostname']) // EC2's date is older than the tree that it is in
     const invented = [...ours.keys()].filter((pattern) => !documented.some(([path]) => path === pattern))
     expect(invented).toEqual([])
   })
 
   test('C6: that exists only on AWS is a 404', async () => {
-    for (const path of ['iam/', 'iam/info', 'iam/security-credentials/', 'spot/instance-action', 'spot/termination-time', 'events/recommendations/rebalance',
-      'autoscaling/target-lifecycle-state', 'managed-ssh-keys/active-keys/root/', 'product-codes', 'kernel-id', 'identity-credentials/ec2/info']) {
+    for (const path of [
+      'iam/',
+      'iam/info',
+      'iam/security-credentials/',
+      'spot/instance-action',
+      'spot/termination-time',
+      'events/recommendations/rebalance',
+      'autoscaling/target-lifecycle-state',
+      'managed-ssh-keys/active-keys/root/',
+      'product-codes',
+      'kernel-id',
+      'identity-credentials/ec2/info',
+    ]) {
       expect([path, (await guest.ask(`/latest/meta-data/${path}`)).status]).toEqual([path, 404])
     }
   })
@@ -167,9 +264,27 @@ describe('every listing', () => {
   })
 
   test('A2: of an older version shows only what that version has', async () => {
-    expect((await guest.ask('/2009-04-04/meta-data/')).text).toBe(['ami-id', 'ami-launch-index', 'ami-manifest-path', 'block-device-mapping/', 'hostname', 'instance-action',
-      'instance-id', 'instance-type', 'local-hostname', 'local-ipv4', 'placement/', 'profile', 'public-hostname', 'public-ipv4', 'public-keys/', 'reservation-id',
-      'security-groups'].join('\n'))
+    expect((await guest.ask('/2009-04-04/meta-data/')).text).toBe(
+      [
+        'ami-id',
+        'ami-launch-index',
+        'ami-manifest-path',
+        'block-device-mapping/',
+        'hostname',
+        'instance-action',
+        'instance-id',
+        'instance-type',
+        'local-hostname',
+        'local-ipv4',
+        'placement/',
+        'profile',
+        'public-hostname',
+        'public-ipv4',
+        'public-keys/',
+        'reservation-id',
+        'security-groups',
+      ].join('\n'),
+    )
     expect((await guest.ask('/2009-04-04/meta-data/placement/')).text).toBe('availability-zone')
     expect((await guest.ask('/1.0/meta-data/placement/')).status).toBe(404)
   })
@@ -181,35 +296,103 @@ test('A2: before 2018-09-24 an interface has only its first address', async () =
   expect((await guest.ask(`/2018-09-24/meta-data/${MAC0}/local-ipv4s`)).text).toBe('10.0.0.2\n10.0.9.2')
 })
 
-describe('C2: a key also answers under its user\'s id, unlisted', () => {
+describe("C2: a key also answers under its user's id, unlisted", () => {
   test.each([
-    ['usr-xl7gd', 'openssh-key'], ['usr-xl7gd/', 'openssh-key'], ['usr-xl7gd/openssh-key', KEY0], ['usr-bob00/openssh-key', KEY1],
-    ['0', 'openssh-key'], ['1/', 'openssh-key'],
+    ['usr-xl7gd', 'openssh-key'],
+    ['usr-xl7gd/', 'openssh-key'],
+    ['usr-xl7gd/openssh-key', KEY0],
+    ['usr-bob00/openssh-key', KEY1],
+    ['0', 'openssh-key'],
+    ['1/', 'openssh-key'],
   ])('public-keys/%s', async (path, body) => {
     expect(await guest.ask(`/latest/meta-data/public-keys/${path}`)).toMatchObject({ status: 200, text: body })
   })
-  test.each(['2/openssh-key', 'usr-other/openssh-key', '00/openssh-key', '0=usr-xl7gd'])('but not public-keys/%s', async (path) => {
-    expect((await guest.ask(`/latest/meta-data/public-keys/${path}`)).status).toBe(404)
-  })
+  test.each(['2/openssh-key', 'usr-other/openssh-key', '00/openssh-key', '0=usr-xl7gd'])(
+    'but not public-keys/%s',
+    async (path) => {
+      expect((await guest.ask(`/latest/meta-data/public-keys/${path}`)).status).toBe(404)
+    },
+  )
 })
 
 describe('B3: what does not apply is neither listed nor answered', () => {
   const LACKING: [string, string, Record<string, unknown>, string[]][] = [
     ['C2', 'no key', { publicKeys: [] }, ['public-keys', 'public-keys/0/openssh-key']],
-    ['C3', 'no cloud IP', { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] },
-      ['public-ipv4', 'public-hostname', `${MAC0}/public-ipv4s`, `${MAC0}/public-hostname`, `${MAC0}/ipv4-associations`]],
-    ['C3', 'no server group', { serverGroups: [] }, ['security-groups', `${MAC0}/security-groups`, `${MAC0}/security-group-ids`]],
+    [
+      'C3',
+      'no cloud IP',
+      { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] },
+      [
+        'public-ipv4',
+        'public-hostname',
+        `${MAC0}/public-ipv4s`,
+        `${MAC0}/public-hostname`,
+        `${MAC0}/ipv4-associations`,
+      ],
+    ],
+    [
+      'C3',
+      'no server group',
+      { serverGroups: [] },
+      ['security-groups', `${MAC0}/security-groups`, `${MAC0}/security-group-ids`],
+    ],
     ['C3', 'no block device', {}, ['block-device-mapping', 'block-device-mapping/root']],
     ['C3', 'no provider facts', {}, ['services', 'services/domain', 'services/partition']],
-    ['C4', 'addresses by SLAAC', { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: ['fd00::2/64'] }] },
-      [`${MAC0}/ipv6s`, `${MAC0}/subnet-ipv6-cidr-blocks`]],
-    ['C4', 'an interface without a prefix length', { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2'] }] }, ['network', `${MAC0}/mac`]],
-    ['C4', 'one interface of two without a prefix length',
-      { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }, { id: 'int-b', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2'] }] }, ['network', `${MAC0}/mac`, `${MAC1}/mac`]],
-    ['C4', 'an IPv6 address without a prefix length', { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: ['fd00::2'], dhcpv6: true }] },
-      [`${MAC0}/subnet-ipv6-cidr-blocks`]],
+    [
+      'C4',
+      'addresses by SLAAC',
+      {
+        interfaces: [
+          {
+            id: 'int-a',
+            macAddress: '02:24:19:00:00:ee',
+            ipv4Addresses: ['10.0.0.2/30'],
+            ipv6Addresses: ['fd00::2/64'],
+          },
+        ],
+      },
+      [`${MAC0}/ipv6s`, `${MAC0}/subnet-ipv6-cidr-blocks`],
+    ],
+    [
+      'C4',
+      'an interface without a prefix length',
+      { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2'] }] },
+      ['network', `${MAC0}/mac`],
+    ],
+    [
+      'C4',
+      'one interface of two without a prefix length',
+      {
+        interfaces: [
+          { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] },
+          { id: 'int-b', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2'] },
+        ],
+      },
+      ['network', `${MAC0}/mac`, `${MAC1}/mac`],
+    ],
+    [
+      'C4',
+      'an IPv6 address without a prefix length',
+      {
+        interfaces: [
+          {
+            id: 'int-a',
+            macAddress: '02:24:19:00:00:ee',
+            ipv4Addresses: ['10.0.0.2/30'],
+            ipv6Addresses: ['fd00::2'],
+            dhcpv6: true,
+          },
+        ],
+      },
+      [`${MAC0}/subnet-ipv6-cidr-blocks`],
+    ],
     ['C5', 'tags not enabled', { tags: { Name: 'x' } }, ['tags', 'tags/instance', 'tags/instance/Name']],
-    ['C5', 'no tag that a path can name', { tags: { 'a b': 'x', '5=x': 'y' }, options: { instanceMetadataTags: 'enabled' } }, ['tags', 'tags/instance', 'tags/instance/a b', 'tags/instance/5=x']],
+    [
+      'C5',
+      'no tag that a path can name',
+      { tags: { 'a b': 'x', '5=x': 'y' }, options: { instanceMetadataTags: 'enabled' } },
+      ['tags', 'tags/instance', 'tags/instance/a b', 'tags/instance/5=x'],
+    ],
     ['H3', 'no identity document yet', {}, ['../dynamic', '../dynamic/instance-identity/document']],
   ]
   test.each(LACKING)('%s: %s', async (_number, _what, change, paths) => {
@@ -228,7 +411,12 @@ describe('B3: what does not apply is neither listed nor answered', () => {
 
 test('C5: a tag may begin like a name that is not allowed', async () => {
   const tagged = aGuestServer()
-  tagged.put(anInstance({ tags: { _index: 'x', _index2: 'a', '.': 'x', '.hidden': 'b', '..': 'x', '..x': 'c' }, options: { instanceMetadataTags: 'enabled' } }))
+  tagged.put(
+    anInstance({
+      tags: { _index: 'x', _index2: 'a', '.': 'x', '.hidden': 'b', '..': 'x', '..x': 'c' },
+      options: { instanceMetadataTags: 'enabled' },
+    }),
+  )
   expect((await tagged.ask('/latest/meta-data/tags/instance/')).text).toBe('..x\n.hidden\n_index2')
 })
 
@@ -237,16 +425,26 @@ describe('C7: user-data', () => {
   test('A8: is returned byte for byte, the same in every version and for Ignition', async () => {
     const binary = aGuestServer()
     binary.put(anInstance(), BYTES)
-    for (const url of [...VERSIONS.flatMap((version) => [`/${version}/user-data`, `/${version}/user-data/`]), '/openstack/latest/user_data', '/openstack/latest/user_data/']) {
+    for (const url of [
+      ...VERSIONS.flatMap((version) => [`/${version}/user-data`, `/${version}/user-data/`]),
+      '/openstack/latest/user_data',
+      '/openstack/latest/user_data/',
+    ]) {
       const { status, headers, body } = await binary.ask(url)
-      expect([url, status, headers['content-type'], headers['content-length']]).toEqual([url, 200, 'application/octet-stream', '12'])
+      expect([url, status, headers['content-type'], headers['content-length']]).toEqual([
+        url,
+        200,
+        'application/octet-stream',
+        '12',
+      ])
       expect(body.equals(BYTES)).toBe(true)
     }
   })
   test('that is not set is a 404 and is not listed', async () => {
     const none = aGuestServer()
     none.put(anInstance())
-    for (const url of ['/latest/user-data', '/openstack/latest/user_data']) expect((await none.ask(url)).status).toBe(404)
+    for (const url of ['/latest/user-data', '/openstack/latest/user_data'])
+      expect((await none.ask(url)).status).toBe(404)
     expect((await none.ask('/latest/')).text).toBe('meta-data')
   })
   test('that is set but empty is an empty 200', async () => {

@@ -11,56 +11,116 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 
 t.setTimeout(120_000)
 
-t.test('a lost service address makes the daemon not ready and closes the launch gate until it is back', { skip: withoutNamespaces() }, async (t) => {
-  const hypervisor = await makeHypervisor()
-  t.teardown(() => hypervisor.remove())
-  const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
-  const url = `file:${t.testdir()}`
-  await (await openStore({ url })).put(anInstance())
-  await ip('link add bridge type bridge')
-  await ip('link set bridge up')
-  await ip('address add 169.254.169.253/32 dev bridge') // a bridge without ports has no carrier, but its address counts as present
-  await ip('address add fd00:ec2::254/128 dev lo')
-  const listen = [`${SERVICE}:80`, '169.254.169.253:80', '[fd00:ec2::254]:80'].join(',')
-  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: listen }, hypervisor.within)
-  t.teardown(() => daemon.stop())
-  const curl = async (path: string) => JSON.parse((await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}${path}`])).toString()) as Record<string, unknown>
-  const metric = async (name: string) => Number(new RegExp(`^${name} (.*)$`, 'm').exec((await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}/metrics`])).toString())?.[1])
-  const imdsctl = async (...args: string[]) => {
-    const { status, stdout, stderr } = await run([...hypervisor.within, process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: programEnvironment() })
-    return { status, text: stdout.toString() + stderr }
-  }
-  await until(async () => (await curl('/readyz'))['ready'] === true, 'the daemon to be ready')
-  t.same(daemon.log.filter(({ level }) => level === 'error'), [])
+t.test(
+  'a lost service address makes the daemon not ready and closes the launch gate until it is back',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const hypervisor = await makeHypervisor()
+    t.teardown(() => hypervisor.remove())
+    const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
+    const url = `file:${t.testdir()}`
+    await (await openStore({ url })).put(anInstance())
+    await ip('link add bridge type bridge')
+    await ip('link set bridge up')
+    await ip('address add 169.254.169.253/32 dev bridge') // a bridge without ports has no carrier, but its address counts as present
+    await ip('address add fd00:ec2::254/128 dev lo')
+    const listen = [`${SERVICE}:80`, '169.254.169.253:80', '[fd00:ec2::254]:80'].join(',')
+    const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: listen }, hypervisor.within)
+    t.teardown(() => daemon.stop())
+    const curl = async (path: string) =>
+      JSON.parse(
+        (
+          await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}${path}`])
+        ).toString(),
+      ) as Record<string, unknown>
+    const metric = async (name: string) =>
+      Number(
+        new RegExp(`^${name} (.*)$`, 'm').exec(
+          (
+            await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}/metrics`])
+          ).toString(),
+        )?.[1],
+      )
+    const imdsctl = async (...args: string[]) => {
+      const { status, stdout, stderr } = await run(
+        [
+          ...hypervisor.within,
+          process.execPath,
+          IMDSCTL,
+          ...args,
+          '--operator',
+          `127.0.0.1:${String(daemon.operatorPort)}`,
+        ],
+        { env: programEnvironment() },
+      )
+      return { status, text: stdout.toString() + stderr }
+    }
+    await until(async () => (await curl('/readyz'))['ready'] === true, 'the daemon to be ready')
+    t.same(
+      daemon.log.filter(({ level }) => level === 'error'),
+      [],
+    )
 
-  for (const [address, dev] of [[`${SERVICE}/32`, 'lo'], ['fd00:ec2::254/128', 'lo']] as const) {
-    const host = address.replace(/\/.*/, '')
-    await ip(`address delete ${address} dev ${dev}`)
-    await until(async () => (await curl('/readyz'))['ready'] === false, 'the daemon to notice that the address is missing')
-    t.match(await curl('/readyz'), { problem: new RegExp(`^no guest can reach imds at ${host}, .*systemctl restart imds-address`), connected: true })
-    t.same([await metric('imds_missing_addresses'), await metric('imds_ready')], [1, 0])
-    t.match(await imdsctl('wait', 'srv-abcde', '--revision', '1', '--timeout', '1'), { status: 75, text: `no guest can reach imds at ${host}` })
-    t.match(await imdsctl('explain', '10.0.0.2'), { status: 0, text: `listener       no guest can reach imds at ${host}` })
-    await ip(`address add ${address} dev ${dev}`)
-    await until(async () => (await curl('/readyz'))['ready'] === true, 'the daemon to notice that the address has returned')
-    t.match(await imdsctl('wait', 'srv-abcde', '--revision', '1'), { status: 0 })
-  }
-  t.same(daemon.log.filter(({ level }) => level === 'error').map(({ address }) => address), [SERVICE, 'fd00:ec2::254'], 'one line for each address')
-  t.same(daemon.log.filter(({ msg }) => msg === 'the address is back').length, 2)
-})
+    for (const [address, dev] of [
+      [`${SERVICE}/32`, 'lo'],
+      ['fd00:ec2::254/128', 'lo'],
+    ] as const) {
+      const host = address.replace(/\/.*/, '')
+      await ip(`address delete ${address} dev ${dev}`)
+      await until(
+        async () => (await curl('/readyz'))['ready'] === false,
+        'the daemon to notice that the address is missing',
+      )
+      t.match(await curl('/readyz'), {
+        problem: new RegExp(`^no guest can reach imds at ${host}, .*systemctl restart imds-address`),
+        connected: true,
+      })
+      t.same([await metric('imds_missing_addresses'), await metric('imds_ready')], [1, 0])
+      t.match(await imdsctl('wait', 'srv-abcde', '--revision', '1', '--timeout', '1'), {
+        status: 75,
+        text: `no guest can reach imds at ${host}`,
+      })
+      t.match(await imdsctl('explain', '10.0.0.2'), {
+        status: 0,
+        text: `listener       no guest can reach imds at ${host}`,
+      })
+      await ip(`address add ${address} dev ${dev}`)
+      await until(
+        async () => (await curl('/readyz'))['ready'] === true,
+        'the daemon to notice that the address has returned',
+      )
+      t.match(await imdsctl('wait', 'srv-abcde', '--revision', '1'), { status: 0 })
+    }
+    t.same(
+      daemon.log.filter(({ level }) => level === 'error').map(({ address }) => address),
+      [SERVICE, 'fd00:ec2::254'],
+      'one line for each address',
+    )
+    t.same(daemon.log.filter(({ msg }) => msg === 'the address is back').length, 2)
+  },
+)
 
-t.test('an address in another routing table and a tentative IPv6 address do not count as missing', { skip: withoutNamespaces() }, async (t) => {
-  const hypervisor = await makeHypervisor()
-  t.teardown(() => hypervisor.remove())
-  const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
-  await ip('link add bridge type bridge')
-  await ip('link set bridge up')
-  await ip('address add fd00:ec2::1/64 dev bridge') // tentative: without a carrier, duplicate address detection does not end
-  await ip('route add local 192.0.2.1 dev lo scope host table 10')
-  const script = `import { AddressWatch } from ${JSON.stringify(new URL('../../src/runtime/addresses.ts', import.meta.url).pathname)}
+t.test(
+  'an address in another routing table and a tentative IPv6 address do not count as missing',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const hypervisor = await makeHypervisor()
+    t.teardown(() => hypervisor.remove())
+    const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
+    await ip('link add bridge type bridge')
+    await ip('link set bridge up')
+    await ip('address add fd00:ec2::1/64 dev bridge') // tentative: without a carrier, duplicate address detection does not end
+    await ip('route add local 192.0.2.1 dev lo scope host table 10')
+    const script = `import { AddressWatch } from ${JSON.stringify(new URL('../../src/runtime/addresses.ts', import.meta.url).pathname)}
     const watch = new AddressWatch(${JSON.stringify(['192.0.2.1', '192.0.2.2', 'fd00:ec2::1', 'fd00:ec2::2', '0.0.0.0', '::'])}, { error() {}, info() {} })
     await watch.start()
     watch.stop()
     console.log(JSON.stringify(watch.missing()))`
-  t.same(JSON.parse((await must([...hypervisor.within, process.execPath, '--input-type=module', '--eval', script])).toString()), ['192.0.2.2', 'fd00:ec2::2'])
-})
+    t.same(
+      JSON.parse(
+        (await must([...hypervisor.within, process.execPath, '--input-type=module', '--eval', script])).toString(),
+      ),
+      ['192.0.2.2', 'fd00:ec2::2'],
+    )
+  },
+)

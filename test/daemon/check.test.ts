@@ -16,21 +16,38 @@ t.setTimeout(300_000)
 /** Runs as a user who cannot bypass file permissions: root can, unless it lacks these capabilities. */
 const PLAIN_USER = process.getuid?.() === 0 ? ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] : []
 
-async function check(env: Record<string, string>, within: readonly string[] = PLAIN_USER): Promise<{ status: number | null, stdout: string, stderr: string }> {
-  const { status, stdout, stderr } = await run([...within, process.execPath, IMDSD, '--check'], { env: { ...programEnvironment(), ...env } })
+async function check(
+  env: Record<string, string>,
+  within: readonly string[] = PLAIN_USER,
+): Promise<{ status: number | null; stdout: string; stderr: string }> {
+  const { status, stdout, stderr } = await run([...within, process.execPath, IMDSD, '--check'], {
+    env: { ...programEnvironment(), ...env },
+  })
   return { status, stdout: stdout.toString(), stderr }
 }
 
 /** The printed faults, one per line. */
-const faults = (stderr: string) => stderr.split('\n').filter((line) => line.startsWith('  ')).map((line) => line.trim()).sort()
+const faults = (stderr: string) =>
+  stderr
+    .split('\n')
+    .filter((line) => line.startsWith('  '))
+    .map((line) => line.trim())
+    .sort()
 
 t.test('--check accepts a good configuration and does not connect, listen or write', async (t) => {
-  const directory = t.testdir({ state: {}, password: 'secret\n', 'record-keys': keyLines('k1'), 'token-keys': `${Buffer.alloc(32).toString('base64')}\n` })
+  const directory = t.testdir({
+    state: {},
+    password: 'secret\n',
+    'record-keys': keyLines('k1'),
+    'token-keys': `${Buffer.alloc(32).toString('base64')}\n`,
+  })
   const authority = await anAuthority(directory, 'ours')
   const { certFile, keyFile } = await authority.issue('client')
   const redis = createServer().listen(0, '127.0.0.1')
   await once(redis, 'listening')
-  t.teardown(() => { redis.close() })
+  t.teardown(() => {
+    redis.close()
+  })
   let connections = 0
   redis.on('connection', (socket) => {
     connections += 1
@@ -38,28 +55,59 @@ t.test('--check accepts a good configuration and does not connect, listen or wri
   })
   const { port } = redis.address() as { port: number }
   const env = {
-    IMDS_STORE: `rediss-sentinel://imds-hv1@127.0.0.1:${String(port)}/main`, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: join(directory, 'state'),
-    IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(port)}`,
-    IMDS_REDIS_PASSWORD_FILE: join(directory, 'password'), IMDS_REDIS_SENTINEL_PASSWORD_FILE: join(directory, 'password'),
-    IMDS_REDIS_CA_FILE: authority.caFile, IMDS_REDIS_CERT_FILE: certFile, IMDS_REDIS_KEY_FILE: keyFile,
-    IMDS_RECORD_KEYS_FILE: join(directory, 'record-keys'), IMDS_TOKEN_KEYS_FILE: join(directory, 'token-keys'),
+    IMDS_STORE: `rediss-sentinel://imds-hv1@127.0.0.1:${String(port)}/main`,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_STATE_DIR: join(directory, 'state'),
+    IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+    IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(port)}`,
+    IMDS_REDIS_PASSWORD_FILE: join(directory, 'password'),
+    IMDS_REDIS_SENTINEL_PASSWORD_FILE: join(directory, 'password'),
+    IMDS_REDIS_CA_FILE: authority.caFile,
+    IMDS_REDIS_CERT_FILE: certFile,
+    IMDS_REDIS_KEY_FILE: keyFile,
+    IMDS_RECORD_KEYS_FILE: join(directory, 'record-keys'),
+    IMDS_TOKEN_KEYS_FILE: join(directory, 'token-keys'),
   }
   const { status, stdout, stderr } = await check(env)
   t.same([status, stdout, faults(stderr)], [0, 'imds: the configuration is valid\n', []], stderr)
   t.equal(connections, 0)
   t.same(readdirSync(join(directory, 'state')), [])
-  t.match(await check({ ...env, IMDS_LISTN: 'x', IMDS_STATE_DIR: join(directory, 'state/not/yet') }), { status: 0, stderr: /^note: unknown variables, which are ignored: IMDS_LISTN \(did you mean IMDS_LISTEN\?\)$/m })
-  t.match(await check({ IMDS_STORE: `file:${directory}/later`, IMDS_STATE_DIR: directory }), { status: 0, stderr: /^note: IMDS_STORE: .*later does not exist yet/m })
-  t.same(readdirSync(directory).filter((name) => /later|not/.test(name)), [])
+  t.match(await check({ ...env, IMDS_LISTN: 'x', IMDS_STATE_DIR: join(directory, 'state/not/yet') }), {
+    status: 0,
+    stderr: /^note: unknown variables, which are ignored: IMDS_LISTN \(did you mean IMDS_LISTEN\?\)$/m,
+  })
+  t.match(await check({ IMDS_STORE: `file:${directory}/later`, IMDS_STATE_DIR: directory }), {
+    status: 0,
+    stderr: /^note: IMDS_STORE: .*later does not exist yet/m,
+  })
+  t.same(
+    readdirSync(directory).filter((name) => /later|not/.test(name)),
+    [],
+  )
 })
 
 t.test('--check names every fault of variables and files, exits with 78 and prints no secret', async (t) => {
-  const directory = t.testdir({ empty: '\nS3CRET', 'bad.pem': 'S3CRET', 'record-keys': 'S3CRET', 'token-keys': 'S3CRET', store: {}, file: '' })
+  const directory = t.testdir({
+    empty: '\nS3CRET',
+    'bad.pem': 'S3CRET',
+    'record-keys': 'S3CRET',
+    'token-keys': 'S3CRET',
+    store: {},
+    file: '',
+  })
   const at = (name: string) => join(directory, name)
   const redis = { IMDS_STORE: 'rediss://r', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory }
   const all = await check({
-    ...redis, IMDS_LOG_LEVEL: 'loud', IMDS_REDIS_PASSWORD_FILE: at('empty'), IMDS_REDIS_CA_FILE: at('none'), IMDS_REDIS_CERT_FILE: at('bad.pem'), IMDS_REDIS_KEY_FILE: at('bad.pem'),
-    IMDS_RECORD_KEYS_FILE: at('record-keys'), IMDS_TOKEN_KEYS_FILE: at('token-keys'), IMDS_STATE_DIR: at('file'),
+    ...redis,
+    IMDS_LOG_LEVEL: 'loud',
+    IMDS_REDIS_PASSWORD_FILE: at('empty'),
+    IMDS_REDIS_CA_FILE: at('none'),
+    IMDS_REDIS_CERT_FILE: at('bad.pem'),
+    IMDS_REDIS_KEY_FILE: at('bad.pem'),
+    IMDS_RECORD_KEYS_FILE: at('record-keys'),
+    IMDS_TOKEN_KEYS_FILE: at('token-keys'),
+    IMDS_STATE_DIR: at('file'),
   })
   t.equal(all.status, 78)
   t.equal(all.stdout, '')
@@ -76,18 +124,45 @@ t.test('--check names every fault of variables and files, exits with 78 and prin
   ])
 
   const authority = await anAuthority(directory, 'ours')
-  const [one, other, expired] = [await authority.issue('one'), await authority.issue('other'), await authority.issue('expired', -1)]
-  const pair = (certFile: string, keyFile: string) => ({ ...redis, IMDS_REDIS_CERT_FILE: certFile, IMDS_REDIS_KEY_FILE: keyFile })
-  t.same(faults((await check(pair(one.certFile, other.keyFile))).stderr), ['IMDS_REDIS_KEY_FILE is not the key of the certificate in IMDS_REDIS_CERT_FILE'])
-  t.match(faults((await check(pair(expired.certFile, expired.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .*expired.pem expired on .* GMT$/])
+  const [one, other, expired] = [
+    await authority.issue('one'),
+    await authority.issue('other'),
+    await authority.issue('expired', -1),
+  ]
+  const pair = (certFile: string, keyFile: string) => ({
+    ...redis,
+    IMDS_REDIS_CERT_FILE: certFile,
+    IMDS_REDIS_KEY_FILE: keyFile,
+  })
+  t.same(faults((await check(pair(one.certFile, other.keyFile))).stderr), [
+    'IMDS_REDIS_KEY_FILE is not the key of the certificate in IMDS_REDIS_CERT_FILE',
+  ])
+  t.match(faults((await check(pair(expired.certFile, expired.keyFile))).stderr), [
+    /^IMDS_REDIS_CERT_FILE .*expired.pem expired on .* GMT$/,
+  ])
   writeFileSync(at('cut.pem'), readFileSync(one.certFile, 'utf8').replace(/\n[^\n]+\n-----END/, '\n-----END'))
-  t.match(faults((await check(pair(at('cut.pem'), one.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .* has a certificate that cannot be parsed, number 1$/])
+  t.match(faults((await check(pair(at('cut.pem'), one.keyFile))).stderr), [
+    /^IMDS_REDIS_CERT_FILE .* has a certificate that cannot be parsed, number 1$/,
+  ])
 })
 
 t.test('a password in the URL of the store is refused by all programs and never printed', async (t) => {
-  const env = { IMDS_STORE: 'redis://imds:S3CRET@127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: t.testdir(), IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds' }
-  const refusal = / must not have a password in it, since other programs can read it: name its file in IMDS_REDIS_PASSWORD_FILE/
-  for (const [status, ...command] of [[78, IMDSD], [78, IMDSD, '--check'], [78, IMDS_API], [69, IMDSCTL, 'list'], [69, IMDSCTL, '--store', env.IMDS_STORE, 'list']] as const) {
+  const env = {
+    IMDS_STORE: 'redis://imds:S3CRET@127.0.0.1:1',
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_STATE_DIR: t.testdir(),
+    IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds',
+  }
+  const refusal =
+    / must not have a password in it, since other programs can read it: name its file in IMDS_REDIS_PASSWORD_FILE/
+  for (const [status, ...command] of [
+    [78, IMDSD],
+    [78, IMDSD, '--check'],
+    [78, IMDS_API],
+    [69, IMDSCTL, 'list'],
+    [69, IMDSCTL, '--store', env.IMDS_STORE, 'list'],
+  ] as const) {
     const ended = await run([process.execPath, ...command], { env: { ...programEnvironment(), ...env } })
     t.match(ended, { status, stderr: refusal }, command.join(' '))
     t.notMatch(`${ended.stdout.toString()}${ended.stderr}`, 'S3CRET')
@@ -101,12 +176,21 @@ t.test('--check names the files and directories that this user may not read or w
   mkdirSync(at('state/own'))
   chmodSync(at('state'), 0o500)
   chmodSync(at('store'), 0o300)
-  const redis = { IMDS_STORE: 'redis://r', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_REDIS_PASSWORD_FILE: at('password'), IMDS_RECORD_KEYS_FILE: at('record-keys') }
+  const redis = {
+    IMDS_STORE: 'redis://r',
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_REDIS_PASSWORD_FILE: at('password'),
+    IMDS_RECORD_KEYS_FILE: at('record-keys'),
+  }
   t.same(faults((await check({ ...redis, IMDS_STATE_DIR: at('state') })).stderr), [
-    `IMDS_RECORD_KEYS_FILE ${at('record-keys')} cannot be read: EACCES`, `IMDS_REDIS_PASSWORD_FILE ${at('password')} cannot be read: EACCES`, `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`,
+    `IMDS_RECORD_KEYS_FILE ${at('record-keys')} cannot be read: EACCES`,
+    `IMDS_REDIS_PASSWORD_FILE ${at('password')} cannot be read: EACCES`,
+    `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`,
   ])
   t.same(faults((await check({ IMDS_STORE: `file:${at('store')}`, IMDS_STATE_DIR: at('state/missing/one') })).stderr), [
-    `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`, `IMDS_STORE this user cannot read ${at('store')}: EACCES`,
+    `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`,
+    `IMDS_STORE this user cannot read ${at('store')}: EACCES`,
   ])
   t.match(await check({ IMDS_STORE: `file:${at('state')}`, IMDS_STATE_DIR: at('state/own') }), { status: 0 })
   for (const name of ['state', 'store']) chmodSync(at(name), 0o700) // so that the directory can be removed

@@ -3,7 +3,17 @@
  */
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
@@ -14,10 +24,14 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 
-const local = (change: Record<string, unknown> = {}) => anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change })
+const local = (change: Record<string, unknown> = {}) =>
+  anInstance({
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+    ...change,
+  })
 const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()
 
-async function aHost(t: Test, env: Record<string, string> = {}): Promise<{ directory: string, daemon: TestDaemon }> {
+async function aHost(t: Test, env: Record<string, string> = {}): Promise<{ directory: string; daemon: TestDaemon }> {
   const directory = t.testdir()
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1', ...env })
   t.teardown(() => daemon.stop())
@@ -28,24 +42,25 @@ t.test('a record written by hand in YAML with user-data beside it is served, and
   const { directory, daemon } = await aHost(t)
   writeFileSync(join(directory, 'srv-abcde.user-data'), Buffer.from([0, 255]))
   writeFileSync(join(directory, 'srv-abcde.yaml'), stringify(local({ fqdn: 'one.example.com' })))
-  await until(async () => await hostname(daemon) === 'one.example.com', 'the record')
+  await until(async () => (await hostname(daemon)) === 'one.example.com', 'the record')
   t.ok((await daemon.get('/latest/user-data')).body.equals(Buffer.from([0, 255])))
   writeFileSync(join(directory, 'srv-abcde.yaml'), stringify(local({ fqdn: 'two.example.com', revision: 2 })))
-  await until(async () => await hostname(daemon) === 'two.example.com', 'the change')
+  await until(async () => (await hostname(daemon)) === 'two.example.com', 'the change')
 })
 
 t.test('invariant 3: a faulty file leaves the last good state in place and is reported once', async (t) => {
   const { directory, daemon } = await aHost(t)
-  const write = (text: string) => { // atomically: half a file would be another fault
+  const write = (text: string) => {
+    // atomically: half a file would be another fault
     writeFileSync(join(directory, 'next'), text)
     renameSync(join(directory, 'next'), join(directory, 'srv-abcde.json'))
   }
   write(JSON.stringify(local({ fqdn: 'good.example.com' })))
-  await until(async () => await hostname(daemon) === 'good.example.com', 'the record')
+  await until(async () => (await hostname(daemon)) === 'good.example.com', 'the record')
   write('{ "S3CRET')
-  await until(async () => await daemon.metric('imds_record_faults_total{reason="unreadable"}') === 1, 'the fault')
+  await until(async () => (await daemon.metric('imds_record_faults_total{reason="unreadable"}')) === 1, 'the fault')
   const resyncs = await daemon.metric('imds_resyncs_total{result="completed"}')
-  await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > resyncs + 1, 'two resyncs')
+  await until(async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > resyncs + 1, 'two resyncs')
   t.equal(await hostname(daemon), 'good.example.com')
   t.equal(daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).length, 1)
   t.notMatch(JSON.stringify(daemon.log), /S3CRET/)
@@ -59,11 +74,16 @@ t.test('a file may be longer than a record, but a record may not exceed its limi
     renameSync(join(directory, 'next'), join(directory, 'srv-abcde.json'))
   }
   write(JSON.stringify(local({ fqdn: 'indented.example.com' }), null, 2) + ' '.repeat(RECORD_MAX_BYTES))
-  await until(async () => await hostname(daemon) === 'indented.example.com', 'the indented file')
-  for (const [i, [text, message]] of ([
-    [JSON.stringify(local({ fqdn: 'long.example.com', later: 'x'.repeat(RECORD_MAX_BYTES) })), /^the record is \d+ bytes as JSON, more than the limit of 262144$/],
-    ['{'.repeat(4 * RECORD_MAX_BYTES + 1), /^srv-abcde\.json is 1048577 bytes, more than the limit of 1048576$/],
-  ] as const).entries()) {
+  await until(async () => (await hostname(daemon)) === 'indented.example.com', 'the indented file')
+  for (const [i, [text, message]] of (
+    [
+      [
+        JSON.stringify(local({ fqdn: 'long.example.com', later: 'x'.repeat(RECORD_MAX_BYTES) })),
+        /^the record is \d+ bytes as JSON, more than the limit of 262144$/,
+      ],
+      ['{'.repeat(4 * RECORD_MAX_BYTES + 1), /^srv-abcde\.json is 1048577 bytes, more than the limit of 1048576$/],
+    ] as const
+  ).entries()) {
     write(text)
     await until(() => faults().length === i + 1, 'the fault')
     t.match(faults()[i], { reason: 'unreadable', faults: [{ message }] })
@@ -75,12 +95,18 @@ t.test('invariant 8: a missing record or directory removes nothing; a tombstone 
   const { directory, daemon } = await aHost(t)
   const store = await openStore({ url: `file:${directory}` })
   await store.put(local({ fqdn: 'kept.example.com' }))
-  await until(async () => await hostname(daemon) === 'kept.example.com', 'the record')
+  await until(async () => (await hostname(daemon)) === 'kept.example.com', 'the record')
   rmSync(join(directory, 'srv-abcde.json'))
-  await until(async () => await daemon.metric('imds_view_unconfirmed_instances') === 1, 'the daemon to notice the absence')
+  await until(
+    async () => (await daemon.metric('imds_view_unconfirmed_instances')) === 1,
+    'the daemon to notice the absence',
+  )
   t.equal(await hostname(daemon), 'kept.example.com')
   renameSync(directory, `${directory}-away`)
-  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the daemon to notice that the directory is gone')
+  await until(
+    async () => (await daemon.metric('imds_store_connected')) === 0,
+    'the daemon to notice that the directory is gone',
+  )
   t.equal(await hostname(daemon), 'kept.example.com')
   renameSync(`${directory}-away`, directory)
   t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 2 })
@@ -96,13 +122,19 @@ t.test('a directory that is created after the start, or is deleted and recreated
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
   await until(async () => (await daemon.get('/')).status === 200, 'the record')
   rmSync(directory, { recursive: true })
-  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the daemon to notice that the directory is gone')
+  await until(
+    async () => (await daemon.metric('imds_store_connected')) === 0,
+    'the daemon to notice that the directory is gone',
+  )
   mkdirSync(directory)
-  await until(async () => await daemon.metric('imds_store_connected') === 1, 'the daemon to find the directory')
+  await until(async () => (await daemon.metric('imds_store_connected')) === 1, 'the daemon to find the directory')
   const notices = await daemon.metric('imds_notices_total')
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn: 'back.example.com' })))
-  await until(async () => await hostname(daemon) === 'back.example.com', 'the record')
-  await until(async () => await daemon.metric('imds_notices_total') > notices, 'the notice, which may come after a resync')
+  await until(async () => (await hostname(daemon)) === 'back.example.com', 'the record')
+  await until(
+    async () => (await daemon.metric('imds_notices_total')) > notices,
+    'the notice, which may come after a resync',
+  )
 })
 
 t.test('a directory that is deleted and recreated, or replaced, without a pause is followed', async (t) => {
@@ -111,9 +143,12 @@ t.test('a directory that is deleted and recreated, or replaced, without a pause 
   t.teardown(() => daemon.stop())
   await until(() => daemon.log.some(({ msg }) => msg === 'the store is connected'), 'the store')
   const isFollowed = async (fqdn: string, times: number) => {
-    await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times, 'the daemon to find the directory')
+    await until(
+      () => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times,
+      'the daemon to find the directory',
+    )
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn })))
-    await until(async () => await hostname(daemon) === fqdn, 'the record')
+    await until(async () => (await hostname(daemon)) === fqdn, 'the record')
   }
   rmSync(directory, { recursive: true })
   mkdirSync(directory)
@@ -123,21 +158,31 @@ t.test('a directory that is deleted and recreated, or replaced, without a pause 
   await isFollowed('moved.example.com', 3)
 })
 
-t.test('a change of the directory\'s times or permissions causes no reconnect', async (t) => {
+t.test("a change of the directory's times or permissions causes no reconnect", async (t) => {
   const { directory, daemon } = await aHost(t)
   await until(() => daemon.log.some(({ msg }) => msg === 'the store is connected'), 'the store')
   const touches = [
-    () => { utimesSync(directory, 1, 1) },
-    () => { chmodSync(directory, 0o711) },
-    () => { mkdirSync(join(directory, basename(directory))) },
+    () => {
+      utimesSync(directory, 1, 1)
+    },
+    () => {
+      chmodSync(directory, 0o711)
+    },
+    () => {
+      mkdirSync(join(directory, basename(directory)))
+    },
   ]
   for (const touch of touches) {
     touch()
     const notices = await daemon.metric('imds_notices_total')
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
-    await until(async () => await daemon.metric('imds_notices_total') > notices, 'a notice') // by then the daemon has handled the touch too
+    await until(async () => (await daemon.metric('imds_notices_total')) > notices, 'a notice') // by then the daemon has handled the touch too
   }
-  matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('the store')), [{ msg: 'the store is connected' }])
+  matchAll(
+    t,
+    daemon.log.filter(({ msg }) => msg.startsWith('the store')),
+    [{ msg: 'the store is connected' }],
+  )
 })
 
 t.test('the next resync notices a symbolic link to another directory and a moved parent directory', async (t) => {
@@ -145,7 +190,11 @@ t.test('the next resync notices a symbolic link to another directory and a moved
   symlinkSync('one', join(parent, 'store'))
   const daemon = await startDaemon({ IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
   t.teardown(() => daemon.stop())
-  const connected = (times: number) => until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times, `connection ${String(times)}`)
+  const connected = (times: number) =>
+    until(
+      () => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times,
+      `connection ${String(times)}`,
+    )
   await connected(1)
   symlinkSync('two', join(parent, 'next'))
   renameSync(join(parent, 'next'), join(parent, 'store'))
@@ -155,12 +204,12 @@ t.test('the next resync notices a symbolic link to another directory and a moved
   await connected(3)
 })
 
-t.test('a daemon with a hypervisor\'s name serves only its instances', async (t) => {
+t.test("a daemon with a hypervisor's name serves only its instances", async (t) => {
   const { directory, daemon } = await aHost(t, { IMDS_HYPERVISOR: 'hv2' })
   const store = await openStore({ url: `file:${directory}` })
   await store.put(local())
   const resyncs = await daemon.metric('imds_resyncs_total{result="completed"}')
-  await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > resyncs + 1, 'two resyncs')
+  await until(async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > resyncs + 1, 'two resyncs')
   t.equal((await daemon.get('/')).status, 503)
   await store.put(local({ revision: 2, hypervisors: ['hv1', 'hv2'] }))
   await until(async () => (await daemon.get('/')).status === 200, 'the instance to arrive')
@@ -172,23 +221,57 @@ t.test('a file store has the same rules as Redis: revisions, address owners, tom
   t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { kind: 'unchanged' })
   t.same(await store.put(local({ revision: 5 }), Buffer.from('other')), { kind: 'stale', revision: 5 })
   t.same(await store.put(local({ revision: 4 })), { kind: 'stale', revision: 5 })
-  t.same(await store.put(local({ id: 'srv-other' })), { kind: 'address-owned', network: 'default', address: '127.0.0.1', owner: 'srv-abcde' })
-  const owning = (range: object, network = 'default') => ({ id: 'srv-other', interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ...range }] })
-  t.match(await store.put(local({ id: 'srv-third', interfaces: owning({ ipv6Addresses: ['fd00:0:0:10::7/64'], ipv6Prefixes: ['fd00:0:0:20::/60'] }).interfaces })), { kind: 'published' })
+  t.same(await store.put(local({ id: 'srv-other' })), {
+    kind: 'address-owned',
+    network: 'default',
+    address: '127.0.0.1',
+    owner: 'srv-abcde',
+  })
+  const owning = (range: object, network = 'default') => ({
+    id: 'srv-other',
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ...range }],
+  })
+  t.match(
+    await store.put(
+      local({
+        id: 'srv-third',
+        interfaces: owning({ ipv6Addresses: ['fd00:0:0:10::7/64'], ipv6Prefixes: ['fd00:0:0:20::/60'] }).interfaces,
+      }),
+    ),
+    { kind: 'published' },
+  )
   for (const [address, range] of [
-    ['fd00:0:0:10::7', { ipv6Addresses: ['fd00:0:0:10::7/64'] }], ['fd00:0:0:2f::1', { ipv6Addresses: ['fd00:0:0:2f::1'] }], ['fd00:0:0:10::/64', { ipv6Prefixes: ['fd00:0:0:10::/64'] }],
-    ['fd00:0:0:2f::/64', { ipv6Prefixes: ['fd00:0:0:2f::/64'] }], ['fd00::/48', { ipv6Prefixes: ['fd00::/48'] }], ['fd00:0:0:20::/60', { ipv6Prefixes: ['fd00:0:0:20::/60'] }],
-  ] as const) t.same(await store.put(local(owning(range))), { kind: 'address-owned', network: 'default', address, owner: 'srv-third' })
+    ['fd00:0:0:10::7', { ipv6Addresses: ['fd00:0:0:10::7/64'] }],
+    ['fd00:0:0:2f::1', { ipv6Addresses: ['fd00:0:0:2f::1'] }],
+    ['fd00:0:0:10::/64', { ipv6Prefixes: ['fd00:0:0:10::/64'] }],
+    ['fd00:0:0:2f::/64', { ipv6Prefixes: ['fd00:0:0:2f::/64'] }],
+    ['fd00::/48', { ipv6Prefixes: ['fd00::/48'] }],
+    ['fd00:0:0:20::/60', { ipv6Prefixes: ['fd00:0:0:20::/60'] }],
+  ] as const)
+    t.same(await store.put(local(owning(range))), {
+      kind: 'address-owned',
+      network: 'default',
+      address,
+      owner: 'srv-third',
+    })
   for (const free of [owning({ ipv6Prefixes: ['fd00:0:0:30::/64'] }), owning({ ipv6Prefixes: ['fd00::/48'] }, 'red')]) {
-    t.match(await store.put(local({ ...free, revision: 2 + Number(free.interfaces[0]?.network === 'red') })), { kind: 'published' })
+    t.match(await store.put(local({ ...free, revision: 2 + Number(free.interfaces[0]?.network === 'red') })), {
+      kind: 'published',
+    })
   }
   await store.remove('srv-third')
-  t.match(await store.put(local({ ...owning({ ipv6Prefixes: ['fd00::/48'] }), revision: 4 })), { kind: 'published' }, 'the ranges of a removed instance are free')
+  t.match(
+    await store.put(local({ ...owning({ ipv6Prefixes: ['fd00::/48'] }), revision: 4 })),
+    { kind: 'published' },
+    'the ranges of a removed instance are free',
+  )
   t.match(await store.put(local({ revision: 6 })), { kind: 'published', instance: { userData: { size: 4 } } })
   t.same(await store.remove('srv-abcde', 5), { kind: 'stale', revision: 6 })
   t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 7 })
   t.same(await store.put(local({ revision: 7 })), { kind: 'stale', revision: 7 })
-  const puts = await Promise.all(Array.from({ length: 20 }, (_, i) => store.put(local({ revision: 10 + i }), Buffer.from(String(i)))))
+  const puts = await Promise.all(
+    Array.from({ length: 20 }, (_, i) => store.put(local({ revision: 10 + i }), Buffer.from(String(i)))),
+  )
   t.equal(puts.filter(({ kind }) => kind === 'published').length >= 1, true)
   t.match((await store.get('srv-abcde'))?.document, { revision: 29 })
   t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), '19')
@@ -198,56 +281,102 @@ t.test('removing an unknown id changes nothing unless a revision is given', asyn
   const directory = t.testdir()
   const store = await openStore({ url: `file:${directory}` })
   t.same(await store.remove('srv-abcde'), { kind: 'absent' })
-  t.same(readdirSync(directory).filter((name) => name.startsWith('srv-')), [])
-  t.match(await imdsctl(['-s', `file:${directory}`, 'remove', 'srv-abcde']), { status: 1, stderr: /^imdsctl: the store has no srv-abcde/ })
+  t.same(
+    readdirSync(directory).filter((name) => name.startsWith('srv-')),
+    [],
+  )
+  t.match(await imdsctl(['-s', `file:${directory}`, 'remove', 'srv-abcde']), {
+    status: 1,
+    stderr: /^imdsctl: the store has no srv-abcde/,
+  })
   t.match(await store.put(local()), { kind: 'published' }, 'the first publish is not stale')
   t.same(await store.remove('srv-gone1', 3), { kind: 'unchanged', revision: 3 })
   t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 })
   t.same(await store.put(local({ id: 'srv-gone1', revision: 2 })), { kind: 'stale', revision: 3 })
 })
 
-async function imdsctl(args: readonly string[], { input = '', env = {} }: { input?: string, env?: Record<string, string> } = {}): Promise<{ status: number | null, stdout: Buffer, stderr: string }> {
+async function imdsctl(
+  args: readonly string[],
+  { input = '', env = {} }: { input?: string; env?: Record<string, string> } = {},
+): Promise<{ status: number | null; stdout: Buffer; stderr: string }> {
   const child = spawn(process.execPath, [IMDSCTL, ...args], { env: { ...programEnvironment(), ...env } })
   child.stdin.end(input)
-  const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray() as Buffer[])))
+  const [stdout, stderr] = await Promise.all(
+    [child.stdout, child.stderr].map(async (stream) => Buffer.concat((await stream.toArray()) as Buffer[])),
+  )
   if (child.exitCode === null) await once(child, 'exit')
   return { status: child.exitCode, stdout: stdout!, stderr: stderr!.toString() }
 }
 
 t.test('imdsctl puts, gets, lists and removes, and reports the result in its exit status', async (t) => {
-  const directory = t.testdir({ 'good.yaml': stringify(local()), data: Buffer.from([0, 255, 10]), 'bad.json': JSON.stringify(local({ region: 1, id: 'x y' })), 'no.json': '{', big: Buffer.alloc(16385) })
+  const directory = t.testdir({
+    'good.yaml': stringify(local()),
+    data: Buffer.from([0, 255, 10]),
+    'bad.json': JSON.stringify(local({ region: 1, id: 'x y' })),
+    'no.json': '{',
+    big: Buffer.alloc(16385),
+  })
   const env = { IMDS_STORE: `file:${join(directory, 'store')}` }
   const file = (name: string) => join(directory, name)
-  t.match(await imdsctl(['put', file('good.yaml'), '--user-data', file('data')], { env }), { status: 0, stdout: /^published srv-abcde revision 1\n$/ })
+  t.match(await imdsctl(['put', file('good.yaml'), '--user-data', file('data')], { env }), {
+    status: 0,
+    stdout: /^published srv-abcde revision 1\n$/,
+  })
   t.match(await imdsctl(['put', '-'], { env, input: JSON.stringify(local({ revision: 2 })) }), { status: 0 })
-  t.same((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout, Buffer.from([0, 255, 10]), 'without --user-data the user-data stays')
-  t.match(JSON.parse((await imdsctl(['get', 'srv-abcde'], { env })).stdout.toString()), { revision: 2, userData: { size: 3 } })
+  t.same(
+    (await imdsctl(['user-data', 'srv-abcde'], { env })).stdout,
+    Buffer.from([0, 255, 10]),
+    'without --user-data the user-data stays',
+  )
+  t.match(JSON.parse((await imdsctl(['get', 'srv-abcde'], { env })).stdout.toString()), {
+    revision: 2,
+    userData: { size: 3 },
+  })
   t.match((await imdsctl(['list'], { env })).stdout.toString(), /^srv-abcde\t2\thv1\tdefault 127.0.0.1\n$/)
-  matchAll(t, JSON.parse((await imdsctl(['--json', 'list'], { env })).stdout.toString()) as unknown[], [{ id: 'srv-abcde', revision: 2 }])
+  matchAll(t, JSON.parse((await imdsctl(['--json', 'list'], { env })).stdout.toString()) as unknown[], [
+    { id: 'srv-abcde', revision: 2 },
+  ])
   t.match(await imdsctl(['put', file('good.yaml')], { env }), { status: 2, stderr: /revision 2.*publish a higher one/ })
-  t.match(await imdsctl(['put', file('bad.json')], { env }), { status: 65, stderr: /\/region must be(.|\n)*\/id must be|\/id must be(.|\n)*\/region must be/ })
+  t.match(await imdsctl(['put', file('bad.json')], { env }), {
+    status: 65,
+    stderr: /\/region must be(.|\n)*\/id must be|\/id must be(.|\n)*\/region must be/,
+  })
   t.match(await imdsctl(['--json', 'put', file('bad.json')], { env }), { status: 65, stdout: /"faults":\[/ })
   t.match(await imdsctl(['put', file('no.json')], { env }), { status: 65, stderr: /neither JSON nor YAML/ })
-  t.match(await imdsctl(['put', file('good.yaml'), '-u', file('big')], { env }), { status: 65, stderr: /16385 bytes, more than the limit of 16384/ })
+  t.match(await imdsctl(['put', file('good.yaml'), '-u', file('big')], { env }), {
+    status: 65,
+    stderr: /16385 bytes, more than the limit of 16384/,
+  })
   t.match(await imdsctl(['put', file('none.json')], { env }), { status: 66, stderr: /cannot be read/ })
-  t.match(await imdsctl(['put', '-', '--no-user-data'], { env, input: JSON.stringify(local({ revision: 3 })) }), { status: 0 })
+  t.match(await imdsctl(['put', '-', '--no-user-data'], { env, input: JSON.stringify(local({ revision: 3 })) }), {
+    status: 0,
+  })
   t.equal((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout.length, 0)
   t.match(await imdsctl(['remove', 'srv-abcde'], { env }), { status: 0, stdout: /^removed srv-abcde at revision 4/ })
   t.match(await imdsctl(['get', 'srv-abcde'], { env }), { status: 1, stderr: /has no srv-abcde/ })
   t.match(await imdsctl(['get', 'a b'], { env }), { status: 64 })
   t.match(await imdsctl(['frob'], { env }), { status: 64 })
   t.match(await imdsctl(['list']), { status: 64, stderr: /no store/ })
-  t.match(await imdsctl(['-s', 'redis://127.0.0.1:1', '-r', 'gb1', 'list']), { status: 69, stderr: /cannot use the store/ })
+  t.match(await imdsctl(['-s', 'redis://127.0.0.1:1', '-r', 'gb1', 'list']), {
+    status: 69,
+    stderr: /cannot use the store/,
+  })
   t.match(await imdsctl(['--help']), { status: 0, stdout: /Exit statuses/ })
 })
 
 t.test('imdsctl watch prints each change until it is interrupted', async (t) => {
   const directory = t.testdir()
   const store = await openStore({ url: `file:${directory}` })
-  const child = spawn(process.execPath, [IMDSCTL, '-s', `file:${directory}`, 'watch'], { stdio: ['ignore', 'pipe', 'inherit'] })
-  t.teardown(() => { child.kill() })
+  const child = spawn(process.execPath, [IMDSCTL, '-s', `file:${directory}`, 'watch'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  t.teardown(() => {
+    child.kill()
+  })
   let text = ''
-  child.stdout.setEncoding('utf8').on('data', (chunk: string) => { text += chunk })
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+    text += chunk
+  })
   let revision = 0
   await until(async () => {
     await store.put(local({ revision: ++revision }))
@@ -262,9 +391,12 @@ t.test('imdsctl watch prints each change until it is interrupted', async (t) => 
 
 t.test('FIFOs, directories and huge files are faults of their instances, and hold up nothing else', async (t) => {
   const { directory, daemon } = await aHost(t)
-  const fifos = Array.from({ length: 8 }, (_, i) => join(directory, `srv-fifo${String(i)}${['.json', '.removed', '.pending', '.user-data'][i % 4]!}`)) // more than threads for files
+  const fifos = Array.from({ length: 8 }, (_, i) =>
+    join(directory, `srv-fifo${String(i)}${['.json', '.removed', '.pending', '.user-data'][i % 4]!}`),
+  ) // more than threads for files
   execFileSync('mkfifo', fifos) // before their records: a daemon that reads a record between the two would serve it, and its address
-  for (const fifo of fifos.filter((name) => name.endsWith('.user-data'))) writeFileSync(fifo.replace('.user-data', '.json'), JSON.stringify(local({ id: basename(fifo, '.user-data') })))
+  for (const fifo of fifos.filter((name) => name.endsWith('.user-data')))
+    writeFileSync(fifo.replace('.user-data', '.json'), JSON.stringify(local({ id: basename(fifo, '.user-data') })))
   mkdirSync(join(directory, 'srv-bad00.json'))
   for (const [i, ending] of ['.json', '.pending', '.user-data', '.removed'].entries()) {
     const id = `srv-huge${String(i)}`
@@ -274,10 +406,13 @@ t.test('FIFOs, directories and huge files are faults of their instances, and hol
   }
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
   await until(async () => (await daemon.get('/')).status === 200, 'the good record')
-  await until(async () => await daemon.metric('imds_view_faulty_records') === 13, 'the faults')
+  await until(async () => (await daemon.metric('imds_view_faulty_records')) === 13, 'the faults')
   const message = 'srv-fifo0.json is a FIFO, not a regular file: delete it'
-  t.ok(daemon.log.some(({ faults }) => JSON.stringify(faults ?? '').includes(message)), 'the log names the file and the remedy')
-  t.ok(await daemon.metric('process_resident_memory_bytes') < 500 * 2 ** 20, 'nothing of the huge files is in memory')
+  t.ok(
+    daemon.log.some(({ faults }) => JSON.stringify(faults ?? '').includes(message)),
+    'the log names the file and the remedy',
+  )
+  t.ok((await daemon.metric('process_resident_memory_bytes')) < 500 * 2 ** 20, 'nothing of the huge files is in memory')
   const store = await openStore({ url: `file:${directory}` })
   t.match(await store.put(local({ revision: 2 })), { kind: 'published' }, 'a publisher is not stopped either')
   t.equal(await daemon.stop(), 0)

@@ -7,8 +7,12 @@ import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const SEED = 9
 
-t.test('D6: no token travels past the hop limit, however its request is split and whatever precedes it', { skip: withoutNamespaces() }, async (t) => {
-  const { tried, failures } = await fuzzCuts(t, [...everyCut(false), ...randomCuts(SEED, 200)], 1)
-  t.same(failures, [])
-  t.ok(tried > 3_000, `${String(tried)} connections`)
-})
+t.test(
+  'D6: no token travels past the hop limit, however its request is split and whatever precedes it',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { tried, failures } = await fuzzCuts(t, [...everyCut(false), ...randomCuts(SEED, 200)], 1)
+    t.same(failures, [])
+    t.ok(tried > 3_000, `${String(tried)} connections`)
+  },
+)

@@ -19,77 +19,124 @@ t.test('the agent restores rules that another program changed', { skip }, async 
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()
   await host.putAndWait(alpha)
-  const whole = (await host.nft('--stateless', 'list table inet imds')).split(/[\s,]+/).sort().join(' ')
-  const changes = ['flush ruleset', 'delete table inet imds', 'flush set inet imds guests4', 'flush chain inet imds unknown_peer', 'add element inet imds guests4 { "evil" . 02:00:00:00:00:01 . 10.9.9.9 . 169.254.169.254 . 80 }', 'insert rule inet imds prerouting accept']
+  const whole = (await host.nft('--stateless', 'list table inet imds'))
+    .split(/[\s,]+/)
+    .sort()
+    .join(' ')
+  const changes = [
+    'flush ruleset',
+    'delete table inet imds',
+    'flush set inet imds guests4',
+    'flush chain inet imds unknown_peer',
+    'add element inet imds guests4 { "evil" . 02:00:00:00:00:01 . 10.9.9.9 . 169.254.169.254 . 80 }',
+    'insert rule inet imds prerouting accept',
+  ]
   for (const [i, change] of changes.entries()) {
     await host.nft(change)
-    await until(async () => (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout.toString().split(/[\s,]+/).sort().join(' ') === whole, change, 15_000)
+    await until(
+      async () =>
+        (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout
+          .toString()
+          .split(/[\s,]+/)
+          .sort()
+          .join(' ') === whole,
+      change,
+      15_000,
+    )
     t.equal(await curl(alpha), 200)
     const output = `: 0 interfaces are admitted\n${'imdsctl: another program changed the rules; they are restored\n'.repeat(i + 1)}`
     await until(() => firewall.output().endsWith(output), `the message after "${change}"`)
   }
 })
 
-t.test('the agent reports rules that nft rejects, retries them and keeps the old ones meanwhile', { skip }, async (t) => {
-  const host = await startFirewallHost(t)
-  const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
-  const directory = t.testdir({ nft: '#!/bin/sh\nif [ -e "$(dirname "$0")/fail" ]; then echo "Error: no space left" >&2; exit 1; fi\nexec /usr/sbin/nft "$@"\n' })
-  chmodSync(join(directory, 'nft'), 0o755)
-  const firewall = await host.startFirewall({ PATH: `${directory}:${process.env['PATH']!}` })
-  await host.putAndWait(alpha)
-  writeFileSync(join(directory, 'fail'), '')
-  const revision = String(await host.put(bravo))
-  t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision, '--timeout', '3'), { status: 75, stderr: /the firewall has not admitted the guest yet/ })
-  t.match(firewall.output(), /imdsctl: nft: Error: no space left: the rules stay as they are, trying again\n$/)
-  t.same([await curl(alpha), await curl(bravo)], [200, 'refused'])
-  rmSync(join(directory, 'fail'))
-  t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision), { status: 0 })
-  t.equal(await curl(bravo), 200)
-  await until(() => firewall.output().endsWith('imdsctl: the rules follow the daemon again\n'), 'the message about the recovery')
-})
+t.test(
+  'the agent reports rules that nft rejects, retries them and keeps the old ones meanwhile',
+  { skip },
+  async (t) => {
+    const host = await startFirewallHost(t)
+    const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
+    const directory = t.testdir({
+      nft: '#!/bin/sh\nif [ -e "$(dirname "$0")/fail" ]; then echo "Error: no space left" >&2; exit 1; fi\nexec /usr/sbin/nft "$@"\n',
+    })
+    chmodSync(join(directory, 'nft'), 0o755)
+    const firewall = await host.startFirewall({ PATH: `${directory}:${process.env['PATH']!}` })
+    await host.putAndWait(alpha)
+    writeFileSync(join(directory, 'fail'), '')
+    const revision = String(await host.put(bravo))
+    t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision, '--timeout', '3'), {
+      status: 75,
+      stderr: /the firewall has not admitted the guest yet/,
+    })
+    t.match(firewall.output(), /imdsctl: nft: Error: no space left: the rules stay as they are, trying again\n$/)
+    t.same([await curl(alpha), await curl(bravo)], [200, 'refused'])
+    rmSync(join(directory, 'fail'))
+    t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision), { status: 0 })
+    t.equal(await curl(bravo), 200)
+    await until(
+      () => firewall.output().endsWith('imdsctl: the rules follow the daemon again\n'),
+      'the message about the recovery',
+    )
+  },
+)
 
-t.test('the agent leaves out an interface that nft rejects and applies the rules of the others', { skip }, async (t) => {
-  const host = await startFirewallHost(t)
-  const [alpha, bad, charlie] = [await host.addGuest('alpha'), await host.addGuest('bad'), await host.addGuest('charlie')]
-  const directory = t.testdir({ nft: `#!/bin/sh
+t.test(
+  'the agent leaves out an interface that nft rejects and applies the rules of the others',
+  { skip },
+  async (t) => {
+    const host = await startFirewallHost(t)
+    const [alpha, bad, charlie] = [
+      await host.addGuest('alpha'),
+      await host.addGuest('bad'),
+      await host.addGuest('charlie'),
+    ]
+    const directory = t.testdir({
+      nft: `#!/bin/sh
 case "$*" in *list*) exec /usr/sbin/nft "$@" ;; esac
 text=$(mktemp) && cat > $text
 if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then echo "/dev/stdin:1:2-3: Error: no such thing" >&2; rm $text; exit 1; fi
 /usr/sbin/nft "$@" < $text; status=$?; rm $text; exit $status
-` })
-  chmodSync(join(directory, 'nft'), 0o755)
-  const env = { PATH: `${directory}:${process.env['PATH']!}` }
-  const firewall = await host.startFirewall(env)
-  await host.putAndWait(alpha)
-  const revision = String(await host.put(bad))
-  await host.putAndWait(charlie)
-  t.same([await curl(alpha), await curl(bad), await curl(charlie)], [200, 'refused', 200])
-  t.match(firewall.output(), /^imdsctl: left out: srv-bad: interface int-bad: nft: Error: no such thing$/m)
-  const reason = 'the firewall keeps interface int-bad out: nft: Error: no such thing'
-  t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '2'), { status: 75, stderr: reason })
-  t.match(JSON.parse(await host.operator('/readyz')), { firewall: { applied: true, refused: 1 } })
-  t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 1$/m)
-  t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout.toString()), { firewall: reason })
-
-  await t.test('imdsctl firewall --apply without --watch leaves out the interface too', async (t) => {
-    await firewall.stop()
-    await host.imdsctl('firewall', '--remove')
-    const { status, stderr } = await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply'], { env: { ...host.agentEnvironment(), ...env } })
-    t.equal(status, 65)
-    t.match(stderr, /srv-bad: interface int-bad: nft: Error: no such thing/)
+`,
+    })
+    chmodSync(join(directory, 'nft'), 0o755)
+    const env = { PATH: `${directory}:${process.env['PATH']!}` }
+    const firewall = await host.startFirewall(env)
+    await host.putAndWait(alpha)
+    const revision = String(await host.put(bad))
+    await host.putAndWait(charlie)
     t.same([await curl(alpha), await curl(bad), await curl(charlie)], [200, 'refused', 200])
-  })
+    t.match(firewall.output(), /^imdsctl: left out: srv-bad: interface int-bad: nft: Error: no such thing$/m)
+    const reason = 'the firewall keeps interface int-bad out: nft: Error: no such thing'
+    t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '2'), {
+      status: 75,
+      stderr: reason,
+    })
+    t.match(JSON.parse(await host.operator('/readyz')), { firewall: { applied: true, refused: 1 } })
+    t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 1$/m)
+    t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout.toString()), { firewall: reason })
 
-  await t.test('the interface is admitted soon after nft accepts it', async (t) => {
-    await host.startFirewall(env)
-    t.match(await host.imdsctl('wait', 'srv-charlie', '--revision', '1'), { status: 0 })
-    t.equal(await curl(bad), 'refused')
-    writeFileSync(join(directory, 'repaired'), '')
-    t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '30'), { status: 0 })
-    t.equal(await curl(bad), 200)
-    t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 0$/m)
-  })
-})
+    await t.test('imdsctl firewall --apply without --watch leaves out the interface too', async (t) => {
+      await firewall.stop()
+      await host.imdsctl('firewall', '--remove')
+      const { status, stderr } = await run(
+        [...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply'],
+        { env: { ...host.agentEnvironment(), ...env } },
+      )
+      t.equal(status, 65)
+      t.match(stderr, /srv-bad: interface int-bad: nft: Error: no such thing/)
+      t.same([await curl(alpha), await curl(bad), await curl(charlie)], [200, 'refused', 200])
+    })
+
+    await t.test('the interface is admitted soon after nft accepts it', async (t) => {
+      await host.startFirewall(env)
+      t.match(await host.imdsctl('wait', 'srv-charlie', '--revision', '1'), { status: 0 })
+      t.equal(await curl(bad), 'refused')
+      writeFileSync(join(directory, 'repaired'), '')
+      t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '30'), { status: 0 })
+      t.equal(await curl(bad), 200)
+      t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 0$/m)
+    })
+  },
+)
 
 t.test('a restarted daemon with an empty view does not make the agent remove any rules', { skip }, async (t) => {
   const host = await startFirewallHost(t)
@@ -98,11 +145,15 @@ t.test('a restarted daemon with an empty view does not make the agent remove any
   await host.putAndWait(alpha)
   const outcomes = new Set<Outcome>()
   const during = { test: true, restart: true }
-  const requests = (async () => { while (during.test) outcomes.add(await curl(alpha, ['--max-time', '20'])) })()
+  const requests = (async () => {
+    while (during.test) outcomes.add(await curl(alpha, ['--max-time', '20']))
+  })()
   for (let i = 0; i < 3; i++) {
     const isLetIn = async () => (await host.nft('list set inet imds guests4')).includes('"tap-int-alpha"')
     during.restart = true
-    const checks = (async () => { while (during.restart) t.ok(await isLetIn()) })()
+    const checks = (async () => {
+      while (during.restart) t.ok(await isLetIn())
+    })()
     await host.restartDaemon()
     t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', '1'), { status: 0 })
     during.restart = false
@@ -111,8 +162,14 @@ t.test('a restarted daemon with an empty view does not make the agent remove any
   }
   during.test = false
   await requests
-  t.same([...outcomes].filter((what) => what !== 200 && what !== 503 && what !== 'refused'), [])
-  t.match(firewall.output(), /the daemon at unix:\S+\/operator.sock cannot be reached: .*: the rules stay as they are, trying again\n/)
+  t.same(
+    [...outcomes].filter((what) => what !== 200 && what !== 503 && what !== 'refused'),
+    [],
+  )
+  t.match(
+    firewall.output(),
+    /the daemon at unix:\S+\/operator.sock cannot be reached: .*: the rules stay as they are, trying again\n/,
+  )
 })
 
 t.test('a daemon that cannot use any record offers no view, and the agent keeps the rules', { skip }, async (t) => {
@@ -122,16 +179,25 @@ t.test('a daemon that cannot use any record offers no view, and the agent keeps 
   const firewall = await host.startFirewall()
   const revision = await host.putAndWait(alpha)
   const published = await host.store.get('srv-alpha')
-  t.match(await host.store.put({ ...published!.document as object, revision: revision + 1 }, Buffer.from('ten bytes.')), { kind: 'published' })
+  t.match(
+    await host.store.put({ ...(published!.document as object), revision: revision + 1 }, Buffer.from('ten bytes.')),
+    { kind: 'published' },
+  )
   const rules = () => host.nft('list set inet imds guests4')
   const before = await rules()
   t.match(before, '"tap-int-alpha"')
-  const ready = async () => (JSON.parse(await host.operator('/readyz')) as { ready: boolean, faulty: number })
+  const ready = async () => JSON.parse(await host.operator('/readyz')) as { ready: boolean; faulty: number }
 
   env['IMDS_USER_DATA_MAX_BYTES'] = '1'
   await host.restartDaemon()
   await until(async () => (await ready()).faulty === 1, 'the fault')
-  await until(() => firewall.output().endsWith('imdsctl: the daemon has no complete view yet: the rules stay as they are, trying again\n'), 'the agent to report that there is no view')
+  await until(
+    () =>
+      firewall
+        .output()
+        .endsWith('imdsctl: the daemon has no complete view yet: the rules stay as they are, trying again\n'),
+    'the agent to report that there is no view',
+  )
   t.match(await ready(), { ready: false, problem: /^1 of 1 records/ })
   t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', String(revision), '--timeout', '1'), { status: 75 })
   t.equal(await rules(), before)
@@ -143,19 +209,26 @@ t.test('a daemon that cannot use any record offers no view, and the agent keeps 
   t.equal(await curl(alpha), 200)
 })
 
-t.test('D6: imdsctl firewall changes no rules for a daemon of an older version, which marks no packets', { skip }, async (t) => {
-  const host = await startFirewallHost(t)
-  const alpha = await host.addGuest('alpha')
-  await host.put(alpha)
-  await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
-  t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
-  const rules = await host.nft('--stateless', 'list table inet imds')
-  const older = { ...await documentOf(host), limitedDscp: undefined, guests: [] }
-  const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), older)
-  t.match(await host.imdsctl('firewall', '--apply', '--operator', operator), { status: 69, stderr: /a document that this version cannot read/ })
-  t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
-  t.equal(await curl(alpha), 200)
-})
+t.test(
+  'D6: imdsctl firewall changes no rules for a daemon of an older version, which marks no packets',
+  { skip },
+  async (t) => {
+    const host = await startFirewallHost(t)
+    const alpha = await host.addGuest('alpha')
+    await host.put(alpha)
+    await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
+    t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
+    const rules = await host.nft('--stateless', 'list table inet imds')
+    const older = { ...(await documentOf(host)), limitedDscp: undefined, guests: [] }
+    const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), older)
+    t.match(await host.imdsctl('firewall', '--apply', '--operator', operator), {
+      status: 69,
+      stderr: /a document that this version cannot read/,
+    })
+    t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+    t.equal(await curl(alpha), 200)
+  },
+)
 
 t.test('imdsctl firewall prints the rules, applies them once and removes them', { skip }, async (t) => {
   const host = await startFirewallHost(t)
@@ -166,61 +239,89 @@ t.test('imdsctl firewall prints the rules, applies them once and removes them', 
   t.match(printed, { status: 0, stderr: '' })
   t.match(printed.stdout.toString(), '"tap-int-alpha" . 02:24:19:00:01:01 . 10.88.1.2 . 169.254.169.254 . 80')
   await must([...host.hypervisor.within, 'nft', '-c', '-f', '-'], { input: printed.stdout.toString() })
-  t.equal((await run([...host.hypervisor.within, 'nft', 'list', 'table', 'inet', 'imds'])).status, 1, 'printing applies nothing')
+  t.equal(
+    (await run([...host.hypervisor.within, 'nft', 'list', 'table', 'inet', 'imds'])).status,
+    1,
+    'printing applies nothing',
+  )
   t.match(await host.imdsctl('firewall', '--apply'), { status: 0, stderr: '' })
   t.same([await curl(alpha), await curl(host.hypervisor)], [200, 'refused'])
-  t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', '1', '--timeout', '2'), { status: 75 }, 'without a running agent, wait does not rely on the applied rules')
+  t.match(
+    await host.imdsctl('wait', 'srv-alpha', '--revision', '1', '--timeout', '2'),
+    { status: 75 },
+    'without a running agent, wait does not rely on the applied rules',
+  )
   for (let i = 0; i < 2; i++) t.match(await host.imdsctl('firewall', '--remove'), { status: 0, stderr: '' })
   t.equal(await curl(host.hypervisor), 503)
   t.match(await host.imdsctl('firewall', '--watch'), { status: 64 })
-  t.match(await host.imdsctl('firewall', '--apply', '--operator', 'unix:/nowhere/operator.sock'), { status: 69, stderr: /the daemon at unix:\/nowhere\/operator.sock cannot be reached: ENOENT/ })
-  t.match(await host.imdsctl('firewall', '--operator', '127.0.0.1:1'), { status: 64, stderr: /on the daemon's unix socket only/ })
-})
-
-t.test('the agent admits no listener and no link rule that its own configuration does not have', { skip }, async (t) => {
-  const host = await startFirewallHost(t)
-  const alpha = await host.addGuest('alpha')
-  await host.startFirewall()
-  await host.putAndWait(alpha)
-  const document = await documentOf(host)
-  const rules = await host.nft('--stateless', 'list table inet imds')
-  const socket = join(mkdtempIn(t), 'operator.sock')
-  const [own] = document['listeners'] as [Record<string, unknown>]
-  const listeners = [own, { network: 'default', address: '10.77.0.1', port: 22 }]
-  const daemon = await startOtherDaemon(t, host, socket, { ...document, version: 'f.1', listeners })
-  const fault = 'the daemon names the listener 10.77.0.1:22, and IMDS_LISTEN of the firewall agent (169.254.169.254:80) does not'
-  const { status, stderr } = await host.imdsctl('firewall', '--apply', '--operator', daemon)
-  t.equal(status, 65)
-  t.match(stderr, fault)
-  t.match(stderr, 'restart imds and imds-firewall')
-  const watching = await host.startFirewall({ IMDS_OPERATOR_SOCKET: socket })
-  await until(() => watching.output().includes(fault), 'the agent to name the fault')
-  await watching.stop()
-  t.equal(watching.output().split('\n').length, 2, 'in one line')
-  t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
-
-  await t.test('and trusts no socket that other users can make', async (t) => {
-    chmodSync(dirname(socket), 0o777)
-    const { status, stderr } = await host.imdsctl('firewall', '--apply', '--operator', daemon)
-    t.equal(status, 69)
-    t.match(stderr, /is not trusted: other users than its owner can change the directory \S+ \(mode 777\)/)
-    t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+  t.match(await host.imdsctl('firewall', '--apply', '--operator', 'unix:/nowhere/operator.sock'), {
+    status: 69,
+    stderr: /the daemon at unix:\/nowhere\/operator.sock cannot be reached: ENOENT/,
   })
-  t.equal(await curl(alpha), 200)
+  t.match(await host.imdsctl('firewall', '--operator', '127.0.0.1:1'), {
+    status: 64,
+    stderr: /on the daemon's unix socket only/,
+  })
 })
+
+t.test(
+  'the agent admits no listener and no link rule that its own configuration does not have',
+  { skip },
+  async (t) => {
+    const host = await startFirewallHost(t)
+    const alpha = await host.addGuest('alpha')
+    await host.startFirewall()
+    await host.putAndWait(alpha)
+    const document = await documentOf(host)
+    const rules = await host.nft('--stateless', 'list table inet imds')
+    const socket = join(mkdtempIn(t), 'operator.sock')
+    const [own] = document['listeners'] as [Record<string, unknown>]
+    const listeners = [own, { network: 'default', address: '10.77.0.1', port: 22 }]
+    const daemon = await startOtherDaemon(t, host, socket, { ...document, version: 'f.1', listeners })
+    const fault =
+      'the daemon names the listener 10.77.0.1:22, and IMDS_LISTEN of the firewall agent (169.254.169.254:80) does not'
+    const { status, stderr } = await host.imdsctl('firewall', '--apply', '--operator', daemon)
+    t.equal(status, 65)
+    t.match(stderr, fault)
+    t.match(stderr, 'restart imds and imds-firewall')
+    const watching = await host.startFirewall({ IMDS_OPERATOR_SOCKET: socket })
+    await until(() => watching.output().includes(fault), 'the agent to name the fault')
+    await watching.stop()
+    t.equal(watching.output().split('\n').length, 2, 'in one line')
+    t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+
+    await t.test('and trusts no socket that other users can make', async (t) => {
+      chmodSync(dirname(socket), 0o777)
+      const { status, stderr } = await host.imdsctl('firewall', '--apply', '--operator', daemon)
+      t.equal(status, 69)
+      t.match(stderr, /is not trusted: other users than its owner can change the directory \S+ \(mode 777\)/)
+      t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+    })
+    t.equal(await curl(alpha), 200)
+  },
+)
 
 /** The daemon's document for the firewall. */
 async function documentOf(host: FirewallHost): Promise<Record<string, unknown>> {
   const { path } = parseUnixSocket(host.operatorSocket)!
-  return JSON.parse((await must(['curl', '-s', '--unix-socket', path, 'http://localhost/firewall'])).toString()) as Record<string, unknown>
+  return JSON.parse(
+    (await must(['curl', '-s', '--unix-socket', path, 'http://localhost/firewall'])).toString(),
+  ) as Record<string, unknown>
 }
 
 /** Starts a program that answers every request on a unix socket with a document. Returns its socket, as `--operator` takes it. */
 async function startOtherDaemon(t: Test, host: FirewallHost, path: string, document: object): Promise<string> {
-  const daemon = await startChild([...host.hypervisor.within, process.execPath, '-e', `
+  const daemon = await startChild([
+    ...host.hypervisor.within,
+    process.execPath,
+    '-e',
+    `
     require('node:fs').rmSync(process.argv[1], { force: true })
     require('node:http').createServer((request, response) => response.end(process.argv[2])).listen(process.argv[1], () => console.log('up'))
-    process.stdin.on('end', () => process.exit()).resume()`, path, JSON.stringify(document)])
+    process.stdin.on('end', () => process.exit()).resume()`,
+    path,
+    JSON.stringify(document),
+  ])
   t.teardown(() => daemon.stop())
   return `unix:${path}`
 }
@@ -228,6 +329,8 @@ async function startOtherDaemon(t: Test, host: FirewallHost, path: string, docum
 /** A temporary directory with a short path, for a unix socket. */
 function mkdtempIn(t: Test): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-other-'))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   return directory
 }

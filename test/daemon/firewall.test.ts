@@ -8,14 +8,18 @@ import { must, startChild } from '../support/programs/processes.ts'
 import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const skip = withoutNamespaces()
-const ageOf = async (host: FirewallHost) => Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
+const ageOf = async (host: FirewallHost) =>
+  Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
 
 t.test('imdsctl wait returns when the rules admit the instance, and not before', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const revision = String(await host.put(alpha))
   const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '2')
-  t.match(await waitShortly(), { status: 75, stderr: /does not serve revision 1 of srv-alpha: it has revision 1; the firewall has not admitted the guest yet\n$/ })
+  t.match(await waitShortly(), {
+    status: 75,
+    stderr: /does not serve revision 1 of srv-alpha: it has revision 1; the firewall has not admitted the guest yet\n$/,
+  })
   t.match(JSON.parse(await host.operator('/readyz')), { ready: true, firewall: { required: true, applied: false } })
   const firewall = await host.startFirewall()
   t.match(await waitShortly(), { status: 0 })
@@ -25,11 +29,24 @@ t.test('imdsctl wait returns when the rules admit the instance, and not before',
 
   await t.test('an interface without a possible link name is kept out, and wait says why', async (t) => {
     const long = await host.addGuest('muchtoolong', 'tap9')
-    const { status, stderr } = await host.imdsctl('wait', 'srv-muchtoolong', '--revision', String(await host.put(long)), '--timeout', '20')
+    const { status, stderr } = await host.imdsctl(
+      'wait',
+      'srv-muchtoolong',
+      '--revision',
+      String(await host.put(long)),
+      '--timeout',
+      '20',
+    )
     t.equal(status, 65)
     t.match(stderr, 'imdsctl: the guest of srv-muchtoolong can never start with revision 2: ')
-    t.match(stderr, 'the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15')
-    await until(() => firewall.output().includes('left out: srv-muchtoolong: interface int-muchtoolong'), 'the firewall to name it')
+    t.match(
+      stderr,
+      'the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15',
+    )
+    await until(
+      () => firewall.output().includes('left out: srv-muchtoolong: interface int-muchtoolong'),
+      'the firewall to name it',
+    )
     t.same([await curl(long), await curl(alpha)], ['refused', 200])
   })
 
@@ -38,15 +55,15 @@ t.test('imdsctl wait returns when the rules admit the instance, and not before',
     const bravo = await host.addGuest('bravo')
     await host.put(bravo)
     t.same([await curl(alpha), await curl(bravo)], [200, 'refused'])
-    await until(async () => await ageOf(host) > 1, 'the age to grow')
+    await until(async () => (await ageOf(host)) > 1, 'the age to grow')
     await host.startFirewall()
     t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', '1', '--timeout', '10'), { status: 0 })
     t.same([await curl(alpha), await curl(bravo)], [200, 200])
-    t.ok(await ageOf(host) < 10)
+    t.ok((await ageOf(host)) < 10)
   })
 })
 
-t.test('E1: only a guest\'s own link, MAC and address reach the service', { skip }, async (t) => {
+t.test("E1: only a guest's own link, MAC and address reach the service", { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   await host.startFirewall()
@@ -57,26 +74,33 @@ t.test('E1: only a guest\'s own link, MAC and address reach the service', { skip
   const withCount = async (request: () => Promise<unknown>) => {
     const before = await host.counted('unknown_peers')
     const outcome = await request()
-    return { outcome, counted: await host.counted('unknown_peers') > before }
+    return { outcome, counted: (await host.counted('unknown_peers')) > before }
   }
 
   await t.test('a spoofed source address is dropped', async (t) => {
     await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
-    t.same(await withCount(() => curl(alpha, ['--interface', bravo.address])), { outcome: 'no response', counted: true })
+    t.same(await withCount(() => curl(alpha, ['--interface', bravo.address])), {
+      outcome: 'no response',
+      counted: true,
+    })
     await must([...alpha.within, 'ip', 'address', 'add', '10.77.7.7/32', 'dev', 'eth0'])
     t.match(await withCount(() => curl(alpha, ['--interface', '10.77.7.7'])), { counted: true })
     t.same([await curl(alpha), await curl(bravo)], [200, 200])
   })
 
   await t.test('a wrong MAC is rejected', async (t) => {
-    await host.putAndWait(bravo, { interfaces: [{ id: 'int-bravo', macAddress: '02:24:19:00:00:99', ipv4Addresses: [bravo.address] }] })
+    await host.putAndWait(bravo, {
+      interfaces: [{ id: 'int-bravo', macAddress: '02:24:19:00:00:99', ipv4Addresses: [bravo.address] }],
+    })
     t.same(await withCount(() => curl(bravo)), { outcome: 'refused', counted: true })
     await host.putAndWait(bravo)
     t.equal(await curl(bravo), 200)
   })
 
   await t.test('a wrong link is rejected', async (t) => {
-    await host.putAndWait(bravo, { interfaces: [{ id: 'int-other', macAddress: bravo.macAddress, ipv4Addresses: [bravo.address] }] })
+    await host.putAndWait(bravo, {
+      interfaces: [{ id: 'int-other', macAddress: bravo.macAddress, ipv4Addresses: [bravo.address] }],
+    })
     t.same(await withCount(() => curl(bravo)), { outcome: 'refused', counted: true })
     await host.putAndWait(bravo)
     t.equal(await curl(bravo), 200)
@@ -91,58 +115,87 @@ t.test('E1: only a guest\'s own link, MAC and address reach the service', { skip
   await t.test('the operator API is not reachable for a guest, known or unknown', async (t) => {
     const nobody = await host.addGuest('nobody')
     for (const guest of [alpha, nobody]) {
-      for (const address of [OPERATOR, `${SERVICE}:9169`]) t.equal(await curl(guest, [], `http://${address}/metrics`), 'refused', `${guest.name} at ${address}`)
+      for (const address of [OPERATOR, `${SERVICE}:9169`])
+        t.equal(await curl(guest, [], `http://${address}/metrics`), 'refused', `${guest.name} at ${address}`)
     }
-    t.ok(await host.counted('operators') >= 4)
+    t.ok((await host.counted('operators')) >= 4)
     t.equal(await curl(host.hypervisor, [], `http://${OPERATOR}/livez`), 200)
   })
 
   await t.test('fragments are dropped, because the rules cannot see their ports and flags', async (t) => {
     t.match(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'whole'), /^SA\b/)
     const before = await host.counted('fragments')
-    t.equal(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'fragments'), '', 'the same SYN in fragments opens no connection')
+    t.equal(
+      await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'fragments'),
+      '',
+      'the same SYN in fragments opens no connection',
+    )
     t.equal(await host.counted('fragments'), before + 2)
   })
 
-  await t.test('responses leave by the guest\'s own link or not at all', async (t) => {
-    await must([...bravo.within, 'nft', 'add table ip seen; add chain ip seen incoming { type filter hook prerouting priority -300; }; add counter ip seen answers; add rule ip seen incoming tcp sport 80 counter name answers'])
-    const seen = async () => Number(/packets (\d+)/.exec((await must([...bravo.within, 'nft', 'list counter ip seen answers'])).toString())?.[1])
+  await t.test("responses leave by the guest's own link or not at all", async (t) => {
+    await must([
+      ...bravo.within,
+      'nft',
+      'add table ip seen; add chain ip seen incoming { type filter hook prerouting priority -300; }; add counter ip seen answers; add rule ip seen incoming tcp sport 80 counter name answers',
+    ])
+    const seen = async () =>
+      Number(
+        /packets (\d+)/.exec((await must([...bravo.within, 'nft', 'list counter ip seen answers'])).toString())?.[1],
+      )
     const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
     await ip(`neighbor add ${alpha.address} lladdr ${bravo.macAddress} dev tap-int-bravo`)
     await ip(`route add ${alpha.address} dev tap-int-bravo`)
     const before = await host.counted('strays')
     t.equal(await curl(alpha), 'no response', 'the responses to alpha are routed to bravo')
-    t.same([await host.counted('strays') > before, await seen()], [true, 0], 'bravo receives none of them')
+    t.same([(await host.counted('strays')) > before, await seen()], [true, 0], 'bravo receives none of them')
     await ip(`route del ${alpha.address} dev tap-int-bravo`)
     t.equal(await curl(alpha), 200)
     t.equal(await curl(bravo), 200)
-    t.ok(await seen() > 0, 'bravo receives its own responses')
+    t.ok((await seen()) > 0, 'bravo receives its own responses')
   })
 })
 
-t.test('ids of other clouds, and links named by the first characters of an interface id, are supported', { skip }, async (t) => {
-  const host = await startFirewallHost(t, { IMDS_LINK: 'tap{interfaceId:11}' })
-  const [server, port, cut] = ['8c1d5f0e-7b7e-4c43-9a58-53f1d1f3a1c2', '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90', '1f9a7c3e-52ff-4b8e-9c1a-0d6f2e8b7a91']
-  const guest = await host.addGuest('alpha', 'tap1f9a7c3e-52')
-  await host.startFirewall()
-  const nic = (id: string, address = guest.address, macAddress = guest.macAddress) => [{ id, macAddress, ipv4Addresses: [address] }]
-  await host.put(guest, { id: server, interfaces: nic(port) })
-  t.match(await host.imdsctl('wait', server, '--revision', '1'), { status: 0 })
-  const got = async (path: string) => (await guest.ask({ path: `/latest/meta-data/${path}` })).body.toString()
-  t.equal(await got('instance-id'), server)
-  const second = await host.put(guest, { id: 'i-0123456789abcdef0', interfaces: nic(cut, '10.88.1.9', '02:24:19:00:02:01') })
-  t.match(await host.imdsctl('wait', 'i-0123456789abcdef0', '--revision', String(second)), {
-    status: 65, stderr: `the rule tap{interfaceId:11} gives it the link name tap1f9a7c3e-52, which interfaces ${port} and ${cut} would share`,
-  })
-  await until(async () => await curl(guest) === 'refused', 'both interfaces to be kept out')
-})
+t.test(
+  'ids of other clouds, and links named by the first characters of an interface id, are supported',
+  { skip },
+  async (t) => {
+    const host = await startFirewallHost(t, { IMDS_LINK: 'tap{interfaceId:11}' })
+    const [server, port, cut] = [
+      '8c1d5f0e-7b7e-4c43-9a58-53f1d1f3a1c2',
+      '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90',
+      '1f9a7c3e-52ff-4b8e-9c1a-0d6f2e8b7a91',
+    ]
+    const guest = await host.addGuest('alpha', 'tap1f9a7c3e-52')
+    await host.startFirewall()
+    const nic = (id: string, address = guest.address, macAddress = guest.macAddress) => [
+      { id, macAddress, ipv4Addresses: [address] },
+    ]
+    await host.put(guest, { id: server, interfaces: nic(port) })
+    t.match(await host.imdsctl('wait', server, '--revision', '1'), { status: 0 })
+    const got = async (path: string) => (await guest.ask({ path: `/latest/meta-data/${path}` })).body.toString()
+    t.equal(await got('instance-id'), server)
+    const second = await host.put(guest, {
+      id: 'i-0123456789abcdef0',
+      interfaces: nic(cut, '10.88.1.9', '02:24:19:00:02:01'),
+    })
+    t.match(await host.imdsctl('wait', 'i-0123456789abcdef0', '--revision', String(second)), {
+      status: 65,
+      stderr: `the rule tap{interfaceId:11} gives it the link name tap1f9a7c3e-52, which interfaces ${port} and ${cut} would share`,
+    })
+    await until(async () => (await curl(guest)) === 'refused', 'both interfaces to be kept out')
+  },
+)
 
 t.test('on a bridge, MAC and address are checked together for guests on the same link', { skip }, async (t) => {
   const host = await startFirewallHost(t, { IMDS_LINK: 'br0' })
   const [alpha, bravo] = [await host.addGuest('alpha', 'port1'), await host.addGuest('bravo', 'port2')]
   const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
   await ip('link add br0 type bridge')
-  for (const [port, gateway] of [['port1', '10.88.1.1/30'], ['port2', '10.88.2.1/30']] as const) {
+  for (const [port, gateway] of [
+    ['port1', '10.88.1.1/30'],
+    ['port2', '10.88.2.1/30'],
+  ] as const) {
     await ip(`address del ${gateway} dev ${port}`)
     await ip(`link set ${port} master br0`)
     await ip(`address add ${gateway} dev br0`)
@@ -154,40 +207,71 @@ t.test('on a bridge, MAC and address are checked together for guests on the same
   await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
   const before = await host.counted('unknown_peers')
   t.not(await curl(alpha, ['--interface', bravo.address]), 200, 'an address of bravo with the MAC of alpha') // if bridges are filtered, the outcome is a reset
-  t.ok(await host.counted('unknown_peers') > before)
+  t.ok((await host.counted('unknown_peers')) > before)
 })
 
-t.test('E4, G2: if only the firewall separates networks, guests get 503 until its rules are applied', { skip }, async (t) => {
-  const [blueAddress] = OPERATOR.split(':') as [string]
-  const host = await startFirewallHost(t, { IMDS_LISTEN: `red=${SERVICE}:80,blue=${blueAddress}:80` })
-  const alpha = await host.addGuest('alpha')
-  const nic = (id: string, network: string) => [{ id, network, macAddress: alpha.macAddress, ipv4Addresses: [alpha.address] }]
-  await host.put(alpha, { interfaces: nic('int-alpha', 'red') })
-  await host.put(alpha, { id: 'srv-blue', interfaces: nic('int-blue', 'blue') }) // its guest has the same address, on a link that does not exist here
-  const asBlue = () => curl(alpha, [], `http://${blueAddress}/latest/meta-data/instance-id`)
-  const ready = async () => JSON.parse(await host.operator('/readyz')) as { ready: boolean, instances: number, problem?: string }
-  const explained = async () => (await host.imdsctl('explain', alpha.address, '--network', 'red')).stdout.toString()
+t.test(
+  'E4, G2: if only the firewall separates networks, guests get 503 until its rules are applied',
+  { skip },
+  async (t) => {
+    const [blueAddress] = OPERATOR.split(':') as [string]
+    const host = await startFirewallHost(t, { IMDS_LISTEN: `red=${SERVICE}:80,blue=${blueAddress}:80` })
+    const alpha = await host.addGuest('alpha')
+    const nic = (id: string, network: string) => [
+      { id, network, macAddress: alpha.macAddress, ipv4Addresses: [alpha.address] },
+    ]
+    await host.put(alpha, { interfaces: nic('int-alpha', 'red') })
+    await host.put(alpha, { id: 'srv-blue', interfaces: nic('int-blue', 'blue') }) // its guest has the same address, on a link that does not exist here
+    const asBlue = () => curl(alpha, [], `http://${blueAddress}/latest/meta-data/instance-id`)
+    const ready = async () =>
+      JSON.parse(await host.operator('/readyz')) as { ready: boolean; instances: number; problem?: string }
+    const explained = async () => (await host.imdsctl('explain', alpha.address, '--network', 'red')).stdout.toString()
 
-  await until(async () => (await ready()).instances === 2, 'both instances')
-  t.same([await curl(alpha), await asBlue()], [503, 503])
-  const held = /no guest is answered until imds-firewall has applied its rules .*systemctl enable --now imds-firewall/
-  t.match(await ready(), { ready: false, problem: held })
-  t.match(host.log().filter(({ level }) => level === 'warn').map(({ msg }) => msg), [held])
-  t.match(await explained(), held)
+    await until(async () => (await ready()).instances === 2, 'both instances')
+    t.same([await curl(alpha), await asBlue()], [503, 503])
+    const held = /no guest is answered until imds-firewall has applied its rules .*systemctl enable --now imds-firewall/
+    t.match(await ready(), { ready: false, problem: held })
+    t.match(
+      host
+        .log()
+        .filter(({ level }) => level === 'warn')
+        .map(({ msg }) => msg),
+      [held],
+    )
+    t.match(await explained(), held)
 
-  const open = await startChild([...alpha.within, process.execPath, '-e', `require('node:net').connect(80, '${blueAddress}', () => console.log('up'))`])
-  t.teardown(() => open.stop())
-  const connections = async () => (await must([...host.hypervisor.within, 'ss', '--no-header', '--tcp', 'state', 'established', 'sport', '=', ':80'])).toString()
-  t.not(await connections(), '')
-  await host.startFirewall()
-  await until(async () => (await ready()).ready, 'the rules of this daemon')
-  t.equal(await connections(), '', 'what was sent before the rules is not answered after them')
-  t.same([await curl(alpha), await asBlue()], [200, 'refused'])
-  t.match(await explained(), /metadata/)
+    const open = await startChild([
+      ...alpha.within,
+      process.execPath,
+      '-e',
+      `require('node:net').connect(80, '${blueAddress}', () => console.log('up'))`,
+    ])
+    t.teardown(() => open.stop())
+    const connections = async () =>
+      (
+        await must([
+          ...host.hypervisor.within,
+          'ss',
+          '--no-header',
+          '--tcp',
+          'state',
+          'established',
+          'sport',
+          '=',
+          ':80',
+        ])
+      ).toString()
+    t.not(await connections(), '')
+    await host.startFirewall()
+    await until(async () => (await ready()).ready, 'the rules of this daemon')
+    t.equal(await connections(), '', 'what was sent before the rules is not answered after them')
+    t.same([await curl(alpha), await asBlue()], [200, 'refused'])
+    t.match(await explained(), /metadata/)
 
-  await t.test('a new daemon waits for rules of its own, and needs nobody for that', async (t) => {
-    await host.restartDaemon()
-    await until(async () => await curl(alpha) === 200, 'the rules of the new daemon')
-    t.equal(await asBlue(), 'refused')
-  })
-})
+    await t.test('a new daemon waits for rules of its own, and needs nobody for that', async (t) => {
+      await host.restartDaemon()
+      await until(async () => (await curl(alpha)) === 200, 'the rules of the new daemon')
+      t.equal(await asBlue(), 'refused')
+    })
+  },
+)

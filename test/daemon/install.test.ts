@@ -17,18 +17,27 @@ t.setTimeout(300_000) // as under `tap run`: this test has a build and two insta
 
 const NEXT = '0.1.1'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:01', device: 'tap-int-x1y2z' }
-const RECORD = anInstance({ id: 'srv-x1y2z', interfaces: [{ id: 'int-x1y2z', macAddress: LINK.macAddress, ipv4Addresses: [LINK.address] }] })
+const RECORD = anInstance({
+  id: 'srv-x1y2z',
+  interfaces: [{ id: 'int-x1y2z', macAddress: LINK.macAddress, ipv4Addresses: [LINK.address] }],
+})
 /**
  * What other processes than imds leave on a host: systemd's state, the databases of users and packages, npm's cache and logs, and the test's own files.
  * /etc/sysusers.d is a directory of systemd, which an install may be the first to need.
  */
-const OTHERS = /^\/changes\/((units|store|srv|log|root|var\/(log|cache|tmp|lib\/(systemd|apt|dpkg)))(\/|$)|etc\/((passwd|shadow|group|gshadow|subuid|subgid)-?|\.pwd\.lock|sysusers\.d)$)/
+const OTHERS =
+  /^\/changes\/((units|store|srv|log|root|var\/(log|cache|tmp|lib\/(systemd|apt|dpkg)))(\/|$)|etc\/((passwd|shadow|group|gshadow|subuid|subgid)-?|\.pwd\.lock|sysusers\.d)$)/
 
 /** Packs the repository as docs/install.md says, and once more as the next version. Returns both packages. */
 async function pack(t: Test): Promise<Record<'present' | 'next', Buffer>> {
   const clone = mkdtempSync(join(tmpdir(), 'imds-clone-'))
-  t.teardown(() => { rmSync(clone, { recursive: true }) })
-  cpSync(ROOT, clone, { recursive: true, filter: (path) => !['node_modules', '.git', '.tap', 'dist'].includes(path.slice(ROOT.length)) })
+  t.teardown(() => {
+    rmSync(clone, { recursive: true })
+  })
+  cpSync(ROOT, clone, {
+    recursive: true,
+    filter: (path) => !['node_modules', '.git', '.tap', 'dist'].includes(path.slice(ROOT.length)),
+  })
   symlinkSync(`${ROOT}node_modules`, join(clone, 'node_modules'))
   const run = (command: string) => must(['env', '-u', 'NODE_OPTIONS', 'sh', '-euc', `cd ${clone} && ${command}`])
   await run(executed('docs/install.md', 'build').replace('npm ci && ', ''))
@@ -42,15 +51,25 @@ async function pack(t: Test): Promise<Record<'present' | 'next', Buffer>> {
 t.test('the documented commands install, upgrade and uninstall imds', { skip: withoutSystemd() }, async (t) => {
   const packages = await pack(t)
   const host = await bootBareHost(t, [LINK])
-  const { guests: [guest] } = host
+  const {
+    guests: [guest],
+  } = host
   const found = async () => {
-    const lines = (await host.shell('find /changes /etc/systemd -xdev -printf "%y %p\\n" | sort')).split('\n').filter((line) => line !== '')
+    const lines = (await host.shell('find /changes /etc/systemd -xdev -printf "%y %p\\n" | sort'))
+      .split('\n')
+      .filter((line) => line !== '')
     // A directory of this machine is in /changes once anything was written in it.
-    return lines.filter((line) => !OTHERS.test(line.slice(2)) && !(line.startsWith('d /changes') && existsSync(line.slice('d /changes'.length))))
+    return lines.filter(
+      (line) =>
+        !OTHERS.test(line.slice(2)) && !(line.startsWith('d /changes') && existsSync(line.slice('d /changes'.length))),
+    )
   }
   const users = () => host.shell('cat /etc/passwd /etc/group /etc/shadow /etc/gshadow')
   const [filesBefore, usersBefore] = [await found(), await users()]
-  await host.shell('mkdir -p /tmp/packages && base64 --decode > /tmp/packages/imds-0.1.0.tgz', packages.present.toString('base64'))
+  await host.shell(
+    'mkdir -p /tmp/packages && base64 --decode > /tmp/packages/imds-0.1.0.tgz',
+    packages.present.toString('base64'),
+  )
   await host.shell(`base64 --decode > /tmp/packages/imds-${NEXT}.tgz`, packages.next.toString('base64'))
 
   /** Runs an example in the directory of the packages. The installation by npm, its first line, needs the network. */
@@ -62,7 +81,11 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
   }
   const runWithPath = (code: string) => run(`export PATH=/opt/imds/bin:$PATH\n${code}`)
   const metrics = () => host.shell('curl -s 127.0.0.1:9169/metrics')
-  const isReady = () => until(async () => (await host.shell('curl -s 127.0.0.1:9169/readyz || true')).includes('"ready":true'), 'the daemon to be ready')
+  const isReady = () =>
+    until(
+      async () => (await host.shell('curl -s 127.0.0.1:9169/readyz || true')).includes('"ready":true'),
+      'the daemon to be ready',
+    )
   const id = async () => (await guest!.ask({ path: '/latest/meta-data/instance-id' })).body.toString()
 
   await t.test('installed: a guest is served', async (t) => {
@@ -70,10 +93,13 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
     t.match(example, '# then edit it')
     const edit = 'sed -i "s|^IMDS_STORE=.*|IMDS_STORE=file:/srv/imds|" /etc/imds/imds.env'
     const [directory] = /install -d -o imds [^`]*/.exec(read('docs/publishing.md'))!
-    t.match(await run(example.replace('systemctl daemon-reload', `${edit}; ${directory}; systemctl daemon-reload`)), '"ready":')
+    t.match(
+      await run(example.replace('systemctl daemon-reload', `${edit}; ${directory}; systemctl daemon-reload`)),
+      '"ready":',
+    )
     await isReady()
     await host.shell('/opt/imds/bin/imdsctl put -', JSON.stringify(RECORD))
-    await until(async () => await id() === 'srv-x1y2z', 'the instance')
+    await until(async () => (await id()) === 'srv-x1y2z', 'the instance')
     await runWithPath(executed('docs/configuration.md', 'check'))
   })
 
@@ -96,9 +122,17 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
 
   await t.test('uninstalled: nothing stays', async (t) => {
     await run(executed('docs/install.md', 'uninstall'))
-    t.same((await found()).filter((path) => !filesBefore.includes(path)), [])
+    t.same(
+      (await found()).filter((path) => !filesBefore.includes(path)),
+      [],
+    )
     t.equal(await users(), usersBefore)
-    t.same(await host.shell('systemctl list-units --all --plain --no-legend "imds*"; systemctl list-unit-files --no-legend "imds*" || true'), '')
+    t.same(
+      await host.shell(
+        'systemctl list-units --all --plain --no-legend "imds*"; systemctl list-unit-files --no-legend "imds*" || true',
+      ),
+      '',
+    )
     t.notMatch(await host.shell('nft list tables'), 'imds')
     t.notMatch(await host.shell('ip address show'), SERVICE)
     t.equal(await host.shell('ss --no-header --listening --tcp --udp'), '')

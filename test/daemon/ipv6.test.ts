@@ -23,28 +23,57 @@ t.test('an IPv6 listener', async (t) => {
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
   let revision = 0
-  const put = (options: Record<string, string>) => store.put(anInstance({ revision: ++revision, options, interfaces: [{ id: 'int-a', macAddress: MAC, ipv6Addresses: ['::1/128'] }] }))
+  const put = (options: Record<string, string>) =>
+    store.put(
+      anInstance({
+        revision: ++revision,
+        options,
+        interfaces: [{ id: 'int-a', macAddress: MAC, ipv6Addresses: ['::1/128'] }],
+      }),
+    )
   await put({})
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '[::1]:0' })
   t.teardown(() => daemon.stop())
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance') // before that the guest is an unknown peer, which is logged
   const ask = (bytes = `GET ${ID} HTTP/1.0\r\n\r\n`) => exchange(daemon.guestPort, bytes, { host: '::1' })
-  const counted = (reason: string) => daemon.metric(`imds_requests_total{route="unknown",method="other",status="403",reason="${reason}"}`)
+  const counted = (reason: string) =>
+    daemon.metric(`imds_requests_total{route="unknown",method="other",status="403",reason="${reason}"}`)
 
   for (const [number, options, reason] of [
     ['E1', {}, 'ipv6-disabled'],
     ['D6', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, 'endpoint-disabled'],
   ] as const) {
-    await t.test(`${number}: ${JSON.stringify(options)} refuses everything, invalid requests too, with an empty 403`, async (t) => {
-      await put(options)
-      await until(async () => await ask('garbage\r\n\r\n').then(({ status }) => status) === 403 && await counted(reason) > 0, 'the option')
-      const before = await counted(reason)
-      for (const bytes of [`GET ${ID} HTTP/1.0\r\n\r\n`, 'GET /%zz HTTP/1.0\r\n\r\n', 'PUT /latest/api/token HTTP/1.0\r\n\r\n', 'garbage\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n']) {
-        t.match(await ask(bytes), { status: 403, headers: { 'content-length': '0', connection: 'close' }, body: '' }, bytes)
-      }
-      t.equal(await counted(reason), before + 2, 'garbage and CONNECT are counted with the same reason')
-      t.same(daemon.log.filter(({ msg }) => msg === 'request refused'), [], 'no refusal is logged')
-    })
+    await t.test(
+      `${number}: ${JSON.stringify(options)} refuses everything, invalid requests too, with an empty 403`,
+      async (t) => {
+        await put(options)
+        await until(
+          async () =>
+            (await ask('garbage\r\n\r\n').then(({ status }) => status)) === 403 && (await counted(reason)) > 0,
+          'the option',
+        )
+        const before = await counted(reason)
+        for (const bytes of [
+          `GET ${ID} HTTP/1.0\r\n\r\n`,
+          'GET /%zz HTTP/1.0\r\n\r\n',
+          'PUT /latest/api/token HTTP/1.0\r\n\r\n',
+          'garbage\r\n\r\n',
+          'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n',
+        ]) {
+          t.match(
+            await ask(bytes),
+            { status: 403, headers: { 'content-length': '0', connection: 'close' }, body: '' },
+            bytes,
+          )
+        }
+        t.equal(await counted(reason), before + 2, 'garbage and CONNECT are counted with the same reason')
+        t.same(
+          daemon.log.filter(({ msg }) => msg === 'request refused'),
+          [],
+          'no refusal is logged',
+        )
+      },
+    )
   }
 
   await t.test('E1: a guest whose record enables httpProtocolIpv6 is served', async (t) => {
@@ -56,11 +85,15 @@ t.test('an IPv6 listener', async (t) => {
 })
 
 /** Sends a request of a guest over IPv6 on a new connection, from any of its addresses or the given one. Returns the response. */
-async function ask(guest: Guest, path = ID, from?: string): Promise<{ status: number, body: string }> {
+async function ask(guest: Guest, path = ID, from?: string): Promise<{ status: number; body: string }> {
   const code = `require('node:http').get({ host: '${SERVICE}', path: process.argv[1], localAddress: process.argv[2], agent: false }, async (response) => {
     console.log(JSON.stringify({ status: response.statusCode, body: Buffer.concat(await response.toArray()).toString() }))
   })`
-  return JSON.parse((await must([...guest.within, process.execPath, '-e', code, path, ...from === undefined ? [] : [from]])).toString()) as { status: number, body: string }
+  return JSON.parse(
+    (
+      await must([...guest.within, process.execPath, '-e', code, path, ...(from === undefined ? [] : [from])])
+    ).toString(),
+  ) as { status: number; body: string }
 }
 
 const ip = ({ within }: Pick<Guest, 'within'>, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
@@ -73,7 +106,11 @@ async function aHypervisor(t: Test) {
   let guests = 0
   const addGuest = async (network: string, address: string) => {
     const n = String(++guests)
-    const guest = await hypervisor.addGuest({ address: `10.88.${n}.2/30`, gateway: `10.88.${n}.1`, macAddress: `02:00:00:00:00:0${n}` })
+    const guest = await hypervisor.addGuest({
+      address: `10.88.${n}.2/30`,
+      gateway: `10.88.${n}.1`,
+      macAddress: `02:00:00:00:00:0${n}`,
+    })
     await ip(hypervisor, `address add ${network}::1/64 dev guest${n} nodad`)
     await ip(guest, `address add ${network}:${address}/64 dev eth0 nodad`)
     await ip(guest, `route add ${SERVICE} via ${network}::1`)
@@ -84,85 +121,132 @@ async function aHypervisor(t: Test) {
 
 const LISTEN = { IMDS_LISTEN: `169.254.169.254:80,[${SERVICE}]:80`, IMDS_OPERATOR_LISTEN: '127.0.0.1:9169' }
 const [ALPHA, BRAVO] = ['2a02:1348:178:1', '2a02:1348:178:2']
-const slaac = (name: string, prefix: string, n: number, change: Record<string, unknown> = {}) => anInstance({
-  id: `srv-${name}`, options: { httpProtocolIpv6: 'enabled' }, interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: [`10.88.${String(n)}.2/30`], ipv6Prefixes: [`${prefix}::/64`] }], ...change,
-})
+const slaac = (name: string, prefix: string, n: number, change: Record<string, unknown> = {}) =>
+  anInstance({
+    id: `srv-${name}`,
+    options: { httpProtocolIpv6: 'enabled' },
+    interfaces: [
+      { id: 'int-a', macAddress: MAC, ipv4Addresses: [`10.88.${String(n)}.2/30`], ipv6Prefixes: [`${prefix}::/64`] },
+    ],
+    ...change,
+  })
 
-t.test('E1: a guest that changes its address inside its prefix is still identified', { skip: withoutNamespaces() }, async (t) => {
-  const { hypervisor, addGuest } = await aHypervisor(t)
-  const url = `file:${t.testdir()}`
-  const store = await openStore({ url })
-  await store.put(slaac('alpha', ALPHA, 1))
-  const daemon = await startDaemon({ IMDS_STORE: url, ...LISTEN }, hypervisor.within)
-  t.teardown(() => daemon.stop())
-  const [alpha, bravo] = [await addGuest(ALPHA, '5054:ff:fe12:3456'), await addGuest(BRAVO, '5054:ff:fe12:3456')]
-  await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
+t.test(
+  'E1: a guest that changes its address inside its prefix is still identified',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { hypervisor, addGuest } = await aHypervisor(t)
+    const url = `file:${t.testdir()}`
+    const store = await openStore({ url })
+    await store.put(slaac('alpha', ALPHA, 1))
+    const daemon = await startDaemon({ IMDS_STORE: url, ...LISTEN }, hypervisor.within)
+    t.teardown(() => daemon.stop())
+    const [alpha, bravo] = [await addGuest(ALPHA, '5054:ff:fe12:3456'), await addGuest(BRAVO, '5054:ff:fe12:3456')]
+    await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
 
-  let address = '5054:ff:fe12:3456'
-  for (const other of ['7c1d:9e1f:33a0:1', 'dead:beef:0:2', 'ffff:ffff:ffff:ffff']) {
-    await ip(alpha, `address add ${ALPHA}:${other}/64 dev eth0 nodad`)
-    await ip(alpha, `address del ${ALPHA}:${address}/64 dev eth0`)
-    address = other
-    t.same(await ask(alpha), { status: 200, body: 'srv-alpha' }, other)
-  }
-  t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4 it is the same instance')
-  t.equal((await ask(bravo)).status, 503, 'a peer whose address is in no prefix is unknown')
-  await store.put(slaac('bravo', BRAVO, 2))
-  await until(async () => (await ask(bravo)).status === 200, 'bravo to be served')
-  t.same([await ask(bravo), await ask(alpha)], [{ status: 200, body: 'srv-bravo' }, { status: 200, body: 'srv-alpha' }])
+    let address = '5054:ff:fe12:3456'
+    for (const other of ['7c1d:9e1f:33a0:1', 'dead:beef:0:2', 'ffff:ffff:ffff:ffff']) {
+      await ip(alpha, `address add ${ALPHA}:${other}/64 dev eth0 nodad`)
+      await ip(alpha, `address del ${ALPHA}:${address}/64 dev eth0`)
+      address = other
+      t.same(await ask(alpha), { status: 200, body: 'srv-alpha' }, other)
+    }
+    t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4 it is the same instance')
+    t.equal((await ask(bravo)).status, 503, 'a peer whose address is in no prefix is unknown')
+    await store.put(slaac('bravo', BRAVO, 2))
+    await until(async () => (await ask(bravo)).status === 200, 'bravo to be served')
+    t.same(
+      [await ask(bravo), await ask(alpha)],
+      [
+        { status: 200, body: 'srv-bravo' },
+        { status: 200, body: 'srv-alpha' },
+      ],
+    )
 
-  await store.put(slaac('alpha', ALPHA, 1, { revision: 2, options: {} }))
-  await until(async () => (await ask(alpha)).status === 403, 'httpProtocolIpv6 to be disabled')
-  t.equal((await alpha.ask({ path: ID })).status, 200, 'over IPv4 it is still served')
-})
+    await store.put(slaac('alpha', ALPHA, 1, { revision: 2, options: {} }))
+    await until(async () => (await ask(alpha)).status === 403, 'httpProtocolIpv6 to be disabled')
+    t.equal((await alpha.ask({ path: ID })).status, 200, 'over IPv4 it is still served')
+  },
+)
 
-t.test('E1: a link-local address of an older publisher\'s record names nobody; its other addresses are served', { skip: withoutNamespaces() }, async (t) => {
-  const { hypervisor, addGuest } = await aHypervisor(t)
-  const directory = t.testdir()
-  const older = slaac('alpha', ALPHA, 1)
-  const [nic] = older['interfaces'] as object[]
-  writeFileSync(join(directory, 'srv-alpha.json'), JSON.stringify({ ...older, interfaces: [{ ...nic, ipv6Addresses: ['fe80::a/64'] }] }))
-  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, ...LISTEN }, hypervisor.within)
-  t.teardown(() => daemon.stop())
-  const [alpha, bravo] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
-  for (const guest of [alpha, bravo]) await ip(guest, 'address add fe80::a/64 dev eth0 nodad') // each link has its own fe80::a
-  await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
-  t.equal((await ask(bravo, ID, 'fe80::a%eth0')).status, 503, 'the guest of another link, which may have the address')
-  t.equal((await ask(alpha, ID, 'fe80::a%eth0')).status, 503)
-  t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4')
-  matchAll(t, daemon.log.filter(({ msg }) => msg.includes('name no guest')), [{ level: 'warn', instance: 'srv-alpha', addresses: [{ network: 'default', range: 'fe80::a' }] }])
-})
+t.test(
+  "E1: a link-local address of an older publisher's record names nobody; its other addresses are served",
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { hypervisor, addGuest } = await aHypervisor(t)
+    const directory = t.testdir()
+    const older = slaac('alpha', ALPHA, 1)
+    const [nic] = older['interfaces'] as object[]
+    writeFileSync(
+      join(directory, 'srv-alpha.json'),
+      JSON.stringify({ ...older, interfaces: [{ ...nic, ipv6Addresses: ['fe80::a/64'] }] }),
+    )
+    const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, ...LISTEN }, hypervisor.within)
+    t.teardown(() => daemon.stop())
+    const [alpha, bravo] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
+    for (const guest of [alpha, bravo]) await ip(guest, 'address add fe80::a/64 dev eth0 nodad') // each link has its own fe80::a
+    await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
+    t.equal((await ask(bravo, ID, 'fe80::a%eth0')).status, 503, 'the guest of another link, which may have the address')
+    t.equal((await ask(alpha, ID, 'fe80::a%eth0')).status, 503)
+    t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4')
+    matchAll(
+      t,
+      daemon.log.filter(({ msg }) => msg.includes('name no guest')),
+      [{ level: 'warn', instance: 'srv-alpha', addresses: [{ network: 'default', range: 'fe80::a' }] }],
+    )
+  },
+)
 
-t.test('a guest with a prefix whose notice was lost is served at its first request', { skip: withoutNamespaces() }, async (t) => {
-  const { hypervisor, addGuest } = await aHypervisor(t)
-  const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
-  const redis = await startRedis(['--unixsocket', join(directory, 'redis')])
-  t.teardown(() => redis.stop())
-  await hypervisor.forward(redis.port, join(directory, 'redis'))
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
-  await store.put(anInstance({ id: 'srv-known', interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: ['10.88.1.2/30'] }] }))
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...LISTEN }, hypervisor.within)
-  t.teardown(() => daemon.stop())
-  const guest = await addGuest(ALPHA, 'a:b:c:d')
-  await until(async () => (await guest.ask({ path: ID })).status === 200, 'the view')
-  // It is published for another hypervisor, so that this one gets no notice. Then its record is changed in Redis.
-  const elsewhere = slaac('alpha', ALPHA, 9, { hypervisors: ['hv2'] })
-  await store.put(elsewhere)
-  await redis.client.hset(keysOf('gb1').instance('srv-alpha'), 'record', JSON.stringify({ ...elsewhere as object, hypervisors: ['hv1'] }), 'digest', 'x')
-  t.same(await ask(guest), { status: 200, body: 'srv-alpha' })
-})
+t.test(
+  'a guest with a prefix whose notice was lost is served at its first request',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { hypervisor, addGuest } = await aHypervisor(t)
+    const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
+    t.teardown(() => {
+      rmSync(directory, { recursive: true, force: true })
+    })
+    const redis = await startRedis(['--unixsocket', join(directory, 'redis')])
+    t.teardown(() => redis.stop())
+    await hypervisor.forward(redis.port, join(directory, 'redis'))
+    const store = await openStore({ url: redis.url, region: 'gb1' })
+    t.teardown(() => store.close())
+    await store.put(
+      anInstance({ id: 'srv-known', interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: ['10.88.1.2/30'] }] }),
+    )
+    const daemon = await startDaemon(
+      { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...LISTEN },
+      hypervisor.within,
+    )
+    t.teardown(() => daemon.stop())
+    const guest = await addGuest(ALPHA, 'a:b:c:d')
+    await until(async () => (await guest.ask({ path: ID })).status === 200, 'the view')
+    // It is published for another hypervisor, so that this one gets no notice. Then its record is changed in Redis.
+    const elsewhere = slaac('alpha', ALPHA, 9, { hypervisors: ['hv2'] })
+    await store.put(elsewhere)
+    await redis.client.hset(
+      keysOf('gb1').instance('srv-alpha'),
+      'record',
+      JSON.stringify({ ...(elsewhere as object), hypervisors: ['hv1'] }),
+      'digest',
+      'x',
+    )
+    t.same(await ask(guest), { status: 200, body: 'srv-alpha' })
+  },
+)
 
-t.test('F1: unknown addresses of one /64 have one share, and a peer of another /64 has its own', { skip: withoutNamespaces() }, async (t) => {
-  const { hypervisor, addGuest } = await aHypervisor(t)
-  const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, ...LISTEN }, hypervisor.within)
-  t.teardown(() => daemon.stop())
-  const [attacker, other] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
-  await ip(attacker, `route add local ${ALPHA}::1:0/112 dev lo`) // it can connect from each of these addresses
-  await ip(hypervisor, `route add ${ALPHA}::1:0/112 via ${ALPHA}:a:b:c:d`)
-  await must([...attacker.within, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv6/ip_nonlocal_bind'])
-  const code = `(async () => {
+t.test(
+  'F1: unknown addresses of one /64 have one share, and a peer of another /64 has its own',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { hypervisor, addGuest } = await aHypervisor(t)
+    const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, ...LISTEN }, hypervisor.within)
+    t.teardown(() => daemon.stop())
+    const [attacker, other] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
+    await ip(attacker, `route add local ${ALPHA}::1:0/112 dev lo`) // it can connect from each of these addresses
+    await ip(hypervisor, `route add ${ALPHA}::1:0/112 via ${ALPHA}:a:b:c:d`)
+    await must([...attacker.within, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv6/ip_nonlocal_bind'])
+    const code = `(async () => {
     const send = (n) => new Promise((resolve) => {
       const socket = require('node:net').connect({ host: '${SERVICE}', port: 80, localAddress: '${ALPHA}::1:' + n })
       let end
@@ -172,9 +256,19 @@ t.test('F1: unknown addresses of one /64 have one share, and a peer of another /
     const ends = await Promise.all(Array.from({ length: 8 }, (_, i) => send(i + 1)))
     console.log(ends.includes('ECONNRESET'))
   })()`
-  t.equal((await must([...attacker.within, process.execPath, '-e', code])).toString(), 'true\n', '480 requests of 8 addresses exceed the share; the 60 of one address would not')
-  t.equal((await ask(other)).status, 503)
-  const address = `${BRAVO}:a:b:c:d`
-  await until(() => daemon.log.some((line) => line['address'] === address), 'the refusal in the log')
-  matchAll(t, daemon.log.filter((line) => line['address'] === address), [{ msg: 'request refused', reason: 'unknown-peer' }], 'the other peer is within its share')
-})
+    t.equal(
+      (await must([...attacker.within, process.execPath, '-e', code])).toString(),
+      'true\n',
+      '480 requests of 8 addresses exceed the share; the 60 of one address would not',
+    )
+    t.equal((await ask(other)).status, 503)
+    const address = `${BRAVO}:a:b:c:d`
+    await until(() => daemon.log.some((line) => line['address'] === address), 'the refusal in the log')
+    matchAll(
+      t,
+      daemon.log.filter((line) => line['address'] === address),
+      [{ msg: 'request refused', reason: 'unknown-peer' }],
+      'the other peer is within its share',
+    )
+  },
+)

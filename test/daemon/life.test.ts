@@ -17,23 +17,43 @@ import { IMDSD, LIBRARY, programEnvironment } from '../support/programs/imds.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
 
-const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
-
-t.test('with a bad configuration the daemon names every bad variable and exits with 78 before it listens', async (t) => {
-  const port = await freePort()
-  const { status, stdout, stderr } = await runDaemon({ IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_STORE: 'redis://x', IMDS_LOG_LEVEL: 'loud', IMDS_RESYNC_SECONDS: 'soon' })
-  t.equal(status, 78)
-  t.equal(stdout, '')
-  for (const variable of ['IMDS_REGION', 'IMDS_HYPERVISOR', 'IMDS_LOG_LEVEL', 'IMDS_RESYNC_SECONDS']) t.match(stderr, new RegExp(`^  ${variable} .+`, 'm'))
+const LOCAL = anInstance({
+  interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
 })
+
+t.test(
+  'with a bad configuration the daemon names every bad variable and exits with 78 before it listens',
+  async (t) => {
+    const port = await freePort()
+    const { status, stdout, stderr } = await runDaemon({
+      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_STORE: 'redis://x',
+      IMDS_LOG_LEVEL: 'loud',
+      IMDS_RESYNC_SECONDS: 'soon',
+    })
+    t.equal(status, 78)
+    t.equal(stdout, '')
+    for (const variable of ['IMDS_REGION', 'IMDS_HYPERVISOR', 'IMDS_LOG_LEVEL', 'IMDS_RESYNC_SECONDS'])
+      t.match(stderr, new RegExp(`^  ${variable} .+`, 'm'))
+  },
+)
 
 t.test('a daemon that cannot open a listener names it with a remedy and exits with 1', async (t) => {
   const blocker = createServer().listen(0, '127.0.0.1')
   await once(blocker, 'listening')
-  t.teardown(() => { blocker.close() })
+  t.teardown(() => {
+    blocker.close()
+  })
   const { port } = blocker.address() as { port: number }
-  for (const [listen, remedy] of [[`127.0.0.1:${String(port)}`, /another program listens there/], ['192.0.2.1:8169', /does not have the address.*imds-address/]] as const) {
-    const { status, stdout } = await runDaemon({ IMDS_LISTEN: listen, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STORE: `file:${t.testdir()}` })
+  for (const [listen, remedy] of [
+    [`127.0.0.1:${String(port)}`, /another program listens there/],
+    ['192.0.2.1:8169', /does not have the address.*imds-address/],
+  ] as const) {
+    const { status, stdout } = await runDaemon({
+      IMDS_LISTEN: listen,
+      IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+      IMDS_STORE: `file:${t.testdir()}`,
+    })
     t.equal(status, 1)
     t.match(stdout, /"level":"fatal".*IMDS_LISTEN: cannot listen on/)
     t.match(stdout, remedy)
@@ -54,10 +74,17 @@ t.test('SIGTERM and SIGINT stop the daemon cleanly with exit status 0', async (t
 
 t.test('SIGTERM during the start stops the daemon cleanly too', async (t) => {
   const port = await freePort()
-  const { status, stdout } = await runDaemon({ IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STORE: `file:${t.testdir()}` }, async (daemon) => {
-    await until(() => isListening(port), 'a listener')
-    daemon.kill('SIGTERM')
-  })
+  const { status, stdout } = await runDaemon(
+    {
+      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+      IMDS_STORE: `file:${t.testdir()}`,
+    },
+    async (daemon) => {
+      await until(() => isListening(port), 'a listener')
+      daemon.kill('SIGTERM')
+    },
+  )
   t.equal(status, 0)
   t.match(stdout, /"signal":"SIGTERM","msg":"stopping"/)
 })
@@ -65,20 +92,30 @@ t.test('SIGTERM during the start stops the daemon cleanly too', async (t) => {
 t.test('an unknown variable causes a warning and is ignored', async (t) => {
   const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, IMDS_LISTN: 'x' })
   t.teardown(() => daemon.stop())
-  t.match(daemon.log.find(({ level }) => level === 'warn'), { variables: ['IMDS_LISTN'] })
+  t.match(
+    daemon.log.find(({ level }) => level === 'warn'),
+    { variables: ['IMDS_LISTN'] },
+  )
 })
 
 t.test('each of several listeners serves the instances of its own network', async (t) => {
   const [plain, red] = [await freePort(), await freePort()]
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
-  const on = (id: string, network: string) => anInstance({ id, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: ['127.0.0.1/8'] }] })
+  const on = (id: string, network: string) =>
+    anInstance({
+      id,
+      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: ['127.0.0.1/8'] }],
+    })
   await store.put(on('srv-plain', 'default'))
   await store.put(on('srv-red', 'red'))
-  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(plain)},red=127.0.0.1:${String(red)}` })
+  const daemon = await startDaemon({
+    IMDS_STORE: url,
+    IMDS_LISTEN: `127.0.0.1:${String(plain)},red=127.0.0.1:${String(red)}`,
+  })
   t.teardown(() => daemon.stop())
   const id = async (port: number) => (await request(port, '/latest/meta-data/instance-id')).body.toString()
-  await until(async () => await id(plain) === 'srv-plain' && await id(red) === 'srv-red', 'each network\'s instance')
+  await until(async () => (await id(plain)) === 'srv-plain' && (await id(red)) === 'srv-red', "each network's instance")
 })
 
 t.test('invariant 9: a token, a key or user-data never appears in the log at any level', async (t) => {
@@ -90,7 +127,10 @@ t.test('invariant 9: a token, a key or user-data never appears in the log at any
   await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the user-data')
   await daemon.get('/latest/meta-data/public-keys/0/openssh-key')
   await daemon.get('/latest/meta-data/S3CRET-path?S3CRET-query')
-  await until(() => daemon.log.some(({ msg, status }) => msg === 'request' && status === 404), 'the last request in the log')
+  await until(
+    () => daemon.log.some(({ msg, status }) => msg === 'request' && status === 404),
+    'the last request in the log',
+  )
   const text = JSON.stringify(daemon.log) + (await daemon.operator('/metrics')).body.toString()
   t.match(text, /"msg":"request"/)
   t.notMatch(text, /S3CRET|AAAAC3Nza/)
@@ -98,31 +138,69 @@ t.test('invariant 9: a token, a key or user-data never appears in the log at any
 
 t.test('npm start serves the demo instance, runs the documented examples and leaves nothing behind', async (t) => {
   const [guest, operator] = [await freePort(), await freePort()]
-  const child = spawn(process.execPath, [IMDSD, '--demo'], { env: demoOn(guest, operator), stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [IMDSD, '--demo'], {
+    env: demoOn(guest, operator),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
   const lines: string[] = []
-  createInterface({ input: child.stdout }).on('line', (line) => { lines.push(line) })
-  await until(() => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))), 'the example commands and the first resync')
+  createInterface({ input: child.stdout }).on('line', (line) => {
+    lines.push(line)
+  })
+  await until(
+    () => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))),
+    'the example commands and the first resync',
+  )
   const base = `http://127.0.0.1:${String(guest)}`
   t.ok(lines.includes(`  curl ${base}/latest/meta-data/`))
-  const here = (example: string) => example.replaceAll('127.0.0.1:8169', `127.0.0.1:${String(guest)}`).replaceAll('169.254.169.254', `127.0.0.1:${String(guest)}`)
-    .replaceAll('127.0.0.1:9169', `127.0.0.1:${String(operator)}`)
+  const here = (example: string) =>
+    example
+      .replaceAll('127.0.0.1:8169', `127.0.0.1:${String(guest)}`)
+      .replaceAll('169.254.169.254', `127.0.0.1:${String(guest)}`)
+      .replaceAll('127.0.0.1:9169', `127.0.0.1:${String(operator)}`)
   const { status, stdout } = spawnSync('sh', ['-euc', here(executed('README.md', 'demo'))], { encoding: 'utf8' })
   t.equal(status, 0)
-  for (const part of ['\ninstance-id\n', 'ssh-ed25519 ', '#cloud-config\n', 'srv-demo1', '"ready":true', '\nimds_requests_total{']) t.ok(stdout.includes(part), part)
-  t.match(spawnSync('sh', ['-euc', here(executed('docs/guests.md', 'session token'))], { encoding: 'utf8' }), { status: 0, stdout: 'srv-demo1' })
+  for (const part of [
+    '\ninstance-id\n',
+    'ssh-ed25519 ',
+    '#cloud-config\n',
+    'srv-demo1',
+    '"ready":true',
+    '\nimds_requests_total{',
+  ])
+    t.ok(stdout.includes(part), part)
+  t.match(spawnSync('sh', ['-euc', here(executed('docs/guests.md', 'session token'))], { encoding: 'utf8' }), {
+    status: 0,
+    stdout: 'srv-demo1',
+  })
   const directory = /--store file:(\S+)/.exec(lines.join('\n'))![1]!
   t.ok(existsSync(directory))
-  const record = anInstance({ id: 'srv-x1y2z', revision: 3, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:02', ipv4Addresses: ['10.0.0.2/30'] }] })
-  const library = here(executed('docs/publishing.md', 'library')).replace('\'imds\'', `'${LIBRARY}'`).replace(/\{ url: .*? \}/, `{ url: 'file:${directory}' }`)
+  const record = anInstance({
+    id: 'srv-x1y2z',
+    revision: 3,
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:02', ipv4Addresses: ['10.0.0.2/30'] }],
+  })
+  const library = here(executed('docs/publishing.md', 'library'))
+    .replace("'imds'", `'${LIBRARY}'`)
+    .replace(/\{ url: .*? \}/, `{ url: 'file:${directory}' }`)
     .replace('/run/imds/operator.sock', join(directory, '../operator.sock'))
   const program = `const record = ${JSON.stringify(record)}, userData = 'x'\n${library}\nconsole.log(put.kind, gate.kind)`
-  t.match(spawnSync(process.execPath, ['--input-type=module-typescript', '-e', program], { env: programEnvironment(), encoding: 'utf8' }), { status: 0, stdout: 'published answers\n', stderr: '' })
+  t.match(
+    spawnSync(process.execPath, ['--input-type=module-typescript', '-e', program], {
+      env: programEnvironment(),
+      encoding: 'utf8',
+    }),
+    { status: 0, stdout: 'published answers\n', stderr: '' },
+  )
   child.kill('SIGTERM')
   await once(child, 'exit')
   t.equal(child.exitCode, 0)
   t.notOk(existsSync(directory))
   const log = lines.filter((line) => line.startsWith('{')).map((line) => JSON.parse(line) as LogLine)
-  t.same(log.filter(({ level }) => level !== 'info'), [], 'the demo logs no warning')
+  t.same(
+    log.filter(({ level }) => level !== 'info'),
+    [],
+    'the demo logs no warning',
+  )
   matchAll(t, log.slice(0, 1), [{ msg: 'listening' }])
 })
 
@@ -132,18 +210,34 @@ t.test('npm start on a terminal logs readable lines, and Ctrl-C stops it', { ski
   demo.press('\x03')
   t.equal(await demo.status, 0)
   const log = demo.lines.filter((line) => /^(\^C)?\[\d\d:\d\d:\d\d\] /.test(line)) // the terminal prints ^C
-  matchAll(t, log, [/ INFO: listening {"guests":\["127\.0\.0\.1:/, / INFO: the store is connected /, / INFO: first resync completed: ready /, / INFO: stopping {"signal":"SIGINT"}$/])
-  t.same(demo.lines.filter((line) => /^{|"level"/.test(line)), [])
+  matchAll(t, log, [
+    / INFO: listening {"guests":\["127\.0\.0\.1:/,
+    / INFO: the store is connected /,
+    / INFO: first resync completed: ready /,
+    / INFO: stopping {"signal":"SIGINT"}$/,
+  ])
+  t.same(
+    demo.lines.filter((line) => /^{|"level"/.test(line)),
+    [],
+  )
 })
 
-t.test('a second npm start on a terminal names the address in use, without a stack trace', { skip: withoutScript() }, async (t) => {
-  const blocker = createServer().listen(0, '127.0.0.1')
-  await once(blocker, 'listening')
-  t.teardown(() => { blocker.close() })
-  const demo = onTerminal(demoOn((blocker.address() as { port: number }).port, 0))
-  t.equal(await demo.status, 1)
-  matchAll(t, demo.lines, [/ FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: another program listens there already: end it, or correct IMDS_LISTEN"}$/])
-})
+t.test(
+  'a second npm start on a terminal names the address in use, without a stack trace',
+  { skip: withoutScript() },
+  async (t) => {
+    const blocker = createServer().listen(0, '127.0.0.1')
+    await once(blocker, 'listening')
+    t.teardown(() => {
+      blocker.close()
+    })
+    const demo = onTerminal(demoOn((blocker.address() as { port: number }).port, 0))
+    t.equal(await demo.status, 1)
+    matchAll(t, demo.lines, [
+      / FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: another program listens there already: end it, or correct IMDS_LISTEN"}$/,
+    ])
+  },
+)
 
 t.test('a daemon whose log cannot be written, because the disk is full, still serves guests', async (t) => {
   const port = await freePort()
@@ -151,10 +245,28 @@ t.test('a daemon whose log cannot be written, because the disk is full, still se
   const store = await openStore({ url })
   await store.put(LOCAL)
   const child = spawn('sh', ['-c', 'exec "$0" "$1" > /dev/full', process.execPath, IMDSD], {
-    env: { ...programEnvironment(), IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: `/tmp/imds-life-${String(process.pid)}.sock`, IMDS_LOG_LEVEL: 'debug', IMDS_STATE_DIR: t.testdirName }, stdio: ['ignore', 'ignore', 'inherit'],
+    env: {
+      ...programEnvironment(),
+      IMDS_STORE: url,
+      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+      IMDS_OPERATOR_SOCKET: `/tmp/imds-life-${String(process.pid)}.sock`,
+      IMDS_LOG_LEVEL: 'debug',
+      IMDS_STATE_DIR: t.testdirName,
+    },
+    stdio: ['ignore', 'ignore', 'inherit'],
   })
-  t.teardown(() => { child.kill('SIGKILL') })
-  await until(() => request(port, '/').then(({ status }) => status === 200, () => false), 'an answer')
+  t.teardown(() => {
+    child.kill('SIGKILL')
+  })
+  await until(
+    () =>
+      request(port, '/').then(
+        ({ status }) => status === 200,
+        () => false,
+      ),
+    'an answer',
+  )
   for (let i = 0; i < 50; i++) t.equal((await request(port, '/')).status, 200)
   t.equal(child.exitCode, null)
 })
@@ -167,21 +279,44 @@ t.test('a daemon whose log nobody reads still serves guests, and writes the line
   const log = openSync(`${directory}/log`, 'r+')
   const child = spawn(process.execPath, [IMDSD], {
     env: {
-      ...programEnvironment(), IMDS_STORE: `file:${directory}/store`, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LOG_LEVEL: 'debug',
-      IMDS_STATE_DIR: `${directory}/state`, IMDS_OPERATOR_SOCKET: `/tmp/imds-unread-${String(process.pid)}.sock`, IMDS_GUEST_BURST: '1000000',
-    }, stdio: ['ignore', log, 'inherit'],
+      ...programEnvironment(),
+      IMDS_STORE: `file:${directory}/store`,
+      IMDS_LISTEN: `127.0.0.1:${String(port)}`,
+      IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+      IMDS_LOG_LEVEL: 'debug',
+      IMDS_STATE_DIR: `${directory}/state`,
+      IMDS_OPERATOR_SOCKET: `/tmp/imds-unread-${String(process.pid)}.sock`,
+      IMDS_GUEST_BURST: '1000000',
+    },
+    stdio: ['ignore', log, 'inherit'],
   })
-  t.teardown(() => { child.kill('SIGKILL') })
-  await until(() => request(port, '/').then(({ status }) => status === 200, () => false), 'an answer')
+  t.teardown(() => {
+    child.kill('SIGKILL')
+  })
+  await until(
+    () =>
+      request(port, '/').then(
+        ({ status }) => status === 200,
+        () => false,
+      ),
+    'an answer',
+  )
   const requests = 1_000 // their lines are more than the 64 KiB of the pipe
   const statuses = new Set<number>()
   for (let i = 0; i < requests; i++) statuses.add((await request(port, '/')).status)
   t.same([...statuses], [200])
   const lines: string[] = []
   const reader = spawn('cat', [`${directory}/log`], { stdio: ['ignore', 'pipe', 'inherit'] })
-  t.teardown(() => { reader.kill('SIGKILL') })
-  createInterface({ input: reader.stdout }).on('line', (line) => { lines.push(line) })
-  await until(() => Promise.resolve(lines.filter((line) => line.includes('"msg":"request"')).length > requests), 'the lines')
+  t.teardown(() => {
+    reader.kill('SIGKILL')
+  })
+  createInterface({ input: reader.stdout }).on('line', (line) => {
+    lines.push(line)
+  })
+  await until(
+    () => Promise.resolve(lines.filter((line) => line.includes('"msg":"request"')).length > requests),
+    'the lines',
+  )
   child.kill('SIGTERM')
   t.same(await once(child, 'exit'), [0, null])
   await until(() => Promise.resolve(lines.some((line) => line.includes('"msg":"stopping"'))), 'the last line')
@@ -190,22 +325,51 @@ t.test('a daemon whose log nobody reads still serves guests, and writes the line
 
 /** The environment of a demo on these ports. */
 function demoOn(guest: number, operator: number): Record<string, string | undefined> {
-  return { ...programEnvironment(), IMDS_LISTEN: `127.0.0.1:${String(guest)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}` }
+  return {
+    ...programEnvironment(),
+    IMDS_LISTEN: `127.0.0.1:${String(guest)}`,
+    IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}`,
+  }
 }
 
 function withoutScript(): string | false {
-  return spawnSync('sh', ['-c', 'script --version']).stdout.includes('util-linux') ? false : 'the command script of util-linux is not installed'
+  return spawnSync('sh', ['-c', 'script --version']).stdout.includes('util-linux')
+    ? false
+    : 'the command script of util-linux is not installed'
 }
 
 /** Runs the demo on a pseudo-terminal. Returns the lines that it prints, without colours, a function that types keys, and its exit status. */
-function onTerminal(env: Record<string, string | undefined>): { lines: readonly string[], press: (keys: string) => void, status: Promise<number | null> } {
-  const child = spawn('script', ['--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${IMDSD}' --demo`, '/dev/null'], { env, stdio: ['pipe', 'pipe', 'inherit'] })
+function onTerminal(env: Record<string, string | undefined>): {
+  lines: readonly string[]
+  press: (keys: string) => void
+  status: Promise<number | null>
+} {
+  const child = spawn(
+    'script',
+    ['--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${IMDSD}' --demo`, '/dev/null'],
+    { env, stdio: ['pipe', 'pipe', 'inherit'] },
+  )
   const lines: string[] = []
-  createInterface({ input: child.stdout }).on('line', (line) => { lines.push(stripVTControlCharacters(line)) })
-  return { lines, press: (keys) => { child.stdin.write(keys) }, status: once(child, 'close').then(() => child.exitCode) }
+  createInterface({ input: child.stdout }).on('line', (line) => {
+    lines.push(stripVTControlCharacters(line))
+  })
+  return {
+    lines,
+    press: (keys) => {
+      child.stdin.write(keys)
+    },
+    status: once(child, 'close').then(() => child.exitCode),
+  }
 }
 
 async function isListening(port: number): Promise<boolean> {
   const socket = connect(port, '127.0.0.1')
-  return once(socket, 'connect').then(() => true, () => false).finally(() => { socket.destroy() })
+  return once(socket, 'connect')
+    .then(
+      () => true,
+      () => false,
+    )
+    .finally(() => {
+      socket.destroy()
+    })
 }

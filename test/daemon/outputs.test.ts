@@ -20,7 +20,10 @@ const UNTIL_CLOSED = 'trap "" PIPE; while echo; do :; done 2> /dev/null; exec'
 async function shell(command: string, env: Record<string, string> = {}, at = 0) {
   const program = (path: string) => `${process.execPath} ${path}`
   const programs = { IMDSCTL: program(IMDSCTL), IMDSD: program(IMDSD), IMDS_API: program(IMDS_API) }
-  const { stdout, stderr } = await run(['bash', '--norc', '-c', `${command}; echo "status \${PIPESTATUS[${String(at)}]}"`], { env: { ...programEnvironment(), ...programs, ...env } })
+  const { stdout, stderr } = await run(
+    ['bash', '--norc', '-c', `${command}; echo "status \${PIPESTATUS[${String(at)}]}"`],
+    { env: { ...programEnvironment(), ...programs, ...env } },
+  )
   const [, printed = '', status] = /^([^]*)status (\d+)\n$/.exec(stdout.toString())!
   return { status: Number(status), printed, stderr }
 }
@@ -30,7 +33,10 @@ function records(t: Test) {
   const directory = t.testdir({ records: {}, store: {} })
   for (let n = 0; n < RECORDS; n++) {
     const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(n + 1)}/24`] }]
-    writeFileSync(join(directory, 'records', `srv-n${String(n)}.json`), JSON.stringify(anInstance({ id: `srv-n${String(n)}`, interfaces })))
+    writeFileSync(
+      join(directory, 'records', `srv-n${String(n)}.json`),
+      JSON.stringify(anInstance({ id: `srv-n${String(n)}`, interfaces })),
+    )
   }
   const env = { IMDS_STORE: `file:${directory}/store`, IMDS_STATE_DIR: directory, RECORDS: join(directory, 'records') }
   const published = async () => (await (await openStore({ url: env.IMDS_STORE })).list()).length
@@ -39,13 +45,20 @@ function records(t: Test) {
 
 t.test('put publishes every record, says so, and exits with 74 if its output is lost', async (t) => {
   const full = 'ENOSPC: no space left on device, write'
-  for (const [where, loss, listed] of [['> /dev/full', full, 74], ['2> /dev/full > /dev/full', undefined, 74], ['| :', 'write EPIPE', 0]] as const) {
+  for (const [where, loss, listed] of [
+    ['> /dev/full', full, 74],
+    ['2> /dev/full > /dev/full', undefined, 74],
+    ['| :', 'write EPIPE', 0],
+  ] as const) {
     await t.test(where, async (t) => {
       const { env, published } = records(t)
       const imdsctl = where.startsWith('|') ? `{ ${UNTIL_CLOSED} $IMDSCTL` : '{ $IMDSCTL'
       const { status, stderr } = await shell(`${imdsctl} put $RECORDS; } ${where}`, env)
       t.same([status, await published()], [74, RECORDS])
-      t.equal(stderr, loss === undefined ? '' : `imdsctl: output was lost: ${loss}; its last line was: 20 records: 20 published\n`)
+      t.equal(
+        stderr,
+        loss === undefined ? '' : `imdsctl: output was lost: ${loss}; its last line was: 20 records: 20 published\n`,
+      )
       t.equal((await shell(`${imdsctl} list; } ${where}`, env)).status, listed)
     })
   }
@@ -53,8 +66,13 @@ t.test('put publishes every record, says so, and exits with 74 if its output is 
 
 t.test('put goes on when its reader leaves after the first line', async (t) => {
   const { env, published, directory } = records(t)
-  const lines = '{ jq -c . $RECORDS/srv-n0.json; until [ -e $LEFT ]; do sleep 0.02; done; for n in $(seq 1 19); do jq -c . $RECORDS/srv-n$n.json; done; }'
-  const { status, printed } = await shell(`${lines} | $IMDSCTL put - | { head -n 1; exec < /dev/null; touch $LEFT; }`, { ...env, LEFT: join(directory, 'left') }, 1)
+  const lines =
+    '{ jq -c . $RECORDS/srv-n0.json; until [ -e $LEFT ]; do sleep 0.02; done; for n in $(seq 1 19); do jq -c . $RECORDS/srv-n$n.json; done; }'
+  const { status, printed } = await shell(
+    `${lines} | $IMDSCTL put - | { head -n 1; exec < /dev/null; touch $LEFT; }`,
+    { ...env, LEFT: join(directory, 'left') },
+    1,
+  )
   t.equal(printed, 'published srv-n0 revision 1\n')
   t.same([status, await published()], [74, RECORDS])
 })
@@ -65,10 +83,17 @@ t.test('every other command that changes something does so, and a refusal keeps 
   const userData = join(directory, 'user-data')
   writeFileSync(userData, 'x')
   for (const command of ['seal srv-n0', 'unseal srv-n0', 'remove srv-n0', 'init', `validate ${env.RECORDS}`]) {
-    t.match(await shell(`$IMDSCTL ${command} > /dev/full`, env), { status: 74, stderr: /^imdsctl: output was lost: ENOSPC: .*; its last line was: / }, command)
+    t.match(
+      await shell(`$IMDSCTL ${command} > /dev/full`, env),
+      { status: 74, stderr: /^imdsctl: output was lost: ENOSPC: .*; its last line was: / },
+      command,
+    )
   }
   t.equal(await published(), RECORDS - 1)
-  t.match(await shell('$IMDSCTL seal srv-n0 > /dev/full', env), { status: 1, stderr: /^imdsctl: the store has no srv-n0/ })
+  t.match(await shell('$IMDSCTL seal srv-n0 > /dev/full', env), {
+    status: 1,
+    stderr: /^imdsctl: the store has no srv-n0/,
+  })
   mkdirSync(join(directory, 'faulty'))
   writeFileSync(join(directory, 'faulty/a.json'), '{}')
   t.match(await shell('$IMDSCTL validate $RECORDS $RECORDS/../faulty > /dev/full', env), { status: 65 })
@@ -77,14 +102,28 @@ t.test('every other command that changes something does so, and a refusal keeps 
 t.test('a command that only prints ends quietly with its reader, and with 74 on a full disk', async (t) => {
   const { env } = records(t)
   await shell('$IMDSCTL put $RECORDS', env)
-  for (const command of ['$IMDSCTL get srv-n0', '$IMDSCTL schema', '$IMDSCTL --help', '$IMDSCTL --json list', '$IMDSD --help', '$IMDS_API --version']) {
+  for (const command of [
+    '$IMDSCTL get srv-n0',
+    '$IMDSCTL schema',
+    '$IMDSCTL --help',
+    '$IMDSCTL --json list',
+    '$IMDSD --help',
+    '$IMDS_API --version',
+  ]) {
     t.same(await shell(`{ ${UNTIL_CLOSED} ${command}; } | :`, env), { status: 0, printed: '', stderr: '' }, command)
-    t.match(await shell(`${command} > /dev/full`, env), { status: 74, stderr: /^imds(ctl|-api)?: output was lost: ENOSPC: no space left on device, write\n$/ }, command)
+    t.match(
+      await shell(`${command} > /dev/full`, env),
+      { status: 74, stderr: /^imds(ctl|-api)?: output was lost: ENOSPC: no space left on device, write\n$/ },
+      command,
+    )
   }
 })
 
 t.test('imdsd --check tells that its result was lost', async (t) => {
   const { env } = records(t)
-  t.match(await shell('$IMDSD --check > /dev/full', env), { status: 74, stderr: /imds: output was lost: .*; its last line was: imds: the configuration is valid\n$/ })
+  t.match(await shell('$IMDSD --check > /dev/full', env), {
+    status: 74,
+    stderr: /imds: output was lost: .*; its last line was: imds: the configuration is valid\n$/,
+  })
   t.match(await shell('$IMDSD --check > /dev/full', { ...env, IMDS_LOG_LEVEL: 'loud' }), { status: 78 })
 })

@@ -15,8 +15,17 @@ let daemon: TestDaemon
 t.before(async () => {
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
-  for (const [name, address] of [['own', OWN], ['victim', NEIGHBOUR]] as const) {
-    const record = anInstance({ id: `srv-${name}`, fqdn: `${name}.example.com`, account: `acc-${name}`, publicKeys: [{ user: `usr-${name}`, key: `ssh-rsa ${name}` }], interfaces: [{ id: `int-${name}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }] })
+  for (const [name, address] of [
+    ['own', OWN],
+    ['victim', NEIGHBOUR],
+  ] as const) {
+    const record = anInstance({
+      id: `srv-${name}`,
+      fqdn: `${name}.example.com`,
+      account: `acc-${name}`,
+      publicKeys: [{ user: `usr-${name}`, key: `ssh-rsa ${name}` }],
+      interfaces: [{ id: `int-${name}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }],
+    })
     await store.put(record, Buffer.from(name))
   }
   daemon = await startDaemon({ IMDS_STORE: url })
@@ -24,8 +33,16 @@ t.before(async () => {
 })
 t.teardown(() => daemon.stop())
 
-const ask = (target: string, headers: readonly string[] = [], { from = OWN, method = 'GET' }: { from?: string, method?: string } = {}) =>
-  exchange(daemon.guestPort, `${[`${method} ${target} HTTP/1.1`, 'Connection: close', ...headers].join('\r\n')}\r\n\r\n`, { localAddress: from })
+const ask = (
+  target: string,
+  headers: readonly string[] = [],
+  { from = OWN, method = 'GET' }: { from?: string; method?: string } = {},
+) =>
+  exchange(
+    daemon.guestPort,
+    `${[`${method} ${target} HTTP/1.1`, 'Connection: close', ...headers].join('\r\n')}\r\n\r\n`,
+    { localAddress: from },
+  )
 
 /** Vulnerable services, and the headers by which a guest could impersonate another there. */
 const FORGED_HEADERS: readonly (readonly [service: string, header: string])[] = [
@@ -50,7 +67,11 @@ for (const [service, header] of FORGED_HEADERS) {
     const answer = await ask(PATH, header.startsWith('Host') ? [header] : ['Host: 169.254.169.254', header])
     t.ok(answer.body === 'own.example.com' || (answer.status === 403 && answer.body === ''), String(answer.status))
     t.notMatch(answer.text, /victim/)
-    const unknownPeer = await ask(PATH, ['Host: 169.254.169.254', header.replace(/^Host: .*/, '')].filter((line) => line !== ''), { from: UNKNOWN_PEER })
+    const unknownPeer = await ask(
+      PATH,
+      ['Host: 169.254.169.254', header.replace(/^Host: .*/, '')].filter((line) => line !== ''),
+      { from: UNKNOWN_PEER },
+    )
     t.equal(unknownPeer.status, 503, 'an unknown peer stays unknown')
   })
 }
@@ -58,17 +79,22 @@ for (const [service, header] of FORGED_HEADERS) {
 /** Vulnerable services, the weakness that the path used there, and the status here. `ours`: paths of the operator API. */
 const PATHS: readonly (readonly [service: string, what: string, target: string, status: number])[] = [
   ['kiam', 'a query that names another address', `${PATH}?ip=${NEIGHBOUR}&remote=${NEIGHBOUR}`, 200],
-  ['Tootles', 'a tree by instance id, for any client', '/tootles/instanceID/srv-victim/2009-04-04/meta-data/hostname', 404],
+  [
+    'Tootles',
+    'a tree by instance id, for any client',
+    '/tootles/instanceID/srv-victim/2009-04-04/meta-data/hostname',
+    404,
+  ],
   ['Hegel', 'a tree by instance id, for any client', '/latest/meta-data/srv-victim/hostname', 404],
   ['pve-imds', 'any word as a version', '/anything/meta-data/hostname', 404],
   ['Spinifex', 'any date as a version', '/2031-01-01/meta-data/hostname', 404],
   ['Titus', 'an unknown path, handed on to another server', '/computeMetadata/v1/instance/', 404],
   ['Titus', 'credentials', '/latest/meta-data/iam/security-credentials/', 404],
-  ['OpenCHAMI', 'administration on the guests\' port', '/admin/nodes', 404],
+  ['OpenCHAMI', "administration on the guests' port", '/admin/nodes', 404],
   ['OpenCHAMI', 'impersonation by path', '/cloud-init/admin/impersonation/srv-victim/meta-data', 404],
-  ['EVE', 'metrics on the guests\' port', '/metrics', 404],
-  ['ours', 'the operator API on the guests\' port', '/readyz', 404],
-  ['ours', 'the operator API on the guests\' port', '/instances/srv-victim', 404],
+  ['EVE', "metrics on the guests' port", '/metrics', 404],
+  ['ours', "the operator API on the guests' port", '/readyz', 404],
+  ['ours', "the operator API on the guests' port", '/instances/srv-victim', 404],
   ['CloudStack', 'files, by dots', `/latest/meta-data/../../${NEIGHBOUR}/user-data`, 404],
   ['CloudStack', 'files, by escaped dots', '/latest/meta-data/%2e%2e/%2e%2e/etc/passwd', 404],
   ['CloudStack', 'files, by an escaped slash', '/latest/meta-data/..%2fuser-data', 404],
@@ -86,19 +112,33 @@ for (const [service, what, target, status] of PATHS) {
 }
 
 t.test('E2: an unknown peer gets the same 503 for every path, without an id made from its address', async (t) => {
-  const bodies = await Promise.all(['/latest/meta-data/instance-id', '/', '/nothing', '/latest/user-data'].map(async (target) => {
-    const { status, body } = await ask(target, [], { from: UNKNOWN_PEER })
-    t.equal(status, 503)
-    t.notMatch(body, /127\.0\.0|srv-|i-/)
-    return body
-  }))
+  const bodies = await Promise.all(
+    ['/latest/meta-data/instance-id', '/', '/nothing', '/latest/user-data'].map(async (target) => {
+      const { status, body } = await ask(target, [], { from: UNKNOWN_PEER })
+      t.equal(status, 503)
+      t.notMatch(body, /127\.0\.0|srv-|i-/)
+      return body
+    }),
+  )
   t.equal(new Set(bodies).size, 1)
 })
 
-t.test('A6: no response has a CORS header, so a web page in a guest\'s browser can read none', async (t) => {
+t.test("A6: no response has a CORS header, so a web page in a guest's browser can read none", async (t) => {
   for (const method of ['GET', 'OPTIONS', 'PUT']) {
-    const { headers } = await ask('/latest/user-data', ['Host: 169.254.169.254', 'Origin: http://evil.example', 'Access-Control-Request-Method: GET', 'Access-Control-Request-Headers: x'], { method })
-    t.same(Object.keys(headers).filter((name) => name.startsWith('access-control') || name === 'vary'), [])
+    const { headers } = await ask(
+      '/latest/user-data',
+      [
+        'Host: 169.254.169.254',
+        'Origin: http://evil.example',
+        'Access-Control-Request-Method: GET',
+        'Access-Control-Request-Headers: x',
+      ],
+      { method },
+    )
+    t.same(
+      Object.keys(headers).filter((name) => name.startsWith('access-control') || name === 'vary'),
+      [],
+    )
   }
 })
 
@@ -110,7 +150,12 @@ t.test('A4: a method that writes gets 405 and changes nothing', async (t) => {
 })
 
 t.test('A7: an error page reveals nothing about its cause, the request or a library', async (t) => {
-  for (const target of ['/latest/%zz<script>alert(1)</script>', '/latest/nothing<script>alert(1)</script>', '/%c0%af', `/${'x'.repeat(17_000)}`]) {
+  for (const target of [
+    '/latest/%zz<script>alert(1)</script>',
+    '/latest/nothing<script>alert(1)</script>',
+    '/%c0%af',
+    `/${'x'.repeat(17_000)}`,
+  ]) {
     const { text } = await ask(target, ['Host: <script>', 'User-Agent: <script>'])
     t.match(text, /^HTTP\/1\.1 40[04] /)
     t.notMatch(text, /script|node|fastify|error:|at .*\.ts|FST_|HPE_/i)
@@ -118,9 +163,17 @@ t.test('A7: an error page reveals nothing about its cause, the request or a libr
 })
 
 t.test('metrics have no label that a guest can choose', async (t) => {
-  const series = async () => (await daemon.operator('/metrics')).body.toString().split('\n').filter((line) => line.startsWith('imds_request')).length
+  const series = async () =>
+    (await daemon.operator('/metrics')).body
+      .toString()
+      .split('\n')
+      .filter((line) => line.startsWith('imds_request')).length
   for (const target of ['/warm', '/latest/user-data']) await ask(target, ['X-Forwarded-For: 1'], { method: 'GET' })
   const before = await series()
-  for (let n = 0; n < 50; n++) await ask(n % 2 ? `/warm${String(n)}` : '/latest/user-data', [`X-Forwarded-For: ${String(n)}`, `User-Agent: ${String(n)}`])
+  for (let n = 0; n < 50; n++)
+    await ask(n % 2 ? `/warm${String(n)}` : '/latest/user-data', [
+      `X-Forwarded-For: ${String(n)}`,
+      `User-Agent: ${String(n)}`,
+    ])
   t.equal(await series(), before)
 })

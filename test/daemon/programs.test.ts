@@ -2,7 +2,17 @@
  * imdsd and imdsctl as commands: --help, --version, unknown arguments, and installations with missing files.
  */
 import { spawnSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  readdirSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { SETTINGS } from '../../src/config.ts'
@@ -20,23 +30,42 @@ t.setTimeout(300_000) // as under `tap run`: this file builds the programs sever
 const ROOT = new URL('../../', import.meta.url).pathname
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
 const ran = async (program: string, args: readonly string[], env: Record<string, string> = {}) => {
-  const { status, stdout, stderr } = await run([process.execPath, program, ...args], { env: { ...programEnvironment(), ...env } })
+  const { status, stdout, stderr } = await run([process.execPath, program, ...args], {
+    env: { ...programEnvironment(), ...env },
+  })
   return { status, stdout: stdout.toString(), stderr }
 }
 
 t.test('--version and --help of both programs need no other option and no environment', async (t) => {
   for (const program of [IMDSD, IMDSCTL]) {
-    for (const option of ['--version', '-V']) t.same(await ran(program, [option]), { status: 0, stdout: `${version}\n`, stderr: '' })
-    for (const option of ['--help', '-h']) t.match(await ran(program, [option]), { status: 0, stdout: /^Usage: (.|\n)*Exit statuses:/, stderr: '' })
+    for (const option of ['--version', '-V'])
+      t.same(await ran(program, [option]), { status: 0, stdout: `${version}\n`, stderr: '' })
+    for (const option of ['--help', '-h'])
+      t.match(await ran(program, [option]), { status: 0, stdout: /^Usage: (.|\n)*Exit statuses:/, stderr: '' })
   }
   const { stdout } = await ran(IMDSD, ['--help'])
-  for (const [name, value] of Object.entries(SETTINGS)) t.ok(stdout.split('\n').some((line) => line.trim().replace(/ +/, ' ') === `${name} ${value ?? ''}`.trim()), name)
+  for (const [name, value] of Object.entries(SETTINGS))
+    t.ok(
+      stdout.split('\n').some((line) => line.trim().replace(/ +/, ' ') === `${name} ${value ?? ''}`.trim()),
+      name,
+    )
 })
 
 t.test('imdsd does not start the daemon with --help, --version or an unknown argument (exit status 64)', async (t) => {
-  const env = { IMDS_STORE: `file:${t.testdir()}`, IMDS_STATE_DIR: t.testdirName, IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock` }
+  const env = {
+    IMDS_STORE: `file:${t.testdir()}`,
+    IMDS_STATE_DIR: t.testdirName,
+    IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`,
+    IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+    IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock`,
+  }
   for (const [args, status, name] of [
-    [['--help'], 0, ''], [['--version'], 0, ''], [['--frob'], 64, '\'--frob\''], [['frob'], 64, '\'frob\''], [['--demo', '--frob=1'], 64, '\'--frob=1\''], [['--demo', 'frob', 'x'], 64, '\'frob x\''],
+    [['--help'], 0, ''],
+    [['--version'], 0, ''],
+    [['--frob'], 64, "'--frob'"],
+    [['frob'], 64, "'frob'"],
+    [['--demo', '--frob=1'], 64, "'--frob=1'"],
+    [['--demo', 'frob', 'x'], 64, "'frob x'"],
   ] as const) {
     const ended = await ran(IMDSD, args, env)
     t.equal(ended.status, status, args.join(' '))
@@ -47,7 +76,13 @@ t.test('imdsd does not start the daemon with --help, --version or an unknown arg
 })
 
 t.test('imdsctl names an unknown or wrong argument and exits with 64', async (t) => {
-  for (const [args, name] of [[['--frob'], /'--frob'/], [['frob'], /'frob'/], [['list', '--frob'], /'--frob'/], [['get'], /'id'/], [['wait', 'x', '--revision', '0x10'], /--revision .*'0x10' is invalid/]] as const) {
+  for (const [args, name] of [
+    [['--frob'], /'--frob'/],
+    [['frob'], /'frob'/],
+    [['list', '--frob'], /'--frob'/],
+    [['get'], /'id'/],
+    [['wait', 'x', '--revision', '0x10'], /--revision .*'0x10' is invalid/],
+  ] as const) {
     t.match(await ran(IMDSCTL, args), { status: 64, stdout: '', stderr: name }, args.join(' '))
   }
 })
@@ -62,37 +97,61 @@ const aBuild = (t: Test) => {
 t.test('a daemon whose installation is deleted keeps running and stops cleanly', async (t) => {
   const { directory, dist } = aBuild(t)
   const store = await openStore({ url: `file:${directory}/store` })
-  const put = (revision: number) => store.put(anInstance({ revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+  const put = (revision: number) =>
+    store.put(
+      anInstance({
+        revision,
+        fqdn: `r${String(revision)}.example.com`,
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+      }),
+    )
   await put(1)
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/store` }, [], { main: join(dist, 'main.js') })
   t.teardown(() => daemon.stop())
   rmSync(dist, { recursive: true })
   await put(2)
-  await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === 'r2.example.com', 'the change')
-  for (const path of ['/metrics', '/readyz', '/explain?address=127.0.0.1', '/instances/srv-abcde', '/firewall']) t.equal((await daemon.operator(path)).status, 200, path)
+  await until(
+    async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === 'r2.example.com',
+    'the change',
+  )
+  for (const path of ['/metrics', '/readyz', '/explain?address=127.0.0.1', '/instances/srv-abcde', '/firewall'])
+    t.equal((await daemon.operator(path)).status, 200, path)
   const metrics = (await daemon.operator('/metrics')).body.toString()
   t.ok(metrics.includes(`\nimds_build_info{version="${version}",node="${process.versions.node}"} 1\n`))
   t.equal(await daemon.stop(), 0)
-  t.same(daemon.log.filter(({ level }) => level !== 'info'), [])
+  t.same(
+    daemon.log.filter(({ level }) => level !== 'info'),
+    [],
+  )
 })
 
-t.test('imdsctl firewall --watch keeps running when its installation is deleted', { skip: withoutNamespaces() }, async (t) => {
-  const { dist } = aBuild(t)
-  const host = await startFirewallHost(t)
-  const alpha = await host.addGuest('alpha')
-  const firewall = await host.startFirewall({}, join(dist, 'imdsctl.js'))
-  rmSync(dist, { recursive: true })
-  await host.putAndWait(alpha)
-  t.equal(await curl(alpha), 200)
-  await host.nft('flush ruleset')
-  await until(() => firewall.output().endsWith('another program changed the rules; they are restored\n'), 'the rules to be restored')
-  t.equal(await curl(alpha), 200)
-  await firewall.stop()
-  t.equal(firewall.process.exitCode, 0)
-})
+t.test(
+  'imdsctl firewall --watch keeps running when its installation is deleted',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { dist } = aBuild(t)
+    const host = await startFirewallHost(t)
+    const alpha = await host.addGuest('alpha')
+    const firewall = await host.startFirewall({}, join(dist, 'imdsctl.js'))
+    rmSync(dist, { recursive: true })
+    await host.putAndWait(alpha)
+    t.equal(await curl(alpha), 200)
+    await host.nft('flush ruleset')
+    await until(
+      () => firewall.output().endsWith('another program changed the rules; they are restored\n'),
+      'the rules to be restored',
+    )
+    t.equal(await curl(alpha), 200)
+    await firewall.stop()
+    t.equal(firewall.process.exitCode, 0)
+  },
+)
 
 /** A Node.js of this machine that is too old, as Debian's is. */
-const OLD_NODE = ['/usr/bin/node', '/usr/local/bin/node'].find((path) => existsSync(path) && Number.parseInt(spawnSync(path, ['-p', 'process.versions.node']).stdout.toString(), 10) < 26)
+const OLD_NODE = ['/usr/bin/node', '/usr/local/bin/node'].find(
+  (path) =>
+    existsSync(path) && Number.parseInt(spawnSync(path, ['-p', 'process.versions.node']).stdout.toString(), 10) < 26,
+)
 
 t.test('an installed command uses the Node.js beside it, and a program says if Node.js is too old', async (t) => {
   const { directory: prefix } = aBuild(t)
@@ -102,7 +161,8 @@ t.test('an installed command uses the Node.js beside it, and a program says if N
   symlinkSync(process.execPath, join(prefix, 'bin/node'))
   // As npm installs the package with --prefix: the package in lib/node_modules/imds, and a link in bin to each of its commands.
   mkdirSync(join(prefix, 'lib/node_modules/imds'))
-  for (const name of ['dist', 'package.json']) renameSync(join(prefix, name), join(prefix, 'lib/node_modules/imds', name))
+  for (const name of ['dist', 'package.json'])
+    renameSync(join(prefix, name), join(prefix, 'lib/node_modules/imds', name))
   const { bin } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { bin: Record<string, string> }
   for (const [command, file] of Object.entries(bin)) {
     chmodSync(join(prefix, 'lib/node_modules/imds', file), 0o755)
@@ -126,17 +186,33 @@ t.test('an installed command uses the Node.js beside it, and a program says if N
     rmSync(join(prefix, 'lib/node_modules/imds'))
     renameSync(join(prefix, 'imds'), join(prefix, 'lib/node_modules/imds'))
     if (OLD_NODE === undefined) continue
-    const program = join(prefix, 'lib/node_modules/imds/dist', { imdsd: 'main.js', imdsctl: 'imdsctl.js' }[command] ?? 'api.js')
-    t.match(await run([OLD_NODE, program], { env: { IMDS_STORE: `file:${prefix}`, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' } }), {
-      status: 70, stderr: new RegExp(`^${command}: this is Node\\.js \\d+\\.\\d+\\.\\d+, and imds needs 26 or newer: run bin/${command} of the installation; if that says so, .*npm install -g --prefix PREFIX .*\\n$`),
-    })
+    const program = join(
+      prefix,
+      'lib/node_modules/imds/dist',
+      { imdsd: 'main.js', imdsctl: 'imdsctl.js' }[command] ?? 'api.js',
+    )
+    t.match(
+      await run([OLD_NODE, program], {
+        env: { IMDS_STORE: `file:${prefix}`, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' },
+      }),
+      {
+        status: 70,
+        stderr: new RegExp(
+          `^${command}: this is Node\\.js \\d+\\.\\d+\\.\\d+, and imds needs 26 or newer: run bin/${command} of the installation; if that says so, .*npm install -g --prefix PREFIX .*\\n$`,
+        ),
+      },
+    )
   }
 })
 
 t.test('a program with a missing file names it in one line without a stack trace; imdsctl exits with 70', async (t) => {
   const { directory, dist } = aBuild(t)
   const list = () => ran(join(dist, 'imdsctl.js'), ['--store', 'redis://127.0.0.1:1', '--region', 'gb1', 'list'])
-  t.match(await list(), { status: 69, stderr: /^imdsctl: cannot use the store: .*ECONNREFUSED/ }, 'with all files it tries to connect')
+  t.match(
+    await list(),
+    { status: 69, stderr: /^imdsctl: cannot use the store: .*ECONNREFUSED/ },
+    'with all files it tries to connect',
+  )
   const chunks = readdirSync(dist).filter((name) => /^imdsctl-.*\.js$/.test(name))
   t.ok(chunks.length > 3)
   const listWithout = async (name: string) => {
@@ -151,14 +227,38 @@ t.test('a program with a missing file names it in one line without a stack trace
   for (const name of ['publish.lua', ...commands, ...publishers]) {
     const { status, stderr } = await listWithout(name)
     t.equal(status, 70, name)
-    t.match(stderr, /^imdsctl: cannot load .*, a file of this installation: if imds was just upgraded, run the command again; .*\n$/)
+    t.match(
+      stderr,
+      /^imdsctl: cannot load .*, a file of this installation: if imds was just upgraded, run the command again; .*\n$/,
+    )
     t.ok(stderr.includes(join(dist, name)), name)
   }
-  rmSync(join(dist, chunks.find((chunk) => chunk.includes('agent'))!))
+  rmSync(
+    join(
+      dist,
+      chunks.find((chunk) => chunk.includes('agent'))!,
+    ),
+  )
   t.match(await ran(join(dist, 'imdsctl.js'), ['firewall']), { status: 70, stderr: /^imdsctl: cannot load .*\n$/ })
 
-  rmSync(join(dist, readdirSync(dist).find((name) => name.startsWith('metrics-'))!))
-  const { status, stdout } = await ran(join(dist, 'main.js'), [], { IMDS_STORE: `file:${directory}`, IMDS_STATE_DIR: directory, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock` })
+  rmSync(
+    join(
+      dist,
+      readdirSync(dist).find((name) => name.startsWith('metrics-'))!,
+    ),
+  )
+  const { status, stdout } = await ran(join(dist, 'main.js'), [], {
+    IMDS_STORE: `file:${directory}`,
+    IMDS_STATE_DIR: directory,
+    IMDS_LISTEN: '127.0.0.1:0',
+    IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+    IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock`,
+  })
   t.equal(status, 1)
-  t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), { level: 'fatal', msg: 'could not start', reason: /^cannot load .*metrics-.*: if imds was just upgraded, start it again; otherwise install it again$/, err: undefined })
+  t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), {
+    level: 'fatal',
+    msg: 'could not start',
+    reason: /^cannot load .*metrics-.*: if imds was just upgraded, start it again; otherwise install it again$/,
+    err: undefined,
+  })
 })

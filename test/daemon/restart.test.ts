@@ -14,7 +14,9 @@ const REQUEST = `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`
 
 async function start(t: Test): Promise<TestDaemon> {
   const url = `file:${t.testdir()}`
-  await (await openStore({ url })).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+  await (
+    await openStore({ url })
+  ).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
   const daemon = await startDaemon({ IMDS_STORE: url })
   t.teardown(() => daemon.stop())
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
@@ -22,13 +24,17 @@ async function start(t: Test): Promise<TestDaemon> {
 }
 
 /** Opens a connection and sends bytes. The daemon has received them when a request on a later connection is answered. */
-async function open(daemon: TestDaemon, bytes: string): Promise<{ socket: Socket, ended: Promise<string> }> {
+async function open(daemon: TestDaemon, bytes: string): Promise<{ socket: Socket; ended: Promise<string> }> {
   const socket = connect(daemon.guestPort, '127.0.0.1')
   await once(socket, 'connect')
   const ended = new Promise<string>((resolve, reject) => {
     let text = ''
-    socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
-    socket.on('error', reject).on('close', () => { resolve(text) })
+    socket.setEncoding('latin1').on('data', (chunk: string) => {
+      text += chunk
+    })
+    socket.on('error', reject).on('close', () => {
+      resolve(text)
+    })
   })
   socket.write(bytes)
   await daemon.get(ID)
@@ -59,7 +65,14 @@ t.test('G3: a stopping daemon closes a keep-alive connection between two request
 
 t.test('F2: neither an endless request nor an idle connection delays the stop of the daemon', async (t) => {
   const daemon = await start(t)
-  const all = [await open(daemon, REQUEST.slice(0, 20)), await open(daemon, ''), await open(daemon, `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`)]
-  for (const { ended } of all) ended.catch(() => { /* the daemon resets it */ })
+  const all = [
+    await open(daemon, REQUEST.slice(0, 20)),
+    await open(daemon, ''),
+    await open(daemon, `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`),
+  ]
+  for (const { ended } of all)
+    ended.catch(() => {
+      /* the daemon resets it */
+    })
   t.equal(await daemon.stop(), 0)
 })

@@ -14,7 +14,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 const SECRET = 'what is smuggled'
 /** The number of guests over which the tests distribute their connections, so that none exceeds its share. */
 const GUESTS = 8
-const address = (n: number) => `127.0.0.${String(1 + n % GUESTS)}`
+const address = (n: number) => `127.0.0.${String(1 + (n % GUESTS))}`
 
 /** A guest with more user-data than a socket buffers. */
 const LARGE = '127.0.0.50'
@@ -24,30 +24,58 @@ t.before(async () => {
   const url = `file:${t.testdir()}`
   const store = await openStore({ url, userDataMaxBytes: 1_000_000 })
   for (let n = 0; n < GUESTS; n++) {
-    await store.put(anInstance({ id: `srv-n${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }] }), Buffer.from(SECRET))
+    await store.put(
+      anInstance({
+        id: `srv-n${String(n)}`,
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }],
+      }),
+      Buffer.from(SECRET),
+    )
   }
-  await store.put(anInstance({ id: 'srv-large', interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [`${LARGE}/8`] }] }), Buffer.alloc(1_000_000, 'x'))
+  await store.put(
+    anInstance({
+      id: 'srv-large',
+      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [`${LARGE}/8`] }],
+    }),
+    Buffer.alloc(1_000_000, 'x'),
+  )
   daemon = await startDaemon({ IMDS_STORE: url, IMDS_USER_DATA_MAX_BYTES: '1000000' })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instances')
 })
 t.teardown(() => daemon.stop())
 
 SHAPES.forEach(({ name, bytes, outcome }, n) => {
-  t.test(`smuggling: ${name}: ${outcome === 'refused' ? 'refused with 400, and closed' : `answered ${outcome.join(', ')}`}`, async (t) => {
-    const { text, stuck } = await send(daemon.guestPort, address(n), bytes + AFTER, { splits: [], pauseMs: 0, then: 'end' })
-    const { answers, wrong } = readAnswers(text, false)
-    t.same([wrong, stuck], [undefined, undefined])
-    t.same(answers.map(({ status }) => status), outcome === 'refused' ? [400] : outcome)
-    if (outcome === 'refused' || bytes.includes('Upgrade')) t.equal(answers.at(-1)?.headers.get('connection'), 'close')
-    const isPipelined = bytes.includes(SMUGGLED) && answers.filter(({ status }) => status === 200).length === 3
-    t.equal(answers.filter(({ body }) => body === SECRET).length, isPipelined ? 1 : 0, 'the smuggled request is answered only if it is a pipelined request for every parser')
-  })
+  t.test(
+    `smuggling: ${name}: ${outcome === 'refused' ? 'refused with 400, and closed' : `answered ${outcome.join(', ')}`}`,
+    async (t) => {
+      const { text, stuck } = await send(daemon.guestPort, address(n), bytes + AFTER, {
+        splits: [],
+        pauseMs: 0,
+        then: 'end',
+      })
+      const { answers, wrong } = readAnswers(text, false)
+      t.same([wrong, stuck], [undefined, undefined])
+      t.same(
+        answers.map(({ status }) => status),
+        outcome === 'refused' ? [400] : outcome,
+      )
+      if (outcome === 'refused' || bytes.includes('Upgrade'))
+        t.equal(answers.at(-1)?.headers.get('connection'), 'close')
+      const isPipelined = bytes.includes(SMUGGLED) && answers.filter(({ status }) => status === 200).length === 3
+      t.equal(
+        answers.filter(({ body }) => body === SECRET).length,
+        isPipelined ? 1 : 0,
+        'the smuggled request is answered only if it is a pipelined request for every parser',
+      )
+    },
+  )
 })
 
 /** A request with a body. It can be cut at every byte. */
 const REQUEST = `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n`
 const HEAD_ENDS = REQUEST.indexOf('\r\n\r\n') + 4
-const cutEverywhere = <T>(visit: (at: number) => Promise<T>) => Promise.all(Array.from({ length: REQUEST.length + 1 }, (_, at) => visit(at)))
+const cutEverywhere = <T>(visit: (at: number) => Promise<T>) =>
+  Promise.all(Array.from({ length: REQUEST.length + 1 }, (_, at) => visit(at)))
 const statusesOf = (text: string) => readAnswers(text, false).answers.map(({ status }) => status)
 
 t.test('A5: a request that arrives in two pieces, cut at any byte, is answered like a whole one', async (t) => {
@@ -59,8 +87,14 @@ t.test('A5: a request that arrives in two pieces, cut at any byte, is answered l
 })
 
 t.test('F2: a request cut at any byte and never completed times out and closes its connection', async (t) => {
-  const sent = await cutEverywhere((at) => send(daemon.guestPort, address(at), REQUEST, { splits: [], pauseMs: 0, cutAt: at, then: 'hold' }))
-  t.same(sent.filter(({ stuck }) => stuck !== undefined), [], 'none is stuck')
+  const sent = await cutEverywhere((at) =>
+    send(daemon.guestPort, address(at), REQUEST, { splits: [], pauseMs: 0, cutAt: at, then: 'hold' }),
+  )
+  t.same(
+    sent.filter(({ stuck }) => stuck !== undefined),
+    [],
+    'none is stuck',
+  )
   for (const [at, { text }] of sent.entries()) {
     if (at < HEAD_ENDS) t.same(statusesOf(text), [400], `cut at ${String(at)}`)
     else t.same(statusesOf(text), [200], `cut at ${String(at)}`)
@@ -68,8 +102,15 @@ t.test('F2: a request cut at any byte and never completed times out and closes i
 })
 
 t.test('A9: a request whose sender half-closes at once is answered, even for an unknown peer', async (t) => {
-  for (const [from, status] of [[address(0), 200], ['127.0.0.99', 503]] as const) {
-    const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, { splits: [], pauseMs: 0, then: 'end' })
+  for (const [from, status] of [
+    [address(0), 200],
+    ['127.0.0.99', 503],
+  ] as const) {
+    const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, {
+      splits: [],
+      pauseMs: 0,
+      then: 'end',
+    })
     t.same(statusesOf(text), [status], from)
   }
 })
@@ -78,7 +119,9 @@ t.test('A9: a request whose sender half-closes at once is answered, even for an 
 async function sendAndHalfClose(from: string, bytes: string): Promise<string> {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
   const chunks: string[] = []
-  socket.setEncoding('latin1').on('data', (chunk: string) => { chunks.push(chunk) })
+  socket.setEncoding('latin1').on('data', (chunk: string) => {
+    chunks.push(chunk)
+  })
   socket.end(bytes)
   await new Promise((resolve) => socket.on('close', resolve))
   return chunks.join('')
@@ -87,9 +130,20 @@ async function sendAndHalfClose(from: string, bytes: string): Promise<string> {
 /** The size of the buffer into which Node reads from a socket. */
 const READ_BUFFER_BYTES = 65_536
 
-for (const [what, target, many] of [['listings', '/latest/meta-data/', 400], ['large user-data', '/latest/user-data', 20]] as const) {
+for (const [what, target, many] of [
+  ['listings', '/latest/meta-data/', 400],
+  ['large user-data', '/latest/user-data', 20],
+] as const) {
   t.test(`A9: pipelined requests are all answered, though the sender half-closes: ${what}`, async (t) => {
-    t.equal(statusesOf(await sendAndHalfClose(what === 'listings' ? address(1) : LARGE, `GET ${target} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many))).length, many)
+    t.equal(
+      statusesOf(
+        await sendAndHalfClose(
+          what === 'listings' ? address(1) : LARGE,
+          `GET ${target} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many),
+        ),
+      ).length,
+      many,
+    )
   })
 }
 
@@ -105,19 +159,30 @@ t.test('A9: a request that fills the read buffer is answered, though the half-cl
   t.same(statusesOf(await text), [405])
 })
 
-t.test('invariant 6: a CONNECT pipelined after an unsent response, then a reset, ends only that connection', async (t) => {
-  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: LARGE })
-  socket.pause().write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10) + 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
-  await sleep(200) // until the socket's buffers are full of responses
-  socket.resetAndDestroy()
-  await sleep(200)
-  t.equal((await daemon.get(OPEN, address(2))).status, 200)
-  t.equal(daemon.process.exitCode, null)
-  t.same(daemon.log.filter(({ level }) => level === 'fatal'), [])
-})
+t.test(
+  'invariant 6: a CONNECT pipelined after an unsent response, then a reset, ends only that connection',
+  async (t) => {
+    const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: LARGE })
+    socket
+      .pause()
+      .write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10) + 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
+    await sleep(200) // until the socket's buffers are full of responses
+    socket.resetAndDestroy()
+    await sleep(200)
+    t.equal((await daemon.get(OPEN, address(2))).status, 200)
+    t.equal(daemon.process.exitCode, null)
+    t.same(
+      daemon.log.filter(({ level }) => level === 'fatal'),
+      [],
+    )
+  },
+)
 
 t.test('A5: a CONNECT with a body is refused after the responses to earlier requests', async (t) => {
-  const text = await sendAndHalfClose(address(3), `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\nCONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n`)
+  const text = await sendAndHalfClose(
+    address(3),
+    `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\nCONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n`,
+  )
   t.same(statusesOf(text), [200, 405])
 })
 
@@ -132,11 +197,23 @@ const TAILS: readonly (readonly [what: string, bytes: string, statuses: readonly
 ]
 for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
   t.test(`A5: no refusal overtakes a response: pipelined requests are answered in order before ${what}`, async (t) => {
-    for (const [role, status] of [['guest', 200], ['unknown peer', 503]] as const) {
+    for (const [role, status] of [
+      ['guest', 200],
+      ['unknown peer', 503],
+    ] as const) {
       for (const many of [1, 2, 7, 60]) {
         const from = role === 'guest' ? address(2) : `127.0.${String(3 + row)}.${String(many)}` // each has its own share
-        const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many) + bytes, { splits: [], pauseMs: 0, then: 'end' })
-        t.same(statusesOf(text), [...Array.from({ length: many }, () => status), ...role === 'guest' ? statuses : [503]], `${String(many)} of one ${role}`)
+        const { text } = await send(
+          daemon.guestPort,
+          from,
+          `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many) + bytes,
+          { splits: [], pauseMs: 0, then: 'end' },
+        )
+        t.same(
+          statusesOf(text),
+          [...Array.from({ length: many }, () => status), ...(role === 'guest' ? statuses : [503])],
+          `${String(many)} of one ${role}`,
+        )
       }
     }
   })
@@ -144,13 +221,25 @@ for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
 
 t.test('A9: the last request of an unknown peer is answered, whatever follows it', async (t) => {
   for (const [n, following] of ['GET /x', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, '\x01', '\r\n'].entries()) {
-    const { text } = await send(daemon.guestPort, `127.0.1.${String(n)}`, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${following}`, { splits: [], pauseMs: 0, then: 'end' })
+    const { text } = await send(
+      daemon.guestPort,
+      `127.0.1.${String(n)}`,
+      `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${following}`,
+      { splits: [], pauseMs: 0, then: 'end' },
+    )
     t.same(statusesOf(text), [503], JSON.stringify(following))
   }
 })
 
 t.test('A7, E2: a request of any protocol from an unknown peer gets the same 503', async (t) => {
-  for (const bytes of [`DESCRIBE ${OPEN} RTSP/1.0\r\n\r\n`, 'PLAY *\r\nHost: x\r\n\r\n', `SOURCE ${OPEN} ICE/1.0\r\n\r\n`, `GET ${OPEN} RTSP/1.0\r\n\r\n`, 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', `PURGE ${OPEN} HTTP/1.0\r\n\r\n`]) {
+  for (const bytes of [
+    `DESCRIBE ${OPEN} RTSP/1.0\r\n\r\n`,
+    'PLAY *\r\nHost: x\r\n\r\n',
+    `SOURCE ${OPEN} ICE/1.0\r\n\r\n`,
+    `GET ${OPEN} RTSP/1.0\r\n\r\n`,
+    'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
+    `PURGE ${OPEN} HTTP/1.0\r\n\r\n`,
+  ]) {
     const { text } = await send(daemon.guestPort, '127.0.2.1', bytes, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [503], bytes)
     t.notMatch(text, /json|FST_/)

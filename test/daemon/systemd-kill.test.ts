@@ -18,7 +18,12 @@ const LOADS: readonly [string, Load][] = [
 
 t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
   const host = await bootHost(t)
-  const { systemctl, show, shell, guests: [guest] } = host
+  const {
+    systemctl,
+    show,
+    shell,
+    guests: [guest],
+  } = host
   const answered = async () => (await guest!.ask({ path: '/latest/meta-data/instance-id' })).status === 200
   const restarts = async () => Number((await show('NRestarts'))['NRestarts'])
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
@@ -28,46 +33,69 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
 
   await t.test(`${String(KILLS)} kills refuse no connection and fail only requests in flight`, async (t) => {
     const loads = await Promise.all(LOADS.map(([, load]) => startLoad(guest!, load)))
-    const kills: { from: number, to: number }[] = []
+    const kills: { from: number; to: number }[] = []
     for (let i = 1; i <= KILLS; i++) {
       await Promise.all(loads.map((load) => load.more(REQUESTS_PER_STEP)))
       const { MainPID: pid } = await show('MainPID')
       const from = Date.now()
       await systemctl('kill', '--signal=KILL', 'imds.service')
-      await until(() => shell(`test ! -e /proc/${pid!}`).then(() => true, () => false), 'the end of the process') // its connections end with it
+      await until(
+        () =>
+          shell(`test ! -e /proc/${pid!}`).then(
+            () => true,
+            () => false,
+          ),
+        'the end of the process',
+      ) // its connections end with it
       kills.push({ from, to: Date.now() })
-      await until(async () => await restarts() === i, 'the next start')
+      await until(async () => (await restarts()) === i, 'the next start')
     }
     await Promise.all(loads.map((load) => load.more(REQUESTS_PER_STEP)))
     for (const [i, load] of loads.entries()) {
       const figures = await load.stop()
       t.comment(`${String(KILLS)} kills, ${LOADS[i]![0]}: ${summary(figures)}`)
-      t.same(figures.failed.filter(({ what }) => what !== 'ECONNRESET'), [], 'requests fail only because the connection is reset')
-      const at = ({ startedMs, endedMs }: Failure) => kills.findIndex(({ from, to }) => startedMs <= to && endedMs >= from)
+      t.same(
+        figures.failed.filter(({ what }) => what !== 'ECONNRESET'),
+        [],
+        'requests fail only because the connection is reset',
+      )
+      const at = ({ startedMs, endedMs }: Failure) =>
+        kills.findIndex(({ from, to }) => startedMs <= to && endedMs >= from)
       const failed = Map.groupBy(figures.failed, at)
       t.notOk(failed.has(-1), 'every failed request was in flight during a kill')
-      t.ok([...failed.values()].every(({ length }) => length <= CLIENTS), 'a kill fails at most one request of each client')
+      t.ok(
+        [...failed.values()].every(({ length }) => length <= CLIENTS),
+        'a kill fails at most one request of each client',
+      )
     }
   })
 
   const WATCHDOG_SECONDS = 5
   const PERIODS = 3
 
-  await t.test(`the watchdog does not restart a daemon with a running event loop for ${String(PERIODS)} periods`, async (t) => {
-    await host.dropIn('imds.service', `[Service]\nWatchdogSec=${String(WATCHDOG_SECONDS)}`)
-    await systemctl('restart', 'imds.service')
-    const { MainPID: pid } = await show('MainPID')
-    const lastKeepAlive = async () => Number((await show('WatchdogTimestampMonotonic'))['WatchdogTimestampMonotonic']) / 1_000_000
-    const first = await lastKeepAlive()
-    await until(async () => await lastKeepAlive() >= first + PERIODS * WATCHDOG_SECONDS, 'the keep-alive messages of the watchdog', 30_000)
-    t.match(await show('MainPID', 'NRestarts'), { MainPID: pid, NRestarts: '0' })
-  })
+  await t.test(
+    `the watchdog does not restart a daemon with a running event loop for ${String(PERIODS)} periods`,
+    async (t) => {
+      await host.dropIn('imds.service', `[Service]\nWatchdogSec=${String(WATCHDOG_SECONDS)}`)
+      await systemctl('restart', 'imds.service')
+      const { MainPID: pid } = await show('MainPID')
+      const lastKeepAlive = async () =>
+        Number((await show('WatchdogTimestampMonotonic'))['WatchdogTimestampMonotonic']) / 1_000_000
+      const first = await lastKeepAlive()
+      await until(
+        async () => (await lastKeepAlive()) >= first + PERIODS * WATCHDOG_SECONDS,
+        'the keep-alive messages of the watchdog',
+        30_000,
+      )
+      t.match(await show('MainPID', 'NRestarts'), { MainPID: pid, NRestarts: '0' })
+    },
+  )
 
   await t.test('the watchdog restarts a daemon with a blocked event loop, and guests are served', async (t) => {
     const { MainPID: pid } = await show('MainPID')
     await shell(`kill -STOP ${pid!}`)
     const request = answered().catch(() => answered()) // a guest whose connection the blocked daemon had accepted retries
-    await until(async () => await restarts() === 1, 'the next start', 30_000)
+    await until(async () => (await restarts()) === 1, 'the next start', 30_000)
     t.not((await show('MainPID'))['MainPID'], pid)
     t.ok(await request)
     t.ok(await answered())

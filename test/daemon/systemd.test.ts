@@ -18,17 +18,24 @@ const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service
 const FILES = [...SERVICES, 'imds.socket', 'imds-network@.socket'] as const
 const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']
 
-const withoutAnalyze = spawnSync('systemd-analyze', ['--version']).error !== undefined && 'systemd-analyze is missing: Debian has it in the package systemd'
+const withoutAnalyze =
+  spawnSync('systemd-analyze', ['--version']).error !== undefined &&
+  'systemd-analyze is missing: Debian has it in the package systemd'
 
 /** The values of a key in a unit. */
-function settings(unit: typeof FILES[number], key: string): string[] {
-  return readFileSync(`${ROOT}systemd/${unit}`, 'utf8').split('\n').filter((line) => line.startsWith(`${key}=`)).map((line) => line.slice(key.length + 1))
+function settings(unit: (typeof FILES)[number], key: string): string[] {
+  return readFileSync(`${ROOT}systemd/${unit}`, 'utf8')
+    .split('\n')
+    .filter((line) => line.startsWith(`${key}=`))
+    .map((line) => line.slice(key.length + 1))
 }
 
-t.test('systemd\'s checker accepts the units', { skip: withoutAnalyze }, (t) => {
+t.test("systemd's checker accepts the units", { skip: withoutAnalyze }, (t) => {
   // A root directory as after the installation of the package: our units, systemd's own, and the executables of ExecStart=.
   const root = mkdtempSync(join(tmpdir(), 'imds-units-'))
-  t.teardown(() => { rmSync(root, { recursive: true }) })
+  t.teardown(() => {
+    rmSync(root, { recursive: true })
+  })
   cpSync('/usr/lib/systemd/system', join(root, 'usr/lib/systemd/system'), { recursive: true, verbatimSymlinks: true })
   for (const executable of ['opt/imds/bin/node', 'usr/bin/ip', 'usr/bin/sh', 'bin/sh']) {
     mkdirSync(join(root, executable, '..'), { recursive: true })
@@ -38,7 +45,11 @@ t.test('systemd\'s checker accepts the units', { skip: withoutAnalyze }, (t) => 
   mkdirSync(join(root, 'etc/systemd/system'), { recursive: true })
   for (const file of FILES) copyFileSync(`${ROOT}systemd/${file}`, join(root, 'etc/systemd/system', file))
   for (const unit of UNITS) {
-    const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', `--root=${root}`, '--recursive-errors=no', unit], { encoding: 'utf8' })
+    const { status, stdout, stderr } = spawnSync(
+      'systemd-analyze',
+      ['verify', `--root=${root}`, '--recursive-errors=no', unit],
+      { encoding: 'utf8' },
+    )
     t.same({ status, output: stdout + stderr }, { status: 0, output: '' }, unit)
   }
   t.end()
@@ -46,7 +57,9 @@ t.test('systemd\'s checker accepts the units', { skip: withoutAnalyze }, (t) => 
 
 t.test('systemd-analyze rates the exposure of each service at most 1.5', { skip: withoutAnalyze }, (t) => {
   for (const unit of SERVICES) {
-    const { stdout, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', `${ROOT}systemd/${unit}`], { encoding: 'utf8' })
+    const { stdout, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', `${ROOT}systemd/${unit}`], {
+      encoding: 'utf8',
+    })
     const exposure = /Overall exposure level for \S+: ([\d.]+)/.exec(stdout)?.[1]
     t.ok(Number(exposure) <= 1.5, `${unit}: ${exposure ?? stdout + stderr}`)
   }
@@ -62,50 +75,72 @@ t.test('the unit of the daemon allows one capability, which it needs for port 80
 
 t.test('the OOM killer spares the daemon, and systemd restarts it without a limit', (t) => {
   t.ok(Number(settings('imds.service', 'OOMScoreAdjust')[0]) <= -900)
-  t.same(['Restart', 'StartLimitIntervalSec', 'RestartPreventExitStatus'].flatMap((key) => settings('imds.service', key)), ['always', '0', '78'])
+  t.same(
+    ['Restart', 'StartLimitIntervalSec', 'RestartPreventExitStatus'].flatMap((key) => settings('imds.service', key)),
+    ['always', '0', '78'],
+  )
   t.end()
 })
 
 t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() }, async (t) => {
   const host = await bootHost(t)
-  const { systemctl, shell, show, setEnv, guests: [guest] } = host
+  const {
+    systemctl,
+    shell,
+    show,
+    setEnv,
+    guests: [guest],
+  } = host
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
-  const answered = async () => (await guest!.ask({ path: '/latest/meta-data/instance-id' })).body.toString() === 'srv-abcde'
-  const listens = async (log: string) => until(async () => (await shell('cat /log || true')).includes(log), `"${log}" in the log`)
+  const answered = async () =>
+    (await guest!.ask({ path: '/latest/meta-data/instance-id' })).body.toString() === 'srv-abcde'
+  const listens = async (log: string) =>
+    until(async () => (await shell('cat /log || true')).includes(log), `"${log}" in the log`)
 
   await t.test('the address is added with the daemon, and a guest is served there on port 80', async (t) => {
     t.notMatch(await shell('ip address show dev lo'), SERVICE)
     await systemctl('start', 'imds.service')
-    t.match(await show('ActiveState', 'SubState', 'Type'), { ActiveState: 'active', SubState: 'running', Type: 'notify' }, 'the daemon has reported READY')
+    t.match(
+      await show('ActiveState', 'SubState', 'Type'),
+      { ActiveState: 'active', SubState: 'running', Type: 'notify' },
+      'the daemon has reported READY',
+    )
     await listens('first resync completed')
     t.match(await shell('ip address show dev lo'), `inet ${SERVICE}/32 scope host`)
     t.ok(await answered())
   })
 
-  await t.test('the daemon has its own user and one capability, and may write only to its state and its cache', async (t) => {
-    const { MainPID: pid } = await show('MainPID')
-    const status = await shell(`cat /proc/${pid!}/status`)
-    const uid = (await shell('id -u imds')).trim()
-    t.match(status, new RegExp(`^Uid:(\\t${uid}){4}$`, 'm'))
-    for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000000400`) // bit 10: CAP_NET_BIND_SERVICE
-    t.match(status, 'NoNewPrivs:\t1')
-    t.match(status, 'Seccomp:\t2')
-    const mounts = (await shell(`cat /proc/${pid!}/mountinfo`)).split('\n').map((line) => line.split(' '))
-    const optionsOf = (path: string) => mounts.findLast(([, , , , at]) => at === path)?.[5] ?? ''
-    t.match(optionsOf('/'), /^ro,nosuid/)
-    for (const path of ['/var/lib/imds', '/var/cache/imds']) {
-      t.match(optionsOf(path), /^rw,nosuid,noexec/)
-      t.match(await shell(`stat -c "%U %a" ${path}`), 'imds 700')
-    }
-    t.match(optionsOf('/run/imds'), /^rw,nosuid,(nodev,)?noexec/)
-    t.match(await shell('stat -c "%U %G %a" /run/imds /run/imds/operator.sock'), 'imds imds 750\nimds imds 660')
-  })
+  await t.test(
+    'the daemon has its own user and one capability, and may write only to its state and its cache',
+    async (t) => {
+      const { MainPID: pid } = await show('MainPID')
+      const status = await shell(`cat /proc/${pid!}/status`)
+      const uid = (await shell('id -u imds')).trim()
+      t.match(status, new RegExp(`^Uid:(\\t${uid}){4}$`, 'm'))
+      for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000000400`) // bit 10: CAP_NET_BIND_SERVICE
+      t.match(status, 'NoNewPrivs:\t1')
+      t.match(status, 'Seccomp:\t2')
+      const mounts = (await shell(`cat /proc/${pid!}/mountinfo`)).split('\n').map((line) => line.split(' '))
+      const optionsOf = (path: string) => mounts.findLast(([, , , , at]) => at === path)?.[5] ?? ''
+      t.match(optionsOf('/'), /^ro,nosuid/)
+      for (const path of ['/var/lib/imds', '/var/cache/imds']) {
+        t.match(optionsOf(path), /^rw,nosuid,noexec/)
+        t.match(await shell(`stat -c "%U %a" ${path}`), 'imds 700')
+      }
+      t.match(optionsOf('/run/imds'), /^rw,nosuid,(nodev,)?noexec/)
+      t.match(await shell('stat -c "%U %G %a" /run/imds /run/imds/operator.sock'), 'imds imds 750\nimds imds 660')
+    },
+  )
 
   await t.test('the firewall agent has one capability and maintains its rules', async (t) => {
     await setEnv('IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LINK=guest1')
     await systemctl('restart', 'imds.service')
     await systemctl('start', 'imds-firewall.service')
-    await until(async () => (await shell('nft list ruleset')).includes('"guest1" . 02:24:19:00:00:ee . 10.0.0.2 . 169.254.169.254 . 80'), 'the rules')
+    await until(
+      async () =>
+        (await shell('nft list ruleset')).includes('"guest1" . 02:24:19:00:00:ee . 10.0.0.2 . 169.254.169.254 . 80'),
+      'the rules',
+    )
     t.ok(await answered())
     const pid = (await shell('systemctl show --property=MainPID --value imds-firewall.service')).trim()
     const status = await shell(`cat /proc/${pid}/status`)
@@ -137,57 +172,102 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     t.match(await show('Result', 'ExecMainStatus'), { Result: 'success', ExecMainStatus: '0' })
     await setEnv('IMDS_STORE=nonsense')
     await t.rejects(systemctl('start', 'imds.service'))
-    t.match(await show('SubState', 'ExecMainStatus', 'NRestarts'), { SubState: 'failed', ExecMainStatus: '78', NRestarts: '0' })
+    t.match(await show('SubState', 'ExecMainStatus', 'NRestarts'), {
+      SubState: 'failed',
+      ExecMainStatus: '78',
+      NRestarts: '0',
+    })
     t.match(await shell('cat /log'), 'IMDS_STORE must be')
   })
 
   await t.test('the Redis password, the record keys and the token keys reach the daemon as credentials', async (t) => {
     for (const file of ['redis-password.conf', 'record-keys.conf', 'token-keys.conf']) {
-      await shell(`mkdir -p /units/imds.service.d && cat > /units/imds.service.d/${file}`, readFileSync(`${ROOT}deploy/${file}`, 'utf8'))
+      await shell(
+        `mkdir -p /units/imds.service.d && cat > /units/imds.service.d/${file}`,
+        readFileSync(`${ROOT}deploy/${file}`, 'utf8'),
+      )
     }
-    await shell('umask 077; echo "k1:$(head -c 32 /dev/urandom | base64)" > /etc/imds/record-keys; head -c 32 /dev/urandom | base64 > /etc/imds/token-keys')
-    await shell('umask 077; echo secret > /etc/imds/redis-password; redis-server --requirepass secret --save "" --dir /tmp --daemonize yes')
+    await shell(
+      'umask 077; echo "k1:$(head -c 32 /dev/urandom | base64)" > /etc/imds/record-keys; head -c 32 /dev/urandom | base64 > /etc/imds/token-keys',
+    )
+    await shell(
+      'umask 077; echo secret > /etc/imds/redis-password; redis-server --requirepass secret --save "" --dir /tmp --daemonize yes',
+    )
     await setEnv('IMDS_STORE=redis://127.0.0.1\nIMDS_REGION=gb1\nIMDS_HYPERVISOR=hv1')
     await systemctl('daemon-reload')
     await systemctl('start', 'imds.service')
-    await until(async () => (await shell('REDISCLI_AUTH=secret redis-cli client list')).includes('name=imds-notices'), 'the daemon in Redis')
+    await until(
+      async () => (await shell('REDISCLI_AUTH=secret redis-cli client list')).includes('name=imds-notices'),
+      'the daemon in Redis',
+    )
     t.equal((await show('NRestarts'))['NRestarts'], '0')
   })
 
-  await t.test('the shipped defaults of units, imds.env, operator API, firewall and imdsctl fit together', async (t) => {
-    const shipped = readFileSync(`${ROOT}deploy/imds.env`, 'utf8').replace(/^IMDS_STORE=.*$/m, 'IMDS_STORE=file:/store')
-    const forPrometheus = shipped.replace(/^#(IMDS_OPERATOR_\w+=)/gm, '$1').replace(/^#(IMDS_FIREWALL=)/m, '$1')
-    await shell('ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf token-keys.conf; systemctl daemon-reload')
-    await shell('rm -f /store/*; cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
-    for (const [what, env] of [['as shipped', shipped], ['with the lines for Prometheus and the firewall', forPrometheus]] as const) {
-      await shell('cat > /etc/imds/imds.env', env)
-      await systemctl('restart', 'imds.service')
-      if (env === forPrometheus) await systemctl('start', 'imds-firewall.service')
-      await until(async () => (await shell('curl -s --unix-socket /run/imds/operator.sock http://localhost/readyz || true')).includes('"ready":true'), `readiness ${what}`)
-      t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is served at revision', what)
-      t.match(await shell(`${IMDSCTL} explain 10.0.0.2`), 'metadata (200)', what)
-      const asUser = (groups: string) => shell(`setpriv --reuid=65534 --regid=65534 ${groups} ${IMDSCTL} explain 10.0.0.2 2>&1 || true`)
-      t.match(await asUser('--groups=imds'), 'metadata (200)', `${what}: a member of the group imds may use the socket`)
-      t.match(await asUser('--clear-groups'), 'EACCES: this user may not connect', `${what}: others may not`)
-      t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: imdsctl uses the store of the daemon`)
-    }
-    t.equal(await shell('curl -s 10.1.0.11:9169/readyz || true'), '', 'the access list applies to the address')
-    t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
-    await systemctl('stop', 'imds-firewall.service')
-    await shell(`${IMDSCTL} firewall --remove`)
-    await setEnv('IMDS_STORE=file:/store\nIMDS_LISTEN=169.254.169.254:8080')
-    await systemctl('stop', 'imds.service')
-    await systemctl('start', 'imds.socket', 'imds.service')
-    await until(async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: an enabled systemd socket unit'), 'the warning')
-  })
+  await t.test(
+    'the shipped defaults of units, imds.env, operator API, firewall and imdsctl fit together',
+    async (t) => {
+      const shipped = readFileSync(`${ROOT}deploy/imds.env`, 'utf8').replace(
+        /^IMDS_STORE=.*$/m,
+        'IMDS_STORE=file:/store',
+      )
+      const forPrometheus = shipped.replace(/^#(IMDS_OPERATOR_\w+=)/gm, '$1').replace(/^#(IMDS_FIREWALL=)/m, '$1')
+      await shell(
+        'ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf token-keys.conf; systemctl daemon-reload',
+      )
+      await shell('rm -f /store/*; cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
+      for (const [what, env] of [
+        ['as shipped', shipped],
+        ['with the lines for Prometheus and the firewall', forPrometheus],
+      ] as const) {
+        await shell('cat > /etc/imds/imds.env', env)
+        await systemctl('restart', 'imds.service')
+        if (env === forPrometheus) await systemctl('start', 'imds-firewall.service')
+        await until(
+          async () =>
+            (await shell('curl -s --unix-socket /run/imds/operator.sock http://localhost/readyz || true')).includes(
+              '"ready":true',
+            ),
+          `readiness ${what}`,
+        )
+        t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is served at revision', what)
+        t.match(await shell(`${IMDSCTL} explain 10.0.0.2`), 'metadata (200)', what)
+        const asUser = (groups: string) =>
+          shell(`setpriv --reuid=65534 --regid=65534 ${groups} ${IMDSCTL} explain 10.0.0.2 2>&1 || true`)
+        t.match(
+          await asUser('--groups=imds'),
+          'metadata (200)',
+          `${what}: a member of the group imds may use the socket`,
+        )
+        t.match(await asUser('--clear-groups'), 'EACCES: this user may not connect', `${what}: others may not`)
+        t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: imdsctl uses the store of the daemon`)
+      }
+      t.equal(await shell('curl -s 10.1.0.11:9169/readyz || true'), '', 'the access list applies to the address')
+      t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
+      await systemctl('stop', 'imds-firewall.service')
+      await shell(`${IMDSCTL} firewall --remove`)
+      await setEnv('IMDS_STORE=file:/store\nIMDS_LISTEN=169.254.169.254:8080')
+      await systemctl('stop', 'imds.service')
+      await systemctl('start', 'imds.socket', 'imds.service')
+      await until(
+        async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: an enabled systemd socket unit'),
+        'the warning',
+      )
+    },
+  )
 
   await t.test('in the journal each line has its priority, and stays JSON', async (t) => {
-    await shell('/usr/lib/systemd/systemd-journald > /dev/null 2>&1 & echo $! > /run/journald; until [ -S /run/systemd/journal/stdout ]; do sleep 0.05; done')
+    await shell(
+      '/usr/lib/systemd/systemd-journald > /dev/null 2>&1 & echo $! > /run/journald; until [ -S /run/systemd/journal/stdout ]; do sleep 0.05; done',
+    )
     await host.dropIn('imds.service', '[Service]\nStandardOutput=journal\nStandardError=inherit')
     await setEnv('IMDS_STORE=file:/store\nIMDS_UNKNOWN=1')
     await systemctl('restart', 'imds.service')
     const journal = (options: string) => shell(`journalctl --sync; journalctl --quiet -u imds -o cat ${options}`)
-    const messages = async (options: string) => (await journal(options)).trim().split('\n').map((line) => JSON.parse(line) as { level: string, msg: string })
+    const messages = async (options: string) =>
+      (await journal(options))
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line) as { level: string; msg: string })
     await until(async () => (await journal('')).includes('"msg":"listening"'), 'the line in the journal')
     t.match(await messages('-p warning'), [{ level: 'warn', msg: 'unknown variables are ignored' }])
     t.ok((await messages('-p info..info')).some(({ level, msg }) => level === 'info' && msg === 'listening'))
@@ -209,7 +289,11 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     t.notMatch(await shell('ip address show dev lo'), SERVICE)
     await host.dropIn('imds-address.service', `[Service]\nEnvironment="ADDRESSES=${SERVICE}/32 fd00:ec2::254/128"`)
     await systemctl('start', 'imds-address.service')
-    t.match(await shell('ip address show dev lo'), new RegExp(`${SERVICE}[^]*fd00:ec2::254`), 'a drop-in can name several addresses')
+    t.match(
+      await shell('ip address show dev lo'),
+      new RegExp(`${SERVICE}[^]*fd00:ec2::254`),
+      'a drop-in can name several addresses',
+    )
     await systemctl('stop', 'imds-address.service')
     t.notMatch(await shell('ip address show dev lo'), /169\.254|fd00/)
   })

@@ -18,7 +18,9 @@ const aKey = () => `${randomBytes(32).toString('base64')}\n`
 let store: string
 t.before(async () => {
   store = `file:${t.testdir()}`
-  await (await openStore({ url: store })).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+  await (
+    await openStore({ url: store })
+  ).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
 })
 
 async function aDaemon(t: Test, env: Record<string, string> = {}): Promise<TestDaemon> {
@@ -29,7 +31,12 @@ async function aDaemon(t: Test, env: Record<string, string> = {}): Promise<TestD
 }
 
 async function mint(daemon: TestDaemon, ttlSeconds = 600): Promise<string> {
-  return (await exchange(daemon.guestPort, `PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: ${String(ttlSeconds)}\r\n\r\n`)).body
+  return (
+    await exchange(
+      daemon.guestPort,
+      `PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: ${String(ttlSeconds)}\r\n\r\n`,
+    )
+  ).body
 }
 
 async function statusWith(daemon: TestDaemon, token: string): Promise<number> {
@@ -52,10 +59,14 @@ t.test('D4: when the wall clock jumps, no token expires early and no expired one
   const env = { IMDS_STATE_DIR: state, CLOCK_FILE: clock, NODE_OPTIONS: `--import=${SET_CLOCK}` }
   const daemon = await aDaemon(t, env)
   const [short, long] = [await mint(daemon, 1), await mint(daemon)]
-  await until(async () => await statusWith(daemon, short) === 401, 'the short token to expire')
+  await until(async () => (await statusWith(daemon, short)) === 401, 'the short token to expire')
   for (const hours of [1, -1, 24, -24]) {
     writeFileSync(clock, String(hours * 3_600_000))
-    t.same([await statusWith(daemon, short), await statusWith(daemon, long), await statusWith(daemon, await mint(daemon))], [401, 200, 200], `${String(hours)} h`)
+    t.same(
+      [await statusWith(daemon, short), await statusWith(daemon, long), await statusWith(daemon, await mint(daemon))],
+      [401, 200, 200],
+      `${String(hours)} h`,
+    )
   }
   await daemon.stop()
   writeFileSync(clock, '0')
@@ -66,21 +77,33 @@ t.test('D4: when the wall clock jumps, no token expires early and no expired one
   t.equal(await statusWith(await aDaemon(t, env), long), 401, 'after a restart with the clock an hour ahead')
 })
 
-t.test('D3: a token is valid on a hypervisor with the same keys, and keys can be rotated with an overlap', async (t) => {
-  const [before, after] = [aKey(), aKey()]
-  const files = t.testdir({ old: before, both: after + before, new: after })
-  const old = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'old') })
-  const both = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'both') })
-  const newest = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'new') })
-  const [oldToken, token] = [await mint(old), await mint(both)]
-  t.same([await statusWith(both, oldToken), await statusWith(newest, token)], [200, 200])
-  t.same([await statusWith(newest, oldToken), await statusWith(old, token)], [401, 401])
-})
+t.test(
+  'D3: a token is valid on a hypervisor with the same keys, and keys can be rotated with an overlap',
+  async (t) => {
+    const [before, after] = [aKey(), aKey()]
+    const files = t.testdir({ old: before, both: after + before, new: after })
+    const old = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'old') })
+    const both = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'both') })
+    const newest = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'new') })
+    const [oldToken, token] = [await mint(old), await mint(both)]
+    t.same([await statusWith(both, oldToken), await statusWith(newest, token)], [200, 200])
+    t.same([await statusWith(newest, oldToken), await statusWith(old, token)], [401, 401])
+  },
+)
 
 t.test('D3: a start with a missing or invalid key file names it without its content and exits with 78', async (t) => {
   const files = t.testdir({ empty: '', short: 'c2VjcmV0\n', words: 'not base64 at all!\n' })
-  for (const [name, message] of [['missing', /cannot be read: ENOENT/], ['empty', /32 random bytes in base64/], ['short', /32 random bytes/], ['words', /32 random bytes/]] as const) {
-    const { status, stderr } = await runDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: files, IMDS_TOKEN_KEYS_FILE: join(files, name) })
+  for (const [name, message] of [
+    ['missing', /cannot be read: ENOENT/],
+    ['empty', /32 random bytes in base64/],
+    ['short', /32 random bytes/],
+    ['words', /32 random bytes/],
+  ] as const) {
+    const { status, stderr } = await runDaemon({
+      IMDS_STORE: store,
+      IMDS_STATE_DIR: files,
+      IMDS_TOKEN_KEYS_FILE: join(files, name),
+    })
     t.equal(status, 78)
     t.match(stderr, /IMDS_TOKEN_KEYS_FILE/)
     t.match(stderr, message)
@@ -91,7 +114,11 @@ t.test('D3: a start with a missing or invalid key file names it without its cont
 t.test('D3: a torn key file is replaced with a warning; without a saved key guests are still served', async (t) => {
   const state = t.testdir({ 'token-key': 'torn' })
   const torn = await aDaemon(t, { IMDS_STATE_DIR: state })
-  matchAll(t, torn.log.filter(({ msg }) => msg.includes('session token key')), [{ level: 'warn', msg: /guests must fetch new tokens/ }])
+  matchAll(
+    t,
+    torn.log.filter(({ msg }) => msg.includes('session token key')),
+    [{ level: 'warn', msg: /guests must fetch new tokens/ }],
+  )
   t.equal(Buffer.from(readFileSync(join(state, 'token-key'), 'latin1'), 'base64').length, 32)
   const blocked = join(t.testdir(), 'blocked')
   mkdirSync(blocked)
@@ -106,8 +133,15 @@ t.test('a missing state directory is created with mode 700; a failure is one pla
   const created = await aDaemon(t, { IMDS_STATE_DIR: missing })
   t.equal(statSync(missing).mode & 0o777, 0o700)
   t.equal(statSync(join(missing, 'token-key')).mode & 0o777, 0o600)
-  t.same(created.log.filter(({ msg }) => msg.includes('session token key')), [])
+  t.same(
+    created.log.filter(({ msg }) => msg.includes('session token key')),
+    [],
+  )
   const blocked = await aDaemon(t, { IMDS_STATE_DIR: join(t.testdirName, 'file', 'below') })
-  matchAll(t, blocked.log.filter(({ msg }) => msg.includes('session token key')), [{ level: 'warn', msg: /cannot be read or saved/, reason: /^ENOTDIR: / }])
+  matchAll(
+    t,
+    blocked.log.filter(({ msg }) => msg.includes('session token key')),
+    [{ level: 'warn', msg: /cannot be read or saved/, reason: /^ENOTDIR: / }],
+  )
   t.equal(await statusWith(blocked, await mint(blocked)), 200)
 })

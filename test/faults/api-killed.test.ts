@@ -23,9 +23,19 @@ t.test('after many kills (-9) of imds-api no acknowledged change is missing in t
   let api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, aRegion())
   const { env, baseUrl } = api
   const token = await api.token(CLIENT_OF[ONE])
-  const servers = await Promise.all(Array.from({ length: SERVERS }, async () => (await ask(baseUrl, token, 'POST', 'servers', { image: 'img-deb12' })).body as { id: string }))
+  const servers = await Promise.all(
+    Array.from(
+      { length: SERVERS },
+      async () => (await ask(baseUrl, token, 'POST', 'servers', { image: 'img-deb12' })).body as { id: string },
+    ),
+  )
   const revisions = watchRevisions(t, store)
-  const clients = startClients(t, [baseUrl], token, servers.map(({ id }) => id))
+  const clients = startClients(
+    t,
+    [baseUrl],
+    token,
+    servers.map(({ id }) => id),
+  )
 
   const idsOf = async (list: string) => {
     const { status, body } = await ask(baseUrl, token, 'GET', list)
@@ -35,19 +45,25 @@ t.test('after many kills (-9) of imds-api no acknowledged change is missing in t
   // Another client makes servers and deletes them. A request without an answer may have had its effect.
   const [made, deleted] = [new Set<string>(), new Set<string>()]
   let isChanging = true as boolean // TypeScript does not see that it changes
-  t.teardown(() => { isChanging = false })
+  t.teardown(() => {
+    isChanging = false
+  })
   const changing = (async () => {
     while (isChanging) {
       await sleep(20)
       const created = await ask(baseUrl, token, 'POST', 'servers', { image: 'img-deb12', cloud_ip: true })
-      if (created.status === 403) { // the limit of the account: those whose creation was not acknowledged count too
+      if (created.status === 403) {
+        // the limit of the account: those whose creation was not acknowledged count too
         for (const id of await idsOf('servers')) {
           if (!servers.some((server) => server.id === id)) await ask(baseUrl, token, 'DELETE', `servers/${id}`)
         }
         for (const id of await idsOf('cloud_ips')) await ask(baseUrl, token, 'DELETE', `cloud_ips/${id}`)
       }
       if (created.status !== 202) continue
-      const { id, cloud_ips: [cloudIp] } = created.body as { id: string, cloud_ips: { id: string }[] }
+      const {
+        id,
+        cloud_ips: [cloudIp],
+      } = created.body as { id: string; cloud_ips: { id: string }[] }
       made.add(id)
       if ((await ask(baseUrl, token, 'DELETE', `servers/${id}`)).status === 202) deleted.add(id)
       await ask(baseUrl, token, 'DELETE', `cloud_ips/${cloudIp!.id}`)
@@ -62,14 +78,24 @@ t.test('after many kills (-9) of imds-api no acknowledged change is missing in t
     await once(api.process, 'exit')
     api = await startProcess(t, env)
   }
-  t.comment(`${JSON.stringify([...clients.statuses])} of the clients, ${String(made.size)} servers made and ${String(deleted.size)} deleted`)
+  t.comment(
+    `${JSON.stringify([...clients.statuses])} of the clients, ${String(made.size)} servers made and ${String(deleted.size)} deleted`,
+  )
   isChanging = false
   await changing
   const acknowledged = await clients.stop()
   t.equal(acknowledged.size, SERVERS)
-  t.strictSame([...clients.statuses.keys()].filter((status) => ![0, 200, 503].includes(status)), [], 'no other answers')
+  t.strictSame(
+    [...clients.statuses.keys()].filter((status) => ![0, 200, 503].includes(status)),
+    [],
+    'no other answers',
+  )
   await storeEqualsDatabase(t, { kind: 'embedded', stateDirectory: env['IMDS_API_STATE_DIR']! }, store, acknowledged)
-  t.strictSame((await store.list()).filter(({ id }) => deleted.has(id)), [], 'no server whose deletion was acknowledged')
+  t.strictSame(
+    (await store.list()).filter(({ id }) => deleted.has(id)),
+    [],
+    'no server whose deletion was acknowledged',
+  )
   t.strictSame(await revisions.stop(), [])
   t.equal(await api.stop(), 0)
 })

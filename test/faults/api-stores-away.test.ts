@@ -15,7 +15,10 @@ import { startRedis } from '../support/redis/redis.ts'
 
 const IMAGE = { image: 'img-deb12' }
 const AWAY_MS = process.env['IMDS_TEST_LONG'] === undefined ? 10_000 : 60_000
-interface Server { readonly id: string, readonly status: string }
+interface Server {
+  readonly id: string
+  readonly status: string
+}
 
 t.test('Redis', async (t) => {
   const whole = t
@@ -28,7 +31,7 @@ t.test('Redis', async (t) => {
   const token = await api.token(CLIENT_OF[ONE])
   const create = async () => (await ask(baseUrl, token, 'POST', 'servers', IMAGE)).body as Server
   const statusOf = async (id: string) => ((await ask(baseUrl, token, 'GET', `servers/${id}`)).body as Server).status
-  const becomesActive = (id: string) => until(async () => await statusOf(id) === 'active', `${id} to be active`)
+  const becomesActive = (id: string) => until(async () => (await statusOf(id)) === 'active', `${id} to be active`)
   const database = { kind: 'embedded', stateDirectory: env['IMDS_API_STATE_DIR']! } as const
 
   t.test('away under load: every request is answered, and every change arrives afterwards', async (t) => {
@@ -38,7 +41,10 @@ t.test('Redis', async (t) => {
     const clients = startClients(t, [baseUrl], token, servers)
     await redis.client.save()
     await redis.kill()
-    await until(() => api.log.some(({ msg }) => msg.startsWith('servers cannot be published')), 'the loss to be reported')
+    await until(
+      () => api.log.some(({ msg }) => msg.startsWith('servers cannot be published')),
+      'the loss to be reported',
+    )
     const late = await create()
     t.equal(await statusOf(late.id), 'creating')
     for (const endMs = performance.now() + AWAY_MS; performance.now() < endMs;) {
@@ -47,18 +53,28 @@ t.test('Redis', async (t) => {
       if (status !== 200 || !isAway(state)) throw new Error(`${String(status)}, ${JSON.stringify(state)}`)
     }
     t.equal(await statusOf(late.id), 'creating')
-    t.ok(await metric(api, 'imds_api_outbox_age_seconds') >= AWAY_MS / 1000 - 5, 'the oldest change has waited for the whole time')
-    t.ok(await metric(api, 'imds_api_outbox_servers') >= 3)
-    t.ok(await metric(api, 'imds_api_publishes_total{result="failed"}') > 0)
+    t.ok(
+      (await metric(api, 'imds_api_outbox_age_seconds')) >= AWAY_MS / 1000 - 5,
+      'the oldest change has waited for the whole time',
+    )
+    t.ok((await metric(api, 'imds_api_outbox_servers')) >= 3)
+    t.ok((await metric(api, 'imds_api_publishes_total{result="failed"}')) > 0)
     t.equal(await metric(api, 'imds_api_ready'), 1)
     await redis.restart()
     // The longest pause of the back-off, and time for this machine.
-    await until(async () => await statusOf(late.id) === 'active', 'publishing to work again', LONGEST_BACKOFF_MS + 10_000)
+    await until(
+      async () => (await statusOf(late.id)) === 'active',
+      'publishing to work again',
+      LONGEST_BACKOFF_MS + 10_000,
+    )
     const acknowledged = await clients.stop()
     t.strictSame([...clients.statuses.keys()], [200])
     await storeEqualsDatabase(t, database, store, acknowledged)
     t.strictSame(await revisions.stop(), [])
-    await until(async () => (await operator(api, '/readyz') as { publishing: string }).publishing === 'working', 'the end to be reported')
+    await until(
+      async () => ((await operator(api, '/readyz')) as { publishing: string }).publishing === 'working',
+      'the end to be reported',
+    )
     t.equal(await metric(api, 'imds_api_outbox_servers'), 0)
   })
 
@@ -79,11 +95,18 @@ t.test('Redis', async (t) => {
     await storeEqualsDatabase(t, database, store, new Map())
   })
 
-  for (const [what, breakIt] of [['killed', () => redis.kill()], ['paused', () => redis.process().kill('SIGSTOP')]] as const) {
+  for (const [what, breakIt] of [
+    ['killed', () => redis.kill()],
+    ['paused', () => redis.process().kill('SIGSTOP')],
+  ] as const) {
     t.test(`imds-api stops while Redis is ${what} and a client never ends its request`, async (t) => {
       const { port } = new URL(baseUrl)
-      const socket = connect(Number(port), '127.0.0.1', () => { socket.write('POST /token HTTP/1.1\r\nContent-Length: 100\r\n') })
-      socket.on('error', () => { /* it is cut off */ })
+      const socket = connect(Number(port), '127.0.0.1', () => {
+        socket.write('POST /token HTTP/1.1\r\nContent-Length: 100\r\n')
+      })
+      socket.on('error', () => {
+        /* it is cut off */
+      })
       t.teardown(() => socket.destroy())
       await breakIt()
       const { id } = await create()
@@ -109,7 +132,9 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
   const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })
   const baseUrls = [first.baseUrl, second.baseUrl]
   const token = await first.token(CLIENT_OF[ONE])
-  const servers = await Promise.all(Array.from({ length: 6 }, async () => (await ask(first.baseUrl, token, 'POST', 'servers', IMAGE)).body as Server))
+  const servers = await Promise.all(
+    Array.from({ length: 6 }, async () => (await ask(first.baseUrl, token, 'POST', 'servers', IMAGE)).body as Server),
+  )
   const ids = servers.map(({ id }) => id)
 
   t.test('restarted under load: requests get 503 meanwhile, and imds-api continues', async (t) => {
@@ -123,7 +148,10 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
       await acknowledgedOne()
       await postgres.shutDown()
       await sleep(1_100) // longer than access tokens are remembered
-      t.match(await ask(first.baseUrl, token, 'GET', 'servers'), { status: 503, body: { error_name: 'service_unavailable', errors: ['the database is unreachable: try again'] } })
+      t.match(await ask(first.baseUrl, token, 'GET', 'servers'), {
+        status: 503,
+        body: { error_name: 'service_unavailable', errors: ['the database is unreachable: try again'] },
+      })
       t.match(await operator(first, '/readyz'), { ready: false, database: /ECONNREFUSED/ })
       await postgres.restart()
     }
@@ -132,9 +160,15 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
     t.strictSame([...clients.statuses.keys()].sort(), [200, 503])
     await storeEqualsDatabase(t, { kind: 'server', url: postgres.url, passwordFile: undefined }, store, acknowledged)
     t.strictSame(await revisions.stop(), [])
-    for (const { process: { exitCode }, log } of [first, second]) {
+    for (const {
+      process: { exitCode },
+      log,
+    } of [first, second]) {
       t.equal(exitCode, null)
-      t.strictSame(log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
+      t.strictSame(
+        log.filter(({ level }) => level === 'error' || level === 'fatal'),
+        [],
+      )
     }
   })
 
@@ -152,14 +186,19 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
 })
 
 function isAway(state: unknown): boolean {
-  const { ready, publishing } = state as { readonly ready: boolean, readonly publishing: string }
+  const { ready, publishing } = state as { readonly ready: boolean; readonly publishing: string }
   return ready && publishing.startsWith('cannot use the store')
 }
 
 /** The value of a metric; NaN: there is none. */
 async function metric({ operatorUrl }: TestImdsApi, name: string): Promise<number> {
   const text = await (await fetch(`${operatorUrl}/metrics`)).text()
-  return Number(text.split('\n').find((line) => line.startsWith(`${name} `))?.slice(name.length + 1) ?? NaN)
+  return Number(
+    text
+      .split('\n')
+      .find((line) => line.startsWith(`${name} `))
+      ?.slice(name.length + 1) ?? NaN,
+  )
 }
 
 async function operator({ operatorUrl }: TestImdsApi, path: string): Promise<unknown> {

@@ -14,19 +14,21 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
   const host = await startFaultHost(t)
   const { redis } = host
 
-  await t.test('G1: stopped and restarted without Redis', (t) => underFault(t, host, 'daemon stopped (SIGTERM), started without Redis', async (operator) => {
-    await redis.client.save()
-    await redis.kill()
-    await host.endDaemon('SIGTERM')
-    t.equal(host.daemon().process.exitCode, 0)
-    await host.startDaemon()
-    await operator.seesMetric('imds_view_instances', host.guests.length)
-    await operator.seesMetric('imds_ready', 0)
-    await operator.seesLogLine('the store cannot be used')
-    const published = host.publish()
-    await redis.start()
-    await published
-  }))
+  await t.test('G1: stopped and restarted without Redis', (t) =>
+    underFault(t, host, 'daemon stopped (SIGTERM), started without Redis', async (operator) => {
+      await redis.client.save()
+      await redis.kill()
+      await host.endDaemon('SIGTERM')
+      t.equal(host.daemon().process.exitCode, 0)
+      await host.startDaemon()
+      await operator.seesMetric('imds_view_instances', host.guests.length)
+      await operator.seesMetric('imds_ready', 0)
+      await operator.seesLogLine('the store cannot be used')
+      const published = host.publish()
+      await redis.start()
+      await published
+    }),
+  )
 
   /** Ends the daemon, publishes a change, starts the daemon again and waits until guests get the change. */
   const replaceDaemon = async (signal: 'SIGTERM' | 'SIGKILL', main?: string) => {
@@ -37,15 +39,25 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
     await host.arrived()
   }
 
-  await t.test('stopped and restarted while a record changes', (t) => underFault(t, host, `daemon stopped (SIGTERM) and started, ${String(TIMES)} times`, async (operator) => {
-    for (let i = 0; i < TIMES; i++) await replaceDaemon('SIGTERM')
-    await operator.seesLogLine('first resync completed: ready')
-  }))
+  await t.test('stopped and restarted while a record changes', (t) =>
+    underFault(t, host, `daemon stopped (SIGTERM) and started, ${String(TIMES)} times`, async (operator) => {
+      for (let i = 0; i < TIMES; i++) await replaceDaemon('SIGTERM')
+      await operator.seesLogLine('first resync completed: ready')
+    }),
+  )
 
-  await t.test('killed and restarted: only requests in flight fail', (t) => underFault(t, host, `daemon killed (SIGKILL) and started, ${String(TIMES)} times`, async (operator) => {
-    for (let i = 0; i < TIMES; i++) await replaceDaemon('SIGKILL')
-    await operator.seesLogLine('first resync completed: ready')
-  }, TIMES * host.guests.length))
+  await t.test('killed and restarted: only requests in flight fail', (t) =>
+    underFault(
+      t,
+      host,
+      `daemon killed (SIGKILL) and started, ${String(TIMES)} times`,
+      async (operator) => {
+        for (let i = 0; i < TIMES; i++) await replaceDaemon('SIGKILL')
+        await operator.seesLogLine('first resync completed: ready')
+      },
+      TIMES * host.guests.length,
+    ),
+  )
 
   await t.test('upgraded: replaced by another build', async (t) => {
     const dist = join(t.testdir(), 'dist') // inside the repository, where the build finds node_modules

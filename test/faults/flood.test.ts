@@ -14,7 +14,11 @@ t.test('invariant 6, F1, F2: while one guest floods, nine others boot and no req
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
   for (let i = 0; i < 10; i++) {
-    const nic = { id: `int-${String(i)}`, macAddress: `02:24:19:00:00:0${String(i)}`, ipv4Addresses: [`${addressOf(i)}/8`] }
+    const nic = {
+      id: `int-${String(i)}`,
+      macAddress: `02:24:19:00:00:0${String(i)}`,
+      ipv4Addresses: [`${addressOf(i)}/8`],
+    }
     await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: [nic] }), Buffer.alloc(16_384, 'x'))
   }
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' })
@@ -22,11 +26,25 @@ t.test('invariant 6, F1, F2: while one guest floods, nine others boot and no req
   await until(async () => (await daemon.get('/latest/', addressOf(9))).status === 200, 'the instances')
   const guests = Array.from({ length: 9 }, (_, i) => addressOf(i + 1))
   for (const flood of FLOODS) {
-    const { boots, requests, failed, flooded } = await bootDuringFlood(flood, daemon.guestPort, addressOf(0), guests, SECONDS)
-    t.comment(`${flood ?? 'no flood'}: ${String(boots)} boots, ${String(requests)} requests, ${JSON.stringify(failed)}; ${String(flooded)} responses to the flood`)
+    const { boots, requests, failed, flooded } = await bootDuringFlood(
+      flood,
+      daemon.guestPort,
+      addressOf(0),
+      guests,
+      SECONDS,
+    )
+    t.comment(
+      `${flood ?? 'no flood'}: ${String(boots)} boots, ${String(requests)} requests, ${JSON.stringify(failed)}; ${String(flooded)} responses to the flood`,
+    )
     t.same(failed, {}, flood ?? 'no flood')
     t.ok(boots >= 9 && requests > 0, 'every guest booted')
   }
-  t.ok(await daemon.metric('imds_requests_total{route="unknown",method="GET",status="503",reason="over-share"}') > 0, 'the flood exceeded its share')
-  t.same(daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
+  t.ok(
+    (await daemon.metric('imds_requests_total{route="unknown",method="GET",status="503",reason="over-share"}')) > 0,
+    'the flood exceeded its share',
+  )
+  t.same(
+    daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'),
+    [],
+  )
 })

@@ -14,13 +14,25 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
-interface Env extends Readonly<Record<string, string>> { readonly IMDS_STORE: string, readonly IMDS_STATE_DIR: string }
-interface Host { readonly daemon: TestDaemon, readonly env: Env, change(): Promise<void> }
+interface Env extends Readonly<Record<string, string>> {
+  readonly IMDS_STORE: string
+  readonly IMDS_STATE_DIR: string
+}
+interface Host {
+  readonly daemon: TestDaemon
+  readonly env: Env
+  change(): Promise<void>
+}
 
 /** A daemon on a file store, whose guest is 127.0.0.1. `within` returns the command that runs the daemon. */
 async function aHost(t: Test, within: (state: string) => readonly string[]): Promise<Host> {
-  const [records, state] = ['store', 'state'].map((name) => mkdtempSync(join(tmpdir(), `imds-${name}-`))) as [string, string]
-  t.teardown(() => { for (const directory of [records, state]) rmSync(directory, { recursive: true, force: true }) })
+  const [records, state] = ['store', 'state'].map((name) => mkdtempSync(join(tmpdir(), `imds-${name}-`))) as [
+    string,
+    string,
+  ]
+  t.teardown(() => {
+    for (const directory of [records, state]) rmSync(directory, { recursive: true, force: true })
+  })
   const env: Env = { IMDS_STORE: `file:${records}`, IMDS_STATE_DIR: state, IMDS_RESYNC_SECONDS: '1' }
   const store = await openStore({ url: env.IMDS_STORE })
   const daemon = await startDaemon(env, within(state))
@@ -28,7 +40,13 @@ async function aHost(t: Test, within: (state: string) => readonly string[]): Pro
   let revision = 0
   const change = async () => {
     const fqdn = `r${String(++revision)}.example.com`
-    await store.put(anInstance({ revision, fqdn, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+    await store.put(
+      anInstance({
+        revision,
+        fqdn,
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+      }),
+    )
     await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === fqdn, 'the change')
   }
   await change()
@@ -36,77 +54,142 @@ async function aHost(t: Test, within: (state: string) => readonly string[]): Pro
 }
 
 /** The command that runs a daemon with a small tmpfs as its state directory. */
-const withSmallDisk = (state: string) => ['unshare', '--mount', 'setpriv', '--pdeathsig', 'KILL', 'sh', '-c', 'mount -t tmpfs -o size=128k tmpfs "$0" && exec "$@"', state]
+const withSmallDisk = (state: string) => [
+  'unshare',
+  '--mount',
+  'setpriv',
+  '--pdeathsig',
+  'KILL',
+  'sh',
+  '-c',
+  'mount -t tmpfs -o size=128k tmpfs "$0" && exec "$@"',
+  state,
+]
 /** The command that runs a shell command in the daemon's state directory, in its mount namespace. */
-const inside = ({ daemon, env }: Host, command: string) => ['nsenter', '--target', String(daemon.process.pid), '--mount', 'sh', '-c', `cd ${env.IMDS_STATE_DIR} && ${command}`]
-const warnings = (daemon: TestDaemon, of: string) => daemon.log.filter(({ level, msg }) => level === 'warn' && msg.startsWith(of))
+const inside = ({ daemon, env }: Host, command: string) => [
+  'nsenter',
+  '--target',
+  String(daemon.process.pid),
+  '--mount',
+  'sh',
+  '-c',
+  `cd ${env.IMDS_STATE_DIR} && ${command}`,
+]
+const warnings = (daemon: TestDaemon, of: string) =>
+  daemon.log.filter(({ level, msg }) => level === 'warn' && msg.startsWith(of))
 
 /** Counts connections that were dropped because there was no file descriptor. */
 const DROPPED = 'imds_connections_dropped_total{reason="descriptors"}'
 
-t.test('E3: on a full disk guests get changes, one warning is logged, and no older state is left for a start', { skip: withoutNamespaces() }, async (t) => {
-  const host = await aHost(t, withSmallDisk)
-  const { daemon, change } = host
-  t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal.1\nview.lock\nview.snapshot\n')
-  await run(inside(host, 'head -c 1M /dev/zero > filler'))
-  while (await daemon.metric('imds_journal_writes_total{result="failed"}') === 0) await change() // the last page of the journal has room for some
-  await change()
-  t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
-  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', 'view.lock', ''], 'neither the older state nor an incomplete file is left')
-  await must(inside(host, 'rm filler'))
-  daemon.process.kill('SIGTERM')
-  await until(() => daemon.log.some(({ msg }) => msg === 'the snapshot can be written again'), 'the last write')
-  matchAll(t, warnings(daemon, 'the '), [{ msg: /^the view cannot be kept on disk: .* Make room/, err: { code: 'ENOSPC' } }])
-})
+t.test(
+  'E3: on a full disk guests get changes, one warning is logged, and no older state is left for a start',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const host = await aHost(t, withSmallDisk)
+    const { daemon, change } = host
+    t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal.1\nview.lock\nview.snapshot\n')
+    await run(inside(host, 'head -c 1M /dev/zero > filler'))
+    while ((await daemon.metric('imds_journal_writes_total{result="failed"}')) === 0) await change() // the last page of the journal has room for some
+    await change()
+    t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
+    t.same(
+      (await must(inside(host, 'ls'))).toString().split('\n'),
+      ['filler', 'token-key', 'view.lock', ''],
+      'neither the older state nor an incomplete file is left',
+    )
+    await must(inside(host, 'rm filler'))
+    daemon.process.kill('SIGTERM')
+    await until(() => daemon.log.some(({ msg }) => msg === 'the snapshot can be written again'), 'the last write')
+    matchAll(t, warnings(daemon, 'the '), [
+      { msg: /^the view cannot be kept on disk: .* Make room/, err: { code: 'ENOSPC' } },
+    ])
+  },
+)
 
-t.test('E3: with a read-only state directory guests get changes, and what it has is not served', { skip: withoutNamespaces() }, async (t) => {
-  const first = await aHost(t, () => [])
-  await first.daemon.stop()
-  const readOnly = ['unshare', '--mount', 'setpriv', '--pdeathsig', 'KILL', 'sh', '-c', 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"', first.env.IMDS_STATE_DIR]
-  const away = await startDaemon({ ...first.env, IMDS_STORE: `${first.env.IMDS_STORE}/away` }, readOnly)
-  t.teardown(() => away.stop())
-  t.equal((await away.get('/latest/meta-data/hostname')).status, 503)
-  const host = { ...first, daemon: await startDaemon(first.env, readOnly) }
-  t.teardown(() => host.daemon.stop())
-  await until(async () => (await host.daemon.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com', 'the instance')
-  t.equal(await host.daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
-  matchAll(t, warnings(host.daemon, 'the '), [
-    { msg: /^the state directory cannot be written: nothing is kept on disk/, err: { code: 'EROFS' } },
-    { msg: /^the snapshot cannot be read, or the state directory cannot be written/, err: { code: 'EROFS' } },
-    { msg: /^the view cannot be kept on disk/, err: { message: /restart imds$/ } }, { msg: /^the snapshot cannot be deleted, .*: delete it/, err: { message: /restart imds$/ } },
-  ])
-  t.equal(await host.daemon.stop(), 0)
-})
+t.test(
+  'E3: with a read-only state directory guests get changes, and what it has is not served',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const first = await aHost(t, () => [])
+    await first.daemon.stop()
+    const readOnly = [
+      'unshare',
+      '--mount',
+      'setpriv',
+      '--pdeathsig',
+      'KILL',
+      'sh',
+      '-c',
+      'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"',
+      first.env.IMDS_STATE_DIR,
+    ]
+    const away = await startDaemon({ ...first.env, IMDS_STORE: `${first.env.IMDS_STORE}/away` }, readOnly)
+    t.teardown(() => away.stop())
+    t.equal((await away.get('/latest/meta-data/hostname')).status, 503)
+    const host = { ...first, daemon: await startDaemon(first.env, readOnly) }
+    t.teardown(() => host.daemon.stop())
+    await until(
+      async () => (await host.daemon.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com',
+      'the instance',
+    )
+    t.equal(await host.daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
+    matchAll(t, warnings(host.daemon, 'the '), [
+      { msg: /^the state directory cannot be written: nothing is kept on disk/, err: { code: 'EROFS' } },
+      { msg: /^the snapshot cannot be read, or the state directory cannot be written/, err: { code: 'EROFS' } },
+      { msg: /^the view cannot be kept on disk/, err: { message: /restart imds$/ } },
+      { msg: /^the snapshot cannot be deleted, .*: delete it/, err: { message: /restart imds$/ } },
+    ])
+    t.equal(await host.daemon.stop(), 0)
+  },
+)
 
 /** Opens a connection of another guest: without a request, or with one that has been answered. The daemon may drop it. */
 async function openIdle({ guestPort }: TestDaemon, event: 'connect' | 'data', from = '127.0.0.2'): Promise<Socket> {
-  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => { /* dropped */ })
+  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => {
+    /* dropped */
+  })
   if (event === 'data') socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
-  await new Promise((resolve) => { socket.once(event, resolve).once('close', resolve) })
+  await new Promise((resolve) => {
+    socket.once(event, resolve).once('close', resolve)
+  })
   return socket
 }
 
-t.test('without free file descriptors operators are answered, and guests are served again when some are free', async (t) => {
-  const host = await aHost(t, () => ['prlimit', '--nofile=128'])
-  const { daemon, change } = host
-  const idle: Socket[] = []
-  for (let i = 0; i < 200; i++) idle.push(await openIdle(daemon, 'connect'))
-  await until(async () => await daemon.metric(DROPPED) > 0, 'dropped connections')
-  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
-  const before = await daemon.metric('imds_journal_writes_total{result="written"}')
-  for (const socket of idle.splice(0, 100)) socket.destroy()
-  await until(() => daemon.get('/latest/meta-data/').then(({ status }) => status === 200, () => false), 'free file descriptors')
-  await change()
-  t.ok(await daemon.metric('imds_journal_writes_total{result="written"}') > before, 'the change is on disk')
-  t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 0)
-  matchAll(t, warnings(daemon, 'connections dropped'), [{ network: 'default' }])
-  for (const socket of idle) socket.destroy()
-})
+t.test(
+  'without free file descriptors operators are answered, and guests are served again when some are free',
+  async (t) => {
+    const host = await aHost(t, () => ['prlimit', '--nofile=128'])
+    const { daemon, change } = host
+    const idle: Socket[] = []
+    for (let i = 0; i < 200; i++) idle.push(await openIdle(daemon, 'connect'))
+    await until(async () => (await daemon.metric(DROPPED)) > 0, 'dropped connections')
+    await until(
+      async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0,
+      'the first snapshot',
+    )
+    const before = await daemon.metric('imds_journal_writes_total{result="written"}')
+    for (const socket of idle.splice(0, 100)) socket.destroy()
+    await until(
+      () =>
+        daemon.get('/latest/meta-data/').then(
+          ({ status }) => status === 200,
+          () => false,
+        ),
+      'free file descriptors',
+    )
+    await change()
+    t.ok((await daemon.metric('imds_journal_writes_total{result="written"}')) > before, 'the change is on disk')
+    t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 0)
+    matchAll(t, warnings(daemon, 'connections dropped'), [{ network: 'default' }])
+    for (const socket of idle) socket.destroy()
+  },
+)
 
 t.test('F2: idle connections are closed in favour of connections that send requests', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const idle: Socket[] = []
-  while (await daemon.metric(DROPPED) === 0) idle.push(await openIdle(daemon, 'data', `127.0.0.${String(2 + idle.length % 50)}`)) // more than one peer may open
+  while ((await daemon.metric(DROPPED)) === 0)
+    idle.push(await openIdle(daemon, 'data', `127.0.0.${String(2 + (idle.length % 50))}`)) // more than one peer may open
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
   for (const socket of idle) socket.destroy()
 })
@@ -114,15 +197,28 @@ t.test('F2: idle connections are closed in favour of connections that send reque
 t.test('F2: connections that still send after their response are closed in favour of others', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const sending: Socket[] = []
-  const drip = setInterval(() => { for (const socket of sending) if (socket.writable) socket.write('x') }, 100)
+  const drip = setInterval(() => {
+    for (const socket of sending) if (socket.writable) socket.write('x')
+  }, 100)
   t.teardown(() => {
     clearInterval(drip)
     for (const socket of sending) socket.destroy()
   })
-  while (await daemon.metric(DROPPED) === 0) {
-    const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: `127.0.0.${String(2 + sending.length % 50)}`, allowHalfOpen: true }).on('error', () => { /* dropped */ }).resume()
+  while ((await daemon.metric(DROPPED)) === 0) {
+    const socket = connect({
+      port: daemon.guestPort,
+      host: '127.0.0.1',
+      localAddress: `127.0.0.${String(2 + (sending.length % 50))}`,
+      allowHalfOpen: true,
+    })
+      .on('error', () => {
+        /* dropped */
+      })
+      .resume()
     socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n')
-    await new Promise((resolve) => { socket.once('end', resolve).once('close', resolve) })
+    await new Promise((resolve) => {
+      socket.once('end', resolve).once('close', resolve)
+    })
     sending.push(socket)
   }
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)

@@ -18,12 +18,22 @@ const INSTANCES = 20
 const CLIENTS = 16
 const MOST_GROWTH = 20 * 2 ** 20
 
-const PATHS = ['/latest/meta-data/', '/latest/meta-data/hostname', '/latest/meta-data/tags/instance', '/latest/meta-data/public-keys/0/openssh-key', '/latest/user-data', '/latest/nothing']
+const PATHS = [
+  '/latest/meta-data/',
+  '/latest/meta-data/hostname',
+  '/latest/meta-data/tags/instance',
+  '/latest/meta-data/public-keys/0/openssh-key',
+  '/latest/user-data',
+  '/latest/nothing',
+]
 
 /** The record of 127.0.0.N. Each revision removes a tag, and the user-data changes its size. */
 function record(n: number, revision: number): Record<string, unknown> {
   return anInstance({
-    id: `srv-n${String(n)}`, revision, tags: { [`t${String(revision)}`]: 'x'.repeat(revision % 200) }, options: { instanceMetadataTags: 'enabled' },
+    id: `srv-n${String(n)}`,
+    revision,
+    tags: { [`t${String(revision)}`]: 'x'.repeat(revision % 200) },
+    options: { instanceMetadataTags: 'enabled' },
     interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }],
   })
 }
@@ -34,43 +44,72 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
   const { env, within, collect } = await collectable()
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...env }, within)
+  const daemon = await startDaemon(
+    { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...env },
+    within,
+  )
   t.teardown(() => daemon.stop())
 
-  const address = (i: number) => `127.0.0.${String(1 + i % INSTANCES)}`
+  const address = (i: number) => `127.0.0.${String(1 + (i % INSTANCES))}`
   const statuses = new Map<number, number>()
   const sendRequests = async () => {
     const agents = Array.from({ length: CLIENTS }, () => new Agent({ keepAlive: true, maxSockets: 1 }))
     let sent = 0
-    await Promise.all(agents.map(async (agent, client) => {
-      while (sent < REQUESTS) {
-        const i = sent++
-        const path = PATHS[i % PATHS.length]!
-        const status = await new Promise<number>((resolve, reject) => {
-          get({ port: daemon.guestPort, host: '127.0.0.1', path, localAddress: address(client), agent: i % 10 === 0 ? false : agent }, (response) => {
-            response.resume().on('end', () => { resolve(response.statusCode ?? 0) })
-          }).on('error', reject)
-        })
-        statuses.set(status, (statuses.get(status) ?? 0) + 1)
-      }
-    }))
+    await Promise.all(
+      agents.map(async (agent, client) => {
+        while (sent < REQUESTS) {
+          const i = sent++
+          const path = PATHS[i % PATHS.length]!
+          const status = await new Promise<number>((resolve, reject) => {
+            get(
+              {
+                port: daemon.guestPort,
+                host: '127.0.0.1',
+                path,
+                localAddress: address(client),
+                agent: i % 10 === 0 ? false : agent,
+              },
+              (response) => {
+                response.resume().on('end', () => {
+                  resolve(response.statusCode ?? 0)
+                })
+              },
+            ).on('error', reject)
+          })
+          statuses.set(status, (statuses.get(status) ?? 0) + 1)
+        }
+      }),
+    )
     for (const agent of agents) agent.destroy()
   }
   let revision = 0
   const publishChanges = async () => {
     for (const last = revision + CHANGES / INSTANCES; revision < last;) {
       revision++
-      await Promise.all(Array.from({ length: INSTANCES }, (_, i) => store.put(record(i + 1, revision), Buffer.alloc(1 + revision % 4096, 'x'))))
+      await Promise.all(
+        Array.from({ length: INSTANCES }, (_, i) =>
+          store.put(record(i + 1, revision), Buffer.alloc(1 + (revision % 4096), 'x')),
+        ),
+      )
     }
     for (let i = 0; i < INSTANCES; i++) {
-      await until(async () => (await daemon.operator(`/instances/srv-n${String(i + 1)}`)).body.toString().includes(`"revision":${String(revision)}`), 'the last change')
+      await until(
+        async () =>
+          (await daemon.operator(`/instances/srv-n${String(i + 1)}`)).body
+            .toString()
+            .includes(`"revision":${String(revision)}`),
+        'the last change',
+      )
     }
   }
   await publishChanges()
   statuses.clear()
 
   const measure = async (when: string) => {
-    const [resident, heap] = [await daemon.metric('process_resident_memory_bytes'), await daemon.metric('nodejs_heap_size_used_bytes')]
+    const [resident, heap] = [
+      await daemon.metric('process_resident_memory_bytes'),
+      await daemon.metric('nodejs_heap_size_used_bytes'),
+    ]
     const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(1)} MiB`
     t.comment(`${when}: ${mib(resident)} resident, ${mib(heap)} of heap in use`)
     return { resident, heap }
@@ -85,6 +124,9 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
   }
   const last = await measure('at the end')
   t.ok(last.heap - first.heap < MOST_GROWTH, `the heap in use grew by ${String(last.heap - first.heap)} bytes`)
-  t.ok(last.resident - first.resident < MOST_GROWTH, `resident memory grew by ${String(last.resident - first.resident)} bytes`)
+  t.ok(
+    last.resident - first.resident < MOST_GROWTH,
+    `resident memory grew by ${String(last.resident - first.resident)} bytes`,
+  )
   t.same([...statuses.keys()].sort(), [200, 404])
 })

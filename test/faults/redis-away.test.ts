@@ -11,34 +11,40 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
   const host = await startFaultHost(t)
   const { redis, hypervisor } = host
 
-  await t.test('killed and restarted', (t) => underFault(t, host, 'Redis killed, and started again', async (operator) => {
-    await redis.client.save()
-    await redis.kill()
-    await operator.seesMetric('imds_store_connected', 0)
-    await operator.seesLogLine('the store is lost')
-    const published = host.publish()
-    await redis.start()
-    await published
-  }))
+  await t.test('killed and restarted', (t) =>
+    underFault(t, host, 'Redis killed, and started again', async (operator) => {
+      await redis.client.save()
+      await redis.kill()
+      await operator.seesMetric('imds_store_connected', 0)
+      await operator.seesLogLine('the store is lost')
+      const published = host.publish()
+      await redis.start()
+      await published
+    }),
+  )
 
-  await t.test('paused by SIGSTOP and resumed', (t) => underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
-    redis.signal('SIGSTOP')
-    await operator.seesMetric('imds_store_connected', 0)
-    await operator.seesLogLine('the store is lost')
-    const published = host.publish()
-    redis.signal('SIGCONT')
-    await published
-  }))
+  await t.test('paused by SIGSTOP and resumed', (t) =>
+    underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
+      redis.signal('SIGSTOP')
+      await operator.seesMetric('imds_store_connected', 0)
+      await operator.seesLogLine('the store is lost')
+      const published = host.publish()
+      redis.signal('SIGCONT')
+      await published
+    }),
+  )
 
-  await t.test('cut off: packets are dropped silently', (t) => underFault(t, host, 'the network to Redis cut (packets dropped)', async (operator) => {
-    const nft = (rules: string) => must([...hypervisor.within, 'nft', '-f', '-'], { input: rules })
-    await nft(`table inet cut {
+  await t.test('cut off: packets are dropped silently', (t) =>
+    underFault(t, host, 'the network to Redis cut (packets dropped)', async (operator) => {
+      const nft = (rules: string) => must([...hypervisor.within, 'nft', '-f', '-'], { input: rules })
+      await nft(`table inet cut {
       chain out { type filter hook output priority 0; ip daddr ${redis.address} drop; }
       chain in { type filter hook input priority 0; ip saddr ${redis.address} drop; }
     }`)
-    await host.publish()
-    await operator.seesMetric('imds_store_connected', 0)
-    await operator.seesLogLine('the store is lost')
-    await nft('delete table inet cut')
-  }))
+      await host.publish()
+      await operator.seesMetric('imds_store_connected', 0)
+      await operator.seesLogLine('the store is lost')
+      await nft('delete table inet cut')
+    }),
+  )
 })

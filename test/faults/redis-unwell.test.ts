@@ -14,35 +14,45 @@ t.test('G1: no guest notices that Redis is impaired', { skip: withoutNamespaces(
   const host = await startFaultHost(t)
   const { redis } = host
 
-  await t.test('slow: others block it for 400 ms at a time', (t) => underFault(t, host, 'Redis slow: every command waits 400 ms', async (operator) => {
-    const end = new AbortController()
-    const others = (async () => { while (!end.signal.aborted) await redis.client.eval(BUSY, 0) })()
-    for (let i = 0; i < 3; i++) {
-      await host.publish()
-      await host.arrived()
-    }
-    operator.notes('changes take longer')
-    await operator.seesMetric('imds_store_connected', 1)
-    end.abort()
-    await others
-  }))
+  await t.test('slow: others block it for 400 ms at a time', (t) =>
+    underFault(t, host, 'Redis slow: every command waits 400 ms', async (operator) => {
+      const end = new AbortController()
+      const others = (async () => {
+        while (!end.signal.aborted) await redis.client.eval(BUSY, 0)
+      })()
+      for (let i = 0; i < 3; i++) {
+        await host.publish()
+        await host.arrived()
+      }
+      operator.notes('changes take longer')
+      await operator.seesMetric('imds_store_connected', 1)
+      end.abort()
+      await others
+    }),
+  )
 
-  await t.test('out of memory', (t) => underFault(t, host, 'Redis out of memory (noeviction)', async (operator) => {
-    await redis.client.config('SET', 'maxmemory-policy', 'noeviction', 'maxmemory', '1mb')
-    const { text, userData } = host.next(0)
-    await t.rejects(host.store.put(JSON.parse(text), userData), { message: /OOM command not allowed when used memory > 'maxmemory'/ })
-    operator.notes('the publisher: "OOM command not allowed"')
-    await operator.seesMetric('imds_store_connected', 1)
-    await redis.client.config('SET', 'maxmemory', '0')
-    await host.store.put(JSON.parse(text), userData)
-  }))
+  await t.test('out of memory', (t) =>
+    underFault(t, host, 'Redis out of memory (noeviction)', async (operator) => {
+      await redis.client.config('SET', 'maxmemory-policy', 'noeviction', 'maxmemory', '1mb')
+      const { text, userData } = host.next(0)
+      await t.rejects(host.store.put(JSON.parse(text), userData), {
+        message: /OOM command not allowed when used memory > 'maxmemory'/,
+      })
+      operator.notes('the publisher: "OOM command not allowed"')
+      await operator.seesMetric('imds_store_connected', 1)
+      await redis.client.config('SET', 'maxmemory', '0')
+      await host.store.put(JSON.parse(text), userData)
+    }),
+  )
 
-  await t.test('turned into a read-only replica, and back', (t) => underFault(t, host, 'Redis made a read-only replica', async (operator) => {
-    await redis.client.replicaof('127.0.0.1', 1)
-    await operator.seesMetric('imds_store_connected', 0)
-    await operator.seesLogLine('the store is lost')
-    const published = host.publish()
-    await redis.client.replicaof('NO', 'ONE')
-    await published
-  }))
+  await t.test('turned into a read-only replica, and back', (t) =>
+    underFault(t, host, 'Redis made a read-only replica', async (operator) => {
+      await redis.client.replicaof('127.0.0.1', 1)
+      await operator.seesMetric('imds_store_connected', 0)
+      await operator.seesLogLine('the store is lost')
+      const published = host.publish()
+      await redis.client.replicaof('NO', 'ONE')
+      await published
+    }),
+  )
 })

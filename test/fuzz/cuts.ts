@@ -14,7 +14,10 @@ import { diceOf } from './dice.ts'
 import type { RunReport } from './pure.ts'
 
 /** The bytes of one connection in pieces, and how many tokens they request. */
-export interface Cut { readonly pieces: readonly string[], readonly tokens: number }
+export interface Cut {
+  readonly pieces: readonly string[]
+  readonly tokens: number
+}
 
 /** Connections that are open at once. The firewall allows an interface to open 1,000 a second. */
 const AT_ONCE = 800
@@ -24,7 +27,8 @@ const PAUSE_MS = 40
 const ARRIVAL_MS = 300
 
 const head = (line: string, ...headers: string[]) => `${[line, 'Host: x', ...headers].join('\r\n')}\r\n\r\n`
-const put = (...headers: string[]) => head('PUT /latest/api/token HTTP/1.1', 'X-aws-ec2-metadata-token-ttl-seconds: 60', ...headers)
+const put = (...headers: string[]) =>
+  head('PUT /latest/api/token HTTP/1.1', 'X-aws-ec2-metadata-token-ttl-seconds: 60', ...headers)
 const GET = head('GET /latest/meta-data/instance-id HTTP/1.1')
 
 /** Token requests. Each contains bytes that a firewall rule could mistake for the beginning of another request. */
@@ -36,7 +40,13 @@ const PUTS: readonly string[] = [
 ]
 /** Bytes that precede a token request on the same connection, and how many tokens they request. */
 const PREFIXES: readonly (readonly [bytes: string, tokens: number])[] = [
-  ['', 0], [GET, 0], [GET.repeat(3), 0], [GET.replace('GET', 'HEAD'), 0], ['\r\n\r\n', 0], [head('PUT /latest/api/token HTTP/1.1'), 0], [put(), 1],
+  ['', 0],
+  [GET, 0],
+  [GET.repeat(3), 0],
+  [GET.replace('GET', 'HEAD'), 0],
+  ['\r\n\r\n', 0],
+  [head('PUT /latest/api/token HTTP/1.1'), 0],
+  [put(), 1],
 ]
 
 /**
@@ -65,13 +75,23 @@ export function randomCuts(seed: number, many: number): Cut[] {
     const dice = diceOf(seed, n)
     const prefixes = Array.from({ length: dice.below(4) }, () => dice.pick(PREFIXES))
     const bytes = prefixes.map(([text]) => text).join('') + dice.pick(PUTS)
-    const ends = [...new Set([...Array.from({ length: 1 + dice.below(5) }, () => 1 + dice.below(bytes.length - 1)), bytes.length])].sort((a, b) => a - b)
-    return { pieces: ends.map((end, i) => bytes.slice(ends[i - 1] ?? 0, end)), tokens: 1 + prefixes.reduce((sum, [, tokens]) => sum + tokens, 0) }
+    const ends = [
+      ...new Set([...Array.from({ length: 1 + dice.below(5) }, () => 1 + dice.below(bytes.length - 1)), bytes.length]),
+    ].sort((a, b) => a - b)
+    return {
+      pieces: ends.map((end, i) => bytes.slice(ends[i - 1] ?? 0, end)),
+      tokens: 1 + prefixes.reduce((sum, [, tokens]) => sum + tokens, 0),
+    }
   })
 }
 
 /** The service addresses, and the maximum segment size (mss) for the daemon's responses to the container. */
-const PATHS = [{ address: SERVICE }, { address: SERVICE6 }, { address: SERVICE, mss: 100 }, { address: SERVICE6, mss: 100 }] as const
+const PATHS = [
+  { address: SERVICE },
+  { address: SERVICE6 },
+  { address: SERVICE, mss: 100 },
+  { address: SERVICE6, mss: 100 },
+] as const
 
 /**
  * Sends cuts from a container with hop limits 1 and 2, over the first `paths` of PATHS. The host stops with `t`.
@@ -82,22 +102,36 @@ export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], 
   const container = await alpha.addContainer()
   await giveIpv6(host, alpha, container, PREFIX)
   await host.startFirewall()
-  const interfaces = [{ id: 'int-alpha', macAddress: alpha.macAddress, ipv4Addresses: [alpha.address], ipv6Prefixes: [`${PREFIX}::/64`] }]
+  const interfaces = [
+    { id: 'int-alpha', macAddress: alpha.macAddress, ipv4Addresses: [alpha.address], ipv6Prefixes: [`${PREFIX}::/64`] },
+  ]
   const requested = cuts.reduce((sum, { tokens }) => sum + tokens, 0)
   const failures: string[] = []
   let tried = 0
   for (const { address, ...path } of PATHS.slice(0, paths)) {
-    const route = ['ip', address === SERVICE ? '-4' : '-6', 'route', 'change', 'default', 'via', address === SERVICE ? '172.17.0.1' : `${PREFIX}:c::1`, 'dev', 'eth0']
-    await must([...container.within, ...route, ...'mss' in path ? ['advmss', String(path.mss)] : []])
+    const route = [
+      'ip',
+      address === SERVICE ? '-4' : '-6',
+      'route',
+      'change',
+      'default',
+      'via',
+      address === SERVICE ? '172.17.0.1' : `${PREFIX}:c::1`,
+      'dev',
+      'eth0',
+    ]
+    await must([...container.within, ...route, ...('mss' in path ? ['advmss', String(path.mss)] : [])])
     for (const httpPutResponseHopLimit of [1, 2]) {
       await host.putAndWait(alpha, { interfaces, options: { httpPutResponseHopLimit, httpProtocolIpv6: 'enabled' } })
       const { minted, arrived } = await sendCuts(host, container, address, cuts)
-      const fail = (what: string) => failures.push(`${address} ${JSON.stringify(path)}, hop limit ${String(httpPutResponseHopLimit)}: ${what}`)
+      const fail = (what: string) =>
+        failures.push(`${address} ${JSON.stringify(path)}, hop limit ${String(httpPutResponseHopLimit)}: ${what}`)
       if (minted !== requested) fail(`${String(minted)} of ${String(requested)} tokens were minted`)
       for (const [i, { pieces, tokens }] of cuts.entries()) {
         tried += 1
         const expected = httpPutResponseHopLimit === 1 ? 0 : tokens
-        if (arrived[i] !== expected) fail(`${String(arrived[i])} tokens arrived, not ${String(expected)}: ${JSON.stringify(pieces)}`)
+        if (arrived[i] !== expected)
+          fail(`${String(arrived[i])} tokens arrived, not ${String(expected)}: ${JSON.stringify(pieces)}`)
       }
     }
   }
@@ -108,14 +142,24 @@ const PREFIX = '2a02:1348:178:1'
 const MOST_FAILURES = 10
 
 /** Sends cuts from a namespace to a service address. Returns how many tokens the daemon minted, and how many arrived for each cut. */
-async function sendCuts(host: FirewallHost, { within }: { readonly within: readonly string[] }, address: string, cuts: readonly Cut[]): Promise<{ readonly minted: number, readonly arrived: readonly number[] }> {
+async function sendCuts(
+  host: FirewallHost,
+  { within }: { readonly within: readonly string[] },
+  address: string,
+  cuts: readonly Cut[],
+): Promise<{ readonly minted: number; readonly arrived: readonly number[] }> {
   const agent = await startChild([...within, process.execPath, AGENT, address, String(PAUSE_MS)])
-  let onReply: (line: string) => void = () => { /* it prints only replies */ }
-  agent.onLine((line) => { onReply(line) })
-  const command = (line: string) => new Promise<string>((resolve) => {
-    onReply = resolve
-    agent.writeLine(line)
+  let onReply: (line: string) => void = () => {
+    /* it prints only replies */
+  }
+  agent.onLine((line) => {
+    onReply(line)
   })
+  const command = (line: string) =>
+    new Promise<string>((resolve) => {
+      onReply = resolve
+      agent.writeLine(line)
+    })
   const first = await minted(host)
   const arrived: number[] = []
   let expected = first
@@ -123,17 +167,26 @@ async function sendCuts(host: FirewallHost, { within }: { readonly within: reado
     const some = cuts.slice(from, from + AT_ONCE)
     expected += some.reduce((sum, { tokens }) => sum + tokens, 0)
     await command(JSON.stringify(some.map(({ pieces }) => pieces)))
-    await until(async () => await minted(host) >= expected, `${String(expected - first)} tokens`, 10_000).catch(() => { /* the caller compares the counts */ })
+    await until(async () => (await minted(host)) >= expected, `${String(expected - first)} tokens`, 10_000).catch(
+      () => {
+        /* the caller compares the counts */
+      },
+    )
     await new Promise((resolve) => setTimeout(resolve, ARRIVAL_MS))
-    arrived.push(...(JSON.parse(await command('stop')) as string[]).map((text) => text.match(/[\w-]{54}==/g)?.length ?? 0))
+    arrived.push(
+      ...(JSON.parse(await command('stop')) as string[]).map((text) => text.match(/[\w-]{54}==/g)?.length ?? 0),
+    )
   }
   await agent.stop()
-  return { minted: await minted(host) - first, arrived }
+  return { minted: (await minted(host)) - first, arrived }
 }
 
 const AGENT = new URL('../support/programs/pieces-agent.ts', import.meta.url).pathname
 
 async function minted(host: FirewallHost): Promise<number> {
-  const line = /^imds_requests_total\{route="\/latest\/api\/token",method="PUT",status="200",reason="served"\} (\d+)$/m.exec(await host.operator('/metrics'))
+  const line =
+    /^imds_requests_total\{route="\/latest\/api\/token",method="PUT",status="200",reason="served"\} (\d+)$/m.exec(
+      await host.operator('/metrics'),
+    )
   return Number(line?.[1] ?? 0)
 }

@@ -28,5 +28,5 @@ export function diceOf(seed: number, index: number): Dice {
 
 /** Bytes as a JavaScript string literal: everything except printable ASCII is escaped. */
 export function escaped(bytes: string): string {
-  return `'${bytes.replace(/[^ -~]|['\\]/g, (c) => c === '\r' ? '\\r' : c === '\n' ? '\\n' : c === '\'' || c === '\\' ? `\\${c}` : `\\x${c.charCodeAt(0).toString(16).padStart(2, '0')}`)}'`
+  return `'${bytes.replace(/[^ -~]|['\\]/g, (c) => (c === '\r' ? '\\r' : c === '\n' ? '\\n' : c === "'" || c === '\\' ? `\\${c}` : `\\x${c.charCodeAt(0).toString(16).padStart(2, '0')}`))}'`
 }

@@ -18,11 +18,14 @@ import { startPublisher } from './publisher.ts'
 import { fuzzFiles, fuzzRecords, fuzzSnapshots, type RunReport } from './pure.ts'
 import { fuzzSockets } from './sockets.ts'
 
-const { values } = parseArgs({ options: { seed: { type: 'string' }, requests: { type: 'string', default: '100000' }, index: { type: 'string' } } })
+const { values } = parseArgs({
+  options: { seed: { type: 'string' }, requests: { type: 'string', default: '100000' }, index: { type: 'string' } },
+})
 const seed = Number(values.seed ?? Date.now() % 1_000_000)
 const requests = Number(values.requests)
 const index = values.index === undefined ? undefined : Number(values.index)
-if (![seed, requests, index ?? 0].every(Number.isSafeInteger)) throw new Error('--seed, --requests and --index must be whole numbers')
+if (![seed, requests, index ?? 0].every(Number.isSafeInteger))
+  throw new Error('--seed, --requests and --index must be whole numbers')
 console.log(`seed ${String(seed)}`)
 
 /** How many of 10,000 connections stay open until the daemon closes them. */
@@ -32,34 +35,59 @@ const started = performance.now()
 const directory = mkdtempSync(join(tmpdir(), 'imds-fuzz-'))
 const host = await startFuzzHost(directory)
 const publisher = index === undefined ? startPublisher(host, seed) : undefined
-const sockets = await fuzzSockets(host, { seed, requests, holds: HOLDS, ...index !== undefined && { index } })
-const published = await publisher?.stop() ?? { written: 0, failures: [] }
+const sockets = await fuzzSockets(host, { seed, requests, holds: HOLDS, ...(index !== undefined && { index }) })
+const published = (await publisher?.stop()) ?? { written: 0, failures: [] }
 const problems = await host.problems()
 await host.stop()
 rmSync(directory, { recursive: true })
-const pure: Readonly<Record<string, RunReport>> = index === undefined
-  ? {
-      records: fuzzRecords(seed, requests / 10), files: await fuzzFiles(seed, requests / 20), snapshots: await fuzzSnapshots(seed, requests / 20),
-      ...withoutNamespaces() === false && { cuts: await cutTokens() },
-    }
-  : {}
+const pure: Readonly<Record<string, RunReport>> =
+  index === undefined
+    ? {
+        records: fuzzRecords(seed, requests / 10),
+        files: await fuzzFiles(seed, requests / 20),
+        snapshots: await fuzzSnapshots(seed, requests / 20),
+        ...(withoutNamespaces() === false && { cuts: await cutTokens() }),
+      }
+    : {}
 
-const failures = [...sockets.failures, ...published.failures, ...problems, ...Object.values(pure).flatMap((report) => report.failures)]
+const failures = [
+  ...sockets.failures,
+  ...published.failures,
+  ...problems,
+  ...Object.values(pure).flatMap((report) => report.failures),
+]
 for (const failure of new Set(failures)) console.log(`\n${failure}`)
-const list = (counts: ReadonlyMap<string | number, number>) => [...counts].sort(([a], [b]) => a < b ? -1 : 1).map(([key, count]) => `${String(key)}: ${String(count)}`).join(', ')
+const list = (counts: ReadonlyMap<string | number, number>) =>
+  [...counts]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, count]) => `${String(key)}: ${String(count)}`)
+    .join(', ')
 const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(1)} MiB`
 console.log(`\nsockets: ${String(sockets.tried)} inputs of ${mib(sockets.bytes)} (${list(sockets.families)})`)
-console.log(`responses: ${list(sockets.statuses)}; ${String(sockets.resets)} connections reset by the daemon; memory grew by ${mib(sockets.grew.heap)} of heap, ${mib(sockets.grew.resident)} resident`)
+console.log(
+  `responses: ${list(sockets.statuses)}; ${String(sockets.resets)} connections reset by the daemon; memory grew by ${mib(sockets.grew.heap)} of heap, ${mib(sockets.grew.resident)} resident`,
+)
 console.log(`meanwhile ${String(published.written)} mutated files were published`)
-for (const [kind, { tried, good }] of Object.entries(pure)) console.log(`${kind}: ${String(tried)} tried, ${String(good)} of them valid`)
+for (const [kind, { tried, good }] of Object.entries(pure))
+  console.log(`${kind}: ${String(tried)} tried, ${String(good)} of them valid`)
 const all = sockets.tried + published.written + Object.values(pure).reduce((sum, { tried }) => sum + tried, 0)
-console.log(`\n${String(all)} inputs tried with seed ${String(seed)} in ${String(Math.round((performance.now() - started) / 1000))} s; ${failures.length === 0 ? 'no failures' : `${String(new Set(failures).size)} failures`}`)
+console.log(
+  `\n${String(all)} inputs tried with seed ${String(seed)} in ${String(Math.round((performance.now() - started) / 1000))} s; ${failures.length === 0 ? 'no failures' : `${String(new Set(failures).size)} failures`}`,
+)
 process.exitCode = failures.length === 0 ? 0 : 1
 
 async function cutTokens(): Promise<RunReport> {
   const ends: (() => unknown)[] = []
   try {
-    return await fuzzCuts({ teardown: (end) => { ends.unshift(end) } }, [...everyCut(true), ...randomCuts(seed, requests / 50)], Infinity)
+    return await fuzzCuts(
+      {
+        teardown: (end) => {
+          ends.unshift(end)
+        },
+      },
+      [...everyCut(true), ...randomCuts(seed, requests / 50)],
+      Infinity,
+    )
   } finally {
     for (const end of ends) await end()
   }

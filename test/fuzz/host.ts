@@ -11,7 +11,10 @@ import { MARK, RECORD_MARK } from './inputs.ts'
 import { foreignCanaries, populate, type FuzzGuest } from './population.ts'
 
 /** Memory in use after a garbage collection, in bytes. */
-export interface Memory { readonly heap: number, readonly resident: number }
+export interface Memory {
+  readonly heap: number
+  readonly resident: number
+}
 
 /** A running host. */
 export interface FuzzHost {
@@ -43,29 +46,62 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
   const ready = async () => (await daemon.operator('/readyz')).status === 200
   await until(ready, 'the daemon to have read its store')
   const descriptors = () => readdirSync(`/proc/${String(pid)}/fd`).length
-  const minted = await exchange(daemon.guestPort, 'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 21600\r\n\r\n', { localAddress: guests[0]!.address })
+  const minted = await exchange(
+    daemon.guestPort,
+    'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 21600\r\n\r\n',
+    { localAddress: guests[0]!.address },
+  )
   await sleep(500) // until the snapshot is written
   const idle = descriptors()
 
   return {
-    daemon, guests, store, token: minted.body,
+    daemon,
+    guests,
+    store,
+    token: minted.body,
     settle: async () => {
-      await until(() => descriptors() <= idle + SPARE_DESCRIPTORS, `${String(descriptors())} file descriptors to be ${String(idle)} again`, 25_000)
+      await until(
+        () => descriptors() <= idle + SPARE_DESCRIPTORS,
+        `${String(descriptors())} file descriptors to be ${String(idle)} again`,
+        25_000,
+      )
       await collect()
       await sleep(200)
       await collect()
-      return { heap: await daemon.metric('nodejs_heap_size_used_bytes'), resident: await daemon.metric('process_resident_memory_bytes') }
+      return {
+        heap: await daemon.metric('nodejs_heap_size_used_bytes'),
+        resident: await daemon.metric('process_resident_memory_bytes'),
+      }
     },
     problems: async () => {
-      if (daemon.process.exitCode !== null || daemon.process.signalCode !== null) return [`the daemon ended: ${String(daemon.process.exitCode ?? daemon.process.signalCode)}\n${readFileSync(errors, 'utf8')}`]
+      if (daemon.process.exitCode !== null || daemon.process.signalCode !== null)
+        return [
+          `the daemon ended: ${String(daemon.process.exitCode ?? daemon.process.signalCode)}\n${readFileSync(errors, 'utf8')}`,
+        ]
       const metrics = (await daemon.operator('/metrics')).body.toString()
       const log = daemon.log.map((line) => JSON.stringify(line))
-      const errorLines = readFileSync(errors, 'utf8').split('\n').filter((line) => !/^(?:|Debugger .*|For help, see: .*|Starting inspector .*)$/.test(line))
+      const errorLines = readFileSync(errors, 'utf8')
+        .split('\n')
+        .filter((line) => !/^(?:|Debugger .*|For help, see: .*|Starting inspector .*)$/.test(line))
       return [
         ...log.filter((line) => /"level":"(?:error|fatal)"/.test(line)).map((line) => `in the log: ${line}`),
-        ...log.filter((line) => foreignCanaries(line, '').length > 0 || line.includes(MARK) || line.includes(minted.body) || (line.includes('faulty record') && line.includes(RECORD_MARK))).map((line) => `a record's or a request's bytes in the log: ${line}`),
+        ...log
+          .filter(
+            (line) =>
+              foreignCanaries(line, '').length > 0 ||
+              line.includes(MARK) ||
+              line.includes(minted.body) ||
+              (line.includes('faulty record') && line.includes(RECORD_MARK)),
+          )
+          .map((line) => `a record's or a request's bytes in the log: ${line}`),
         ...errorLines.map((line) => `on standard error: ${line}`),
-        ...metrics.split('\n').filter((line) => line.includes('reason="internal-error"') || line.includes(MARK) || foreignCanaries(line, '').length > 0).map((line) => `in the metrics: ${line}`),
+        ...metrics
+          .split('\n')
+          .filter(
+            (line) =>
+              line.includes('reason="internal-error"') || line.includes(MARK) || foreignCanaries(line, '').length > 0,
+          )
+          .map((line) => `in the metrics: ${line}`),
       ]
     },
     stop: async () => {

@@ -7,15 +7,35 @@ import type { Sent } from './send.ts'
 import { readAnswers, type WireAnswer } from './wire.ts'
 
 /** The statuses that each kind of peer may get. A peer that is not served gets the same status to everything. */
-const STATUSES: Readonly<Record<Role, readonly number[]>> = { known: [200, 400, 401, 403, 404, 405, 503], required: [200, 400, 401, 403, 405, 503], disabled: [403], contested: [503], unknown: [503] }
+const STATUSES: Readonly<Record<Role, readonly number[]>> = {
+  known: [200, 400, 401, 403, 404, 405, 503],
+  required: [200, 400, 401, 403, 405, 503],
+  disabled: [403],
+  contested: [503],
+  unknown: [503],
+}
 
 const TTL = 'x-aws-ec2-metadata-token-ttl-seconds'
-const HEADERS = new Set(['content-type', 'content-length', 'date', 'connection', 'keep-alive', 'retry-after', 'allow', 'etag', TTL])
+const HEADERS = new Set([
+  'content-type',
+  'content-length',
+  'date',
+  'connection',
+  'keep-alive',
+  'retry-after',
+  'allow',
+  'etag',
+  TTL,
+])
 const PAGES = new Set([400, 401, 404, 503])
 const DATE = /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/
 
 /** Checks the responses on one connection. `wrong` describes what is wrong; it is absent if they follow the contract. */
-export function checkAnswers(input: Input, guest: FuzzGuest, sent: Sent): { readonly wrong?: string, readonly statuses: readonly number[] } {
+export function checkAnswers(
+  input: Input,
+  guest: FuzzGuest,
+  sent: Sent,
+): { readonly wrong?: string; readonly statuses: readonly number[] } {
   const { answers, interim, wrong, cut = false } = readAnswers(sent.text, input.bytes.includes('HEAD'))
   const statuses = answers.map(({ status }) => status)
   const faults = [
@@ -26,9 +46,11 @@ export function checkAnswers(input: Input, guest: FuzzGuest, sent: Sent): { read
     sent.text.includes(MARK) ? 'a response contains text of the request' : undefined,
     ...answers.map((answer) => wrongAnswer(answer, guest)),
     sent.broken ? undefined : wrongCount(input, guest, answers, sent),
-    (guest.role === 'known' || guest.role === 'required') && !sent.broken ? wrongContent(input, guest, answers, sent) : undefined,
+    (guest.role === 'known' || guest.role === 'required') && !sent.broken
+      ? wrongContent(input, guest, answers, sent)
+      : undefined,
   ].filter((fault) => fault !== undefined)
-  return { statuses, ...faults.length > 0 && { wrong: [...new Set(faults)].join('; ') } }
+  return { statuses, ...(faults.length > 0 && { wrong: [...new Set(faults)].join('; ') }) }
 }
 
 function foreignOf(text: string, { canary, role }: FuzzGuest): string | undefined {
@@ -42,35 +64,54 @@ function wrongAnswer({ status, headers, body }: WireAnswer, guest: FuzzGuest): s
   const unknown = [...headers.keys()].filter((name) => !HEADERS.has(name))
   if (unknown.length > 0) return `a header that is not in the contract: ${unknown.join(', ')}`
   if (!DATE.test(header('date') ?? '')) return 'no Date'
-  if (header('retry-after') !== (status === 503 ? '1' : undefined)) return `Retry-After: ${String(header('retry-after'))} with ${String(status)}`
-  if ((header('allow') !== undefined) !== (status === 405) && !(status === 200 && body === '')) return `Allow: ${String(header('allow'))} with ${String(status)}`
-  if (status === 403 || status === 405) return body === '' && header('content-length') === '0' ? undefined : `a body with ${String(status)}`
+  if (header('retry-after') !== (status === 503 ? '1' : undefined))
+    return `Retry-After: ${String(header('retry-after'))} with ${String(status)}`
+  if ((header('allow') !== undefined) !== (status === 405) && !(status === 200 && body === ''))
+    return `Allow: ${String(header('allow'))} with ${String(status)}`
+  if (status === 403 || status === 405)
+    return body === '' && header('content-length') === '0' ? undefined : `a body with ${String(status)}`
   if (!PAGES.has(status)) return undefined
   const isPage = header('content-type') === 'text/html' && (body === '' || body.includes(`<title>${String(status)} - `))
   return isPage || header('content-length') === '0' ? undefined : `not the page of ${String(status)}`
 }
 
-function wrongCount({ statuses, leading = 0, mostAnswers = Infinity, bytes }: Input, { role }: FuzzGuest, answers: readonly WireAnswer[], { plan }: Sent): string | undefined {
+function wrongCount(
+  { statuses, leading = 0, mostAnswers = Infinity, bytes }: Input,
+  { role }: FuzzGuest,
+  answers: readonly WireAnswer[],
+  { plan }: Sent,
+): string | undefined {
   const found = answers.map(({ status }) => status)
-  if (role === 'known' && plan.cutAt === undefined) { // a 503 is possible at any time: the guest has a share
-    if (statuses !== undefined && found.some((status) => status !== 503) && found.join() !== statuses.join()) return `the statuses ${found.join()}, not ${statuses.join()}`
-    if (!found.includes(503) && (found.length < leading || found.slice(0, leading).some((status) => status !== 200))) return `the statuses ${found.join()} after ${String(leading)} valid requests`
+  if (role === 'known' && plan.cutAt === undefined) {
+    // a 503 is possible at any time: the guest has a share
+    if (statuses !== undefined && found.some((status) => status !== 503) && found.join() !== statuses.join())
+      return `the statuses ${found.join()}, not ${statuses.join()}`
+    if (!found.includes(503) && (found.length < leading || found.slice(0, leading).some((status) => status !== 200)))
+      return `the statuses ${found.join()} after ${String(leading)} valid requests`
   }
-  if (found.length > mostAnswers) return `${String(found.length)} responses to at most ${String(mostAnswers)} requests: ${found.join()}`
+  if (found.length > mostAnswers)
+    return `${String(found.length)} responses to at most ${String(mostAnswers)} requests: ${found.join()}`
   if (found.length === 0 && plan.then === 'end' && /[^\r\n]/.test(bytes.slice(0, plan.cutAt))) return 'no response'
   return undefined
 }
 
-function wrongContent({ target, bytes }: Input, guest: FuzzGuest, answers: readonly WireAnswer[], { plan }: Sent): string | undefined {
+function wrongContent(
+  { target, bytes }: Input,
+  guest: FuzzGuest,
+  answers: readonly WireAnswer[],
+  { plan }: Sent,
+): string | undefined {
   for (const { status, headers, body } of answers) {
     if (headers.has(TTL) && !guest.ownsToken && !bytes.includes('PUT')) return 'a token of another guest was accepted'
     if (status !== 200 || (guest.role === 'known' && guest.hasBody(body))) continue
     const isEmpty = body === '' && ((guest.role === 'known' && bytes.includes('HEAD')) || headers.has('allow'))
     const isToken = headers.has(TTL) && bytes.includes('PUT') && /^[!-~]{16,4096}$/.test(body)
-    if (!isEmpty && !isToken) return `a body that ${guest.role === 'known' ? 'no path of this guest has' : 'requires a token'}: ${JSON.stringify(body.slice(0, 100))}`
+    if (!isEmpty && !isToken)
+      return `a body that ${guest.role === 'known' ? 'no path of this guest has' : 'requires a token'}: ${JSON.stringify(body.slice(0, 100))}`
   }
   const [first] = answers
-  if (target === undefined || first === undefined || guest.role !== 'known' || plan.cutAt !== undefined) return undefined
+  if (target === undefined || first === undefined || guest.role !== 'known' || plan.cutAt !== undefined)
+    return undefined
   const expected = guest.bodyOf(target)
   const isRejectedByParser = !/^\/[!-~]*$/.test(target) || target.length > 16_000
   if (first.status === 200 && expected !== first.body) return 'the body of another path'

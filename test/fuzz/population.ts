@@ -34,7 +34,13 @@ export interface FuzzGuest {
   hasBody(body: string): boolean
 }
 
-const ROLES: Readonly<Record<number, Role>> = { 3: 'required', 7: 'unknown', 15: 'disabled', 19: 'required', 23: 'contested' }
+const ROLES: Readonly<Record<number, Role>> = {
+  3: 'required',
+  7: 'unknown',
+  15: 'disabled',
+  19: 'required',
+  23: 'contested',
+}
 /** The number of addresses after which the roles repeat. */
 const ROLES_PERIOD = 32
 
@@ -47,7 +53,8 @@ export function populate(directory: string, count: number): FuzzGuest[] {
     const canary = canaryOf(i)
     const { record, userData } = recordOf(i, canary, address, role)
     if (role !== 'unknown') write(directory, record, userData)
-    if (role === 'contested') write(directory, { ...recordOf(i + count, canaryOf(i + count), address, role).record }, null)
+    if (role === 'contested')
+      write(directory, { ...recordOf(i + count, canaryOf(i + count), address, role).record }, null)
     return { address, role, canary, ownsToken: i === 0, ...treeOf(record, userData) }
   })
 }
@@ -62,7 +69,12 @@ function canaryOf(i: number): string {
   return CANARY + Array.from({ length: 8 }, () => dice.below(36).toString(36)).join('')
 }
 
-function recordOf(i: number, canary: string, address: string, role: Role): { record: Record<string, unknown>, userData: Buffer } {
+function recordOf(
+  i: number,
+  canary: string,
+  address: string,
+  role: Role,
+): { record: Record<string, unknown>; userData: Buffer } {
   const [nic, second] = aFullInstance()['interfaces'] as [object, object]
   const userData = Buffer.from(`#!/bin/sh\n\0\xff\r\n\r\nHTTP/1.1 200 OK\r\n${canary} `.repeat(1 + (i % 50)), 'latin1')
   const record = aFullInstance({
@@ -72,13 +84,24 @@ function recordOf(i: number, canary: string, address: string, role: Role): { rec
     serverType: { id: `typ-${canary}`, handle: canary },
     image: `img-${canary}`,
     interfaces: [
-      { ...nic, id: `int-${canary}`, ipv4Addresses: [`${address}/8`], ipv6Addresses: [], ipv6Prefixes: [], cloudIps: [{ id: `cip-${canary}`, publicIpv4: '198.51.100.7', fqdn: `${canary}.example.com` }] },
+      {
+        ...nic,
+        id: `int-${canary}`,
+        ipv4Addresses: [`${address}/8`],
+        ipv6Addresses: [],
+        ipv6Prefixes: [],
+        cloudIps: [{ id: `cip-${canary}`, publicIpv4: '198.51.100.7', fqdn: `${canary}.example.com` }],
+      },
       { ...second, ipv4Addresses: [`10.1.${String(i >> 8)}.${String(i & 255)}/24`] },
     ],
     serverGroups: [{ id: `grp-${canary}`, name: `group ${canary}` }],
     publicKeys: [{ user: `usr-${canary}`, key: `ssh-ed25519 AAAA${canary} ${canary}` }],
     tags: { Name: canary, [`key-${canary}`]: canary, 'a:b@c': `é ${canary}`, empty: '' },
-    options: { instanceMetadataTags: 'enabled', ...role === 'disabled' && { httpEndpoint: 'disabled' }, ...role === 'required' && { httpTokens: 'required' } },
+    options: {
+      instanceMetadataTags: 'enabled',
+      ...(role === 'disabled' && { httpEndpoint: 'disabled' }),
+      ...(role === 'required' && { httpTokens: 'required' }),
+    },
   })
   return { record, userData }
 }
@@ -92,12 +115,12 @@ function write(directory: string, record: Record<string, unknown>, userData: Buf
 function treeOf(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGuest, 'bodyOf' | 'hasBody'> {
   let tree: Tree | undefined
   let bodies: Set<string> | undefined
-  const latin1 = (body: string | Uint8Array) => typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
+  const latin1 = (body: string | Uint8Array) => (typeof body === 'string' ? body : Buffer.from(body).toString('latin1'))
   const built = () => {
     if (tree !== undefined) return tree
     const parsed = parse(fillUserData(record, userData, sha256(userData)))
     if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
-    return tree = buildTree(parsed.value, userData, {})
+    return (tree = buildTree(parsed.value, userData, {}))
   }
   return {
     bodyOf: (target) => {
@@ -109,10 +132,15 @@ function treeOf(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGue
       return content && latin1(content.body)
     },
     hasBody: (body) => {
-      bodies ??= new Set([latin1(VERSION_LIST.body), ...[...built().keys()].flatMap((path) => VERSIONS.flatMap((_version, position) => {
-        const content = resolve(built(), position, path)
-        return content === undefined ? [] : [latin1(content.body)]
-      }))])
+      bodies ??= new Set([
+        latin1(VERSION_LIST.body),
+        ...[...built().keys()].flatMap((path) =>
+          VERSIONS.flatMap((_version, position) => {
+            const content = resolve(built(), position, path)
+            return content === undefined ? [] : [latin1(content.body)]
+          }),
+        ),
+      ])
       return bodies.has(body)
     },
   }

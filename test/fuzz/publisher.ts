@@ -11,7 +11,10 @@ import type { FuzzHost } from './host.ts'
 import { mutatedFile } from './records.ts'
 
 /** The number of written files, and the failures. */
-export interface PublisherReport { readonly written: number, readonly failures: readonly string[] }
+export interface PublisherReport {
+  readonly written: number
+  readonly failures: readonly string[]
+}
 
 const IDS = Array.from({ length: 16 }, (_, i) => `srv-m${String(i)}`)
 const INTERVAL_MS = 10
@@ -22,7 +25,8 @@ const PUBLISHER = 4
 export function startPublisher({ daemon, store }: FuzzHost, seed: number): { stop(): Promise<PublisherReport> } {
   let [written, stopped] = [0, false]
   const put = (id: string, ending: string, bytes: Buffer | string) => {
-    for (const other of ['.json', '.yaml', '.pending']) if (other !== ending) rmSync(join(store, id + other), { force: true })
+    for (const other of ['.json', '.yaml', '.pending'])
+      if (other !== ending) rmSync(join(store, id + other), { force: true })
     writeFileSync(join(store, 'next'), bytes)
     renameSync(join(store, 'next'), join(store, id + ending))
   }
@@ -40,10 +44,27 @@ export function startPublisher({ daemon, store }: FuzzHost, seed: number): { sto
       stopped = true
       await working
       const address = (i: number) => `127.2.0.${String(i)}/8`
-      IDS.forEach((id, i) => { put(id, '.json', JSON.stringify(anInstance({ id, fqdn: `${id}.good.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address(i)] }] }))) })
-      const isServed = async (id: string, i: number) => (await daemon.get('/latest/meta-data/hostname', address(i).slice(0, -2))).body.toString() === `${id}.good.example.com`
+      IDS.forEach((id, i) => {
+        put(
+          id,
+          '.json',
+          JSON.stringify(
+            anInstance({
+              id,
+              fqdn: `${id}.good.example.com`,
+              interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address(i)] }],
+            }),
+          ),
+        )
+      })
+      const isServed = async (id: string, i: number) =>
+        (await daemon.get('/latest/meta-data/hostname', address(i).slice(0, -2))).body.toString() ===
+        `${id}.good.example.com`
       const failures: string[] = []
-      for (const [i, id] of IDS.entries()) await until(() => isServed(id, i), `the valid record of ${id}`).catch((error: unknown) => { failures.push(String(error)) })
+      for (const [i, id] of IDS.entries())
+        await until(() => isServed(id, i), `the valid record of ${id}`).catch((error: unknown) => {
+          failures.push(String(error))
+        })
       return { written, failures }
     },
   }

@@ -12,7 +12,11 @@ import { checkRecord, mutatedFile, mutatedRecord } from './records.ts'
 import { prepareSnapshots, CIPHER } from './snapshots.ts'
 
 /** The number of inputs, how many of them were valid, and the failures. */
-export interface RunReport { readonly tried: number, readonly good: number, readonly failures: readonly string[] }
+export interface RunReport {
+  readonly tried: number
+  readonly good: number
+  readonly failures: readonly string[]
+}
 
 const MOST_FAILURES = 10
 /** Added to the seed, so that each kind of run has its own generators. */
@@ -39,7 +43,7 @@ export async function fuzzFiles(seed: number, count: number): Promise<RunReport>
       const id = idOfFile(`${idInText}.json`) ?? 'srv-abcde'
       const path = join(directory, id + ending)
       writeFileSync(path, bytes)
-      found.push({ ...await checkFile(directory, id), what: `${ending} ${escaped(bytes.toString('latin1'))}` })
+      found.push({ ...(await checkFile(directory, id)), what: `${ending} ${escaped(bytes.toString('latin1'))}` })
       rmSync(path)
     }
   } finally {
@@ -64,12 +68,23 @@ export async function fuzzSnapshots(seed: number, count: number): Promise<RunRep
   }
 }
 
-interface Found { readonly good: boolean, readonly wrong?: string | undefined, readonly what: string }
+interface Found {
+  readonly good: boolean
+  readonly wrong?: string | undefined
+  readonly what: string
+}
 
 async function checkFile(directory: string, id: string): Promise<Omit<Found, 'what'>> {
   try {
     const loaded = await loadFiles(directory, id)
-    if (loaded.kind !== 'record') return { good: false, ...loaded.kind === 'unreadable' && loaded.reason.replaceAll(id, '').includes(RECORD_MARK) && { wrong: `a reason with content of the record: ${loaded.reason}` } }
+    if (loaded.kind !== 'record')
+      return {
+        good: false,
+        ...(loaded.kind === 'unreadable' &&
+          loaded.reason.replaceAll(id, '').includes(RECORD_MARK) && {
+            wrong: `a reason with content of the record: ${loaded.reason}`,
+          }),
+      }
     const assembled = assemble(loaded, USER_DATA_MAX_BYTES)
     if (!assembled.ok && assembled.faults.length === 0) return { good: false, wrong: 'rejected without a fault' }
     return { good: assembled.ok, wrong: checkRecord(loaded.document).wrong }
@@ -78,7 +93,7 @@ async function checkFile(directory: string, id: string): Promise<Omit<Found, 'wh
   }
 }
 
-function guarded(check: () => { valid: boolean, wrong?: string }): { valid: boolean, wrong?: string } {
+function guarded(check: () => { valid: boolean; wrong?: string }): { valid: boolean; wrong?: string } {
   try {
     return check()
   } catch (error) {
@@ -93,7 +108,8 @@ function loop(count: number, kind: string, seed: number, resultOf: (n: number) =
   while (tried < count && failures.length < MOST_FAILURES) {
     const found = resultOf(tried)
     good += Number(found.good)
-    if (found.wrong !== undefined) failures.push(`${kind} ${String(tried)} of seed ${String(seed)}: ${found.wrong}\n  ${found.what.slice(0, 6_000)}`)
+    if (found.wrong !== undefined)
+      failures.push(`${kind} ${String(tried)} of seed ${String(seed)}: ${found.wrong}\n  ${found.what.slice(0, 6_000)}`)
     tried += 1
   }
   return { tried, good, failures }

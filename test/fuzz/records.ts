@@ -22,9 +22,77 @@ type Json = Record<string, unknown>
 const VERSION_STEP = 7
 
 const UNUSUAL_VALUES: readonly unknown[] = [
-  null, true, false, 0, -0, 1, -1, 1.5, 1e308, Number.MAX_SAFE_INTEGER, 2 ** 53, 2 ** 64, '', ' ', '0', '1', 'true', 'null', RECORD_MARK, `${RECORD_MARK}\n`, `${RECORD_MARK}\r\nX: y`, '\0', '\u2028', '\ud800', '\ufeff', 'é', '😀', '../../x', '%2f', '/', '.', '..', '-', '_index', '__proto__', 'constructor', 'toString',
-  'x'.repeat(64), 'x'.repeat(256), 'x'.repeat(5_000), 'srv-a', 'usr-a', '127.0.0.1', '127.0.0.1/8', '0.0.0.0/0', '::', '::1/128', '::ffff:10.0.0.1', 'fe80::1%eth0', '2a02::/16', '2a02:1348:178:1::/64', '10.0.0.1/33', '010.0.0.1', '10.1', '02:24:19:00:00:EE', '00:00:00:00:00:00', 'ssh-rsa AAAA', 'ssh-rsa AAAA\nssh-rsa BBBB', 'enabled', 'disabled', 'required',
-  [], {}, [null], [[]], [{}], { x: RECORD_MARK }, [RECORD_MARK], { length: 3 }, { 0: 'x' }, ['10.0.0.2'],
+  null,
+  true,
+  false,
+  0,
+  -0,
+  1,
+  -1,
+  1.5,
+  1e308,
+  Number.MAX_SAFE_INTEGER,
+  2 ** 53,
+  2 ** 64,
+  '',
+  ' ',
+  '0',
+  '1',
+  'true',
+  'null',
+  RECORD_MARK,
+  `${RECORD_MARK}\n`,
+  `${RECORD_MARK}\r\nX: y`,
+  '\0',
+  '\u2028',
+  '\ud800',
+  '\ufeff',
+  'é',
+  '😀',
+  '../../x',
+  '%2f',
+  '/',
+  '.',
+  '..',
+  '-',
+  '_index',
+  '__proto__',
+  'constructor',
+  'toString',
+  'x'.repeat(64),
+  'x'.repeat(256),
+  'x'.repeat(5_000),
+  'srv-a',
+  'usr-a',
+  '127.0.0.1',
+  '127.0.0.1/8',
+  '0.0.0.0/0',
+  '::',
+  '::1/128',
+  '::ffff:10.0.0.1',
+  'fe80::1%eth0',
+  '2a02::/16',
+  '2a02:1348:178:1::/64',
+  '10.0.0.1/33',
+  '010.0.0.1',
+  '10.1',
+  '02:24:19:00:00:EE',
+  '00:00:00:00:00:00',
+  'ssh-rsa AAAA',
+  'ssh-rsa AAAA\nssh-rsa BBBB',
+  'enabled',
+  'disabled',
+  'required',
+  [],
+  {},
+  [null],
+  [[]],
+  [{}],
+  { x: RECORD_MARK },
+  [RECORD_MARK],
+  { length: 3 },
+  { 0: 'x' },
+  ['10.0.0.2'],
 ]
 
 /** A valid record with up to four changes. Some of the results are still valid. */
@@ -36,19 +104,40 @@ export function mutatedRecord(dice: Dice): unknown {
 }
 
 /** A mutated record as a file of the store with the ending of its name: JSON, YAML, a pending change, or bytes that are none of these. */
-export function mutatedFile(dice: Dice): { readonly ending: '.json' | '.yaml' | '.pending', readonly bytes: Buffer } {
+export function mutatedFile(dice: Dice): { readonly ending: '.json' | '.yaml' | '.pending'; readonly bytes: Buffer } {
   const ending = dice.pick(['.json', '.yaml', '.pending'] as const)
   const record = mutatedRecord(dice)
   const userData = dice.pick(['none', 'keep', Buffer.from('data')] as const)
-  let bytes: Buffer = Buffer.from(ending === '.pending' ? formatPending({ kind: 'put', document: record, userData }) : JSON.stringify(record))
+  let bytes: Buffer = Buffer.from(
+    ending === '.pending' ? formatPending({ kind: 'put', document: record, userData }) : JSON.stringify(record),
+  )
   for (let changes = dice.pick([0, 0, 1, 2, 8]); changes > 0; changes--) bytes = mangled(dice, bytes)
-  return { ending, bytes: ending === '.yaml' && dice.chance(0.2) ? Buffer.concat([Buffer.from(dice.pick(YAML)), bytes]) : bytes }
+  return {
+    ending,
+    bytes: ending === '.yaml' && dice.chance(0.2) ? Buffer.concat([Buffer.from(dice.pick(YAML)), bytes]) : bytes,
+  }
 }
 
-const YAML = ['%YAML 1.1\n---\n', '%YAML 9.9\n---\n', '&a ', '!!binary ', '!!set ', '!!js/function ', '--- x\n---\n', '- &a [*a]\n', '? ', '&a {x: *a, y: ', '<<: *none\n', '\t', '\ufeff', 'schema: !!timestamp 2001-01-01\n', 'a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n'] as const
+const YAML = [
+  '%YAML 1.1\n---\n',
+  '%YAML 9.9\n---\n',
+  '&a ',
+  '!!binary ',
+  '!!set ',
+  '!!js/function ',
+  '--- x\n---\n',
+  '- &a [*a]\n',
+  '? ',
+  '&a {x: *a, y: ',
+  '<<: *none\n',
+  '\t',
+  '\ufeff',
+  'schema: !!timestamp 2001-01-01\n',
+  'a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n',
+] as const
 
 /** Parses a document and checks the result. `wrong` describes what is wrong, if anything is. */
-export function checkRecord(document: unknown): { readonly valid: boolean, readonly wrong?: string } {
+export function checkRecord(document: unknown): { readonly valid: boolean; readonly wrong?: string } {
   const before = textOf(document)
   const parsed = parse(document)
   if (textOf(document) !== before) return { valid: parsed.ok, wrong: 'parse changed its argument' }
@@ -56,8 +145,10 @@ export function checkRecord(document: unknown): { readonly valid: boolean, reado
   const { faults } = parsed
   if (faults.length === 0) return { valid: false, wrong: 'rejected without a fault' }
   for (const { path, message } of faults) {
-    if (path !== '' && !isInDocument(document, path)) return { valid: false, wrong: `a path that is not in the document: ${path}` }
-    if (message === '' || message.includes(RECORD_MARK)) return { valid: false, wrong: `a message that is empty or contains a value of the record: ${message}` }
+    if (path !== '' && !isInDocument(document, path))
+      return { valid: false, wrong: `a path that is not in the document: ${path}` }
+    if (message === '' || message.includes(RECORD_MARK))
+      return { valid: false, wrong: `a message that is empty or contains a value of the record: ${message}` }
   }
   return { valid: false }
 }
@@ -78,7 +169,8 @@ function wrongOf(wrong: string | undefined): { wrong?: string } {
 /** Checks a valid instance: it is frozen, parsing or restoring it again gives an equal one, and its tree answers every listed path. */
 function wrongInstance(instance: Instance): string | undefined {
   const copy = JSON.parse(JSON.stringify(instance)) as unknown
-  if (!Object.isFrozen(instance) || !instance.interfaces.every((nic) => Object.isFrozen(nic.ipv4Addresses))) return 'an instance that is not frozen'
+  if (!Object.isFrozen(instance) || !instance.interfaces.every((nic) => Object.isFrozen(nic.ipv4Addresses)))
+    return 'an instance that is not frozen'
   const again = parse(copy)
   if (!again.ok || !isDeepStrictEqual(again.value, instance)) return 'an instance that parses to another one'
   if (!isDeepStrictEqual(restore(copy), instance)) return 'an instance that is restored as another one'
@@ -103,11 +195,15 @@ function wrongCrawl(tree: Tree, position: number, version: string): string | und
     if (Number(content.headers[3]) !== content.body.length) return `a wrong Content-Length: ${path}`
     if (!isDirectory) continue
     const names = (content.body as string).split('\n')
-    if (names.some((name) => !/^[!-~]+$/.test(name) || /[%?#]/.test(name))) return `a name that no client can request: ${path} ${JSON.stringify(names)}`
+    if (names.some((name) => !/^[!-~]+$/.test(name) || /[%?#]/.test(name)))
+      return `a name that no client can request: ${path} ${JSON.stringify(names)}`
     if (new Set(names.map((name) => name.replace(/\/$/, ''))).size < names.length) return `a name twice: ${path}`
     for (const name of names) {
       const index = /^(\d+)=/.exec(name)?.[1]
-      todo.push([path + (index === undefined ? name : `${index}/`) + (path === '' && name === 'meta-data' ? '/' : ''), index !== undefined || name.endsWith('/') || name === 'meta-data'])
+      todo.push([
+        path + (index === undefined ? name : `${index}/`) + (path === '' && name === 'meta-data' ? '/' : ''),
+        index !== undefined || name.endsWith('/') || name === 'meta-data',
+      ])
     }
   }
   return undefined
@@ -115,7 +211,10 @@ function wrongCrawl(tree: Tree, position: number, version: string): string | und
 
 /** True if a JSON pointer names an existing value, or a missing member of an existing one. */
 function isInDocument(document: unknown, pointer: string): boolean {
-  const steps = pointer.split('/').slice(1).map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
+  const steps = pointer
+    .split('/')
+    .slice(1)
+    .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
   let value = document
   for (const [n, step] of steps.entries()) {
     if (typeof value !== 'object' || value === null) return false
@@ -133,18 +232,34 @@ function changed(dice: Dice, document: unknown): unknown {
   const [holder, key] = dice.pick(places)
   const value = holder[key]
   switch (dice.below(8)) {
-    case 0: Reflect.deleteProperty(holder, key); break
-    case 1: holder[`${key}${dice.pick(['x', '/~', '__proto__', ' ', 'é'])}`] = value; break
-    case 2: holder[key] = [value, value]; break
-    case 3: holder[key] = typeof value === 'string' ? mangledText(dice, value) : value; break
-    case 4: if (Array.isArray(value)) value.push(...structuredClone(value as unknown[])); break
-    case 5: if (Array.isArray(value)) holder[key] = Array.from({ length: dice.pick([0, 1, 3, 33, 65, 257]) }, () => structuredClone((value as unknown[])[0])); break
+    case 0:
+      Reflect.deleteProperty(holder, key)
+      break
+    case 1:
+      holder[`${key}${dice.pick(['x', '/~', '__proto__', ' ', 'é'])}`] = value
+      break
+    case 2:
+      holder[key] = [value, value]
+      break
+    case 3:
+      holder[key] = typeof value === 'string' ? mangledText(dice, value) : value
+      break
+    case 4:
+      if (Array.isArray(value)) value.push(...structuredClone(value as unknown[]))
+      break
+    case 5:
+      if (Array.isArray(value))
+        holder[key] = Array.from({ length: dice.pick([0, 1, 3, 33, 65, 257]) }, () =>
+          structuredClone((value as unknown[])[0]),
+        )
+      break
     case 6: {
       const [other, place] = dice.pick(places)
       holder[key] = structuredClone(other[place])
       break
     }
-    default: holder[key] = structuredClone(dice.pick(UNUSUAL_VALUES))
+    default:
+      holder[key] = structuredClone(dice.pick(UNUSUAL_VALUES))
   }
   return document
 }
@@ -152,16 +267,45 @@ function changed(dice: Dice, document: unknown): unknown {
 /** Every object or list in a document, with each of its keys. */
 function placesOf(document: unknown): [Json, string][] {
   if (typeof document !== 'object' || document === null) return []
-  return Object.keys(document).flatMap((key) => [[document as Json, key] as [Json, string], ...placesOf((document as Json)[key])])
+  return Object.keys(document).flatMap((key) => [
+    [document as Json, key] as [Json, string],
+    ...placesOf((document as Json)[key]),
+  ])
 }
 
 function mangledText(dice: Dice, text: string): string {
   const at = dice.below(text.length + 1)
-  return text.slice(0, at) + dice.pick(['', '\n', '\0', ' ', '-', '.', '0', 'A', 'é', '/', '=', '%', '\u2028', RECORD_MARK]) + text.slice(at + dice.below(2))
+  return (
+    text.slice(0, at) +
+    dice.pick(['', '\n', '\0', ' ', '-', '.', '0', 'A', 'é', '/', '=', '%', '\u2028', RECORD_MARK]) +
+    text.slice(at + dice.below(2))
+  )
 }
 
 function mangled(dice: Dice, bytes: Buffer): Buffer {
   const at = dice.below(bytes.length + 1)
-  const insert = Buffer.from(dice.pick(['', dice.bytes(1 + dice.below(4)), '"', '{', '}', '[', ']', ',', ':', '\\', '\\ud800', '\\u0000', '{"__proto__":', '*a', '&a ', '#', '\n', '- ']), 'latin1')
+  const insert = Buffer.from(
+    dice.pick([
+      '',
+      dice.bytes(1 + dice.below(4)),
+      '"',
+      '{',
+      '}',
+      '[',
+      ']',
+      ',',
+      ':',
+      '\\',
+      '\\ud800',
+      '\\u0000',
+      '{"__proto__":',
+      '*a',
+      '&a ',
+      '#',
+      '\n',
+      '- ',
+    ]),
+    'latin1',
+  )
   return Buffer.concat([bytes.subarray(0, at), insert, bytes.subarray(at + dice.below(3))])
 }

@@ -26,14 +26,20 @@ import { RECORD_MARK } from './inputs.ts'
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const KEY = Buffer.alloc(32, 1)
 const DAY_MS = 86_400_000
-const CLEAR_REASON = /"reason":"(?:it is torn|it has another format|it has an invalid record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was (?:encrypted|written) with a|it is truncated|it is not authentic|its journals? )/
+const CLEAR_REASON =
+  /"reason":"(?:it is torn|it has another format|it has an invalid record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was (?:encrypted|written) with a|it is truncated|it is not authentic|its journals? )/
 const TORN_END = /"lostBytes":\d+.*the end of the journal is torn/
-const USER_DATA = [undefined, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'), Buffer.from('{"instances":0,"sha256":"x"}\n')] as const
+const USER_DATA = [
+  undefined,
+  Buffer.alloc(0),
+  Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'),
+  Buffer.from('{"instances":0,"sha256":"x"}\n'),
+] as const
 
 /** Two states of one host, of which mutated copies are read. */
 export interface MutatedSnapshots {
   /** Mutates a file and reads all. Returns whether it was served, and what is wrong with that, if anything is. */
-  tryOne(dice: Dice): Promise<{ readonly served: boolean, readonly wrong?: string, readonly bytes: Buffer }>
+  tryOne(dice: Dice): Promise<{ readonly served: boolean; readonly wrong?: string; readonly bytes: Buffer }>
   remove(): void
 }
 
@@ -41,27 +47,58 @@ export interface MutatedSnapshots {
 export const CIPHER = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 7)) }], OWNER.region)
 
 /** Files of a state directory, and the views that they may be read as: the whole one is the last. */
-interface Written { readonly files: ReadonlyMap<string, Buffer>, readonly views: readonly ReadonlyMap<string, Assembled>[] }
+interface Written {
+  readonly files: ReadonlyMap<string, Buffer>
+  readonly views: readonly ReadonlyMap<string, Assembled>[]
+}
 
 /** Writes a view and its journal twice; encrypts them if there is a cipher. */
 export async function prepareSnapshots(cipher: RecordCipher | undefined): Promise<MutatedSnapshots> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-snapshots-'))
   const path = snapshotPath(directory)
   const lines: string[] = []
-  const log = pino({}, { write: (line: string) => { lines.push(line) } })
+  const log = pino(
+    {},
+    {
+      write: (line: string) => {
+        lines.push(line)
+      },
+    },
+  )
   const keys: StateKeys = { cipher, macKeys: cipher === undefined ? [KEY] : cipher.macKeys(OWNER.hypervisor) }
   const restore = () => restoreView(path, OWNER, keys, DAY_MS, Date.now(), log)
-  const clear = () => { for (const name of readdirSync(directory)) rmSync(join(directory, name)) }
-  const none = { inc: () => { /* not counted */ } }
+  const clear = () => {
+    for (const name of readdirSync(directory)) rmSync(join(directory, name))
+  }
+  const none = {
+    inc: () => {
+      /* not counted */
+    },
+  }
 
   const write = async (from: number): Promise<Written> => {
     clear()
     const view = new Map<string, Assembled>()
-    const begin = async () => new Persistence({ disk: DISK, retryMs: 30_000,
-      path, owner: OWNER, keys, restored: await restore(), maxAgeMs: DAY_MS, timeoutMs: 60_000, asOfMs: Date.now(), instances: () => view.values(), snapshotWrites: none, journalWrites: none, log,
-    })
+    const begin = async () =>
+      new Persistence({
+        disk: DISK,
+        retryMs: 30_000,
+        path,
+        owner: OWNER,
+        keys,
+        restored: await restore(),
+        maxAgeMs: DAY_MS,
+        timeoutMs: 60_000,
+        asOfMs: Date.now(),
+        instances: () => view.values(),
+        snapshotWrites: none,
+        journalWrites: none,
+        log,
+      })
     const put = async (persistence: Persistence, one: Assembled) => {
-      await persistence.record({ kind: 'replace', assembled: one }, false, () => { view.set(one.instance.id, one) })
+      await persistence.record({ kind: 'replace', assembled: one }, false, () => {
+        view.set(one.instance.id, one)
+      })
       await persistence.settled()
     }
     const first = await begin()
@@ -73,7 +110,9 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
       await put(second, assembled(seed, USER_DATA[(seed + 1) % USER_DATA.length]))
       views.push(new Map(view))
     }
-    await second.record({ kind: 'remove', id: [...view.keys()][1]! }, false, () => { view.delete([...view.keys()][1]!) })
+    await second.record({ kind: 'remove', id: [...view.keys()][1]! }, false, () => {
+      view.delete([...view.keys()][1]!)
+    })
     await second.settled()
     views.push(new Map(view))
     const files = new Map(readdirSync(directory).map((name) => [name, readFileSync(join(directory, name))]))
@@ -99,16 +138,24 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
       } catch (error) {
         return { served: false, wrong: `it threw ${String(error)}`, bytes }
       }
-      const oneLine = (pattern: RegExp) => lines.length === 1 && pattern.test(lines[0]!) && !lines[0]!.includes(RECORD_MARK)
-      if (restored.files !== 'served') return { served: false, bytes, ...!oneLine(CLEAR_REASON) && { wrong: `not one clear log line: ${lines.join('')}` } }
+      const oneLine = (pattern: RegExp) =>
+        lines.length === 1 && pattern.test(lines[0]!) && !lines[0]!.includes(RECORD_MARK)
+      if (restored.files !== 'served')
+        return {
+          served: false,
+          bytes,
+          ...(!oneLine(CLEAR_REASON) && { wrong: `not one clear log line: ${lines.join('')}` }),
+        }
       const served = new Map(restored.instances.map((instance) => [instance.instance.id, instance]))
       const at = one.views.findLastIndex((view) => isDeepStrictEqual(served, view))
       if (at === -1 && !isForged) return { served: true, wrong: 'served although it is not what was written', bytes }
       // The end of a journal may be lost exactly between two changes, without a trace.
       const isClear = lines.length === 0 || (name !== 'view.snapshot' && oneLine(TORN_END))
-      return { served: true, bytes, ...!isClear && { wrong: `a log line about a valid view: ${lines.join('')}` } }
+      return { served: true, bytes, ...(!isClear && { wrong: `a log line about a valid view: ${lines.join('')}` }) }
     },
-    remove: () => { rmSync(directory, { recursive: true }) },
+    remove: () => {
+      rmSync(directory, { recursive: true })
+    },
   }
 }
 
@@ -131,15 +178,43 @@ function change(dice: Dice, bytes: Buffer, other: Buffer): Buffer {
   const line = dice.below(lines.length)
   const joined = () => Buffer.from(lines.join('\n'), 'latin1')
   switch (dice.below(10)) {
-    case 0: return bytes.subarray(0, at)
-    case 1: return bytes.subarray(at)
-    case 2: return Buffer.concat([bytes.subarray(0, at), other.subarray(dice.below(other.length))])
-    case 3: return Buffer.concat([bytes, other])
-    case 4: lines.splice(line, 1); return joined()
-    case 5: lines.splice(line, 0, lines[dice.below(lines.length)]!); return joined()
-    case 6: lines[line] = dice.pick(['null', '[]', '{}', '0', '"x"', '', 'true', '{"instance":null,"digest":"x","userDataBytes":null}']); return joined()
-    case 7: lines[line] = lines[line]!.replace(/"userDataBytes":[^}]*/, `"userDataBytes":${dice.pick(['-1', '-10000', '-1e9', '1e9', '1.5', '"5"', 'true', '[]', '0', '99999', '1', 'null'])}`); return joined()
-    case 8: lines[line] = lines[line]!.replace(/"(?:revision|size|instances|format)":[^,}]*/, (found) => found.replace(/:.*/, `:${dice.pick(['-1', '0', '2', '1e400', '"1"', 'null', '7', '9'])}`)); return joined()
+    case 0:
+      return bytes.subarray(0, at)
+    case 1:
+      return bytes.subarray(at)
+    case 2:
+      return Buffer.concat([bytes.subarray(0, at), other.subarray(dice.below(other.length))])
+    case 3:
+      return Buffer.concat([bytes, other])
+    case 4:
+      lines.splice(line, 1)
+      return joined()
+    case 5:
+      lines.splice(line, 0, lines[dice.below(lines.length)]!)
+      return joined()
+    case 6:
+      lines[line] = dice.pick([
+        'null',
+        '[]',
+        '{}',
+        '0',
+        '"x"',
+        '',
+        'true',
+        '{"instance":null,"digest":"x","userDataBytes":null}',
+      ])
+      return joined()
+    case 7:
+      lines[line] = lines[line]!.replace(
+        /"userDataBytes":[^}]*/,
+        `"userDataBytes":${dice.pick(['-1', '-10000', '-1e9', '1e9', '1.5', '"5"', 'true', '[]', '0', '99999', '1', 'null'])}`,
+      )
+      return joined()
+    case 8:
+      lines[line] = lines[line]!.replace(/"(?:revision|size|instances|format)":[^,}]*/, (found) =>
+        found.replace(/:.*/, `:${dice.pick(['-1', '0', '2', '1e400', '"1"', 'null', '7', '9'])}`),
+      )
+      return joined()
     default:
       if (at < copy.length) copy[at]! ^= 1 << dice.below(8)
       return copy
@@ -151,5 +226,8 @@ function forgeDigest(bytes: Buffer, dice: Dice): Buffer {
   const end = bytes.lastIndexOf(0x0a, -2) + 1
   const body = Buffer.from(bytes.subarray(0, end).toString('latin1').replace('"format":2', '"format":1'), 'latin1')
   const instances = dice.chance(0.7) ? body.toString('latin1').split('"instance":{').length - 1 : dice.below(20)
-  return Buffer.concat([body, Buffer.from(`${JSON.stringify({ instances, sha256: createHash('sha256').update(body).digest('hex') })}\n`)])
+  return Buffer.concat([
+    body,
+    Buffer.from(`${JSON.stringify({ instances, sha256: createHash('sha256').update(body).digest('hex') })}\n`),
+  ])
 }

@@ -8,7 +8,12 @@ import { checkAnswers } from './oracle.ts'
 import { planOf, send } from './send.ts'
 
 /** The settings of a run. `holds`: how many of 10,000 connections stay open until the daemon closes them. `index`: the only input to send. */
-export interface SocketRun { readonly seed: number, readonly requests: number, readonly holds: number, readonly index?: number }
+export interface SocketRun {
+  readonly seed: number
+  readonly requests: number
+  readonly holds: number
+  readonly index?: number
+}
 
 /** The figures and the failures of a run. */
 export interface SocketReport {
@@ -52,11 +57,15 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
       const verdict = checkAnswers(input, guest, sent)
       for (const status of verdict.statuses) count(statuses, status)
       if (verdict.wrong === undefined && index === undefined) return
-      failures.push([
-        `input ${String(n)} of seed ${String(seed)} (${input.family}, from ${guest.address}, ${guest.role}): ${verdict.wrong ?? 'correct'}`,
-        `  to repeat it: npm run fuzz -- --seed ${String(seed)} --index ${String(n)}`,
-        `  plan: ${JSON.stringify(plan)}`, `  sent: ${shortened(input.bytes, index)}`, `  got:  ${shortened(sent.text, index)}`,
-      ].join('\n'))
+      failures.push(
+        [
+          `input ${String(n)} of seed ${String(seed)} (${input.family}, from ${guest.address}, ${guest.role}): ${verdict.wrong ?? 'correct'}`,
+          `  to repeat it: npm run fuzz -- --seed ${String(seed)} --index ${String(n)}`,
+          `  plan: ${JSON.stringify(plan)}`,
+          `  sent: ${shortened(input.bytes, index)}`,
+          `  got:  ${shortened(sent.text, index)}`,
+        ].join('\n'),
+      )
     })
     if (plan.then !== 'hold') return job
     const holding: Promise<void> = job.finally(() => heldOpen.delete(holding))
@@ -65,9 +74,11 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
   }
   const run = async (from: number, to: number) => {
     let next = from
-    await Promise.all(Array.from({ length: CLIENTS }, async () => {
-      while (next < to && failures.length < MOST_FAILURES && daemon.process.exitCode === null) await one(next++)
-    }))
+    await Promise.all(
+      Array.from({ length: CLIENTS }, async () => {
+        while (next < to && failures.length < MOST_FAILURES && daemon.process.exitCode === null) await one(next++)
+      }),
+    )
     await Promise.all(heldOpen)
   }
 
@@ -84,11 +95,13 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
     await run(warm, requests)
     const after = await host.settle()
     Object.assign(grew, { heap: after.heap - before.heap, resident: after.resident - before.resident })
-  } catch (error) { // connections that stay open, or a daemon that has ended
+  } catch (error) {
+    // connections that stay open, or a daemon that has ended
     failures.push(String(error))
   }
-  for (const [what, by] of Object.entries(grew)) if (by > MOST_GROWTH) failures.push(`memory (${what}) grew by ${String(by)} bytes`)
-  return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...await host.problems()] }
+  for (const [what, by] of Object.entries(grew))
+    if (by > MOST_GROWTH) failures.push(`memory (${what}) grew by ${String(by)} bytes`)
+  return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...(await host.problems())] }
 }
 
 function count<T>(counts: Map<T, number>, key: T): void {
@@ -97,5 +110,7 @@ function count<T>(counts: Map<T, number>, key: T): void {
 
 /** Bytes as text, shortened unless only one input is sent. */
 function shortened(bytes: string, index: number | undefined): string {
-  return index !== undefined || bytes.length <= 3_000 ? escaped(bytes) : `${escaped(bytes.slice(0, 3_000))} and ${String(bytes.length - 3_000)} bytes more`
+  return index !== undefined || bytes.length <= 3_000
+    ? escaped(bytes)
+    : `${escaped(bytes.slice(0, 3_000))} and ${String(bytes.length - 3_000)} bytes more`
 }

@@ -6,10 +6,19 @@
  */
 
 /** One final response. */
-export interface WireAnswer { readonly status: number, readonly headers: ReadonlyMap<string, string>, readonly body: string }
+export interface WireAnswer {
+  readonly status: number
+  readonly headers: ReadonlyMap<string, string>
+  readonly body: string
+}
 
 /** All responses on a connection, and what is wrong with the bytes, if anything is. `interim` counts 100 Continue. `cut`: the last response is incomplete. */
-export interface WireAnswers { readonly answers: readonly WireAnswer[], readonly interim: number, readonly wrong?: string, readonly cut?: boolean }
+export interface WireAnswers {
+  readonly answers: readonly WireAnswer[]
+  readonly interim: number
+  readonly wrong?: string
+  readonly cut?: boolean
+}
 
 const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n'
 const STATUS_LINE = /^HTTP\/1\.1 ([1-5]\d\d) [A-Z][A-Za-z -]+$/
@@ -51,7 +60,12 @@ export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
         if (without !== undefined) return without
       }
       if (end + length > text.length) {
-        fail({ answers, interim, wrong: `a body of ${String(text.length - end)} bytes, not ${String(length)}`, cut: true })
+        fail({
+          answers,
+          interim,
+          wrong: `a body of ${String(text.length - end)} bytes, not ${String(length)}`,
+          cut: true,
+        })
         return undefined
       }
       answers.push({ status, headers, body: text.slice(end, end + length) })
@@ -63,9 +77,15 @@ export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
 
 const CUT = 'an incomplete head'
 
-function readHead(text: string, at: number): { status: number, headers: ReadonlyMap<string, string>, end: number } | string {
+function readHead(
+  text: string,
+  at: number,
+): { status: number; headers: ReadonlyMap<string, string>; end: number } | string {
   const end = text.indexOf('\r\n\r\n', at)
-  if (end === -1) return text.startsWith('HTTP/1.1 ', at) || 'HTTP/1.1 '.startsWith(text.slice(at)) ? CUT : 'bytes that are not a response'
+  if (end === -1)
+    return text.startsWith('HTTP/1.1 ', at) || 'HTTP/1.1 '.startsWith(text.slice(at))
+      ? CUT
+      : 'bytes that are not a response'
   const [statusLine = '', ...lines] = text.slice(at, end).split('\r\n')
   const status = STATUS_LINE.exec(statusLine)?.[1]
   if (status === undefined) return `no status line: ${JSON.stringify(statusLine.slice(0, 80))}`
@@ -76,6 +96,7 @@ function readHead(text: string, at: number): { status: number, headers: Readonly
     if (headers.has(name.toLowerCase())) return `a header twice: ${name}`
     headers.set(name.toLowerCase(), value)
   }
-  if (!/^(?:0|[1-9]\d*)$/.test(headers.get('content-length') ?? '')) return `no exact Content-Length: ${String(headers.get('content-length'))}`
+  if (!/^(?:0|[1-9]\d*)$/.test(headers.get('content-length') ?? ''))
+    return `no exact Content-Length: ${String(headers.get('content-length'))}`
   return { status: Number(status), headers, end: end + 4 }
 }

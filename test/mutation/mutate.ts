@@ -18,14 +18,46 @@ interface Room {
 
 /** The parts of a room that need no socket, no server and no files. */
 const files = (room: string, names: readonly string[]) => names.map((name) => `src/${room}/${name}.ts`).join(',')
-const GUEST = ['authorize', 'connections', 'hop-limit', 'identify', 'meter', 'refusal-log', 'resolve', 'share', 'targets', 'token']
-const VIEW = ['address-index', 'peer-lookup', 'plan', 'read-queue', 'record-health', 'snapshot', 'store-problem', 'validate', 'view']
+const GUEST = [
+  'authorize',
+  'connections',
+  'hop-limit',
+  'identify',
+  'meter',
+  'refusal-log',
+  'resolve',
+  'share',
+  'targets',
+  'token',
+]
+const VIEW = [
+  'address-index',
+  'peer-lookup',
+  'plan',
+  'read-queue',
+  'record-health',
+  'snapshot',
+  'store-problem',
+  'validate',
+  'view',
+]
 const STORE = ['crypto/record-cipher', 'seal', 'url']
 const RUNTIME = ['token-bucket', 'turn-budget']
 
 /** What vitest covers, and the tests that are meant to notice a change there. */
 const ROOMS: Readonly<Record<string, Room>> = {
-  metadata: { files: 'src/metadata/*.ts', tests: ['unit/metadata/*', 'unit/guest/targets', 'contract/tree', 'contract/transport', 'contract/session', 'unit/view/view'], floor: 90 },
+  metadata: {
+    files: 'src/metadata/*.ts',
+    tests: [
+      'unit/metadata/*',
+      'unit/guest/targets',
+      'contract/tree',
+      'contract/transport',
+      'contract/session',
+      'unit/view/view',
+    ],
+    floor: 90,
+  },
   guest: { files: files('guest', GUEST), tests: ['unit/guest/*', 'contract/*'], floor: 95 },
   view: { files: files('view', VIEW), tests: VIEW.map((name) => `unit/view/${name}`), floor: 89 },
   store: { files: files('store', STORE), tests: STORE.map((name) => `unit/store/${name}`), floor: 95 },
@@ -35,12 +67,21 @@ const ROOMS: Readonly<Record<string, Room>> = {
 }
 
 type Status = 'Killed' | 'Timeout' | 'Survived' | 'NoCoverage' | 'Ignored' | 'CompileError' | 'RuntimeError' | 'Pending'
-interface Mutant { readonly status: Status, readonly mutatorName: string, readonly replacement?: string, readonly location: { readonly start: { readonly line: number } } }
-interface Report { readonly files: Readonly<Record<string, { readonly source: string, readonly mutants: readonly Mutant[] }>> }
+interface Mutant {
+  readonly status: Status
+  readonly mutatorName: string
+  readonly replacement?: string
+  readonly location: { readonly start: { readonly line: number } }
+}
+interface Report {
+  readonly files: Readonly<Record<string, { readonly source: string; readonly mutants: readonly Mutant[] }>>
+}
 
 const names = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(ROOMS)
 const runs = names.map((name) => {
-  const room = Object.entries(ROOMS).find(([key]) => key === name || name === `src/${key}.ts` || name.startsWith(`src/${key}/`))
+  const room = Object.entries(ROOMS).find(
+    ([key]) => key === name || name === `src/${key}.ts` || name.startsWith(`src/${key}/`),
+  )
   if (room !== undefined) return { name, ...room[1], files: name.includes('/') ? name : room[1].files }
   console.error(`mutate: neither a room nor a file of one: ${name}. There are ${Object.keys(ROOMS).join(', ')}.`)
   process.exit(2)
@@ -51,7 +92,11 @@ const table = runs.map(({ name, files, tests, floor }) => {
   const testFiles = tests.map((test) => `test/${test}.test.ts`).join(',')
   // Not Stryker's own --testFiles: with it a mutant of what runs when a file is loaded is never active.
   const env = { ...process.env, MUTATE_TESTS: testFiles }
-  const { status, signal, stdout } = spawnSync('stryker', ['run', 'test/mutation/stryker.config.js', '--mutate', files], { env, stdio: ['ignore', 'pipe', 'inherit'] })
+  const { status, signal, stdout } = spawnSync(
+    'stryker',
+    ['run', 'test/mutation/stryker.config.js', '--mutate', files],
+    { env, stdio: ['ignore', 'pipe', 'inherit'] },
+  )
   if (status !== 0) {
     console.error(`stryker ended with ${String(status ?? signal)}`)
     process.stdout.write(stdout)
@@ -63,13 +108,23 @@ const table = runs.map(({ name, files, tests, floor }) => {
   const [killed, survived] = [count('Killed', 'Timeout'), count('Survived')]
   printSurvivors(report)
   return {
-    name, floor, score: 100 * killed / Math.max(1, killed + survived),
-    killed, timeouts: count('Timeout'), survived, uncovered: count('NoCoverage'), minutes: Math.round((performance.now() - started) / 6_000) / 10,
+    name,
+    floor,
+    score: (100 * killed) / Math.max(1, killed + survived),
+    killed,
+    timeouts: count('Timeout'),
+    survived,
+    uncovered: count('NoCoverage'),
+    minutes: Math.round((performance.now() - started) / 6_000) / 10,
   }
 })
 
 console.log()
-console.table(Object.fromEntries(table.map(({ name, score, ...rest }) => [name, { 'score %': Math.floor(score * 10) / 10, ...rest }])))
+console.table(
+  Object.fromEntries(
+    table.map(({ name, score, ...rest }) => [name, { 'score %': Math.floor(score * 10) / 10, ...rest }]),
+  ),
+)
 for (const { name, score, floor } of table) {
   if (score >= floor) continue
   console.log(`${name} is below its floor of ${String(floor)} %`)
@@ -79,10 +134,17 @@ for (const { name, score, floor } of table) {
 function printSurvivors({ files }: Report): void {
   for (const [file, { source, mutants }] of Object.entries(files)) {
     const lines = source.split('\n')
-    for (const { status, mutatorName, replacement = '', location: { start } } of mutants) {
+    for (const {
+      status,
+      mutatorName,
+      replacement = '',
+      location: { start },
+    } of mutants) {
       if (status !== 'Survived' && status !== 'NoCoverage') continue
       const became = replacement.replace(/\s+/g, ' ').slice(0, 100)
-      console.log(`${status === 'Survived' ? 'survived' : 'not covered'}: ${file}:${String(start.line)} ${mutatorName}: ${lines[start.line - 1]!.trim()}\n    -> ${became}`)
+      console.log(
+        `${status === 'Survived' ? 'survived' : 'not covered'}: ${file}:${String(start.line)} ${mutatorName}: ${lines[start.line - 1]!.trim()}\n    -> ${became}`,
+      )
     }
   }
 }

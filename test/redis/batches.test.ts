@@ -22,7 +22,9 @@ const LIMIT = 16 * MIB
 const id = (n: number) => `srv-n${String(n)}`
 
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
 
 /** Publishes the instances 1, 2 and so on, with user-data of these sizes. */
@@ -30,9 +32,20 @@ async function publish(t: Test, sizes: readonly number[], isEncrypted = false): 
   await redis.client.flushall()
   const keys = join(t.testdir(), 'keys')
   writeFileSync(keys, keyLines('k1'))
-  const store = await openStore({ url: redis.url, region: 'gb1', userDataMaxBytes: LIMIT, recordKeysFile: isEncrypted ? keys : undefined })
+  const store = await openStore({
+    url: redis.url,
+    region: 'gb1',
+    userDataMaxBytes: LIMIT,
+    recordKeysFile: isEncrypted ? keys : undefined,
+  })
   for (const [i, size] of sizes.entries()) {
-    const { kind } = await store.put(anInstance({ id: id(i + 1), interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(i + 1)}/8`] }] }), Buffer.alloc(size, id(i)))
+    const { kind } = await store.put(
+      anInstance({
+        id: id(i + 1),
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(i + 1)}/8`] }],
+      }),
+      Buffer.alloc(size, id(i)),
+    )
     t.equal(kind, 'published')
   }
   await store.close()
@@ -40,37 +53,62 @@ async function publish(t: Test, sizes: readonly number[], isEncrypted = false): 
 
 /** A connected source, as a daemon has it. */
 async function aSource(t: Test, cipher: RecordCipher | undefined, userDataMaxBytes = LIMIT): Promise<Source> {
-  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher, userDataMaxBytes, announcement: ANNOUNCEMENT })
+  const source = buildRedisSource({
+    settings: { url: redis.url },
+    region: 'gb1',
+    hypervisor: 'hv1',
+    cipher,
+    userDataMaxBytes,
+    announcement: ANNOUNCEMENT,
+  })
   let isConnected = false
-  const connected = () => { isConnected = true }
-  source.start({ notice: () => { /* not tested */ }, connected, disconnected: (reason) => { t.fail(reason) } })
+  const connected = () => {
+    isConnected = true
+  }
+  source.start({
+    notice: () => {
+      /* not tested */
+    },
+    connected,
+    disconnected: (reason) => {
+      t.fail(reason)
+    },
+  })
   t.teardown(() => source.stop())
   await until(() => isConnected, 'the connection')
   return source
 }
 
 async function calls(command: string): Promise<number> {
-  return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(await redis.client.info('commandstats'))?.[1] ?? 0)
+  return Number(
+    new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(await redis.client.info('commandstats'))?.[1] ?? 0,
+  )
 }
 
 for (const isEncrypted of [false, true]) {
   const what = isEncrypted ? 'encrypted' : 'plain'
-  t.test(`${what} user-data of any length is read completely, and one turn handles only a small part of it`, async (t) => {
-    const sizes = [LIMIT, 16_384, 0, 3 * MIB, ...Array.from({ length: 60 }, () => 65_536)]
-    await publish(t, sizes, isEncrypted)
-    const source = await aSource(t, isEncrypted ? aCipher('gb1', 'k1') : undefined)
-    const found: Loaded[] = []
-    const { hashed, ciphered } = await mostBytesPerTurn(async () => {
-      for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
-        if (loaded.kind === 'record') t.match(assemble(loaded, LIMIT), { ok: true })
-        found.push(loaded)
-      }
-    })
-    t.same(found.map((loaded) => [loaded.kind, loaded.id, 'userData' in loaded && loaded.userData?.length]), sizes.map((size, i) => ['record', id(i + 1), size]))
-    t.ok(hashed > 0 && hashed <= MIB + SLICE_BYTES, `${String(hashed)} bytes hashed`)
-    t.equal(ciphered > 0, isEncrypted)
-    t.ok(ciphered <= MIB + SLICE_BYTES, `${String(ciphered)} bytes decrypted`)
-  })
+  t.test(
+    `${what} user-data of any length is read completely, and one turn handles only a small part of it`,
+    async (t) => {
+      const sizes = [LIMIT, 16_384, 0, 3 * MIB, ...Array.from({ length: 60 }, () => 65_536)]
+      await publish(t, sizes, isEncrypted)
+      const source = await aSource(t, isEncrypted ? aCipher('gb1', 'k1') : undefined)
+      const found: Loaded[] = []
+      const { hashed, ciphered } = await mostBytesPerTurn(async () => {
+        for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
+          if (loaded.kind === 'record') t.match(assemble(loaded, LIMIT), { ok: true })
+          found.push(loaded)
+        }
+      })
+      t.same(
+        found.map((loaded) => [loaded.kind, loaded.id, 'userData' in loaded && loaded.userData?.length]),
+        sizes.map((size, i) => ['record', id(i + 1), size]),
+      )
+      t.ok(hashed > 0 && hashed <= MIB + SLICE_BYTES, `${String(hashed)} bytes hashed`)
+      t.equal(ciphered > 0, isEncrypted)
+      t.ok(ciphered <= MIB + SLICE_BYTES, `${String(ciphered)} bytes decrypted`)
+    },
+  )
 }
 
 t.test('one read has at most 4 MiB or one instance, and the next one waits until it is consumed', async (t) => {
@@ -79,7 +117,14 @@ t.test('one read has at most 4 MiB or one instance, and the next one waits until
   await redis.client.config('RESETSTAT')
   const reads: [string, number][] = []
   for await (const loaded of source.load([1, 2, 3, 4, 5, 6].map(id))) reads.push([loaded.id, await calls('hmget')])
-  t.same(reads, [[id(1), 2], [id(2), 2], [id(3), 3], [id(4), 4], [id(5), 6], [id(6), 6]])
+  t.same(reads, [
+    [id(1), 2],
+    [id(2), 2],
+    [id(3), 3],
+    [id(4), 4],
+    [id(5), 6],
+    [id(6), 6],
+  ])
 })
 
 t.test('user-data beyond the limit is a fault, and is not read if several instances are loaded', async (t) => {
@@ -89,7 +134,10 @@ t.test('user-data beyond the limit is a fault, and is not read if several instan
   const found: Loaded[] = []
   for await (const loaded of source.load([id(1), id(2)])) found.push(loaded)
   const reason = 'the user-data is 8388608 bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)'
-  t.match(found, [{ kind: 'user-data', id: id(1), digest: /^[0-9a-f]+$/, reason }, { kind: 'record', id: id(2) }])
+  t.match(found, [
+    { kind: 'user-data', id: id(1), digest: /^[0-9a-f]+$/, reason },
+    { kind: 'record', id: id(2) },
+  ])
   t.ok(Number(/total_net_output_bytes:(\d+)/.exec(await redis.client.info('stats'))?.[1]) < MIB)
   for await (const loaded of source.load([id(1)])) t.match(loaded, { kind: 'user-data', id: id(1), reason })
 })
@@ -97,7 +145,10 @@ t.test('user-data beyond the limit is a fault, and is not read if several instan
 t.test('the lengths of one instance and of several are asked before they are read', async (t) => {
   await publish(t, [16, 16])
   const source = await aSource(t, undefined)
-  for (const [ids, lengths] of [[[id(1)], 3], [[id(1), id(2)], 6]] as const) {
+  for (const [ids, lengths] of [
+    [[id(1)], 3],
+    [[id(1), id(2)], 6],
+  ] as const) {
     await redis.client.config('RESETSTAT')
     for await (const loaded of source.load(ids)) t.equal(loaded.kind, 'record')
     t.equal(await calls('hstrlen'), lengths)

@@ -22,14 +22,25 @@ const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
 const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
-const interfaces = (n: number, change: object = {}) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`], ...change }]
+const interfaces = (n: number, change: object = {}) => [
+  { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`], ...change },
+]
 const record = (n: number, revision: number, change: Record<string, unknown> = {}) =>
-  anInstance({ id: `srv-n${String(n)}`, revision, fqdn: `r${String(revision)}.example.com`, interfaces: interfaces(n), ...change })
+  anInstance({
+    id: `srv-n${String(n)}`,
+    revision,
+    fqdn: `r${String(revision)}.example.com`,
+    interfaces: interfaces(n),
+    ...change,
+  })
 /** A record of exactly this size, because of an unknown field. */
-const sized = (change: Record<string, unknown>, bytes: number) => record(1, 1, { ...change, later: 'x'.repeat(bytes - JSON.stringify(record(1, 1, { ...change, later: '' })).length) })
+const sized = (change: Record<string, unknown>, bytes: number) =>
+  record(1, 1, { ...change, later: 'x'.repeat(bytes - JSON.stringify(record(1, 1, { ...change, later: '' })).length) })
 
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
 
 async function aStore(t: Test, change: { recordKeysFile?: string } = {}): Promise<Publisher> {
@@ -39,15 +50,29 @@ async function aStore(t: Test, change: { recordKeysFile?: string } = {}): Promis
   return store
 }
 
-const script = (...args: readonly (string | Buffer)[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
-const hostname = async (daemon: TestDaemon, n = 1) => (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
+const script = (...args: readonly (string | Buffer)[]) =>
+  redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
+const hostname = async (daemon: TestDaemon, n = 1) =>
+  (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
 const faultsLogged = (daemon: TestDaemon) => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
 
 /** Writes an instance into Redis without any check. */
-async function writeUnchecked(id: string, values: Readonly<Record<string, string | Buffer>>, address: string, digest: string): Promise<void> {
+async function writeUnchecked(
+  id: string,
+  values: Readonly<Record<string, string | Buffer>>,
+  address: string,
+  digest: string,
+): Promise<void> {
   const entry = JSON.stringify({ revision: '1', digest, addresses: [`default ${address}`], hypervisors: ['hv1'] })
-  await redis.client.multi().set(KEYS.region, '1700000000').hset(KEYS.instance(id), { ...values, digest }).hset(KEYS.instances, id, entry)
-    .hset(KEYS.addresses('default'), address, id).hset(KEYS.hypervisor('hv1'), id, digest).publish(KEYS.notices('hv1'), id).exec()
+  await redis.client
+    .multi()
+    .set(KEYS.region, '1700000000')
+    .hset(KEYS.instance(id), { ...values, digest })
+    .hset(KEYS.instances, id, entry)
+    .hset(KEYS.addresses('default'), address, id)
+    .hset(KEYS.hypervisor('hv1'), id, digest)
+    .publish(KEYS.notices('hv1'), id)
+    .exec()
 }
 
 t.test('the library, the script and the daemon have the same limits', async (t) => {
@@ -55,22 +80,73 @@ t.test('the library, the script and the daemon have the same limits', async (t) 
   const files = t.testdir()
   const bounds: readonly (readonly [string, (over: 0 | 1) => Record<string, unknown>])[] = [
     ['tags', (over) => record(1, 1, { tags: tags(50 + over) })],
-    ['the characters of a tag\'s key', (over) => record(1, 1, { tags: { ['é'.repeat(128 + over)]: '' } })],
-    ['the characters of a tag\'s value', (over) => record(1, 1, { tags: { a: '😀'.repeat(256 + over) } })],
-    ['block devices', (over) => record(1, 1, { blockDevices: Object.fromEntries(many(256 + over, (i) => [`ebs${String(i)}`, 'sda'])) })],
-    ['interfaces', (over) => record(1, 1, { interfaces: many(32 + over, (i) => ({ id: `int-${String(i)}`, macAddress: `02:24:19:00:00:${(16 + i).toString(16)}` })) })],
-    ['addresses', (over) => record(1, 1, { interfaces: interfaces(1, { ipv4Addresses: many(64 + over, (i) => `127.0.1.${String(i)}`) }) })],
-    ['IPv6 addresses', (over) => record(1, 1, { interfaces: interfaces(1, { ipv6Addresses: many(64 + over, (i) => `fd00::${(i + 1).toString(16)}`) }) })],
-    ['IPv6 prefixes', (over) => record(1, 1, { interfaces: interfaces(1, { ipv6Prefixes: many(64 + over, (i) => `fd00:${(i + 1).toString(16)}::/64`) }) })],
-    ['cloud IPs', (over) => record(1, 1, { interfaces: interfaces(1, { cloudIps: many(64 + over, (i) => ({ id: 'cip-a', publicIpv4: `198.51.100.${String(i)}`, fqdn: 'a.example.com' })) }) })],
-    ['server groups', (over) => record(1, 1, { serverGroups: many(256 + over, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) })],
-    ['public keys', (over) => record(1, 1, { publicKeys: many(256 + over, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) })],
+    ["the characters of a tag's key", (over) => record(1, 1, { tags: { ['é'.repeat(128 + over)]: '' } })],
+    ["the characters of a tag's value", (over) => record(1, 1, { tags: { a: '😀'.repeat(256 + over) } })],
+    [
+      'block devices',
+      (over) => record(1, 1, { blockDevices: Object.fromEntries(many(256 + over, (i) => [`ebs${String(i)}`, 'sda'])) }),
+    ],
+    [
+      'interfaces',
+      (over) =>
+        record(1, 1, {
+          interfaces: many(32 + over, (i) => ({
+            id: `int-${String(i)}`,
+            macAddress: `02:24:19:00:00:${(16 + i).toString(16)}`,
+          })),
+        }),
+    ],
+    [
+      'addresses',
+      (over) =>
+        record(1, 1, { interfaces: interfaces(1, { ipv4Addresses: many(64 + over, (i) => `127.0.1.${String(i)}`) }) }),
+    ],
+    [
+      'IPv6 addresses',
+      (over) =>
+        record(1, 1, {
+          interfaces: interfaces(1, { ipv6Addresses: many(64 + over, (i) => `fd00::${(i + 1).toString(16)}`) }),
+        }),
+    ],
+    [
+      'IPv6 prefixes',
+      (over) =>
+        record(1, 1, {
+          interfaces: interfaces(1, { ipv6Prefixes: many(64 + over, (i) => `fd00:${(i + 1).toString(16)}::/64`) }),
+        }),
+    ],
+    [
+      'cloud IPs',
+      (over) =>
+        record(1, 1, {
+          interfaces: interfaces(1, {
+            cloudIps: many(64 + over, (i) => ({
+              id: 'cip-a',
+              publicIpv4: `198.51.100.${String(i)}`,
+              fqdn: 'a.example.com',
+            })),
+          }),
+        }),
+    ],
+    [
+      'server groups',
+      (over) => record(1, 1, { serverGroups: many(256 + over, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) }),
+    ],
+    [
+      'public keys',
+      (over) =>
+        record(1, 1, { publicKeys: many(256 + over, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) }),
+    ],
     ['hypervisors', (over) => record(1, 1, { hypervisors: ['hv1', 'hv2', 'hv3'].slice(0, 2 + over) })],
     ['bytes', (over) => sized({}, RECORD_MAX_BYTES + over)],
   ]
   for (const [what, at] of bounds) {
     await redis.client.flushall()
-    t.match(await script('put', JSON.stringify(at(1)), 'none'), ['refused', 'invalid'], `the script refuses more ${what}`)
+    t.match(
+      await script('put', JSON.stringify(at(1)), 'none'),
+      ['refused', 'invalid'],
+      `the script refuses more ${what}`,
+    )
     t.match(await store.put(at(1)), { kind: 'invalid' }, 'so does the library')
     t.same(await redis.client.keys('*'), [])
     const fileStore = await openStore({ url: `file:${join(files, what.replaceAll(/\W/g, ''))}` })
@@ -80,26 +156,53 @@ t.test('the library, the script and the daemon have the same limits', async (t) 
     t.same(await script('put', JSON.stringify(at(0)), 'none'), ['published', '1'], 'so does the script')
     t.match(await store.put(at(0)), { kind: 'unchanged' }, 'and the library')
   }
-  for (const [what, faulty] of [['no hypervisor', { hypervisors: [] }], ['no interface', { interfaces: [] }], ['tags that are a list', { tags: ['x'] }], ['tags that are a text', { tags: 'x' }], ['a tag that is a number', { tags: { a: 1 } }], ['cloud IPs that are a text', { interfaces: interfaces(1, { cloudIps: 'x' }) }]] as const) {
+  for (const [what, faulty] of [
+    ['no hypervisor', { hypervisors: [] }],
+    ['no interface', { interfaces: [] }],
+    ['tags that are a list', { tags: ['x'] }],
+    ['tags that are a text', { tags: 'x' }],
+    ['a tag that is a number', { tags: { a: 1 } }],
+    ['cloud IPs that are a text', { interfaces: interfaces(1, { cloudIps: 'x' }) }],
+  ] as const) {
     t.match(await script('put', JSON.stringify(record(1, 2, faulty)), 'none'), ['refused', 'invalid'], what)
   }
 })
 
-t.test('E1: the script and the library refuse the same addresses, which name nobody, with the same words', async (t) => {
-  const store = await aStore(t)
-  const words = 'unspecified, link-local, multicast or broadcast, which names no guest'
-  const nobody = ['0.0.0.0', '0.1.2.3', '169.254.0.1', '224.0.0.1', '239.255.255.255', '255.255.255.255', '::', 'fe80::1', 'febf:ffff::1', 'ff02::1']
-  const guests = ['127.0.0.1', '169.253.0.1', '223.255.255.255', '240.0.0.1', '::1', 'fe7f::1', 'fec0::1', 'fd00::1']
-  const withAddress = (address: string, revision = 1) => record(1, revision, { interfaces: interfaces(1, { ipv4Addresses: [], [address.includes(':') ? 'ipv6Addresses' : 'ipv4Addresses']: [address] }) })
-  for (const address of nobody) {
-    t.match((await script('put', JSON.stringify(withAddress(address)), 'none'))[2], words, address)
-    t.match(await store.put(withAddress(address)), { kind: 'invalid', faults: [{ message: `is ${words}` }] }, address)
-  }
-  for (const [i, address] of guests.entries()) {
-    t.match(await script('put', JSON.stringify(withAddress(address, 2 * i + 1)), 'none'), ['published'], address)
-    t.match(await store.put(withAddress(address, 2 * i + 2)), { kind: 'published' }, address)
-  }
-})
+t.test(
+  'E1: the script and the library refuse the same addresses, which name nobody, with the same words',
+  async (t) => {
+    const store = await aStore(t)
+    const words = 'unspecified, link-local, multicast or broadcast, which names no guest'
+    const nobody = [
+      '0.0.0.0',
+      '0.1.2.3',
+      '169.254.0.1',
+      '224.0.0.1',
+      '239.255.255.255',
+      '255.255.255.255',
+      '::',
+      'fe80::1',
+      'febf:ffff::1',
+      'ff02::1',
+    ]
+    const guests = ['127.0.0.1', '169.253.0.1', '223.255.255.255', '240.0.0.1', '::1', 'fe7f::1', 'fec0::1', 'fd00::1']
+    const withAddress = (address: string, revision = 1) =>
+      record(1, revision, {
+        interfaces: interfaces(1, {
+          ipv4Addresses: [],
+          [address.includes(':') ? 'ipv6Addresses' : 'ipv4Addresses']: [address],
+        }),
+      })
+    for (const address of nobody) {
+      t.match((await script('put', JSON.stringify(withAddress(address)), 'none'))[2], words, address)
+      t.match(await store.put(withAddress(address)), { kind: 'invalid', faults: [{ message: `is ${words}` }] }, address)
+    }
+    for (const [i, address] of guests.entries()) {
+      t.match(await script('put', JSON.stringify(withAddress(address, 2 * i + 1)), 'none'), ['published'], address)
+      t.match(await store.put(withAddress(address, 2 * i + 2)), { kind: 'published' }, address)
+    }
+  },
+)
 
 t.test('an older record with an address that names nobody can be encrypted, and decrypted again', async (t) => {
   await aStore(t)
@@ -119,7 +222,10 @@ t.test('a seal that makes a record too long is refused with the reason', async (
   await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON|longer than 262144 bytes/)
   await store.put(record(1, 2))
   t.match(await store.seal('srv-n1'), { kind: 'sealed', revision: 3 })
-  t.match(await store.put({ ...sized({}, RECORD_MAX_BYTES), revision: 4 }), { kind: 'invalid', faults: [{ path: '', message: /longer than 262144 bytes with its seal/ }] })
+  t.match(await store.put({ ...sized({}, RECORD_MAX_BYTES), revision: 4 }), {
+    kind: 'invalid',
+    faults: [{ path: '', message: /longer than 262144 bytes with its seal/ }],
+  })
 })
 
 t.test('a file store refuses a seal that makes a record too long; a replacement keeps its user-data', async (t) => {
@@ -132,7 +238,10 @@ t.test('a file store refuses a seal that makes a record too long; a replacement 
   writeFileSync(join(directory, 'srv-n1.json'), JSON.stringify(sized({ userData }, RECORD_MAX_BYTES + 1)))
   t.match(await store.put(record(1, 2)), { kind: 'published', instance: { userData } })
   await store.seal('srv-n1')
-  t.match(await store.put(sized({ userData, revision: 4 }, RECORD_MAX_BYTES)), { kind: 'invalid', faults: [{ message: /more than the limit/ }] })
+  t.match(await store.put(sized({ userData, revision: 4 }, RECORD_MAX_BYTES)), {
+    kind: 'invalid',
+    faults: [{ message: /more than the limit/ }],
+  })
 })
 
 t.test('a file store protects a record that predates the limits', async (t) => {
@@ -146,17 +255,41 @@ t.test('a file store protects a record that predates the limits', async (t) => {
 t.test('encrypted records have the same limits', async (t) => {
   const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
   const store = await aStore(t, { recordKeysFile })
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RECORD_KEYS_FILE: recordKeysFile })
+  const daemon = await startDaemon({
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_RECORD_KEYS_FILE: recordKeysFile,
+  })
   t.teardown(() => daemon.stop())
   t.match(await store.put(sized({}, RECORD_MAX_BYTES)), { kind: 'published' })
-  await until(async () => await hostname(daemon) === 'r1.example.com', 'the largest record to be served')
-  t.match(await store.put(sized({}, RECORD_MAX_BYTES + 1)), { kind: 'invalid', faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }] })
-  const facts = JSON.stringify({ schema: 1, id: 'srv-n1', region: 'gb1', revision: 2, interfaces: interfaces(1), hypervisors: ['hv1'] })
-  const value = aCipher('gb1', 'k1').encrypt('record', 'srv-n1', 2, Buffer.alloc(RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES, 'x'))
+  await until(async () => (await hostname(daemon)) === 'r1.example.com', 'the largest record to be served')
+  t.match(await store.put(sized({}, RECORD_MAX_BYTES + 1)), {
+    kind: 'invalid',
+    faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }],
+  })
+  const facts = JSON.stringify({
+    schema: 1,
+    id: 'srv-n1',
+    region: 'gb1',
+    revision: 2,
+    interfaces: interfaces(1),
+    hypervisors: ['hv1'],
+  })
+  const value = aCipher('gb1', 'k1').encrypt(
+    'record',
+    'srv-n1',
+    2,
+    Buffer.alloc(RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES, 'x'),
+  )
   t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
   await writeUnchecked('srv-n1', { record: value }, '127.0.0.1', 'too long')
   await until(() => faultsLogged(daemon).length === 1, 'the fault')
-  t.match(faultsLogged(daemon), [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262259$/ }] }], 'it is rejected before it is decrypted')
+  t.match(
+    faultsLogged(daemon),
+    [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262259$/ }] }],
+    'it is rejected before it is decrypted',
+  )
   t.equal(await hostname(daemon), 'r1.example.com')
 })
 
@@ -165,12 +298,24 @@ t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the la
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => daemon.stop())
   await store.put(record(1, 1), Buffer.from('mine'))
-  await until(async () => await hostname(daemon) === 'r1.example.com', 'the record')
-  for (const [i, [what, text, reason, message]] of ([
-    ['100,000 tags', JSON.stringify(record(1, 2, { tags: tags(100_000) })), 'unreadable', /^the record is \d{7} bytes, more than the limit of 262144$/],
-    ['text that is not JSON', '{'.repeat(RECORD_MAX_BYTES + 1), 'unreadable', /^the record is 262145 bytes/],
-    ['51 tags', JSON.stringify(record(1, 2, { tags: tags(51) })), 'record', /^must not have more than 50 properties$/],
-  ] as const).entries()) {
+  await until(async () => (await hostname(daemon)) === 'r1.example.com', 'the record')
+  for (const [i, [what, text, reason, message]] of (
+    [
+      [
+        '100,000 tags',
+        JSON.stringify(record(1, 2, { tags: tags(100_000) })),
+        'unreadable',
+        /^the record is \d{7} bytes, more than the limit of 262144$/,
+      ],
+      ['text that is not JSON', '{'.repeat(RECORD_MAX_BYTES + 1), 'unreadable', /^the record is 262145 bytes/],
+      [
+        '51 tags',
+        JSON.stringify(record(1, 2, { tags: tags(51) })),
+        'record',
+        /^must not have more than 50 properties$/,
+      ],
+    ] as const
+  ).entries()) {
     await writeUnchecked('srv-n1', { record: text }, '127.0.0.1', what)
     await until(() => faultsLogged(daemon).length === i + 1, what)
     t.match(faultsLogged(daemon)[i], { instance: 'srv-n1', reason, faults: [{ message }], servedRevision: 1 }, what)
@@ -179,69 +324,120 @@ t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the la
   }
 })
 
-t.test('a record served before the limits existed stays served across restarts and is reported as a fault', async (t) => {
-  const store = await aStore(t)
-  const directory = t.testdir()
-  const path = join(directory, 'view.snapshot')
-  const wide = record(1, 1, { tags: tags(60), options: { instanceMetadataTags: 'enabled' }, userData: { size: 4, sha256: createHash('sha256').update('mine').digest('hex') } })
-  await writeUnchecked('srv-n1', { record: JSON.stringify(wide), 'user-data': 'mine' }, '127.0.0.1', 'wide')
-  await store.put(record(2, 1))
-  writeFileSync(path, snapshotOfOlderVersion(wide, 'wide', 'mine'))
-  const start = async (change: Record<string, string> = {}) => {
-    const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory, IMDS_RESYNC_SECONDS: '1', ...change })
-    t.teardown(() => daemon.stop())
-    return daemon
-  }
-  const stop = async (daemon: TestDaemon) => {
-    daemon.process.kill('SIGTERM')
-    await once(daemon.process, 'exit')
-  }
-  const serves = async (daemon: TestDaemon) => {
-    t.equal((await daemon.get('/latest/meta-data/tags/instance')).body.toString().split('\n').length, 60)
-    t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
-  }
-  const reported = async (daemon: TestDaemon) => {
-    await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
-    await serves(daemon)
-    t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 2, faulty: 1 })
-    t.equal(await daemon.metric('imds_view_faulty_records'), 1)
-    t.equal(await daemon.metric('imds_record_faults_total{reason="record"}'), 1)
-    matchAll(t, faultsLogged(daemon), [{ level: 'warn', msg: /the last good one is still served/, instance: 'srv-n1', faults: [{ path: '/tags', message: 'must not have more than 50 properties' }], servedRevision: 1 }])
-  }
+t.test(
+  'a record served before the limits existed stays served across restarts and is reported as a fault',
+  async (t) => {
+    const store = await aStore(t)
+    const directory = t.testdir()
+    const path = join(directory, 'view.snapshot')
+    const wide = record(1, 1, {
+      tags: tags(60),
+      options: { instanceMetadataTags: 'enabled' },
+      userData: { size: 4, sha256: createHash('sha256').update('mine').digest('hex') },
+    })
+    await writeUnchecked('srv-n1', { record: JSON.stringify(wide), 'user-data': 'mine' }, '127.0.0.1', 'wide')
+    await store.put(record(2, 1))
+    writeFileSync(path, snapshotOfOlderVersion(wide, 'wide', 'mine'))
+    const start = async (change: Record<string, string> = {}) => {
+      const daemon = await startDaemon({
+        IMDS_STORE: redis.url,
+        IMDS_REGION: 'gb1',
+        IMDS_HYPERVISOR: 'hv1',
+        IMDS_STATE_DIR: directory,
+        IMDS_RESYNC_SECONDS: '1',
+        ...change,
+      })
+      t.teardown(() => daemon.stop())
+      return daemon
+    }
+    const stop = async (daemon: TestDaemon) => {
+      daemon.process.kill('SIGTERM')
+      await once(daemon.process, 'exit')
+    }
+    const serves = async (daemon: TestDaemon) => {
+      t.equal((await daemon.get('/latest/meta-data/tags/instance')).body.toString().split('\n').length, 60)
+      t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+    }
+    const reported = async (daemon: TestDaemon) => {
+      await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+      await serves(daemon)
+      t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 2, faulty: 1 })
+      t.equal(await daemon.metric('imds_view_faulty_records'), 1)
+      t.equal(await daemon.metric('imds_record_faults_total{reason="record"}'), 1)
+      matchAll(t, faultsLogged(daemon), [
+        {
+          level: 'warn',
+          msg: /the last good one is still served/,
+          instance: 'srv-n1',
+          faults: [{ path: '/tags', message: 'must not have more than 50 properties' }],
+          servedRevision: 1,
+        },
+      ])
+    }
 
-  const upgraded = await start()
-  t.match(upgraded.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 1 }, 'the snapshot of the older version is accepted')
-  await reported(upgraded)
-  await store.put(record(2, 2))
-  await until(() => readFileSync(path, 'latin1').includes('"format":2'), 'a snapshot of this version')
-  await stop(upgraded)
+    const upgraded = await start()
+    t.match(
+      upgraded.log.find(({ msg }) => msg === 'listening'),
+      { fromSnapshot: 1 },
+      'the snapshot of the older version is accepted',
+    )
+    await reported(upgraded)
+    await store.put(record(2, 2))
+    await until(() => readFileSync(path, 'latin1').includes('"format":2'), 'a snapshot of this version')
+    await stop(upgraded)
 
-  const restarted = await start()
-  t.match(restarted.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 2 })
-  await reported(restarted)
-  await stop(restarted)
+    const restarted = await start()
+    t.match(
+      restarted.log.find(({ msg }) => msg === 'listening'),
+      { fromSnapshot: 2 },
+    )
+    await reported(restarted)
+    await stop(restarted)
 
-  const withoutStore = await start({ IMDS_STORE: 'redis://127.0.0.1:1' })
-  await serves(withoutStore)
-  await stop(withoutStore)
+    const withoutStore = await start({ IMDS_STORE: 'redis://127.0.0.1:1' })
+    await serves(withoutStore)
+    await stop(withoutStore)
 
-  const last = await start()
-  t.match(await store.put(record(1, 2)), { kind: 'published', instance: { userData: { size: 4 } } }, 'a record within the limits repairs it and keeps the user-data')
-  await until(async () => await hostname(last) === 'r2.example.com', 'the repair')
-  await until(async () => await last.metric('imds_view_faulty_records') === 0, 'the fault to be over')
-})
+    const last = await start()
+    t.match(
+      await store.put(record(1, 2)),
+      { kind: 'published', instance: { userData: { size: 4 } } },
+      'a record within the limits repairs it and keeps the user-data',
+    )
+    await until(async () => (await hostname(last)) === 'r2.example.com', 'the repair')
+    await until(async () => (await last.metric('imds_view_faulty_records')) === 0, 'the fault to be over')
+  },
+)
 
 t.test('a record larger than the limit, served before the limit existed, stays served across restarts', async (t) => {
   await aStore(t)
   const directory = t.testdir()
-  const large = record(1, 1, { publicKeys: many(20, (i) => ({ user: `usr-${String(i)}`, key: `ssh-rsa ${'A'.repeat(16_000)}` })) })
+  const large = record(1, 1, {
+    publicKeys: many(20, (i) => ({ user: `usr-${String(i)}`, key: `ssh-rsa ${'A'.repeat(16_000)}` })),
+  })
   await writeUnchecked('srv-n1', { record: JSON.stringify(large) }, '127.0.0.1', 'large')
   writeFileSync(join(directory, 'view.snapshot'), snapshotOfOlderVersion(large, 'large', ''))
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory })
+  const daemon = await startDaemon({
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_STATE_DIR: directory,
+  })
   t.teardown(() => daemon.stop())
   await until(() => faultsLogged(daemon).length > 0, 'the fault')
-  t.match(faultsLogged(daemon), [{ instance: 'srv-n1', reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262144$/ }], servedRevision: 1 }])
-  t.equal((await daemon.get('/latest/meta-data/public-keys/19/openssh-key')).body.length, 16_009, 'the key and a line feed')
+  t.match(faultsLogged(daemon), [
+    {
+      instance: 'srv-n1',
+      reason: 'unreadable',
+      faults: [{ message: /^the record is \d+ bytes, more than the limit of 262144$/ }],
+      servedRevision: 1,
+    },
+  ])
+  t.equal(
+    (await daemon.get('/latest/meta-data/public-keys/19/openssh-key')).body.length,
+    16_009,
+    'the key and a line feed',
+  )
 })
 
 /** The snapshot of an older version, which had no limits. Its MAC is not valid in this version. */

@@ -12,15 +12,31 @@ import { startRedis } from '../support/redis/redis.ts'
 
 const KEYS = keysOf('gb1')
 
-const record = (id: string, address: string, change: Record<string, unknown> = {}) => anInstance({
-  id: `srv-${id}`, fqdn: 's3cret.example.com', interfaces: [{ id: `int-${id}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }], ...change,
-})
+const record = (id: string, address: string, change: Record<string, unknown> = {}) =>
+  anInstance({
+    id: `srv-${id}`,
+    fqdn: 's3cret.example.com',
+    interfaces: [{ id: `int-${id}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }],
+    ...change,
+  })
 
 /** The output of `imdsctl explain` for an address, and of `imdsctl wait` for a revision of an instance. */
-async function ask(daemon: TestDaemon, address: string, id: string, revision: number): Promise<{ explained: string, waited: string }> {
-  const imdsctl = async (...args: string[]) => run([process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: programEnvironment() })
-  const [explained, waited] = await Promise.all([imdsctl('explain', address), imdsctl('wait', id, '--revision', String(revision), '--timeout', '1')])
-  if (explained.status !== 0 || waited.status !== 75) throw new Error(`${String(explained.status)} ${explained.stderr} ${String(waited.status)} ${waited.stderr}`)
+async function ask(
+  daemon: TestDaemon,
+  address: string,
+  id: string,
+  revision: number,
+): Promise<{ explained: string; waited: string }> {
+  const imdsctl = async (...args: string[]) =>
+    run([process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], {
+      env: programEnvironment(),
+    })
+  const [explained, waited] = await Promise.all([
+    imdsctl('explain', address),
+    imdsctl('wait', id, '--revision', String(revision), '--timeout', '1'),
+  ])
+  if (explained.status !== 0 || waited.status !== 75)
+    throw new Error(`${String(explained.status)} ${explained.stderr} ${String(waited.status)} ${waited.stderr}`)
   return { explained: explained.stdout.toString(), waited: waited.stderr }
 }
 
@@ -29,28 +45,79 @@ t.test('each cause is named: unpublished, removed, faulty, on another hypervisor
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
-  for (const [id, address] of [['a', '127.0.0.1'], ['b', '127.0.0.2'], ['c', '127.0.0.3'], ['d', '127.0.0.4']] as const) await store.put(record(id, address))
+  for (const [id, address] of [
+    ['a', '127.0.0.1'],
+    ['b', '127.0.0.2'],
+    ['c', '127.0.0.3'],
+    ['d', '127.0.0.4'],
+  ] as const)
+    await store.put(record(id, address))
   await store.put(record('e', '127.0.0.5', { hypervisors: ['hv2', 'hv3'] }))
   await store.remove('srv-d')
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1' })
+  const daemon = await startDaemon({
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_RESYNC_SECONDS: '1',
+  })
   t.teardown(() => daemon.stop())
-  await until(async () => await daemon.metric('imds_view_instances') === 3, 'the instances')
+  await until(async () => (await daemon.metric('imds_view_instances')) === 3, 'the instances')
   const write = async (id: string, value: string) => {
-    await redis.client.multi().hset(KEYS.instance(id), { record: value, digest: value.length }).hset(KEYS.hypervisor('hv1'), id, value.length).publish(KEYS.notices('hv1'), id).exec()
+    await redis.client
+      .multi()
+      .hset(KEYS.instance(id), { record: value, digest: value.length })
+      .hset(KEYS.hypervisor('hv1'), id, value.length)
+      .publish(KEYS.notices('hv1'), id)
+      .exec()
   }
   await write('srv-b', JSON.stringify(record('b', '127.0.0.2', { revision: 2, fqdn: 7 })))
   await write('srv-f', '{"s3cret":')
   await redis.client.hset(KEYS.addresses('default'), '127.0.0.6', 'srv-f')
   await write('srv-g', JSON.stringify(record('g', '127.0.0.3')))
-  await until(async () => await daemon.metric('imds_view_faulty_records') === 2 && await daemon.metric('imds_view_contested_addresses') === 1, 'the faults')
+  await until(
+    async () =>
+      (await daemon.metric('imds_view_faulty_records')) === 2 &&
+      (await daemon.metric('imds_view_contested_addresses')) === 1,
+    'the faults',
+  )
 
   for (const [address, id, revision, explained, waited] of [
-    ['127.0.0.9', 'srv-nobody', 1, /unknown-peer \(503\).*; the store has no instance with this address on network default: was it published\?\n$/, /of srv-nobody: the store has no record of srv-nobody\n$/],
+    [
+      '127.0.0.9',
+      'srv-nobody',
+      1,
+      /unknown-peer \(503\).*; the store has no instance with this address on network default: was it published\?\n$/,
+      /of srv-nobody: the store has no record of srv-nobody\n$/,
+    ],
     ['127.0.0.4', 'srv-d', 1, /was it published\?\n$/, /: srv-d was removed from the store\n$/],
-    ['127.0.0.2', 'srv-b', 2, /metadata \(200\)[^]*store +the record of srv-b in the store is faulty: \/fqdn .*; revision 1 is served\n$/, /it has revision 1; the record of srv-b in the store is faulty: \/fqdn/],
-    ['127.0.0.6', 'srv-f', 1, /; the store names srv-f as its owner: the record of srv-f in the store is faulty: the record is not JSON\n$/, /: the record of srv-f in the store is faulty: the record is not JSON\n$/],
-    ['127.0.0.5', 'srv-e', 1, /; the store names srv-e as its owner: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/, /: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/],
-    ['127.0.0.3', 'srv-c', 1, /contested-address \(503\), since more than one instance claims it: 127\.0\.0\.3 by srv-c and srv-g/, /: 127\.0\.0\.3 is contested: srv-c and srv-g claim it\n$/],
+    [
+      '127.0.0.2',
+      'srv-b',
+      2,
+      /metadata \(200\)[^]*store +the record of srv-b in the store is faulty: \/fqdn .*; revision 1 is served\n$/,
+      /it has revision 1; the record of srv-b in the store is faulty: \/fqdn/,
+    ],
+    [
+      '127.0.0.6',
+      'srv-f',
+      1,
+      /; the store names srv-f as its owner: the record of srv-f in the store is faulty: the record is not JSON\n$/,
+      /: the record of srv-f in the store is faulty: the record is not JSON\n$/,
+    ],
+    [
+      '127.0.0.5',
+      'srv-e',
+      1,
+      /; the store names srv-e as its owner: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/,
+      /: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/,
+    ],
+    [
+      '127.0.0.3',
+      'srv-c',
+      1,
+      /contested-address \(503\), since more than one instance claims it: 127\.0\.0\.3 by srv-c and srv-g/,
+      /: 127\.0\.0\.3 is contested: srv-c and srv-g claim it\n$/,
+    ],
     ['127.0.0.1', 'srv-a', 2, /metadata \(200\), since it is srv-a's\n(?![^]*store )/, /: it serves revision 1\n$/],
   ] as const) {
     const output = await ask(daemon, address, id, revision)
@@ -59,7 +126,7 @@ t.test('each cause is named: unpublished, removed, faulty, on another hypervisor
     t.notMatch(output.explained + output.waited, /s3cret/)
   }
   await redis.stop()
-  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the loss')
+  await until(async () => (await daemon.metric('imds_store_connected')) === 0, 'the loss')
   const lost = await ask(daemon, '127.0.0.9', 'srv-a', 2)
   t.match(lost.explained, /on network default; the store was lost \d+ s ago: .+\n$/)
   t.match(lost.waited, /: it has revision 1; the store was lost \d+ s ago: /)
@@ -70,14 +137,19 @@ t.test('a store that was never reached, and a store without data of the region, 
   t.teardown(() => away.stop())
   await until(() => away.log.some(({ msg }) => msg.startsWith('the store cannot be used')), 'the first attempt')
   const never = await ask(away, '127.0.0.1', 'srv-a', 1)
-  for (const text of Object.values(never)) t.match(text, /not ready: the store has not been reached since the start \d+ s ago: connect ECONNREFUSED/)
-  t.match(JSON.parse((await away.operator('/readyz')).body.toString()), { ready: false, problem: /^the store was not reached yet: connect ECONNREFUSED/ })
+  for (const text of Object.values(never))
+    t.match(text, /not ready: the store has not been reached since the start \d+ s ago: connect ECONNREFUSED/)
+  t.match(JSON.parse((await away.operator('/readyz')).body.toString()), {
+    ready: false,
+    problem: /^the store was not reached yet: connect ECONNREFUSED/,
+  })
 
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => daemon.stop())
-  await until(async () => await daemon.metric('imds_resyncs_total{result="uninitialised"}') > 0, 'the resync')
+  await until(async () => (await daemon.metric('imds_resyncs_total{result="uninitialised"}')) > 0, 'the resync')
   const empty = await ask(daemon, '127.0.0.1', 'srv-a', 1)
-  for (const text of Object.values(empty)) t.match(text, /; not ready \(connected for \d+ s\): the store has nothing of this region: is it the right one/)
+  for (const text of Object.values(empty))
+    t.match(text, /; not ready \(connected for \d+ s\): the store has nothing of this region: is it the right one/)
 })

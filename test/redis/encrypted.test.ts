@@ -22,21 +22,37 @@ const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.
 /** The record of srv-nN for 127.0.0.N, whose host name contains its revision. */
 function record(n: number, revision: number, change: Record<string, unknown> = {}): Record<string, unknown> {
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }]
-  return anInstance({ id: `srv-n${String(n)}`, revision, fqdn: `r${String(revision)}.n${String(n)}.example.com`, interfaces, ...change })
+  return anInstance({
+    id: `srv-n${String(n)}`,
+    revision,
+    fqdn: `r${String(revision)}.n${String(n)}.example.com`,
+    interfaces,
+    ...change,
+  })
 }
 
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
 
 /** A key file that a test rewrites. */
-interface Keys { readonly path: string, write(...names: readonly string[]): void }
+interface Keys {
+  readonly path: string
+  write(...names: readonly string[]): void
+}
 
 async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
   await redis.client.flushall()
   await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
   const path = join(t.testdir(), 'keys')
-  const keys = { path, write: (...which: readonly string[]) => { writeFileSync(path, keyLines(...which)) } }
+  const keys = {
+    path,
+    write: (...which: readonly string[]) => {
+      writeFileSync(path, keyLines(...which))
+    },
+  }
   keys.write(...names)
   return keys
 }
@@ -48,7 +64,11 @@ async function aStore(t: Test, keys: Keys | null, change: Partial<StoreSettings>
 }
 
 const environment = (keys: Keys | null) => ({
-  IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1', ...keys !== null && { IMDS_RECORD_KEYS_FILE: keys.path },
+  IMDS_STORE: redis.url,
+  IMDS_REGION: 'gb1',
+  IMDS_HYPERVISOR: 'hv1',
+  IMDS_RESYNC_SECONDS: '1',
+  ...(keys !== null && { IMDS_RECORD_KEYS_FILE: keys.path }),
 })
 
 async function aDaemon(t: Test, keys: Keys | null, env: Record<string, string> = {}): Promise<TestDaemon> {
@@ -57,18 +77,30 @@ async function aDaemon(t: Test, keys: Keys | null, env: Record<string, string> =
   return daemon
 }
 
-async function imdsctl(keys: Keys | null, ...args: readonly string[]): Promise<{ status: number | null, text: string }> {
-  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { env: { ...programEnvironment(), ...environment(keys) } })
+async function imdsctl(
+  keys: Keys | null,
+  ...args: readonly string[]
+): Promise<{ status: number | null; text: string }> {
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], {
+    env: { ...programEnvironment(), ...environment(keys) },
+  })
   return { status, text: stdout.toString() + stderr }
 }
 
-const hostname = async (daemon: TestDaemon, n = 1) => (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
+const hostname = async (daemon: TestDaemon, n = 1) =>
+  (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
 const serves = (daemon: TestDaemon, n: number, revision: number) =>
-  until(async () => await hostname(daemon, n) === `r${String(revision)}.n${String(n)}.example.com`, `revision ${String(revision)} of srv-n${String(n)}`)
+  until(
+    async () => (await hostname(daemon, n)) === `r${String(revision)}.n${String(n)}.example.com`,
+    `revision ${String(revision)} of srv-n${String(n)}`,
+  )
 const rejectedRecords = (daemon: TestDaemon) => daemon.metric('imds_record_faults_total{reason="rejected"}')
 const resynced = async (daemon: TestDaemon) => {
   const before = await daemon.metric('imds_resyncs_total{result="completed"}')
-  await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > before + 1, 'two more resyncs')
+  await until(
+    async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > before + 1,
+    'two more resyncs',
+  )
 }
 
 /** The values of an instance in Redis. */
@@ -78,20 +110,39 @@ async function valuesOf(id: string): Promise<Record<'record' | 'user-data' | 'di
 
 /** Writes values directly into Redis and notifies the daemon, as an intruder would. */
 let intrusions = 0
-async function intrude(id: string, fields: Readonly<Record<string, string | Buffer>>, hypervisor = 'hv1'): Promise<void> {
+async function intrude(
+  id: string,
+  fields: Readonly<Record<string, string | Buffer>>,
+  hypervisor = 'hv1',
+): Promise<void> {
   const digest = `intrusion ${String(++intrusions)}`
-  await redis.client.multi().hset(KEYS.instance(id), { ...fields, digest }).hset(KEYS.hypervisor(hypervisor), id, digest).publish(KEYS.notices(hypervisor), id).exec()
+  await redis.client
+    .multi()
+    .hset(KEYS.instance(id), { ...fields, digest })
+    .hset(KEYS.hypervisor(hypervisor), id, digest)
+    .publish(KEYS.notices(hypervisor), id)
+    .exec()
 }
 
 /** The whole content of Redis as text. */
 async function dump(): Promise<string> {
-  const parts = await Promise.all((await redis.client.keys('*')).map(async (key) => {
-    const type = await redis.client.type(key)
-    const content = type === 'hash'
-      ? Buffer.concat(Object.entries(await redis.client.hgetallBuffer(key)).flatMap(([field, value]) => [Buffer.from(field), value]))
-      : type === 'zset' ? (await redis.client.zrange(key, 0, '-1')).join() : await redis.client.getBuffer(key) ?? ''
-    return `${key} ${content.toString('latin1')}`
-  }))
+  const parts = await Promise.all(
+    (await redis.client.keys('*')).map(async (key) => {
+      const type = await redis.client.type(key)
+      const content =
+        type === 'hash'
+          ? Buffer.concat(
+              Object.entries(await redis.client.hgetallBuffer(key)).flatMap(([field, value]) => [
+                Buffer.from(field),
+                value,
+              ]),
+            )
+          : type === 'zset'
+            ? (await redis.client.zrange(key, 0, '-1')).join()
+            : ((await redis.client.getBuffer(key)) ?? '')
+      return `${key} ${content.toString('latin1')}`
+    }),
+  )
   return parts.join('\n')
 }
 
@@ -99,17 +150,26 @@ t.test('Redis and the snapshot show only ids, addresses, hypervisors and revisio
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
-  t.match(await store.put(record(1, 1, { tags: { secret: 'TAG-VALUE' } }), Buffer.from('S3CRET')), { kind: 'published' })
+  t.match(await store.put(record(1, 1, { tags: { secret: 'TAG-VALUE' } }), Buffer.from('S3CRET')), {
+    kind: 'published',
+  })
   await serves(daemon, 1, 1)
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'S3CRET')
-  t.match(await store.get('srv-n1'), { document: { fqdn: 'r1.n1.example.com', userData: { size: 6 } }, userData: Buffer.from('S3CRET') })
+  t.match(await store.get('srv-n1'), {
+    document: { fqdn: 'r1.n1.example.com', userData: { size: 6 } },
+    userData: Buffer.from('S3CRET'),
+  })
   const snapshot = () => readFileSync(join(daemon.directory, 'view.snapshot'), 'latin1')
-  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the snapshot')
+  await until(async () => (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0, 'the snapshot')
   const secrets = /S3CRET|TAG-VALUE|example\.com|ssh-ed25519|acc-|02:24:19|img-|sha256|"size"/
   t.notMatch(await dump(), secrets)
   t.notMatch(snapshot(), secrets)
   t.notMatch(snapshot(), /srv-n1/)
-  t.match(JSON.parse((await redis.client.hget(KEYS.instances, 'srv-n1'))!), { revision: '1', addresses: ['default 127.0.0.1'], hypervisors: ['hv1'] })
+  t.match(JSON.parse((await redis.client.hget(KEYS.instances, 'srv-n1'))!), {
+    revision: '1',
+    addresses: ['default 127.0.0.1'],
+    hypervisors: ['hv1'],
+  })
   t.notMatch(JSON.stringify(daemon.log), secrets)
 })
 
@@ -123,23 +183,39 @@ t.test('a publish with record keys has the same checks, outcomes and refusals as
   t.same(await store.put(record(1, 5), Buffer.from('other')), { kind: 'stale', revision: 5 })
   t.same(await store.put(record(1, 5, { fqdn: 'x.example.com' })), { kind: 'stale', revision: 5 })
   t.same(await store.put(record(1, 4)), { kind: 'stale', revision: 5 })
-  t.match(await store.put(record(1, 6)), { kind: 'published', instance: { userData: { size: 4 } } }, 'kept user-data is encrypted again for the new revision')
+  t.match(
+    await store.put(record(1, 6)),
+    { kind: 'published', instance: { userData: { size: 4 } } },
+    'kept user-data is encrypted again for the new revision',
+  )
   t.equal(await bytesOf(), 'five')
   t.match(await store.put(record(1, 7), Buffer.alloc(0)), { kind: 'published', instance: { userData: { size: 0 } } })
   t.match(await store.put(record(1, 8), 'none'), { kind: 'published' })
   t.equal(await bytesOf(), 'none')
   t.equal(await redis.client.hexists(KEYS.instance('srv-n1'), 'user-data'), 0)
-  t.same(await store.put(record(1, 1, { id: 'srv-n2' })), { kind: 'address-owned', network: 'default', address: '127.0.0.1', owner: 'srv-n1' })
+  t.same(await store.put(record(1, 1, { id: 'srv-n2' })), {
+    kind: 'address-owned',
+    network: 'default',
+    address: '127.0.0.1',
+    owner: 'srv-n1',
+  })
   t.match(await store.put(record(1, 9, { region: 1 })), { kind: 'invalid' })
   t.same(await store.remove('srv-n1'), { kind: 'removed', revision: 9 })
   t.same(await store.put(record(1, 9)), { kind: 'stale', revision: 9 })
   const other = await aStore(t, keys)
-  const puts = await Promise.all(Array.from({ length: 60 }, (_, i) => [
-    store.put(record(1, 10 + 2 * i), Buffer.from(String(i))), other.put(record(1, 11 + 2 * i), i % 2 ? 'keep' : Buffer.from(`other ${String(i)}`)),
-  ]).flat())
+  const puts = await Promise.all(
+    Array.from({ length: 60 }, (_, i) => [
+      store.put(record(1, 10 + 2 * i), Buffer.from(String(i))),
+      other.put(record(1, 11 + 2 * i), i % 2 ? 'keep' : Buffer.from(`other ${String(i)}`)),
+    ]).flat(),
+  )
   t.ok(puts.every(({ kind }) => kind === 'published' || kind === 'stale'))
   const last = (await store.get('srv-n1'))!
-  t.equal((last.document as { userData: { size: number } }).userData.size, last.userData!.length, 'each publish of two concurrent writers is complete')
+  t.equal(
+    (last.document as { userData: { size: number } }).userData.size,
+    last.userData!.length,
+    'each publish of two concurrent writers is complete',
+  )
 })
 
 t.test('a plain record is a fault that is counted and reported once, and the last good state stays', async (t) => {
@@ -149,20 +225,32 @@ t.test('a plain record is a fault that is counted and reported once, and the las
   await store.put(record(1, 1), Buffer.from('mine'))
   await serves(daemon, 1, 1)
   await intrude('srv-n1', { record: JSON.stringify(record(1, 2)), 'user-data': 'evil' })
-  await until(async () => await rejectedRecords(daemon) === 1, 'the fault')
+  await until(async () => (await rejectedRecords(daemon)) === 1, 'the fault')
   await resynced(daemon)
   t.equal(await rejectedRecords(daemon), 1)
   t.equal(await hostname(daemon), 'r1.n1.example.com')
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   const faults = () => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
-  matchAll(t, faults(), [{ level: 'warn', instance: 'srv-n1', reason: 'rejected', faults: [{ message: /^the record is not encrypted/ }], servedRevision: 1 }])
+  matchAll(t, faults(), [
+    {
+      level: 'warn',
+      instance: 'srv-n1',
+      reason: 'rejected',
+      faults: [{ message: /^the record is not encrypted/ }],
+      servedRevision: 1,
+    },
+  ])
   t.notMatch(JSON.stringify(daemon.log), /evil/)
   await t.rejects(store.get('srv-n1'), /srv-n1 cannot be read: the record is not encrypted/)
   await intrude('srv-n2', { record: JSON.stringify(record(2, 1)) })
-  await until(async () => await rejectedRecords(daemon) === 2, 'the fault of a new instance')
+  await until(async () => (await rejectedRecords(daemon)) === 2, 'the fault of a new instance')
   t.equal((await daemon.get(ID, '127.0.0.2')).status, 503)
   t.equal(await daemon.metric('imds_view_faulty_records'), 2)
-  t.match(await store.put(record(1, 3), Buffer.from('repaired')), { kind: 'published' }, 'a publish with new user-data repairs it')
+  t.match(
+    await store.put(record(1, 3), Buffer.from('repaired')),
+    { kind: 'published' },
+    'a publish with new user-data repairs it',
+  )
   await serves(daemon, 1, 3)
   t.equal(await daemon.metric('imds_view_faulty_records'), 1)
 })
@@ -188,40 +276,99 @@ t.test('swapped, truncated or changed values are faults, and no guest gets data 
   }
   let count = 0
   for (const [what, fields, reason] of [
-    ['another instance\'s record', { record: theirs.record }, /record is not authentic/],
-    ['another instance\'s user-data', { record: mine.record, 'user-data': theirs['user-data'] }, /user-data is not authentic/],
-    ['another instance\'s record and user-data', { record: theirs.record, 'user-data': theirs['user-data'] }, /record is not authentic/],
-    ['user-data of an older revision', { record: mine.record, 'user-data': older['user-data'] }, /user-data is of revision 1, the record of 2/],
-    ['a record of an older revision', { record: older.record, 'user-data': mine['user-data'] }, /user-data is of revision 2, the record of 1/],
+    ["another instance's record", { record: theirs.record }, /record is not authentic/],
+    [
+      "another instance's user-data",
+      { record: mine.record, 'user-data': theirs['user-data'] },
+      /user-data is not authentic/,
+    ],
+    [
+      "another instance's record and user-data",
+      { record: theirs.record, 'user-data': theirs['user-data'] },
+      /record is not authentic/,
+    ],
+    [
+      'user-data of an older revision',
+      { record: mine.record, 'user-data': older['user-data'] },
+      /user-data is of revision 1, the record of 2/,
+    ],
+    [
+      'a record of an older revision',
+      { record: older.record, 'user-data': mine['user-data'] },
+      /user-data is of revision 2, the record of 1/,
+    ],
     ['plain user-data', { record: mine.record, 'user-data': 'mine' }, /user-data is not encrypted/],
-    ['a record in the place of the user-data', { record: mine.record, 'user-data': mine.record }, /user-data is not authentic/],
-    ['user-data in the place of the record', { record: mine['user-data'], 'user-data': mine['user-data'] }, /record is not authentic/],
-    ['a record of another region', { record: elsewhere.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /record is not authentic/],
-    ['a record with an unknown key', { record: foreign.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /with a key that is not configured here: k9/],
-    ['a truncated record', { record: mine.record.subarray(0, -20), 'user-data': mine['user-data'] }, /record is not authentic/],
+    [
+      'a record in the place of the user-data',
+      { record: mine.record, 'user-data': mine.record },
+      /user-data is not authentic/,
+    ],
+    [
+      'user-data in the place of the record',
+      { record: mine['user-data'], 'user-data': mine['user-data'] },
+      /record is not authentic/,
+    ],
+    [
+      'a record of another region',
+      { record: elsewhere.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] },
+      /record is not authentic/,
+    ],
+    [
+      'a record with an unknown key',
+      { record: foreign.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] },
+      /with a key that is not configured here: k9/,
+    ],
+    [
+      'a truncated record',
+      { record: mine.record.subarray(0, -20), 'user-data': mine['user-data'] },
+      /record is not authentic/,
+    ],
     ['only the header of a record', { record: mine.record.subarray(0, 20) }, /record is truncated/],
-    ['truncated user-data', { record: mine.record, 'user-data': mine['user-data'].subarray(0, -1) }, /user-data is not authentic/],
-    ['a record with one bit changed', { record: flipped(mine.record, 100), 'user-data': mine['user-data'] }, /record is not authentic/],
-    ['a record with one bit of its tag changed', { record: flipped(mine.record, -1), 'user-data': mine['user-data'] }, /record is not authentic/],
+    [
+      'truncated user-data',
+      { record: mine.record, 'user-data': mine['user-data'].subarray(0, -1) },
+      /user-data is not authentic/,
+    ],
+    [
+      'a record with one bit changed',
+      { record: flipped(mine.record, 100), 'user-data': mine['user-data'] },
+      /record is not authentic/,
+    ],
+    [
+      'a record with one bit of its tag changed',
+      { record: flipped(mine.record, -1), 'user-data': mine['user-data'] },
+      /record is not authentic/,
+    ],
     ['an empty record', { record: '', 'user-data': mine['user-data'] }, /record is not encrypted/],
   ] as [string, Record<string, string | Buffer>, RegExp][]) {
     await intrude('srv-n1', fields)
-    await until(async () => await rejectedRecords(daemon) === count + 1, what)
+    await until(async () => (await rejectedRecords(daemon)) === count + 1, what)
     count += 1
-    t.match((daemon.log.findLast(({ msg }) => msg.startsWith('faulty record'))!['faults'] as { message: string }[])[0]!.message, reason, what)
+    t.match(
+      (daemon.log.findLast(({ msg }) => msg.startsWith('faulty record'))!['faults'] as { message: string }[])[0]!
+        .message,
+      reason,
+      what,
+    )
     t.equal(await hostname(daemon), 'r2.n1.example.com', what)
     t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine', what)
   }
   await intrude('srv-n1', { record: mine.record, 'user-data': mine['user-data'] })
-  await until(async () => await daemon.metric('imds_view_faulty_records') === 0, 'the repair')
+  await until(async () => (await daemon.metric('imds_view_faulty_records')) === 0, 'the repair')
   await redis.client.hdel(KEYS.instance('srv-n1'), 'user-data')
   await intrude('srv-n1', {})
-  await until(async () => await daemon.metric('imds_record_faults_total{reason="user-data"}') === 1, 'the fault of removed user-data')
+  await until(
+    async () => (await daemon.metric('imds_record_faults_total{reason="user-data"}')) === 1,
+    'the fault of removed user-data',
+  )
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   t.equal(await hostname(daemon, 2), 'r2.n2.example.com')
 })
 
-for (const [what, names] of [['with keys', ['k1']], ['without keys', []]] as const) {
+for (const [what, names] of [
+  ['with keys', ['k1']],
+  ['without keys', []],
+] as const) {
   t.test(`${what}: the record, not the index, decides who owns an address and a hypervisor`, async (t) => {
     const keys = names.length === 0 ? (await someKeys(t), null) : await someKeys(t, ...names)
     const store = await aStore(t, keys)
@@ -232,7 +379,11 @@ for (const [what, names] of [['with keys', ['k1']], ['without keys', []]] as con
     await redis.client.hset(KEYS.addresses('default'), '127.0.0.9', 'srv-n2', '127.0.0.8', 'srv-n1')
     t.equal((await daemon.get(ID, '127.0.0.9')).status, 503, 'an address that srv-n2 does not claim')
     t.equal((await daemon.get(ID, '127.0.0.8')).status, 503, 'an address that srv-n1 does not claim')
-    t.equal((await daemon.get(ID, '127.0.0.2')).status, 503, 'an address of srv-n2, whose record names another hypervisor')
+    t.equal(
+      (await daemon.get(ID, '127.0.0.2')).status,
+      503,
+      'an address of srv-n2, whose record names another hypervisor',
+    )
     t.equal(await daemon.metric('imds_view_instances'), 1)
     await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n2', 'x')
     await redis.client.hdel(KEYS.hypervisor('hv1'), 'srv-n1')
@@ -254,8 +405,11 @@ t.test('a replay of an older authentic state is not prevented, but counted and l
   await store.seal('srv-n1')
   await until(async () => (await daemon.get('/latest/user-data')).status === 404, 'the seal')
   await intrude('srv-n1', older)
-  await until(async () => await daemon.metric('imds_revisions_back_total') === 1, 'the older state')
-  t.match(daemon.log.find(({ msg }) => msg.includes('older revision')), { level: 'warn', instance: 'srv-n1', revision: 1, heldRevision: 2 })
+  await until(async () => (await daemon.metric('imds_revisions_back_total')) === 1, 'the older state')
+  t.match(
+    daemon.log.find(({ msg }) => msg.includes('older revision')),
+    { level: 'warn', instance: 'srv-n1', revision: 1, heldRevision: 2 },
+  )
 })
 
 t.test('a seal that an intruder removes from the index is kept by the next publish', async (t) => {
@@ -265,7 +419,10 @@ t.test('a seal that an intruder removes from the index is kept by the next publi
   const entry = JSON.parse((await redis.client.hget(KEYS.instances, 'srv-n1'))!) as Record<string, unknown>
   t.equal(entry['sealedAt'], '2026-11-20T15:04:05Z')
   await redis.client.hset(KEYS.instances, 'srv-n1', JSON.stringify({ ...entry, sealedAt: undefined }))
-  t.match(await store.put(record(1, 2), Buffer.from('mine')), { kind: 'published', instance: { sealedAt: '2026-11-20T15:04:05Z' } })
+  t.match(await store.put(record(1, 2), Buffer.from('mine')), {
+    kind: 'published',
+    instance: { sealedAt: '2026-11-20T15:04:05Z' },
+  })
 })
 
 t.test('keys are rotated with an overlap, without a new publish and without a fault', async (t) => {
@@ -277,13 +434,23 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   await serves(before, 1, 1)
   keys.write('k2', 'k1')
   const daemon = await aDaemon(t, keys)
-  t.match(daemon.log.find(({ msg }) => msg === 'listening'), { recordKeys: ['k2', 'k1'] }, 'the daemon logs the names of its keys')
+  t.match(
+    daemon.log.find(({ msg }) => msg === 'listening'),
+    { recordKeys: ['k2', 'k1'] },
+    'the daemon logs the names of its keys',
+  )
   await serves(daemon, 1, 1)
   store = await aStore(t, keys)
-  t.match(await store.put(record(2, 1)), { kind: 'unchanged' }, 'a repeated publish changes nothing, also after a rotation')
+  t.match(
+    await store.put(record(2, 1)),
+    { kind: 'unchanged' },
+    'a repeated publish changes nothing, also after a rotation',
+  )
   t.match(await store.put(record(2, 2)), { kind: 'published' })
-  await until(async () => await rejectedRecords(before) === 1, 'the fault of a daemon without the new key')
-  t.match(before.log.find(({ msg }) => msg.startsWith('faulty record'))!['faults'], [{ message: /with a key that is not configured here: k2/ }])
+  await until(async () => (await rejectedRecords(before)) === 1, 'the fault of a daemon without the new key')
+  t.match(before.log.find(({ msg }) => msg.startsWith('faulty record'))!['faults'], [
+    { message: /with a key that is not configured here: k2/ },
+  ])
   t.equal(await hostname(before, 2), 'r1.n2.example.com', 'it keeps the last good state')
   const digest = async () => (await valuesOf('srv-n1')).digest.toString()
   const first = await digest()
@@ -296,10 +463,20 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   await serves(after, 1, 1)
   await serves(after, 2, 2)
   t.equal((await after.get('/latest/user-data')).body.toString(), 'mine')
-  t.equal(await daemon.metric('imds_record_faults_total{reason="rejected"}'), 0, 'the daemon with both keys had no fault')
-  t.match(await imdsctl(keys, 'encrypt', 'srv-nobody'), { status: 65, text: /srv-nobody: the store has no record of it/ })
+  t.equal(
+    await daemon.metric('imds_record_faults_total{reason="rejected"}'),
+    0,
+    'the daemon with both keys had no fault',
+  )
+  t.match(await imdsctl(keys, 'encrypt', 'srv-nobody'), {
+    status: 65,
+    text: /srv-nobody: the store has no record of it/,
+  })
   keys.write('k1')
-  t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not configured here: k2\n {2}srv-n2: / })
+  t.match(await imdsctl(keys, 'encrypt'), {
+    status: 65,
+    text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not configured here: k2\n {2}srv-n2: /,
+  })
 })
 
 t.test('keys are introduced without a new publish; encrypt accepts plain records only with --from-plain', async (t) => {
@@ -310,16 +487,29 @@ t.test('keys are introduced without a new publish; encrypt accepts plain records
   await plain.seal('srv-n2')
   const before = await aDaemon(t, null)
   await serves(before, 1, 1)
-  t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /srv-n1: it is not encrypted \(--from-plain accepts it\)/ })
-  t.same(await imdsctl(keys, 'encrypt', '--from-plain'), { status: 0, text: '2 encrypted, 0 already had the first key\n' })
-  await until(async () => await before.metric('imds_record_faults_total{reason="unreadable"}') >= 1, 'the fault of a daemon without keys')
+  t.match(await imdsctl(keys, 'encrypt'), {
+    status: 65,
+    text: /srv-n1: it is not encrypted \(--from-plain accepts it\)/,
+  })
+  t.same(await imdsctl(keys, 'encrypt', '--from-plain'), {
+    status: 0,
+    text: '2 encrypted, 0 already had the first key\n',
+  })
+  await until(
+    async () => (await before.metric('imds_record_faults_total{reason="unreadable"}')) >= 1,
+    'the fault of a daemon without keys',
+  )
   t.equal(await hostname(before), 'r1.n1.example.com', 'it keeps the last good state')
   const daemon = await aDaemon(t, keys)
   await serves(daemon, 1, 1)
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   t.match((await (await aStore(t, keys)).get('srv-n2'))!.document, { revision: 2, sealedAt: /^2/ })
   await t.rejects(plain.get('srv-n1'), /srv-n1 cannot be read: the record is encrypted, and no keys/)
-  await t.rejects(plain.put(record(1, 2), Buffer.from('x')), /the region is encrypted: give its record keys/, 'a publisher without keys is refused')
+  await t.rejects(
+    plain.put(record(1, 2), Buffer.from('x')),
+    /the region is encrypted: give its record keys/,
+    'a publisher without keys is refused',
+  )
   await t.rejects(plain.encrypt('srv-n1', false), /no record keys/)
   t.match(await hostname(daemon), 'r1.n1.example.com')
 })
@@ -333,9 +523,15 @@ t.test('encryption is removed without a new publish, and guests are served all t
   const daemon = await aDaemon(t, keys)
   await serves(daemon, 1, 3)
   t.match(await imdsctl(null, 'decrypt'), { status: 65, text: /srv-n1: Error: no record keys are configured/ })
-  t.same(await imdsctl(keys, 'decrypt'), { status: 0, text: '2 decrypted, 0 were not encrypted; publishers without keys are accepted again\n' })
-  t.same(await imdsctl(keys, 'decrypt'), { status: 0, text: '0 decrypted, 2 were not encrypted; publishers without keys are accepted again\n' })
-  await until(async () => await rejectedRecords(daemon) >= 2, 'a daemon with keys to reject the plain records')
+  t.same(await imdsctl(keys, 'decrypt'), {
+    status: 0,
+    text: '2 decrypted, 0 were not encrypted; publishers without keys are accepted again\n',
+  })
+  t.same(await imdsctl(keys, 'decrypt'), {
+    status: 0,
+    text: '0 decrypted, 2 were not encrypted; publishers without keys are accepted again\n',
+  })
+  await until(async () => (await rejectedRecords(daemon)) >= 2, 'a daemon with keys to reject the plain records')
   t.equal(await hostname(daemon), 'r3.n1.example.com', 'it keeps the last good state')
   const after = await aDaemon(t, null)
   await serves(after, 1, 3)
@@ -344,25 +540,45 @@ t.test('encryption is removed without a new publish, and guests are served all t
   t.match((await plain.get('srv-n2'))!.document, { revision: 2, sealedAt: /^2/ })
   t.match(await plain.put(record(1, 4)), { kind: 'published' })
   await serves(after, 1, 4)
-  t.match(await redis.client.eval(SCRIPT, 1, KEYS.region, 'decrypt', JSON.stringify(record(1, 4)), '', 'other'), ['refused', 'changed'])
+  t.match(await redis.client.eval(SCRIPT, 1, KEYS.region, 'decrypt', JSON.stringify(record(1, 4)), '', 'other'), [
+    'refused',
+    'changed',
+  ])
 })
 
 t.test('the store of an encrypted region refuses publishers without keys, whatever they write', async (t) => {
   const keys = await someKeys(t, 'k1')
   const [store, plain] = [await aStore(t, keys), await aStore(t, null)]
-  t.match(await plain.put(record(4, 1, { sealedAt: '2026-11-20T15:04:05Z' })), { kind: 'published' }, 'before the first encrypted record')
+  t.match(
+    await plain.put(record(4, 1, { sealedAt: '2026-11-20T15:04:05Z' })),
+    { kind: 'published' },
+    'before the first encrypted record',
+  )
   await store.put(record(1, 1), Buffer.from('mine'))
   await store.put(record(2, 1))
   t.match(await store.remove('srv-n2'), { kind: 'removed', revision: 2 })
   const before = await dump()
   for (const [what, publish] of [
-    ['an instance', () => plain.put(record(1, 2), 'none')], ['a new instance', () => plain.put(record(3, 1))], ['a removed instance', () => plain.put(record(2, 3))], ['a plain instance', () => plain.put(record(4, 2))],
-    ['a removal', () => plain.remove('srv-n1')], ['a removal of an unknown id', () => plain.remove('srv-n9', 1)], ['an unseal', () => plain.unseal('srv-n4')],
-  ] as readonly (readonly [string, () => Promise<unknown>])[]) await t.rejects(publish(), /^the region is encrypted: give its record keys/, what)
-  for (const [verb, ...args] of [['put', JSON.stringify(record(3, 1)), 'none'], ['unseal', JSON.stringify(record(3, 1)), 'none'], ['remove', 'srv-n1']] as const) {
+    ['an instance', () => plain.put(record(1, 2), 'none')],
+    ['a new instance', () => plain.put(record(3, 1))],
+    ['a removed instance', () => plain.put(record(2, 3))],
+    ['a plain instance', () => plain.put(record(4, 2))],
+    ['a removal', () => plain.remove('srv-n1')],
+    ['a removal of an unknown id', () => plain.remove('srv-n9', 1)],
+    ['an unseal', () => plain.unseal('srv-n4')],
+  ] as readonly (readonly [string, () => Promise<unknown>])[])
+    await t.rejects(publish(), /^the region is encrypted: give its record keys/, what)
+  for (const [verb, ...args] of [
+    ['put', JSON.stringify(record(3, 1)), 'none'],
+    ['unseal', JSON.stringify(record(3, 1)), 'none'],
+    ['remove', 'srv-n1'],
+  ] as const) {
     t.same(await redis.client.eval(SCRIPT, 1, KEYS.region, verb, ...args), ['refused', 'encrypted'], verb)
   }
-  t.match(await imdsctl(null, 'remove', 'srv-n1'), { status: 69, text: /^imdsctl: the region is encrypted: give its record keys/ })
+  t.match(await imdsctl(null, 'remove', 'srv-n1'), {
+    status: 69,
+    text: /^imdsctl: the region is encrypted: give its record keys/,
+  })
   t.equal(await dump(), before, 'nothing was written')
   t.match(await store.put(record(1, 2)), { kind: 'published' })
   await redis.client.del(KEYS.encrypted)
@@ -399,12 +615,23 @@ t.test('G1: a start without Redis serves the snapshot if it has its key, and els
   first.process.kill('SIGTERM')
   await once(first.process, 'exit')
   const snapshot = readFileSync(path)
-  for (const [names, reason] of [[['k2', 'k1'], null], [['k2'], /^it was encrypted with a key that is not configured here: k1$/], [[], /^it is encrypted, and there are no keys/]] as const) {
+  for (const [names, reason] of [
+    [['k2', 'k1'], null],
+    [['k2'], /^it was encrypted with a key that is not configured here: k1$/],
+    [[], /^it is encrypted, and there are no keys/],
+  ] as const) {
     writeFileSync(path, snapshot)
     keys.write(...names)
-    const daemon = await aDaemon(t, names.length === 0 ? null : keys, { IMDS_STATE_DIR: directory, IMDS_STORE: 'redis://127.0.0.1:1' })
+    const daemon = await aDaemon(t, names.length === 0 ? null : keys, {
+      IMDS_STATE_DIR: directory,
+      IMDS_STORE: 'redis://127.0.0.1:1',
+    })
     t.equal((await daemon.get('/latest/user-data')).status, reason === null ? 200 : 503)
-    matchAll(t, daemon.log.filter(({ msg }) => msg.includes('snapshot')), reason === null ? [] : [{ level: 'warn', msg: /cannot be decrypted; it stays/, reason }])
+    matchAll(
+      t,
+      daemon.log.filter(({ msg }) => msg.includes('snapshot')),
+      reason === null ? [] : [{ level: 'warn', msg: /cannot be decrypted; it stays/, reason }],
+    )
     daemon.process.kill('SIGKILL')
     await once(daemon.process, 'exit')
   }
@@ -441,31 +668,75 @@ t.test('a daemon with unusable keys names them with all other faults, without th
   t.match(stderr, /IMDS_RECORD_KEYS_FILE has no NAME:BASE64-OF-32-BYTES in line 1\n.*IMDS_LOG_LEVEL/s)
   t.notMatch(stdout + stderr, new RegExp(`S3CRET|${Buffer.from('S3CRET').toString('base64')}`))
   t.match(await imdsctl(keys, 'list'), { status: 69, text: /has no NAME:BASE64-OF-32-BYTES in line 1/ })
-  await t.rejects(openStore({ url: `file:${t.testdirName}`, recordKeysFile: keys.path }), /recordKeysFile .* is for Redis/)
-  t.match(await runDaemon({ IMDS_STORE: `file:${t.testdirName}`, IMDS_RECORD_KEYS_FILE: join(t.testdirName, 'none') }), { status: 78, stderr: /IMDS_RECORD_KEYS_FILE \S+ cannot be read: ENOENT/ })
+  await t.rejects(
+    openStore({ url: `file:${t.testdirName}`, recordKeysFile: keys.path }),
+    /recordKeysFile .* is for Redis/,
+  )
+  t.match(
+    await runDaemon({ IMDS_STORE: `file:${t.testdirName}`, IMDS_RECORD_KEYS_FILE: join(t.testdirName, 'none') }),
+    { status: 78, stderr: /IMDS_RECORD_KEYS_FILE \S+ cannot be read: ENOENT/ },
+  )
 })
 
-t.test('the script publishes values encrypted by any program, and refuses those that do not fit the facts', async (t) => {
-  const keys = await someKeys(t, 'k1')
-  const store = await aStore(t, keys)
-  const cipher = aCipher('gb1', 'k1')
-  const script = (...args: (string | Buffer)[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
-  const facts = (revision: number, change: object = {}) => JSON.stringify({ schema: 1, id: 'srv-n1', region: 'gb1', revision, interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }], hypervisors: ['hv1'], ...change })
-  const value = (revision: number, change: Record<string, unknown> = {}) => cipher.encrypt('record', 'srv-n1', revision, Buffer.from(JSON.stringify(record(1, revision, change))))
-  t.same(await script('put-encrypted', facts(1), value(1), ''), ['published', '1'])
-  t.same(await store.get('srv-n1').then((one) => [(one!.document as { revision: number }).revision, one!.userData]), [1, undefined])
-  for (const [args, why] of [
-    [['put-encrypted', facts(2), value(3), ''], /invalid .*not for the revision/], [['put-encrypted', facts(2), JSON.stringify(record(1, 2)), ''], /invalid .*not encrypted/],
-    [['put-encrypted', facts(2), value(2), 'plain'], /invalid .*not encrypted/], [['put-encrypted', facts(2), value(2), cipher.encrypt('user-data', 'srv-n1', 1, Buffer.from('x'))], /invalid .*revision/],
-    [['put-encrypted', '{', value(2), ''], /invalid/], [['put-encrypted', facts(1), value(1), ''], /stale 1/], [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40}/],
-    [['encrypt', facts(1), value(1), ''], /changed/], [['unseal-encrypted', facts(2, { sealedAt: '2026-11-20T15:04:05Z' }), value(2), ''], /invalid/],
-    [['put', JSON.stringify(record(1, 2)), 'keep'], /^refused encrypted$/],
-  ] as [(string | Buffer)[], RegExp][]) t.match((await script(...args)).join(' '), why)
-  const digest = (await valuesOf('srv-n1')).digest
-  t.match(await script('encrypt', facts(2), value(2), '', digest), ['refused', 'stale', '1'], 'an encryption with another key must keep the revision')
-  t.same(await script('encrypt', facts(1), value(1), '', digest), ['published', '1'])
-  const sealedAt = '2026-11-20T15:04:05Z'
-  t.same(await script('put-encrypted', facts(2, { sealedAt }), value(2, { sealedAt }), ''), ['published', '2', sealedAt])
-  t.same(await script('put-encrypted', facts(3), value(3), ''), ['refused', 'sealed', sealedAt], 'the script cannot add a seal to an encrypted record: the publisher must')
-  t.same(await script('unseal-encrypted', facts(3), value(3), ''), ['published', '3'])
-})
+t.test(
+  'the script publishes values encrypted by any program, and refuses those that do not fit the facts',
+  async (t) => {
+    const keys = await someKeys(t, 'k1')
+    const store = await aStore(t, keys)
+    const cipher = aCipher('gb1', 'k1')
+    const script = (...args: (string | Buffer)[]) =>
+      redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
+    const facts = (revision: number, change: object = {}) =>
+      JSON.stringify({
+        schema: 1,
+        id: 'srv-n1',
+        region: 'gb1',
+        revision,
+        interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }],
+        hypervisors: ['hv1'],
+        ...change,
+      })
+    const value = (revision: number, change: Record<string, unknown> = {}) =>
+      cipher.encrypt('record', 'srv-n1', revision, Buffer.from(JSON.stringify(record(1, revision, change))))
+    t.same(await script('put-encrypted', facts(1), value(1), ''), ['published', '1'])
+    t.same(await store.get('srv-n1').then((one) => [(one!.document as { revision: number }).revision, one!.userData]), [
+      1,
+      undefined,
+    ])
+    for (const [args, why] of [
+      [['put-encrypted', facts(2), value(3), ''], /invalid .*not for the revision/],
+      [['put-encrypted', facts(2), JSON.stringify(record(1, 2)), ''], /invalid .*not encrypted/],
+      [['put-encrypted', facts(2), value(2), 'plain'], /invalid .*not encrypted/],
+      [
+        ['put-encrypted', facts(2), value(2), cipher.encrypt('user-data', 'srv-n1', 1, Buffer.from('x'))],
+        /invalid .*revision/,
+      ],
+      [['put-encrypted', '{', value(2), ''], /invalid/],
+      [['put-encrypted', facts(1), value(1), ''], /stale 1/],
+      [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40}/],
+      [['encrypt', facts(1), value(1), ''], /changed/],
+      [['unseal-encrypted', facts(2, { sealedAt: '2026-11-20T15:04:05Z' }), value(2), ''], /invalid/],
+      [['put', JSON.stringify(record(1, 2)), 'keep'], /^refused encrypted$/],
+    ] as [(string | Buffer)[], RegExp][])
+      t.match((await script(...args)).join(' '), why)
+    const digest = (await valuesOf('srv-n1')).digest
+    t.match(
+      await script('encrypt', facts(2), value(2), '', digest),
+      ['refused', 'stale', '1'],
+      'an encryption with another key must keep the revision',
+    )
+    t.same(await script('encrypt', facts(1), value(1), '', digest), ['published', '1'])
+    const sealedAt = '2026-11-20T15:04:05Z'
+    t.same(await script('put-encrypted', facts(2, { sealedAt }), value(2, { sealedAt }), ''), [
+      'published',
+      '2',
+      sealedAt,
+    ])
+    t.same(
+      await script('put-encrypted', facts(3), value(3), ''),
+      ['refused', 'sealed', sealedAt],
+      'the script cannot add a seal to an encrypted record: the publisher must',
+    )
+    t.same(await script('unseal-encrypted', facts(3), value(3), ''), ['published', '3'])
+  },
+)

@@ -19,27 +19,52 @@ const ESCAPED = 'x\\u001b[2J\\u009b2J\\u202ey'
 // eslint-disable-next-line no-control-regex
 const ACTIVE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/
 
-t.test('hostile names and records are escaped by list, get and watch, and in the daemon\'s log', async (t) => {
+t.test("hostile names and records are escaped by list, get and watch, and in the daemon's log", async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const store = await aStore(t, redis.url)
   await store.put(record(1))
   const written = t.testdir({ log: '' })
-  const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' }, ['bash', '-c', 'exec "$@" > >(tee "$0")', `${written}/log`])
+  const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' }, [
+    'bash',
+    '-c',
+    'exec "$@" > >(tee "$0")',
+    `${written}/log`,
+  ])
   await serves(daemon, 1)
   const env = { ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
   const watch = spawn(process.execPath, [IMDSCTL, 'watch'], { env, stdio: ['ignore', 'pipe', 'pipe'] })
-  t.teardown(() => { watch.kill() })
+  t.teardown(() => {
+    watch.kill()
+  })
   let watched = ''
-  for (const stream of [watch.stdout, watch.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { watched += text })
+  for (const stream of [watch.stdout, watch.stderr])
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      watched += text
+    })
   await until(async () => (await redis.client.call('PUBSUB', 'NUMPAT')) === 1, 'the subscription')
-  const faulty = { ...record(2), [HOSTILE]: HOSTILE, fqdn: HOSTILE, revision: HOSTILE, tags: { [HOSTILE]: 5 }, interfaces: [{ id: HOSTILE, macAddress: HOSTILE }] }
+  const faulty = {
+    ...record(2),
+    [HOSTILE]: HOSTILE,
+    fqdn: HOSTILE,
+    revision: HOSTILE,
+    tags: { [HOSTILE]: 5 },
+    interfaces: [{ id: HOSTILE, macAddress: HOSTILE }],
+  }
   await redis.client.hset(KEYS.instance('srv-n1'), 'record', JSON.stringify(faulty), 'digest', HOSTILE)
   await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', HOSTILE, HOSTILE, HOSTILE)
-  await redis.client.hset(KEYS.instances, 'srv-n1', JSON.stringify({ revision: '1', hypervisors: [HOSTILE], addresses: [HOSTILE] }))
+  await redis.client.hset(
+    KEYS.instances,
+    'srv-n1',
+    JSON.stringify({ revision: '1', hypervisors: [HOSTILE], addresses: [HOSTILE] }),
+  )
   await redis.client.publish(KEYS.notices('hv1'), HOSTILE)
   await redis.client.publish(KEYS.notices('hv1'), 'srv-n1')
-  for (const [args, part] of [[['list'], `srv-n1\t1\t${ESCAPED}\t${ESCAPED}\n`], [['get', 'srv-n1'], `"fqdn": "${ESCAPED}"`], [['--json', 'list'], `"hypervisors":["${ESCAPED}"]`]] as const) {
+  for (const [args, part] of [
+    [['list'], `srv-n1\t1\t${ESCAPED}\t${ESCAPED}\n`],
+    [['get', 'srv-n1'], `"fqdn": "${ESCAPED}"`],
+    [['--json', 'list'], `"hypervisors":["${ESCAPED}"]`],
+  ] as const) {
     const { stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { env })
     t.ok(stdout.toString().includes(part), `${args.join(' ')} prints it escaped: ${JSON.stringify(stdout.toString())}`)
     t.notMatch(stdout.toString() + stderr, ACTIVE)

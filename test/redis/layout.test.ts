@@ -13,23 +13,32 @@ import { executed } from '../tools/documents.ts'
 const ROOT = new URL('../..', import.meta.url).pathname
 const hasRedisCli = spawnSync('redis-cli', ['--version']).status === 0
 
-t.test('the redis-cli examples of docs/redis-layout.md publish and remove what a daemon serves', { skip: hasRedisCli ? false : 'redis-cli is missing' }, async (t) => {
-  const redis = await startRedis()
-  t.teardown(() => redis.stop())
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  t.teardown(() => daemon.stop())
-  const run = (code: string) => spawnSync('sh', ['-euc', code], { cwd: ROOT, env: { ...programEnvironment(), REDIS: redis.url, TMPDIR: t.testdir() }, encoding: 'utf8' })
+t.test(
+  'the redis-cli examples of docs/redis-layout.md publish and remove what a daemon serves',
+  { skip: hasRedisCli ? false : 'redis-cli is missing' },
+  async (t) => {
+    const redis = await startRedis()
+    t.teardown(() => redis.stop())
+    const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
+    t.teardown(() => daemon.stop())
+    const run = (code: string) =>
+      spawnSync('sh', ['-euc', code], {
+        cwd: ROOT,
+        env: { ...programEnvironment(), REDIS: redis.url, TMPDIR: t.testdir() },
+        encoding: 'utf8',
+      })
 
-  const published = run(executed('docs/redis-layout.md', 'redis-cli publish').replace('10.0.0.2/30', '127.0.0.1/8'))
-  t.match(published, { status: 0, stdout: /^published\n1\n$/ }, published.stderr)
-  await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the published instance')
-  t.equal((await daemon.get('/latest/user-data')).body.toString(), '#cloud-config\nruncmd: [echo hello]\n')
-  t.equal((await daemon.get('/latest/meta-data/instance-id')).body.toString(), 'srv-x1y2z')
-  const store = await openStore({ url: redis.url, region: 'gb1' })
-  t.teardown(() => store.close())
-  matchAll(t, await store.list(), [{ id: 'srv-x1y2z', revision: 1, hypervisors: ['hv1'] }])
+    const published = run(executed('docs/redis-layout.md', 'redis-cli publish').replace('10.0.0.2/30', '127.0.0.1/8'))
+    t.match(published, { status: 0, stdout: /^published\n1\n$/ }, published.stderr)
+    await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the published instance')
+    t.equal((await daemon.get('/latest/user-data')).body.toString(), '#cloud-config\nruncmd: [echo hello]\n')
+    t.equal((await daemon.get('/latest/meta-data/instance-id')).body.toString(), 'srv-x1y2z')
+    const store = await openStore({ url: redis.url, region: 'gb1' })
+    t.teardown(() => store.close())
+    matchAll(t, await store.list(), [{ id: 'srv-x1y2z', revision: 1, hypervisors: ['hv1'] }])
 
-  const removed = run(executed('docs/redis-layout.md', 'redis-cli remove'))
-  t.match(removed, { status: 0, stdout: /^removed\n2\n$/ }, removed.stderr)
-  await until(async () => (await daemon.get('/latest/user-data')).status === 503, 'the removal')
-})
+    const removed = run(executed('docs/redis-layout.md', 'redis-cli remove'))
+    t.match(removed, { status: 0, stdout: /^removed\n2\n$/ }, removed.stderr)
+    await until(async () => (await daemon.get('/latest/user-data')).status === 503, 'the removal')
+  },
+)

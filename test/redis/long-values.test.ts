@@ -17,9 +17,13 @@ const LONG = Buffer.alloc(4 * 1024 * 1024, 'x')
 const A_MEBIBYTE = 1024 * 1024
 
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
-t.beforeEach(async () => { await redis.client.flushall() })
+t.beforeEach(async () => {
+  await redis.client.flushall()
+})
 
 /** A daemon that serves srv-n1, and its publisher. */
 async function served(t: Test, change: Record<string, string> = {}) {
@@ -30,12 +34,16 @@ async function served(t: Test, change: Record<string, string> = {}) {
   return { store, daemon }
 }
 
-const faults = (daemon: TestDaemon) => daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).map((line) => (line['faults'] as { message: string }[])[0]?.message)
+const faults = (daemon: TestDaemon) =>
+  daemon.log
+    .filter(({ msg }) => msg.startsWith('faulty record'))
+    .map((line) => (line['faults'] as { message: string }[])[0]?.message)
 const resyncs = (daemon: TestDaemon) => daemon.metric('imds_resyncs_total{result="completed"}')
 const notify = () => redis.client.publish(KEYS.notices('hv1'), 'srv-n1')
 
 /** Makes a field of a hash longer than any publisher may read. */
-const setLong = (key: string, field: string, mebibytes = 17) => redis.client.hset(key, field, Buffer.alloc(mebibytes * A_MEBIBYTE, 'x'))
+const setLong = (key: string, field: string, mebibytes = 17) =>
+  redis.client.hset(key, field, Buffer.alloc(mebibytes * A_MEBIBYTE, 'x'))
 
 /** How many connections Redis has accepted. */
 const connects = async () => Number(/total_connections_received:(\d+)/.exec(await redis.client.info('stats'))?.[1])
@@ -44,7 +52,7 @@ const connects = async () => Number(/total_connections_received:(\d+)/.exec(awai
 async function sendsLittle(t: Test, what: string, task: () => Promise<unknown>): Promise<void> {
   const before = await sentBy(redis)
   await task()
-  t.ok(await sentBy(redis) - before < A_MEBIBYTE, `${what}: Redis has sent less than a mebibyte`)
+  t.ok((await sentBy(redis)) - before < A_MEBIBYTE, `${what}: Redis has sent less than a mebibyte`)
 }
 
 t.test('invariant 3: a long value is not read at notices and resyncs; the last good state is served', async (t) => {
@@ -60,12 +68,12 @@ t.test('invariant 3: a long value is not read at notices and resyncs; the last g
     await sendsLittle(t, field, async () => {
       const done = await resyncs(daemon)
       for (let i = 0; i < 5; i++) await notify()
-      await until(async () => faults(daemon).at(-1) === message && await resyncs(daemon) > done + 1, message)
+      await until(async () => faults(daemon).at(-1) === message && (await resyncs(daemon)) > done + 1, message)
     })
     t.equal((await daemon.get('/latest/user-data')).body.toString(), 'one')
     await redis.client.hset(KEYS.instance('srv-n1'), before)
     await notify()
-    await until(async () => await daemon.metric('imds_view_faulty_records') === 0, 'the fault to be over')
+    await until(async () => (await daemon.metric('imds_view_faulty_records')) === 0, 'the fault to be over')
   }
 })
 
@@ -79,7 +87,7 @@ t.test('a long tombstone, region key or announcement is not read, and means the 
     await notify()
     await until(async () => (await daemon.get('/latest/user-data')).status === 503, 'the removal')
     const done = await resyncs(daemon)
-    await until(async () => await resyncs(daemon) > done + 1, 'two resyncs')
+    await until(async () => (await resyncs(daemon)) > done + 1, 'two resyncs')
   })
   const other = await aDaemon(t, redis.url)
   await sendsLittle(t, 'a connect', () => connected(other))
@@ -89,9 +97,20 @@ t.test('invariant 8: a daemon and a publisher do not read an index that is too l
   const { store, daemon } = await served(t, { IMDS_RESYNC_SECONDS: '1' })
   for (const key of [KEYS.hypervisor('hv1'), KEYS.instances]) await setLong(key, 'a', 65)
   await sendsLittle(t, 'the indexes', async () => {
-    await until(() => daemon.log.some(({ err }) => /the index imds:\{gb1\}:hypervisor:hv1 takes \d+ bytes in Redis, more than the limit/.test((err as Error | undefined)?.message ?? '')), 'the reason')
+    await until(
+      () =>
+        daemon.log.some(({ err }) =>
+          /the index imds:\{gb1\}:hypervisor:hv1 takes \d+ bytes in Redis, more than the limit/.test(
+            (err as Error | undefined)?.message ?? '',
+          ),
+        ),
+      'the reason',
+    )
     const before = await connects()
-    await t.rejects(store.list(), /the index imds:\{gb1\}:instances takes \d+ bytes in Redis, more than the limit of 67108864/)
+    await t.rejects(
+      store.list(),
+      /the index imds:\{gb1\}:instances takes \d+ bytes in Redis, more than the limit of 67108864/,
+    )
     t.equal(await connects(), before, 'the publisher does not try again on another connection')
   })
   await serves(daemon, 1)
@@ -100,13 +119,18 @@ t.test('invariant 8: a daemon and a publisher do not read an index that is too l
 t.test('a long owner of an address is not read at the lookup of an unknown peer', async (t) => {
   const { daemon } = await served(t)
   await redis.client.hset(KEYS.addresses('default'), '127.0.0.9', LONG)
-  await sendsLittle(t, 'the lookup', async () => { t.equal((await daemon.get('/latest/user-data', '127.0.0.9')).status, 503) })
+  await sendsLittle(t, 'the lookup', async () => {
+    t.equal((await daemon.get('/latest/user-data', '127.0.0.9')).status, 503)
+  })
   t.equal(await daemon.metric('imds_peer_lookups_total{result="unknown"}'), 1)
 })
 
 t.test('publishers do not read long values, and a put repairs them, plain and encrypted', async (t) => {
   const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
-  for (const [keys, url] of [[{}, redis.url], [{ recordKeysFile }, redis.url]] as const) {
+  for (const [keys, url] of [
+    [{}, redis.url],
+    [{ recordKeysFile }, redis.url],
+  ] as const) {
     await redis.client.flushall()
     const store = await openStore({ url, region: 'gb1', ...keys })
     t.teardown(() => store.close())
@@ -114,7 +138,10 @@ t.test('publishers do not read long values, and a put repairs them, plain and en
       await store.put(record(2 * i + 1), Buffer.from('one'))
       await setLong(KEYS.instance('srv-n1'), field)
       await sendsLittle(t, field, async () => {
-        await t.rejects(store.get('srv-n1'), new RegExp(`srv-n1 cannot be read: the ${field} is 17825792 bytes, more than the limit`))
+        await t.rejects(
+          store.get('srv-n1'),
+          new RegExp(`srv-n1 cannot be read: the ${field} is 17825792 bytes, more than the limit`),
+        )
         await t.rejects(store.seal('srv-n1'), /srv-n1 cannot be read/)
         t.match(await store.put(record(2 * i + 2), Buffer.from('two')), { kind: 'published' }, field)
       })
@@ -134,18 +161,34 @@ t.test('a long encrypted value is not converted, and named', async (t) => {
 })
 
 t.test('with the Redis users of an earlier version, daemons and publishers work as before', async (t) => {
-  const daemonRules = '%R~imds:{gb1}* %W~imds:{gb1}:hypervisors resetchannels &imds:{gb1}:notices:hv1 nocommands +hset +get +hget +hgetall +hmget +hstrlen +zrevrangebylex +subscribe +ping +info +client|setname +asking'
-  const publisherRules = '~imds:{gb1}* resetchannels &imds:{gb1}:notices:* nocommands +eval +evalsha +get +set +del +exists +hget +hgetall +hmget +hset +hdel +zadd +zrem +zrangebylex +zrevrangebylex +publish +psubscribe +time +info +client|setname'
+  const daemonRules =
+    '%R~imds:{gb1}* %W~imds:{gb1}:hypervisors resetchannels &imds:{gb1}:notices:hv1 nocommands +hset +get +hget +hgetall +hmget +hstrlen +zrevrangebylex +subscribe +ping +info +client|setname +asking'
+  const publisherRules =
+    '~imds:{gb1}* resetchannels &imds:{gb1}:notices:* nocommands +eval +evalsha +get +set +del +exists +hget +hgetall +hmget +hset +hdel +zadd +zrem +zrangebylex +zrevrangebylex +publish +psubscribe +time +info +client|setname'
   await redis.client.call('ACL', 'SETUSER', 'imds-hv1', 'on', '>secret', 'resetkeys', ...daemonRules.split(' '))
-  await redis.client.call('ACL', 'SETUSER', 'imds-publisher', 'on', '>secret', 'resetkeys', ...publisherRules.split(' '))
+  await redis.client.call(
+    'ACL',
+    'SETUSER',
+    'imds-publisher',
+    'on',
+    '>secret',
+    'resetkeys',
+    ...publisherRules.split(' '),
+  )
   const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
   const store = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb1', recordKeysFile, ...SECRET })
   t.teardown(() => store.close())
-  const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, { IMDS_RECORD_KEYS_FILE: recordKeysFile, IMDS_RESYNC_SECONDS: '1' })
+  const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, {
+    IMDS_RECORD_KEYS_FILE: recordKeysFile,
+    IMDS_RESYNC_SECONDS: '1',
+  })
   await store.put(record(1), Buffer.from('one'))
   await serves(daemon, 1)
   t.match([await store.seal('srv-n1'), (await store.list()).length], [{ kind: 'sealed' }, 1])
   await store.remove('srv-n1')
   await until(async () => (await daemon.get('/latest/meta-data/hostname')).status === 503, 'the removal')
-  t.match(daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself')), [{ reason: /give it the keys|NOPERM/ }])
+  t.match(
+    daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself')),
+    [{ reason: /give it the keys|NOPERM/ }],
+  )
 })

@@ -15,12 +15,19 @@ t.setTimeout(120_000)
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const KEYS = keysOf('gb1')
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
-t.beforeEach(async () => { await redis.client.flushall() })
+t.beforeEach(async () => {
+  await redis.client.flushall()
+})
 
 const imdsctl = async (region: string, input: unknown, ...args: string[]) => {
-  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input: JSON.stringify(input), env: { ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: region } })
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], {
+    input: JSON.stringify(input),
+    env: { ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: region },
+  })
   return { status, stdout: stdout.toString(), stderr }
 }
 
@@ -34,27 +41,64 @@ async function served(t: Test) {
 
 t.test('imdsctl, the library and the script refuse a record of another region; the guest stays served', async (t) => {
   const { daemon, store } = await served(t)
-  t.match(await imdsctl('gb1', record(2, { region: 'gb2' }), 'put', '-'), { status: 65, stderr: /\/region must be gb1, the region of this store/ })
+  t.match(await imdsctl('gb1', record(2, { region: 'gb2' }), 'put', '-'), {
+    status: 65,
+    stderr: /\/region must be gb1, the region of this store/,
+  })
   t.match(await store.put(record(2, { region: 'gb2' })), { kind: 'invalid', faults: [{ path: '/region' }] })
   const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, ...args) as Promise<string[]>
-  t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { region: 'gb2' })), 'keep'), ['refused', 'invalid', 'region is not gb1, the region of the key'])
-  t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { hypervisors: [] })), 'keep'), ['refused', 'invalid', 'interfaces and hypervisors must be lists that are not empty'])
-  for (const key of ['imds:{}', 'imds:gb1', 'x{gb1}', 'imds:{g b}']) t.same(await script(key, 'put', JSON.stringify(record(2)), 'keep'), ['refused', 'invalid', 'the key is not imds:{REGION}'])
+  t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { region: 'gb2' })), 'keep'), [
+    'refused',
+    'invalid',
+    'region is not gb1, the region of the key',
+  ])
+  t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { hypervisors: [] })), 'keep'), [
+    'refused',
+    'invalid',
+    'interfaces and hypervisors must be lists that are not empty',
+  ])
+  for (const key of ['imds:{}', 'imds:gb1', 'x{gb1}', 'imds:{g b}'])
+    t.same(await script(key, 'put', JSON.stringify(record(2)), 'keep'), [
+      'refused',
+      'invalid',
+      'the key is not imds:{REGION}',
+    ])
   await serves(daemon, 1)
-  t.match(await imdsctl('gb1', record(2, { hypervisors: [] }), 'put', '-'), { status: 65, stderr: /\/hypervisors must not have fewer than 1 items/ })
-  for (const region of ['', 'g b']) t.match(await imdsctl(region, record(2), 'put', '-'), { status: 69, stderr: /Redis needs the name of the region/ })
-  t.same((await redis.client.keys('*')).filter((key) => !key.startsWith('imds:{gb1}')), [])
+  t.match(await imdsctl('gb1', record(2, { hypervisors: [] }), 'put', '-'), {
+    status: 65,
+    stderr: /\/hypervisors must not have fewer than 1 items/,
+  })
+  for (const region of ['', 'g b'])
+    t.match(await imdsctl(region, record(2), 'put', '-'), { status: 69, stderr: /Redis needs the name of the region/ })
+  t.same(
+    (await redis.client.keys('*')).filter((key) => !key.startsWith('imds:{gb1}')),
+    [],
+  )
 })
 
 t.test('imdsctl warns about a hypervisor without a daemon, and the daemon that loses a guest logs that', async (t) => {
   const { daemon } = await served(t)
   const put = await imdsctl('gb1', record(2, { hypervisors: ['HV1'] }), 'put', '-')
-  t.match(put, { status: 0, stdout: 'published srv-n1 revision 2\n', stderr: 'imdsctl: warning: no daemon has announced hypervisor HV1: check the name (imdsctl hypervisors)\n' })
-  t.match(JSON.parse((await imdsctl('gb1', record(3, { hypervisors: ['hv1', 'HV1'] }), '--json', 'put', '-')).stdout), { result: 'published', warnings: [/hypervisor HV1:/] })
+  t.match(put, {
+    status: 0,
+    stdout: 'published srv-n1 revision 2\n',
+    stderr: 'imdsctl: warning: no daemon has announced hypervisor HV1: check the name (imdsctl hypervisors)\n',
+  })
+  t.match(JSON.parse((await imdsctl('gb1', record(3, { hypervisors: ['hv1', 'HV1'] }), '--json', 'put', '-')).stdout), {
+    result: 'published',
+    warnings: [/hypervisor HV1:/],
+  })
   t.match(await imdsctl('gb1', record(4), 'put', '-'), { status: 0, stderr: '' }, 'hv1 has a daemon')
   await serves(daemon, 4)
   await imdsctl('gb1', record(5, { hypervisors: ['HV1'] }), 'put', '-')
-  await until(() => daemon.log.some(({ level, msg, instance }) => level === 'info' && instance === 'srv-n1' && msg.startsWith('instance left this hypervisor')), 'the log line')
+  await until(
+    () =>
+      daemon.log.some(
+        ({ level, msg, instance }) =>
+          level === 'info' && instance === 'srv-n1' && msg.startsWith('instance left this hypervisor'),
+      ),
+    'the log line',
+  )
 })
 
 t.test('daemons announce themselves when they connect and periodically, and stay listed after they stop', async (t) => {
@@ -62,16 +106,36 @@ t.test('daemons announce themselves when they connect and periodically, and stay
   const { daemon } = await served(t)
   const other = await aDaemon(t, redis.url, {}, { IMDS_HYPERVISOR: 'hv2' })
   await connected(other)
-  await until(async () => await redis.client.exists(KEYS.announcement('hv1'), KEYS.announcement('hv2')) === 2, 'both announcements')
+  await until(
+    async () => (await redis.client.exists(KEYS.announcement('hv1'), KEYS.announcement('hv2'))) === 2,
+    'both announcements',
+  )
   await other.stop()
   const { status, stdout } = await imdsctl('gb1', null, 'hypervisors')
   t.equal(status, 0)
-  t.match(stdout, /^hv1\t\d+\.\d+\.\d+\t0 instances\tlast seen \d+ s ago\nhv2\t\S+\t0 instances\tlast seen \d+ s ago\n$/)
+  t.match(
+    stdout,
+    /^hv1\t\d+\.\d+\.\d+\t0 instances\tlast seen \d+ s ago\nhv2\t\S+\t0 instances\tlast seen \d+ s ago\n$/,
+  )
   await redis.client.set(KEYS.announcement('odd'), 'no JSON')
-  t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), { status: 0, stdout: /^\{"name":"hv1","version":"[^"]+","instances":0,"seenAt":"[^"]+"\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":""\}\n$/ })
-  await until(async () => (await imdsctl('gb1', null, 'hypervisors')).stdout.includes('\t1 instances'), 'the next announcement', 45_000)
-  t.same(daemon.log.filter(({ msg }) => msg.includes('announce')), [])
-  t.match(await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: programEnvironment() }), { status: 69, stderr: /daemons announce themselves only in Redis, not in a directory of files/ })
+  t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), {
+    status: 0,
+    stdout:
+      /^\{"name":"hv1","version":"[^"]+","instances":0,"seenAt":"[^"]+"\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":""\}\n$/,
+  })
+  await until(
+    async () => (await imdsctl('gb1', null, 'hypervisors')).stdout.includes('\t1 instances'),
+    'the next announcement',
+    45_000,
+  )
+  t.same(
+    daemon.log.filter(({ msg }) => msg.includes('announce')),
+    [],
+  )
+  t.match(
+    await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: programEnvironment() }),
+    { status: 69, stderr: /daemons announce themselves only in Redis, not in a directory of files/ },
+  )
 })
 
 t.test('a daemon that may not announce itself serves its guests and logs the reason once', async (t) => {
@@ -81,7 +145,10 @@ t.test('a daemon that may not announce itself serves its guests and logs the rea
   t.match(await store.put(record(1)), { kind: 'published', unannounced: ['hv1'] })
   await serves(daemon, 1)
   await redis.client.call('CLIENT', 'KILL', 'USER', 'reader')
-  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2, 'the daemon to reconnect')
+  await until(
+    () => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2,
+    'the daemon to reconnect',
+  )
   await store.put(record(2))
   await serves(daemon, 2)
   const warnings = daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself'))
@@ -92,23 +159,45 @@ t.test('a daemon that may not announce itself serves its guests and logs the rea
 t.test('a new region without instances is ready once it is initialised', async (t) => {
   const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
   await connected(daemon)
-  await until(() => daemon.log.some(({ msg }) => msg.includes('has nothing of this region') && msg.includes('imdsctl init')), 'the warning')
+  await until(
+    () => daemon.log.some(({ msg }) => msg.includes('has nothing of this region') && msg.includes('imdsctl init')),
+    'the warning',
+  )
   t.equal((await daemon.operator('/readyz')).status, 503)
-  t.match(await imdsctl('gb1', null, 'init'), { status: 0, stdout: 'the region is initialised: daemons become ready with it\n' })
+  t.match(await imdsctl('gb1', null, 'init'), {
+    status: 0,
+    stdout: 'the region is initialised: daemons become ready with it\n',
+  })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 0 })
   t.match(await imdsctl('gb1', null, 'init'), { status: 0, stdout: 'nothing to do: the store is ready for use\n' })
 })
 
-t.test('invariants 7 and 8: a reused address of a lost instance is served to nobody until that is removed', async (t) => {
-  const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
-  const store = await aStore(t, redis.url)
-  await store.put(record(1))
-  await serves(daemon, 1)
-  await redis.client.multi().del(KEYS.instance('srv-n1')).hdel(KEYS.instances, 'srv-n1').hdel(KEYS.hypervisor('hv1'), 'srv-n1').hdel(KEYS.addresses('default'), '127.0.0.1').exec()
-  t.match(await store.put(record(1, { id: 'srv-n2' })), { kind: 'published' })
-  await until(async () => await daemon.metric('imds_view_contested_addresses') === 1, 'the contested address')
-  t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 503, 'it may as well be an old backup, in which the address has its former owner')
-  t.match(await imdsctl('gb1', null, 'remove', 'srv-n1', '--revision', '1'), { status: 0 })
-  await until(async () => (await daemon.get('/latest/meta-data/instance-id')).body.toString() === 'srv-n2', 'the new owner to be served')
-})
+t.test(
+  'invariants 7 and 8: a reused address of a lost instance is served to nobody until that is removed',
+  async (t) => {
+    const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
+    const store = await aStore(t, redis.url)
+    await store.put(record(1))
+    await serves(daemon, 1)
+    await redis.client
+      .multi()
+      .del(KEYS.instance('srv-n1'))
+      .hdel(KEYS.instances, 'srv-n1')
+      .hdel(KEYS.hypervisor('hv1'), 'srv-n1')
+      .hdel(KEYS.addresses('default'), '127.0.0.1')
+      .exec()
+    t.match(await store.put(record(1, { id: 'srv-n2' })), { kind: 'published' })
+    await until(async () => (await daemon.metric('imds_view_contested_addresses')) === 1, 'the contested address')
+    t.equal(
+      (await daemon.get('/latest/meta-data/instance-id')).status,
+      503,
+      'it may as well be an old backup, in which the address has its former owner',
+    )
+    t.match(await imdsctl('gb1', null, 'remove', 'srv-n1', '--revision', '1'), { status: 0 })
+    await until(
+      async () => (await daemon.get('/latest/meta-data/instance-id')).body.toString() === 'srv-n2',
+      'the new owner to be served',
+    )
+  },
+)

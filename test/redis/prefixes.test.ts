@@ -18,7 +18,9 @@ import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 const KEYS = keysOf('gb1')
 
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
 
 async function aStore(t: Test): Promise<Publisher> {
@@ -30,19 +32,47 @@ async function aStore(t: Test): Promise<Publisher> {
 
 /** A connected source, as a daemon has it. */
 async function aSource(t: Test): Promise<Source> {
-  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher: undefined, userDataMaxBytes: 16_384, announcement: ANNOUNCEMENT })
+  const source = buildRedisSource({
+    settings: { url: redis.url },
+    region: 'gb1',
+    hypervisor: 'hv1',
+    cipher: undefined,
+    userDataMaxBytes: 16_384,
+    announcement: ANNOUNCEMENT,
+  })
   let isConnected = false
-  const connected = () => { isConnected = true }
-  source.start({ notice: () => { /* not tested */ }, connected, disconnected: (reason) => { t.fail(reason) } })
+  const connected = () => {
+    isConnected = true
+  }
+  source.start({
+    notice: () => {
+      /* not tested */
+    },
+    connected,
+    disconnected: (reason) => {
+      t.fail(reason)
+    },
+  })
   t.teardown(() => source.stop())
   await until(() => isConnected, 'the connection')
   return source
 }
 
 /** A record that claims addresses and prefixes of a network. */
-function recordWith(id: string, ranges: readonly string[], { network = 'default', revision = 1 } = {}): Record<string, unknown> {
-  const [ipv6Prefixes, ipv6Addresses] = [ranges.filter((range) => range.includes('/')), ranges.filter((range) => !range.includes('/'))]
-  return anInstance({ id: `srv-${id}`, revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv6Addresses, ipv6Prefixes }] })
+function recordWith(
+  id: string,
+  ranges: readonly string[],
+  { network = 'default', revision = 1 } = {},
+): Record<string, unknown> {
+  const [ipv6Prefixes, ipv6Addresses] = [
+    ranges.filter((range) => range.includes('/')),
+    ranges.filter((range) => !range.includes('/')),
+  ]
+  return anInstance({
+    id: `srv-${id}`,
+    revision,
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv6Addresses, ipv6Prefixes }],
+  })
 }
 
 /** The entries of the index of IPv6 ranges. */
@@ -62,18 +92,39 @@ for (const [what, theirs, mine] of [
     const store = await aStore(t)
     await store.put(recordWith('owner', [theirs]))
     const before = await indexEntries()
-    t.same(await store.put(recordWith('other', ['fd00:9::/64', mine, 'fd00:9::9'])), { kind: 'address-owned', network: 'default', address: mine, owner: 'srv-owner' })
+    t.same(await store.put(recordWith('other', ['fd00:9::/64', mine, 'fd00:9::9'])), {
+      kind: 'address-owned',
+      network: 'default',
+      address: mine,
+      owner: 'srv-owner',
+    })
     t.same(await indexEntries(), before)
     t.equal(await redis.client.exists(KEYS.instance('srv-other')), 0)
-    t.match(await store.put(recordWith('other', [mine], { network: 'red' })), { kind: 'published' }, 'the range is free on another network')
+    t.match(
+      await store.put(recordWith('other', [mine], { network: 'red' })),
+      { kind: 'published' },
+      'the range is free on another network',
+    )
     await store.remove('srv-owner')
-    t.match(await store.put(recordWith('other', [mine], { revision: 2 })), { kind: 'published' }, 'the range is free after its owner is removed')
+    t.match(
+      await store.put(recordWith('other', [mine], { revision: 2 })),
+      { kind: 'published' },
+      'the range is free after its owner is removed',
+    )
   })
 }
 
 t.test('adjacent ranges do not overlap', async (t) => {
   const store = await aStore(t)
-  for (const [i, range] of ['2a02:1348:178:1::/64', '2a02:1348:178:2::/64', '2a02:1348:178:10::/60', '2a02:1348:178::1', '2a02:1348:178:3::', '2a02:1348:178:20::/124', '2a02:1348:178:20::10'].entries()) {
+  for (const [i, range] of [
+    '2a02:1348:178:1::/64',
+    '2a02:1348:178:2::/64',
+    '2a02:1348:178:10::/60',
+    '2a02:1348:178::1',
+    '2a02:1348:178:3::',
+    '2a02:1348:178:20::/124',
+    '2a02:1348:178:20::10',
+  ].entries()) {
     t.match(await store.put(recordWith(`n${String(i)}`, [range])), { kind: 'published' }, range)
   }
 })
@@ -83,7 +134,12 @@ t.test('a conflict with one range among many ranges of the same instance is foun
   const own = Array.from({ length: 60 }, (_, i) => `2a02:1348:178:1::${(i * 2 + 2).toString(16)}`)
   await store.put(recordWith('first', own))
   await store.put(recordWith('second', ['2a02:1348:178:1::79']))
-  t.same(await store.put(recordWith('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { kind: 'address-owned', network: 'default', address: '2a02:1348:178:1::/64', owner: 'srv-second' })
+  t.same(await store.put(recordWith('first', ['2a02:1348:178:1::/64'], { revision: 2 })), {
+    kind: 'address-owned',
+    network: 'default',
+    address: '2a02:1348:178:1::/64',
+    owner: 'srv-second',
+  })
   t.equal((await indexEntries()).length, 61)
   await store.remove('srv-second')
   t.match(await store.put(recordWith('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { kind: 'published' })
@@ -93,16 +149,38 @@ t.test('a conflict with one range among many ranges of the same instance is foun
 t.test('an instance that changes, moves or gives up its ranges leaves no stale index entry', async (t) => {
   const store = await aStore(t)
   await store.put(recordWith('first', ['2a02:1348:178::/48', '2a02:1348:178:1::/64', '2a02:1348:178:1::7', 'fd00::7']))
-  t.same(await indexEntries(), ['2a0213480178 srv-first', 'fd000000000000000000000000000007 srv-first'], 'a range inside another range of the same instance has no entry')
-  matchAll(t, await store.list(), [{ addresses: ['default 2a02:1348:178:1::7', 'default fd00::7', 'default 2a02:1348:178::/48', 'default 2a02:1348:178:1::/64'] }])
+  t.same(
+    await indexEntries(),
+    ['2a0213480178 srv-first', 'fd000000000000000000000000000007 srv-first'],
+    'a range inside another range of the same instance has no entry',
+  )
+  matchAll(t, await store.list(), [
+    {
+      addresses: [
+        'default 2a02:1348:178:1::7',
+        'default fd00::7',
+        'default 2a02:1348:178::/48',
+        'default 2a02:1348:178:1::/64',
+      ],
+    },
+  ])
   await store.put(recordWith('first', ['2a02:1348:178:1::/64', '2a02:1348:178:1::7'], { revision: 2 }))
   t.same(await indexEntries(), ['2a02134801780001 srv-first'])
-  t.match(await store.put(recordWith('second', ['2a02:1348:178:2::/64'])), { kind: 'published' }, 'a range that was given up is free')
+  t.match(
+    await store.put(recordWith('second', ['2a02:1348:178:2::/64'])),
+    { kind: 'published' },
+    'a range that was given up is free',
+  )
   await store.put(recordWith('first', ['2a02:1348:178:1::7'], { revision: 3 }))
-  t.match(await store.put(recordWith('second', ['2a02:1348:178:2::/64', '2a02:1348:178:1::8'], { revision: 2 })), { kind: 'published' })
+  t.match(await store.put(recordWith('second', ['2a02:1348:178:2::/64', '2a02:1348:178:1::8'], { revision: 2 })), {
+    kind: 'published',
+  })
   await store.put(recordWith('first', ['2a02:1348:178:1::7'], { revision: 4, network: 'red' }))
   t.match(await store.put(recordWith('second', ['2a02:1348:178::/48'], { revision: 3 })), { kind: 'published' })
-  t.same([await indexEntries(), await indexEntries('red')], [['2a0213480178 srv-second'], ['2a021348017800010000000000000007 srv-first']])
+  t.same(
+    [await indexEntries(), await indexEntries('red')],
+    [['2a0213480178 srv-second'], ['2a021348017800010000000000000007 srv-first']],
+  )
   for (const id of ['srv-first', 'srv-second']) await store.remove(id)
   t.equal(await redis.client.exists(KEYS.ranges('default'), KEYS.ranges('red')), 0)
 })
@@ -117,18 +195,60 @@ t.test('a record without IPv6 causes no check of ranges', async (t) => {
 t.test('the script itself refuses IPv6 ranges that it cannot compare, for publishers in any language', async (t) => {
   await aStore(t)
   const script = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
-  const put = (nic: object) => redis.client.eval(script, 1, KEYS.region, 'put', JSON.stringify(anInstance({ interfaces: [nic] })), 'none') as Promise<string[]>
-  for (const prefix of ['2a02::/32', '2a02::/63', '2a02::/128', '2a02::1/64', 'fe80::/64', 'ff02::/64', '::/64', 'x::/64', '2a02::/x', '2a02:1:2:3:4:5:6:7:8/64', '12a02::/64', '10.0.0.0/8']) {
+  const put = (nic: object) =>
+    redis.client.eval(
+      script,
+      1,
+      KEYS.region,
+      'put',
+      JSON.stringify(anInstance({ interfaces: [nic] })),
+      'none',
+    ) as Promise<string[]>
+  for (const prefix of [
+    '2a02::/32',
+    '2a02::/63',
+    '2a02::/128',
+    '2a02::1/64',
+    'fe80::/64',
+    'ff02::/64',
+    '::/64',
+    'x::/64',
+    '2a02::/x',
+    '2a02:1:2:3:4:5:6:7:8/64',
+    '12a02::/64',
+    '10.0.0.0/8',
+  ]) {
     t.match(await put({ ipv6Prefixes: [prefix] }), ['refused', 'invalid', /ipv6Prefixes/], prefix)
   }
-  for (const address of ['1:2:3:4:5:6:7', '1:2:3:4:5:6:7:8:9', '::12345', 'fd00::2%eth0', '::ffff:10.0.0.2', '10.0.0.2', 'x', '', 'fd00:: 7']) {
+  for (const address of [
+    '1:2:3:4:5:6:7',
+    '1:2:3:4:5:6:7:8:9',
+    '::12345',
+    'fd00::2%eth0',
+    '::ffff:10.0.0.2',
+    '10.0.0.2',
+    'x',
+    '',
+    'fd00:: 7',
+  ]) {
     t.match(await put({ ipv6Addresses: [address] }), ['refused', 'invalid'], address)
   }
   t.match(await put({ ipv6Prefixes: 'x' }), ['refused', 'invalid', /ipv6Prefixes must be a list or an object/])
   t.match(await put({ ipv4Addresses: ['x:y'] }), ['refused', 'invalid', /ipv4Addresses/])
   t.same(await redis.client.keys('*'), [])
-  t.match(await put({ ipv6Prefixes: ['2A02:0:0:1::/64'], ipv6Addresses: ['FD00::2/64', '1:2:3:4:5:6:7:8', '2::'] }), ['published', '1'])
-  t.same(await indexEntries(), ['00010002000300040005000600070008', '00020000000000000000000000000000', '2a02000000000001', 'fd000000000000000000000000000002'].map((digits) => `${digits} srv-abcde`))
+  t.match(await put({ ipv6Prefixes: ['2A02:0:0:1::/64'], ipv6Addresses: ['FD00::2/64', '1:2:3:4:5:6:7:8', '2::'] }), [
+    'published',
+    '1',
+  ])
+  t.same(
+    await indexEntries(),
+    [
+      '00010002000300040005000600070008',
+      '00020000000000000000000000000000',
+      '2a02000000000001',
+      'fd000000000000000000000000000002',
+    ].map((digits) => `${digits} srv-abcde`),
+  )
 })
 
 t.test('invariant 7: random publishes and removals leave each address with exactly one owner', async (t) => {
@@ -137,10 +257,27 @@ t.test('invariant 7: random publishes and removals leave each address with exact
   const next = random(20261120)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
   const ranges = [
-    ...['1', '10', '11', '1f', '2'].flatMap((group) => [`2a02:1348:178:${group}::/64`, `2a02:1348:178:${group}::7`, `2a02:1348:178:${group}:1::/80`]),
-    '2a02:1348:178::/48', '2a02:1348:178::/64', '2a02:1348:178::7', '2a02:1348:178:10::/60', '2a02:1348:178::/56', 'fd00::7',
+    ...['1', '10', '11', '1f', '2'].flatMap((group) => [
+      `2a02:1348:178:${group}::/64`,
+      `2a02:1348:178:${group}::7`,
+      `2a02:1348:178:${group}:1::/80`,
+    ]),
+    '2a02:1348:178::/48',
+    '2a02:1348:178::/64',
+    '2a02:1348:178::7',
+    '2a02:1348:178:10::/60',
+    '2a02:1348:178::/56',
+    'fd00::7',
   ]
-  const addresses = [...ranges.filter((range) => !range.includes('/')), '2a02:1348:178:10::8', '2a02:1348:178:1f:1::1', '2a02:1348:178:ff::1', '2a02:1348:179::1', 'fd00::8', '2a02:1348:178:1::']
+  const addresses = [
+    ...ranges.filter((range) => !range.includes('/')),
+    '2a02:1348:178:10::8',
+    '2a02:1348:178:1f:1::1',
+    '2a02:1348:178:ff::1',
+    '2a02:1348:179::1',
+    'fd00::8',
+    '2a02:1348:178:1::',
+  ]
   const owned = new Map<string, readonly string[]>()
   let refused = 0
   for (let revision = 1; revision <= 400; revision++) {
@@ -150,17 +287,24 @@ t.test('invariant 7: random publishes and removals leave each address with exact
       owned.delete(id)
     } else {
       const wanted = [...new Set(Array.from({ length: 1 + Math.floor(next() * 3) }, () => pick(ranges)))]
-      const conflicting = [...owned].filter(([other, theirs]) => other !== id && theirs.some((range) => wanted.some((mine) => overlap(range, mine)))).map(([other]) => `srv-${other}`)
+      const conflicting = [...owned]
+        .filter(
+          ([other, theirs]) => other !== id && theirs.some((range) => wanted.some((mine) => overlap(range, mine))),
+        )
+        .map(([other]) => `srv-${other}`)
       const put = await store.put(recordWith(id, wanted, { revision }))
       if (conflicting.length === 0) owned.set(id, wanted)
       else refused += 1
-      if (put.kind !== (conflicting.length === 0 ? 'published' : 'address-owned')) t.fail(JSON.stringify({ owned: [...owned], id, wanted, put }))
-      if (put.kind === 'address-owned' && !conflicting.includes(put.owner)) t.fail(`${put.owner} does not own a conflicting range`)
+      if (put.kind !== (conflicting.length === 0 ? 'published' : 'address-owned'))
+        t.fail(JSON.stringify({ owned: [...owned], id, wanted, put }))
+      if (put.kind === 'address-owned' && !conflicting.includes(put.owner))
+        t.fail(`${put.owner} does not own a conflicting range`)
     }
     const address = pick(addresses)
     const owner = [...owned].find(([, theirs]) => theirs.some((range) => overlap(range, address)))?.[0]
     const answer = await source.owner('default', address)
-    if (answer !== (owner && `srv-${owner}`)) t.fail(`the owner of ${address} is ${String(answer)}, not ${String(owner)}`)
+    if (answer !== (owner && `srv-${owner}`))
+      t.fail(`the owner of ${address} is ${String(answer)}, not ${String(owner)}`)
   }
   t.ok(refused > 50 && refused < 350, `${String(refused)} of 400 were refused`)
 })
@@ -171,8 +315,19 @@ t.test('the owner of an IPv4 or IPv6 address can be looked up, on its network on
   await store.put(anInstance({ id: 'srv-second' }))
   const source = await aSource(t)
   for (const [address, owner] of [
-    ['2a02:1348:178:1::', 'srv-first'], ['2a02:1348:178:1:5054:ff:fe12:3456', 'srv-first'], ['2a02:1348:178:1:ffff:ffff:ffff:ffff', 'srv-first'], ['fd00::7', 'srv-first'], ['10.0.0.2', 'srv-second'],
-    ['2a02:1348:178:2::1', undefined], ['2a02:1348:178::1', undefined], ['fd00::70', undefined], ['fd00::', undefined], ['ffff::', undefined], ['::1', undefined], ['10.0.0.20', undefined],
-  ] as const) t.equal(await source.owner('default', address), owner, address)
+    ['2a02:1348:178:1::', 'srv-first'],
+    ['2a02:1348:178:1:5054:ff:fe12:3456', 'srv-first'],
+    ['2a02:1348:178:1:ffff:ffff:ffff:ffff', 'srv-first'],
+    ['fd00::7', 'srv-first'],
+    ['10.0.0.2', 'srv-second'],
+    ['2a02:1348:178:2::1', undefined],
+    ['2a02:1348:178::1', undefined],
+    ['fd00::70', undefined],
+    ['fd00::', undefined],
+    ['ffff::', undefined],
+    ['::1', undefined],
+    ['10.0.0.20', undefined],
+  ] as const)
+    t.equal(await source.owner('default', address), owner, address)
   t.equal(await source.owner('red', 'fd00::7'), undefined)
 })

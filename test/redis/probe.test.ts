@@ -26,7 +26,13 @@ async function aRedis(t: Test) {
     const keys = (await redis.client.keys('*')).sort()
     return Promise.all(keys.map(async (key) => [key, (await redis.client.dumpBuffer(key)).toString('hex')]))
   }
-  const storeOf = (user: string, hypervisor?: string): ProbedStore => ({ kind: 'redis', url: urlAs(user, redis), region: 'gb1', hypervisor, ...SECRET })
+  const storeOf = (user: string, hypervisor?: string): ProbedStore => ({
+    kind: 'redis',
+    url: urlAs(user, redis),
+    region: 'gb1',
+    hypervisor,
+    ...SECRET,
+  })
   return { redis, contents, daemon: storeOf('imds-hv1', 'hv1'), publisher: storeOf('imds-publisher') }
 }
 
@@ -35,41 +41,72 @@ t.test('--check --connect of both programs prints what it finds in the store, an
   await (await aStore(t, redis.url)).put(record(1))
   const before = await contents()
   const env = {
-    ...programEnvironment(), IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: t.testdirName, IMDS_REDIS_PASSWORD_FILE: SECRET.passwordFile!,
+    ...programEnvironment(),
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_STATE_DIR: t.testdirName,
+    IMDS_REDIS_PASSWORD_FILE: SECRET.passwordFile!,
     IMDS_API_DATABASE: `postgres://imds@127.0.0.1:${String(await freePort())}/imds`,
   }
   const place = `127.0.0.1:${String(redis.port)}`
-  const daemon = await run([process.execPath, IMDSD, '--check', '--connect'], { env: { ...env, IMDS_STORE: urlAs('imds-hv1', redis) } })
+  const daemon = await run([process.execPath, IMDSD, '--check', '--connect'], {
+    env: { ...env, IMDS_STORE: urlAs('imds-hv1', redis) },
+  })
   t.equal(daemon.status, 0, daemon.stderr)
   t.same(daemon.stdout.toString().split('\n'), [
-    'imds: the configuration is valid', `imds: the store: connected to ${place} without TLS; its role is master`, 'imds: the store: the region gb1 is initialised',
-    'imds: the store: 1 record names hv1', 'imds: the store: the Redis user may read the region and receive the notices of hv1', 'imds: the store: the Redis user may announce hv1', '',
+    'imds: the configuration is valid',
+    `imds: the store: connected to ${place} without TLS; its role is master`,
+    'imds: the store: the region gb1 is initialised',
+    'imds: the store: 1 record names hv1',
+    'imds: the store: the Redis user may read the region and receive the notices of hv1',
+    'imds: the store: the Redis user may announce hv1',
+    '',
   ])
   t.same(await contents(), before)
   t.same(await redis.client.call('ACL', 'LOG'), [])
-  const api = await run([process.execPath, IMDS_API, '--check', '--connect'], { env: { ...env, IMDS_STORE: urlAs('imds-publisher', redis) } })
+  const api = await run([process.execPath, IMDS_API, '--check', '--connect'], {
+    env: { ...env, IMDS_STORE: urlAs('imds-publisher', redis) },
+  })
   t.match(api, { status: 69, stderr: /^imds-api: the database cannot be reached: .*ECONNREFUSED/ })
-  t.match(api.stdout.toString(), /^the store: connected to .*\nthe store: the region gb1 is initialised\nthe store: the Redis user may read and write the region\n$/)
+  t.match(
+    api.stdout.toString(),
+    /^the store: connected to .*\nthe store: the region gb1 is initialised\nthe store: the Redis user may read and write the region\n$/,
+  )
   t.same(await contents(), before)
   await redis.stop()
-  const lost = await run([process.execPath, IMDSD, '--check', '--connect'], { env: { ...env, IMDS_STORE: urlAs('imds-hv1', redis) } })
+  const lost = await run([process.execPath, IMDSD, '--check', '--connect'], {
+    env: { ...env, IMDS_STORE: urlAs('imds-hv1', redis) },
+  })
   t.match(lost, { status: 69, stderr: /imds: the store cannot be used: .*ECONNREFUSED/ })
-  t.match(await run([process.execPath, IMDS_API, '--connect'], { env }), { status: 64, stderr: /--connect is for --check/ })
+  t.match(await run([process.execPath, IMDS_API, '--connect'], { env }), {
+    status: 64,
+    stderr: /--connect is for --check/,
+  })
 })
 
 t.test('each right that the Redis user lacks is named; that to announce is no problem of the store', async (t) => {
   const { redis, contents, daemon, publisher } = await aRedis(t)
-  matchAll(t, (await probeStore(daemon)).findings.slice(1), ['the region gb1 is not initialised: the first publish does that, or imdsctl init', 'no record names hv1', /may read/, /may announce hv1/])
-  await (await openStore({ url: redis.url, region: 'gb1' }).then(async (store) => {
-    await store.put(record(1, { hypervisors: ['hv2'] }))
-    return store
-  })).close()
+  matchAll(t, (await probeStore(daemon)).findings.slice(1), [
+    'the region gb1 is not initialised: the first publish does that, or imdsctl init',
+    'no record names hv1',
+    /may read/,
+    /may announce hv1/,
+  ])
+  await (
+    await openStore({ url: redis.url, region: 'gb1' }).then(async (store) => {
+      await store.put(record(1, { hypervisors: ['hv2'] }))
+      return store
+    })
+  ).close()
   t.ok((await probeStore(daemon)).findings.includes('no record names hv1 (the region has hv2)'))
   const before = await contents()
   for (const [store, change, back, problem] of [
-    [daemon, '-zrevrangebylex', '+zrevrangebylex', /give it \+zrevrangebylex /], [daemon, '-hgetall', '+hgetall', /give it \+hgetall /],
-    [daemon, 'resetchannels', `&${KEYS.notices('hv1')}`, /the channels in its rules/], [daemon, 'off', 'on', /the Redis user or its password is wrong/],
-    [publisher, '-eval', '+eval', /give it \+eval /], [publisher, '-set', '+set', /give it \+set /],
+    [daemon, '-zrevrangebylex', '+zrevrangebylex', /give it \+zrevrangebylex /],
+    [daemon, '-hgetall', '+hgetall', /give it \+hgetall /],
+    [daemon, 'resetchannels', `&${KEYS.notices('hv1')}`, /the channels in its rules/],
+    [daemon, 'off', 'on', /the Redis user or its password is wrong/],
+    [publisher, '-eval', '+eval', /give it \+eval /],
+    [publisher, '-set', '+set', /give it \+set /],
   ] as const) {
     const user = store === daemon ? 'imds-hv1' : 'imds-publisher'
     await redis.client.call('ACL', 'SETUSER', user, change)
@@ -80,7 +117,10 @@ t.test('each right that the Redis user lacks is named; that to announce is no pr
   await redis.client.call('ACL', 'SETUSER', 'imds-hv1', '-set')
   const { findings, problems } = await probeStore(daemon)
   t.same(problems, [])
-  t.match(findings.at(-1), /^the Redis user cannot announce hv1, so publishers warn of an unknown hypervisor: .*give it \+set /)
+  t.match(
+    findings.at(-1),
+    /^the Redis user cannot announce hv1, so publishers warn of an unknown hypervisor: .*give it \+set /,
+  )
   t.same(await contents(), before)
 })
 
@@ -89,14 +129,28 @@ t.test('a server that does not answer, and a replica for a publisher, are proble
   const replica = await startRedis(['--replicaof', '127.0.0.1', String(redis.port)])
   t.teardown(() => replica.stop())
   const client = new Redis(replica.port)
-  t.teardown(() => { client.disconnect() })
-  while (!(await client.info('replication')).includes('master_link_status:up')) await new Promise((resolve) => { setTimeout(resolve, 50) })
-  matchAll(t, (await probeStore({ ...publisher, url: replica.url, passwordFile: undefined } as ProbedStore)).problems, [/READONLY/])
+  t.teardown(() => {
+    client.disconnect()
+  })
+  while (!(await client.info('replication')).includes('master_link_status:up'))
+    await new Promise((resolve) => {
+      setTimeout(resolve, 50)
+    })
+  matchAll(t, (await probeStore({ ...publisher, url: replica.url, passwordFile: undefined } as ProbedStore)).problems, [
+    /READONLY/,
+  ])
   const silent = createServer().listen(0, '127.0.0.1')
   await once(silent, 'listening')
-  t.teardown(() => { silent.close() })
+  t.teardown(() => {
+    silent.close()
+  })
   const { port } = silent.address() as { port: number }
-  const blackHole = await probeStore({ kind: 'redis', url: `redis-sentinel://127.0.0.1:${String(port)},127.0.0.1:${String(port)}/main`, region: 'gb1', hypervisor: 'hv1' })
+  const blackHole = await probeStore({
+    kind: 'redis',
+    url: `redis-sentinel://127.0.0.1:${String(port)},127.0.0.1:${String(port)}/main`,
+    region: 'gb1',
+    hypervisor: 'hv1',
+  })
   matchAll(t, blackHole.problems, ['it has not answered within 6 s'])
   const directory = t.testdir({ 'srv-a.json': '{}', 'srv-b.json': '{}', 'srv-b.user-data': '', other: '' })
   t.same(await probeStore({ kind: 'files', directory }), { findings: [`${directory} has 2 records`], problems: [] })

@@ -15,12 +15,16 @@ import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { SECRET, urlAs } from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
-const nic = (address: string, network = 'default') => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] }]
+const nic = (address: string, network = 'default') => [
+  { id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] },
+]
 
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
 
 async function aStore(t: Test): Promise<Publisher> {
@@ -33,7 +37,7 @@ async function aStore(t: Test): Promise<Publisher> {
 const environment = () => ({ ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
 
 /** Runs imdsctl against the test's Redis. */
-function imdsctl(...args: readonly string[]): { status: number | null, stdout: string, stderr: string } {
+function imdsctl(...args: readonly string[]): { status: number | null; stdout: string; stderr: string } {
   return spawnSync(process.execPath, [IMDSCTL, ...args], { env: environment(), encoding: 'utf8' })
 }
 
@@ -46,7 +50,10 @@ t.test('a publish writes record, user-data, indexes and digest, and notifies the
   t.match(await store.put(anInstance(), bytes), { kind: 'published', instance: { revision: 1 } })
   t.ok((await redis.client.hgetBuffer(KEYS.instance('srv-abcde'), 'user-data'))?.equals(bytes))
   t.equal(await redis.client.hget(KEYS.addresses('default'), '10.0.0.2'), 'srv-abcde')
-  t.equal(await redis.client.hget(KEYS.hypervisor('hv1'), 'srv-abcde'), await redis.client.hget(KEYS.instance('srv-abcde'), 'digest'))
+  t.equal(
+    await redis.client.hget(KEYS.hypervisor('hv1'), 'srv-abcde'),
+    await redis.client.hget(KEYS.instance('srv-abcde'), 'digest'),
+  )
   t.match(await redis.client.get(KEYS.region), /^\d+$/)
   t.same(await store.list(), [{ id: 'srv-abcde', revision: 1, hypervisors: ['hv1'], addresses: ['default 10.0.0.2'] }])
   t.ok((await store.get('srv-abcde'))?.userData && Buffer.from((await store.get('srv-abcde'))!.userData!).equals(bytes))
@@ -57,8 +64,15 @@ t.test('a publish of an older revision is refused', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
   t.same(await store.put(anInstance({ revision: 4 }), Buffer.from('four')), { kind: 'stale', revision: 5 })
-  t.same(await store.put(anInstance({ revision: 5, fqdn: 'other.example.com' }), Buffer.from('five')), { kind: 'stale', revision: 5 })
-  t.match(await store.put(anInstance({ revision: 5 }), Buffer.from('five')), { kind: 'unchanged' }, 'a repeated publish changes nothing')
+  t.same(await store.put(anInstance({ revision: 5, fqdn: 'other.example.com' }), Buffer.from('five')), {
+    kind: 'stale',
+    revision: 5,
+  })
+  t.match(
+    await store.put(anInstance({ revision: 5 }), Buffer.from('five')),
+    { kind: 'unchanged' },
+    'a repeated publish changes nothing',
+  )
   t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), 'five')
 })
 
@@ -70,14 +84,26 @@ t.test('revisions up to the largest safe integer are compared exactly', async (t
   t.match(await store.put(anInstance({ revision: revision + 1 })), { kind: 'published' })
 })
 
-t.test('invariant 7: a publish with another instance\'s address is refused with the owner and writes nothing', async (t) => {
-  const store = await aStore(t)
-  await store.put(anInstance())
-  t.same(await store.put(anInstance({ id: 'srv-other' })), { kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-abcde' })
-  t.equal(await redis.client.exists(KEYS.instance('srv-other')), 0)
-  t.equal(await redis.client.hexists(KEYS.hypervisor('hv1'), 'srv-other'), 0)
-  t.match(await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.2/30', 'red') })), { kind: 'published' }, 'the same address on another network is free')
-})
+t.test(
+  "invariant 7: a publish with another instance's address is refused with the owner and writes nothing",
+  async (t) => {
+    const store = await aStore(t)
+    await store.put(anInstance())
+    t.same(await store.put(anInstance({ id: 'srv-other' })), {
+      kind: 'address-owned',
+      network: 'default',
+      address: '10.0.0.2',
+      owner: 'srv-abcde',
+    })
+    t.equal(await redis.client.exists(KEYS.instance('srv-other')), 0)
+    t.equal(await redis.client.hexists(KEYS.hypervisor('hv1'), 'srv-other'), 0)
+    t.match(
+      await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.2/30', 'red') })),
+      { kind: 'published' },
+      'the same address on another network is free',
+    )
+  },
+)
 
 t.test('an instance that moves, or changes or gives up its address, leaves no stale index entry', async (t) => {
   const store = await aStore(t)
@@ -85,7 +111,11 @@ t.test('an instance that moves, or changes or gives up its address, leaves no st
   await store.put(anInstance({ revision: 2, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30') }))
   t.equal(await redis.client.exists(KEYS.hypervisor('hv1')), 0)
   t.same(await redis.client.hgetall(KEYS.addresses('default')), { '10.0.0.6': 'srv-abcde' })
-  t.match(await store.put(anInstance({ id: 'srv-other' })), { kind: 'published' }, 'the address that was given up is free')
+  t.match(
+    await store.put(anInstance({ id: 'srv-other' })),
+    { kind: 'published' },
+    'the address that was given up is free',
+  )
   await store.put(anInstance({ revision: 3, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30', 'red') }))
   t.same(await redis.client.hgetall(KEYS.addresses('default')), { '10.0.0.2': 'srv-other' })
   t.same(await redis.client.hgetall(KEYS.addresses('red')), { '10.0.0.6': 'srv-abcde' })
@@ -99,7 +129,11 @@ t.test('invariant 8: a removal leaves a tombstone for 7 days and nothing else', 
   t.same((await redis.client.keys('*')).sort(), [KEYS.region, KEYS.tombstone('srv-abcde')])
   const ttl = await redis.client.ttl(KEYS.tombstone('srv-abcde'))
   t.ok(ttl > 604_700 && ttl <= 604_800)
-  t.same(await store.put(anInstance({ revision: 7 })), { kind: 'stale', revision: 8 }, 'an older revision cannot restore it')
+  t.same(
+    await store.put(anInstance({ revision: 7 })),
+    { kind: 'stale', revision: 8 },
+    'an older revision cannot restore it',
+  )
   t.match(await store.put(anInstance({ revision: 9 })), { kind: 'published' }, 'a newer revision can')
   t.equal(await redis.client.exists(KEYS.tombstone('srv-abcde')), 0)
 })
@@ -118,7 +152,10 @@ t.test('a removal with a revision leaves a tombstone even if the store lost the 
   t.same(await store.remove('srv-gone1', 3), { kind: 'unchanged', revision: 3 })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone1')), '3')
   t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 }, 'an existing tombstone is renewed')
-  t.match(imdsctl('remove', 'srv-gone2', '--revision', '5'), { status: 0, stdout: /^the store had no srv-gone2; its tombstone at revision 5/ })
+  t.match(imdsctl('remove', 'srv-gone2', '--revision', '5'), {
+    status: 0,
+    stdout: /^the store had no srv-gone2; its tombstone at revision 5/,
+  })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone2')), '5')
   t.same((await store.tombstones()).filter((id) => id.startsWith('srv-gone')).sort(), ['srv-gone1', 'srv-gone2'])
 })
@@ -140,8 +177,14 @@ t.test('a faulty record or oversized user-data is refused with all faults before
   const invalid = await store.put(anInstance({ region: undefined, revision: 'x' }))
   t.equal(invalid.kind, 'invalid')
   t.same('faults' in invalid && invalid.faults.map(({ path }) => path).sort(), ['/region', '/revision'])
-  t.match(await store.put(anInstance(), Buffer.alloc(16385)), { kind: 'invalid', faults: [{ path: '/userData', message: /16385 bytes, more than the limit of 16384/ }] })
-  t.match(await store.put(anInstance({ userData: { size: 3, sha256: '0'.repeat(64) } }), Buffer.from('abc')), { kind: 'invalid', faults: [{ path: '/userData/sha256' }] })
+  t.match(await store.put(anInstance(), Buffer.alloc(16385)), {
+    kind: 'invalid',
+    faults: [{ path: '/userData', message: /16385 bytes, more than the limit of 16384/ }],
+  })
+  t.match(await store.put(anInstance({ userData: { size: 3, sha256: '0'.repeat(64) } }), Buffer.from('abc')), {
+    kind: 'invalid',
+    faults: [{ path: '/userData/sha256' }],
+  })
   t.same(await redis.client.keys('*'), [])
   t.match(await store.put(anInstance(), Buffer.alloc(16384)), { kind: 'published' })
 })
@@ -150,7 +193,12 @@ t.test('with two concurrent writers each publish is complete, and the highest re
   const store = await aStore(t)
   const other = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => other.close())
-  const puts = Array.from({ length: 100 }, (_, i) => (i % 2 ? store : other).put(anInstance({ revision: i + 1, tags: { revision: String(i + 1) } }), Buffer.from(`data ${String(i + 1)}`)))
+  const puts = Array.from({ length: 100 }, (_, i) =>
+    (i % 2 ? store : other).put(
+      anInstance({ revision: i + 1, tags: { revision: String(i + 1) } }),
+      Buffer.from(`data ${String(i + 1)}`),
+    ),
+  )
   const results = await Promise.all(puts)
   t.match(results.at(-1), { kind: 'published' })
   const last = await store.get('srv-abcde')
@@ -163,12 +211,25 @@ t.test('the script itself refuses an invalid record, for publishers in any langu
   const run = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
   const record = JSON.stringify(anInstance())
   for (const [args, why] of [
-    [['put', '{', 'none'], /not a JSON object/], [['put', '[]', 'none'], /schema/], [['put', JSON.stringify(anInstance({ schema: 2 })), 'none'], /schema/],
-    [['put', JSON.stringify(anInstance({ id: 'x y' })), 'none'], /an id must be 1 to 64/], [['put', JSON.stringify(anInstance({ id: 'x'.repeat(65) })), 'none'], /an id must be 1 to 64/],
-    [['put', JSON.stringify(anInstance({ id: '-x' })), 'none'], /an id must be 1 to 64/], [['put', JSON.stringify(anInstance({ id: 'x\n' })), 'none'], /an id must be 1 to 64/], [['remove', 'x:y', '1'], /an id must be 1 to 64/], [['remove'], /an id must be 1 to 64/], [['put', JSON.stringify(anInstance({ revision: 0 })), 'none'], /revision/],
-    [['put', JSON.stringify(anInstance({ hypervisors: 'hv1' })), 'none'], /hypervisors/], [['put', JSON.stringify(anInstance({ interfaces: [1] })), 'none'], /interfaces/],
-    [['put', record, 'set', 'bytes'], /the size in the record is not the size/], [['put', record], /must be set BYTES, keep or none/], [['frob'], /first argument must be init, put/],
-    [['remove', 'srv-a', '0.5'], /REVISION/], [['remove', 'srv-a', '0'], /REVISION/], [['remove', 'srv-a', 'x'], /REVISION/], [['remove', 'srv-a', ''], /REVISION/],
+    [['put', '{', 'none'], /not a JSON object/],
+    [['put', '[]', 'none'], /schema/],
+    [['put', JSON.stringify(anInstance({ schema: 2 })), 'none'], /schema/],
+    [['put', JSON.stringify(anInstance({ id: 'x y' })), 'none'], /an id must be 1 to 64/],
+    [['put', JSON.stringify(anInstance({ id: 'x'.repeat(65) })), 'none'], /an id must be 1 to 64/],
+    [['put', JSON.stringify(anInstance({ id: '-x' })), 'none'], /an id must be 1 to 64/],
+    [['put', JSON.stringify(anInstance({ id: 'x\n' })), 'none'], /an id must be 1 to 64/],
+    [['remove', 'x:y', '1'], /an id must be 1 to 64/],
+    [['remove'], /an id must be 1 to 64/],
+    [['put', JSON.stringify(anInstance({ revision: 0 })), 'none'], /revision/],
+    [['put', JSON.stringify(anInstance({ hypervisors: 'hv1' })), 'none'], /hypervisors/],
+    [['put', JSON.stringify(anInstance({ interfaces: [1] })), 'none'], /interfaces/],
+    [['put', record, 'set', 'bytes'], /the size in the record is not the size/],
+    [['put', record], /must be set BYTES, keep or none/],
+    [['frob'], /first argument must be init, put/],
+    [['remove', 'srv-a', '0.5'], /REVISION/],
+    [['remove', 'srv-a', '0'], /REVISION/],
+    [['remove', 'srv-a', 'x'], /REVISION/],
+    [['remove', 'srv-a', ''], /REVISION/],
   ] as [string[], RegExp][]) {
     const answer = await run(...args)
     t.equal(answer[0], 'refused')
@@ -183,10 +244,21 @@ t.test('the script keeps user-data only for a record with its digest', async (t)
   const put = (revision: number, text: string | null, ...mode: string[]) => {
     const bytes = Buffer.from(text ?? '')
     const userData = text === null ? undefined : { size: bytes.length, sha256: sha256(bytes) }
-    return redis.client.eval(SCRIPT, 1, KEYS.region, 'put', JSON.stringify(anInstance({ revision, userData })), ...mode) as Promise<string[]>
+    return redis.client.eval(
+      SCRIPT,
+      1,
+      KEYS.region,
+      'put',
+      JSON.stringify(anInstance({ revision, userData })),
+      ...mode,
+    ) as Promise<string[]>
   }
   t.same(await put(1, 'one', 'set', 'one'), ['published', '1'])
-  for (const [text, what] of [['two', 'a record with another digest'], ['four', 'a record with another size'], [null, 'a record without user-data']] as const) {
+  for (const [text, what] of [
+    ['two', 'a record with another digest'],
+    ['four', 'a record with another size'],
+    [null, 'a record without user-data'],
+  ] as const) {
     t.match(await put(2, text, 'keep'), ['refused', 'user-data'], what)
   }
   t.same(await put(2, 'one', 'keep'), ['published', '2'])
@@ -201,13 +273,15 @@ t.test('the script keeps user-data only for a record with its digest', async (t)
 t.test('a watcher reports an instance again after its last change', async (t) => {
   const store = await aStore(t)
   const reported: string[] = []
-  t.teardown(await store.watch((id) => {
-    void store.get(id).then(async (published) => {
-      const revision = (published?.document as { revision?: number } | undefined)?.revision
-      reported.push(`${id} ${String(revision ?? 'removed')}`)
-      if (id === 'srv-abcde' && revision === 2) await store.remove(id)
-    })
-  }))
+  t.teardown(
+    await store.watch((id) => {
+      void store.get(id).then(async (published) => {
+        const revision = (published?.document as { revision?: number } | undefined)?.revision
+        reported.push(`${id} ${String(revision ?? 'removed')}`)
+        if (id === 'srv-abcde' && revision === 2) await store.remove(id)
+      })
+    }),
+  )
   await store.put(anInstance())
   await store.put(anInstance({ revision: 2 }))
   await until(() => reported.at(-1) === 'srv-abcde removed', 'the removal to be reported')
@@ -215,12 +289,19 @@ t.test('a watcher reports an instance again after its last change', async (t) =>
   await until(() => reported.includes('srv-moved 1'), 'the migration to be reported')
   await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.6/30') }))
   await until(() => reported.includes('srv-other 1'), 'the next change to be reported')
-  t.same(reported.filter((line) => line.startsWith('srv-moved')), ['srv-moved 1'], 'one change that two hypervisors are notified of is reported once')
+  t.same(
+    reported.filter((line) => line.startsWith('srv-moved')),
+    ['srv-moved 1'],
+    'one change that two hypervisors are notified of is reported once',
+  )
 })
 
 t.test('imdsctl watch prints the last state of an instance', async (t) => {
   const store = await aStore(t)
-  const child = spawn(process.execPath, [IMDSCTL, 'watch'], { env: environment(), stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [IMDSCTL, 'watch'], {
+    env: environment(),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
   t.teardown(() => child.kill('SIGKILL'))
   let printed = ''
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -242,7 +323,11 @@ t.test('a watcher that lost its connection reports the instances that changed me
   const watcher = await openStore({ url: urlAs('watcher', redis), region: 'gb1', ...SECRET })
   t.teardown(() => watcher.close())
   const reported = new Set<string>()
-  t.teardown(await watcher.watch((id) => { reported.add(id) }))
+  t.teardown(
+    await watcher.watch((id) => {
+      reported.add(id)
+    }),
+  )
   await redis.client.call('ACL', 'SETUSER', 'watcher', 'off')
   await redis.client.call('CLIENT', 'KILL', 'USER', 'watcher')
   await store.remove('srv-abcde')
@@ -263,9 +348,16 @@ t.test('a full Redis accepts removals, which free memory; a refused publish chan
   await store.put(local(1))
   await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.6/30') }))
   await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the instance to be served')
-  const fill = async () => { for (let n = 0; ; n++) await full.client.set(`junk ${String(n)}`, 'x'.repeat(1000)) }
+  const fill = async () => {
+    for (let n = 0; ; n++) await full.client.set(`junk ${String(n)}`, 'x'.repeat(1000))
+  }
   await t.rejects(fill(), /^OOM/)
-  const dump = async () => Promise.all((await full.client.keys('imds*')).sort().map(async (key) => [key, (await full.client.dumpBuffer(key)).toString('hex')]))
+  const dump = async () =>
+    Promise.all(
+      (await full.client.keys('imds*'))
+        .sort()
+        .map(async (key) => [key, (await full.client.dumpBuffer(key)).toString('hex')]),
+    )
   const before = await dump()
   await t.rejects(store.put(local(2), Buffer.from('user-data')), /OOM/)
   t.same(await dump(), before, 'the refused publish changes nothing')
@@ -274,9 +366,16 @@ t.test('a full Redis accepts removals, which free memory; a refused publish chan
   t.equal(await full.client.get(KEYS.tombstone('srv-abcde')), '2')
   await until(async () => (await daemon.get('/latest/meta-data/')).status === 503, 'the removal')
   await t.rejects(fill(), /^OOM/)
-  t.same(await store.remove('srv-unknown', 3), { kind: 'unchanged', revision: 3 }, 'a removal of an unknown id, which frees nothing, is accepted too')
+  t.same(
+    await store.remove('srv-unknown', 3),
+    { kind: 'unchanged', revision: 3 },
+    'a removal of an unknown id, which frees nothing, is accepted too',
+  )
   t.equal(await full.client.get(KEYS.tombstone('srv-unknown')), '3')
-  t.same((await store.list()).map(({ id }) => id), ['srv-other'])
+  t.same(
+    (await store.list()).map(({ id }) => id),
+    ['srv-other'],
+  )
 })
 
 t.test('an unreachable store is an error with its cause', async (t) => {

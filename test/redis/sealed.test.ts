@@ -21,21 +21,40 @@ const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.
 const TIME = '2026-11-20T15:04:05Z'
 const LATER = '2026-12-24T00:00:00+01:00'
 
-const record = (revision: number, change: Record<string, unknown> = {}) => anInstance({
-  revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change,
-})
+const record = (revision: number, change: Record<string, unknown> = {}) =>
+  anInstance({
+    revision,
+    fqdn: `r${String(revision)}.example.com`,
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+    ...change,
+  })
 
-interface Kind { readonly name: string, readonly env: (t: Test) => Record<string, string> }
+interface Kind {
+  readonly name: string
+  readonly env: (t: Test) => Record<string, string>
+}
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
-const IN_REDIS: Kind = { name: 'Redis', env: () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }) }
-const WITH_KEYS: Kind = { name: 'Redis with keys', env: (t) => ({ ...IN_REDIS.env(t), IMDS_RECORD_KEYS_FILE: join(t.testdir({ keys: keyLines('k1') }), 'keys') }) }
+const IN_REDIS: Kind = {
+  name: 'Redis',
+  env: () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }),
+}
+const WITH_KEYS: Kind = {
+  name: 'Redis with keys',
+  env: (t) => ({ ...IN_REDIS.env(t), IMDS_RECORD_KEYS_FILE: join(t.testdir({ keys: keyLines('k1') }), 'keys') }),
+}
 const IN_FILES: Kind = { name: 'files', env: (t) => ({ IMDS_STORE: `file:${join(t.testdir(), 'store')}` }) }
 
-const settings = (env: Record<string, string>) => ({ url: env['IMDS_STORE']!, region: env['IMDS_REGION'], recordKeysFile: env['IMDS_RECORD_KEYS_FILE'] })
+const settings = (env: Record<string, string>) => ({
+  url: env['IMDS_STORE']!,
+  region: env['IMDS_REGION'],
+  recordKeysFile: env['IMDS_RECORD_KEYS_FILE'],
+})
 
-async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher, env: Record<string, string> }> {
+async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher; env: Record<string, string> }> {
   await redis.client.flushall()
   await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
   const env = kind.env(t)
@@ -51,53 +70,95 @@ async function aDaemon(t: Test, env: Record<string, string>): Promise<TestDaemon
 }
 
 const serves = (daemon: TestDaemon, revision: number) =>
-  until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`, `revision ${String(revision)}`)
+  until(
+    async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`,
+    `revision ${String(revision)}`,
+  )
 const userDataOf = async (store: Publisher) => Buffer.from((await store.get('srv-abcde'))?.userData ?? '').toString()
-const documentOf = async (store: Publisher) => (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
+const documentOf = async (store: Publisher) =>
+  (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
 
 for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
-  t.test(`${kind.name}: a seal and an unseal are new revisions, keep the user-data and apply to all its paths`, async (t) => {
-    const { store, env } = await aStore(t, kind)
-    await store.put(record(1), Buffer.from('S3CRET'))
-    const daemon = await aDaemon(t, env)
-    const userData = async () => (await daemon.get('/latest/user-data')).status
-    await until(async () => await userData() === 200, 'the user-data')
-    t.match(await store.seal('srv-abcde'), { kind: 'sealed', revision: 2, sealedAt: /^\d{4}-.*Z$/ })
-    await until(async () => await userData() === 404, 'the seal')
-    for (const path of [...VERSIONS.map((version) => `/${version}/user-data`), '/latest/user-data/', '//latest/user-data', '/openstack/latest/user_data']) {
-      t.equal((await daemon.get(path)).status, 404, path)
-    }
-    for (const version of VERSIONS) t.notMatch((await daemon.get(`/${version}/`)).body.toString(), 'user-data')
-    t.equal((await daemon.get('/latest/meta-data/hostname')).body.toString(), 'r1.example.com', 'other paths are served as before')
-    t.equal(await userDataOf(store), 'S3CRET', 'the store still has the user-data')
-    const before = await documentOf(store)
-    t.match(await store.seal('srv-abcde'), { kind: 'unchanged', revision: 2, sealedAt: before!['sealedAt'] }, 'a second seal keeps the time of the first')
-    t.same(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 3 })
-    await until(async () => (await daemon.get('/latest/user-data')).body.toString() === 'S3CRET', 'the user-data')
-    t.same(await store.unseal('srv-abcde'), { kind: 'unchanged', revision: 3, sealedAt: undefined })
-    t.same(await documentOf(store), { ...record(3), fqdn: 'r1.example.com', userData: before!['userData'] })
-    t.same([await store.seal('srv-nobody'), await store.unseal('srv-nobody')], [{ kind: 'absent' }, { kind: 'absent' }])
-  })
+  t.test(
+    `${kind.name}: a seal and an unseal are new revisions, keep the user-data and apply to all its paths`,
+    async (t) => {
+      const { store, env } = await aStore(t, kind)
+      await store.put(record(1), Buffer.from('S3CRET'))
+      const daemon = await aDaemon(t, env)
+      const userData = async () => (await daemon.get('/latest/user-data')).status
+      await until(async () => (await userData()) === 200, 'the user-data')
+      t.match(await store.seal('srv-abcde'), { kind: 'sealed', revision: 2, sealedAt: /^\d{4}-.*Z$/ })
+      await until(async () => (await userData()) === 404, 'the seal')
+      for (const path of [
+        ...VERSIONS.map((version) => `/${version}/user-data`),
+        '/latest/user-data/',
+        '//latest/user-data',
+        '/openstack/latest/user_data',
+      ]) {
+        t.equal((await daemon.get(path)).status, 404, path)
+      }
+      for (const version of VERSIONS) t.notMatch((await daemon.get(`/${version}/`)).body.toString(), 'user-data')
+      t.equal(
+        (await daemon.get('/latest/meta-data/hostname')).body.toString(),
+        'r1.example.com',
+        'other paths are served as before',
+      )
+      t.equal(await userDataOf(store), 'S3CRET', 'the store still has the user-data')
+      const before = await documentOf(store)
+      t.match(
+        await store.seal('srv-abcde'),
+        { kind: 'unchanged', revision: 2, sealedAt: before!['sealedAt'] },
+        'a second seal keeps the time of the first',
+      )
+      t.same(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 3 })
+      await until(async () => (await daemon.get('/latest/user-data')).body.toString() === 'S3CRET', 'the user-data')
+      t.same(await store.unseal('srv-abcde'), { kind: 'unchanged', revision: 3, sealedAt: undefined })
+      t.same(await documentOf(store), { ...record(3), fqdn: 'r1.example.com', userData: before!['userData'] })
+      t.same(
+        [await store.seal('srv-nobody'), await store.unseal('srv-nobody')],
+        [{ kind: 'absent' }, { kind: 'absent' }],
+      )
+    },
+  )
 
   t.test(`${kind.name}: no put removes a seal or changes its time, whatever user-data it has`, async (t) => {
     const { store, env } = await aStore(t, kind)
-    t.match(await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')), { kind: 'published', instance: { sealedAt: TIME } }, 'a record with sealedAt is sealed')
+    t.match(
+      await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')),
+      { kind: 'published', instance: { sealedAt: TIME } },
+      'a record with sealedAt is sealed',
+    )
     const daemon = await aDaemon(t, env)
     await serves(daemon, 1)
     for (const [revision, change, userData, bytes] of [
-      [2, {}, 'keep', 'one'], [3, {}, Buffer.from('two'), 'two'], [4, { sealedAt: LATER }, 'keep', 'two'], [5, {}, 'none', ''], [6, {}, Buffer.from('three'), 'three'],
+      [2, {}, 'keep', 'one'],
+      [3, {}, Buffer.from('two'), 'two'],
+      [4, { sealedAt: LATER }, 'keep', 'two'],
+      [5, {}, 'none', ''],
+      [6, {}, Buffer.from('three'), 'three'],
     ] as const) {
-      t.match(await store.put(record(revision, change), userData), { kind: 'published', instance: { revision, sealedAt: TIME } })
+      t.match(await store.put(record(revision, change), userData), {
+        kind: 'published',
+        instance: { revision, sealedAt: TIME },
+      })
       t.match(await documentOf(store), { revision, sealedAt: TIME })
       t.equal(await userDataOf(store), bytes)
       await serves(daemon, revision)
       t.equal((await daemon.get('/latest/user-data')).status, 404)
     }
-    t.match(await store.put(record(6), Buffer.from('three')), { kind: 'unchanged', instance: { sealedAt: TIME } }, 'a repeated publish changes nothing')
+    t.match(
+      await store.put(record(6), Buffer.from('three')),
+      { kind: 'unchanged', instance: { sealedAt: TIME } },
+      'a repeated publish changes nothing',
+    )
     t.same(await store.put(record(1)), { kind: 'stale', revision: 6 }, 'an older revision is stale')
     t.match(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 7 })
     t.same(await store.put(record(6), Buffer.from('three')), { kind: 'stale', revision: 7 })
-    t.match(await store.put(record(8, { sealedAt: LATER })), { kind: 'published', instance: { sealedAt: LATER } }, 'the next seal has its own time')
+    t.match(
+      await store.put(record(8, { sealedAt: LATER })),
+      { kind: 'published', instance: { sealedAt: LATER } },
+      'the next seal has its own time',
+    )
   })
 
   t.test(`${kind.name}: a removal does not remove a seal while its tombstone exists`, async (t) => {
@@ -107,10 +168,13 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.match(await store.remove('srv-abcde'), { kind: 'removed', revision: 3 })
     t.match(await store.remove('srv-abcde'), { kind: 'unchanged', revision: 3 }, 'a second removal does not either')
     t.same(await store.unseal('srv-abcde'), { kind: 'absent' })
-    t.match(await store.put(record(4), Buffer.from('two')), { kind: 'published', instance: { sealedAt: (sealed as { sealedAt: string }).sealedAt } })
+    t.match(await store.put(record(4), Buffer.from('two')), {
+      kind: 'published',
+      instance: { sealedAt: (sealed as { sealedAt: string }).sealedAt },
+    })
     t.match(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 5 })
     await store.remove('srv-abcde')
-    t.equal((await store.put(record(7)) as { instance: { sealedAt?: string } }).instance.sealedAt, undefined)
+    t.equal(((await store.put(record(7))) as { instance: { sealedAt?: string } }).instance.sealedAt, undefined)
   })
 
   t.test(`${kind.name}: a seal that is set during other publishes stays and loses none of their changes`, async (t) => {
@@ -145,22 +209,30 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
         const put = await store.put(record(++revision, operation === 'put' ? {} : { sealedAt: TIME }), userData)
         isSealed ||= operation !== 'put'
         isThere = true
-        if (put.kind !== 'published' || ('sealedAt' in put.instance) !== isSealed) t.fail(`${String(step)} ${operation}: ${JSON.stringify(put)}`)
+        if (put.kind !== 'published' || 'sealedAt' in put.instance !== isSealed)
+          t.fail(`${String(step)} ${operation}: ${JSON.stringify(put)}`)
       } else if (operation === 'late put') {
         if (revision > 1) t.equal((await store.put(record(revision - 1), userData)).kind, 'stale')
       } else if (operation === 'remove') {
         if (isThere) revision += 1
-        t.match(await store.remove('srv-abcde'), revision === 0 ? { kind: 'absent' } : { kind: isThere ? 'removed' : 'unchanged', revision })
+        t.match(
+          await store.remove('srv-abcde'),
+          revision === 0 ? { kind: 'absent' } : { kind: isThere ? 'removed' : 'unchanged', revision },
+        )
         isThere = false
       } else {
         const isChange = isThere && isSealed !== (operation === 'seal')
         if (isChange) revision += 1
         if (isChange && operation === 'unseal') unsealed += 1
-        t.match(await (operation === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')), isThere ? { kind: isChange ? `${operation}ed` : 'unchanged', revision } : { kind: 'absent' })
+        t.match(
+          await (operation === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')),
+          isThere ? { kind: isChange ? `${operation}ed` : 'unchanged', revision } : { kind: 'absent' },
+        )
         if (isThere) isSealed = operation === 'seal'
       }
       const document = await documentOf(store)
-      if ((document !== undefined) !== isThere || (isThere && (document!['sealedAt'] !== undefined) !== isSealed)) t.fail(`after ${String(step)} ${operation}: ${JSON.stringify(document)}`)
+      if ((document !== undefined) !== isThere || (isThere && (document!['sealedAt'] !== undefined) !== isSealed))
+        t.fail(`after ${String(step)} ${operation}: ${JSON.stringify(document)}`)
     }
     t.ok(unsealed > 10, `${String(unsealed)} unseals`)
   })
@@ -169,14 +241,29 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const imdsctl = async (args: readonly string[], input = '') => {
-      const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input, env: { ...programEnvironment(), ...env } })
+      const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], {
+        input,
+        env: { ...programEnvironment(), ...env },
+      })
       return { status, text: stdout.toString() + stderr }
     }
     t.same(await imdsctl(['seal', 'srv-abcde']), { status: 0, text: 'sealed srv-abcde at revision 2\n' })
-    t.match(await imdsctl(['seal', 'srv-abcde']), { status: 0, text: /^the user-data of srv-abcde has been sealed since 2.*Z: nothing to do\n$/ })
-    t.match(await imdsctl(['put', '-'], JSON.stringify(record(3))), { status: 0, text: /^published srv-abcde revision 3, its user-data sealed since 2.*Z\n$/ })
-    t.match(await imdsctl(['--json', 'unseal', 'srv-abcde']), { status: 0, text: '{"id":"srv-abcde","result":"unsealed","revision":4,"sealedAt":null}\n' })
-    t.match(await imdsctl(['unseal', 'srv-abcde']), { status: 0, text: 'the user-data of srv-abcde is not sealed: nothing to do\n' })
+    t.match(await imdsctl(['seal', 'srv-abcde']), {
+      status: 0,
+      text: /^the user-data of srv-abcde has been sealed since 2.*Z: nothing to do\n$/,
+    })
+    t.match(await imdsctl(['put', '-'], JSON.stringify(record(3))), {
+      status: 0,
+      text: /^published srv-abcde revision 3, its user-data sealed since 2.*Z\n$/,
+    })
+    t.match(await imdsctl(['--json', 'unseal', 'srv-abcde']), {
+      status: 0,
+      text: '{"id":"srv-abcde","result":"unsealed","revision":4,"sealedAt":null}\n',
+    })
+    t.match(await imdsctl(['unseal', 'srv-abcde']), {
+      status: 0,
+      text: 'the user-data of srv-abcde is not sealed: nothing to do\n',
+    })
     t.match(await imdsctl(['seal', 'srv-nobody']), { status: 1 })
     t.match(await imdsctl(['seal', 'no body']), { status: 64 })
   })
@@ -193,13 +280,39 @@ t.test('the script keeps a seal for publishers in any language, and removes it o
   t.same(await script('put', pretty, 'keep'), ['unchanged', '3', TIME])
   t.same(await script('put', JSON.stringify(record(4, { sealedAt: LATER })), 'none'), ['published', '4', TIME])
   t.match(await documentOf(store), { revision: 4, sealedAt: TIME })
-  for (const sealedAt of [true, 'yesterday', null, '2026-11-20', '2026-00-20T15:04:05Z', '2026-11-20T24:04:05Z', '2026-11-20T15:04:05', '2026-11-20T15:04:05Z"', `2026-11-20T15:04:05.${'0'.repeat(20)}Z`]) {
-    t.match(await script('put', JSON.stringify(record(5, { sealedAt })), 'none'), ['refused', 'invalid', /sealedAt is not a time/], JSON.stringify(sealedAt))
+  for (const sealedAt of [
+    true,
+    'yesterday',
+    null,
+    '2026-11-20',
+    '2026-00-20T15:04:05Z',
+    '2026-11-20T24:04:05Z',
+    '2026-11-20T15:04:05',
+    '2026-11-20T15:04:05Z"',
+    `2026-11-20T15:04:05.${'0'.repeat(20)}Z`,
+  ]) {
+    t.match(
+      await script('put', JSON.stringify(record(5, { sealedAt })), 'none'),
+      ['refused', 'invalid', /sealedAt is not a time/],
+      JSON.stringify(sealedAt),
+    )
   }
-  t.match(await script('unseal', JSON.stringify(record(5, { sealedAt: TIME })), 'none'), ['refused', 'invalid', /a record that unseals must not have sealedAt/])
-  t.same(await script('unseal', JSON.stringify(record(4)), 'none'), ['refused', 'stale', '4'], 'an unseal needs a new revision')
+  t.match(await script('unseal', JSON.stringify(record(5, { sealedAt: TIME })), 'none'), [
+    'refused',
+    'invalid',
+    /a record that unseals must not have sealedAt/,
+  ])
+  t.same(
+    await script('unseal', JSON.stringify(record(4)), 'none'),
+    ['refused', 'stale', '4'],
+    'an unseal needs a new revision',
+  )
   await redis.client.hdel(KEYS.instances, 'srv-abcde')
-  t.same(await script('put', JSON.stringify(record(5)), 'none'), ['published', '5', TIME], 'the seal in the record counts when the index is lost')
+  t.same(
+    await script('put', JSON.stringify(record(5)), 'none'),
+    ['published', '5', TIME],
+    'the seal in the record counts when the index is lost',
+  )
   t.same(await script('unseal', JSON.stringify(record(6)), 'none'), ['published', '6'])
   t.same(await script('put', JSON.stringify(record(7)), 'none'), ['published', '7'])
 })
@@ -208,7 +321,11 @@ t.test('a seal with an invalid time, written by hand, is a fault, and the next p
   const { store, env } = await aStore(t, IN_FILES)
   const directory = env['IMDS_STORE']!.slice('file:'.length)
   await store.put(record(1))
-  for (const [revision, sealedAt] of [[2, 'yes'], [3, true], [4, '2026-13-01T00:00:00Z']] as const) {
+  for (const [revision, sealedAt] of [
+    [2, 'yes'],
+    [3, true],
+    [4, '2026-13-01T00:00:00Z'],
+  ] as const) {
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(record(revision - 1, { sealedAt })))
     await t.rejects(store.seal('srv-abcde'), /record of srv-abcde is faulty: publish a valid one/)
     const put = await store.put(record(revision))
@@ -223,10 +340,28 @@ t.test('sealed user-data is removed from view and snapshot, and the launch gate 
   const daemon = await aDaemon(t, env)
   const snapshot = () => readFileSync(join(daemon.directory, 'view.snapshot'), 'latin1')
   await serves(daemon, 1)
-  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0 && snapshot().includes('S3CRET'), 'the snapshot')
+  await until(
+    async () =>
+      (await daemon.metric('imds_snapshot_writes_total{result="written"}')) > 0 && snapshot().includes('S3CRET'),
+    'the snapshot',
+  )
   await store.seal('srv-abcde')
-  t.same(await run([process.execPath, IMDSCTL, 'wait', 'srv-abcde', '--revision', '2', '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: programEnvironment() }),
-    { status: 0, stdout: Buffer.from('srv-abcde is served at revision 2\n'), stderr: '' })
+  t.same(
+    await run(
+      [
+        process.execPath,
+        IMDSCTL,
+        'wait',
+        'srv-abcde',
+        '--revision',
+        '2',
+        '--operator',
+        `127.0.0.1:${String(daemon.operatorPort)}`,
+      ],
+      { env: programEnvironment() },
+    ),
+    { status: 0, stdout: Buffer.from('srv-abcde is served at revision 2\n'), stderr: '' },
+  )
   t.equal((await daemon.get('/latest/user-data')).status, 404)
   await until(() => !snapshot().includes('S3CRET'), 'the seal in the snapshot', 40_000)
 })

@@ -11,7 +11,18 @@ import { until } from '../support/programs/daemon.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, reasons, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
+import {
+  aDaemon,
+  aStore,
+  connected,
+  guestsWithoutPause,
+  logsReason,
+  reasons,
+  record,
+  SECRET,
+  serves,
+  urlAs,
+} from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
@@ -28,41 +39,85 @@ const IPV6 = { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6
 /** Runs commands, each with its arguments as one text, as a user. Returns those that Redis refuses. */
 async function refused(t: Test, redis: TestRedis, user: string, commands: readonly string[]): Promise<string[]> {
   const client = new Redis(redis.url, { username: user, password: 'secret', enableReadyCheck: false })
-  t.teardown(() => { client.disconnect() })
-  const answers = await Promise.all(commands.map(async (command) => {
-    const [name, ...args] = command.split(' ')
-    return client.call(name!, ...args).then(() => 'done', (error: unknown) => String(error))
-  }))
+  t.teardown(() => {
+    client.disconnect()
+  })
+  const answers = await Promise.all(
+    commands.map(async (command) => {
+      const [name, ...args] = command.split(' ')
+      return client.call(name!, ...args).then(
+        () => 'done',
+        (error: unknown) => String(error),
+      )
+    }),
+  )
   return commands.filter((_command, i) => answers[i]!.includes('NOPERM'))
 }
 
 t.test('with the users of deploy/redis.acl all functions work, and Redis refuses no command', async (t) => {
   const redis = await aRedisWithUsers(t)
   const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
-  for (const n of ['3', '4']) { // several instances are loaded with other commands than one instance
-    await store.put(record(1, { id: `srv-n${n}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:f0', ipv4Addresses: [`10.0.1.${n}/24`] }] }))
+  for (const n of ['3', '4']) {
+    // several instances are loaded with other commands than one instance
+    await store.put(
+      record(1, {
+        id: `srv-n${n}`,
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:f0', ipv4Addresses: [`10.0.1.${n}/24`] }],
+      }),
+    )
   }
   const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, { IMDS_RESYNC_SECONDS: '1' })
-  const prefix = { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.2/30'], ipv6Prefixes: ['2a02:1348:178:1::/64'] }
+  const prefix = {
+    id: 'int-b',
+    macAddress: '02:24:19:00:00:ef',
+    ipv4Addresses: ['10.0.0.2/30'],
+    ipv6Prefixes: ['2a02:1348:178:1::/64'],
+  }
   const first = record(1)
-  await store.put({ ...first, interfaces: [...first['interfaces'] as object[], prefix] }, Buffer.from('one'))
+  await store.put({ ...first, interfaces: [...(first['interfaces'] as object[]), prefix] }, Buffer.from('one'))
   await serves(daemon, 1)
   t.equal((await daemon.get('/latest/meta-data/hostname', '127.0.0.9')).status, 503, 'an unknown peer')
   await store.put(record(2))
   await serves(daemon, 2)
   t.equal(Buffer.from((await store.get('srv-n1'))!.userData!).toString(), 'one')
   await until(async () => (await store.hypervisors()).length === 1, 'the daemon to announce itself')
-  const file = t.testdir({ 'record.json': JSON.stringify(record(3)), keys: `new:${Buffer.alloc(32, 7).toString('base64')}` })
+  const file = t.testdir({
+    'record.json': JSON.stringify(record(3)),
+    keys: `new:${Buffer.alloc(32, 7).toString('base64')}`,
+  })
   const imdsctl = async (...args: string[]) => {
-    const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', urlAs('imds-publisher', redis), '--password-file', SECRET.passwordFile!, '--region', 'gb1', ...args], { env: programEnvironment() })
+    const { status, stdout, stderr } = await run(
+      [
+        process.execPath,
+        IMDSCTL,
+        '--store',
+        urlAs('imds-publisher', redis),
+        '--password-file',
+        SECRET.passwordFile!,
+        '--region',
+        'gb1',
+        ...args,
+      ],
+      { env: programEnvironment() },
+    )
     t.equal(status, 0, `${args.join(' ')}: ${stderr}`)
     return stdout.toString()
   }
   for (const args of [
-    ['put', `${file}/record.json`], ['get', 'srv-n1'], ['user-data', 'srv-n1'], ['list'], ['hypervisors'], ['seal', 'srv-n1'], ['unseal', 'srv-n1'],
-    ['--record-keys', `${file}/keys`, 'encrypt', '--from-plain'], ['--record-keys', `${file}/keys`, 'encrypt'],
-  ]) await imdsctl(...args)
-  const stopWatch = await store.watch(() => { /* not tested */ })
+    ['put', `${file}/record.json`],
+    ['get', 'srv-n1'],
+    ['user-data', 'srv-n1'],
+    ['list'],
+    ['hypervisors'],
+    ['seal', 'srv-n1'],
+    ['unseal', 'srv-n1'],
+    ['--record-keys', `${file}/keys`, 'encrypt', '--from-plain'],
+    ['--record-keys', `${file}/keys`, 'encrypt'],
+  ])
+    await imdsctl(...args)
+  const stopWatch = await store.watch(() => {
+    /* not tested */
+  })
   await stopWatch()
   await imdsctl('--record-keys', `${file}/keys`, 'remove', 'srv-n1')
   await until(async () => (await daemon.get('/latest/meta-data/hostname')).status === 503, 'the removal')
@@ -70,44 +125,97 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
   t.same(await redis.client.call('ACL', 'LOG'), [])
 })
 
-t.test('the daemon\'s user may not write, read other regions or receive notices of other hypervisors', async (t) => {
+t.test("the daemon's user may not write, read other regions or receive notices of other hypervisors", async (t) => {
   const redis = await aRedisWithUsers(t)
   await (await aStore(t, redis.url)).put(record(1))
   const forbidden = [
-    `set ${KEYS.region} 1`, `hset ${KEYS.hypervisor('hv1')} a b`, `set ${KEYS.announcement('hv2')} {}`, `hset ${KEYS.hypervisors} hv1 {}`, `del ${KEYS.instance('srv-n1')}`, `hset ${KEYS.instance('srv-n1')} record {}`, `hdel ${KEYS.hypervisor('hv1')} srv-n1`,
-    `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, `publish ${KEYS.notices('hv1')} srv-n1`, `eval return 1 ${KEYS.region}`, 'flushall', 'config get *', 'acl list',
-    'get other', 'get imds:{gb2}', 'hgetall imds:{gb2}:hypervisor:hv1', 'keys *', 'scan 0', `subscribe ${KEYS.notices('hv2')}`, 'psubscribe *', 'shutdown',
+    `set ${KEYS.region} 1`,
+    `hset ${KEYS.hypervisor('hv1')} a b`,
+    `set ${KEYS.announcement('hv2')} {}`,
+    `hset ${KEYS.hypervisors} hv1 {}`,
+    `del ${KEYS.instance('srv-n1')}`,
+    `hset ${KEYS.instance('srv-n1')} record {}`,
+    `hdel ${KEYS.hypervisor('hv1')} srv-n1`,
+    `expire ${KEYS.region} 1`,
+    `rename ${KEYS.region} x`,
+    `publish ${KEYS.notices('hv1')} srv-n1`,
+    `eval return 1 ${KEYS.region}`,
+    'flushall',
+    'config get *',
+    'acl list',
+    'get other',
+    'get imds:{gb2}',
+    'hgetall imds:{gb2}:hypervisor:hv1',
+    'keys *',
+    'scan 0',
+    `subscribe ${KEYS.notices('hv2')}`,
+    'psubscribe *',
+    'shutdown',
   ]
   t.same(await refused(t, redis, 'imds-hv1', forbidden), forbidden)
-  t.same(await refused(t, redis, 'imds-hv1', [`get ${KEYS.region}`, `set ${KEYS.announcement('hv1')} {}`, `subscribe ${KEYS.notices('hv1')}`]), [])
+  t.same(
+    await refused(t, redis, 'imds-hv1', [
+      `get ${KEYS.region}`,
+      `set ${KEYS.announcement('hv1')} {}`,
+      `subscribe ${KEYS.notices('hv1')}`,
+    ]),
+    [],
+  )
 })
 
-t.test('the control plane\'s user may publish to its region and nothing else', async (t) => {
+t.test("the control plane's user may publish to its region and nothing else", async (t) => {
   const redis = await aRedisWithUsers(t)
   const forbidden = [
-    `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, 'keys *', 'flushall', 'config get *', 'acl list',
-    'get other', 'set imds:{gb2} 1', 'publish imds:{gb2}:notices:hv1 x', 'publish other x', `subscribe ${KEYS.notices('hv1')}`, 'psubscribe *', 'shutdown', 'script flush',
+    `expire ${KEYS.region} 1`,
+    `rename ${KEYS.region} x`,
+    'keys *',
+    'flushall',
+    'config get *',
+    'acl list',
+    'get other',
+    'set imds:{gb2} 1',
+    'publish imds:{gb2}:notices:hv1 x',
+    'publish other x',
+    `subscribe ${KEYS.notices('hv1')}`,
+    'psubscribe *',
+    'shutdown',
+    'script flush',
   ]
   t.same(await refused(t, redis, 'imds-publisher', forbidden), forbidden)
-  const otherRegion = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb2', ...SECRET }).then(() => 'opened', (error: unknown) => String(error))
+  const otherRegion = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb2', ...SECRET }).then(
+    () => 'opened',
+    (error: unknown) => String(error),
+  )
   t.match(otherRegion, /NOPERM/)
 })
 
 t.test('a daemon that no record names tells which hypervisors the region has, if its user may ask', async (t) => {
   const redis = await aRedisWithUsers(t)
   const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
-  const other = (n: number, revision: number, ...hypervisors: string[]) => record(revision, { id: `srv-n${String(n)}`, hypervisors, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(n)}/24`] }] })
+  const other = (n: number, revision: number, ...hypervisors: string[]) =>
+    record(revision, {
+      id: `srv-n${String(n)}`,
+      hypervisors,
+      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(n)}/24`] }],
+    })
   await redis.client.set(KEYS.region, '1700000000')
   const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, { IMDS_RESYNC_SECONDS: '1' })
-  const readiness = async () => JSON.parse((await daemon.operator('/readyz')).body.toString()) as { ready: boolean, hint?: string }
+  const readiness = async () =>
+    JSON.parse((await daemon.operator('/readyz')).body.toString()) as { ready: boolean; hint?: string }
   await until(async () => (await readiness()).ready, 'readiness')
   t.equal((await readiness()).hint, undefined, 'a region without records')
   await store.put(other(2, 1, 'hv2'))
   await store.put(other(3, 1, 'hv3', 'hv2'))
-  await until(async () => (await readiness()).hint?.startsWith('no record names hv1 (the region has hv2, hv3): ') === true, 'the names')
+  await until(
+    async () => (await readiness()).hint?.startsWith('no record names hv1 (the region has hv2, hv3): ') === true,
+    'the names',
+  )
   t.same(await redis.client.call('ACL', 'LOG'), [])
   await redis.client.call('ACL', 'SETUSER', 'imds-hv1', '-hrandfield') // as in an earlier version
-  await until(async () => (await readiness()).hint?.startsWith('no record names hv1: ') === true, 'the hint without names')
+  await until(
+    async () => (await readiness()).hint?.startsWith('no record names hv1: ') === true,
+    'the hint without names',
+  )
   t.equal(daemon.log.filter(({ level, msg }) => level === 'warn' && msg.startsWith('no record names hv1')).length, 1)
   await store.put(other(2, 2, 'hv1'))
   await until(async () => (await readiness()).hint === undefined, 'the end of the hint')
@@ -136,10 +244,38 @@ t.test('a missing permission is reported as the ACL rule that grants it', async 
   const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
   await store.put(record(1)) // the first publish sends the script itself
   for (const [change, back, use, rule] of [
-    ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/], ['-psubscribe', '+psubscribe', () => store.watch(() => { /* refused */ }), /give it \+psubscribe /],
-    ['-evalsha', '+evalsha', () => store.put(record(2)), /give it \+evalsha /], ['-zadd', '+zadd', () => store.put(record(3, IPV6)), /give it all rights of the publisher, one of which the script lacks /],
-    ['resetkeys', '~imds:{gb1}*', () => store.get('srv-n1'), /check IMDS_REGION and IMDS_HYPERVISOR first, then the keys in its rules/],
-    ['resetchannels', '&imds:{gb1}:notices:*', () => store.watch(() => { /* refused */ }), /check IMDS_REGION and IMDS_HYPERVISOR first, then the channels in its rules/],
+    ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/],
+    [
+      '-psubscribe',
+      '+psubscribe',
+      () =>
+        store.watch(() => {
+          /* refused */
+        }),
+      /give it \+psubscribe /,
+    ],
+    ['-evalsha', '+evalsha', () => store.put(record(2)), /give it \+evalsha /],
+    [
+      '-zadd',
+      '+zadd',
+      () => store.put(record(3, IPV6)),
+      /give it all rights of the publisher, one of which the script lacks /,
+    ],
+    [
+      'resetkeys',
+      '~imds:{gb1}*',
+      () => store.get('srv-n1'),
+      /check IMDS_REGION and IMDS_HYPERVISOR first, then the keys in its rules/,
+    ],
+    [
+      'resetchannels',
+      '&imds:{gb1}:notices:*',
+      () =>
+        store.watch(() => {
+          /* refused */
+        }),
+      /check IMDS_REGION and IMDS_HYPERVISOR first, then the channels in its rules/,
+    ],
   ] as [string, string, () => Promise<unknown>, RegExp][]) {
     await redis.client.call('ACL', 'SETUSER', 'imds-publisher', change)
     await t.rejects(use(), { message: rule }, change)
@@ -156,7 +292,10 @@ t.test('a password that changes at run time is read again: guests notice nothing
   await store.put(record(1))
   await serves(daemon, 1)
   const guests = guestsWithoutPause(t, daemon)
-  for (const [user, file] of [['imds-hv1', 'daemon'], ['imds-publisher', 'publisher']] as const) {
+  for (const [user, file] of [
+    ['imds-hv1', 'daemon'],
+    ['imds-publisher', 'publisher'],
+  ] as const) {
     await redis.client.call('ACL', 'SETUSER', user, '<secret', '>changed')
     await redis.client.call('CLIENT', 'KILL', 'USER', user)
     if (user === 'imds-hv1') await logsReason(daemon, /WRONGPASS/)
@@ -178,6 +317,9 @@ t.test('a requirepass that changes at run time is read again', async (t) => {
   writeFileSync(`${directory}/password`, 'two')
   await redis.client.call('CONFIG', 'SET', 'requirepass', 'two')
   await redis.client.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
-  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2, 'the daemon to reconnect')
+  await until(
+    () => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2,
+    'the daemon to reconnect',
+  )
   matchAll(t, reasons(daemon), ['the server closed the connection'])
 })

@@ -6,25 +6,28 @@ import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, record, serves } from '../support/redis/shapes.ts'
 
-t.test('a daemon uses a replica while it follows its primary, else logs that, and uses it again as primary', async (t) => {
-  const primary = await startRedis(['--repl-diskless-sync-delay', '0'])
-  t.teardown(() => primary.stop())
-  const replica = await startRedis(['--replicaof', `127.0.0.1 ${String(primary.port)}`])
-  t.teardown(() => replica.stop())
-  const store = await aStore(t, primary.url)
-  const daemon = await aDaemon(t, replica.url)
-  await connected(daemon)
-  await store.put(record(1))
-  await serves(daemon, 1)
-  const guests = guestsWithoutPause(t, daemon)
-  await primary.kill()
-  await logsReason(daemon, /^this is a replica that lost its primary$/)
-  await connected(daemon, false)
-  await replica.client.call('REPLICAOF', 'NO', 'ONE')
-  await (await aStore(t, replica.url)).put(record(2))
-  await serves(daemon, 2)
-  t.same(await guests.stop(), [])
-})
+t.test(
+  'a daemon uses a replica while it follows its primary, else logs that, and uses it again as primary',
+  async (t) => {
+    const primary = await startRedis(['--repl-diskless-sync-delay', '0'])
+    t.teardown(() => primary.stop())
+    const replica = await startRedis(['--replicaof', `127.0.0.1 ${String(primary.port)}`])
+    t.teardown(() => replica.stop())
+    const store = await aStore(t, primary.url)
+    const daemon = await aDaemon(t, replica.url)
+    await connected(daemon)
+    await store.put(record(1))
+    await serves(daemon, 1)
+    const guests = guestsWithoutPause(t, daemon)
+    await primary.kill()
+    await logsReason(daemon, /^this is a replica that lost its primary$/)
+    await connected(daemon, false)
+    await replica.client.call('REPLICAOF', 'NO', 'ONE')
+    await (await aStore(t, replica.url)).put(record(2))
+    await serves(daemon, 2)
+    t.same(await guests.stop(), [])
+  },
+)
 
 t.test('a daemon reconnects to a primary that becomes a replica, and so sees its new content', async (t) => {
   const [first, second] = [await startRedis(), await startRedis(['--repl-diskless-sync-delay', '0'])]

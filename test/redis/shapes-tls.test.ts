@@ -7,10 +7,25 @@ import { must } from '../support/programs/processes.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
 import { openStore } from '../../src/store/open.ts'
 import { freePort, startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, reasons, record, serves } from '../support/redis/shapes.ts'
+import {
+  aDaemon,
+  aStore,
+  connected,
+  guestsWithoutPause,
+  logsReason,
+  reasons,
+  record,
+  serves,
+} from '../support/redis/shapes.ts'
 import { anAuthority, type Authority, type Certificate } from '../support/redis/tls.ts'
 
-interface Secure { readonly redis: TestRedis, readonly url: string, readonly directory: string, readonly ours: Authority, readonly server: Certificate }
+interface Secure {
+  readonly redis: TestRedis
+  readonly url: string
+  readonly directory: string
+  readonly ours: Authority
+  readonly server: Certificate
+}
 
 /** A redis-server with a TLS port that requires client certificates, and a plain port for the test itself. */
 async function aSecureRedis(t: Test): Promise<Secure> {
@@ -18,32 +33,67 @@ async function aSecureRedis(t: Test): Promise<Secure> {
   const ours = await anAuthority(directory, 'ours')
   const server = await ours.issue('redis')
   const port = String(await freePort())
-  const redis = await startRedis(['--tls-port', port, '--tls-ca-cert-file', ours.caFile, '--tls-cert-file', server.certFile, '--tls-key-file', server.keyFile])
+  const redis = await startRedis([
+    '--tls-port',
+    port,
+    '--tls-ca-cert-file',
+    ours.caFile,
+    '--tls-cert-file',
+    server.certFile,
+    '--tls-key-file',
+    server.keyFile,
+  ])
   t.teardown(() => redis.stop())
   return { redis, url: `rediss://127.0.0.1:${port}`, directory, ours, server }
 }
 
 /** Makes the server use a certificate. */
-const useCertificate = (redis: TestRedis, { certFile, keyFile }: Certificate) => redis.client.call('CONFIG', 'SET', 'tls-cert-file', certFile, 'tls-key-file', keyFile)
+const useCertificate = (redis: TestRedis, { certFile, keyFile }: Certificate) =>
+  redis.client.call('CONFIG', 'SET', 'tls-cert-file', certFile, 'tls-key-file', keyFile)
 
 t.test('with a private authority and a client certificate, daemon, library and imdsctl work as usual', async (t) => {
   const { url, ours } = await aSecureRedis(t)
-  const files = { caFile: ours.caFile, ...await ours.issue('client') }
+  const files = { caFile: ours.caFile, ...(await ours.issue('client')) }
   const daemon = await aDaemon(t, url, files)
   const store = await aStore(t, url, files)
   await store.put(record(1))
   await serves(daemon, 1)
   await store.put(record(2))
   await serves(daemon, 2)
-  const printed = await must([process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', '--ca-file', files.caFile, '--cert-file', files.certFile, '--key-file', files.keyFile, 'get', 'srv-n1'])
+  const printed = await must([
+    process.execPath,
+    IMDSCTL,
+    '--store',
+    url,
+    '--region',
+    'gb1',
+    '--ca-file',
+    files.caFile,
+    '--cert-file',
+    files.certFile,
+    '--key-file',
+    files.keyFile,
+    'get',
+    'srv-n1',
+  ])
   t.match(JSON.parse(printed.toString()), { revision: 2 })
 })
 
 t.test('the error for a server without TLS, or only with TLS, names the URL to use', async (t) => {
   const { redis, url } = await aSecureRedis(t)
-  const open = (url: string) => openStore({ url, region: 'gb1' }).then(() => 'opened', (error: unknown) => String(error))
-  t.match(await open(redis.url.replace('redis:', 'rediss:')), /no TLS handshake within 5 s: the server does not answer, or does not speak TLS on this port \(then its URL must begin with redis, not with rediss\)/)
-  t.match(await open(url.replace('rediss:', 'redis:')), /the server closed the connection: if it speaks TLS on this port, its URL must begin with rediss \(/)
+  const open = (url: string) =>
+    openStore({ url, region: 'gb1' }).then(
+      () => 'opened',
+      (error: unknown) => String(error),
+    )
+  t.match(
+    await open(redis.url.replace('redis:', 'rediss:')),
+    /no TLS handshake within 5 s: the server does not answer, or does not speak TLS on this port \(then its URL must begin with redis, not with rediss\)/,
+  )
+  t.match(
+    await open(url.replace('rediss:', 'redis:')),
+    /the server closed the connection: if it speaks TLS on this port, its URL must begin with rediss \(/,
+  )
 })
 
 t.test('the daemon logs a wrong authority and connects with the right one without a restart', async (t) => {
@@ -53,7 +103,10 @@ t.test('the daemon logs a wrong authority and connects with the right one withou
   const caFile = `${directory}/ca.pem`
   copyFileSync(foreign.caFile, caFile)
   const daemon = await aDaemon(t, url, { caFile, ...client })
-  await t.rejects(aStore(t, url, { caFile, ...client }), /cannot use the store: the server's certificate is signed by an authority that is not trusted/)
+  await t.rejects(
+    aStore(t, url, { caFile, ...client }),
+    /cannot use the store: the server's certificate is signed by an authority that is not trusted/,
+  )
   await logsReason(daemon, /^the server's certificate is signed by an authority that is not trusted/)
   copyFileSync(ours.caFile, `${caFile}.next`) // atomically: half a file would be another error
   renameSync(`${caFile}.next`, caFile)
@@ -77,12 +130,13 @@ t.test('the daemon logs a missing or wrong client certificate and uses a good on
   await connected(daemon)
   await redis.client.call('CONFIG', 'SET', 'tls-auth-clients', 'no')
   await connected(bare)
-  for (const one of [bare, daemon]) t.match(JSON.parse((await one.operator('/readyz')).body.toString()), { connected: true })
+  for (const one of [bare, daemon])
+    t.match(JSON.parse((await one.operator('/readyz')).body.toString()), { connected: true })
 })
 
 t.test('with an expired server certificate guests are served, and the cause is logged once', async (t) => {
   const { redis, url, ours, server } = await aSecureRedis(t)
-  const files = { caFile: ours.caFile, ...await ours.issue('client') }
+  const files = { caFile: ours.caFile, ...(await ours.issue('client')) }
   const daemon = await aDaemon(t, url, files)
   const store = await aStore(t, redis.url)
   await store.put(record(1))

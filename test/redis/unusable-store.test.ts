@@ -18,14 +18,19 @@ const KEYS = keysOf('gb1')
 const COUNT = 50
 
 let redis: TestRedis
-t.before(async () => { redis = await startRedis() })
+t.before(async () => {
+  redis = await startRedis()
+})
 t.teardown(() => redis.stop())
 t.beforeEach(() => redis.client.flushall())
 
 const address = (n: number) => `127.0.1.${String(n)}`
-const record = (n: number, revision = 1) => anInstance({
-  id: `srv-n${String(n)}`, revision, interfaces: [{ id: `int-${String(n)}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }],
-})
+const record = (n: number, revision = 1) =>
+  anInstance({
+    id: `srv-n${String(n)}`,
+    revision,
+    interfaces: [{ id: `int-${String(n)}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }],
+  })
 
 interface Host {
   readonly store: Publisher
@@ -47,8 +52,13 @@ async function aHost(t: Test, isPlain = false): Promise<Host> {
       const path = join(directory, `keys-${names.join('-')}`)
       writeFileSync(path, keyLines(...names))
       const daemon = await startDaemon({
-        IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1', IMDS_STATE_DIR: join(directory, 'state'),
-        ...names.length > 0 && { IMDS_RECORD_KEYS_FILE: path }, ...env,
+        IMDS_STORE: redis.url,
+        IMDS_REGION: 'gb1',
+        IMDS_HYPERVISOR: 'hv1',
+        IMDS_RESYNC_SECONDS: '1',
+        IMDS_STATE_DIR: join(directory, 'state'),
+        ...(names.length > 0 && { IMDS_RECORD_KEYS_FILE: path }),
+        ...env,
       })
       t.teardown(() => daemon.stop())
       return daemon
@@ -58,13 +68,16 @@ async function aHost(t: Test, isPlain = false): Promise<Host> {
 
 const readiness = async (daemon: TestDaemon) => {
   const { status, body } = await daemon.operator('/readyz')
-  return { status, ...JSON.parse(body.toString()) as { ready: boolean, problem?: string, instances: number, faulty: number } }
+  return {
+    status,
+    ...(JSON.parse(body.toString()) as { ready: boolean; problem?: string; instances: number; faulty: number }),
+  }
 }
 const isReady = (daemon: TestDaemon) => until(async () => (await readiness(daemon)).status === 200, 'readiness')
 const resyncs = (daemon: TestDaemon) => daemon.metric('imds_resyncs_total{result="completed"}')
 const resynced = async (daemon: TestDaemon, more = 1) => {
   const before = await resyncs(daemon)
-  await until(async () => await resyncs(daemon) >= before + more, 'a resync')
+  await until(async () => (await resyncs(daemon)) >= before + more, 'a resync')
 }
 /** How many guests get each status. */
 const guests = async (daemon: TestDaemon) => {
@@ -75,41 +88,59 @@ const guests = async (daemon: TestDaemon) => {
   }
   return counts
 }
-const problemsLogged = (daemon: TestDaemon) => daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
+const problemsLogged = (daemon: TestDaemon) =>
+  daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
 
-t.test('a start with a wrong key is not ready, offers no view and logs one cause; the right key fixes it', async (t) => {
-  const { start } = await aHost(t)
-  const first = await start(['k1'])
-  await isReady(first)
-  t.equal((await first.operator('/firewall')).status, 200)
-  await first.stop()
+t.test(
+  'a start with a wrong key is not ready, offers no view and logs one cause; the right key fixes it',
+  async (t) => {
+    const { start } = await aHost(t)
+    const first = await start(['k1'])
+    await isReady(first)
+    t.equal((await first.operator('/firewall')).status, 200)
+    await first.stop()
 
-  const wrong = await start(['k2'])
-  await until(async () => await resyncs(wrong) > 2, 'three resyncs')
-  t.match(await readiness(wrong), {
-    status: 503, ready: false, connected: true, instances: 0, faulty: COUNT,
-    problem: /^50 of 50 records that the store has for this hypervisor cannot be used\. Likely cause: the record keys are not those of the publishers: .*IMDS_RECORD_KEYS_FILE and restart/,
-  })
-  t.same(await guests(wrong), { 503: COUNT })
-  t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate is closed')
-  t.equal((await wrong.operator('/firewall')).status, 503)
-  t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
-  matchAll(t, problemsLogged(wrong), [
-    { msg: /^the snapshot cannot be decrypted; it stays/ },
-    ...Array.from({ length: 5 }, () => ({ level: 'warn', msg: 'faulty record: this instance is not served', reason: 'rejected' })),
-    { level: 'error', msg: /^50 of 50 records .* Not ready; the last good state is served$/, reasons: { rejected: COUNT }, example: { instance: /^srv-n/, faults: [{ message: /not configured here: k1/ }] } },
-  ])
-  await wrong.stop()
+    const wrong = await start(['k2'])
+    await until(async () => (await resyncs(wrong)) > 2, 'three resyncs')
+    t.match(await readiness(wrong), {
+      status: 503,
+      ready: false,
+      connected: true,
+      instances: 0,
+      faulty: COUNT,
+      problem:
+        /^50 of 50 records that the store has for this hypervisor cannot be used\. Likely cause: the record keys are not those of the publishers: .*IMDS_RECORD_KEYS_FILE and restart/,
+    })
+    t.same(await guests(wrong), { 503: COUNT })
+    t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate is closed')
+    t.equal((await wrong.operator('/firewall')).status, 503)
+    t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
+    matchAll(t, problemsLogged(wrong), [
+      { msg: /^the snapshot cannot be decrypted; it stays/ },
+      ...Array.from({ length: 5 }, () => ({
+        level: 'warn',
+        msg: 'faulty record: this instance is not served',
+        reason: 'rejected',
+      })),
+      {
+        level: 'error',
+        msg: /^50 of 50 records .* Not ready; the last good state is served$/,
+        reasons: { rejected: COUNT },
+        example: { instance: /^srv-n/, faults: [{ message: /not configured here: k1/ }] },
+      },
+    ])
+    await wrong.stop()
 
-  const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
-  t.same(await guests(right), { 200: COUNT }, 'the snapshot was not replaced')
-  await right.stop()
-  const again = await start(['k1'])
-  await isReady(again)
-  t.same(await guests(again), { 200: COUNT })
-  t.equal((await again.operator('/firewall')).status, 200)
-  t.equal(await again.metric('imds_store_unusable'), 0)
-})
+    const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
+    t.same(await guests(right), { 200: COUNT }, 'the snapshot was not replaced')
+    await right.stop()
+    const again = await start(['k1'])
+    await isReady(again)
+    t.same(await guests(again), { 200: COUNT })
+    t.equal((await again.operator('/firewall')).status, 200)
+    t.equal(await again.metric('imds_store_unusable'), 0)
+  },
+)
 
 t.test('E3: a few valid records among faulty ones leave the firewall rules, but not the older snapshot', async (t) => {
   const { store, start } = await aHost(t)
@@ -117,7 +148,7 @@ t.test('E3: a few valid records among faulty ones leave the firewall rules, but 
   await isReady(first)
   await first.stop()
   const wrong = await start(['k2'])
-  await until(async () => await resyncs(wrong) > 0, 'a resync')
+  await until(async () => (await resyncs(wrong)) > 0, 'a resync')
   const other = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k2') })
   t.teardown(() => other.close())
   await store.remove('srv-n1')
@@ -137,46 +168,64 @@ t.test('E3: a few valid records among faulty ones leave the firewall rules, but 
   t.equal((await again.operator('/firewall')).status, 503, 'a view that no resync has confirmed replaces no rules')
 })
 
-t.test('a daemon whose keys come before the encryption does not serve the plain snapshot, and deletes it', async (t) => {
-  const { start } = await aHost(t, true)
-  const before = await start([])
-  await isReady(before)
-  await before.stop()
-  const snapshot = () => readFileSync(join(t.testdirName, 'state', 'view.snapshot'), 'latin1')
-  t.match(snapshot(), /srv-n1/)
+t.test(
+  'a daemon whose keys come before the encryption does not serve the plain snapshot, and deletes it',
+  async (t) => {
+    const { start } = await aHost(t, true)
+    const before = await start([])
+    await isReady(before)
+    await before.stop()
+    const snapshot = () => readFileSync(join(t.testdirName, 'state', 'view.snapshot'), 'latin1')
+    t.match(snapshot(), /srv-n1/)
 
-  const daemon = await start(['k1'])
-  await until(async () => await resyncs(daemon) > 0, 'a resync')
-  t.match(await readiness(daemon), { status: 503, problem: /imdsctl encrypt --from-plain/, instances: 0, faulty: COUNT })
-  t.same(await guests(daemon), { 503: COUNT })
-  t.equal((await daemon.operator('/firewall')).status, 503, 'the firewall keeps its rules')
-  t.match(snapshot(), /srv-n1/, 'the file stays for a start without the keys')
+    const daemon = await start(['k1'])
+    await until(async () => (await resyncs(daemon)) > 0, 'a resync')
+    t.match(await readiness(daemon), {
+      status: 503,
+      problem: /imdsctl encrypt --from-plain/,
+      instances: 0,
+      faulty: COUNT,
+    })
+    t.same(await guests(daemon), { 503: COUNT })
+    t.equal((await daemon.operator('/firewall')).status, 503, 'the firewall keeps its rules')
+    t.match(snapshot(), /srv-n1/, 'the file stays for a start without the keys')
 
-  const publisher = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k1') })
-  t.teardown(() => publisher.close())
-  for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${String(n)}`, true), { kind: 'encrypted' })
-  await isReady(daemon)
-  await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')
-  const directory = join(t.testdirName, 'state')
-  t.ok(snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
-  for (const name of readdirSync(directory)) t.notMatch(readFileSync(join(directory, name), 'latin1'), /srv-n/)
-})
+    const publisher = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k1') })
+    t.teardown(() => publisher.close())
+    for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${String(n)}`, true), { kind: 'encrypted' })
+    await isReady(daemon)
+    await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')
+    const directory = join(t.testdirName, 'state')
+    t.ok(snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
+    for (const name of readdirSync(directory)) t.notMatch(readFileSync(join(directory, name), 'latin1'), /srv-n/)
+  },
+)
 
 t.test('with records that it cannot read a daemon keeps the last good state and reports them in readyz', async (t) => {
   const { store, start } = await aHost(t)
   const daemon = await start(['k1'])
   await isReady(daemon)
   const digests = await redis.client.hgetall(KEYS.hypervisor('hv1'))
-  const values = await Promise.all(Object.keys(digests).map(async (id) => [id, await redis.client.hgetallBuffer(KEYS.instance(id))] as const))
+  const values = await Promise.all(
+    Object.keys(digests).map(async (id) => [id, await redis.client.hgetallBuffer(KEYS.instance(id))] as const),
+  )
   const write = async (id: string, change: Record<string, string | Buffer>, digest: string) => {
-    await redis.client.multi().hset(KEYS.instance(id), { ...change, digest }).hset(KEYS.hypervisor('hv1'), id, digest).publish(KEYS.notices('hv1'), id).exec()
+    await redis.client
+      .multi()
+      .hset(KEYS.instance(id), { ...change, digest })
+      .hset(KEYS.hypervisor('hv1'), id, digest)
+      .publish(KEYS.notices('hv1'), id)
+      .exec()
   }
   for (const [id] of values.slice(0, 45)) await write(id, { record: 'format 2' }, `release ${id}`)
   await until(async () => (await readiness(daemon)).faulty === 45, '45 faulty records')
   await resynced(daemon, 2)
   t.match(await readiness(daemon), { status: 200, instances: COUNT }, 'nine in ten faulty records do not end readiness')
   // A resync during the writes counts anew, so there may be several such lines, and others after them.
-  t.match(daemon.log.find(({ msg }) => msg.startsWith('more records')), { level: 'warn', msg: /^more records are faulty/ })
+  t.match(
+    daemon.log.find(({ msg }) => msg.startsWith('more records')),
+    { level: 'warn', msg: /^more records are faulty/ },
+  )
   for (const [id] of values.slice(45)) await write(id, { record: 'format 2' }, `release ${id}`)
   await until(async () => (await readiness(daemon)).status === 503, 'the end of readiness')
   t.match(await readiness(daemon), { instances: COUNT, faulty: COUNT, problem: /^50 of 50 records/ })
@@ -184,7 +233,11 @@ t.test('with records that it cannot read a daemon keeps the last good state and 
   t.equal((await daemon.operator('/firewall')).status, 200, 'the firewall has the last good state')
   for (const [id, { record, digest }] of values) await write(id, { record: record! }, digest!.toString())
   await isReady(daemon)
-  matchAll(t, daemon.log.filter(({ msg }) => msg === 'the records of the store can be used again'), [{ level: 'info', faulty: 0 }])
+  matchAll(
+    t,
+    daemon.log.filter(({ msg }) => msg === 'the records of the store can be used again'),
+    [{ level: 'info', faulty: 0 }],
+  )
   t.match(await store.put(record(1, 2)), { kind: 'published' })
 })
 
@@ -192,7 +245,12 @@ t.test('a hypervisor whose only record is faulty is not ready; one without recor
   const { start } = await aHost(t)
   const empty = await start(['k1'], { IMDS_HYPERVISOR: 'hv2' })
   await isReady(empty)
-  await redis.client.multi().hset(KEYS.instance('srv-n99'), { record: 'x', digest: 'd' }).hset(KEYS.hypervisor('hv2'), 'srv-n99', 'd').publish(KEYS.notices('hv2'), 'srv-n99').exec()
+  await redis.client
+    .multi()
+    .hset(KEYS.instance('srv-n99'), { record: 'x', digest: 'd' })
+    .hset(KEYS.hypervisor('hv2'), 'srv-n99', 'd')
+    .publish(KEYS.notices('hv2'), 'srv-n99')
+    .exec()
   await until(async () => (await readiness(empty)).status === 503, 'the end of readiness')
   t.match(await readiness(empty), { problem: /^1 of 1 records/ })
   await redis.client.multi().del(KEYS.instance('srv-n99')).hdel(KEYS.hypervisor('hv2'), 'srv-n99').exec()
@@ -206,9 +264,17 @@ t.test('the rolling restart of docs/operations.md waits for instances and fails 
   let daemon = await start(['k1'], { IMDS_OPERATOR_SOCKET: socket })
   await isReady(daemon)
   let count = 0
-  for (const [names, seconds, status] of [[['k1'], 60, 0], [['k2'], 5, 1]] as const) {
-    const [requested, restarted] = [join(t.testdirName, `requested-${String(++count)}`), join(t.testdirName, `restarted-${String(count)}`)]
-    const code = example.replace('/run/imds/operator.sock', socket).replace('seq 60', `seq ${String(seconds)}`)
+  for (const [names, seconds, status] of [
+    [['k1'], 60, 0],
+    [['k2'], 5, 1],
+  ] as const) {
+    const [requested, restarted] = [
+      join(t.testdirName, `requested-${String(++count)}`),
+      join(t.testdirName, `restarted-${String(count)}`),
+    ]
+    const code = example
+      .replace('/run/imds/operator.sock', socket)
+      .replace('seq 60', `seq ${String(seconds)}`)
       .replace('systemctl restart imds', `touch ${requested}; until [ -e ${restarted} ]; do sleep 0.1; done`)
     const rollout = run(['sh', '-euc', code])
     await until(() => existsSync(requested), 'the restart')
@@ -218,6 +284,7 @@ t.test('the rolling restart of docs/operations.md waits for instances and fails 
     const { status: exitStatus, stdout, stderr } = await rollout
     t.equal(exitStatus, status, stderr)
     if (status === 0) t.same(stdout.toString(), '')
-    else t.match(JSON.parse(stdout.toString()), { ready: false, problem: /record keys are not those of the publishers/ })
+    else
+      t.match(JSON.parse(stdout.toString()), { ready: false, problem: /record keys are not those of the publishers/ })
   }
 })

@@ -16,30 +16,61 @@ const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
 
 /** A record for 127.0.0.N, whose host name contains the revision. */
-function record(revision: number, { n = 1, id = `srv-n${String(n)}`, hypervisors = ['hv1'] }: { n?: number, id?: string, hypervisors?: string[] } = {}): Record<string, unknown> {
-  return anInstance({ id, revision, hypervisors, fqdn: `r${String(revision)}.${id}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }] })
+function record(
+  revision: number,
+  { n = 1, id = `srv-n${String(n)}`, hypervisors = ['hv1'] }: { n?: number; id?: string; hypervisors?: string[] } = {},
+): Record<string, unknown> {
+  return anInstance({
+    id,
+    revision,
+    hypervisors,
+    fqdn: `r${String(revision)}.${id}.example.com`,
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }],
+  })
 }
 
-interface Host { redis: TestRedis, store: Publisher, daemon: TestDaemon }
+interface Host {
+  redis: TestRedis
+  store: Publisher
+  daemon: TestDaemon
+}
 
-async function aHost(t: Test, { args = [], env = {}, hypervisor = 'hv1' }: { args?: string[], env?: Record<string, string>, hypervisor?: string } = {}): Promise<Host> {
+async function aHost(
+  t: Test,
+  {
+    args = [],
+    env = {},
+    hypervisor = 'hv1',
+  }: { args?: string[]; env?: Record<string, string>; hypervisor?: string } = {},
+): Promise<Host> {
   const redis = await startRedis(args)
   t.teardown(() => redis.stop())
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: hypervisor, IMDS_RESYNC_SECONDS: '1', ...env })
+  const daemon = await startDaemon({
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: hypervisor,
+    IMDS_RESYNC_SECONDS: '1',
+    ...env,
+  })
   t.teardown(() => daemon.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
   return { redis, store, daemon }
 }
 
-const hostname = async (daemon: TestDaemon, from = '127.0.0.1') => (await daemon.get('/latest/meta-data/hostname', from)).body.toString()
-const serves = (daemon: TestDaemon, name: string, from?: string) => until(async () => await hostname(daemon, from) === name, `${name} to be served`)
+const hostname = async (daemon: TestDaemon, from = '127.0.0.1') =>
+  (await daemon.get('/latest/meta-data/hostname', from)).body.toString()
+const serves = (daemon: TestDaemon, name: string, from?: string) =>
+  until(async () => (await hostname(daemon, from)) === name, `${name} to be served`)
 const resynced = async (daemon: TestDaemon) => {
   const before = await daemon.metric('imds_resyncs_total{result="completed"}')
-  await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > before + 1, 'two more resyncs')
+  await until(
+    async () => (await daemon.metric('imds_resyncs_total{result="completed"}')) > before + 1,
+    'two more resyncs',
+  )
 }
 
-t.test('a publish and its changes reach the guest\'s next GET; a removal makes it an unknown peer', async (t) => {
+t.test("a publish and its changes reach the guest's next GET; a removal makes it an unknown peer", async (t) => {
   const { store, daemon } = await aHost(t)
   t.equal((await daemon.get(ID)).status, 503)
   t.equal((await daemon.operator('/readyz')).status, 503, 'a daemon is not ready before anything was published')
@@ -53,7 +84,7 @@ t.test('a publish and its changes reach the guest\'s next GET; a removal makes i
   await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
 })
 
-t.test('E2: a daemon serves only its hypervisor\'s instances; during a migration both daemons serve one', async (t) => {
+t.test("E2: a daemon serves only its hypervisor's instances; during a migration both daemons serve one", async (t) => {
   const { redis, store, daemon } = await aHost(t)
   const second = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv2' })
   t.teardown(() => second.stop())
@@ -67,7 +98,7 @@ t.test('E2: a daemon serves only its hypervisor\'s instances; during a migration
   await serves(second, 'r2.srv-n1.example.com')
   await store.put(record(3, { hypervisors: ['hv2'] }))
   await serves(second, 'r3.srv-n1.example.com')
-  await until(async () => await daemon.metric('imds_view_instances') === 0, 'the old host to drop the instance')
+  await until(async () => (await daemon.metric('imds_view_instances')) === 0, 'the old host to drop the instance')
 })
 
 t.test('invariant 4: the next resync finds a change whose notice was lost', async (t) => {
@@ -90,20 +121,22 @@ t.test('invariants 2 and 4: a Redis restart under load causes no error, and miss
   let requests = 0
   const failures: unknown[] = []
   let isRunning = true
-  const load = Promise.all(Array.from({ length: 8 }, async () => {
-    while (isRunning) {
-      requests++
-      const answer = await daemon.get('/latest/meta-data/hostname').catch((error: unknown) => error)
-      if (!(answer instanceof Object && 'status' in answer && answer.status === 200)) failures.push(answer)
-    }
-  }))
+  const load = Promise.all(
+    Array.from({ length: 8 }, async () => {
+      while (isRunning) {
+        requests++
+        const answer = await daemon.get('/latest/meta-data/hostname').catch((error: unknown) => error)
+        if (!(answer instanceof Object && 'status' in answer && answer.status === 200)) failures.push(answer)
+      }
+    }),
+  )
   const linesBefore = daemon.log.length
   await redis.kill()
-  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the daemon to notice the loss')
+  await until(async () => (await daemon.metric('imds_store_connected')) === 0, 'the daemon to notice the loss')
   const ready = JSON.parse((await daemon.operator('/readyz')).body.toString()) as Record<string, unknown>
   t.match(ready, { ready: true, connected: false, instances: 1 }, 'G1: readyz reports it')
   const age = await daemon.metric('imds_view_age_seconds')
-  await until(async () => await daemon.metric('imds_view_age_seconds') > age + 0.2, 'the age to grow')
+  await until(async () => (await daemon.metric('imds_view_age_seconds')) > age + 0.2, 'the age to grow')
   await redis.restart()
   const later = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => later.close())
@@ -113,16 +146,26 @@ t.test('invariants 2 and 4: a Redis restart under load causes no error, and miss
   isRunning = false
   await load
   t.same(failures, [])
-  t.equal(daemon.log.slice(linesBefore).filter(({ level, msg }) => level === 'warn' && msg.includes('store')).length, 1, 'one warning')
+  t.equal(
+    daemon.log.slice(linesBefore).filter(({ level, msg }) => level === 'warn' && msg.includes('store')).length,
+    1,
+    'one warning',
+  )
 })
 
 t.test('G2: while Redis is down from the start, guests get 503 with Retry-After and never 404', async (t) => {
   const daemon = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => daemon.stop())
-  for (const path of ['/', ID, '/latest/user-data', '/nothing']) t.match(await daemon.get(path), { status: 503, headers: { 'retry-after': '1' } })
+  for (const path of ['/', ID, '/latest/user-data', '/nothing'])
+    t.match(await daemon.get(path), { status: 503, headers: { 'retry-after': '1' } })
   t.equal((await daemon.operator('/livez')).status, 200)
   t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: false, connected: false })
-  matchAll(t, daemon.log.filter(({ level }) => level === 'warn').filter(({ msg }) => msg.startsWith('the store')), [{ reason: /ECONNREFUSED/ }], 'the cause is logged once')
+  matchAll(
+    t,
+    daemon.log.filter(({ level }) => level === 'warn').filter(({ msg }) => msg.startsWith('the store')),
+    [{ reason: /ECONNREFUSED/ }],
+    'the cause is logged once',
+  )
 })
 
 t.test('invariant 8: absence is not removal', async (t) => {
@@ -149,17 +192,24 @@ t.test('invariant 8: absence is not removal', async (t) => {
     await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', 'newer')
     await stillServed()
     await resynced(daemon)
-    t.equal(daemon.log.slice(linesBefore).filter(({ msg }) => msg.startsWith('the store no longer has this instance')).length, 1)
+    t.equal(
+      daemon.log.slice(linesBefore).filter(({ msg }) => msg.startsWith('the store no longer has this instance')).length,
+      1,
+    )
   })
   await t.test('if its indexes are lost', async () => {
     await redis.client.del(KEYS.hypervisor('hv1'), KEYS.instances)
     await stillServed()
-    t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1, 'srv-n2 still has its record, which the resync reads')
+    t.equal(
+      await daemon.metric('imds_view_unconfirmed_instances'),
+      1,
+      'srv-n2 still has its record, which the resync reads',
+    )
   })
   await t.test('if the store is flushed, which is reported once', async () => {
     const [linesBefore, resyncs] = [daemon.log.length, await emptyResyncs()]
     await redis.client.flushall()
-    await until(async () => await emptyResyncs() > resyncs + 1, 'two resyncs of an empty store')
+    await until(async () => (await emptyResyncs()) > resyncs + 1, 'two resyncs of an empty store')
     t.equal(await hostname(daemon), 'r1.srv-n1.example.com')
     t.equal(daemon.log.slice(linesBefore).filter(({ msg }) => msg.includes('has nothing of this region')).length, 1)
     t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 2)
@@ -170,7 +220,12 @@ t.test('invariant 8: absence is not removal', async (t) => {
     t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1)
   })
   await t.test('a tombstone is a removal, even in a store without other traces of the instance', async () => {
-    t.match(daemon.log.findLast(({ msg, instance }) => msg.startsWith('the store no longer has this instance') && instance === 'srv-n1')?.msg, /run imdsctl remove srv-n1 --revision 1$/)
+    t.match(
+      daemon.log.findLast(
+        ({ msg, instance }) => msg.startsWith('the store no longer has this instance') && instance === 'srv-n1',
+      )?.msg,
+      /run imdsctl remove srv-n1 --revision 1$/,
+    )
     await store.remove('srv-n1', 1)
     await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
     t.equal(await hostname(daemon, '127.0.0.2'), 'r1.srv-n2.example.com')
@@ -185,7 +240,10 @@ t.test('an older revision in the store is accepted, counted and logged', async (
   await store.put(record(3))
   await serves(daemon, 'r3.srv-n1.example.com')
   t.equal(await daemon.metric('imds_revisions_back_total'), 1)
-  t.match(daemon.log.find(({ msg }) => msg.includes('older revision')), { level: 'warn', instance: 'srv-n1', revision: 3, heldRevision: 5 })
+  t.match(
+    daemon.log.find(({ msg }) => msg.includes('older revision')),
+    { level: 'warn', instance: 'srv-n1', revision: 3, heldRevision: 5 },
+  )
 })
 
 t.test('invariant 3: with a faulty record the last good state stays, and the fault is reported once', async (t) => {
@@ -204,13 +262,13 @@ t.test('invariant 3: with a faulty record the last good state stays, and the fau
     ['a record that is not JSON', 'unreadable', ['record', '{']],
     ['a record of an unknown schema', 'record', ['record', JSON.stringify({ ...record(2), schema: 9 })]],
     ['a record with an invalid field', 'record', ['record', JSON.stringify({ ...record(2), fqdn: '' })]],
-    ['another instance\'s record', 'id', ['record', JSON.stringify({ ...record(2), id: 'srv-other' })]],
+    ["another instance's record", 'id', ['record', JSON.stringify({ ...record(2), id: 'srv-other' })]],
     ['user-data that the record does not describe', 'user-data', ['record', good!, 'user-data', 'evil']],
     ['user-data of another size', 'user-data', ['record', good!, 'user-data', 'goo']],
   ] as [string, string, string[]][]) {
     const before = await daemon.metric(`imds_record_faults_total{reason="${reason}"}`)
     await writeFault(...fields)
-    await until(async () => await daemon.metric(`imds_record_faults_total{reason="${reason}"}`) === before + 1, what)
+    await until(async () => (await daemon.metric(`imds_record_faults_total{reason="${reason}"}`)) === before + 1, what)
     await resynced(daemon)
     t.equal(await daemon.metric(`imds_record_faults_total{reason="${reason}"}`), before + 1, `${what} is counted once`)
     t.equal(await daemon.metric('imds_view_faulty_records'), 1)
@@ -218,7 +276,7 @@ t.test('invariant 3: with a faulty record the last good state stays, and the fau
     t.equal((await daemon.get('/latest/user-data')).body.toString(), 'good')
   }
   await writeFault('user-data', 'good')
-  await until(async () => await daemon.metric('imds_view_faulty_records') === 0, 'the repair')
+  await until(async () => (await daemon.metric('imds_view_faulty_records')) === 0, 'the repair')
   t.equal(daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).length, 6)
   t.notMatch(JSON.stringify(daemon.log), /evil|goo"/, 'invariant 9: no user-data in the log')
 })
@@ -231,7 +289,10 @@ t.test('invariant 7: an address that two records claim is not served, and that i
   await store.put(record(1, { id: 'srv-thief' }))
   await until(async () => (await daemon.get(ID)).status === 503, 'the contested address to be refused')
   t.equal(await daemon.metric('imds_view_contested_addresses'), 1)
-  t.match(daemon.log.find(({ msg }) => msg.includes('more than one instance claims')), { level: 'warn', address: 'default 127.0.0.1', instances: ['srv-n1', 'srv-thief'] })
+  t.match(
+    daemon.log.find(({ msg }) => msg.includes('more than one instance claims')),
+    { level: 'warn', address: 'default 127.0.0.1', instances: ['srv-n1', 'srv-thief'] },
+  )
   t.match((await daemon.operator('/metrics')).body.toString(), /reason="contested-address"/)
   await store.remove('srv-thief')
   await serves(daemon, 'r1.srv-n1.example.com')
@@ -241,7 +302,13 @@ t.test('invariant 9: a password is read from a file and never logged', async (t)
   const directory = t.testdir({ password: 'PaSsWoRd\n' })
   const redis = await startRedis(['--requirepass', 'PaSsWoRd'])
   t.teardown(() => redis.stop())
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_REDIS_PASSWORD_FILE: `${directory}/password`, IMDS_LOG_LEVEL: 'debug' })
+  const daemon = await startDaemon({
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_REDIS_PASSWORD_FILE: `${directory}/password`,
+    IMDS_LOG_LEVEL: 'debug',
+  })
   t.teardown(() => daemon.stop())
   const store = await openStore({ url: redis.url, region: 'gb1', passwordFile: `${directory}/password` })
   t.teardown(() => store.close())
@@ -259,7 +326,7 @@ t.test('invariant 6: one malformed record affects no other instance', async (t) 
   const script = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
   const bad = JSON.stringify({ ...record(2, { n: 2 }), blockDevices: [] })
   t.same(await redis.client.eval(script, 1, KEYS.region, 'put', bad, 'none'), ['published', '2'])
-  await until(async () => await daemon.metric('imds_record_faults_total{reason="record"}') === 1, 'the fault')
+  await until(async () => (await daemon.metric('imds_record_faults_total{reason="record"}')) === 1, 'the fault')
   await store.put(record(2))
   await serves(daemon, 'r2.srv-n1.example.com')
   t.equal(await hostname(daemon, '127.0.0.2'), 'r1.srv-n2.example.com')
@@ -277,7 +344,12 @@ t.test('invariant 6: a key of the wrong type is a fault of its instance only, an
   await redis.client.set(KEYS.instance('srv-n2'), 'x')
   await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n3', 'x')
   await redis.client.hset(KEYS.tombstone('srv-n3'), 'x', 'y') // a tombstone of any type is one
-  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1' })
+  const daemon = await startDaemon({
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_RESYNC_SECONDS: '1',
+  })
   t.teardown(() => daemon.stop())
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   t.equal(await hostname(daemon), 'r1.srv-n1.example.com')

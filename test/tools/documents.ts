@@ -7,7 +7,14 @@ import { readdirSync, readFileSync } from 'node:fs'
 export const ROOT = new URL('../../', import.meta.url).pathname
 
 /** Every document, by its path in the repository. */
-export const DOCUMENTS: readonly string[] = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...readdirSync(`${ROOT}docs`).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)]
+export const DOCUMENTS: readonly string[] = [
+  'README.md',
+  'CONTRIBUTING.md',
+  'CHANGELOG.md',
+  ...readdirSync(`${ROOT}docs`)
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name}`),
+]
 
 /** The text of a file of the repository. */
 export function read(path: string): string {

@@ -22,8 +22,16 @@ import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
-  record: recordTable, categories: categoryTable, metrics: metricTable, 'api-metrics': apiMetricTable, alerts: alertTable, readiness: readinessTable, options: optionTable,
-  'account-limits': accountLimitTable, 'account-states': accountStateTable, 'server-actions': actionTable,
+  record: recordTable,
+  categories: categoryTable,
+  metrics: metricTable,
+  'api-metrics': apiMetricTable,
+  alerts: alertTable,
+  readiness: readinessTable,
+  options: optionTable,
+  'account-limits': accountLimitTable,
+  'account-states': accountStateTable,
+  'server-actions': actionTable,
 }
 
 /** A document with up-to-date tables. */
@@ -45,7 +53,10 @@ function asTable(columns: readonly string[], rows: readonly (readonly string[])[
 
 function categoryTable(): string {
   const firstVersion = (since: string) => VERSIONS.find((version) => version >= since) ?? since
-  return asTable(['path', 'first version'], CATEGORIES.map(({ pattern, since }) => [`\`${pattern}\``, `\`${firstVersion(since)}\``]))
+  return asTable(
+    ['path', 'first version'],
+    CATEGORIES.map(({ pattern, since }) => [`\`${pattern}\``, `\`${firstVersion(since)}\``]),
+  )
 }
 
 async function metricTable(): Promise<string> {
@@ -59,50 +70,102 @@ async function apiMetricTable(): Promise<string> {
 }
 
 async function tableOfMetrics(registry: Registry): Promise<string> {
-  interface Declared { readonly name: string, readonly type?: string, readonly help?: string, readonly labelNames?: readonly string[], get(): Promise<{ readonly type: string, readonly help: string }> }
-  const declared = (registry.getMetricsAsArray() as unknown as Declared[]).filter(({ name }) => name.startsWith('imds_')).sort((a, b) => a.name < b.name ? -1 : 1)
-  const rows = await Promise.all(declared.map(async (metric) => {
-    const { type, help } = metric.help === undefined ? await metric.get() : metric
-    return [`\`${metric.name}\``, type ?? '', (metric.labelNames ?? []).map((label) => `\`${label}\``).join(', '), help ?? '']
-  }))
+  interface Declared {
+    readonly name: string
+    readonly type?: string
+    readonly help?: string
+    readonly labelNames?: readonly string[]
+    get(): Promise<{ readonly type: string; readonly help: string }>
+  }
+  const declared = (registry.getMetricsAsArray() as unknown as Declared[])
+    .filter(({ name }) => name.startsWith('imds_'))
+    .sort((a, b) => (a.name < b.name ? -1 : 1))
+  const rows = await Promise.all(
+    declared.map(async (metric) => {
+      const { type, help } = metric.help === undefined ? await metric.get() : metric
+      return [
+        `\`${metric.name}\``,
+        type ?? '',
+        (metric.labelNames ?? []).map((label) => `\`${label}\``).join(', '),
+        help ?? '',
+      ]
+    }),
+  )
   return asTable(['metric', 'type', 'labels', 'meaning'], rows)
 }
 
 function alertTable(): string {
-  interface Rule { readonly alert: string, readonly expr: string, readonly for?: string, readonly labels: { readonly severity: string } }
+  interface Rule {
+    readonly alert: string
+    readonly expr: string
+    readonly for?: string
+    readonly labels: { readonly severity: string }
+  }
   const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }
-  return asTable(['alert', 'severity', 'condition', 'for'], groups.flatMap(({ rules }) => rules)
-    .map(({ alert, expr, for: time = '', labels }) => [alert, labels.severity, `\`${expr}\``, time]))
+  return asTable(
+    ['alert', 'severity', 'condition', 'for'],
+    groups
+      .flatMap(({ rules }) => rules)
+      .map(({ alert, expr, for: time = '', labels }) => [alert, labels.severity, `\`${expr}\``, time]),
+  )
 }
 
 function actionTable(): string {
-  return asTable(['action', 'does', 'possible while', 'then'], Object.entries(ACTION_RULES).map(([action, { does, from, to }]) =>
-    [`\`${action}\``, does, from.map((state) => `\`${state}\``).join(', '), to === undefined ? 'the same' : `\`${to}\``]))
+  return asTable(
+    ['action', 'does', 'possible while', 'then'],
+    Object.entries(ACTION_RULES).map(([action, { does, from, to }]) => [
+      `\`${action}\``,
+      does,
+      from.map((state) => `\`${state}\``).join(', '),
+      to === undefined ? 'the same' : `\`${to}\``,
+    ]),
+  )
 }
 
 function optionTable(): string {
-  const rows = Object.values(STORE_SETTINGS).map(({ flags, variable, help }) => [`\`${flags}\``, `\`${variable}\``, help])
+  const rows = Object.values(STORE_SETTINGS).map(({ flags, variable, help }) => [
+    `\`${flags}\``,
+    `\`${variable}\``,
+    help,
+  ])
   return asTable(['option', 'variable', 'meaning'], [...rows, ['`--json`', '', 'print JSON']])
 }
 
 /** What may be changed in each state, and in a usable account without a verified telephone or a valid payment card. */
 function accountLimitTable(): string {
-  return asTable(['limit', 'default', 'counts'], Object.entries(ACCOUNT_LIMITS).map(([name, rule]) => [`\`${name}\``, rule.default.toLocaleString('en'), rule.of]))
+  return asTable(
+    ['limit', 'default', 'counts'],
+    Object.entries(ACCOUNT_LIMITS).map(([name, rule]) => [`\`${name}\``, rule.default.toLocaleString('en'), rule.of]),
+  )
 }
 
 function accountStateTable(): string {
-  const accounts = [...ACCOUNT_STATES.map((status) => ({ status, is: true })), { status: 'active', is: false } as const]
-    .map(({ status, is }) => ({ status, telephone_verified: is, valid_credit_card: is }))
+  const accounts = [
+    ...ACCOUNT_STATES.map((status) => ({ status, is: true })),
+    { status: 'active', is: false } as const,
+  ].map(({ status, is }) => ({ status, telephone_verified: is, valid_credit_card: is }))
   const rows = (Object.keys(CHANGES) as ChangeRequest[]).map((request) => [
-    request.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`'), ...accounts.map((account) => refuseChange(request, account) === undefined ? 'yes' : 'no'),
+    request.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`'),
+    ...accounts.map((account) => (refuseChange(request, account) === undefined ? 'yes' : 'no')),
   ])
-  return asTable(['request', ...ACCOUNT_STATES, 'not verified'], [['every `GET`', ...accounts.map(() => 'yes')], ...rows])
+  return asTable(
+    ['request', ...ACCOUNT_STATES, 'not verified'],
+    [['every `GET`', ...accounts.map(() => 'yes')], ...rows],
+  )
 }
 
 function readinessTable(): string {
-  interface Schema { readonly type: string, readonly description?: string, readonly properties?: Readonly<Record<string, Schema>> }
-  const rows = ({ properties = {} }: Schema, path = ''): string[][] => Object.entries(properties).flatMap(([name, field]) =>
-    field.type === 'object' ? rows(field, `${path}${name}.`) : [[`\`${path}${name}\``, field.type, field.description ?? '']])
+  interface Schema {
+    readonly type: string
+    readonly description?: string
+    readonly properties?: Readonly<Record<string, Schema>>
+  }
+  const rows = ({ properties = {} }: Schema, path = ''): string[][] =>
+    Object.entries(properties).flatMap(([name, field]) =>
+      field.type === 'object'
+        ? rows(field, `${path}${name}.`)
+        : [[`\`${path}${name}\``, field.type, field.description ?? '']],
+    )
   return asTable(['field', 'type', 'meaning'], rows(ReadinessSchema))
 }
 

@@ -27,7 +27,8 @@ export function recordTable(): string {
       const here = `${path}${name}`
       const inner = field.items ?? field
       const isNeeded = schema.required?.includes(name) === true && field.default === undefined
-      const fallback = field.default === undefined ? isNeeded ? 'required' : 'none' : `\`${JSON.stringify(field.default)}\``
+      const fallback =
+        field.default === undefined ? (isNeeded ? 'required' : 'none') : `\`${JSON.stringify(field.default)}\``
       rows.push(`| \`${here}${field.items ? '[]' : ''}\` | ${meaning(field)} | ${form(field)} | ${fallback} |`)
       visit(inner, `${here}${field.items ? '[]' : ''}.`)
     }
@@ -42,14 +43,26 @@ function meaning({ description, items }: Schema): string {
 
 function form(schema: Schema): string {
   const { type, hint, items, minimum, maximum } = schema
-  const range = minimum === undefined ? '' : maximum === undefined || maximum >= Number.MAX_SAFE_INTEGER ? `, at least ${String(minimum)}` : `, ${String(minimum)} to ${String(maximum)}`
-  const text = hint ?? items?.hint ?? (type === 'integer' ? `a whole number${range}` : type === 'boolean' ? 'true or false' : '')
-  return [text, bounds(schema)].filter((part) => part !== '').join('; ').replaceAll('|', '\\|')
+  const range =
+    minimum === undefined
+      ? ''
+      : maximum === undefined || maximum >= Number.MAX_SAFE_INTEGER
+        ? `, at least ${String(minimum)}`
+        : `, ${String(minimum)} to ${String(maximum)}`
+  const text =
+    hint ?? items?.hint ?? (type === 'integer' ? `a whole number${range}` : type === 'boolean' ? 'true or false' : '')
+  return [text, bounds(schema)]
+    .filter((part) => part !== '')
+    .join('; ')
+    .replaceAll('|', '\\|')
 }
 
 function bounds({ maxItems, maxProperties, propertyNames, patternProperties }: Schema): string {
   const most = maxItems ?? maxProperties
   const { maxLength } = Object.values(patternProperties ?? {})[0] ?? {}
-  const texts = propertyNames === undefined || maxLength === undefined ? '' : `, with keys of at most ${String(propertyNames.maxLength)} and values of at most ${String(maxLength)} characters`
+  const texts =
+    propertyNames === undefined || maxLength === undefined
+      ? ''
+      : `, with keys of at most ${String(propertyNames.maxLength)} and values of at most ${String(maxLength)} characters`
   return most === undefined ? '' : `at most ${String(most)}${texts}`
 }

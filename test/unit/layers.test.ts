@@ -25,10 +25,14 @@ const ANYWHERE = ['version.ts', 'log.ts']
 const IMPORT = /(?:\bfrom|\bimport)\s*\(?\s*'(\.[^']+)'/g
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
-const imports = new Map(files.map((file) => {
-  const targets = [...readFileSync(join(SRC, file), 'utf8').matchAll(IMPORT)].map(([, path]) => relative(SRC, join(SRC, dirname(file), path!)))
-  return [file, targets] as const
-}))
+const imports = new Map(
+  files.map((file) => {
+    const targets = [...readFileSync(join(SRC, file), 'utf8').matchAll(IMPORT)].map(([, path]) =>
+      relative(SRC, join(SRC, dirname(file), path!)),
+    )
+    return [file, targets] as const
+  }),
+)
 
 function roomOf(file: string): string {
   const folder = dirname(file)
@@ -51,7 +55,11 @@ test('a room imports only from the rooms below it', () => {
   const forbidden = [...imports].flatMap(([file, targets]) => {
     const room = roomOf(file)
     if (room === 'top') return []
-    return targets.filter((target) => !ANYWHERE.includes(target) && roomOf(target) !== room && MAY_IMPORT[room]?.includes(roomOf(target)) !== true)
+    return targets
+      .filter(
+        (target) =>
+          !ANYWHERE.includes(target) && roomOf(target) !== room && MAY_IMPORT[room]?.includes(roomOf(target)) !== true,
+      )
       .map((target) => `${file} imports ${target}`)
   })
   expect(imports.get('daemon.ts')).toContain('metrics.ts') // import() is seen
@@ -71,10 +79,37 @@ test('no file imports itself through others', () => {
 })
 
 /** In the store, what the daemon reads with, and what publishers write with. The other files serve both. */
-const READ_SIDE = ['store/source.ts', 'store/only-ids.ts', 'store/redis/source.ts', 'store/files/source.ts', 'store/files/load.ts', 'store/files/regular-file.ts', 'store/files/stamps.ts', 'store/files/directory-watch.ts', 'store/crypto/stored.ts', 'store/crypto/record-cipher.ts']
+const READ_SIDE = [
+  'store/source.ts',
+  'store/only-ids.ts',
+  'store/redis/source.ts',
+  'store/files/source.ts',
+  'store/files/load.ts',
+  'store/files/regular-file.ts',
+  'store/files/stamps.ts',
+  'store/files/directory-watch.ts',
+  'store/crypto/stored.ts',
+  'store/crypto/record-cipher.ts',
+]
 const WRITE_SIDE = [
-  'store/publisher.ts', 'store/publish.ts', 'store/publish-many.ts', 'store/check-record.ts', 'store/backend.ts', 'store/seal.ts', 'store/open.ts', 'store/redis/publisher.ts', 'store/redis/script.ts',
-  'store/files/publisher.ts', 'store/files/writer.ts', 'store/files/ledger.ts', 'store/files/catalog.ts', 'store/files/protection.ts', 'store/files/owners.ts', 'store/files/lock.ts', 'store/files/operations.ts', 'store/crypto/encrypted-codec.ts',
+  'store/publisher.ts',
+  'store/publish.ts',
+  'store/publish-many.ts',
+  'store/check-record.ts',
+  'store/backend.ts',
+  'store/seal.ts',
+  'store/open.ts',
+  'store/redis/publisher.ts',
+  'store/redis/script.ts',
+  'store/files/publisher.ts',
+  'store/files/writer.ts',
+  'store/files/ledger.ts',
+  'store/files/catalog.ts',
+  'store/files/protection.ts',
+  'store/files/owners.ts',
+  'store/files/lock.ts',
+  'store/files/operations.ts',
+  'store/crypto/encrypted-codec.ts',
 ]
 
 test('the read side of the store imports nothing of the write side, directly or through others', () => {

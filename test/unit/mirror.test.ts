@@ -137,7 +137,8 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
 }
 
 /** The TypeScript files of a folder, by their path in it. */
-const filesOf = (folder: string) => readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
+const filesOf = (folder: string) =>
+  readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
 
 /** True if nothing is left of a file without its types. */
 function hasOnlyTypes(file: string): boolean {
@@ -158,6 +159,8 @@ test('each source file with code has a unit test, or an entry that names the tes
 })
 
 test('no entry is superfluous, and the test of each exists', () => {
-  expect(Object.keys(ELSEWHERE).filter((file) => tested.has(file) || !sources.includes(file) || hasOnlyTypes(file))).toEqual([])
+  expect(
+    Object.keys(ELSEWHERE).filter((file) => tested.has(file) || !sources.includes(file) || hasOnlyTypes(file)),
+  ).toEqual([])
   expect(Object.values(ELSEWHERE).filter((name) => !existsSync(join(ROOT, 'test', `${name}.test.ts`)))).toEqual([])
 })

@@ -12,7 +12,10 @@ import { memberOf } from './requester.ts'
 import type { Identity } from './tokens.ts'
 
 /** Who sends a request, and the account that the request acts for. `userId`: undefined for an API client. */
-export interface Caller extends AccountRequester { readonly clientId: string, readonly userId: string | undefined }
+export interface Caller extends AccountRequester {
+  readonly clientId: string
+  readonly userId: string | undefined
+}
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -28,23 +31,52 @@ declare module 'fastify' {
  * no account.
  */
 export function buildAccountChoice(
-  tables: Kysely<Tables>, isRequired: boolean,
+  tables: Kysely<Tables>,
+  isRequired: boolean,
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
   return async (request, reply) => {
     const { identity } = request
-    const chosen = await chooseAccounts(tables, identity, (request.query as Readonly<Record<string, unknown>>)['account_id'], isRequired)
+    const chosen = await chooseAccounts(
+      tables,
+      identity,
+      (request.query as Readonly<Record<string, unknown>>)['account_id'],
+      isRequired,
+    )
     if (isRefusal(chosen)) return reply.refuse(chosen)
     request.accountIds = chosen
-    if (isRequired) request.caller = { ...memberOf(request, chosen[0]!), clientId: identity.clientId, userId: identity.kind === 'user' ? identity.userId : undefined }
+    if (isRequired)
+      request.caller = {
+        ...memberOf(request, chosen[0]!),
+        clientId: identity.clientId,
+        userId: identity.kind === 'user' ? identity.userId : undefined,
+      }
     return undefined
   }
 }
 
 /** An account of others gets the same refusal as an account that does not exist. */
-async function chooseAccounts(tables: Kysely<Tables>, identity: Identity, named: unknown, isRequired: boolean): Promise<readonly string[] | Refusal> {
-  if (named !== undefined && (typeof named !== 'string' || named === '')) return refuse('bad_request', fieldFault('account_id', 'malformed', 'account_id must be the id of one account, given once'))
-  if (identity.kind === 'client') return named === undefined || named === identity.accountId ? [identity.accountId] : notFound('this account')
-  if (named === undefined && isRequired) return refuse('bad_request', fieldFault('account_id', 'missing', 'account_id is missing: add ?account_id= with the account that the request is for'))
+async function chooseAccounts(
+  tables: Kysely<Tables>,
+  identity: Identity,
+  named: unknown,
+  isRequired: boolean,
+): Promise<readonly string[] | Refusal> {
+  if (named !== undefined && (typeof named !== 'string' || named === ''))
+    return refuse(
+      'bad_request',
+      fieldFault('account_id', 'malformed', 'account_id must be the id of one account, given once'),
+    )
+  if (identity.kind === 'client')
+    return named === undefined || named === identity.accountId ? [identity.accountId] : notFound('this account')
+  if (named === undefined && isRequired)
+    return refuse(
+      'bad_request',
+      fieldFault(
+        'account_id',
+        'missing',
+        'account_id is missing: add ?account_id= with the account that the request is for',
+      ),
+    )
   const ids = await accountsOf(tables, identity.userId)
   if (named === undefined) return ids
   const chosen = ids.find((id) => id === named)

@@ -1,7 +1,10 @@
 /** The credentials of HTTP Basic (RFC 7617), as OAuth clients send them (RFC 6749, 2.3.1). */
 
 /** A client's id and secret. */
-export interface Credentials { readonly id: string, readonly secret: string }
+export interface Credentials {
+  readonly id: string
+  readonly secret: string
+}
 
 /** Control characters are not allowed (RFC 7617, 2). PostgreSQL has no U+0000 either. */
 // eslint-disable-next-line no-control-regex

@@ -15,10 +15,14 @@ declare module 'fastify' {
 }
 
 /** Without a token the header has no error (RFC 6750, 3.1). */
-const MISSING = unauthorized('the request has no access token: get one at /token, and send it as Authorization: Bearer TOKEN', 'invalid_request')
+const MISSING = unauthorized(
+  'the request has no access token: get one at /token, and send it as Authorization: Bearer TOKEN',
+  'invalid_request',
+)
 /** HTTP Basic, or another scheme. The scheme is not named: a token without a scheme would be in the response. */
 const OTHER_SCHEME = unauthorized(
-  'the scheme of the Authorization header must be Bearer: get an access token at /token with the id and secret of a client, and send it as Authorization: Bearer TOKEN', 'invalid_request',
+  'the scheme of the Authorization header must be Bearer: get an access token at /token with the id and secret of a client, and send it as Authorization: Bearer TOKEN',
+  'invalid_request',
 )
 const UNKNOWN = unauthorized('the access token is not valid', 'invalid_token', 'invalid_token')
 /** The interface writes token_expired in the header; recordings of the service have expired_token in the body. */
@@ -32,7 +36,9 @@ const WRONG_SCOPE: Refusal = {
 const HEADER = /^(?:bearer|oauth) +([A-Za-z0-9._~+/-]+=*) *$/i
 
 /** Builds the check: a hook for all routes of the API. */
-export function buildBearerCheck(tokens: AccessTokens): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
+export function buildBearerCheck(
+  tokens: AccessTokens,
+): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
   return async (request, reply) => {
     const [, token] = HEADER.exec(request.headers.authorization ?? '') ?? []
     if (token === undefined) return reply.refuse(missingOf(request.headers.authorization))
@@ -51,7 +57,13 @@ export function buildBearerCheck(tokens: AccessTokens): (request: FastifyRequest
 
 /** A refusal of a request without a valid access token: 401 with `WWW-Authenticate` (RFC 6750, 3). */
 function unauthorized(description: string, error: string, headerError?: string): Refusal {
-  return { ...refuse('unauthorized', description), challenge: { header: `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`, error } }
+  return {
+    ...refuse('unauthorized', description),
+    challenge: {
+      header: `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`,
+      error,
+    },
+  }
 }
 
 function missingOf(header = ''): Refusal {

@@ -21,16 +21,29 @@ import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
 import { TokenBucket } from '../../runtime/token-bucket.ts'
 
 /** Whom a request claims to come from: the id of a client, or the id of a user (of an unknown one, the name as it was sent). */
-export interface Subject { readonly kind: 'client' | 'user', readonly name: string }
+export interface Subject {
+  readonly kind: 'client' | 'user'
+  readonly name: string
+}
 
 /** How many failures are allowed at once, and how many a second after that. */
-interface Allowance { readonly burst: number, readonly perSecond: number }
+interface Allowance {
+  readonly burst: number
+  readonly perSecond: number
+}
 
 /** Where failures are counted. A bucket that does not exist is full. */
-interface Counter { readonly buckets: Buckets, readonly key: string, readonly allowance: Allowance }
+interface Counter {
+  readonly buckets: Buckets
+  readonly key: string
+  readonly allowance: Allowance
+}
 type Buckets = Pick<Map<string, TokenBucket>, 'get'> & { set(key: string, bucket: TokenBucket): unknown }
 /** The tables of subjects of one kind, either real or made-up. */
-interface Tables { readonly pairs: Buckets, readonly subjects: Buckets }
+interface Tables {
+  readonly pairs: Buckets
+  readonly subjects: Buckets
+}
 
 const PAIR: Allowance = { burst: 10, perSecond: 1 / 60 }
 const ADDRESS: Allowance = { burst: 100, perSecond: 1 }
@@ -42,7 +55,10 @@ export const KNOWN_ADDRESSES = 64
 const REPORT_AGAIN_MS = 86_400_000
 
 /** An address from which a subject has succeeded. `reportedMs`: when `succeeded` returned true for it; undefined: never in this process. */
-interface Known { readonly bucket: TokenBucket, readonly reportedMs: number | undefined }
+interface Known {
+  readonly bucket: TokenBucket
+  readonly reportedMs: number | undefined
+}
 
 /** Counts failures. `now`: milliseconds of a monotonic clock. */
 export class FailureLimit {
@@ -68,10 +84,14 @@ export class FailureLimit {
   failed(subject: Subject, address: string, isReal: boolean): void {
     const isWithin = this.waitSeconds(subject, address) === undefined // false for requests in parallel that fail after the limit was reached
     const counted = isReal ? this.#real : this.#unknown
-    for (const { buckets, key, allowance: { burst, perSecond } } of this.#countersOf(subject, address, [counted[subject.kind]])) {
+    for (const {
+      buckets,
+      key,
+      allowance: { burst, perSecond },
+    } of this.#countersOf(subject, address, [counted[subject.kind]])) {
       let bucket = buckets.get(key)
       if (bucket === undefined && !isWithin) continue
-      if (bucket === undefined) buckets.set(key, bucket = new TokenBucket(burst, perSecond))
+      if (bucket === undefined) buckets.set(key, (bucket = new TokenBucket(burst, perSecond)))
       bucket.hasToken(this.#now()) // adds what was earned until now
       bucket.take(1)
     }
@@ -94,7 +114,9 @@ export class FailureLimit {
   isLockedOut(subject: Subject, address: string): boolean {
     const keys = keysOf(subject, address)
     if (this.#known[subject.kind].get(keys.subject)?.has(keys.address) === true) return false
-    return [this.#real, this.#unknown].some((counted) => counted[subject.kind].subjects.get(keys.subject)?.hasToken(this.#now()) === false)
+    return [this.#real, this.#unknown].some(
+      (counted) => counted[subject.kind].subjects.get(keys.subject)?.hasToken(this.#now()) === false,
+    )
   }
 
   /** Adds known addresses. `sources`: in the form of `keysOf`, the latest last. Those that this process has seen itself count as later. */
@@ -102,23 +124,30 @@ export class FailureLimit {
     if (sources.length === 0) return
     const { subject: name } = keysOf(subject, '')
     const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
-    const learned = sources.filter((source) => !known.has(source)).map((source) => [source, this.#learned(subject.kind, name, source)] as const)
+    const learned = sources
+      .filter((source) => !known.has(source))
+      .map((source) => [source, this.#learned(subject.kind, name, source)] as const)
     this.#known[subject.kind].set(name, new Map([...learned, ...known].slice(-KNOWN_ADDRESSES)))
   }
 
   /** An address that becomes known. It keeps the failures that were counted for its pair. */
   #learned(kind: Subject['kind'], name: string, source: string): Known {
-    return { bucket: this.#real[kind].pairs.get(pairOf(source, name)) ?? new TokenBucket(PAIR.burst, PAIR.perSecond), reportedMs: undefined }
+    return {
+      bucket: this.#real[kind].pairs.get(pairOf(source, name)) ?? new TokenBucket(PAIR.burst, PAIR.perSecond),
+      reportedMs: undefined,
+    }
   }
 
   #countersOf(subject: Subject, address: string, counted: readonly Tables[]): readonly Counter[] {
     const keys = keysOf(subject, address)
     const known = this.#known[subject.kind].get(keys.subject)?.get(keys.address)
-    if (known !== undefined) return [{ buckets: new Map([[keys.address, known.bucket]]), key: keys.address, allowance: PAIR }]
+    if (known !== undefined)
+      return [{ buckets: new Map([[keys.address, known.bucket]]), key: keys.address, allowance: PAIR }]
     return [
       { buckets: this.#addresses, key: keys.address, allowance: ADDRESS },
       ...counted.flatMap(({ pairs, subjects }) => [
-        { buckets: pairs, key: keys.pair, allowance: PAIR }, { buckets: subjects, key: keys.subject, allowance: SUBJECT },
+        { buckets: pairs, key: keys.pair, allowance: PAIR },
+        { buckets: subjects, key: keys.subject, allowance: SUBJECT },
       ]),
     ]
   }
@@ -135,7 +164,10 @@ function tables(): Tables {
 /**
  * The keys of the buckets. An IPv6 address counts as its /64, because one user often has a whole /64. A name may have any length, so its hash is the key.
  */
-export function keysOf({ name }: Subject, address: string): { readonly subject: string, readonly address: string, readonly pair: string } {
+export function keysOf(
+  { name }: Subject,
+  address: string,
+): { readonly subject: string; readonly address: string; readonly pair: string } {
   const [subject, source] = [hash('sha256', name, 'base64url'), sourceOf(canonicalAddress(address) ?? address)]
   return { subject, address: source, pair: pairOf(source, subject) }
 }

@@ -3,7 +3,14 @@
  * refresh_token, and acts for its users.
  */
 import type { Kysely } from 'kysely'
-import { claimSignIn, findClient, findUser, lockApplication, type Client, type UserCredentials } from '../database/credentials.ts'
+import {
+  claimSignIn,
+  findClient,
+  findUser,
+  lockApplication,
+  type Client,
+  type UserCredentials,
+} from '../database/credentials.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Change } from '../database/transaction.ts'
 import { FairQueue, type FairQueueLimits } from '../fair-queue.ts'
@@ -40,12 +47,22 @@ export interface TokenRequest {
 
 /** The outcome of a token request. */
 export type TokenOutcome =
-  | { readonly kind: 'granted', readonly accessToken: string, readonly refreshToken: string | undefined, readonly scopes: readonly string[] }
-  | { readonly kind: 'invalid', readonly error: 'invalid_request' | 'invalid_grant' | 'unsupported_grant_type' | 'unauthorized_client' | 'invalid_scope', readonly description: string }
+  | {
+      readonly kind: 'granted'
+      readonly accessToken: string
+      readonly refreshToken: string | undefined
+      readonly scopes: readonly string[]
+    }
+  | {
+      readonly kind: 'invalid'
+      readonly error:
+        'invalid_request' | 'invalid_grant' | 'unsupported_grant_type' | 'unauthorized_client' | 'invalid_scope'
+      readonly description: string
+    }
   /** Wrong credentials. `needsCode`: the password was right, and a one-time password is missing, wrong or used up. */
-  | { readonly kind: 'wrong', readonly needsCode: boolean, readonly description: string }
+  | { readonly kind: 'wrong'; readonly needsCode: boolean; readonly description: string }
   /** Too many failures before. */
-  | { readonly kind: 'limited', readonly seconds: number }
+  | { readonly kind: 'limited'; readonly seconds: number }
   /** Too many requests wait, for a check of a password or for their turn. */
   | { readonly kind: 'busy' }
 
@@ -57,13 +74,35 @@ const CHECKS = { atOnce: 2, waiting: 32 } as const
  */
 const GRANTS: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
 
-const NO_CLIENT: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the request has no credentials: send the id and secret of a client with HTTP Basic' }
-const WRONG_CLIENT: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the client\'s id or secret is wrong' }
-const WRONG_PASSWORD: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the username or the password is wrong' }
+const NO_CLIENT: TokenOutcome = {
+  kind: 'wrong',
+  needsCode: false,
+  description: 'the request has no credentials: send the id and secret of a client with HTTP Basic',
+}
+const WRONG_CLIENT: TokenOutcome = {
+  kind: 'wrong',
+  needsCode: false,
+  description: "the client's id or secret is wrong",
+}
+const WRONG_PASSWORD: TokenOutcome = {
+  kind: 'wrong',
+  needsCode: false,
+  description: 'the username or the password is wrong',
+}
 const NO_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'a one-time password is required' }
-const WRONG_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'the one-time password is wrong, was used before, or is older than one that was used' }
-const WRONG_REFRESH = invalid('invalid_grant', 'the refresh token is not valid for this client, has expired, was used before, or was revoked')
-const WRONG_SCOPE = invalid('invalid_scope', 'scope must be infrastructure, orbit or both, and this client must be allowed it')
+const WRONG_CODE: TokenOutcome = {
+  kind: 'wrong',
+  needsCode: true,
+  description: 'the one-time password is wrong, was used before, or is older than one that was used',
+}
+const WRONG_REFRESH = invalid(
+  'invalid_grant',
+  'the refresh token is not valid for this client, has expired, was used before, or was revoked',
+)
+const WRONG_SCOPE = invalid(
+  'invalid_scope',
+  'scope must be infrastructure, orbit or both, and this client must be allowed it',
+)
 
 /** Grants tokens. */
 export class Grants {
@@ -83,12 +122,17 @@ export class Grants {
     if (grant === undefined) return invalid('invalid_request', 'grant_type is missing')
     if (client.kind === 'api-client') {
       if (grant === 'client_credentials') return this.#inTurn(client, () => this.#clientCredentials(client, request))
-      if (grant === 'password' || grant === 'refresh_token') return invalid('unauthorized_client', `an API client may not use the grant ${grant}: only an application may`)
+      if (grant === 'password' || grant === 'refresh_token')
+        return invalid('unauthorized_client', `an API client may not use the grant ${grant}: only an application may`)
       return invalid('unsupported_grant_type', 'grant_type must be client_credentials')
     }
     if (grant === 'password') return this.#password(client, request)
     if (grant === 'refresh_token') return this.#inTurn(client, () => this.#refresh(client.id, request))
-    if (grant === 'client_credentials') return invalid('unauthorized_client', 'an application may not use the grant client_credentials: only an API client may')
+    if (grant === 'client_credentials')
+      return invalid(
+        'unauthorized_client',
+        'an application may not use the grant client_credentials: only an API client may',
+      )
     return invalid('unsupported_grant_type', 'grant_type must be password or refresh_token')
   }
 
@@ -117,16 +161,28 @@ export class Grants {
     }
   }
 
-  async #clientCredentials({ id, accountId, scopes: allowed }: Extract<Client, { kind: 'api-client' }>, { body }: TokenRequest): Promise<TokenOutcome> {
+  async #clientCredentials(
+    { id, accountId, scopes: allowed }: Extract<Client, { kind: 'api-client' }>,
+    { body }: TokenRequest,
+  ): Promise<TokenOutcome> {
     const { tables, tokens, seconds } = this.#parts
     const scopes = grantScopes(body.scope, allowed)
     if (scopes === undefined) return WRONG_SCOPE
-    return { kind: 'granted', accessToken: await tokens.issue(tables, { clientId: id, accountId }, scopes, seconds), refreshToken: undefined, scopes }
+    return {
+      kind: 'granted',
+      accessToken: await tokens.issue(tables, { clientId: id, accountId }, scopes, seconds),
+      refreshToken: undefined,
+      scopes,
+    }
   }
 
-  async #password({ id: applicationId, accountId }: Extract<Client, { kind: 'application' }>, request: TokenRequest): Promise<TokenOutcome> {
+  async #password(
+    { id: applicationId, accountId }: Extract<Client, { kind: 'application' }>,
+    request: TokenRequest,
+  ): Promise<TokenOutcome> {
     const { username, password, scope } = request.body
-    if (username === undefined || password === undefined) return invalid('invalid_request', 'username and password are required')
+    if (username === undefined || password === undefined)
+      return invalid('invalid_request', 'username and password are required')
     const scopes = grantScopes(scope, SCOPES)
     if (scopes === undefined) return WRONG_SCOPE
     const name = username.toLowerCase()
@@ -134,12 +190,21 @@ export class Grants {
     const subject: Subject = { kind: 'user', name: user?.id ?? name } // the id and the e-mail address of a user are one subject
     const seconds = await this.#parts.known.waitSeconds(subject, request.address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
-    return await this.#checks.run(accountId, subject.name, () => this.#signIn(applicationId, user, subject, password, scopes, request)) ?? { kind: 'busy' }
+    return (
+      (await this.#checks.run(accountId, subject.name, () =>
+        this.#signIn(applicationId, user, subject, password, scopes, request),
+      )) ?? { kind: 'busy' }
+    )
   }
 
   /** Runs in the queue and checks the limit again, so guesses that were sent in parallel exceed the limit by one at most. */
   async #signIn(
-    applicationId: string, user: UserCredentials | undefined, subject: Subject, presented: string, scopes: readonly Scope[], request: TokenRequest,
+    applicationId: string,
+    user: UserCredentials | undefined,
+    subject: Subject,
+    presented: string,
+    scopes: readonly Scope[],
+    request: TokenRequest,
   ): Promise<TokenOutcome> {
     const { tables, families, limit, known, now } = this.#parts
     const { address } = request
@@ -153,16 +218,17 @@ export class Grants {
     const split = splitCode(presented, request.code)
     const { password, code } = secret === undefined ? { password: presented, code: undefined } : split
     const isRight = await verifyPassword(password, user?.passwordHash) // takes as long for an unknown user
-    if (!isRight && request.code === undefined && split.code !== undefined) { // the password may end like a code; takes as long for every user
-      if (await verifyPassword(presented, user?.passwordHash) && secret !== undefined) return NO_CODE
+    if (!isRight && request.code === undefined && split.code !== undefined) {
+      // the password may end like a code; takes as long for every user
+      if ((await verifyPassword(presented, user?.passwordHash)) && secret !== undefined) return NO_CODE
     }
     if (user === undefined || !isRight) return failed(WRONG_PASSWORD)
     if (secret !== undefined && code === undefined) return NO_CODE // not a failure: the client now asks the user for the code
     const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
     if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
     const granted = await inTransaction(tables, async (change) => {
-      if (!await claimSignIn(change, user, step)) return undefined
-      if (!await lockApplication(change, applicationId)) return WRONG_CLIENT // deleted while the password was checked
+      if (!(await claimSignIn(change, user, step))) return undefined
+      if (!(await lockApplication(change, applicationId))) return WRONG_CLIENT // deleted while the password was checked
       const { family, refreshToken } = await families.begin(change, applicationId, user.id, scopes)
       return this.#issue(change, family.id, refreshToken, scopes)
     })
@@ -179,15 +245,29 @@ export class Grants {
       const used = await families.find(change, applicationId, token)
       if (used === undefined) return WRONG_REFRESH
       const scopes = narrowScopes(scope, used.family.scopes)
-      if (scopes === undefined) return invalid('invalid_scope', `scope must be within the scopes of the refresh token: ${used.family.scopes.join(', ')}`)
+      if (scopes === undefined)
+        return invalid(
+          'invalid_scope',
+          `scope must be within the scopes of the refresh token: ${used.family.scopes.join(', ')}`,
+        )
       return this.#issue(change, used.family.id, await families.rotate(change, used), scopes)
     })
     return isRefusal(outcome) ? WRONG_REFRESH : outcome
   }
 
-  async #issue(change: Change, familyId: number, refreshToken: string, scopes: readonly string[]): Promise<TokenOutcome> {
+  async #issue(
+    change: Change,
+    familyId: number,
+    refreshToken: string,
+    scopes: readonly string[],
+  ): Promise<TokenOutcome> {
     const { tokens, seconds } = this.#parts
-    return { kind: 'granted', accessToken: await tokens.issue(change, { familyId }, scopes, seconds), refreshToken, scopes }
+    return {
+      kind: 'granted',
+      accessToken: await tokens.issue(change, { familyId }, scopes, seconds),
+      refreshToken,
+      scopes,
+    }
   }
 }
 

@@ -49,14 +49,20 @@ export class KnownAddresses {
     const { limit, log } = this.#parts
     if (!limit.succeeded(subject, address)) return
     await this.#write(subject, address).catch((error: unknown) => {
-      log.warn({ reason: (error as Error).message }, 'the address of a sign-in was not written to the database: it is not known after a restart')
+      log.warn(
+        { reason: (error as Error).message },
+        'the address of a sign-in was not written to the database: it is not known after a restart',
+      )
     })
   }
 
   /** Deletes the addresses without a success for 90 days. */
   async purge(): Promise<void> {
     const { tables, now } = this.#parts
-    await tables.deleteFrom('known_addresses').where('last_success', '<', new Date(now() - KEEP_MS)).execute()
+    await tables
+      .deleteFrom('known_addresses')
+      .where('last_success', '<', new Date(now() - KEEP_MS))
+      .execute()
   }
 
   async #readOnce(subject: Subject): Promise<void> {
@@ -73,8 +79,14 @@ export class KnownAddresses {
 
   async #read(subject: Subject): Promise<void> {
     const { tables, limit } = this.#parts
-    const rows = await tables.selectFrom('known_addresses').select('source').where('kind', '=', subject.kind).where('subject', '=', keysOf(subject, '').subject)
-      .orderBy('last_success', 'desc').limit(KNOWN_ADDRESSES).execute()
+    const rows = await tables
+      .selectFrom('known_addresses')
+      .select('source')
+      .where('kind', '=', subject.kind)
+      .where('subject', '=', keysOf(subject, '').subject)
+      .orderBy('last_success', 'desc')
+      .limit(KNOWN_ADDRESSES)
+      .execute()
     limit.learn(subject, rows.map(({ source }) => source).toReversed())
   }
 

@@ -2,7 +2,10 @@
 import { Secret, TOTP } from 'otpauth'
 
 /** The password and the one-time password that a user has sent. `code`: undefined if there is none. */
-export interface Presented { readonly password: string, readonly code: string | undefined }
+export interface Presented {
+  readonly password: string
+  readonly code: string | undefined
+}
 
 /** How many steps the clock of a user's device may be ahead or behind (RFC 6238, 5.2). */
 const SKEW = 1

@@ -6,8 +6,16 @@ import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 
 /** The cost of a hash: 2^ln * r * 128 bytes of memory, and p times the time. */
-interface Cost { readonly ln: number, readonly r: number, readonly p: number }
-interface Hash { readonly cost: Cost, readonly salt: Buffer, readonly key: Buffer }
+interface Cost {
+  readonly ln: number
+  readonly r: number
+  readonly p: number
+}
+interface Hash {
+  readonly cost: Cost
+  readonly salt: Buffer
+  readonly key: Buffer
+}
 
 /** 32 MiB: one of the costs that OWASP's Password Storage Cheat Sheet recommends. */
 const COST: Cost = { ln: 15, r: 8, p: 3 }
@@ -18,7 +26,8 @@ const MOST_MEMORY = 1 << 26
 const LEAST_LN = 10
 const MOST_P = 16
 
-const FORM = /^\$scrypt\$ln=(?<ln>[1-9]\d?),r=(?<r>[1-9]\d?),p=(?<p>[1-9]\d?)\$(?<salt>[A-Za-z0-9+/]{11,86})\$(?<key>[A-Za-z0-9+/]{43,86})$/
+const FORM =
+  /^\$scrypt\$ln=(?<ln>[1-9]\d?),r=(?<r>[1-9]\d?),p=(?<p>[1-9]\d?)\$(?<salt>[A-Za-z0-9+/]{11,86})\$(?<key>[A-Za-z0-9+/]{43,86})$/
 /** A hash of the usual cost, for a user who has none. */
 const NOBODYS: Hash = { cost: COST, salt: Buffer.alloc(SALT_BYTES), key: Buffer.alloc(KEY_BYTES) }
 

@@ -10,7 +10,11 @@ type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes'>
 
 /** The sender of a request as the requester of a change of an account to which it has access. */
 export function memberOf(request: Sender, accountId: string): AccountRequester {
-  return requesterOf(request, accountId, async (change, account) => await request.recheckToken(change) ?? recheckAccess(change, request, account))
+  return requesterOf(
+    request,
+    accountId,
+    async (change, account) => (await request.recheckToken(change)) ?? recheckAccess(change, request, account),
+  )
 }
 
 /** The sender of a request as the requester of a change for which the account gives no right, such as accepting an invitation. Its token is checked. */
@@ -20,7 +24,12 @@ export function outsiderOf(request: Sender, accountId: string): AccountRequester
 
 function requesterOf(request: Sender, accountId: string, stillMay: AccountRequester['stillMay']): AccountRequester {
   const { identity } = request
-  return { accountId, requesterId: identity.kind === 'user' ? identity.userId : identity.clientId, bodyBytes: () => request.bodyBytes, stillMay }
+  return {
+    accountId,
+    requesterId: identity.kind === 'user' ? identity.userId : identity.clientId,
+    bodyBytes: () => request.bodyBytes,
+    stillMay,
+  }
 }
 
 /** The sender of a request as the requester of a change of a profile. */
@@ -29,9 +38,19 @@ export function profileOwnerOf(request: Sender): ProfileRequester {
 }
 
 /** Refuses a user who has no access to the account any more. Locks the collaboration that gives it. The token of an API client is for its account. */
-async function recheckAccess(change: Change, { identity }: Sender, account: Selectable<Tables['accounts']>): Promise<Refusal | undefined> {
+async function recheckAccess(
+  change: Change,
+  { identity }: Sender,
+  account: Selectable<Tables['accounts']>,
+): Promise<Refusal | undefined> {
   if (identity.kind === 'client' || account.owner_id === identity.userId) return undefined
-  const found = await change.selectFrom('collaborations').select('id').where('account_id', '=', account.id).where('user_id', '=', identity.userId)
-    .where('status', '=', 'accepted').forShare().executeTakeFirst()
+  const found = await change
+    .selectFrom('collaborations')
+    .select('id')
+    .where('account_id', '=', account.id)
+    .where('user_id', '=', identity.userId)
+    .where('status', '=', 'accepted')
+    .forShare()
+    .executeTakeFirst()
   return found === undefined ? notFound('this account') : undefined
 }

@@ -3,10 +3,13 @@
 /** Every scope, in the order in which responses name them. */
 export const SCOPES = ['infrastructure', 'orbit'] as const
 /** One of SCOPES. */
-export type Scope = typeof SCOPES[number]
+export type Scope = (typeof SCOPES)[number]
 
 /** The scopes that the clients of each permissions group may have. */
-export const SCOPES_OF_GROUP: Readonly<Record<'full' | 'storage', readonly Scope[]>> = { full: SCOPES, storage: ['orbit'] }
+export const SCOPES_OF_GROUP: Readonly<Record<'full' | 'storage', readonly Scope[]>> = {
+  full: SCOPES,
+  storage: ['orbit'],
+}
 
 /**
  * The scopes that a token request asks for, among those that its client may have. Clients separate them by spaces (RFC 6749, 3.3) or commas. Undefined: an

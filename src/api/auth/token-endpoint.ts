@@ -14,7 +14,11 @@ import type { Grants, TokenOutcome } from './grants.ts'
 import { formatScopes } from './scopes.ts'
 
 /** What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a one-time password, in lower case. */
-export interface TokenEndpointParts { readonly grants: Grants, readonly seconds: number, readonly otpHeaders: readonly string[] }
+export interface TokenEndpointParts {
+  readonly grants: Grants
+  readonly seconds: number
+  readonly otpHeaders: readonly string[]
+}
 
 /**
  * The limit of the body, in bytes: several times the longest one. Anybody can send it, and 4,096 connections of them must leave room for those of others
@@ -28,48 +32,79 @@ const BUSY_SECONDS = 5
 
 const Text = Type.Optional(Type.String())
 const Body = Type.Object({
-  grant_type: Text, scope: Text, password: Text, refresh_token: Text, username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
+  grant_type: Text,
+  scope: Text,
+  password: Text,
+  refresh_token: Text,
+  username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
 })
-const TokenResponse = Type.Object({
-  access_token: Type.String(), token_type: Type.Literal('Bearer'), refresh_token: Type.Optional(Type.String({ description: 'Of the grants password and refresh_token.' })),
-  scope: Type.String(), expires_in: Type.Integer(),
-}, { title: 'Token' })
+const TokenResponse = Type.Object(
+  {
+    access_token: Type.String(),
+    token_type: Type.Literal('Bearer'),
+    refresh_token: Type.Optional(Type.String({ description: 'Of the grants password and refresh_token.' })),
+    scope: Type.String(),
+    expires_in: Type.Integer(),
+  },
+  { title: 'Token' },
+)
 
 /** Adds the route. Its body may also be a form. */
 export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeaders }: TokenEndpointParts): void {
   void server.register((scope: ApiServer, _options, done) => {
-    setBodyParsers(scope, { 'application/x-www-form-urlencoded': parseForm, 'application/json': shortJson(parseSecretJson) })
+    setBodyParsers(scope, {
+      'application/x-www-form-urlencoded': parseForm,
+      'application/json': shortJson(parseSecretJson),
+    })
     scope.addHook('onRequest', (_request, reply, next) => {
       void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')
       next()
     })
-    scope.addHook('preSerialization', (_request, _reply, payload, next) => { next(null, withOauthError(payload)) })
+    scope.addHook('preSerialization', (_request, _reply, payload, next) => {
+      next(null, withOauthError(payload))
+    })
     scope.setErrorHandler((error: FastifyError, _request, reply) => {
       if ((error.statusCode ?? 500) >= 500) throw error // to the error handler of the whole server
       return refuseToken(reply, 'bad_request', 'invalid_request', describe(error))
     })
-    scope.post('/token', {
-      bodyLimit: BODY_LIMIT,
-      schema: {
-        summary: 'Get an access token', tags: ['Authentication'], consumes: ['application/json', 'application/x-www-form-urlencoded'], security: [{ client: [] }],
-        description: 'HTTP Basic with the id and secret of an API client or application; the body is a form or JSON.', body: Body, response: { 200: TokenResponse },
+    scope.post(
+      '/token',
+      {
+        bodyLimit: BODY_LIMIT,
+        schema: {
+          summary: 'Get an access token',
+          tags: ['Authentication'],
+          consumes: ['application/json', 'application/x-www-form-urlencoded'],
+          security: [{ client: [] }],
+          description: 'HTTP Basic with the id and secret of an API client or application; the body is a form or JSON.',
+          body: Body,
+          response: { 200: TokenResponse },
+        },
       },
-    }, async ({ headers, ip, body }, reply) => {
-      const code = otpHeaders.map((name) => headers[name]).find((value) => typeof value === 'string' && value !== '') as string | undefined
-      const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
-      const outcome = await grants.grant({ credentials: parseBasic(headers.authorization), address, code, body })
-      if (outcome.kind !== 'granted') return refuseOutcome(reply, outcome, otpHeaders)
-      const { accessToken, refreshToken, scopes } = outcome
-      return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({
-        access_token: accessToken, token_type: 'Bearer', ...refreshToken !== undefined && { refresh_token: refreshToken }, scope: formatScopes(scopes), expires_in: seconds,
-      })
-    })
+      async ({ headers, ip, body }, reply) => {
+        const code = otpHeaders
+          .map((name) => headers[name])
+          .find((value) => typeof value === 'string' && value !== '') as string | undefined
+        const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
+        const outcome = await grants.grant({ credentials: parseBasic(headers.authorization), address, code, body })
+        if (outcome.kind !== 'granted') return refuseOutcome(reply, outcome, otpHeaders)
+        const { accessToken, refreshToken, scopes } = outcome
+        return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({
+          access_token: accessToken,
+          token_type: 'Bearer',
+          ...(refreshToken !== undefined && { refresh_token: refreshToken }),
+          scope: formatScopes(scopes),
+          expires_in: seconds,
+        })
+      },
+    )
     done()
   })
 }
 
 function parseForm(text: string): unknown {
-  if (text.split('&', FORM_MAX + 1).length > FORM_MAX) throw new RefusedBody(refuse('bad_request', `the form must have at most ${String(FORM_MAX)} parameters`))
+  if (text.split('&', FORM_MAX + 1).length > FORM_MAX)
+    throw new RefusedBody(refuse('bad_request', `the form must have at most ${String(FORM_MAX)} parameters`))
   const parameters = new Map<string, string>()
   for (const [name, value] of new URLSearchParams(text)) {
     if (parameters.has(name)) throw new RefusedBody(refuse('bad_request', `${name} is given more than once`)) // RFC 6749, 3.2
@@ -87,33 +122,58 @@ function parseSecretJson(text: string): unknown {
   }
 }
 
-function refuseOutcome(reply: FastifyReply, outcome: Exclude<TokenOutcome, { kind: 'granted' }>, otpHeaders: readonly string[]): FastifyReply {
+function refuseOutcome(
+  reply: FastifyReply,
+  outcome: Exclude<TokenOutcome, { kind: 'granted' }>,
+  otpHeaders: readonly string[],
+): FastifyReply {
   switch (outcome.kind) {
-    case 'invalid': return refuseToken(reply, 'bad_request', outcome.error, outcome.description)
+    case 'invalid':
+      return refuseToken(reply, 'bad_request', outcome.error, outcome.description)
     case 'wrong':
       void reply.header('WWW-Authenticate', 'Basic realm="imds-api"')
       if (outcome.needsCode) for (const name of otpHeaders) void reply.header(name, 'required')
       return refuseToken(reply, 'unauthorized', 'invalid_client', outcome.description)
     case 'limited':
       void reply.header('Retry-After', String(outcome.seconds))
-      return refuseToken(reply, 'too_many_requests', 'temporarily_unavailable', 'too many failed token requests: try again later')
+      return refuseToken(
+        reply,
+        'too_many_requests',
+        'temporarily_unavailable',
+        'too many failed token requests: try again later',
+      )
     case 'busy':
       void reply.header('Retry-After', String(BUSY_SECONDS))
-      return refuseToken(reply, 'service_unavailable', 'temporarily_unavailable', 'too many token requests wait: try again later')
+      return refuseToken(
+        reply,
+        'service_unavailable',
+        'temporarily_unavailable',
+        'too many token requests wait: try again later',
+      )
   }
 }
 
 function describe({ validation, message }: FastifyError): string {
-  return validation === undefined ? message : formatFaults(validation).map((fault) => fault.message).join('; ')
+  return validation === undefined
+    ? message
+    : formatFaults(validation)
+        .map((fault) => fault.message)
+        .join('; ')
 }
 
 /** Adds OAuth's members to a refusal that the error handler of the whole server has made. */
 function withOauthError(payload: unknown): unknown {
   const body = payload as Partial<RefusalBody> & { readonly error?: string }
   if (body.error_name === undefined || body.error !== undefined) return payload
-  return { error: body.error_name === 'service_unavailable' ? 'temporarily_unavailable' : 'server_error', error_description: body.errors?.[0], ...body }
+  return {
+    error: body.error_name === 'service_unavailable' ? 'temporarily_unavailable' : 'server_error',
+    error_description: body.errors?.[0],
+    ...body,
+  }
 }
 
 function refuseToken(reply: FastifyReply, name: RefusalName, error: string, description: string): FastifyReply {
-  return reply.code(statusOf(name)).send({ error, error_description: description, ...bodyOf(refuse(name, description)) })
+  return reply
+    .code(statusOf(name))
+    .send({ error, error_description: description, ...bodyOf(refuse(name, description)) })
 }

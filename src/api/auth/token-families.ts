@@ -12,11 +12,21 @@ import type { Change, Reader } from '../database/transaction.ts'
 import { digest, newToken } from './secrets.ts'
 
 /** A family, for a new access token. */
-export interface Family { readonly id: number, readonly scopes: readonly string[] }
+export interface Family {
+  readonly id: number
+  readonly scopes: readonly string[]
+}
 /** A new family, and its first refresh token. */
-export interface Begun { readonly family: Family, readonly refreshToken: string }
+export interface Begun {
+  readonly family: Family
+  readonly refreshToken: string
+}
 /** A refresh token that may be used. */
-export interface Usable { readonly family: Family, readonly sha256: Buffer, readonly isFirstUse: boolean }
+export interface Usable {
+  readonly family: Family
+  readonly sha256: Buffer
+  readonly isFirstUse: boolean
+}
 
 const SIBLINGS_MS = 30_000
 /** The most sign-ins of one user with one application. */
@@ -39,19 +49,28 @@ export class TokenFamilies {
   /** Begins a family with its first refresh token. Ends the oldest of this user and application beyond the limit. The user must be locked. */
   async begin(change: Change, applicationId: string, userId: string, scopes: readonly string[]): Promise<Begun> {
     await sql`delete from token_families where id in (
-      select id from token_families where application_id = ${applicationId} and user_id = ${userId} order by id desc offset ${FAMILIES_MAX - 1})`.execute(change)
-    const { id } = await change.insertInto('token_families').values({ application_id: applicationId, user_id: userId, scopes: [...scopes] })
-      .returning('id').executeTakeFirstOrThrow()
+      select id from token_families where application_id = ${applicationId} and user_id = ${userId} order by id desc offset ${FAMILIES_MAX - 1})`.execute(
+      change,
+    )
+    const { id } = await change
+      .insertInto('token_families')
+      .values({ application_id: applicationId, user_id: userId, scopes: [...scopes] })
+      .returning('id')
+      .executeTakeFirstOrThrow()
     return { family: { id, scopes }, refreshToken: await this.#issue(change, id) }
   }
 
   /** Finds a refresh token that this application may use now. Revokes the family of a spent one, so the transaction must be committed in any case. */
   async find(change: Change, applicationId: string, token: string): Promise<Usable | undefined> {
     const sha256 = digest(token)
-    const row = await change.selectFrom('refresh_tokens').innerJoin('token_families', 'token_families.id', 'refresh_tokens.family_id')
+    const row = await change
+      .selectFrom('refresh_tokens')
+      .innerJoin('token_families', 'token_families.id', 'refresh_tokens.family_id')
       .select(['refresh_tokens.used_at', 'token_families.id', 'token_families.scopes'])
-      .where('refresh_tokens.sha256', '=', sha256).where('refresh_tokens.expires_at', '>', new Date(this.#now()))
-      .where('token_families.application_id', '=', applicationId).where('token_families.revoked_at', 'is', null)
+      .where('refresh_tokens.sha256', '=', sha256)
+      .where('refresh_tokens.expires_at', '>', new Date(this.#now()))
+      .where('token_families.application_id', '=', applicationId)
+      .where('token_families.revoked_at', 'is', null)
       .forUpdate() // parallel uses wait, so one of them is the first
       .executeTakeFirst()
     if (row === undefined) return undefined
@@ -65,7 +84,12 @@ export class TokenFamilies {
 
   /** Uses a refresh token. Returns the next one. */
   async rotate(change: Change, { family, sha256, isFirstUse }: Usable): Promise<string> {
-    if (isFirstUse) await change.updateTable('refresh_tokens').set({ used_at: new Date(this.#now()) }).where('sha256', '=', sha256).execute()
+    if (isFirstUse)
+      await change
+        .updateTable('refresh_tokens')
+        .set({ used_at: new Date(this.#now()) })
+        .where('sha256', '=', sha256)
+        .execute()
     return this.#issue(change, family.id)
   }
 
@@ -73,27 +97,59 @@ export class TokenFamilies {
   async purge(): Promise<void> {
     await this.#tables.deleteFrom('refresh_tokens').where('expires_at', '<=', new Date(this.#now())).execute()
     await this.#tables.deleteFrom('token_families').where('revoked_at', 'is not', null).execute()
-    await this.#tables.deleteFrom('token_families')
-      .where((where) => where.not(where.exists(where.selectFrom('refresh_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'))))
-      .where((where) => where.not(where.exists(where.selectFrom('access_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'))))
+    await this.#tables
+      .deleteFrom('token_families')
+      .where((where) =>
+        where.not(
+          where.exists(
+            where.selectFrom('refresh_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'),
+          ),
+        ),
+      )
+      .where((where) =>
+        where.not(
+          where.exists(
+            where.selectFrom('access_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'),
+          ),
+        ),
+      )
       .execute()
   }
 
   async #issue(change: Change, familyId: number): Promise<string> {
     const token = newToken()
     await makeRoomInFamily(change, 'refresh_tokens', familyId, REFRESH_TOKENS_MAX)
-    await change.insertInto('refresh_tokens').values({ sha256: digest(token), family_id: familyId, expires_at: new Date(this.#now() + this.#seconds * 1000) }).execute()
+    await change
+      .insertInto('refresh_tokens')
+      .values({ sha256: digest(token), family_id: familyId, expires_at: new Date(this.#now() + this.#seconds * 1000) })
+      .execute()
     return token
   }
 }
 
 /** Deletes the oldest tokens of a family, so that there is room for one more. The family must be locked, or new in this transaction. */
-export async function makeRoomInFamily(database: Reader, table: 'access_tokens' | 'refresh_tokens', familyId: number, most: number): Promise<void> {
+export async function makeRoomInFamily(
+  database: Reader,
+  table: 'access_tokens' | 'refresh_tokens',
+  familyId: number,
+  most: number,
+): Promise<void> {
   await sql`delete from ${sql.table(table)} where sha256 in (
-    select sha256 from ${sql.table(table)} where family_id = ${familyId} order by expires_at desc offset ${most - 1})`.execute(database)
+    select sha256 from ${sql.table(table)} where family_id = ${familyId} order by expires_at desc offset ${most - 1})`.execute(
+    database,
+  )
 }
 
 /** Revokes families, with all of their tokens: those with these ids, or of these applications or users. */
-export async function revokeFamilies(database: Reader, column: 'id' | 'application_id' | 'user_id', values: readonly (string | number)[]): Promise<void> {
-  await database.updateTable('token_families').set({ revoked_at: new Date() }).where((where) => where(column, '=', where.fn.any(where.val([...values])))).where('revoked_at', 'is', null).execute()
+export async function revokeFamilies(
+  database: Reader,
+  column: 'id' | 'application_id' | 'user_id',
+  values: readonly (string | number)[],
+): Promise<void> {
+  await database
+    .updateTable('token_families')
+    .set({ revoked_at: new Date() })
+    .where((where) => where(column, '=', where.fn.any(where.val([...values]))))
+    .where('revoked_at', 'is', null)
+    .execute()
 }

@@ -15,14 +15,20 @@ import { makeRoomInFamily } from './token-families.ts'
  * account in each request.
  */
 export type Identity =
-  | { readonly kind: 'client', readonly clientId: string, readonly accountId: string, readonly scopes: readonly string[] }
-  | { readonly kind: 'user', readonly clientId: string, readonly userId: string, readonly scopes: readonly string[] }
+  | {
+      readonly kind: 'client'
+      readonly clientId: string
+      readonly accountId: string
+      readonly scopes: readonly string[]
+    }
+  | { readonly kind: 'user'; readonly clientId: string; readonly userId: string; readonly scopes: readonly string[] }
 
 /** The outcome of a check. */
-export type TokenCheck = { readonly kind: 'valid', readonly identity: Identity } | { readonly kind: 'expired' } | { readonly kind: 'unknown' }
+export type TokenCheck =
+  { readonly kind: 'valid'; readonly identity: Identity } | { readonly kind: 'expired' } | { readonly kind: 'unknown' }
 
 /** What a new token belongs to: an API client and its account, or a family of tokens (database/tables.ts). */
-export type TokenOwner = { readonly clientId: string, readonly accountId: string } | { readonly familyId: number }
+export type TokenOwner = { readonly clientId: string; readonly accountId: string } | { readonly familyId: number }
 
 const CACHE_MS = 1_000
 const CACHE_SIZE = 10_000
@@ -36,7 +42,7 @@ export class AccessTokens {
   readonly #tables: Kysely<Tables>
   readonly #now: () => number
   readonly #steady: () => number
-  readonly #known: LRUCache<string, { readonly identity: Identity, readonly expiresAtMs: number }>
+  readonly #known: LRUCache<string, { readonly identity: Identity; readonly expiresAtMs: number }>
   /** The checks that run, since a client may send many requests with one token at once. */
   readonly #running = new Map<string, Promise<TokenCheck>>()
   /** How often `forget` was called. The result of a check that began before the last call must not be cached. */
@@ -53,12 +59,20 @@ export class AccessTokens {
    * Issues a token. The oldest tokens of its owner beyond the limit end: another process may accept one of them for CACHE_MS more. `database`: the transaction
    * in which it becomes valid.
    */
-  async issue(database: Kysely<Tables>, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
+  async issue(
+    database: Kysely<Tables>,
+    owner: TokenOwner,
+    scopes: readonly string[],
+    seconds: number,
+  ): Promise<string> {
     const token = newToken()
     const values = { sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }
     if ('familyId' in owner) {
       await makeRoomInFamily(database, 'access_tokens', owner.familyId, FAMILY_ACCESS_TOKENS_MAX)
-      await database.insertInto('access_tokens').values({ ...values, client_id: null, account_id: null, family_id: owner.familyId }).execute()
+      await database
+        .insertInto('access_tokens')
+        .values({ ...values, client_id: null, account_id: null, family_id: owner.familyId })
+        .execute()
     } else {
       await insertForClient(database, { ...values, client_id: owner.clientId, account_id: owner.accountId })
     }
@@ -71,10 +85,13 @@ export class AccessTokens {
    */
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
-    if (known !== undefined) return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
+    if (known !== undefined)
+      return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
     const running = this.#running.get(token)
     if (running !== undefined) return running
-    const check = this.#read(token).finally(() => { if (this.#running.get(token) === check) this.#running.delete(token) })
+    const check = this.#read(token).finally(() => {
+      if (this.#running.get(token) === check) this.#running.delete(token)
+    })
     this.#running.set(token, check)
     return check
   }
@@ -83,9 +100,11 @@ export class AccessTokens {
    * Checks a token in a transaction, without the cache. Locks what the token belongs to, so that a revocation that comes later waits for the commit.
    */
   async recheck(change: Change, token: string, { kind, clientId }: Identity): Promise<TokenCheck> {
-    await (kind === 'client'
-      ? sql`select from api_clients where id = ${clientId} for share`
-      : sql`select from token_families where id = (select family_id from access_tokens where sha256 = ${digest(token)}) for share`).execute(change)
+    await (
+      kind === 'client'
+        ? sql`select from api_clients where id = ${clientId} for share`
+        : sql`select from token_families where id = (select family_id from access_tokens where sha256 = ${digest(token)}) for share`
+    ).execute(change)
     return (await this.#find(change, token)).check
   }
 
@@ -93,25 +112,41 @@ export class AccessTokens {
     const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
     const forgotten = this.#forgotten
     const { check, expiresAtMs } = await this.#find(this.#tables, token)
-    if (check.kind === 'valid' && forgotten === this.#forgotten) this.#known.set(token, { identity: check.identity, expiresAtMs }, { start })
+    if (check.kind === 'valid' && forgotten === this.#forgotten)
+      this.#known.set(token, { identity: check.identity, expiresAtMs }, { start })
     return check
   }
 
-  async #find(database: Reader, token: string): Promise<{ readonly check: TokenCheck, readonly expiresAtMs: number }> {
-    const row = await database.selectFrom('access_tokens')
+  async #find(database: Reader, token: string): Promise<{ readonly check: TokenCheck; readonly expiresAtMs: number }> {
+    const row = await database
+      .selectFrom('access_tokens')
       .leftJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
       .leftJoin('token_families', 'token_families.id', 'access_tokens.family_id')
       .select([
-        'access_tokens.client_id', 'access_tokens.account_id', 'access_tokens.scopes', 'access_tokens.expires_at', 'token_families.application_id', 'token_families.user_id',
+        'access_tokens.client_id',
+        'access_tokens.account_id',
+        'access_tokens.scopes',
+        'access_tokens.expires_at',
+        'token_families.application_id',
+        'token_families.user_id',
         'api_clients.permissions_group',
       ])
-      .where('access_tokens.sha256', '=', digest(token)).whereRef('access_tokens.account_id', 'is not distinct from', 'api_clients.account_id').where('api_clients.revoked_at', 'is', null).where('token_families.revoked_at', 'is', null)
+      .where('access_tokens.sha256', '=', digest(token))
+      .whereRef('access_tokens.account_id', 'is not distinct from', 'api_clients.account_id')
+      .where('api_clients.revoked_at', 'is', null)
+      .where('token_families.revoked_at', 'is', null)
       .executeTakeFirst()
     if (row === undefined) return { check: { kind: 'unknown' }, expiresAtMs: 0 }
     const { client_id, account_id, application_id, user_id, scopes, permissions_group: group } = row
-    const identity: Identity = client_id === null
-      ? { kind: 'user', clientId: application_id!, userId: user_id!, scopes }
-      : { kind: 'client', clientId: client_id, accountId: account_id!, scopes: SCOPES_OF_GROUP[group!].filter((scope) => scopes.includes(scope)) }
+    const identity: Identity =
+      client_id === null
+        ? { kind: 'user', clientId: application_id!, userId: user_id!, scopes }
+        : {
+            kind: 'client',
+            clientId: client_id,
+            accountId: account_id!,
+            scopes: SCOPES_OF_GROUP[group!].filter((scope) => scopes.includes(scope)),
+          }
     const expiresAtMs = row.expires_at.getTime()
     return { check: expiresAtMs <= this.#now() ? { kind: 'expired' } : { kind: 'valid', identity }, expiresAtMs }
   }
@@ -125,7 +160,10 @@ export class AccessTokens {
 
   /** Deletes tokens that expired a day ago. */
   async purge(): Promise<void> {
-    await this.#tables.deleteFrom('access_tokens').where('expires_at', '<', new Date(this.#now() - KEEP_EXPIRED_MS)).execute()
+    await this.#tables
+      .deleteFrom('access_tokens')
+      .where('expires_at', '<', new Date(this.#now() - KEEP_EXPIRED_MS))
+      .execute()
   }
 }
 
@@ -141,7 +179,10 @@ interface ClientToken {
  * Inserts an access token of an API client, and deletes the oldest ones beyond the limit of the account. It is one statement and locks no client, so requests
  * at the same time do not wait for each other's commit: they may exceed the limit until the next request.
  */
-async function insertForClient(database: Kysely<Tables>, { sha256, client_id, account_id, scopes, expires_at }: ClientToken): Promise<void> {
+async function insertForClient(
+  database: Kysely<Tables>,
+  { sha256, client_id, account_id, scopes, expires_at }: ClientToken,
+): Promise<void> {
   await sql`
     with ended as (
       delete from access_tokens where sha256 in (
@@ -151,5 +192,7 @@ async function insertForClient(database: Kysely<Tables>, { sha256, client_id, ac
         ) for update skip locked
       )
     )
-    insert into access_tokens (sha256, client_id, account_id, scopes, expires_at) values (${sha256}, ${client_id}, ${account_id}, ${scopes}, ${expires_at})`.execute(database)
+    insert into access_tokens (sha256, client_id, account_id, scopes, expires_at) values (${sha256}, ${client_id}, ${account_id}, ${scopes}, ${expires_at})`.execute(
+    database,
+  )
 }

@@ -6,7 +6,10 @@
  * makes others wait for more than one turn, or keeps them out.
  */
 
-interface Waiting { start(): void, drop(): void }
+interface Waiting {
+  start(): void
+  drop(): void
+}
 /** The waiting tasks of an owner, by subject. Whose turn is next is first. None of the lists is empty. */
 type Subjects = Map<string, Waiting[]>
 
@@ -33,8 +36,12 @@ export class WorkQueue {
       const tasks = subjects.get(subject) ?? []
       subjects.set(subject, tasks)
       tasks.push({
-        start: () => { resolve(this.#start(task)) },
-        drop: () => { resolve(undefined) },
+        start: () => {
+          resolve(this.#start(task))
+        },
+        drop: () => {
+          resolve(undefined)
+        },
       })
     })
   }
@@ -46,7 +53,12 @@ export class WorkQueue {
     const isOther = most !== undefined && countOf(most.value) > (own === undefined ? 0 : countOf(own)) + 1
     const subjects = isOther ? most.value : own
     const victim = subjects && largest(subjects, ({ length }) => length)
-    if (subjects === undefined || victim === undefined || (!isOther && victim.value.length <= (subjects.get(subject)?.length ?? 0) + 1)) return false
+    if (
+      subjects === undefined ||
+      victim === undefined ||
+      (!isOther && victim.value.length <= (subjects.get(subject)?.length ?? 0) + 1)
+    )
+      return false
     victim.value.pop()!.drop() // at least one stays: of this subject, or of another one of its owner
     if (victim.value.length === 0) subjects.delete(victim.key)
     return true
@@ -83,7 +95,10 @@ function countOf(subjects: Subjects): number {
 }
 
 /** The entry with the highest count. Undefined: there is none. */
-function largest<T>(map: ReadonlyMap<string, T>, count: (value: T) => number): { readonly key: string, readonly value: T } | undefined {
+function largest<T>(
+  map: ReadonlyMap<string, T>,
+  count: (value: T) => number,
+): { readonly key: string; readonly value: T } | undefined {
   const [key] = [...map.keys()].sort((a, b) => count(map.get(b)!) - count(map.get(a)!))
   return key === undefined ? undefined : { key, value: map.get(key)! }
 }

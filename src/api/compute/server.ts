@@ -9,7 +9,14 @@ import type { DestinationStream, Logger } from 'pino'
 import { buildAudit } from '../audit.ts'
 import type { AccountChanges } from '../database/account-changes.ts'
 import { giveOutActions, reportOutcome, type GivenAction } from '../database/compute-queue.ts'
-import { beginMigration, cancelMigration, endMigration, findPlacement, sealUserData, type Placement } from '../database/live-migration.ts'
+import {
+  beginMigration,
+  cancelMigration,
+  endMigration,
+  findPlacement,
+  sealUserData,
+  type Placement,
+} from '../database/live-migration.ts'
 import type { Outcome, Tables } from '../database/tables.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isRefusal, notFound, type Refusal } from '../refusal.ts'
@@ -50,25 +57,55 @@ const Action = Type.Object({
   image: Nullable(Type.String()),
   console: Type.Union([Type.Object({ token: Type.String(), expires: Type.String() }), Type.Null()]),
   server: Type.Object({
-    id: Type.String(), revision: Type.Integer(), image: Type.String(),
-    server_type: Type.Object({ id: Type.String(), handle: Type.String(), cores: Type.Integer(), ram: Type.Integer(), disk_size: Type.Integer() }),
-    disk_encrypted: Type.Boolean(), compatibility_mode: Type.Boolean(),
-    interfaces: Type.Array(Type.Object({
-      id: Type.String(), mac_address: Type.String(), ipv4_address: Type.String(), prefix_length: Nullable(Type.Integer()),
-    })),
+    id: Type.String(),
+    revision: Type.Integer(),
+    image: Type.String(),
+    server_type: Type.Object({
+      id: Type.String(),
+      handle: Type.String(),
+      cores: Type.Integer(),
+      ram: Type.Integer(),
+      disk_size: Type.Integer(),
+    }),
+    disk_encrypted: Type.Boolean(),
+    compatibility_mode: Type.Boolean(),
+    interfaces: Type.Array(
+      Type.Object({
+        id: Type.String(),
+        mac_address: Type.String(),
+        ipv4_address: Type.String(),
+        prefix_length: Nullable(Type.Integer()),
+      }),
+    ),
   }),
 })
 const Server = Type.Object({
-  id: Type.String(), status: Type.String(), hypervisor: Type.String(), migrating_to: Nullable(Type.String()), sealed_at: Nullable(Type.String()),
+  id: Type.String(),
+  status: Type.String(),
+  hypervisor: Type.String(),
+  migrating_to: Nullable(Type.String()),
+  sealed_at: Nullable(Type.String()),
   revision: Type.Integer(),
 })
-const Report = Type.Object({ outcome: Type.Enum(['succeeded', 'failed']), fault: Type.Optional(Type.String({ maxLength: 1000 })) })
-const Finished = Type.Object({ id: Type.Integer(), server: Type.String(), action: Type.String(), outcome: Type.String(), fault: Nullable(Type.String()) })
+const Report = Type.Object({
+  outcome: Type.Enum(['succeeded', 'failed']),
+  fault: Type.Optional(Type.String({ maxLength: 1000 })),
+})
+const Finished = Type.Object({
+  id: Type.Integer(),
+  server: Type.String(),
+  action: Type.String(),
+  outcome: Type.String(),
+  fault: Nullable(Type.String()),
+})
 const OfHypervisor = Type.Object({ hypervisor: Type.String() })
 const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
-export function buildComputeServer({ tables, accounts, waiters, retrySeconds, pollMs, counted, unreadable, audit, log }: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
+export function buildComputeServer(
+  { tables, accounts, waiters, retrySeconds, pollMs, counted, unreadable, audit, log }: ComputeParts,
+  tls: ApiServerSettings['tls'],
+): ApiServer {
   const server = buildServer({ tls, trustedProxies: [], unreadable, log })
   server.addHook('preClose', (done) => {
     waiters.close()
@@ -79,76 +116,143 @@ export function buildComputeServer({ tables, accounts, waiters, retrySeconds, po
     request.callerName = namesOfCaller(request.raw.socket)[0]
     done()
   })
-  server.addHook('onSend', buildAudit(audit, ({ params, callerName }) => {
-    const { hypervisor = callerName, action } = params as { readonly hypervisor?: string, readonly action?: string }
-    return { hypervisor, action }
-  }))
+  server.addHook(
+    'onSend',
+    buildAudit(audit, ({ params, callerName }) => {
+      const { hypervisor = callerName, action } = params as { readonly hypervisor?: string; readonly action?: string }
+      return { hypervisor, action }
+    }),
+  )
   const checkHypervisor = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> => {
     const { hypervisor } = request.params as Static<typeof OfHypervisor>
-    const isKnown = mayActFor(request.raw.socket, hypervisor) && await tables.selectFrom('hypervisors').select('name').where('name', '=', hypervisor).executeTakeFirst() !== undefined
+    const isKnown =
+      mayActFor(request.raw.socket, hypervisor) &&
+      (await tables.selectFrom('hypervisors').select('name').where('name', '=', hypervisor).executeTakeFirst()) !==
+        undefined
     return isKnown ? undefined : reply.refuse(notFound(`the hypervisor ${hypervisor}`))
   }
 
-  server.get('/hypervisors/:hypervisor/actions', {
-    preHandler: checkHypervisor,
-    exposeHeadRoute: false, // it would give out actions that nobody reads
-    schema: { params: OfHypervisor, querystring: Type.Object({ wait: Type.Optional(Type.String({ pattern: '^[0-9]{1,2}$', hint: 'a number of seconds of one or two digits' })) }), response: { 200: Type.Array(Action) } },
-  }, async ({ params, query, raw: { socket } }) => {
-    const until = Date.now() + Math.min(Number(query.wait ?? 0), LONGEST_WAIT_SECONDS) * 1000
-    const waiter = waiters.watch(params.hypervisor)
-    const closed = () => { waiters.wake(params.hypervisor) } // an action that nobody reads would wait until it is given out again
-    socket.once('close', closed)
-    try {
-      while (!socket.destroyed) {
-        const actions = await giveOutActions(tables, params.hypervisor, retrySeconds)
-        const left = until - Date.now()
-        if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions.map(represent)
-        await waiter.wait(Math.min(left, pollMs))
+  server.get(
+    '/hypervisors/:hypervisor/actions',
+    {
+      preHandler: checkHypervisor,
+      exposeHeadRoute: false, // it would give out actions that nobody reads
+      schema: {
+        params: OfHypervisor,
+        querystring: Type.Object({
+          wait: Type.Optional(
+            Type.String({ pattern: '^[0-9]{1,2}$', hint: 'a number of seconds of one or two digits' }),
+          ),
+        }),
+        response: { 200: Type.Array(Action) },
+      },
+    },
+    async ({ params, query, raw: { socket } }) => {
+      const until = Date.now() + Math.min(Number(query.wait ?? 0), LONGEST_WAIT_SECONDS) * 1000
+      const waiter = waiters.watch(params.hypervisor)
+      const closed = () => {
+        waiters.wake(params.hypervisor)
+      } // an action that nobody reads would wait until it is given out again
+      socket.once('close', closed)
+      try {
+        while (!socket.destroyed) {
+          const actions = await giveOutActions(tables, params.hypervisor, retrySeconds)
+          const left = until - Date.now()
+          if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions.map(represent)
+          await waiter.wait(Math.min(left, pollMs))
+        }
+        return []
+      } finally {
+        socket.off('close', closed)
+        waiter.end()
       }
-      return []
-    } finally {
-      socket.off('close', closed)
-      waiter.end()
-    }
-  })
+    },
+  )
 
-  server.post('/hypervisors/:hypervisor/actions/:action/outcome', {
-    preHandler: checkHypervisor,
-    schema: { params: Type.Object({ ...OfHypervisor.properties, action: Type.String({ pattern: '^[0-9]{1,15}$', hint: 'the id of an action' }) }), body: Report, response: { 200: Finished } },
-  }, async ({ params, body }, reply) => {
-    const finished = await reportOutcome(tables, accounts, params.hypervisor, Number(params.action), { outcome: body.outcome, fault: body.fault ?? null })
-    if (isRefusal(finished)) return reply.refuse(finished)
-    const { id, serverId, kind, outcome, fault, isNew } = finished
-    reply.respondedId = serverId
-    reply.changedNothing = !isNew
-    if (isNew) {
-      counted(outcome)
-      if (outcome === 'failed') log.warn({ action: kind, id, server: serverId, hypervisor: params.hypervisor, fault }, 'the hypervisor could not carry out an action')
-    }
-    return { id, server: serverId, action: kind, outcome, fault }
-  })
+  server.post(
+    '/hypervisors/:hypervisor/actions/:action/outcome',
+    {
+      preHandler: checkHypervisor,
+      schema: {
+        params: Type.Object({
+          ...OfHypervisor.properties,
+          action: Type.String({ pattern: '^[0-9]{1,15}$', hint: 'the id of an action' }),
+        }),
+        body: Report,
+        response: { 200: Finished },
+      },
+    },
+    async ({ params, body }, reply) => {
+      const finished = await reportOutcome(tables, accounts, params.hypervisor, Number(params.action), {
+        outcome: body.outcome,
+        fault: body.fault ?? null,
+      })
+      if (isRefusal(finished)) return reply.refuse(finished)
+      const { id, serverId, kind, outcome, fault, isNew } = finished
+      reply.respondedId = serverId
+      reply.changedNothing = !isNew
+      if (isNew) {
+        counted(outcome)
+        if (outcome === 'failed')
+          log.warn(
+            { action: kind, id, server: serverId, hypervisor: params.hypervisor, fault },
+            'the hypervisor could not carry out an action',
+          )
+      }
+      return { id, server: serverId, action: kind, outcome, fault }
+    },
+  )
 
   const respond = (reply: FastifyReply, placement: Placement | Refusal) =>
-    reply.respond(200, isRefusal(placement) ? placement : { ...placement, sealed_at: formatOptionalTime(placement.sealed_at) })
-  const callerOf = ({ raw: { socket } }: FastifyRequest) => (hypervisor: string) => mayActFor(socket, hypervisor)
+    reply.respond(
+      200,
+      isRefusal(placement) ? placement : { ...placement, sealed_at: formatOptionalTime(placement.sealed_at) },
+    )
+  const callerOf =
+    ({ raw: { socket } }: FastifyRequest) =>
+    (hypervisor: string) =>
+      mayActFor(socket, hypervisor)
   const schema = { params: OfServer, response: { 200: Server } }
-  server.get('/servers/:id', { schema }, async (request, reply) => respond(reply, await findPlacement(tables, request.params.id, callerOf(request))))
-  server.post('/servers/:id/migration', { schema: { ...schema, body: Type.Object({ to: Type.String() }) } }, async (request, reply) =>
-    respond(reply, await beginMigration(tables, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds)))
-  server.post('/servers/:id/migration/end', { schema }, async (request, reply) => respond(reply, await endMigration(tables, accounts, request.params.id, callerOf(request))))
-  server.delete('/servers/:id/migration', { schema }, async (request, reply) => respond(reply, await cancelMigration(tables, accounts, request.params.id, callerOf(request))))
-  server.post('/servers/:id/seal', { schema }, async (request, reply) => respond(reply, await sealUserData(tables, accounts, request.params.id, callerOf(request))))
+  server.get('/servers/:id', { schema }, async (request, reply) =>
+    respond(reply, await findPlacement(tables, request.params.id, callerOf(request))),
+  )
+  server.post(
+    '/servers/:id/migration',
+    { schema: { ...schema, body: Type.Object({ to: Type.String() }) } },
+    async (request, reply) =>
+      respond(
+        reply,
+        await beginMigration(tables, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds),
+      ),
+  )
+  server.post('/servers/:id/migration/end', { schema }, async (request, reply) =>
+    respond(reply, await endMigration(tables, accounts, request.params.id, callerOf(request))),
+  )
+  server.delete('/servers/:id/migration', { schema }, async (request, reply) =>
+    respond(reply, await cancelMigration(tables, accounts, request.params.id, callerOf(request))),
+  )
+  server.post('/servers/:id/seal', { schema }, async (request, reply) =>
+    respond(reply, await sealUserData(tables, accounts, request.params.id, callerOf(request))),
+  )
   return server
 }
 
 function represent({ id, kind, requestedAt, imageId, console, server }: GivenAction): Static<typeof Action> {
-  const { image_id, type_id, type_handle, cores, ram, disk_size, disk_encrypted, compatibility_mode, interfaces } = server
+  const { image_id, type_id, type_handle, cores, ram, disk_size, disk_encrypted, compatibility_mode, interfaces } =
+    server
   return {
-    id, action: kind, requested_at: formatTime(requestedAt), image: imageId,
+    id,
+    action: kind,
+    requested_at: formatTime(requestedAt),
+    image: imageId,
     console: console === null ? null : { token: console.token, expires: formatTime(console.expires) },
     server: {
-      id: server.id, revision: server.revision, image: image_id, server_type: { id: type_id, handle: type_handle, cores, ram, disk_size },
-      disk_encrypted, compatibility_mode,
+      id: server.id,
+      revision: server.revision,
+      image: image_id,
+      server_type: { id: type_id, handle: type_handle, cores, ram, disk_size },
+      disk_encrypted,
+      compatibility_mode,
       interfaces: interfaces.map(({ ipv4_prefix_length, ...one }) => ({ ...one, prefix_length: ipv4_prefix_length })),
     },
   }

@@ -23,7 +23,9 @@ export class Waiters {
     const wakes = this.#wakes.get(hypervisor) ?? new Set()
     this.#wakes.set(hypervisor, wakes)
     let isWoken = false
-    let resume = () => { /* does not wait */ }
+    let resume = () => {
+      /* does not wait */
+    }
     const wake = () => {
       isWoken = true
       resume()
@@ -51,7 +53,8 @@ export class Waiters {
 
   /** Wakes the requests of a hypervisor. An empty name wakes those of all hypervisors. */
   wake(hypervisor: string): void {
-    for (const [name, wakes] of this.#wakes) if (hypervisor === '' || hypervisor === name) for (const wake of wakes) wake()
+    for (const [name, wakes] of this.#wakes)
+      if (hypervisor === '' || hypervisor === name) for (const wake of wakes) wake()
   }
 
   /** Wakes every request. After this none waits. */

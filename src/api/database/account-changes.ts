@@ -29,10 +29,14 @@ export interface Requester {
 }
 
 /** A requester and the account that the change is for. */
-export interface AccountRequester extends Requester { readonly accountId: string }
+export interface AccountRequester extends Requester {
+  readonly accountId: string
+}
 
 /** A user who changes the own profile. */
-export interface ProfileRequester extends Pick<Requester, 'bodyBytes'> { readonly stillMay: (change: Change) => Promise<Refusal | undefined> }
+export interface ProfileRequester extends Pick<Requester, 'bodyBytes'> {
+  readonly stillMay: (change: Change) => Promise<Refusal | undefined>
+}
 
 /** Hypervisors report what has happened already: nobody withdraws that. */
 const COMPUTE: Requester = { requesterId: 'compute', bodyBytes: () => 0, stillMay: () => Promise.resolve(undefined) }
@@ -61,33 +65,51 @@ export class AccountChanges {
 
   /** Commits a change, unless the requester or the state of the account may not make it. `request`: the request, if model/account-states.ts lists it. */
   async commit<T>(
-    requester: AccountRequester, change: (transaction: Change) => Promise<T | Refusal>, request: ChangeRequest = 'every other change',
+    requester: AccountRequester,
+    change: (transaction: Change) => Promise<T | Refusal>,
+    request: ChangeRequest = 'every other change',
   ): Promise<T | Refusal> {
     const { accountId } = requester
     return this.#inTurn(accountId, requester, isWithdrawal(request), async (transaction) => {
       const account = await lockAccount(transaction, accountId)
       if (account === undefined) return notFound('this account')
-      return await requester.stillMay(transaction, account) ?? refuseChange(request, account) ?? change(transaction)
+      return (await requester.stillMay(transaction, account)) ?? refuseChange(request, account) ?? change(transaction)
     })
   }
 
   /** Commits a change in any state of the account: for the compute system. */
-  async commitAlways<T>(accountId: string, change: (transaction: Change) => Promise<T | Refusal>): Promise<T | Refusal> {
-    return this.#inTurn(accountId, COMPUTE, false, async (transaction) => await lockAccount(transaction, accountId) === undefined ? notFound('this account') : change(transaction))
+  async commitAlways<T>(
+    accountId: string,
+    change: (transaction: Change) => Promise<T | Refusal>,
+  ): Promise<T | Refusal> {
+    return this.#inTurn(accountId, COMPUTE, false, async (transaction) =>
+      (await lockAccount(transaction, accountId)) === undefined ? notFound('this account') : change(transaction),
+    )
   }
 
   /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
   async commitProfile<T>(
-    userId: string, { bodyBytes, stillMay }: ProfileRequester, change: (transaction: Change) => Promise<T | Refusal>,
+    userId: string,
+    { bodyBytes, stillMay }: ProfileRequester,
+    change: (transaction: Change) => Promise<T | Refusal>,
   ): Promise<T | Refusal> {
-    return this.#inTurn(userId, { requesterId: userId, bodyBytes }, false, async (transaction) => await stillMay(transaction) ?? change(transaction))
+    return this.#inTurn(
+      userId,
+      { requesterId: userId, bodyBytes },
+      false,
+      async (transaction) => (await stillMay(transaction)) ?? change(transaction),
+    )
   }
 
   async #inTurn<T>(
-    key: string, { requesterId, bodyBytes }: Pick<Requester, 'requesterId' | 'bodyBytes'>, isUrgent: boolean, change: (transaction: Change) => Promise<T | Refusal>,
+    key: string,
+    { requesterId, bodyBytes }: Pick<Requester, 'requesterId' | 'bodyBytes'>,
+    isUrgent: boolean,
+    change: (transaction: Change) => Promise<T | Refusal>,
   ): Promise<T | Refusal> {
     const leave = await this.#queue.enter({ key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent })
-    if (leave === undefined) return refuse('service_unavailable', 'other changes of this account take too long: try again')
+    if (leave === undefined)
+      return refuse('service_unavailable', 'other changes of this account take too long: try again')
     try {
       return await inTransaction(this.#database, change)
     } finally {

@@ -11,7 +11,9 @@ const WINDOW = 1_024
 /** A new id, which nothing has or had. */
 export async function nextId(database: Reader, prefix: Prefix): Promise<string> {
   for (;;) {
-    const { rows: [row] } = await sql<{ number: number }>`select nextval(${`ids_${prefix}`}::regclass) as number`.execute(database)
+    const {
+      rows: [row],
+    } = await sql<{ number: number }>`select nextval(${`ids_${prefix}`}::regclass) as number`.execute(database)
     const id = formatId(prefix, row!.number)
     const given = await database.selectFrom('given_ids').select('id').where('id', '=', id).executeTakeFirst()
     if (given === undefined) return id
@@ -19,7 +21,10 @@ export async function nextId(database: Reader, prefix: Prefix): Promise<string> 
 }
 
 /** An address with the length of its network (undefined where its pool has none). */
-export interface Allocated { readonly address: string, readonly prefixLength: number | undefined }
+export interface Allocated {
+  readonly address: string
+  readonly prefixLength: number | undefined
+}
 
 /**
  * Allocates a free address for a holder: the next one after the last that was given, so that a freed one stays unused for as long as possible. Undefined: all
@@ -27,7 +32,13 @@ export interface Allocated { readonly address: string, readonly prefixLength: nu
  * transaction.
  */
 export async function allocateAddress(change: Change, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
-  const rows = await change.selectFrom('address_pools').selectAll().where('kind', '=', kind).orderBy('id').forUpdate().execute()
+  const rows = await change
+    .selectFrom('address_pools')
+    .selectAll()
+    .where('kind', '=', kind)
+    .orderBy('id')
+    .forUpdate()
+    .execute()
   const pools = rows.map(({ id, range: text, cursor }) => {
     const range = parseRange(kind, text)
     if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
@@ -35,12 +46,23 @@ export async function allocateAddress(change: Change, kind: PoolKind, holder: st
   })
   await sql`
     delete from allocations where pool_id = any(${pools.map(({ id }) => id)}) and freed_account is not null
-      and not exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(change)
+      and not exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
+    change,
+  )
   for (const { id, range, cursor } of pools) {
-    const number = await findFree(change, pools.filter((other) => overlap(range, other.range)), range, cursor)
+    const number = await findFree(
+      change,
+      pools.filter((other) => overlap(range, other.range)),
+      range,
+      cursor,
+    )
     if (number === undefined) continue
     await change.insertInto('allocations').values({ pool_id: id, number, holder }).execute()
-    await change.updateTable('address_pools').set({ cursor: number + 1 }).where('id', '=', id).execute()
+    await change
+      .updateTable('address_pools')
+      .set({ cursor: number + 1 })
+      .where('id', '=', id)
+      .execute()
     return { address: addressAt(range, number), prefixLength: range.prefixLength }
   }
   return undefined
@@ -56,29 +78,58 @@ export async function freeAddresses(change: Change, holders: readonly string[]):
  * of a server may name them.
  */
 export async function freeCloudIp(change: Change, accountId: string, id: string): Promise<void> {
-  const { rows: [last] } = await sql<{ id: number | null }>`select max(id) as id from outbox where account_id = ${accountId}`.execute(change)
+  const {
+    rows: [last],
+  } = await sql<{ id: number | null }>`select max(id) as id from outbox where account_id = ${accountId}`.execute(change)
   if (last?.id == null) await freeAddresses(change, [id])
-  else await change.updateTable('allocations').set({ freed_account: accountId, freed_after: last.id }).where('holder', '=', id).execute()
+  else
+    await change
+      .updateTable('allocations')
+      .set({ freed_account: accountId, freed_after: last.id })
+      .where('holder', '=', id)
+      .execute()
 }
 
 /** How many deleted cloud IPs of an account keep their addresses from others. */
 export async function countKept(database: Reader, accountId: string): Promise<number> {
-  const { rows: [row] } = await sql<{ kept: number }>`
+  const {
+    rows: [row],
+  } = await sql<{ kept: number }>`
     select count(distinct holder) as kept from allocations where freed_account = ${accountId}
-      and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(database)
+      and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
+    database,
+  )
   return row!.kept
 }
 
-interface Pool { readonly id: number, readonly range: AddressRange }
+interface Pool {
+  readonly id: number
+  readonly range: AddressRange
+}
 
 /** The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: the range's own pool and those that overlap it. */
-async function findFree(change: Change, pools: readonly Pool[], { first, size: count }: AddressRange, cursor: number): Promise<number | undefined> {
+async function findFree(
+  change: Change,
+  pools: readonly Pool[],
+  { first, size: count }: AddressRange,
+  cursor: number,
+): Promise<number | undefined> {
   const size = Number(count)
-  const isFree = sql.join(pools.map(({ id, range }) => sql`
-        not exists (select from allocations where pool_id = ${id} and allocations.number = number.number + ${String(first - range.first)}::bigint)`), sql` and `)
-  for (const [from, to] of [[cursor, size], [0, Math.min(cursor, size)]] as const) {
+  const isFree = sql.join(
+    pools.map(
+      ({ id, range }) => sql`
+        not exists (select from allocations where pool_id = ${id} and allocations.number = number.number + ${String(first - range.first)}::bigint)`,
+    ),
+    sql` and `,
+  )
+  for (const [from, to] of [
+    [cursor, size],
+    [0, Math.min(cursor, size)],
+  ] as const) {
     for (let start = from; start < to; start += WINDOW) {
-      const { rows: [row] } = await sql<{ number: number }>`
+      const {
+        rows: [row],
+      } = await sql<{ number: number }>`
         select number from generate_series(${start}::bigint, ${Math.min(start + WINDOW, to) - 1}::bigint) as number
         where ${isFree} order by number limit 1`.execute(change)
       if (row !== undefined) return row.number

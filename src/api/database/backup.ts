@@ -22,8 +22,9 @@ import type { Change, Reader } from './transaction.ts'
 export const FORMAT = 'imds-api backup'
 export const FORMAT_VERSION = 1
 /** The tables that a backup has. */
-export const KEPT_TABLES: readonly string[] =
-  TABLES.filter((table) => !['access_tokens', 'refresh_tokens', 'token_families', 'known_addresses', 'outbox'].includes(table))
+export const KEPT_TABLES: readonly string[] = TABLES.filter(
+  (table) => !['access_tokens', 'refresh_tokens', 'token_families', 'known_addresses', 'outbox'].includes(table),
+)
 
 /** What one fetch returns at most, at least one row: so the memory stays within some MiB. */
 const FETCH_ROWS = 1_000
@@ -31,7 +32,11 @@ const FETCH_BYTES = 1 << 20
 
 /** The lines of a backup, in pieces. Each piece ends with a line feed. Rejects if the database has no region. */
 export async function* backupLines(database: Reader): AsyncGenerator<string> {
-  const change = await database.startTransaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute()
+  const change = await database
+    .startTransaction()
+    .setIsolationLevel('repeatable read')
+    .setAccessMode('read only')
+    .execute()
   const hash = createHash('sha256')
   const hashed = (text: string) => {
     hash.update(text)
@@ -40,10 +45,17 @@ export async function* backupLines(database: Reader): AsyncGenerator<string> {
   let rows = 0
   try {
     // Texts that any other server reads as the same values.
-    await sql`select set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true), set_config('bytea_output', 'hex', true)`.execute(change)
+    await sql`select set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true), set_config('bytea_output', 'hex', true)`.execute(
+      change,
+    )
     const region = await change.selectFrom('region').select('name').executeTakeFirst()
     if (region === undefined) throw new Error('the database has no region: there is nothing to back up')
-    const made = { imds: VERSION, migrations: await appliedMigrations(change), region: region.name, created: new Date().toISOString() }
+    const made = {
+      imds: VERSION,
+      migrations: await appliedMigrations(change),
+      region: region.name,
+      created: new Date().toISOString(),
+    }
     const header = { format: FORMAT, version: FORMAT_VERSION, ...made }
     yield hashed(`${JSON.stringify(header)}\n`)
     for (const table of KEPT_TABLES) {
@@ -63,8 +75,14 @@ export async function* backupLines(database: Reader): AsyncGenerator<string> {
 
 async function* rowsOf(change: Change, table: string, columns: readonly string[]): AsyncGenerator<readonly string[]> {
   const values = sql.join(columns.map((column) => sql`${sql.ref(column)}::text`))
-  await sql`declare backup_rows no scroll cursor for select json_build_array(${values})::text as line from ${sql.table(table)}`.execute(change)
-  const { rows: [found] } = await sql<{ longest: number }>`select coalesce(max(octet_length(kept::text)), 0) as longest from ${sql.table(table)} as kept`.execute(change)
+  await sql`declare backup_rows no scroll cursor for select json_build_array(${values})::text as line from ${sql.table(table)}`.execute(
+    change,
+  )
+  const {
+    rows: [found],
+  } = await sql<{
+    longest: number
+  }>`select coalesce(max(octet_length(kept::text)), 0) as longest from ${sql.table(table)} as kept`.execute(change)
   const count = Math.min(FETCH_ROWS, Math.max(1, Math.floor(FETCH_BYTES / Math.max(1, found!.longest))))
   for (;;) {
     const { rows } = await sql<{ line: string }>`fetch ${sql.lit(count)} from backup_rows`.execute(change)
@@ -75,18 +93,25 @@ async function* rowsOf(change: Change, table: string, columns: readonly string[]
 }
 
 /** The columns of a table with their types, in their order. None: there is no such table. */
-export async function columnsOf(database: Reader, table: string): Promise<readonly { readonly name: string, readonly type: string }[]> {
-  const { rows } = await sql<{ name: string, type: string }>`
+export async function columnsOf(
+  database: Reader,
+  table: string,
+): Promise<readonly { readonly name: string; readonly type: string }[]> {
+  const { rows } = await sql<{ name: string; type: string }>`
     select attname as name, format_type(atttypid, atttypmod) as type from pg_attribute
-    where attrelid = to_regclass(quote_ident(${table})) and attnum > 0 and not attisdropped order by attnum`.execute(database)
+    where attrelid = to_regclass(quote_ident(${table})) and attnum > 0 and not attisdropped order by attnum`.execute(
+    database,
+  )
   return rows
 }
 
 /** The last number of each sequence of ours; 0: it has given none. */
 async function lastNumbers(change: Change): Promise<Readonly<Record<string, string>>> {
-  const { rows } = await sql<{ name: string, last: string }>`
+  const { rows } = await sql<{ name: string; last: string }>`
     select sequencename as name, coalesce(last_value, 0)::text as last from pg_sequences
     where schemaname = current_schema() and (starts_with(sequencename, 'ids_') or exists (
-      select from unnest(${[...TABLES]}::text[]) as own(name) where starts_with(sequencename, own.name || '_')))`.execute(change)
+      select from unnest(${[...TABLES]}::text[]) as own(name) where starts_with(sequencename, own.name || '_')))`.execute(
+    change,
+  )
   return Object.fromEntries(rows.map(({ name, last }) => [name, last]))
 }

@@ -10,7 +10,7 @@ import { StartFailure } from '../../runtime/listen.ts'
 /** The directory of PostgreSQL's `bin` and `lib`, and the user that runs its programs (undefined: our own). */
 export interface Binaries {
   readonly native: string
-  readonly user: { readonly uid: number, readonly gid: number } | undefined
+  readonly user: { readonly uid: number; readonly gid: number } | undefined
 }
 
 /** The user `nobody`. initdb needs a user that the system knows. */
@@ -27,12 +27,19 @@ export function findBinaries(stateDirectory: string): Binaries {
   if (canRun(packaged, user)) return { native: packaged, user }
   const copy = join(stateDirectory, `postgresql-${versionOf(packaged)}`)
   if (!canRun(copy, user)) {
-    if (user === undefined) throw new StartFailure(`the user with uid ${String(process.getuid!())} cannot run PostgreSQL in ${packaged}: every directory above it must allow others to pass (chmod o+x)`)
-    for (const name of readdirSync(stateDirectory)) if (name.startsWith('postgresql-')) rmSync(join(stateDirectory, name), { recursive: true })
+    if (user === undefined)
+      throw new StartFailure(
+        `the user with uid ${String(process.getuid!())} cannot run PostgreSQL in ${packaged}: every directory above it must allow others to pass (chmod o+x)`,
+      )
+    for (const name of readdirSync(stateDirectory))
+      if (name.startsWith('postgresql-')) rmSync(join(stateDirectory, name), { recursive: true })
     cpSync(packaged, `${copy}.new`, { recursive: true, verbatimSymlinks: true })
     for (const directory of [`${copy}.new`, ...directoriesIn(`${copy}.new`)]) chmodSync(directory, 0o755) // our umask may be 077
     renameSync(`${copy}.new`, copy)
-    if (!canRun(copy, user)) throw new StartFailure(`the user with uid ${String(user.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`)
+    if (!canRun(copy, user))
+      throw new StartFailure(
+        `the user with uid ${String(user.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`,
+      )
   }
   return { native: copy, user }
 }
@@ -52,8 +59,12 @@ function packagedBinaries(): string {
   try {
     const native = join(dirname(dirname(createRequire(import.meta.url).resolve(name))), 'native')
     if (existsSync(join(native, 'bin/postgres'))) return native
-  } catch { /* the package is not installed */ }
-  throw new StartFailure(`the package ${name} is not installed: install it, or set IMDS_API_DATABASE to a PostgreSQL server (postgres://...)`)
+  } catch {
+    /* the package is not installed */
+  }
+  throw new StartFailure(
+    `the package ${name} is not installed: install it, or set IMDS_API_DATABASE to a PostgreSQL server (postgres://...)`,
+  )
 }
 
 function versionOf(native: string): string {
@@ -66,5 +77,8 @@ function directoriesIn(directory: string): string[] {
 }
 
 function canRun(native: string, user: Binaries['user']): boolean {
-  return spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native) }).status === 0
+  return (
+    spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native) }).status ===
+    0
+  )
 }

@@ -6,7 +6,13 @@
  *   reported   the action waits until its outcome is reported
  */
 import { sql, type Selectable } from 'kysely'
-import { OPEN_ACTIONS_MAX, SERVER_ACTIONS, statusAfter, SUPERSEDED_BY_DELETE, type ServerAction } from '../model/server-actions.ts'
+import {
+  OPEN_ACTIONS_MAX,
+  SERVER_ACTIONS,
+  statusAfter,
+  SUPERSEDED_BY_DELETE,
+  type ServerAction,
+} from '../model/server-actions.ts'
 import { refuse, type Refusal } from '../refusal.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { enqueue, markChanged } from './outbox.ts'
@@ -19,17 +25,32 @@ export type ComputeMode = 'none' | 'reported'
 export const COMPUTE_CHANNEL = 'imds_compute'
 
 /** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
-export interface NewAction { readonly kind: ActionKind, readonly imageId?: string, readonly consoleToken?: string }
+export interface NewAction {
+  readonly kind: ActionKind
+  readonly imageId?: string
+  readonly consoleToken?: string
+}
 
 /** Asks for an action on a server. */
-export async function requestAction(change: Change, compute: ComputeMode, serverId: string, { kind, imageId, consoleToken }: NewAction): Promise<void> {
+export async function requestAction(
+  change: Change,
+  compute: ComputeMode,
+  serverId: string,
+  { kind, imageId, consoleToken }: NewAction,
+): Promise<void> {
   const row = { server_id: serverId, kind, image_id: imageId ?? null }
   if (compute === 'none') {
-    await change.insertInto('compute_actions').values({ ...row, outcome: 'succeeded', finished_at: new Date() }).execute()
+    await change
+      .insertInto('compute_actions')
+      .values({ ...row, outcome: 'succeeded', finished_at: new Date() })
+      .execute()
     await applyOutcome(change, row, 'succeeded')
     return
   }
-  await change.insertInto('compute_actions').values({ ...row, console_token: consoleToken ?? null }).execute()
+  await change
+    .insertInto('compute_actions')
+    .values({ ...row, console_token: consoleToken ?? null })
+    .execute()
   // Guests read the record while the compute system works: it is published now, and again afterwards.
   if (kind === 'create') await enqueue(change, [serverId])
   if (kind === 'delete') await markChanged(change, [serverId])
@@ -37,18 +58,42 @@ export async function requestAction(change: Change, compute: ComputeMode, server
 }
 
 /** The state of a server once its waiting actions have succeeded. It decides whether the next action is possible. */
-export async function expectedStatus(database: Reader, { id, status }: { readonly id: string, readonly status: ServerStatus }): Promise<ServerStatus> {
-  const waiting = await database.selectFrom('compute_actions').select('kind').where('server_id', '=', id).where('finished_at', 'is', null).orderBy('id').execute()
-  return statusAfter(status, waiting.map(({ kind }) => kind))
+export async function expectedStatus(
+  database: Reader,
+  { id, status }: { readonly id: string; readonly status: ServerStatus },
+): Promise<ServerStatus> {
+  const waiting = await database
+    .selectFrom('compute_actions')
+    .select('kind')
+    .where('server_id', '=', id)
+    .where('finished_at', 'is', null)
+    .orderBy('id')
+    .execute()
+  return statusAfter(
+    status,
+    waiting.map(({ kind }) => kind),
+  )
 }
 
 /** Refuses one more action of a client if the server, or its account, has as many without an outcome as it may have. The account must be locked. */
-export async function refuseBeyondOpenActions(change: Change, accountId: string, serverId: string): Promise<Refusal | undefined> {
-  const { count } = await change.selectFrom('compute_actions').select((eb) => eb.fn.countAll<number>().as('count'))
-    .where('server_id', '=', serverId).where('finished_at', 'is', null).where('kind', 'in', [...SERVER_ACTIONS]).executeTakeFirstOrThrow()
+export async function refuseBeyondOpenActions(
+  change: Change,
+  accountId: string,
+  serverId: string,
+): Promise<Refusal | undefined> {
+  const { count } = await change
+    .selectFrom('compute_actions')
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('server_id', '=', serverId)
+    .where('finished_at', 'is', null)
+    .where('kind', 'in', [...SERVER_ACTIONS])
+    .executeTakeFirstOrThrow()
   return count < OPEN_ACTIONS_MAX
     ? refuseBeyondLimit(change, accountId, 'open_actions_limit')
-    : refuse('account_limit_reached', `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(OPEN_ACTIONS_MAX)}: try again when some have ended`)
+    : refuse(
+        'account_limit_reached',
+        `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(OPEN_ACTIONS_MAX)}: try again when some have ended`,
+      )
 }
 
 /**
@@ -59,11 +104,17 @@ export async function supersedeActions(change: Change, serverId: string): Promis
   await sql`
     update compute_actions set outcome = 'failed', fault = 'superseded by the deletion of the server', finished_at = now(), console_token = null
     where server_id = ${serverId} and finished_at is null and given_out_at is null and kind = any(${[...SUPERSEDED_BY_DELETE]})
-      and not exists (select from compute_actions later where later.server_id = ${serverId} and later.finished_at is null and later.kind = 'snapshot' and later.id > compute_actions.id)`.execute(change)
+      and not exists (select from compute_actions later where later.server_id = ${serverId} and later.finished_at is null and later.kind = 'snapshot' and later.id > compute_actions.id)`.execute(
+    change,
+  )
 }
 
 /** Changes what follows from the outcome of an action, in the transaction that records it. */
-export async function applyOutcome(change: Change, action: Pick<Selectable<Tables['compute_actions']>, 'server_id' | 'kind' | 'image_id'>, outcome: Outcome): Promise<void> {
+export async function applyOutcome(
+  change: Change,
+  action: Pick<Selectable<Tables['compute_actions']>, 'server_id' | 'kind' | 'image_id'>,
+  outcome: Outcome,
+): Promise<void> {
   const { server_id: id, kind, image_id: imageId } = action
   const succeeded = outcome === 'succeeded'
   switch (kind) {
@@ -82,7 +133,8 @@ export async function applyOutcome(change: Change, action: Pick<Selectable<Table
       await setImageStatus(change, imageId, succeeded ? 'deleted' : 'failed')
       break
     case 'activate_console':
-      if (!succeeded) await change.updateTable('servers').set({ console_token_expires: null }).where('id', '=', id).execute()
+      if (!succeeded)
+        await change.updateTable('servers').set({ console_token_expires: null }).where('id', '=', id).execute()
       break
     default:
       if (succeeded) await moveServer(change, id, kind)
@@ -91,25 +143,58 @@ export async function applyOutcome(change: Change, action: Pick<Selectable<Table
 
 /** Moves a server to the state that follows from an action, unless it is being deleted meanwhile. */
 async function moveServer(change: Change, id: string, kind: ServerAction): Promise<void> {
-  const { status } = await change.selectFrom('servers').select('status').where('id', '=', id).forUpdate().executeTakeFirstOrThrow()
+  const { status } = await change
+    .selectFrom('servers')
+    .select('status')
+    .where('id', '=', id)
+    .forUpdate()
+    .executeTakeFirstOrThrow()
   const next = statusAfter(status, [kind])
   if (status === 'active' && next !== 'active') await closeConsole(change, id)
-  if (next !== status) await change.updateTable('servers').set({ status: next, ...next === 'active' && { started_at: new Date() } }).where('id', '=', id).execute()
+  if (next !== status)
+    await change
+      .updateTable('servers')
+      .set({ status: next, ...(next === 'active' && { started_at: new Date() }) })
+      .where('id', '=', id)
+      .execute()
 }
 
 /** Closes the console of a server, unless a waiting action opens it again. */
 async function closeConsole(change: Change, id: string): Promise<void> {
-  const waiting = change.selectFrom('compute_actions').select('id').where('server_id', '=', id).where('kind', '=', 'activate_console').where('finished_at', 'is', null)
-  await change.updateTable('servers').set({ console_token_expires: null }).where('id', '=', id).where((where) => where.not(where.exists(waiting))).execute()
+  const waiting = change
+    .selectFrom('compute_actions')
+    .select('id')
+    .where('server_id', '=', id)
+    .where('kind', '=', 'activate_console')
+    .where('finished_at', 'is', null)
+  await change
+    .updateTable('servers')
+    .set({ console_token_expires: null })
+    .where('id', '=', id)
+    .where((where) => where.not(where.exists(waiting)))
+    .execute()
 }
 
 async function failCreate(change: Change, id: string): Promise<void> {
-  await change.updateTable('servers').set({ status: 'failed' }).where('id', '=', id).where('status', '=', 'creating').execute()
-  await change.updateTable('cloud_ips').set({ status: 'unmapped', interface_id: null }).where('status', '=', 'reserved')
-    .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', id)).execute()
+  await change
+    .updateTable('servers')
+    .set({ status: 'failed' })
+    .where('id', '=', id)
+    .where('status', '=', 'creating')
+    .execute()
+  await change
+    .updateTable('cloud_ips')
+    .set({ status: 'unmapped', interface_id: null })
+    .where('status', '=', 'reserved')
+    .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', id))
+    .execute()
   await markChanged(change, [id])
 }
 
-async function setImageStatus(change: Change, id: string | null, status: 'available' | 'failed' | 'deleted'): Promise<void> {
+async function setImageStatus(
+  change: Change,
+  id: string | null,
+  status: 'available' | 'failed' | 'deleted',
+): Promise<void> {
   await change.updateTable('images').set({ status }).where('id', '=', id).execute()
 }

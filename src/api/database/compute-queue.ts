@@ -17,7 +17,7 @@ export interface GivenAction {
   readonly kind: ActionKind
   readonly requestedAt: Date
   readonly imageId: string | null
-  readonly console: { readonly token: string, readonly expires: Date } | null
+  readonly console: { readonly token: string; readonly expires: Date } | null
   readonly server: ServerRow
 }
 /** A server as a hypervisor needs it. `ram` and `disk_size`: MB. */
@@ -34,7 +34,12 @@ export interface ServerRow {
   readonly compatibility_mode: boolean
   readonly interfaces: readonly InterfaceRow[]
 }
-interface InterfaceRow { readonly id: string, readonly mac_address: string, readonly ipv4_address: string, readonly ipv4_prefix_length: number | null }
+interface InterfaceRow {
+  readonly id: string
+  readonly mac_address: string
+  readonly ipv4_address: string
+  readonly ipv4_prefix_length: number | null
+}
 
 /** The most actions that are given out at once. */
 const BATCH = 64
@@ -42,7 +47,11 @@ const BATCH = 64
 const [KEPT, KEPT_OF_SERVER] = ['30 days', 1000]
 
 /** Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not among them. */
-export async function giveOutActions(database: Kysely<Tables>, hypervisor: string, retrySeconds: number): Promise<readonly GivenAction[]> {
+export async function giveOutActions(
+  database: Kysely<Tables>,
+  hypervisor: string,
+  retrySeconds: number,
+): Promise<readonly GivenAction[]> {
   return database.transaction().execute(async (change) => {
     // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store refuses may have the id of another one.
     const { rows: due } = await sql<{ id: number }>`
@@ -54,8 +63,15 @@ export async function giveOutActions(database: Kysely<Tables>, hypervisor: strin
           and not exists (select from compute_actions earlier where earlier.server_id = action.server_id and earlier.finished_at is null and earlier.id < action.id)
         order by action.id limit ${BATCH} for no key update of action skip locked for share of servers skip locked
       )
-      update compute_actions set given_out_at = now(), given_to = ${hypervisor} from due where compute_actions.id = due.id returning compute_actions.id`.execute(change)
-    return due.length === 0 ? [] : loadActions(change, due.map(({ id }) => id))
+      update compute_actions set given_out_at = now(), given_to = ${hypervisor} from due where compute_actions.id = due.id returning compute_actions.id`.execute(
+      change,
+    )
+    return due.length === 0
+      ? []
+      : loadActions(
+          change,
+          due.map(({ id }) => id),
+        )
   })
 }
 
@@ -76,22 +92,49 @@ async function loadActions(change: Change, ids: readonly number[]): Promise<read
         order by created_at, id) from interfaces where interfaces.server_id = servers.id), '[]') as interfaces
     from compute_actions action join servers on servers.id = action.server_id join server_types on server_types.id = servers.server_type_id
     where action.id = any(${[...ids]}) order by action.id`.execute(change)
-  return rows.map(({ action_id, kind, requested_at, snapshot_id, console_token: token, console_token_expires: expires, ...server }) => ({
-    id: action_id, kind, requestedAt: requested_at, imageId: snapshot_id, console: token === null || expires === null ? null : { token, expires }, server,
-  }))
+  return rows.map(
+    ({
+      action_id,
+      kind,
+      requested_at,
+      snapshot_id,
+      console_token: token,
+      console_token_expires: expires,
+      ...server
+    }) => ({
+      id: action_id,
+      kind,
+      requestedAt: requested_at,
+      imageId: snapshot_id,
+      console: token === null || expires === null ? null : { token, expires },
+      server,
+    }),
+  )
 }
 
 /** A report of a hypervisor. `fault`: why the action failed; null: the report has none. */
-export interface Report { readonly outcome: Outcome, readonly fault: string | null }
+export interface Report {
+  readonly outcome: Outcome
+  readonly fault: string | null
+}
 /** An action that is finished. `isNew`: true if this report finished it. */
-export interface FinishedAction extends Report { readonly id: number, readonly serverId: string, readonly kind: ActionKind, readonly isNew: boolean }
+export interface FinishedAction extends Report {
+  readonly id: number
+  readonly serverId: string
+  readonly kind: ActionKind
+  readonly isNew: boolean
+}
 
 /**
  * Records the outcome of an action that this hypervisor got, and what follows from it. The same report again changes nothing. An action that was given to
  * another hypervisor does not exist for this one.
  */
 export async function reportOutcome(
-  database: Kysely<Tables>, accounts: AccountChanges, hypervisor: string, id: number, { outcome, fault }: Report,
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  hypervisor: string,
+  id: number,
+  { outcome, fault }: Report,
 ): Promise<FinishedAction | Refusal> {
   const found = await findAction(database, hypervisor, id)
   if (found === undefined) return notFound(`the action ${String(id)}`)
@@ -100,7 +143,8 @@ export async function reportOutcome(
     if (action === undefined) return notFound(`the action ${String(id)}`)
     const { kind, server_id: serverId } = action
     if (action.outcome !== null) {
-      if (action.outcome !== outcome) return refuse('resource_conflict', `the action ${String(id)} has ${action.outcome} already`)
+      if (action.outcome !== outcome)
+        return refuse('resource_conflict', `the action ${String(id)} has ${action.outcome} already`)
       return { id, serverId, kind, outcome, fault: action.fault, isNew: false }
     }
     await finishAction(change, action, { outcome, fault })
@@ -114,12 +158,22 @@ export async function reportOutcome(
  * any more.
  */
 export async function finishWaitingActions(database: Kysely<Tables>, accounts: AccountChanges): Promise<number> {
-  const waiting = await database.selectFrom('compute_actions').innerJoin('servers', 'servers.id', 'compute_actions.server_id').select(['compute_actions.id', 'account_id'])
-    .where('finished_at', 'is', null).orderBy('compute_actions.id').execute()
+  const waiting = await database
+    .selectFrom('compute_actions')
+    .innerJoin('servers', 'servers.id', 'compute_actions.server_id')
+    .select(['compute_actions.id', 'account_id'])
+    .where('finished_at', 'is', null)
+    .orderBy('compute_actions.id')
+    .execute()
   let finished = 0
   for (const { id, account_id: accountId } of waiting) {
     const isNew = await accounts.commitAlways(accountId, async (change) => {
-      const action = await change.selectFrom('compute_actions').selectAll().where('id', '=', id).where('finished_at', 'is', null).executeTakeFirst()
+      const action = await change
+        .selectFrom('compute_actions')
+        .selectAll()
+        .where('id', '=', id)
+        .where('finished_at', 'is', null)
+        .executeTakeFirst()
       if (action === undefined) return false // another process has finished it
       await finishAction(change, action, { outcome: 'succeeded', fault: null })
       return true
@@ -129,16 +183,30 @@ export async function finishWaitingActions(database: Kysely<Tables>, accounts: A
   return finished
 }
 
-async function finishAction(change: Change, action: Selectable<Tables['compute_actions']>, { outcome, fault }: Report): Promise<void> {
-  await change.updateTable('compute_actions').set({ outcome, fault, finished_at: new Date(), console_token: null }).where('id', '=', action.id).execute()
+async function finishAction(
+  change: Change,
+  action: Selectable<Tables['compute_actions']>,
+  { outcome, fault }: Report,
+): Promise<void> {
+  await change
+    .updateTable('compute_actions')
+    .set({ outcome, fault, finished_at: new Date(), console_token: null })
+    .where('id', '=', action.id)
+    .execute()
   await applyOutcome(change, action, outcome)
 }
 
 /** Finds an action that was given to a hypervisor. An action without an outcome is no longer its own once the server has migrated. */
 async function findAction(database: Reader, hypervisor: string, id: number) {
-  return database.selectFrom('compute_actions').innerJoin('servers', 'servers.id', 'compute_actions.server_id').selectAll('compute_actions').select('servers.account_id')
-    .where('compute_actions.id', '=', id).where('given_to', '=', hypervisor)
-    .where((where) => where.or([where('servers.hypervisor', '=', hypervisor), where('finished_at', 'is not', null)])).executeTakeFirst()
+  return database
+    .selectFrom('compute_actions')
+    .innerJoin('servers', 'servers.id', 'compute_actions.server_id')
+    .selectAll('compute_actions')
+    .select('servers.account_id')
+    .where('compute_actions.id', '=', id)
+    .where('given_to', '=', hypervisor)
+    .where((where) => where.or([where('servers.hypervisor', '=', hypervisor), where('finished_at', 'is not', null)]))
+    .executeTakeFirst()
 }
 
 /** Wakes the requests of a hypervisor, in all processes, when the transaction commits. */
@@ -149,7 +217,9 @@ export async function wakeHypervisor(change: Change, hypervisor: string): Promis
 /** True if a hypervisor got an action of a server less than `retrySeconds` ago and has not reported the outcome: it may be working on it. */
 export async function isWorkedOn(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
   const { rows } = await sql`
-    select from compute_actions where server_id = ${serverId} and finished_at is null and given_out_at > now() - make_interval(secs => ${retrySeconds}) limit 1`.execute(database)
+    select from compute_actions where server_id = ${serverId} and finished_at is null and given_out_at > now() - make_interval(secs => ${retrySeconds}) limit 1`.execute(
+    database,
+  )
   return rows.length > 0
 }
 
@@ -163,11 +233,17 @@ export async function purgeActions(database: Reader): Promise<void> {
 }
 
 /** For metrics: how many actions wait, for how many seconds the oldest has, and for how many seconds the oldest that could be fetched has not been fetched. */
-export interface QueueState { readonly waiting: number, readonly age: number, readonly unfetched: number }
+export interface QueueState {
+  readonly waiting: number
+  readonly age: number
+  readonly unfetched: number
+}
 
 /** Reads the state of the queue. */
 export async function readQueue(database: Reader): Promise<QueueState> {
-  const { rows: [row] } = await sql<QueueState>`
+  const {
+    rows: [row],
+  } = await sql<QueueState>`
     select count(*) as waiting, coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
       coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous))) filter (where is_first and migrating_to is null)), 0)::float as unfetched
     from (

@@ -6,24 +6,49 @@ import type { Change } from './transaction.ts'
 
 /** Says why a reserved or mapped cloud IP can be neither mapped nor deleted, and what to do. */
 export function takenFault(id: string, status: 'reserved' | 'mapped'): string {
-  return status === 'mapped' ? `${id} is mapped: unmap it first` : `${id} is reserved for a server that is being created: wait until that server is active, or delete it`
+  return status === 'mapped'
+    ? `${id} is mapped: unmap it first`
+    : `${id} is reserved for a server that is being created: wait until that server is active, or delete it`
 }
 
 /** Creates an unmapped cloud IP for an account, within its limit, and returns its id. Locks the account. */
 export async function createCloudIp(change: Change, accountId: string): Promise<string | Refusal> {
   const account = (await lockAccount(change, accountId))!
   const { cloud_ips_used: used } = await usageOf(change, accountId)
-  if (used >= account.cloud_ips_limit) return refuse('account_limit_reached', `the account has ${String(used)} cloud IPs, and its limit is ${String(account.cloud_ips_limit)}`)
+  if (used >= account.cloud_ips_limit)
+    return refuse(
+      'account_limit_reached',
+      `the account has ${String(used)} cloud IPs, and its limit is ${String(account.cloud_ips_limit)}`,
+    )
   const kept = await countKept(change, accountId)
-  if (used + kept >= 2 * account.cloud_ips_limit) { // otherwise an account that creates and deletes them while the store is away would take the whole pool
-    return refuse('service_unavailable', `${String(kept)} cloud IPs that were deleted keep their addresses until the changes of servers are published: try again`)
+  if (used + kept >= 2 * account.cloud_ips_limit) {
+    // otherwise an account that creates and deletes them while the store is away would take the whole pool
+    return refuse(
+      'service_unavailable',
+      `${String(kept)} cloud IPs that were deleted keep their addresses until the changes of servers are published: try again`,
+    )
   }
   const id = await nextId(change, 'cip')
-  const [ipv4, ipv6] = [await allocateAddress(change, 'public_ipv4', id), await allocateAddress(change, 'public_ipv6', id)]
-  if (ipv4 === undefined || ipv6 === undefined) return refuse('insufficient_capacity', 'the region has no free public address')
-  await change.insertInto('cloud_ips').values({
-    id, account_id: accountId, name: '', public_ipv4: ipv4.address, public_ipv6: ipv6.address, reverse_dns: null, port_translators: '[]', status: 'unmapped',
-    interface_id: null, server_group_id: null,
-  }).execute()
+  const [ipv4, ipv6] = [
+    await allocateAddress(change, 'public_ipv4', id),
+    await allocateAddress(change, 'public_ipv6', id),
+  ]
+  if (ipv4 === undefined || ipv6 === undefined)
+    return refuse('insufficient_capacity', 'the region has no free public address')
+  await change
+    .insertInto('cloud_ips')
+    .values({
+      id,
+      account_id: accountId,
+      name: '',
+      public_ipv4: ipv4.address,
+      public_ipv6: ipv6.address,
+      reverse_dns: null,
+      port_translators: '[]',
+      status: 'unmapped',
+      interface_id: null,
+      server_group_id: null,
+    })
+    .execute()
   return id
 }

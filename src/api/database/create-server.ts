@@ -29,71 +29,157 @@ export interface NewServer {
 }
 
 /** Returns the id of the new server. Locks the account, and the hypervisors of the requested zone (default: of the region). */
-export async function createServer(change: Change, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string | Refusal> {
+export async function createServer(
+  change: Change,
+  compute: ComputeMode,
+  accountId: string,
+  asked: NewServer,
+): Promise<string | Refusal> {
   const account = (await lockAccount(change, accountId))!
   const found = await findParts(change, accountId, asked)
   if (isRefusal(found)) return found
   const { ram_used: used } = await usageOf(change, accountId)
   if (used + found.serverType.ram > account.ram_limit) {
-    return refuse('account_limit_reached', `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ${String(found.serverType.ram)} MB more are too much`)
+    return refuse(
+      'account_limit_reached',
+      `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ${String(found.serverType.ram)} MB more are too much`,
+    )
   }
   const place = (await freeHypervisors(change, found.zoneId)).find(({ free }) => free >= found.serverType.ram)
-  if (place === undefined) return refuse('insufficient_capacity', `no hypervisor ${found.zoneId === undefined ? 'of the region' : 'of the zone'} has ${String(found.serverType.ram)} MB of RAM free`)
+  if (place === undefined)
+    return refuse(
+      'insufficient_capacity',
+      `no hypervisor ${found.zoneId === undefined ? 'of the region' : 'of the zone'} has ${String(found.serverType.ram)} MB of RAM free`,
+    )
   const id = await nextId(change, 'srv')
-  await change.insertInto('servers').values({
-    id, account_id: accountId, name: asked.name, status: 'creating', image_id: found.image.id, server_type_id: found.serverType.id, zone_id: place.zone_id, hypervisor: place.name,
-    user_data: asked.userData, compatibility_mode: asked.compatibilityMode ?? found.image.compatibility_mode, disk_encrypted: asked.diskEncrypted,
-    started_at: null, deleted_at: null, publish_fault: null,
-    metadata_options: asked.metadataOptions === undefined ? null : JSON.stringify(asked.metadataOptions), tags: JSON.stringify(asked.tags),
-  }).execute()
-  if (found.groupIds.length > 0) await change.insertInto('server_group_members').values(found.groupIds.map((server_group_id) => ({ server_group_id, server_id: id }))).execute()
+  await change
+    .insertInto('servers')
+    .values({
+      id,
+      account_id: accountId,
+      name: asked.name,
+      status: 'creating',
+      image_id: found.image.id,
+      server_type_id: found.serverType.id,
+      zone_id: place.zone_id,
+      hypervisor: place.name,
+      user_data: asked.userData,
+      compatibility_mode: asked.compatibilityMode ?? found.image.compatibility_mode,
+      disk_encrypted: asked.diskEncrypted,
+      started_at: null,
+      deleted_at: null,
+      publish_fault: null,
+      metadata_options: asked.metadataOptions === undefined ? null : JSON.stringify(asked.metadataOptions),
+      tags: JSON.stringify(asked.tags),
+    })
+    .execute()
+  if (found.groupIds.length > 0)
+    await change
+      .insertInto('server_group_members')
+      .values(found.groupIds.map((server_group_id) => ({ server_group_id, server_id: id })))
+      .execute()
   await copyKeys(change, accountId, id)
   const interfaceId = await createInterface(change, id)
   if (isRefusal(interfaceId)) return interfaceId
-  const refusal = await reserveCloudIp(change, accountId, interfaceId, asked.cloudIp) ?? await refuseBeyondRecord(change, [id])
+  const refusal =
+    (await reserveCloudIp(change, accountId, interfaceId, asked.cloudIp)) ?? (await refuseBeyondRecord(change, [id]))
   if (refusal !== undefined) return refusal
   await requestAction(change, compute, id, { kind: 'create' })
   return id
 }
 
 interface Parts {
-  readonly image: { readonly id: string, readonly compatibility_mode: boolean }
-  readonly serverType: { readonly id: string, readonly ram: number }
+  readonly image: { readonly id: string; readonly compatibility_mode: boolean }
+  readonly serverType: { readonly id: string; readonly ram: number }
   readonly zoneId: string | undefined
   readonly groupIds: readonly string[]
 }
 
 /** Finds what the request names, or refuses with all faults at once. Locks the image, type, zone and groups, so that none is deleted before the commit. */
 async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
-  const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter((fault) => fault !== undefined)
-  const image = await change.selectFrom('images').select(['id', 'status', 'compatibility_mode', 'min_ram'])
-    .where((where) => where.or([where('id', '=', asked.image), where('handle', '=', asked.image)])).where(isVisibleTo(accountId)).forShare().executeTakeFirst()
+  const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter(
+    (fault) => fault !== undefined,
+  )
+  const image = await change
+    .selectFrom('images')
+    .select(['id', 'status', 'compatibility_mode', 'min_ram'])
+    .where((where) => where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]))
+    .where(isVisibleTo(accountId))
+    .forShare()
+    .executeTakeFirst()
   if (image === undefined) faults.push(noSuchIn('image', 'image', asked.image, '/1.0/images'))
-  else if (image.status !== 'available') faults.push(fieldFault('image', 'not_available', `image: ${asked.image} is ${image.status}: name one that is available`))
+  else if (image.status !== 'available')
+    faults.push(
+      fieldFault('image', 'not_available', `image: ${asked.image} is ${image.status}: name one that is available`),
+    )
   const minRam = image?.min_ram ?? 0
-  const types = change.selectFrom('server_types').select(['id', 'handle', 'ram']).where('removed_at', 'is', null).limit(1)
+  const types = change
+    .selectFrom('server_types')
+    .select(['id', 'handle', 'ram'])
+    .where('removed_at', 'is', null)
+    .limit(1)
   const name = asked.serverType
-  const serverType = await (name === undefined
-    ? types.where('status', '=', 'available').orderBy((type) => type('ram', '<', minRam)).orderBy('ram').orderBy('id')
-    : types.where('status', '!=', 'deprecated').where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))).forShare().executeTakeFirst()
+  const serverType = await (
+    name === undefined
+      ? types
+          .where('status', '=', 'available')
+          .orderBy((type) => type('ram', '<', minRam))
+          .orderBy('ram')
+          .orderBy('id')
+      : types
+          .where('status', '!=', 'deprecated')
+          .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
+  )
+    .forShare()
+    .executeTakeFirst()
   if (serverType === undefined) {
-    faults.push(name === undefined
-      ? fieldFault('server_type', 'missing', 'server_type: name one, because the region has none that is available')
-      : noSuchIn('server_type', 'server type', name, '/1.0/server_types', ', or is deprecated'))
-  } else if (serverType.ram < minRam) faults.push(fieldFault('server_type', 'out_of_range', `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, and the image ${image!.id} needs at least ${String(minRam)}`))
+    faults.push(
+      name === undefined
+        ? fieldFault('server_type', 'missing', 'server_type: name one, because the region has none that is available')
+        : noSuchIn('server_type', 'server type', name, '/1.0/server_types', ', or is deprecated'),
+    )
+  } else if (serverType.ram < minRam)
+    faults.push(
+      fieldFault(
+        'server_type',
+        'out_of_range',
+        `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, and the image ${image!.id} needs at least ${String(minRam)}`,
+      ),
+    )
   const { zone: zoneName } = asked
-  const zone = zoneName === undefined ? undefined : await change.selectFrom('zones').select('id').where('removed_at', 'is', null)
-    .where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)])).forShare().executeTakeFirst()
+  const zone =
+    zoneName === undefined
+      ? undefined
+      : await change
+          .selectFrom('zones')
+          .select('id')
+          .where('removed_at', 'is', null)
+          .where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)]))
+          .forShare()
+          .executeTakeFirst()
   if (zoneName !== undefined && zone === undefined) faults.push(noSuchIn('zone', 'zone', zoneName, '/1.0/zones'))
   const groups = change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).forShare()
   const ids = [...new Set(asked.serverGroups)]
-  const found = ids.length === 0 ? await groups.where('is_default', '=', true).execute() : await groups.where('id', 'in', ids).execute()
-  faults.push(...ids.filter((id) => !found.some((group) => group.id === id)).map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups')))
+  const found =
+    ids.length === 0
+      ? await groups.where('is_default', '=', true).execute()
+      : await groups.where('id', 'in', ids).execute()
+  faults.push(
+    ...ids
+      .filter((id) => !found.some((group) => group.id === id))
+      .map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups')),
+  )
   if (typeof asked.cloudIp === 'string') {
-    const cloudIp = await change.selectFrom('cloud_ips').select('id').where('id', '=', asked.cloudIp).where('account_id', '=', accountId).executeTakeFirst()
+    const cloudIp = await change
+      .selectFrom('cloud_ips')
+      .select('id')
+      .where('id', '=', asked.cloudIp)
+      .where('account_id', '=', accountId)
+      .executeTakeFirst()
     if (cloudIp === undefined) faults.push(noSuchIn('cloud_ip', 'cloud IP', asked.cloudIp, '/1.0/cloud_ips'))
   }
-  if (faults.length > 0 || image === undefined || serverType === undefined) return refuseAll('unprocessable_entity', faults)
+  if (faults.length > 0 || image === undefined || serverType === undefined)
+    return refuseAll('unprocessable_entity', faults)
   return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
 }
 
@@ -101,25 +187,57 @@ async function findParts(change: Change, accountId: string, asked: NewServer): P
 async function copyKeys(change: Change, accountId: string, serverId: string): Promise<void> {
   await sql`
     insert into server_keys (server_id, user_id, key)
-    select ${serverId}, users.id, users.ssh_key from users where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`.execute(change)
+    select ${serverId}, users.id, users.ssh_key from users where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`.execute(
+    change,
+  )
 }
 
 async function createInterface(change: Change, serverId: string): Promise<string | Refusal> {
   const id = await nextId(change, 'int')
   const [mac, ipv4] = [await allocateAddress(change, 'mac', id), await allocateAddress(change, 'private_ipv4', id)]
-  if (mac === undefined || ipv4 === undefined) return refuse('insufficient_capacity', 'the region has no free private address')
-  await change.insertInto('interfaces').values({ id, server_id: serverId, mac_address: mac.address, ipv4_address: ipv4.address, ipv4_prefix_length: ipv4.prefixLength ?? null }).execute()
+  if (mac === undefined || ipv4 === undefined)
+    return refuse('insufficient_capacity', 'the region has no free private address')
+  await change
+    .insertInto('interfaces')
+    .values({
+      id,
+      server_id: serverId,
+      mac_address: mac.address,
+      ipv4_address: ipv4.address,
+      ipv4_prefix_length: ipv4.prefixLength ?? null,
+    })
+    .execute()
   return id
 }
 
 /** Reserves the cloud IP that the request asks for: a new one, or one of the account that is not mapped. */
-async function reserveCloudIp(change: Change, accountId: string, interfaceId: string, asked: boolean | string): Promise<Refusal | undefined> {
+async function reserveCloudIp(
+  change: Change,
+  accountId: string,
+  interfaceId: string,
+  asked: boolean | string,
+): Promise<Refusal | undefined> {
   if (asked === false) return undefined
   const id = asked === true ? await createCloudIp(change, accountId) : asked
   if (isRefusal(id)) return id
-  const cloudIp = await change.selectFrom('cloud_ips').select('status').where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
-  if (cloudIp === undefined) return refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
-  if (cloudIp.status !== 'unmapped') return refuse('resource_conflict', fieldFault('cloud_ip', 'not_available', `cloud_ip: ${takenFault(id, cloudIp.status)}`))
-  await change.updateTable('cloud_ips').set({ status: 'reserved', interface_id: interfaceId, mapped_at: sql`clock_timestamp()` }).where('id', '=', id).execute()
+  const cloudIp = await change
+    .selectFrom('cloud_ips')
+    .select('status')
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .forUpdate()
+    .executeTakeFirst()
+  if (cloudIp === undefined)
+    return refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
+  if (cloudIp.status !== 'unmapped')
+    return refuse(
+      'resource_conflict',
+      fieldFault('cloud_ip', 'not_available', `cloud_ip: ${takenFault(id, cloudIp.status)}`),
+    )
+  await change
+    .updateTable('cloud_ips')
+    .set({ status: 'reserved', interface_id: interfaceId, mapped_at: sql`clock_timestamp()` })
+    .where('id', '=', id)
+    .execute()
   return undefined
 }

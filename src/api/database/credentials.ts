@@ -7,32 +7,66 @@ import type { Change } from './transaction.ts'
 
 /** An API client acts for its account, an application for the users that sign in with it. */
 export type Client =
-  | { readonly kind: 'api-client', readonly id: string, readonly accountId: string, readonly scopes: readonly Scope[] }
-  | { readonly kind: 'application', readonly id: string, readonly accountId: string }
+  | { readonly kind: 'api-client'; readonly id: string; readonly accountId: string; readonly scopes: readonly Scope[] }
+  | { readonly kind: 'application'; readonly id: string; readonly accountId: string }
 
 /** A user as the password grant needs it. `passwordHash`: undefined without a password. `totpSecret`: undefined without two-factor authentication. */
-export interface UserCredentials { readonly id: string, readonly passwordHash: string | undefined, readonly totpSecret: string | undefined }
+export interface UserCredentials {
+  readonly id: string
+  readonly passwordHash: string | undefined
+  readonly totpSecret: string | undefined
+}
 
 /** Finds a client by its id, and the digest of its secret (null: it has none yet). A revoked client is not found. */
-export async function findClient(tables: Kysely<Tables>, id: string): Promise<{ readonly client: Client, readonly sha256: Buffer | null } | undefined> {
+export async function findClient(
+  tables: Kysely<Tables>,
+  id: string,
+): Promise<{ readonly client: Client; readonly sha256: Buffer | null } | undefined> {
   if (isIdOf(PREFIXES.application, id)) {
-    const row = await tables.selectFrom('applications').select(['account_id', 'secret_sha256']).where('id', '=', id).where('revoked_at', 'is', null).executeTakeFirst()
+    const row = await tables
+      .selectFrom('applications')
+      .select(['account_id', 'secret_sha256'])
+      .where('id', '=', id)
+      .where('revoked_at', 'is', null)
+      .executeTakeFirst()
     return row && { client: { kind: 'application', id, accountId: row.account_id }, sha256: row.secret_sha256 }
   }
-  const row = await tables.selectFrom('api_clients').select(['account_id', 'permissions_group', 'secret_sha256'])
-    .where('id', '=', id).where('revoked_at', 'is', null).executeTakeFirst()
-  return row && { client: { kind: 'api-client', id, accountId: row.account_id, scopes: SCOPES_OF_GROUP[row.permissions_group] }, sha256: row.secret_sha256 }
+  const row = await tables
+    .selectFrom('api_clients')
+    .select(['account_id', 'permissions_group', 'secret_sha256'])
+    .where('id', '=', id)
+    .where('revoked_at', 'is', null)
+    .executeTakeFirst()
+  return (
+    row && {
+      client: { kind: 'api-client', id, accountId: row.account_id, scopes: SCOPES_OF_GROUP[row.permissions_group] },
+      sha256: row.secret_sha256,
+    }
+  )
 }
 
 /** Locks an application until the transaction ends, so that its deletion waits. False: it was deleted before. */
 export async function lockApplication(change: Change, id: string): Promise<boolean> {
-  return await change.selectFrom('applications').select('id').where('id', '=', id).where('revoked_at', 'is', null).forShare().executeTakeFirst() !== undefined
+  return (
+    (await change
+      .selectFrom('applications')
+      .select('id')
+      .where('id', '=', id)
+      .where('revoked_at', 'is', null)
+      .forShare()
+      .executeTakeFirst()) !== undefined
+  )
 }
 
 /** Finds a user by id or e-mail address. `name`: in lower case. */
 export async function findUser(tables: Kysely<Tables>, name: string): Promise<UserCredentials | undefined> {
-  const row = await tables.selectFrom('users').select(['id', 'password_hash', 'totp_secret'])
-    .where((where) => where.or([where('id', '=', name), where(where.fn<string>('lower', ['email_address']), '=', name)])).executeTakeFirst()
+  const row = await tables
+    .selectFrom('users')
+    .select(['id', 'password_hash', 'totp_secret'])
+    .where((where) =>
+      where.or([where('id', '=', name), where(where.fn<string>('lower', ['email_address']), '=', name)]),
+    )
+    .executeTakeFirst()
   return row && { id: row.id, passwordHash: row.password_hash ?? undefined, totpSecret: row.totp_secret ?? undefined }
 }
 
@@ -43,12 +77,24 @@ export async function findUser(tables: Kysely<Tables>, name: string): Promise<Us
 export async function claimSignIn(change: Change, user: UserCredentials, step: number | undefined): Promise<boolean> {
   const { id, passwordHash = null, totpSecret = null } = user
   if (step === undefined) {
-    const held = await change.selectFrom('users').select('id').where('id', '=', id).where('password_hash', '=', passwordHash).where('totp_secret', 'is', null)
-      .forNoKeyUpdate().executeTakeFirst()
+    const held = await change
+      .selectFrom('users')
+      .select('id')
+      .where('id', '=', id)
+      .where('password_hash', '=', passwordHash)
+      .where('totp_secret', 'is', null)
+      .forNoKeyUpdate()
+      .executeTakeFirst()
     return held !== undefined
   }
-  const claimed = await change.updateTable('users').set({ totp_last_step: step })
-    .where('id', '=', id).where('password_hash', '=', passwordHash).where('totp_secret', '=', totpSecret)
-    .where((where) => where.or([where('totp_last_step', 'is', null), where('totp_last_step', '<', step)])).returning('id').executeTakeFirst()
+  const claimed = await change
+    .updateTable('users')
+    .set({ totp_last_step: step })
+    .where('id', '=', id)
+    .where('password_hash', '=', passwordHash)
+    .where('totp_secret', '=', totpSecret)
+    .where((where) => where.or([where('totp_last_step', 'is', null), where('totp_last_step', '<', step)]))
+    .returning('id')
+    .executeTakeFirst()
   return claimed !== undefined
 }

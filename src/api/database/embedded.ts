@@ -27,7 +27,7 @@ import { readOwned, stopLaunched, stopOther, type Launched } from './postmaster.
 
 /** How to connect to the server: `host` is the directory of its socket. */
 export interface EmbeddedServer {
-  readonly connection: { readonly host: string, readonly user: string, readonly database: string }
+  readonly connection: { readonly host: string; readonly user: string; readonly database: string }
   /** Resolves when the server has ended without our doing. */
   readonly ended: Promise<void>
   stop(): Promise<void>
@@ -50,7 +50,10 @@ const LONGEST_DIRECTORY = UNIX_SOCKET_PATH_MAX_BYTES - '/.s.PGSQL.5432.lock'.len
 
 /** The failure of a start that found a running PostgreSQL server, which another imds-api then stopped. */
 export function wasStopped(stateDirectory: string, cause: unknown): StartFailure {
-  return new StartFailure(`the PostgreSQL server in ${stateDirectory} was stopped during this start, by another imds-api: start again`, { cause })
+  return new StartFailure(
+    `the PostgreSQL server in ${stateDirectory} was stopped during this start, by another imds-api: start again`,
+    { cause },
+  )
 }
 
 /**
@@ -59,19 +62,33 @@ export function wasStopped(stateDirectory: string, cause: unknown): StartFailure
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
-  if (Buffer.byteLength(directory) > LONGEST_DIRECTORY) throw new StartFailure(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
+  if (Buffer.byteLength(directory) > LONGEST_DIRECTORY)
+    throw new StartFailure(
+      `the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`,
+    )
   const owner = otherOwnerOf(stateDirectory)
   if (owner !== undefined) {
-    throw new StartFailure(`${stateDirectory} belongs to the user with the id ${String(owner.uid)}: run imds-api as that user, not as root (systemctl start imds-api, or setpriv --reuid=${String(owner.uid)} --regid=${String(owner.gid)} --clear-groups imds-api)`)
+    throw new StartFailure(
+      `${stateDirectory} belongs to the user with the id ${String(owner.uid)}: run imds-api as that user, not as root (systemctl start imds-api, or setpriv --reuid=${String(owner.uid)} --regid=${String(owner.gid)} --clear-groups imds-api)`,
+    )
   }
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
   if (!shared) return startOrJoin(stateDirectory, directory, false)
   const turn = await takeFileLock(join(stateDirectory, 'command.lock'), COMMAND_TIMEOUT_MS).catch((error: unknown) => {
-    throw new StartFailure(`another command of imds-api uses ${stateDirectory}: run this one when that has ended (${(error as Error).message})`, { cause: error })
+    throw new StartFailure(
+      `another command of imds-api uses ${stateDirectory}: run this one when that has ended (${(error as Error).message})`,
+      { cause: error },
+    )
   })
   try {
     const server = await startOrJoin(stateDirectory, directory, true)
-    return { ...server, stop: () => server.stop().finally(() => { turn.close() }) }
+    return {
+      ...server,
+      stop: () =>
+        server.stop().finally(() => {
+          turn.close()
+        }),
+    }
   } catch (error) {
     turn.close()
     throw error
@@ -89,19 +106,32 @@ async function startOrJoin(stateDirectory: string, directory: string, shared: bo
   const lock = await takeLock(connection, shared ? 0 : LOCK_TIMEOUT_MS).catch((error: unknown) => {
     throw wasStopped(stateDirectory, error)
   })
-  if (lock === undefined && shared) return { connection, ended: new Promise(() => { /* not ours */ }), stop: () => Promise.resolve() }
-  if (lock === undefined) throw new StartFailure(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
+  if (lock === undefined && shared)
+    return {
+      connection,
+      ended: new Promise(() => {
+        /* not ours */
+      }),
+      stop: () => Promise.resolve(),
+    }
+  if (lock === undefined)
+    throw new StartFailure(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
   let stopping = false
   const ended = new Promise<void>((resolve) => {
-    const check = () => { if (!stopping) resolve() }
+    const check = () => {
+      if (!stopping) resolve()
+    }
     lock.on('end', check).on('error', check)
     void launched?.exited.then(check)
   })
   return {
-    connection, ended,
+    connection,
+    ended,
     stop: async () => {
       stopping = true
-      await lock.end().catch(() => { /* the server has closed it already */ })
+      await lock.end().catch(() => {
+        /* the server has closed it already */
+      })
       await (launched === undefined ? stopOther(directory) : stopLaunched(launched))
     },
   }
@@ -115,7 +145,9 @@ export function embeddedExists(stateDirectory: string): boolean {
 /** Runs a task while no other process starts the server. A second one waits, and then finds the server of the first. */
 async function oneAtATime<T>(stateDirectory: string, task: () => Promise<T>): Promise<T> {
   const start = await takeFileLock(join(stateDirectory, 'start.lock'), START_TIMEOUT_MS).catch((error: unknown) => {
-    throw new StartFailure(`cannot start PostgreSQL in ${stateDirectory}: ${(error as Error).message}`, { cause: error })
+    throw new StartFailure(`cannot start PostgreSQL in ${stateDirectory}: ${(error as Error).message}`, {
+      cause: error,
+    })
   })
   try {
     return await task()
@@ -125,7 +157,10 @@ async function oneAtATime<T>(stateDirectory: string, task: () => Promise<T>): Pr
 }
 
 async function prepareAndLaunch(
-  stateDirectory: string, directory: string, data: string, connection: EmbeddedServer['connection'],
+  stateDirectory: string,
+  directory: string,
+  data: string,
+  connection: EmbeddedServer['connection'],
 ): Promise<Launched> {
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })
@@ -140,11 +175,17 @@ function giveTo(directory: string, { uid, gid }: NonNullable<Binaries['user']>):
   try {
     fd = openSync(directory, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW)
   } catch (error) {
-    throw new StartFailure(`${directory} is not the directory that imds-api made: delete it (${(error as NodeJS.ErrnoException).code ?? ''})`, { cause: error })
+    throw new StartFailure(
+      `${directory} is not the directory that imds-api made: delete it (${(error as NodeJS.ErrnoException).code ?? ''})`,
+      { cause: error },
+    )
   }
   try {
     const owner = fstatSync(fd).uid
-    if (owner !== 0 && owner !== uid) throw new StartFailure(`${directory} belongs to the user with the id ${String(owner)}: choose an IMDS_API_STATE_DIR in which only root can create files`)
+    if (owner !== 0 && owner !== uid)
+      throw new StartFailure(
+        `${directory} belongs to the user with the id ${String(owner)}: choose an IMDS_API_STATE_DIR in which only root can create files`,
+      )
     fchownSync(fd, uid, gid)
   } finally {
     closeSync(fd)
@@ -168,35 +209,85 @@ const INITIALISE = '/bin/rm -rf "$0.new" && "$@" --pgdata="$0.new" && /bin/mv "$
 const LAUNCH = 'umask 077; /bin/rm -f "$0"; exec "$@" > "$0" 2>&1'
 
 async function initialise(data: string, { native, user }: Binaries): Promise<void> {
-  const child = spawn('/bin/sh', ['-c', INITIALISE, data, join(native, 'bin/initdb'), '--username', USER, '--auth-local=trust', '--auth-host=reject', '--encoding=UTF8', '--locale=C'],
-    { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', 'ignore', 'pipe'], detached: true }) // detached: Ctrl-C stops us after it
+  const child = spawn(
+    '/bin/sh',
+    [
+      '-c',
+      INITIALISE,
+      data,
+      join(native, 'bin/initdb'),
+      '--username',
+      USER,
+      '--auth-local=trust',
+      '--auth-host=reject',
+      '--encoding=UTF8',
+      '--locale=C',
+    ],
+    { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', 'ignore', 'pipe'], detached: true },
+  ) // detached: Ctrl-C stops us after it
   const [stderr] = await Promise.all([child.stderr.toArray(), once(child, 'close')])
   if (child.exitCode !== 0) {
-    const reason = Buffer.concat(stderr as Buffer[]).toString().trim()
-    const remedy = reason.includes('Permission denied') ? `; every directory above ${data} must let the user with uid ${String(user?.uid ?? process.getuid?.())} pass (chmod o+x)` : ''
+    const reason = Buffer.concat(stderr as Buffer[])
+      .toString()
+      .trim()
+    const remedy = reason.includes('Permission denied')
+      ? `; every directory above ${data} must let the user with uid ${String(user?.uid ?? process.getuid?.())} pass (chmod o+x)`
+      : ''
     throw new StartFailure(`initdb failed: ${reason}${remedy}`)
   }
 }
 
 /** Starts the server and waits until it accepts connections. */
-async function launch(directory: string, data: string, { native, user }: Binaries, connection: EmbeddedServer['connection']): Promise<Launched> {
+async function launch(
+  directory: string,
+  data: string,
+  { native, user }: Binaries,
+  connection: EmbeddedServer['connection'],
+): Promise<Launched> {
   const path = join(directory, 'log')
-  const child = spawn('/bin/sh', ['-c', LAUNCH, path, join(native, 'bin/postgres'),
-    '-D', data, '-k', directory, '-c', 'listen_addresses=', '-c', 'unix_socket_permissions=0700', '-c', 'log_min_messages=warning', '-c', 'jit=off',
-  ], { ...user, cwd: '/', env: environmentOf(native), stdio: 'ignore', detached: true }) // detached: Ctrl-C must reach us first
+  const child = spawn(
+    '/bin/sh',
+    [
+      '-c',
+      LAUNCH,
+      path,
+      join(native, 'bin/postgres'),
+      '-D',
+      data,
+      '-k',
+      directory,
+      '-c',
+      'listen_addresses=',
+      '-c',
+      'unix_socket_permissions=0700',
+      '-c',
+      'log_min_messages=warning',
+      '-c',
+      'jit=off',
+    ],
+    { ...user, cwd: '/', env: environmentOf(native), stdio: 'ignore', detached: true },
+  ) // detached: Ctrl-C must reach us first
   child.unref()
   const exited = new Promise<void>((resolve) => {
-    child.once('exit', () => { resolve() })
-    child.once('error', () => { resolve() })
+    child.once('exit', () => {
+      resolve()
+    })
+    child.once('error', () => {
+      resolve()
+    })
   })
   const deadline = performance.now() + START_TIMEOUT_MS
-  while (await probe(connection) !== 'up') {
+  while ((await probe(connection)) !== 'up') {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) {
-      throw new StartFailure(`PostgreSQL does not start: ${readOwned(directory, 'log')?.trim().split('\n').slice(-5).join('; ') ?? `${path} cannot be written`}`)
+      throw new StartFailure(
+        `PostgreSQL does not start: ${readOwned(directory, 'log')?.trim().split('\n').slice(-5).join('; ') ?? `${path} cannot be written`}`,
+      )
     }
     if (performance.now() > deadline) {
       child.kill('SIGQUIT')
-      throw new StartFailure(`PostgreSQL accepts no connections after ${String(START_TIMEOUT_MS / 1000)} s; ${path} may say why`)
+      throw new StartFailure(
+        `PostgreSQL accepts no connections after ${String(START_TIMEOUT_MS / 1000)} s; ${path} may say why`,
+      )
     }
     await sleep(20)
   }
@@ -215,7 +306,9 @@ async function probeUntilIdle(connection: EmbeddedServer['connection']): Promise
 /** Whether the server accepts connections. `busy`: it is starting up or shutting down. `away`: none listens. */
 async function probe(connection: EmbeddedServer['connection']): Promise<'up' | 'busy' | 'away'> {
   const client = new pg.Client(connection)
-  client.on('error', () => { /* connect rejects too */ })
+  client.on('error', () => {
+    /* connect rejects too */
+  })
   try {
     await client.connect()
     await client.end()
@@ -228,7 +321,9 @@ async function probe(connection: EmbeddedServer['connection']): Promise<'up' | '
 /** Returns the connection that holds the lock; undefined: an imds-api that is alive holds it. */
 async function takeLock(connection: EmbeddedServer['connection'], timeoutMs: number): Promise<pg.Client | undefined> {
   const client = new pg.Client(connection)
-  client.on('error', () => { /* reported by `ended` */ })
+  client.on('error', () => {
+    /* reported by `ended` */
+  })
   await client.connect()
   const deadline = performance.now() + timeoutMs
   for (;;) {

@@ -6,7 +6,11 @@ import type { Change } from './transaction.ts'
 const KEPT_MAX = 1000
 
 /** Deletes the oldest revoked API clients or applications beyond KEPT_MAX. Those of the region file stay, because applying it would make them again. */
-export async function forgetRevoked(change: Change, table: 'api_clients' | 'applications', accountId: string): Promise<void> {
+export async function forgetRevoked(
+  change: Change,
+  table: 'api_clients' | 'applications',
+  accountId: string,
+): Promise<void> {
   await sql`delete from ${sql.table(table)} where id in (
     select id from ${sql.table(table)} where account_id = ${accountId} and revoked_at is not null and id not in (select id from given_ids)
     order by revoked_at desc offset ${KEPT_MAX})`.execute(change)

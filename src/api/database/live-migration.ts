@@ -22,30 +22,66 @@ export type MayActFor = (hypervisor: string) => boolean
 
 /** Finds a server if the caller may act for its hypervisor, or for the one to which it migrates. */
 export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
-  const row = await database.selectFrom('servers').select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision']).where('id', '=', id)
-    .where('deleted_at', 'is', null).executeTakeFirst()
-  return row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name)) ? noSuch('server', id) : row
+  const row = await database
+    .selectFrom('servers')
+    .select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'])
+    .where('id', '=', id)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst()
+  return row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name))
+    ? noSuch('server', id)
+    : row
 }
 
 /** Begins a live migration: the record names both hypervisors, and no action is given out until its end. A repeated request changes nothing. */
 export async function beginMigration(
-  database: Kysely<Tables>, accounts: AccountChanges, id: string, to: string, mayActFor: MayActFor, retrySeconds: number,
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  to: string,
+  mayActFor: MayActFor,
+  retrySeconds: number,
 ): Promise<Placement | Refusal> {
-  return changePlacement(database, accounts, id, mayActFor, async (change, { status, hypervisor, migrating_to: current }) => {
-    if (current === to) return {}
-    if (current !== null) return refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
-    if (status !== 'active' && status !== 'inactive') return refuse('resource_conflict', `${id} is ${status}`)
-    if (await isWorkedOn(change, id, retrySeconds)) return refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
-    const { zone_id, ram } = await change.selectFrom('servers').innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
-      .select(['zone_id', 'ram']).where('servers.id', '=', id).executeTakeFirstOrThrow()
-    const target = (await freeHypervisors(change, zone_id)).find(({ name }) => name === to)
-    if (target === undefined || to === hypervisor) return refuse('unprocessable_entity', fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`))
-    return target.free < ram ? refuse('insufficient_capacity', `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`) : { migrating_to: to }
-  })
+  return changePlacement(
+    database,
+    accounts,
+    id,
+    mayActFor,
+    async (change, { status, hypervisor, migrating_to: current }) => {
+      if (current === to) return {}
+      if (current !== null) return refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
+      if (status !== 'active' && status !== 'inactive') return refuse('resource_conflict', `${id} is ${status}`)
+      if (await isWorkedOn(change, id, retrySeconds))
+        return refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
+      const { zone_id, ram } = await change
+        .selectFrom('servers')
+        .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
+        .select(['zone_id', 'ram'])
+        .where('servers.id', '=', id)
+        .executeTakeFirstOrThrow()
+      const target = (await freeHypervisors(change, zone_id)).find(({ name }) => name === to)
+      if (target === undefined || to === hypervisor)
+        return refuse(
+          'unprocessable_entity',
+          fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`),
+        )
+      return target.free < ram
+        ? refuse(
+            'insufficient_capacity',
+            `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`,
+          )
+        : { migrating_to: to }
+    },
+  )
 }
 
 /** Ends a live migration: the server is on the other hypervisor. */
-export async function endMigration(database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+export async function endMigration(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  mayActFor: MayActFor,
+): Promise<Placement | Refusal> {
   return changePlacement(database, accounts, id, mayActFor, async (change, { migrating_to: to }) => {
     if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(change, to)
@@ -54,7 +90,12 @@ export async function endMigration(database: Kysely<Tables>, accounts: AccountCh
 }
 
 /** Cancels a live migration: the server stays where it is. */
-export async function cancelMigration(database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+export async function cancelMigration(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  mayActFor: MayActFor,
+): Promise<Placement | Refusal> {
   return changePlacement(database, accounts, id, mayActFor, async (change, { hypervisor, migrating_to: to }) => {
     if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(change, hypervisor)
@@ -63,15 +104,25 @@ export async function cancelMigration(database: Kysely<Tables>, accounts: Accoun
 }
 
 /** Seals the user-data: from the next revision on the guest does not get it. A repeated seal keeps the time of the first. */
-export async function sealUserData(database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
-  return changePlacement(database, accounts, id, mayActFor, (_change, { sealed_at }) => Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}))
+export async function sealUserData(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  mayActFor: MayActFor,
+): Promise<Placement | Refusal> {
+  return changePlacement(database, accounts, id, mayActFor, (_change, { sealed_at }) =>
+    Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}),
+  )
 }
 
 type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at'>>
 
 /** Changes a server and its record in one transaction, which waits for other changes of its account. `columnsFor` returns the columns to change, if any. */
 async function changePlacement(
-  database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor,
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  mayActFor: MayActFor,
   columnsFor: (change: Change, server: Placement) => Promise<Values | Refusal>,
 ): Promise<Placement | Refusal> {
   const found = await database.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
@@ -86,6 +137,10 @@ async function changePlacement(
       await change.updateTable('servers').set(values).where('id', '=', id).execute()
       await markChanged(change, [id])
     }
-    return change.selectFrom('servers').select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision']).where('id', '=', id).executeTakeFirstOrThrow()
+    return change
+      .selectFrom('servers')
+      .select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'])
+      .where('id', '=', id)
+      .executeTakeFirstOrThrow()
   })
 }

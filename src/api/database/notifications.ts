@@ -25,22 +25,34 @@ export class NotificationListener {
         const client = await this.#connect()
         this.#client = client
         const ended = new Promise<void>((resolve) => {
-          client.on('end', resolve).on('error', () => { resolve() })
+          client.on('end', resolve).on('error', () => {
+            resolve()
+          })
         })
-        client.on('notification', ({ payload = '' }) => { this.#notified(payload) })
+        client.on('notification', ({ payload = '' }) => {
+          this.#notified(payload)
+        })
         await client.query(`listen ${this.#channel}`)
         this.#notified('')
         if (this.#hasToStop()) await client.end() // `stop` came before this connection
         await ended
-      } catch { /* the database is unreachable */ }
-      await this.#client?.end().catch(() => { /* closed already */ })
-      await sleep(RETRY_MS, undefined, { signal: this.#stopping.signal }).catch(() => { /* stopped */ })
+      } catch {
+        /* the database is unreachable */
+      }
+      await this.#client?.end().catch(() => {
+        /* closed already */
+      })
+      await sleep(RETRY_MS, undefined, { signal: this.#stopping.signal }).catch(() => {
+        /* stopped */
+      })
     }
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort()
-    await this.#client?.end().catch(() => { /* closed already */ })
+    await this.#client?.end().catch(() => {
+      /* closed already */
+    })
   }
 
   /** A method, because TypeScript does not see that `stop` changes the field meanwhile. */

@@ -11,11 +11,14 @@ import type { Tables } from './tables.ts'
 
 /** Where the database is. `passwordFile`: read at each connection, so a password can be changed while imds-api runs. */
 export type DatabaseSettings =
-  | { readonly kind: 'embedded', readonly stateDirectory: string }
-  | { readonly kind: 'server', readonly url: string, readonly passwordFile: string | undefined }
+  | { readonly kind: 'embedded'; readonly stateDirectory: string }
+  | { readonly kind: 'server'; readonly url: string; readonly passwordFile: string | undefined }
 
 /** Connections of a pool, as queries use them. */
-export interface Pool { readonly tables: Kysely<Tables>, readonly pool: pg.Pool }
+export interface Pool {
+  readonly tables: Kysely<Tables>
+  readonly pool: pg.Pool
+}
 
 /**
  * An open database: the connections for requests, and in `background` those for everything else, such as publishing and readiness, so that these do not wait
@@ -31,7 +34,11 @@ export interface Database extends Pool {
 }
 
 /** A connection of the pool. TypeScript's types of pg leave out that its stream is a socket, and `readyForQuery`: true while no query waits. */
-type Connected = pg.PoolClient & pg.Client & { readonly connection: { readonly stream: Pick<Socket, 'setTimeout' | 'on' | 'destroy'> }, readonly readyForQuery: boolean }
+type Connected = pg.PoolClient &
+  pg.Client & {
+    readonly connection: { readonly stream: Pick<Socket, 'setTimeout' | 'on' | 'destroy'> }
+    readonly readyForQuery: boolean
+  }
 
 /** The most connections for requests. */
 const FOR_REQUESTS = 16
@@ -49,19 +56,27 @@ const OLDEST_POSTGRESQL = 15
  * Opens the database and its pool. Rejects if it cannot be reached; the message names the remedy. `shared`: true for a command, which may run beside an
  * imds-api. `failed` is called when an idle connection breaks.
  */
-export async function openDatabase(settings: DatabaseSettings, shared: boolean, failed: (error: Error) => void): Promise<Database> {
+export async function openDatabase(
+  settings: DatabaseSettings,
+  shared: boolean,
+  failed: (error: Error) => void,
+): Promise<Database> {
   const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory, shared) : undefined
-  const connection = { ...settings.kind === 'server' ? connectionTo(settings) : server!.connection, ...LIVENESS }
+  const connection = { ...(settings.kind === 'server' ? connectionTo(settings) : server!.connection), ...LIVENESS }
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
   let closing = false
   const openPool = (max: number): Pool => {
     const pool = new pg.Pool({ ...connection, max, types, application_name: 'imds-api' })
-    pool.on('error', (error) => { if (!closing) failed(error) })
+    pool.on('error', (error) => {
+      if (!closing) failed(error)
+    })
     // A connection that breaks between two queries of a transaction has no other listener, and an error without one ends the process. The next query fails.
     pool.on('connect', (client) => {
-      client.on('error', () => { /* the query reports it */ })
+      client.on('error', () => {
+        /* the query reports it */
+      })
       if (!shared) endWhenSilent(client as Connected)
     })
     return { pool, tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
@@ -69,22 +84,41 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
   const [{ tables, pool }, background] = [openPool(FOR_REQUESTS), openPool(IN_BACKGROUND)]
   const close = async () => {
     closing = true
-    await Promise.race([Promise.all([pool.end(), background.pool.end()]), sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false })])
+    await Promise.race([
+      Promise.all([pool.end(), background.pool.end()]),
+      sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false }),
+    ])
     await server?.stop()
   }
   let version: number
   try {
-    version = Number((await pool.query<{ server_version_num: string }>('show server_version_num')).rows[0]!.server_version_num)
+    version = Number(
+      (await pool.query<{ server_version_num: string }>('show server_version_num')).rows[0]!.server_version_num,
+    )
   } catch (error) {
     await close()
-    if (settings.kind === 'embedded' && (error as { code?: string }).code === CANNOT_CONNECT_NOW) throw wasStopped(settings.stateDirectory, error)
+    if (settings.kind === 'embedded' && (error as { code?: string }).code === CANNOT_CONNECT_NOW)
+      throw wasStopped(settings.stateDirectory, error)
     throw new StartFailure(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
   }
   if (version < OLDEST_POSTGRESQL * 10_000) {
     await close()
-    throw new StartFailure(`the database is PostgreSQL ${String(Math.floor(version / 10_000))}: imds-api needs ${String(OLDEST_POSTGRESQL)} or newer`)
+    throw new StartFailure(
+      `the database is PostgreSQL ${String(Math.floor(version / 10_000))}: imds-api needs ${String(OLDEST_POSTGRESQL)} or newer`,
+    )
   }
-  return { tables, pool, background, connection, close, ended: server?.ended ?? new Promise(() => { /* not ours */ }) }
+  return {
+    tables,
+    pool,
+    background,
+    connection,
+    close,
+    ended:
+      server?.ended ??
+      new Promise(() => {
+        /* not ours */
+      }),
+  }
 }
 
 /** Ends a lost connection: the operating system notices the loss only after 15 minutes. Not for commands, because one of their queries may take long. */

@@ -24,6 +24,8 @@ export async function markChanged(change: Change, serverIds: readonly string[]):
 /** Enqueues servers without a new revision: for new servers, and for those whose record is only published again. */
 export async function enqueue(change: Change, serverIds: readonly string[]): Promise<void> {
   await sql`
-    insert into outbox (server_id, account_id, urgent) select id, account_id, ${serverIds.length <= FEW} from servers where id = any(${[...serverIds]}) order by id`.execute(change)
+    insert into outbox (server_id, account_id, urgent) select id, account_id, ${serverIds.length <= FEW} from servers where id = any(${[...serverIds]}) order by id`.execute(
+    change,
+  )
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(change)
 }

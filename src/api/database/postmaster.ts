@@ -10,7 +10,10 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 /** A server that this process has started. `exited` resolves when it has ended. */
-export interface Launched { readonly child: ChildProcess, readonly exited: Promise<void> }
+export interface Launched {
+  readonly child: ChildProcess
+  readonly exited: Promise<void>
+}
 
 const STOP_TIMEOUT_MS = 30_000
 const POLL_MS = 10
@@ -23,7 +26,10 @@ const PROGRAM = /\/postgres(?: \(deleted\))?$/
 export function readOwned(directory: string, name: string): string | undefined {
   let fd: number
   try {
-    fd = openSync(join(directory, name), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY)
+    fd = openSync(
+      join(directory, name),
+      constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY,
+    )
   } catch {
     return undefined
   }
@@ -73,7 +79,11 @@ function isServer(pid: number, directory: string): boolean {
   if (process.platform !== 'linux') return process.getuid!() !== 0 && process.kill(pid, 0)
   const of = `/proc/${String(pid)}`
   try {
-    return statSync(of).uid === statSync(directory).uid && PROGRAM.test(readlinkSync(`${of}/exe`)) && readlinkSync(`${of}/cwd`) === realpathSync(join(directory, 'data'))
+    return (
+      statSync(of).uid === statSync(directory).uid &&
+      PROGRAM.test(readlinkSync(`${of}/exe`)) &&
+      readlinkSync(`${of}/cwd`) === realpathSync(join(directory, 'data'))
+    )
   } catch {
     return false
   }

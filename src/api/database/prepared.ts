@@ -10,7 +10,10 @@ export type Prepared<Values extends readonly string[], Row> = (...values: Values
 
 /** Prepares a query for at most one row. `build` gets a placeholder for each value, and must use each once, in their order. */
 export function prepareOne<Values extends readonly string[], Row>(
-  pool: pg.Pool, name: string, placeholders: Values, build: (...values: Values) => Compilable<Row>,
+  pool: pg.Pool,
+  name: string,
+  placeholders: Values,
+  build: (...values: Values) => Compilable<Row>,
 ): Prepared<Values, Row> {
   const { sql, parameters } = build(...placeholders).compile()
   if (parameters.length !== placeholders.length || parameters.some((parameter, i) => parameter !== placeholders[i])) {

@@ -11,7 +11,13 @@ import type { Change } from './transaction.ts'
  */
 const ADDED_MAX_BYTES = RECORD_MAX_BYTES - 32 * 1024
 
-interface Added { readonly id: string, readonly groups: number, readonly keys: number, readonly cloud_ips: number, readonly bytes: number }
+interface Added {
+  readonly id: string
+  readonly groups: number
+  readonly keys: number
+  readonly cloud_ips: number
+  readonly bytes: number
+}
 
 /**
  * Refuses a change after which servers have more than their records can hold. Call it in the transaction of each change that makes a record longer, after
@@ -45,12 +51,24 @@ export async function refuseBeyondRecord(change: Change, serverIds: readonly str
       from servers left join in_groups on in_groups.server_id = servers.id left join with_keys on with_keys.server_id = servers.id
         left join with_cloud_ips on with_cloud_ips.server_id = servers.id
       where servers.id = any(${ids})) as added
-    where groups > ${SERVER_GROUPS_MAX} or keys > ${PUBLIC_KEYS_MAX} or cloud_ips > ${CLOUD_IPS_MAX} or bytes > ${ADDED_MAX_BYTES} order by id`.execute(change)
+    where groups > ${SERVER_GROUPS_MAX} or keys > ${PUBLIC_KEYS_MAX} or cloud_ips > ${CLOUD_IPS_MAX} or bytes > ${ADDED_MAX_BYTES} order by id`.execute(
+    change,
+  )
   const [first, ...others] = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) => [
-    ...groups > SERVER_GROUPS_MAX ? [`${id} would be in ${String(groups)} server groups: the most are ${String(SERVER_GROUPS_MAX)}`] : [],
-    ...keys > PUBLIC_KEYS_MAX ? [`${id} would have ${String(keys)} SSH keys: the most are ${String(PUBLIC_KEYS_MAX)}`] : [],
-    ...cloudIps > CLOUD_IPS_MAX ? [`${id} would have ${String(cloudIps)} cloud IPs: the most are ${String(CLOUD_IPS_MAX)}`] : [],
-    ...bytes > ADDED_MAX_BYTES ? [`${id} would have ${String(bytes)} bytes of server groups, SSH keys and tags as JSON: the most are ${String(ADDED_MAX_BYTES)}`] : [],
+    ...(groups > SERVER_GROUPS_MAX
+      ? [`${id} would be in ${String(groups)} server groups: the most are ${String(SERVER_GROUPS_MAX)}`]
+      : []),
+    ...(keys > PUBLIC_KEYS_MAX
+      ? [`${id} would have ${String(keys)} SSH keys: the most are ${String(PUBLIC_KEYS_MAX)}`]
+      : []),
+    ...(cloudIps > CLOUD_IPS_MAX
+      ? [`${id} would have ${String(cloudIps)} cloud IPs: the most are ${String(CLOUD_IPS_MAX)}`]
+      : []),
+    ...(bytes > ADDED_MAX_BYTES
+      ? [
+          `${id} would have ${String(bytes)} bytes of server groups, SSH keys and tags as JSON: the most are ${String(ADDED_MAX_BYTES)}`,
+        ]
+      : []),
   ])
   return first === undefined ? undefined : refuse('unprocessable_entity', first, ...others)
 }

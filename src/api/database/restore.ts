@@ -13,7 +13,12 @@ import { TABLES, type Tables } from './tables.ts'
 import type { Change } from './transaction.ts'
 
 /** The first line of a backup. `created`: when it was made. */
-export interface BackupHeader { readonly imds: string, readonly migrations: readonly string[], readonly region: string, readonly created: string }
+export interface BackupHeader {
+  readonly imds: string
+  readonly migrations: readonly string[]
+  readonly region: string
+  readonly created: string
+}
 /** Why a backup cannot be restored. The message is for operators. */
 export class BackupFault extends Error {}
 
@@ -32,7 +37,9 @@ export function parseHeader(line: string): BackupHeader {
   const { version, imds = '', migrations = [], region = '', created = '' } = header
   const unknown = migrations.filter((name, i) => MIGRATION_NAMES[i] !== name)
   if (version !== FORMAT_VERSION || unknown.length > 0) {
-    throw new BackupFault(`is of imds-api ${imds}, and this is ${VERSION}${unknown.length > 0 ? `, which does not know ${unknown.join(', ')}` : ''}: restore it with a version of imds-api that is not older`)
+    throw new BackupFault(
+      `is of imds-api ${imds}, and this is ${VERSION}${unknown.length > 0 ? `, which does not know ${unknown.join(', ')}` : ''}: restore it with a version of imds-api that is not older`,
+    )
   }
   return { imds, migrations, region, created }
 }
@@ -41,19 +48,29 @@ export function parseHeader(line: string): BackupHeader {
  * Restores a backup: its header (`first`) and the lines after it. Returns lines that say what was restored and moved. Rejects with a BackupFault if the
  * database is not empty or the backup is not whole. `survey`: what the store has.
  */
-export async function restoreLines(database: Kysely<Tables>, first: string, lines: AsyncIterable<string>, survey: StoreSurvey): Promise<readonly string[]> {
+export async function restoreLines(
+  database: Kysely<Tables>,
+  first: string,
+  lines: AsyncIterable<string>,
+  survey: StoreSurvey,
+): Promise<readonly string[]> {
   const { migrations } = parseHeader(first)
   await makeMigrationTables(database)
   let result: readonly string[] = []
-  await database.transaction().execute(async (change) => { // once: the lines cannot be read again
+  await database.transaction().execute(async (change) => {
+    // once: the lines cannot be read again
     await sql`lock table kysely_migration in exclusive mode`.execute(change) // no start and no other restore meanwhile
     await prepareTables(change, migrations)
     const constraints = await dropForeignKeys(change)
     const rows = await load(change, first, lines)
-    for (const { table, name, definition } of constraints) await sql`alter table ${sql.table(table)} add constraint ${sql.ref(name)} ${sql.raw(definition)}`.execute(change)
+    for (const { table, name, definition } of constraints)
+      await sql`alter table ${sql.table(table)} add constraint ${sql.ref(name)} ${sql.raw(definition)}`.execute(change)
     await applyMigrations(change)
     const servers = await enqueueAll(change)
-    result = [`${String(rows)} rows are restored; ${String(servers)} servers will be published again`, ...await advance(change, survey)]
+    result = [
+      `${String(rows)} rows are restored; ${String(servers)} servers will be published again`,
+      ...(await advance(change, survey)),
+    ]
   })
   return result
 }
@@ -61,14 +78,22 @@ export async function restoreLines(database: Kysely<Tables>, first: string, line
 /** Makes the tables as they were at the backup, unless the database has them already without any row. */
 async function prepareTables(change: Change, migrations: readonly string[]): Promise<void> {
   const { rows: tables } = await sql<{ name: string }>`
-    select relname as name from pg_class where relkind = 'r' and relnamespace = current_schema()::regnamespace and relname = any(${[...TABLES]}::text[])`.execute(change)
+    select relname as name from pg_class where relkind = 'r' and relnamespace = current_schema()::regnamespace and relname = any(${[...TABLES]}::text[])`.execute(
+    change,
+  )
   for (const { name } of tables) {
     const { rows } = await sql`select from ${sql.table(name)} limit 1`.execute(change)
-    if (rows.length > 0) throw new BackupFault('cannot be restored: the database is not empty. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)')
+    if (rows.length > 0)
+      throw new BackupFault(
+        'cannot be restored: the database is not empty. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)',
+      )
   }
   const applied = await appliedMigrations(change)
   if (tables.length === 0 && applied.length === 0) await applyMigrations(change, migrations)
-  else if (applied.join() !== migrations.join()) throw new BackupFault('cannot be restored: the database has tables of another version. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)')
+  else if (applied.join() !== migrations.join())
+    throw new BackupFault(
+      'cannot be restored: the database has tables of another version. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)',
+    )
 }
 
 /** A line that is no row. */
@@ -79,14 +104,21 @@ interface Part {
   readonly rows?: number
   readonly sha256?: string
 }
-interface ForeignKey { readonly table: string, readonly name: string, readonly definition: string }
+interface ForeignKey {
+  readonly table: string
+  readonly name: string
+  readonly definition: string
+}
 
 /** Drops the foreign keys, since servers and images refer to each other. They are made again, and checked, when all rows are there. */
 async function dropForeignKeys(change: Change): Promise<readonly ForeignKey[]> {
   const { rows } = await sql<ForeignKey>`
     select relname as table, conname as name, pg_get_constraintdef(pg_constraint.oid) as definition from pg_constraint join pg_class on pg_class.oid = conrelid
-    where contype = 'f' and relnamespace = current_schema()::regnamespace and relname = any(${[...TABLES]}::text[])`.execute(change)
-  for (const { table, name } of rows) await sql`alter table ${sql.table(table)} drop constraint ${sql.ref(name)}`.execute(change)
+    where contype = 'f' and relnamespace = current_schema()::regnamespace and relname = any(${[...TABLES]}::text[])`.execute(
+    change,
+  )
+  for (const { table, name } of rows)
+    await sql`alter table ${sql.table(table)} drop constraint ${sql.ref(name)}`.execute(change)
   return rows
 }
 
@@ -125,13 +157,18 @@ async function load(change: Change, first: string, lines: AsyncIterable<string>)
 }
 
 /** Returns a function that writes rows of one table. */
-async function insertInto(change: Change, table: string, columns: readonly string[]): Promise<(batch: readonly string[]) => Promise<void>> {
+async function insertInto(
+  change: Change,
+  table: string,
+  columns: readonly string[],
+): Promise<(batch: readonly string[]) => Promise<void>> {
   const types = new Map((await columnsOf(change, table)).map(({ name, type }) => [name, type]))
   if (!KEPT_TABLES.includes(table) || columns.some((column) => !types.has(column))) throw damaged()
   const names = sql.join(columns.map((column) => sql.ref(column)))
   const values = sql.join(columns.map((column, i) => sql`(line ->> ${sql.lit(i)})::${sql.raw(types.get(column)!)}`))
   return async (batch) => {
-    await sql`insert into ${sql.table(table)} (${names}) overriding system value select ${values} from json_array_elements(${`[${batch.join()}]`}::json) as line`.execute(change)
+    await sql`insert into ${sql.table(table)} (${names}) overriding system value select ${values} from json_array_elements(${`[${batch.join()}]`}::json) as line`
+      .execute(change)
       .catch((error: unknown) => {
         if (/^(22|23)/.test((error as { code?: string }).code ?? '')) throw damaged(error)
         throw error
@@ -143,12 +180,17 @@ async function setSequences(change: Change, sequences: Readonly<Record<string, s
   for (const [name, last] of Object.entries(sequences)) {
     const skipped = name.startsWith('ids_') ? SKIPPED_IDS : name.startsWith('compute_actions_') ? SKIPPED_ACTIONS : 0
     const number = Number(last) + skipped
-    if (number > 0) await sql`select setval(oid::regclass, ${number}) from pg_class where relkind = 'S' and relname = ${name} and relnamespace = current_schema()::regnamespace`.execute(change)
+    if (number > 0)
+      await sql`select setval(oid::regclass, ${number}) from pg_class where relkind = 'S' and relname = ${name} and relnamespace = current_schema()::regnamespace`.execute(
+        change,
+      )
   }
 }
 
 function damaged(cause?: unknown): BackupFault {
-  return new BackupFault('is damaged: its lines are not those that were written. Copy it again, or take an older one', { cause })
+  return new BackupFault('is damaged: its lines are not those that were written. Copy it again, or take an older one', {
+    cause,
+  })
 }
 
 function parseLine(line: string): unknown {

@@ -12,10 +12,20 @@ type Default<T> = ColumnType<T, T | undefined, T>
 /** Null unless it is given. */
 type Nullable<T> = ColumnType<T | null, T | null | undefined, T | null>
 
-interface Region { readonly only_row: Generated<boolean>, name: string, domain: string, library_ftp_host: string }
+interface Region {
+  readonly only_row: Generated<boolean>
+  name: string
+  domain: string
+  library_ftp_host: string
+}
 /** `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still deletes their snapshots. */
-interface Removable { removed_at: Nullable<Date> }
-interface Zones extends Removable { id: string, handle: string }
+interface Removable {
+  removed_at: Nullable<Date>
+}
+interface Zones extends Removable {
+  id: string
+  handle: string
+}
 interface ServerTypes extends Removable {
   id: string
   handle: string
@@ -26,7 +36,11 @@ interface ServerTypes extends Removable {
   disk_size: number
   storage_type: string
 }
-interface Hypervisors extends Removable { name: string, zone_id: string, ram: number }
+interface Hypervisors extends Removable {
+  name: string
+  zone_id: string
+  ram: number
+}
 
 interface Users {
   id: string
@@ -140,17 +154,51 @@ interface Applications {
 }
 
 /** Either `client_id` and `account_id`, or `family_id`. */
-interface AccessTokens { sha256: Buffer, client_id: string | null, account_id: string | null, family_id: Nullable<number>, scopes: string[], expires_at: Date }
+interface AccessTokens {
+  sha256: Buffer
+  client_id: string | null
+  account_id: string | null
+  family_id: Nullable<number>
+  scopes: string[]
+  expires_at: Date
+}
 /** A family: the refresh tokens that come from one sign-in, and the access tokens that came with them. */
-interface TokenFamilies { readonly id: Generated<number>, application_id: string, user_id: string, scopes: string[], revoked_at: Nullable<Date> }
-interface RefreshTokens { sha256: Buffer, family_id: number, expires_at: Date, used_at: Nullable<Date> }
+interface TokenFamilies {
+  readonly id: Generated<number>
+  application_id: string
+  user_id: string
+  scopes: string[]
+  revoked_at: Nullable<Date>
+}
+interface RefreshTokens {
+  sha256: Buffer
+  family_id: number
+  expires_at: Date
+  used_at: Nullable<Date>
+}
 
 /** An address from which a client or user has succeeded (auth/known-addresses.ts). `subject`: a hash of its id. `source`: an IPv4 address or a /64. */
-interface KnownAddresses { kind: 'client' | 'user', subject: string, source: string, last_success: Date }
+interface KnownAddresses {
+  kind: 'client' | 'user'
+  subject: string
+  source: string
+  last_success: Date
+}
 
-interface AddressPools { readonly id: Generated<number>, kind: PoolKind, range: string, cursor: Default<number> }
+interface AddressPools {
+  readonly id: Generated<number>
+  kind: PoolKind
+  range: string
+  cursor: Default<number>
+}
 /** `freed_account`, `freed_after`: the holder is gone, and records of this account may name the address until this row of the outbox is published. */
-interface Allocations { pool_id: number, number: number, holder: string, freed_account: Nullable<string>, freed_after: Nullable<number> }
+interface Allocations {
+  pool_id: number
+  number: number
+  holder: string
+  freed_account: Nullable<string>
+  freed_after: Nullable<number>
+}
 
 interface Servers {
   id: string
@@ -182,7 +230,11 @@ interface Servers {
   sealed_at: Nullable<Date>
 }
 
-interface ServerKeys { server_id: string, user_id: string, key: string }
+interface ServerKeys {
+  server_id: string
+  user_id: string
+  key: string
+}
 interface Interfaces {
   id: string
   server_id: string
@@ -193,8 +245,18 @@ interface Interfaces {
   created_at: Default<Date>
 }
 
-interface ServerGroups { id: string, account_id: string, name: string, description: string, is_default: boolean, created_at: Default<Date> }
-interface ServerGroupMembers { server_group_id: string, server_id: string }
+interface ServerGroups {
+  id: string
+  account_id: string
+  name: string
+  description: string
+  is_default: boolean
+  created_at: Default<Date>
+}
+interface ServerGroupMembers {
+  server_group_id: string
+  server_id: string
+}
 
 interface CloudIps {
   id: string
@@ -214,9 +276,22 @@ interface CloudIps {
 }
 
 /** `data`: written as JSON text. `bytes`: of this text, in UTF-8. */
-interface ConfigMaps { id: string, account_id: string, name: string, data: ColumnType<object, string, string>, bytes: number, created_at: Default<Date> }
+interface ConfigMaps {
+  id: string
+  account_id: string
+  name: string
+  data: ColumnType<object, string, string>
+  bytes: number
+  created_at: Default<Date>
+}
 
-interface DatabaseServerTypes { id: string, name: string, description: string, disk_size: number, ram: number }
+interface DatabaseServerTypes {
+  id: string
+  name: string
+  description: string
+  disk_size: number
+  ram: number
+}
 interface DatabaseServers {
   id: string
   account_id: string
@@ -267,7 +342,17 @@ interface Outbox {
 /** The states of a server. */
 export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
 /** The actions of the compute system on a server: those that clients ask for, and those that follow from other requests. */
-export type ActionKind = 'create' | 'start' | 'stop' | 'shutdown' | 'reboot' | 'reset' | 'snapshot' | 'activate_console' | 'delete_image' | 'delete'
+export type ActionKind =
+  | 'create'
+  | 'start'
+  | 'stop'
+  | 'shutdown'
+  | 'reboot'
+  | 'reset'
+  | 'snapshot'
+  | 'activate_console'
+  | 'delete_image'
+  | 'delete'
 /** How an action ended. */
 export type Outcome = 'succeeded' | 'failed'
 /** What a pool gives out. */
@@ -309,9 +394,33 @@ export interface Tables {
 
 /** The name of every table. */
 export const TABLES: readonly string[] = Object.keys({
-  region: true, zones: true, server_types: true, hypervisors: true, users: true, accounts: true, collaborations: true, images: true,
-  api_clients: true, applications: true, access_tokens: true, token_families: true, refresh_tokens: true, address_pools: true, allocations: true,
-  servers: true, server_keys: true, interfaces: true, server_groups: true, server_group_members: true, cloud_ips: true, config_maps: true,
-  database_server_types: true, database_servers: true, compute_actions: true, outbox: true, given_ids: true, published_ids: true,
+  region: true,
+  zones: true,
+  server_types: true,
+  hypervisors: true,
+  users: true,
+  accounts: true,
+  collaborations: true,
+  images: true,
+  api_clients: true,
+  applications: true,
+  access_tokens: true,
+  token_families: true,
+  refresh_tokens: true,
+  address_pools: true,
+  allocations: true,
+  servers: true,
+  server_keys: true,
+  interfaces: true,
+  server_groups: true,
+  server_group_members: true,
+  cloud_ips: true,
+  config_maps: true,
+  database_server_types: true,
+  database_servers: true,
+  compute_actions: true,
+  outbox: true,
+  given_ids: true,
+  published_ids: true,
   known_addresses: true,
 } satisfies Record<keyof Tables, true>)

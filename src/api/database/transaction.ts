@@ -13,7 +13,10 @@ const ATTEMPTS = 5
 const REPEATABLE = ['40001', '40P01']
 
 /** Commits what `change` wrote, unless it returns a refusal. Repeats it after a deadlock. */
-export async function inTransaction<T>(database: Kysely<Tables>, change: (transaction: Change) => Promise<T | Refusal>): Promise<T | Refusal> {
+export async function inTransaction<T>(
+  database: Kysely<Tables>,
+  change: (transaction: Change) => Promise<T | Refusal>,
+): Promise<T | Refusal> {
   for (let attempt = 1; ; attempt++) {
     const transaction = await database.startTransaction().execute()
     try {
@@ -21,7 +24,13 @@ export async function inTransaction<T>(database: Kysely<Tables>, change: (transa
       await (isRefusal(result) ? transaction.rollback() : transaction.commit()).execute()
       return result
     } catch (error) {
-      if (!transaction.isCommitted && !transaction.isRolledBack) await transaction.rollback().execute().catch(() => { /* the connection broke */ })
+      if (!transaction.isCommitted && !transaction.isRolledBack)
+        await transaction
+          .rollback()
+          .execute()
+          .catch(() => {
+            /* the connection broke */
+          })
       if (attempt === ATTEMPTS || !REPEATABLE.includes((error as { code?: string }).code ?? '')) throw error
     }
   }

@@ -4,12 +4,16 @@
 export interface Invitation {
   readonly id: string
   readonly email: string
-  readonly account: { readonly id: string, readonly name: string }
+  readonly account: { readonly id: string; readonly name: string }
   readonly inviter: string | undefined
   readonly hasUser: boolean
 }
 /** A mail to one address. */
-export interface Mail { readonly to: string, readonly subject: string, readonly text: string }
+export interface Mail {
+  readonly to: string
+  readonly subject: string
+  readonly text: string
+}
 
 const LONGEST_NAME = 80
 
@@ -21,13 +25,14 @@ export function composeInvitation({ id, email, account, inviter, hasUser }: Invi
   return {
     to: email,
     subject: `${who} invites you to the account ${accountName}`,
-    text: [
-      `${who} invites you to work in the account "${accountName}" (${account.id}).`,
-      ...hasUser ? [] : ['There is no user with this address yet: sign up with it first.'],
-      `To accept or reject, sign in as the user with the e-mail address ${email}, and open:`,
-      link.href,
-      'Nothing changes until you accept. If you do not know the sender, ignore this mail.',
-    ].join('\n\n') + '\n',
+    text:
+      [
+        `${who} invites you to work in the account "${accountName}" (${account.id}).`,
+        ...(hasUser ? [] : ['There is no user with this address yet: sign up with it first.']),
+        `To accept or reject, sign in as the user with the e-mail address ${email}, and open:`,
+        link.href,
+        'Nothing changes until you accept. If you do not know the sender, ignore this mail.',
+      ].join('\n\n') + '\n',
   }
 }
 

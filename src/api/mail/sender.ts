@@ -23,13 +23,18 @@ export type InvitationOutcome = 'sent' | 'failed'
 /** What the sender needs. `mail`: undefined if there is no mail server, so invitations are not sent. */
 export interface InvitationSenderParts {
   readonly tables: Kysely<Tables>
-  readonly mail: { readonly send: SendMail, readonly invitationUrl: string } | undefined
+  readonly mail: { readonly send: SendMail; readonly invitationUrl: string } | undefined
   readonly counted: (outcome: InvitationOutcome) => void
   readonly log: Logger
 }
 
 /** An invitation that could not be sent or recorded. `acceptedVersion`: the version of its row whose mail the mail server has accepted. */
-interface Postponed { readonly reason: string, readonly acceptedVersion: string | undefined, readonly delayMs: number, readonly atMs: number }
+interface Postponed {
+  readonly reason: string
+  readonly acceptedVersion: string | undefined
+  readonly delayMs: number
+  readonly atMs: number
+}
 
 /** The first number of our advisory locks; the second is a hash of the collaboration's id. Two ids with the same hash only delay each other. */
 const LOCK_CLASS = 8_172
@@ -44,7 +49,8 @@ const FORGET_MS = 3_600_000
 const ROW_VERSION = sql<string>`collaborations.xmin::text`.as('version')
 
 /** True if a user has the invited address. The mail may say so, because it goes to this address. */
-const HAS_USER = sql<boolean>`exists (select from users where lower(users.email_address) = lower(collaborations.email))`.as('has_user')
+const HAS_USER =
+  sql<boolean>`exists (select from users where lower(users.email_address) = lower(collaborations.email))`.as('has_user')
 
 /** One sender of a process. */
 export class InvitationSender {
@@ -77,10 +83,16 @@ export class InvitationSender {
         await (this.#parts.mail === undefined ? this.#report() : this.#sendBatch())
         this.#isDatabaseAway = false
       } catch (error) {
-        if (!this.#isDatabaseAway) this.#parts.log.warn({ reason: (error as Error).message }, 'invitations cannot be read from the database: retrying')
+        if (!this.#isDatabaseAway)
+          this.#parts.log.warn(
+            { reason: (error as Error).message },
+            'invitations cannot be read from the database: retrying',
+          )
         this.#isDatabaseAway = true
       }
-      await sleep(POLL_MS, undefined, { signal }).catch(() => { /* stopped */ })
+      await sleep(POLL_MS, undefined, { signal }).catch(() => {
+        /* stopped */
+      })
     }
   }
 
@@ -102,18 +114,32 @@ export class InvitationSender {
     this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now)) // answered or sent since
     const later = [...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)
     const turn = sql`row_number() over (partition by account_id order by created_at, id)`
-    const rows = await this.#waiting().select('id').where(sql<boolean>`id <> all(${later})`).orderBy(turn).orderBy('created_at').orderBy('id').limit(BATCH).execute()
+    const rows = await this.#waiting()
+      .select('id')
+      .where(sql<boolean>`id <> all(${later})`)
+      .orderBy(turn)
+      .orderBy('created_at')
+      .orderBy('id')
+      .limit(BATCH)
+      .execute()
     return rows.map(({ id }) => id)
   }
 
   #waiting() {
-    return this.#parts.tables.selectFrom('collaborations').where('status', '=', 'pending').where('invited_at', 'is', null)
+    return this.#parts.tables
+      .selectFrom('collaborations')
+      .where('status', '=', 'pending')
+      .where('invited_at', 'is', null)
   }
 
   async #report(): Promise<void> {
     const rows = await this.#waiting().select(['id', ROW_VERSION]).orderBy('created_at').orderBy('id').execute()
     for (const { id, version } of rows) {
-      if (this.#reported.get(id) !== version) this.#parts.log.warn({ collaboration: id }, 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set')
+      if (this.#reported.get(id) !== version)
+        this.#parts.log.warn(
+          { collaboration: id },
+          'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set',
+        )
     }
     this.#reported = new Map(rows.map(({ id, version }) => [id, version]))
   }
@@ -143,7 +169,12 @@ export class InvitationSender {
       if (isRecorded) this.#postponed.delete(id)
     } catch (error) {
       if (acceptedVersion === undefined) throw error
-      this.#postpone(id, (error as Error).message, acceptedVersion, 'the invitation was sent, and the database cannot record it. Retrying')
+      this.#postpone(
+        id,
+        (error as Error).message,
+        acceptedVersion,
+        'the invitation was sent, and the database cannot record it. Retrying',
+      )
     }
   }
 
@@ -162,12 +193,32 @@ export class InvitationSender {
 }
 
 /** Locks an invitation until the end of the transaction. Undefined: another process has the lock, or there is nothing to send any more. */
-async function lockInvitation(change: Change, id: string): Promise<Invitation & { readonly version: string } | undefined> {
-  const { rows: [lock] } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(change)
+async function lockInvitation(
+  change: Change,
+  id: string,
+): Promise<(Invitation & { readonly version: string }) | undefined> {
+  const {
+    rows: [lock],
+  } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(
+    change,
+  )
   if (lock?.taken !== true) return undefined
-  const row = await change.selectFrom('collaborations').innerJoin('accounts', 'accounts.id', 'collaborations.account_id').leftJoin('users', 'users.id', 'collaborations.inviter_id')
-    .select(['collaborations.email', 'accounts.id as account_id', 'accounts.name as account_name', 'users.name as inviter', ROW_VERSION, HAS_USER])
-    .where('collaborations.id', '=', id).where('collaborations.status', '=', 'pending').where('collaborations.invited_at', 'is', null).executeTakeFirst()
+  const row = await change
+    .selectFrom('collaborations')
+    .innerJoin('accounts', 'accounts.id', 'collaborations.account_id')
+    .leftJoin('users', 'users.id', 'collaborations.inviter_id')
+    .select([
+      'collaborations.email',
+      'accounts.id as account_id',
+      'accounts.name as account_name',
+      'users.name as inviter',
+      ROW_VERSION,
+      HAS_USER,
+    ])
+    .where('collaborations.id', '=', id)
+    .where('collaborations.status', '=', 'pending')
+    .where('collaborations.invited_at', 'is', null)
+    .executeTakeFirst()
   if (row === undefined) return undefined
   const { email, account_id, account_name, inviter, has_user: hasUser, version } = row
   return { id, email, account: { id: account_id, name: account_name }, inviter: inviter ?? undefined, hasUser, version }

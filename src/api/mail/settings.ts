@@ -9,7 +9,7 @@ export interface MailSettings {
   readonly port: number
   /** `smtps`: TLS from the start. `starttls`: STARTTLS is required. `optional`: STARTTLS if the server offers it. `none`: no TLS. */
   readonly tls: 'smtps' | 'starttls' | 'optional' | 'none'
-  readonly credentials: { readonly user: string, readonly passwordFile: string } | undefined
+  readonly credentials: { readonly user: string; readonly passwordFile: string } | undefined
   readonly from: string
   /** What an invitation links to, with the id of the collaboration as the parameter `collaboration`. */
   readonly invitationUrl: string
@@ -19,25 +19,43 @@ type Variable = 'IMDS_API_SMTP' | 'IMDS_API_SMTP_PASSWORD_FILE' | 'IMDS_API_MAIL
 
 const SUBMISSION_PORTS = { 'smtp:': 587, 'smtps:': 465 } as const
 type Scheme = keyof typeof SUBMISSION_PORTS
-interface Server { readonly scheme: Scheme, readonly host: string, readonly port: number, readonly user: string, readonly hasPassword: boolean }
+interface Server {
+  readonly scheme: Scheme
+  readonly host: string
+  readonly port: number
+  readonly user: string
+  readonly hasPassword: boolean
+}
 
 /** Parses the variables. Undefined: invitations are not sent, or there was a fault. */
 export function parseMailSettings(
-  read: (variable: Variable) => string | undefined, fault: (variable: Variable, message: string) => void,
+  read: (variable: Variable) => string | undefined,
+  fault: (variable: Variable, message: string) => void,
 ): MailSettings | undefined {
   const url = read('IMDS_API_SMTP')
   if (url === undefined) return undefined
   const [server, from, invitationUrl] = [parseServer(url), read('IMDS_API_MAIL_FROM'), read('IMDS_API_INVITATION_URL')]
   if (server === undefined) fault('IMDS_API_SMTP', 'must be smtp://USER@HOST:PORT or smtps://USER@HOST:PORT')
-  if (server?.hasPassword === true) fault('IMDS_API_SMTP', 'must not have a password in it, since other programs can read it: name its file in IMDS_API_SMTP_PASSWORD_FILE')
+  if (server?.hasPassword === true)
+    fault(
+      'IMDS_API_SMTP',
+      'must not have a password in it, since other programs can read it: name its file in IMDS_API_SMTP_PASSWORD_FILE',
+    )
   const passwordFile = read('IMDS_API_SMTP_PASSWORD_FILE')
-  if (server !== undefined && server.user !== '' && passwordFile === undefined) fault('IMDS_API_SMTP_PASSWORD_FILE', 'is not set: IMDS_API_SMTP names a user')
-  if (server?.user === '' && passwordFile !== undefined) fault('IMDS_API_SMTP', 'must name the user of IMDS_API_SMTP_PASSWORD_FILE, such as smtp://USER@HOST')
-  if (from === undefined || !isEmailAddress(from)) fault('IMDS_API_MAIL_FROM', 'must be the address from which invitations are sent, such as noreply@example.com')
+  if (server !== undefined && server.user !== '' && passwordFile === undefined)
+    fault('IMDS_API_SMTP_PASSWORD_FILE', 'is not set: IMDS_API_SMTP names a user')
+  if (server?.user === '' && passwordFile !== undefined)
+    fault('IMDS_API_SMTP', 'must name the user of IMDS_API_SMTP_PASSWORD_FILE, such as smtp://USER@HOST')
+  if (from === undefined || !isEmailAddress(from))
+    fault('IMDS_API_MAIL_FROM', 'must be the address from which invitations are sent, such as noreply@example.com')
   const pageFault = faultOfWebUrl(invitationUrl ?? '')
-  if (pageFault === 'credentials') fault('IMDS_API_INVITATION_URL', 'must not have a user or a password in it, since every invitation shows it')
+  if (pageFault === 'credentials')
+    fault('IMDS_API_INVITATION_URL', 'must not have a user or a password in it, since every invitation shows it')
   if (pageFault === 'form') {
-    fault('IMDS_API_INVITATION_URL', 'must be the page on which people answer invitations, such as https://cloud.example.com/invitations')
+    fault(
+      'IMDS_API_INVITATION_URL',
+      'must be the page on which people answer invitations, such as https://cloud.example.com/invitations',
+    )
   }
   if (server === undefined || from === undefined || invitationUrl === undefined) return undefined
   const { host, port, scheme, user } = server
@@ -57,10 +75,21 @@ function parseServer(text: string): Server | undefined {
   const { protocol, hostname, port, username, password, pathname, search, hash } = new URL(text)
   const user = decoded(username)
   if (protocol !== 'smtp:' && protocol !== 'smtps:') return undefined
-  if (hostname === '' || user === undefined || port === '0' || !['', '/'].includes(pathname) || search !== '' || hash !== '') return undefined
+  if (
+    hostname === '' ||
+    user === undefined ||
+    port === '0' ||
+    !['', '/'].includes(pathname) ||
+    search !== '' ||
+    hash !== ''
+  )
+    return undefined
   return {
-    scheme: protocol, host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? SUBMISSION_PORTS[protocol] : Number(port),
-    user, hasPassword: password !== '',
+    scheme: protocol,
+    host: hostname.replace(/^\[|\]$/g, ''),
+    port: port === '' ? SUBMISSION_PORTS[protocol] : Number(port),
+    user,
+    hasPassword: password !== '',
   }
 }
 

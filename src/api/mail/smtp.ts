@@ -12,14 +12,31 @@ const FAULTS_OF_CONNECTION = ['ECONNECTION', 'ETIMEDOUT', 'ESOCKET', 'EDNS', 'ET
 
 /** Builds the sender. Each mail has its own connection. The library is loaded for the first mail, so that the start is faster. */
 export function buildSmtp({ host, port, tls, credentials, from }: MailSettings): SendMail {
-  const server = { host, port, secure: tls === 'smtps', requireTLS: tls === 'starttls', ignoreTLS: tls === 'none', ...TIMEOUTS }
+  const server = {
+    host,
+    port,
+    secure: tls === 'smtps',
+    requireTLS: tls === 'starttls',
+    ignoreTLS: tls === 'none',
+    ...TIMEOUTS,
+  }
   return async ({ to, subject, text }, signal) => {
     try {
-      const auth = credentials === undefined ? {} : { auth: { user: credentials.user, pass: readSecretFile(credentials.passwordFile) } }
+      const auth =
+        credentials === undefined
+          ? {}
+          : { auth: { user: credentials.user, pass: readSecretFile(credentials.passwordFile) } }
       const { createTransport } = await import('nodemailer')
       await createTransport({ ...server, ...auth }).sendMail({
-        from: { name: '', address: from }, to: { name: '', address: to }, envelope: { from: { name: '', address: from }, to: [{ name: '', address: to }] },
-        subject, text, headers: { 'Auto-Submitted': 'auto-generated' }, signal, disableFileAccess: true, disableUrlAccess: true,
+        from: { name: '', address: from },
+        to: { name: '', address: to },
+        envelope: { from: { name: '', address: from }, to: [{ name: '', address: to }] },
+        subject,
+        text,
+        headers: { 'Auto-Submitted': 'auto-generated' },
+        signal,
+        disableFileAccess: true,
+        disableUrlAccess: true,
       })
     } catch (error) {
       throw new Error(reasonOf(error as Failure), { cause: error })
@@ -27,9 +44,17 @@ export function buildSmtp({ host, port, tls, credentials, from }: MailSettings):
   }
 }
 
-interface Failure { readonly code?: string, readonly command?: string, readonly responseCode?: number, readonly message: string }
+interface Failure {
+  readonly code?: string
+  readonly command?: string
+  readonly responseCode?: number
+  readonly message: string
+}
 
 function reasonOf({ code, command, responseCode, message }: Failure): string {
-  if (responseCode !== undefined) return `the mail server answers ${String(responseCode)} to ${command ?? 'the connection'}`
-  return code === undefined || FAULTS_OF_CONNECTION.includes(code) || code === 'ENOENT' || code === 'EACCES' ? message : code
+  if (responseCode !== undefined)
+    return `the mail server answers ${String(responseCode)} to ${command ?? 'the connection'}`
+  return code === undefined || FAULTS_OF_CONNECTION.includes(code) || code === 'ENOENT' || code === 'EACCES'
+    ? message
+    : code
 }

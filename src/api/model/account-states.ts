@@ -5,20 +5,37 @@
 import { refuse, type Refusal } from '../refusal.ts'
 
 /** Every state (the interface, Account). */
-export const ACCOUNT_STATES = ['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'] as const
+export const ACCOUNT_STATES = [
+  'pending',
+  'active',
+  'overdue',
+  'warning',
+  'suspended',
+  'terminated',
+  'closed',
+  'deleted',
+] as const
 /** One of ACCOUNT_STATES. */
-export type AccountStatus = typeof ACCOUNT_STATES[number]
+export type AccountStatus = (typeof ACCOUNT_STATES)[number]
 /** The states of an account that is no longer in use. Its owner may own another account. */
 export const ENDED_STATES: readonly AccountStatus[] = ['closed', 'deleted']
 
 /** What decides which changes an account allows. */
-export interface AccountStanding { readonly status: AccountStatus, readonly telephone_verified: boolean, readonly valid_credit_card: boolean }
+export interface AccountStanding {
+  readonly status: AccountStatus
+  readonly telephone_verified: boolean
+  readonly valid_credit_card: boolean
+}
 
 /**
  * When a change is allowed. `needsVerification`: only with a verified telephone and a valid payment card. `isWithdrawal`: the change only takes access away, so
  * it does not wait for changes that the access allows.
  */
-interface Rule { readonly states: readonly AccountStatus[], readonly needsVerification: boolean, readonly isWithdrawal: boolean }
+interface Rule {
+  readonly states: readonly AccountStatus[]
+  readonly needsVerification: boolean
+  readonly isWithdrawal: boolean
+}
 
 const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerification: false, isWithdrawal: false }
 const WITHDRAWAL: Rule = { ...ALWAYS, isWithdrawal: true }
@@ -54,8 +71,18 @@ export function isWithdrawal(request: ChangeRequest): boolean {
 /** Why an account does not allow a change; undefined: it does. */
 export function refuseChange(request: ChangeRequest, account: AccountStanding): Refusal | undefined {
   const { states, needsVerification }: Rule = CHANGES[request]
-  if (!states.includes(account.status)) return refuse('account_not_active', `the account is ${account.status}: it can be read, but this change is not allowed`)
-  const missing = [...account.telephone_verified ? [] : ['verified telephone'], ...account.valid_credit_card ? [] : ['valid payment card']]
+  if (!states.includes(account.status))
+    return refuse(
+      'account_not_active',
+      `the account is ${account.status}: it can be read, but this change is not allowed`,
+    )
+  const missing = [
+    ...(account.telephone_verified ? [] : ['verified telephone']),
+    ...(account.valid_credit_card ? [] : ['valid payment card']),
+  ]
   if (!needsVerification || missing.length === 0) return undefined
-  return refuse('account_not_verified', `the account has no ${missing.join(' and no ')}: it can be read, but this change is not allowed`)
+  return refuse(
+    'account_not_verified',
+    `the account has no ${missing.join(' and no ')}: it can be read, but this change is not allowed`,
+  )
 }

@@ -12,11 +12,13 @@
 /** Every state. */
 export const COLLABORATION_STATES = ['pending', 'accepted', 'rejected', 'cancelled', 'ended'] as const
 /** One of COLLABORATION_STATES. */
-export type CollaborationStatus = typeof COLLABORATION_STATES[number]
+export type CollaborationStatus = (typeof COLLABORATION_STATES)[number]
 /** What changes a collaboration. `resend` sends the invitation again; `remove` is by the account, `leave` by the user. */
 export type CollaborationTrigger = 'accept' | 'reject' | 'resend' | 'remove' | 'leave'
 
-const TRANSITIONS: Readonly<Record<CollaborationStatus, Readonly<Partial<Record<CollaborationTrigger, CollaborationStatus>>>>> = {
+const TRANSITIONS: Readonly<
+  Record<CollaborationStatus, Readonly<Partial<Record<CollaborationTrigger, CollaborationStatus>>>>
+> = {
   pending: { accept: 'accepted', reject: 'rejected', resend: 'pending', remove: 'cancelled' },
   accepted: { remove: 'ended', leave: 'ended' },
   rejected: {},
@@ -25,7 +27,10 @@ const TRANSITIONS: Readonly<Record<CollaborationStatus, Readonly<Partial<Record<
 }
 
 /** The state after a trigger; undefined: the transition is not possible. */
-export function nextStatus(status: CollaborationStatus, trigger: CollaborationTrigger): CollaborationStatus | undefined {
+export function nextStatus(
+  status: CollaborationStatus,
+  trigger: CollaborationTrigger,
+): CollaborationStatus | undefined {
   return TRANSITIONS[status][trigger]
 }
 

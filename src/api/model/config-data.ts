@@ -9,10 +9,17 @@ export const BODY_MAX_BYTES = 7 * DATA_MAX_BYTES
 /** Ruby's parser, which the CLI uses, reads 100 levels. The object of the response around `data` is one of them, as is the body. */
 export const MOST_LEVELS = 100
 /** The bounds of a body. Each token of data is at least a byte of it; the rest is for the other members. */
-export const BODY_BOUNDS: JsonBounds = { levels: MOST_LEVELS, tokens: DATA_MAX_BYTES + 16_384, members: 2_000, innerMembers: Infinity }
+export const BODY_BOUNDS: JsonBounds = {
+  levels: MOST_LEVELS,
+  tokens: DATA_MAX_BYTES + 16_384,
+  members: 2_000,
+  innerMembers: Infinity,
+}
 
 /** Data as text. */
-export interface DataText { readonly text: string }
+export interface DataText {
+  readonly text: string
+}
 
 /**
  * Reads a body that is within BODY_BOUNDS. `data`, if it is an object, becomes a DataText; other values of `data` and of `name` are what JSON.parse makes of
@@ -39,5 +46,7 @@ function parseShallow(text: string): unknown {
 /** What is wrong with data; undefined: nothing. */
 export function dataFault({ text }: DataText): string | undefined {
   const bytes = Buffer.byteLength(text)
-  return bytes > DATA_MAX_BYTES ? `data must be at most ${String(DATA_MAX_BYTES)} bytes; it is ${String(bytes)}` : undefined
+  return bytes > DATA_MAX_BYTES
+    ? `data must be at most ${String(DATA_MAX_BYTES)} bytes; it is ${String(bytes)}`
+    : undefined
 }

@@ -9,7 +9,17 @@ export function countryName(code: string): string {
 }
 
 /** Other codes of a country: the three-letter ones, those that its people or the EU use, and its name. In upper case. */
-const OTHER_CODES: ReadonlyMap<string, string> = new Map([...iso31661.flatMap(({ alpha2, alpha3, name }) => [[alpha3, alpha2], [name.toUpperCase(), alpha2]] as const), ['UK', 'GB'], ['EL', 'GR']])
+const OTHER_CODES: ReadonlyMap<string, string> = new Map([
+  ...iso31661.flatMap(
+    ({ alpha2, alpha3, name }) =>
+      [
+        [alpha3, alpha2],
+        [name.toUpperCase(), alpha2],
+      ] as const,
+  ),
+  ['UK', 'GB'],
+  ['EL', 'GR'],
+])
 
 /** The code of the country that a text was meant to name: a code in lower case, another code of a country, or its official name. */
 export function meantCountry(text: string): string | undefined {

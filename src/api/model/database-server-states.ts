@@ -3,4 +3,4 @@
 /** In the order of the interface. Failing and failed ones are not available for use. */
 export const DATABASE_SERVER_STATES = ['creating', 'active', 'deleting', 'deleted', 'failing', 'failed'] as const
 /** One of DATABASE_SERVER_STATES. */
-export type DatabaseServerStatus = typeof DATABASE_SERVER_STATES[number]
+export type DatabaseServerStatus = (typeof DATABASE_SERVER_STATES)[number]

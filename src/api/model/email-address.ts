@@ -2,7 +2,7 @@
  * E-mail addresses: the addr-spec of RFC 2822 without comments, folding, obsolete forms and domain literals, and with the lengths of SMTP (RFC 5321, 4.5.3.1).
  */
 
-const ATOM = '[A-Za-z0-9!#$%&\'*+/=?^_`{|}~-]+'
+const ATOM = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 const DOT_ATOM = `${ATOM}(?:\\.${ATOM})*`
 /** A quoted local part, without < and >, which nodemailer replaces. */
 const QUOTED = '"(?:[ !#-;=?-\\[\\]-~]|\\\\[ -;=?-~])*"'

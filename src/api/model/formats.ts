@@ -3,7 +3,11 @@ import { isCountryCode, meantCountry } from './countries.ts'
 import { parseVatNumber } from './vat-number.ts'
 
 /** `meant`: the value that a wrong text was meant to be, if that is clear. */
-interface Format { readonly isValid: (text: string) => boolean, readonly fault: string, readonly meant?: (text: string) => string | undefined }
+interface Format {
+  readonly isValid: (text: string) => boolean
+  readonly fault: string
+  readonly meant?: (text: string) => string | undefined
+}
 
 /** Telephone numbers of E.164 with the leading +, without spaces. */
 const TELEPHONE = /^\+[1-9][0-9]{6,14}$/
@@ -12,7 +16,12 @@ const TELEPHONE = /^\+[1-9][0-9]{6,14}$/
 function isHostName(text: string): boolean {
   const name = text.replace(/\.$/, '')
   const labels = name.split('.')
-  return name.length <= 253 && labels.length > 1 && labels.every((label) => /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/i.test(label)) && !/^\d+$/.test(labels.at(-1)!)
+  return (
+    name.length <= 253 &&
+    labels.length > 1 &&
+    labels.every((label) => /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/i.test(label)) &&
+    !/^\d+$/.test(labels.at(-1)!)
+  )
 }
 
 /** A domain below which records have host names: they are longer by a label, at most the 20 characters of `cip-203-0-113-100.`, and have no final dot. */
@@ -24,8 +33,14 @@ function isDomain(text: string): boolean {
 export const FORMATS: Readonly<Record<string, Format>> = {
   'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1', meant: meantCountry },
   domain: { isValid: isDomain, fault: 'must be a domain name in lower case such as gb1.example.com' },
-  'eu-vat-number': { isValid: (text) => parseVatNumber(text) !== undefined, fault: 'must be a valid EU VAT number, with the prefix of its country' },
+  'eu-vat-number': {
+    isValid: (text) => parseVatNumber(text) !== undefined,
+    fault: 'must be a valid EU VAT number, with the prefix of its country',
+  },
   'host-name': { isValid: isHostName, fault: 'must be a host name such as www.example.com, in ASCII' },
   line: { isValid: (text) => !/\p{Cc}/u.test(text), fault: 'must not contain control characters' },
-  telephone: { isValid: (text) => TELEPHONE.test(text), fault: 'must be a telephone number of E.164, such as +442079460000' },
+  telephone: {
+    isValid: (text) => TELEPHONE.test(text),
+    fault: 'must be a telephone number of E.164, such as +442079460000',
+  },
 }

@@ -6,18 +6,44 @@
 
 /** Prefixes of the ids that this program gives. */
 export const PREFIXES = {
-  apiClient: 'cli', application: 'app', cloudIp: 'cip', collaboration: 'col', server: 'srv', interface: 'int', serverGroup: 'grp', image: 'img', configMap: 'cfg',
+  apiClient: 'cli',
+  application: 'app',
+  cloudIp: 'cip',
+  collaboration: 'col',
+  server: 'srv',
+  interface: 'int',
+  serverGroup: 'grp',
+  image: 'img',
+  configMap: 'cfg',
 } as const
 /** One of PREFIXES. */
-export type Prefix = typeof PREFIXES[keyof typeof PREFIXES]
+export type Prefix = (typeof PREFIXES)[keyof typeof PREFIXES]
 
 /** What the ids of each prefix identify, in the words of error texts. Some belong to other documents of the interface. */
 const KINDS = {
-  acc: 'account', app: 'application', cfg: 'config map', cip: 'cloud IP', cli: 'API client', col: 'collaboration', dbi: 'database snapshot', dbs: 'database server', dbt: 'database type',
-  fwp: 'firewall policy', fwr: 'firewall rule', grp: 'server group', img: 'image', int: 'interface', lba: 'load balancer', srv: 'server', typ: 'server type', usr: 'user', vol: 'volume', zon: 'zone',
+  acc: 'account',
+  app: 'application',
+  cfg: 'config map',
+  cip: 'cloud IP',
+  cli: 'API client',
+  col: 'collaboration',
+  dbi: 'database snapshot',
+  dbs: 'database server',
+  dbt: 'database type',
+  fwp: 'firewall policy',
+  fwr: 'firewall rule',
+  grp: 'server group',
+  img: 'image',
+  int: 'interface',
+  lba: 'load balancer',
+  srv: 'server',
+  typ: 'server type',
+  usr: 'user',
+  vol: 'volume',
+  zon: 'zone',
 } as const
 /** One of KINDS. */
-export type Kind = typeof KINDS[keyof typeof KINDS]
+export type Kind = (typeof KINDS)[keyof typeof KINDS]
 
 /** What an id identifies, by its prefix alone. Undefined: the text is no id, or has an unknown prefix. */
 export function kindOf(id: string): Kind | undefined {
@@ -37,9 +63,10 @@ const PREFIX_SHIFT = 1_299_709n
 export function formatId(prefix: string, number: number): string {
   const n = BigInt(number)
   const shift = BigInt(Number.parseInt(prefix, 36)) * PREFIX_SHIFT // the first ids of two prefixes must not look alike
-  const text = n <= SHORT_IDS
-    ? ((n * FIVE_MULTIPLIER + shift) % FIVE).toString(36).padStart(5, '0')
-    : (((n - SHORT_IDS) * SIX_MULTIPLIER + shift) % SIX).toString(36).padStart(6, '0')
+  const text =
+    n <= SHORT_IDS
+      ? ((n * FIVE_MULTIPLIER + shift) % FIVE).toString(36).padStart(5, '0')
+      : (((n - SHORT_IDS) * SIX_MULTIPLIER + shift) % SIX).toString(36).padStart(6, '0')
   return `${prefix}-${text}`
 }
 

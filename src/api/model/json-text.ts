@@ -6,9 +6,16 @@
 import type { TurnBudget } from '../../runtime/turn-budget.ts'
 
 /** What a text may have at most. `members`: of the outermost object or array; `innerMembers`: of each object or array in it. */
-export interface JsonBounds { readonly levels: number, readonly tokens: number, readonly members: number, readonly innerMembers: number }
+export interface JsonBounds {
+  readonly levels: number
+  readonly tokens: number
+  readonly members: number
+  readonly innerMembers: number
+}
 
-const [QUOTE, COMMA, COLON, OPEN_ARRAY, BACKSLASH, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT] = [0x22, 0x2c, 0x3a, 0x5b, 0x5c, 0x5d, 0x7b, 0x7d] as const
+const [QUOTE, COMMA, COLON, OPEN_ARRAY, BACKSLASH, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT] = [
+  0x22, 0x2c, 0x3a, 0x5b, 0x5c, 0x5d, 0x7b, 0x7d,
+] as const
 const [TAB, NEWLINE, RETURN, SPACE] = [0x09, 0x0a, 0x0d, 0x20] as const
 /** After so many tokens, the budget of the turn is looked at. */
 const SLICE_TOKENS = 4_096
@@ -44,7 +51,8 @@ class Tokens {
     this.count++
     this.from = from
     this.code = text.charCodeAt(from)
-    this.end = this.code === QUOTE ? endOfString(text, from) : isPunctuation(this.code) ? from + 1 : endOfRun(text, from)
+    this.end =
+      this.code === QUOTE ? endOfString(text, from) : isPunctuation(this.code) ? from + 1 : endOfRun(text, from)
     return true
   }
 
@@ -63,7 +71,11 @@ class Tokens {
 }
 
 /** Says which bound a text exceeds. Undefined: none. The text need not be JSON, and is read up to the first bound that it exceeds. */
-export async function boundsFault(json: string, { levels, tokens, members, innerMembers }: JsonBounds, budget: TurnBudget): Promise<string | undefined> {
+export async function boundsFault(
+  json: string,
+  { levels, tokens, members, innerMembers }: JsonBounds,
+  budget: TurnBudget,
+): Promise<string | undefined> {
   const token = new Tokens(json)
   const commas = new Uint32Array(levels + 1) // of each object and array that is open
   let depth = 0
@@ -77,7 +89,8 @@ export async function boundsFault(json: string, { levels, tokens, members, inner
       depth = Math.max(0, depth - 1)
     } else if (token.code === COMMA) {
       const most = depth > 1 ? innerMembers : members
-      if (++commas[depth]! >= most) return `must have at most ${String(most)} elements in an array, or names in an object`
+      if (++commas[depth]! >= most)
+        return `must have at most ${String(most)} elements in an array, or names in an object`
     }
   }
   return undefined
@@ -95,35 +108,55 @@ export async function jsonFault(json: string, levels: number, budget: TurnBudget
   while (token.next()) {
     if (token.endsSlice) await budget.spend(0)
     const kind = kindOf(token, expected)
-    if (kind === undefined || (kind === 'open' && depth === levels)) return `it must have ${expected} at position ${String(token.from)}`
+    if (kind === undefined || (kind === 'open' && depth === levels))
+      return `it must have ${expected} at position ${String(token.from)}`
     if (kind === 'open') isObject[++depth] = token.code === OPEN_OBJECT ? 1 : 0
     if (kind === 'close') depth--
     const inObject = isObject[depth] === 1
     switch (kind) {
-      case 'open': expected = inObject ? 'a name or }' : 'a value or ]'; break
-      case 'name': expected = ':'; break
-      case 'colon': expected = 'a value'; break
-      case 'comma': expected = inObject ? 'a name' : 'a value'; break
-      default: expected = depth === 0 ? 'the end' : inObject ? ', or }' : ', or ]'
+      case 'open':
+        expected = inObject ? 'a name or }' : 'a value or ]'
+        break
+      case 'name':
+        expected = ':'
+        break
+      case 'colon':
+        expected = 'a value'
+        break
+      case 'comma':
+        expected = inObject ? 'a name' : 'a value'
+        break
+      default:
+        expected = depth === 0 ? 'the end' : inObject ? ', or }' : ', or ]'
     }
   }
   return expected === 'the end' ? undefined : `it ends too early: it must have ${expected}`
 }
 
 /** What a token is, given what is expected; undefined: something else. */
-function kindOf(token: Tokens, expected: Expected): 'open' | 'close' | 'comma' | 'colon' | 'name' | 'value' | undefined {
+function kindOf(
+  token: Tokens,
+  expected: Expected,
+): 'open' | 'close' | 'comma' | 'colon' | 'name' | 'value' | undefined {
   const isValue = expected === 'a value' || expected === 'a value or ]'
   switch (token.code) {
-    case OPEN_OBJECT: case OPEN_ARRAY: return isValue ? 'open' : undefined
-    case CLOSE_OBJECT: return expected === 'a name or }' || expected === ', or }' ? 'close' : undefined
-    case CLOSE_ARRAY: return expected === 'a value or ]' || expected === ', or ]' ? 'close' : undefined
-    case COMMA: return expected === ', or }' || expected === ', or ]' ? 'comma' : undefined
-    case COLON: return expected === ':' ? 'colon' : undefined
+    case OPEN_OBJECT:
+    case OPEN_ARRAY:
+      return isValue ? 'open' : undefined
+    case CLOSE_OBJECT:
+      return expected === 'a name or }' || expected === ', or }' ? 'close' : undefined
+    case CLOSE_ARRAY:
+      return expected === 'a value or ]' || expected === ', or ]' ? 'close' : undefined
+    case COMMA:
+      return expected === ', or }' || expected === ', or ]' ? 'comma' : undefined
+    case COLON:
+      return expected === ':' ? 'colon' : undefined
     case QUOTE: {
       if (!isValue && expected !== 'a name' && expected !== 'a name or }') return undefined
-      return isString(token) ? isValue ? 'value' : 'name' : undefined
+      return isString(token) ? (isValue ? 'value' : 'name') : undefined
     }
-    default: return isValue && isAll(NUMBER_OR_LITERAL, token) ? 'value' : undefined
+    default:
+      return isValue && isAll(NUMBER_OR_LITERAL, token) ? 'value' : undefined
   }
 }
 
@@ -137,7 +170,8 @@ export async function memberTexts(json: string, budget: TurnBudget): Promise<Map
   while (token.next()) {
     if (token.endsSlice) await budget.spend(0)
     if (token.isClosing) depth--
-    if (name !== undefined && (depth === 0 || (depth === 1 && token.code === COMMA))) { // a member has ended
+    if (name !== undefined && (depth === 0 || (depth === 1 && token.code === COMMA))) {
+      // a member has ended
       members.set(name, json.slice(from, end))
       name = undefined
       from = -1
@@ -199,7 +233,14 @@ function afterSpaces(text: string, from: number): number {
 }
 
 function isPunctuation(code: number): boolean {
-  return code === COMMA || code === COLON || code === OPEN_OBJECT || code === CLOSE_OBJECT || code === OPEN_ARRAY || code === CLOSE_ARRAY
+  return (
+    code === COMMA ||
+    code === COLON ||
+    code === OPEN_OBJECT ||
+    code === CLOSE_OBJECT ||
+    code === OPEN_ARRAY ||
+    code === CLOSE_ARRAY
+  )
 }
 
 /** The end of a string, or of the text if the string has none. */

@@ -8,12 +8,22 @@ import { UNSAFE_NAMES } from '../../metadata/record.ts'
 import { OptionsSchema, TagsSchema } from '../../metadata/schema.ts'
 import { fieldFault, type Detail } from '../refusal.ts'
 
-const { httpEndpoint, httpTokens, httpPutResponseHopLimit, httpProtocolIpv6, instanceMetadataTags } = OptionsSchema.properties
+const { httpEndpoint, httpTokens, httpPutResponseHopLimit, httpProtocolIpv6, instanceMetadataTags } =
+  OptionsSchema.properties
 /** The schema of all options. */
-export const MetadataOptionsSchema = Type.Object({
-  http_endpoint: httpEndpoint, http_tokens: httpTokens, http_put_response_hop_limit: httpPutResponseHopLimit, http_protocol_ipv6: httpProtocolIpv6,
-  instance_metadata_tags: instanceMetadataTags,
-}, { title: 'MetadataOptions', description: 'An extension. What the guest gets from the metadata service: EC2\'s options.' })
+export const MetadataOptionsSchema = Type.Object(
+  {
+    http_endpoint: httpEndpoint,
+    http_tokens: httpTokens,
+    http_put_response_hop_limit: httpPutResponseHopLimit,
+    http_protocol_ipv6: httpProtocolIpv6,
+    instance_metadata_tags: instanceMetadataTags,
+  },
+  {
+    title: 'MetadataOptions',
+    description: "An extension. What the guest gets from the metadata service: EC2's options.",
+  },
+)
 /** All options of a server. */
 export type MetadataOptions = Static<typeof MetadataOptionsSchema>
 
@@ -22,14 +32,20 @@ export const GivenOptionsSchema = Type.Partial(MetadataOptionsSchema)
 
 /** All options: the given ones, else the present ones, else the defaults. Other members are left out. */
 export function completeOptions(given: Static<typeof GivenOptionsSchema>, present: object): MetadataOptions {
-  return Value.Clean(MetadataOptionsSchema, Value.Default(MetadataOptionsSchema, { ...present, ...given })) as MetadataOptions
+  return Value.Clean(
+    MetadataOptionsSchema,
+    Value.Default(MetadataOptionsSchema, { ...present, ...given }),
+  ) as MetadataOptions
 }
 
 /** The options as a record has them. */
 export function recordOptions(options: MetadataOptions): Static<typeof OptionsSchema> {
   return {
-    httpEndpoint: options.http_endpoint, httpTokens: options.http_tokens, httpPutResponseHopLimit: options.http_put_response_hop_limit,
-    httpProtocolIpv6: options.http_protocol_ipv6, instanceMetadataTags: options.instance_metadata_tags,
+    httpEndpoint: options.http_endpoint,
+    httpTokens: options.http_tokens,
+    httpPutResponseHopLimit: options.http_put_response_hop_limit,
+    httpProtocolIpv6: options.http_protocol_ipv6,
+    instanceMetadataTags: options.instance_metadata_tags,
   }
 }
 
@@ -39,7 +55,15 @@ const [KEY_OF_RECORD] = Object.keys(TagsSchema.patternProperties)
 export function tagsFault(tags: Readonly<Record<string, unknown>>): Detail | undefined {
   const isKey = new RegExp(KEY_OF_RECORD!, 'u')
   if (!Object.keys(tags).every((key) => key !== '' && isKey.test(key) && !UNSAFE_NAMES.includes(key))) {
-    return fieldFault('tags', 'malformed', `tags must have keys of at least one character, without line breaks, and none of ${UNSAFE_NAMES.join(', ')}`)
+    return fieldFault(
+      'tags',
+      'malformed',
+      `tags must have keys of at least one character, without line breaks, and none of ${UNSAFE_NAMES.join(', ')}`,
+    )
   }
-  return Object.entries(tags).flat().every((text) => (text as string).isWellFormed()) ? undefined : fieldFault('tags', 'malformed', 'tags must not have half of a surrogate pair')
+  return Object.entries(tags)
+    .flat()
+    .every((text) => (text as string).isWellFormed())
+    ? undefined
+    : fieldFault('tags', 'malformed', 'tags must not have half of a surrogate pair')
 }

@@ -7,7 +7,12 @@ import type { Parsed } from '../../metadata/parsed.ts'
 import type { PoolKind } from '../database/tables.ts'
 
 /** A range: its first address as a number, how many there are, and the length of its network (undefined for a span and for MAC addresses). */
-export interface AddressRange { readonly kind: PoolKind, readonly first: bigint, readonly size: bigint, readonly prefixLength: number | undefined }
+export interface AddressRange {
+  readonly kind: PoolKind
+  readonly first: bigint
+  readonly size: bigint
+  readonly prefixLength: number | undefined
+}
 
 /** The most addresses of a range. No region uses so many, and a JavaScript number up to here is exact. Only an IPv6 range can be larger. */
 const MOST = 2n ** 48n
@@ -16,8 +21,11 @@ const POINT_TO_POINT = 31
 
 /** Parses the range of a pool. */
 export function parseRange(kind: PoolKind, text: string): Parsed<AddressRange, string> {
-  const range = kind === 'mac' ? parseMacRange(text) : text.includes('-') ? parseSpan(kind, text) : parseNetwork(kind, text)
-  return range === undefined ? { ok: false, faults: [`"${text}" is not ${FORMS[kind]}`] } : { ok: true, value: { kind, ...range } }
+  const range =
+    kind === 'mac' ? parseMacRange(text) : text.includes('-') ? parseSpan(kind, text) : parseNetwork(kind, text)
+  return range === undefined
+    ? { ok: false, faults: [`"${text}" is not ${FORMS[kind]}`] }
+    : { ok: true, value: { kind, ...range } }
 }
 
 /** The address with a number, counted from 0. */
@@ -76,10 +84,13 @@ function parseNetwork(kind: PoolKind, text: string): Span | undefined {
   if (!Address4.isValid(text)) return undefined
   const network = new Address4(text)
   const [first, last] = [network.startAddress().bigInt(), network.endAddress().bigInt()]
-  return network.subnetMask < POINT_TO_POINT ? span(first + 1n, last - 1n, network.subnetMask) : span(first, last, network.subnetMask)
+  return network.subnetMask < POINT_TO_POINT
+    ? span(first + 1n, last - 1n, network.subnetMask)
+    : span(first, last, network.subnetMask)
 }
 
 function addressNumber(kind: PoolKind, text: string): bigint | undefined {
-  if (kind === 'public_ipv6') return Address6.isValid(text) && !text.includes('/') ? new Address6(text).bigInt() : undefined
+  if (kind === 'public_ipv6')
+    return Address6.isValid(text) && !text.includes('/') ? new Address6(text).bigInt() : undefined
   return Address4.isValid(text) && !text.includes('/') ? new Address4(text).bigInt() : undefined
 }

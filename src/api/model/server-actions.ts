@@ -6,12 +6,24 @@
 import type { ActionKind, ServerStatus } from '../database/tables.ts'
 
 /** The actions of the interface on a server. */
-export const SERVER_ACTIONS = ['start', 'stop', 'shutdown', 'reboot', 'reset', 'snapshot', 'activate_console'] as const satisfies readonly ActionKind[]
+export const SERVER_ACTIONS = [
+  'start',
+  'stop',
+  'shutdown',
+  'reboot',
+  'reset',
+  'snapshot',
+  'activate_console',
+] as const satisfies readonly ActionKind[]
 /** One of SERVER_ACTIONS. */
-export type ServerAction = typeof SERVER_ACTIONS[number]
+export type ServerAction = (typeof SERVER_ACTIONS)[number]
 
 /** What an action does, in which states it is possible, and the state that follows (undefined: the state stays). */
-export interface ActionRule { readonly does: string, readonly from: readonly ServerStatus[], readonly to: ServerStatus | undefined }
+export interface ActionRule {
+  readonly does: string
+  readonly from: readonly ServerStatus[]
+  readonly to: ServerStatus | undefined
+}
 
 /** The rule of each action. */
 export const ACTION_RULES: Readonly<Record<ServerAction, ActionRule>> = {
@@ -27,7 +39,14 @@ export const ACTION_RULES: Readonly<Record<ServerAction, ActionRule>> = {
 /** The most actions of one server without an outcome. */
 export const OPEN_ACTIONS_MAX = 16
 /** The actions that a deletion of the server makes pointless. A snapshot outlives its server. */
-export const SUPERSEDED_BY_DELETE = ['start', 'stop', 'shutdown', 'reboot', 'reset', 'activate_console'] as const satisfies readonly ServerAction[]
+export const SUPERSEDED_BY_DELETE = [
+  'start',
+  'stop',
+  'shutdown',
+  'reboot',
+  'reset',
+  'activate_console',
+] as const satisfies readonly ServerAction[]
 
 /** True if an action is possible in a state. */
 export function isPossible(action: ServerAction, status: ServerStatus): boolean {
@@ -36,7 +55,10 @@ export function isPossible(action: ServerAction, status: ServerStatus): boolean 
 
 /** The state of a server after actions that succeed. Actions that clients cannot ask for, and actions that are not possible, leave it as it is. */
 export function statusAfter(status: ServerStatus, actions: readonly ActionKind[]): ServerStatus {
-  return actions.reduce((now, kind) => isServerAction(kind) && isPossible(kind, now) ? ACTION_RULES[kind].to ?? now : now, status)
+  return actions.reduce(
+    (now, kind) => (isServerAction(kind) && isPossible(kind, now) ? (ACTION_RULES[kind].to ?? now) : now),
+    status,
+  )
 }
 
 function isServerAction(kind: ActionKind): kind is ServerAction {

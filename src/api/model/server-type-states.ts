@@ -3,4 +3,4 @@
 /** The default type of a new server is an available one. A request may name an experimental one, but not a deprecated one. */
 export const SERVER_TYPE_STATES = ['experimental', 'available', 'deprecated'] as const
 /** One of SERVER_TYPE_STATES. */
-export type ServerTypeStatus = typeof SERVER_TYPE_STATES[number]
+export type ServerTypeStatus = (typeof SERVER_TYPE_STATES)[number]

@@ -3,7 +3,13 @@ import type { Parsed } from '../../metadata/parsed.ts'
 
 /** What `ssh -Q key-plain` lists, without ssh-dss, which OpenSSH 10 removed. */
 const TYPES = [
-  'ssh-ed25519', 'sk-ssh-ed25519@openssh.com', 'ecdsa-sha2-nistp256', 'ecdsa-sha2-nistp384', 'ecdsa-sha2-nistp521', 'sk-ecdsa-sha2-nistp256@openssh.com', 'ssh-rsa',
+  'ssh-ed25519',
+  'sk-ssh-ed25519@openssh.com',
+  'ecdsa-sha2-nistp256',
+  'ecdsa-sha2-nistp384',
+  'ecdsa-sha2-nistp521',
+  'sk-ecdsa-sha2-nistp256@openssh.com',
+  'ssh-rsa',
 ]
 /** The limit of a record (src/metadata/schema.ts). */
 const MAX_LENGTH = 16_384
@@ -23,7 +29,8 @@ export function parseSshKey(text: string): Parsed<string, string> {
   if (!TYPES.includes(type)) return refuse(`must begin with a type of key: ${TYPES.join(', ')}`)
   const parts = partsOf(Buffer.from(base64, 'base64'))
   if (parts === undefined || parts.length < 2) return refuse('must have the whole base64 text of a key')
-  if (parts[0]!.toString('latin1') !== type) return refuse(`must have a key of the type ${type}: its base64 text is a key of another type`)
+  if (parts[0]!.toString('latin1') !== type)
+    return refuse(`must have a key of the type ${type}: its base64 text is a key of another type`)
   return { ok: true, value: line }
 }
 

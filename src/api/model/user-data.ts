@@ -10,9 +10,16 @@ export function compactUserData(text: string): string {
 /** What is wrong with user_data, or undefined. */
 export function userDataFault(text: string): Detail | undefined {
   const base64 = compactUserData(text)
-  if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/.test(base64)) return fieldFault('user_data', 'malformed', 'user_data must be base64')
+  if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/.test(base64))
+    return fieldFault('user_data', 'malformed', 'user_data must be base64')
   const { length } = decodeUserData(text)
-  return length > USER_DATA_MAX_BYTES ? fieldFault('user_data', 'too_long', `user_data must be at most ${String(USER_DATA_MAX_BYTES)} bytes; it is ${String(length)}`) : undefined
+  return length > USER_DATA_MAX_BYTES
+    ? fieldFault(
+        'user_data',
+        'too_long',
+        `user_data must be at most ${String(USER_DATA_MAX_BYTES)} bytes; it is ${String(length)}`,
+      )
+    : undefined
 }
 
 /** The bytes that the guest gets. */

@@ -49,7 +49,11 @@ function sumOf(body: string, weights: readonly number[]): number {
 
 /** Bulgaria. The library (stdnum 1.12) rejects companies whose number begins with 4 to 8, and accepts nearly every number of 10 digits. */
 function isBulgarian(body: string): boolean {
-  if (/^\d{10}$/.test(body)) return [egn, pnf].some((validate) => complete(validate)(body)) || (11 - sumOf(body, [4, 3, 2, 7, 6, 5, 4, 3, 2])) % 11 === Number(body[9])
+  if (/^\d{10}$/.test(body))
+    return (
+      [egn, pnf].some((validate) => complete(validate)(body)) ||
+      (11 - sumOf(body, [4, 3, 2, 7, 6, 5, 4, 3, 2])) % 11 === Number(body[9])
+    )
   if (!/^\d{9}$/.test(body)) return false
   const sum = sumOf(body, [1, 2, 3, 4, 5, 6, 7, 8])
   return (sum === 10 ? sumOf(body, [3, 4, 5, 6, 7, 8, 9, 10]) % 10 : sum) === Number(body[8])
@@ -62,14 +66,41 @@ function isLatvian(body: string): boolean {
 
 /** Slovakia. The library checks the first digit instead of the third, and so rejects the numbers of people. */
 function isSlovak(body: string): boolean {
-  return (/^[1-9]\d[234789]\d{7}$/.test(body) && Number(body) % 11 === 0) || (/^\d{10}$/.test(body) && complete(rc)(body))
+  return (
+    (/^[1-9]\d[234789]\d{7}$/.test(body) && Number(body) % 11 === 0) || (/^\d{10}$/.test(body) && complete(rc)(body))
+  )
 }
 
 const CHECKS: ReadonlyMap<string, Check> = new Map<string, Check>([
-  ['BG', isBulgarian], ['LV', isLatvian], ['SK', isSlovak],
+  ['BG', isBulgarian],
+  ['LV', isLatvian],
+  ['SK', isSlovak],
   ...Object.entries({
-    AT: at, BE: be, CY: cy, CZ: cz, DE: de, DK: dk, EE: ee, EL: gr, ES: es, FI: fi, FR: fr, HR: hr, HU: hu, IE: ie, IT: it,
-    LT: lt, LU: lu, MT: mt, NL: nl, PL: pl, PT: pt, RO: ro, SE: se, SI: si, XI: gb,
+    AT: at,
+    BE: be,
+    CY: cy,
+    CZ: cz,
+    DE: de,
+    DK: dk,
+    EE: ee,
+    EL: gr,
+    ES: es,
+    FI: fi,
+    FR: fr,
+    HR: hr,
+    HU: hu,
+    IE: ie,
+    IT: it,
+    LT: lt,
+    LU: lu,
+    MT: mt,
+    NL: nl,
+    PL: pl,
+    PT: pt,
+    RO: ro,
+    SE: se,
+    SI: si,
+    XI: gb,
   }).map(([prefix, validate]): [string, Check] => [prefix, complete(validate)]),
 ])
 

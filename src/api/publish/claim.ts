@@ -8,10 +8,17 @@ import type { Publisher } from '../../store/publisher.ts'
 import type { Composed } from './compose.ts'
 
 /** Another server in the store that has the id. `account`: undefined if only its tombstone is left. */
-export interface Taken { readonly kind: 'taken', readonly account: string | undefined }
+export interface Taken {
+  readonly kind: 'taken'
+  readonly account: string | undefined
+}
 
 /** Returns the other server with this id, or undefined. Writes nothing. */
-export async function findTaken(store: Pick<Publisher, 'get' | 'put'>, id: string, { record, userData }: Composed): Promise<Taken | undefined> {
+export async function findTaken(
+  store: Pick<Publisher, 'get' | 'put'>,
+  id: string,
+  { record, userData }: Composed,
+): Promise<Taken | undefined> {
   const found = await store.get(id)
   if (found !== undefined) return { kind: 'taken', account: accountOf(found.document) }
   const trial = await store.put(record, userData ?? 'none', { dryRun: true }) // only this shows a tombstone
@@ -19,7 +26,11 @@ export async function findTaken(store: Pick<Publisher, 'get' | 'put'>, id: strin
 }
 
 /** Returns the account of the record in the store if it is not that of the server. */
-export async function findOtherAccount(store: Pick<Publisher, 'get'>, id: string, { accountId }: Composed): Promise<Taken | undefined> {
+export async function findOtherAccount(
+  store: Pick<Publisher, 'get'>,
+  id: string,
+  { accountId }: Composed,
+): Promise<Taken | undefined> {
   const found = await store.get(id)
   const account = found && accountOf(found.document)
   return account === undefined || account === accountId ? undefined : { kind: 'taken', account }
@@ -30,7 +41,10 @@ export const TAKEN = 'taken: '
 
 /** Says what is wrong, and what to do. */
 export function formatTaken({ account }: Taken): string {
-  const other = account === undefined ? 'had another server with this id, which was removed' : `has another server with this id, of the account ${account}`
+  const other =
+    account === undefined
+      ? 'had another server with this id, which was removed'
+      : `has another server with this id, of the account ${account}`
   return `${TAKEN}the store ${other}. This happens after a restore of an older database: delete this server, run imds-api advance, and create it again`
 }
 

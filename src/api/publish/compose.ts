@@ -26,50 +26,143 @@ export interface Composed {
 
 /** Loads and composes a server; undefined: there is no such server. */
 export async function compose(database: Reader, id: string): Promise<Composed | undefined> {
-  const row = await database.selectFrom('servers')
-    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id').innerJoin('zones', 'zones.id', 'servers.zone_id')
+  const row = await database
+    .selectFrom('servers')
+    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
+    .innerJoin('zones', 'zones.id', 'servers.zone_id')
     .innerJoin('region', (join) => join.onTrue()) // read each time, since applying a file may change it
     .selectAll('servers')
     .select((eb) => [
-      'server_types.handle as type_handle', 'zones.handle as zone_handle', 'region.name as region_name', 'region.domain',
-      jsonArrayFrom(eb.selectFrom('interfaces').select(['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address', 'interfaces.ipv4_prefix_length'])
-        .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('interfaces.created_at').orderBy('interfaces.id')).as('interfaces'),
-      jsonArrayFrom(eb.selectFrom('server_groups').innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
-        .select(['server_groups.id', 'server_groups.name']).whereRef('server_group_members.server_id', '=', 'servers.id').orderBy('server_groups.id')).as('groups'),
-      jsonArrayFrom(eb.selectFrom('server_keys').select(['server_keys.user_id', 'server_keys.key']).whereRef('server_keys.server_id', '=', 'servers.id')
-        .orderBy('server_keys.user_id')).as('keys'),
-      jsonArrayFrom(eb.selectFrom((from) => {
-        const columns = ['cloud_ips.id', 'cloud_ips.interface_id', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.mapped_at'] as const
-        return from.selectFrom('cloud_ips').innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id').select(columns).whereRef('interfaces.server_id', '=', 'servers.id')
-          .unionAll(from.selectFrom('cloud_ips').innerJoin('server_group_members', 'server_group_members.server_group_id', 'cloud_ips.server_group_id').select(columns)
-            .whereRef('server_group_members.server_id', '=', 'servers.id')).as('mapped')
-      }).select(['id', 'interface_id', 'public_ipv4', 'public_ipv6']).orderBy('mapped_at').orderBy('id')).as('cloud_ips'),
-      eb.exists(eb.selectFrom('compute_actions').select('compute_actions.id').whereRef('compute_actions.server_id', '=', 'servers.id')
-        .where('compute_actions.finished_at', 'is', null).where('compute_actions.kind', 'in', ['create', 'delete'])).as('awaits_compute'),
-      eb.exists(eb.selectFrom('published_ids').select('published_ids.id').whereRef('published_ids.id', '=', 'servers.id')).as('is_published'),
+      'server_types.handle as type_handle',
+      'zones.handle as zone_handle',
+      'region.name as region_name',
+      'region.domain',
+      jsonArrayFrom(
+        eb
+          .selectFrom('interfaces')
+          .select([
+            'interfaces.id',
+            'interfaces.mac_address',
+            'interfaces.ipv4_address',
+            'interfaces.ipv4_prefix_length',
+          ])
+          .whereRef('interfaces.server_id', '=', 'servers.id')
+          .orderBy('interfaces.created_at')
+          .orderBy('interfaces.id'),
+      ).as('interfaces'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('server_groups')
+          .innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
+          .select(['server_groups.id', 'server_groups.name'])
+          .whereRef('server_group_members.server_id', '=', 'servers.id')
+          .orderBy('server_groups.id'),
+      ).as('groups'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('server_keys')
+          .select(['server_keys.user_id', 'server_keys.key'])
+          .whereRef('server_keys.server_id', '=', 'servers.id')
+          .orderBy('server_keys.user_id'),
+      ).as('keys'),
+      jsonArrayFrom(
+        eb
+          .selectFrom((from) => {
+            const columns = [
+              'cloud_ips.id',
+              'cloud_ips.interface_id',
+              'cloud_ips.public_ipv4',
+              'cloud_ips.public_ipv6',
+              'cloud_ips.mapped_at',
+            ] as const
+            return from
+              .selectFrom('cloud_ips')
+              .innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
+              .select(columns)
+              .whereRef('interfaces.server_id', '=', 'servers.id')
+              .unionAll(
+                from
+                  .selectFrom('cloud_ips')
+                  .innerJoin(
+                    'server_group_members',
+                    'server_group_members.server_group_id',
+                    'cloud_ips.server_group_id',
+                  )
+                  .select(columns)
+                  .whereRef('server_group_members.server_id', '=', 'servers.id'),
+              )
+              .as('mapped')
+          })
+          .select(['id', 'interface_id', 'public_ipv4', 'public_ipv6'])
+          .orderBy('mapped_at')
+          .orderBy('id'),
+      ).as('cloud_ips'),
+      eb
+        .exists(
+          eb
+            .selectFrom('compute_actions')
+            .select('compute_actions.id')
+            .whereRef('compute_actions.server_id', '=', 'servers.id')
+            .where('compute_actions.finished_at', 'is', null)
+            .where('compute_actions.kind', 'in', ['create', 'delete']),
+        )
+        .as('awaits_compute'),
+      eb
+        .exists(
+          eb.selectFrom('published_ids').select('published_ids.id').whereRef('published_ids.id', '=', 'servers.id'),
+        )
+        .as('is_published'),
     ])
-    .where('servers.id', '=', id).executeTakeFirst()
+    .where('servers.id', '=', id)
+    .executeTakeFirst()
   if (row === undefined) return undefined
-  const formatCloudIp = ({ id: cloudIp, public_ipv4, public_ipv6 }: { readonly id: string, readonly public_ipv4: string, readonly public_ipv6: string }) =>
-    ({ id: cloudIp, publicIpv4: public_ipv4, publicIpv6: public_ipv6, fqdn: cloudIpFqdn(row.domain, public_ipv4) })
+  const formatCloudIp = ({
+    id: cloudIp,
+    public_ipv4,
+    public_ipv6,
+  }: {
+    readonly id: string
+    readonly public_ipv4: string
+    readonly public_ipv6: string
+  }) => ({ id: cloudIp, publicIpv4: public_ipv4, publicIpv6: public_ipv6, fqdn: cloudIpFqdn(row.domain, public_ipv4) })
   const record = {
-    schema: SCHEMA, revision: row.revision, id, fqdn: `${id}.${row.domain}`, account: row.account_id,
-    serverType: { id: row.server_type_id, handle: row.type_handle }, image: row.image_id,
-    zone: { id: row.zone_id, handle: row.zone_handle }, region: row.region_name,
+    schema: SCHEMA,
+    revision: row.revision,
+    id,
+    fqdn: `${id}.${row.domain}`,
+    account: row.account_id,
+    serverType: { id: row.server_type_id, handle: row.type_handle },
+    image: row.image_id,
+    zone: { id: row.zone_id, handle: row.zone_handle },
+    region: row.region_name,
     interfaces: row.interfaces.map((one, i) => ({
-      id: one.id, macAddress: one.mac_address,
-      ipv4Addresses: [one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${String(one.ipv4_prefix_length)}`],
+      id: one.id,
+      macAddress: one.mac_address,
+      ipv4Addresses: [
+        one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${String(one.ipv4_prefix_length)}`,
+      ],
       // A cloud IP of a server group is on the first interface of each member.
-      cloudIps: row.cloud_ips.filter(({ interface_id }) => interface_id === one.id || (interface_id === null && i === 0)).map(formatCloudIp),
+      cloudIps: row.cloud_ips
+        .filter(({ interface_id }) => interface_id === one.id || (interface_id === null && i === 0))
+        .map(formatCloudIp),
     })),
     serverGroups: row.groups.map(({ id: group, name }) => ({ id: group, name: name === '' ? group : name })),
     publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
-    ...row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) },
-    ...Object.keys(row.tags).length > 0 && { tags: row.tags },
-    ...row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() },
-    hypervisors: [row.hypervisor, ...row.migrating_to === null ? [] : [row.migrating_to]],
+    ...(row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) }),
+    ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
+    ...(row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() }),
+    hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }
   const { status, revision, publish_fault: fault, user_data: text, account_id: accountId } = row
   const [awaitsCompute, isPublished] = [Boolean(row.awaits_compute), Boolean(row.is_published)]
-  return { status, awaitsCompute, isPublished, revision, accountId, fault, record, userData: text === null ? undefined : decodeUserData(text) }
+  return {
+    status,
+    awaitsCompute,
+    isPublished,
+    revision,
+    accountId,
+    fault,
+    record,
+    userData: text === null ? undefined : decodeUserData(text),
+  }
 }

@@ -30,7 +30,12 @@ export class HypervisorCheck {
 
   start(): void {
     const check = () => {
-      this.check().catch((error: unknown) => { this.#parts.log.debug({ reason: (error as Error).message }, 'the hypervisors were not checked; trying again in a minute') })
+      this.check().catch((error: unknown) => {
+        this.#parts.log.debug(
+          { reason: (error as Error).message },
+          'the hypervisors were not checked; trying again in a minute',
+        )
+      })
     }
     this.#timer = setInterval(check, CHECK_INTERVAL_MS)
     check()
@@ -47,10 +52,15 @@ export class HypervisorCheck {
     const missing = new Set(await unannounced(all.map(({ name }) => name)))
     const found = all.filter(({ name }) => missing.has(name))
     counted(found.length)
-    const unlogged = found.filter(({ name, servers }) => !this.#logged.has(name) || (servers > 0 && this.#logged.get(name) === false))
+    const unlogged = found.filter(
+      ({ name, servers }) => !this.#logged.has(name) || (servers > 0 && this.#logged.get(name) === false),
+    )
     if (unlogged.length > 0) {
       const named = unlogged.slice(0, MOST_NAMED).map(({ name, servers }) => ({ name, servers }))
-      log.warn({ hypervisors: named, all: found.length }, 'no daemon has announced these hypervisors: the guests of their servers get no metadata. Compare the names in the region file with IMDS_HYPERVISOR there')
+      log.warn(
+        { hypervisors: named, all: found.length },
+        'no daemon has announced these hypervisors: the guests of their servers get no metadata. Compare the names in the region file with IMDS_HYPERVISOR there',
+      )
     }
     this.#logged = new Map(found.map(({ name, servers }) => [name, servers > 0]))
   }

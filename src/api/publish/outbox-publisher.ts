@@ -16,7 +16,13 @@ import { sql, type Kysely } from 'kysely'
 import type pg from 'pg'
 import type { Logger } from 'pino'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { StoreUnavailable, type Publisher, type PutRefusal, type PutResult, type RemoveResult } from '../../store/publisher.ts'
+import {
+  StoreUnavailable,
+  type Publisher,
+  type PutRefusal,
+  type PutResult,
+  type RemoveResult,
+} from '../../store/publisher.ts'
 import { cancelActions, finishServer } from '../database/finish-server.ts'
 import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
@@ -36,10 +42,11 @@ export interface OutboxPublisherParts {
 }
 
 /** How a publish ended, for metrics. */
-export type PublishOutcome = 'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
+export type PublishOutcome =
+  'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
 
 /** How an attempt to publish a server ended. `claimed`: its id is its own once the transaction is committed. `refused`: why the store refuses it. */
-type Attempt = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused', readonly fault: string }
+type Attempt = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
 const DONE: Attempt = { kind: 'done' }
 
 /** Servers that are published at the same time. */
@@ -64,7 +71,9 @@ export class OutboxPublisher {
   /** Wakes the publisher. While it has no connection, the poll finds the changes. */
   readonly #listener: NotificationListener
   #isInitialised = false
-  #wake: () => void = () => { /* nobody waits */ }
+  #wake: () => void = () => {
+    /* nobody waits */
+  }
   #isWoken = false
   #running: Promise<unknown> = Promise.resolve()
   /** The last reason for which the store or the database could not be used; undefined: they can. */
@@ -74,7 +83,9 @@ export class OutboxPublisher {
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
     this.#turns = new Turns(parts.tables)
-    this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => { this.#signal() })
+    this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => {
+      this.#signal()
+    })
   }
 
   /** Why nothing can be published now; undefined: it can. */
@@ -106,7 +117,11 @@ export class OutboxPublisher {
         if (this.#hasToStop()) return
         this.#parts.counted('failed')
         const { message } = error as Error
-        if (message !== this.#problem) this.#parts.log.warn({ reason: message }, 'servers cannot be published: guests see the last published state. Retrying')
+        if (message !== this.#problem)
+          this.#parts.log.warn(
+            { reason: message },
+            'servers cannot be published: guests see the last published state. Retrying',
+          )
         this.#problem = message
         await this.#sleep(this.#backoffMs)
         this.#backoffMs = Math.min(LONGEST_BACKOFF_MS, this.#backoffMs * 2)
@@ -169,16 +184,23 @@ export class OutboxPublisher {
       for (;;) {
         const done = await tables.transaction().execute(async (transaction) => {
           // The commit is not flushed to disk: if it is lost, the server is published again, unchanged.
-          const { rows: [lock] } = await sql<{ taken: boolean }>`
-            select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(transaction)
-          return lock?.taken === true && await this.#publishRows(transaction, id)
+          const {
+            rows: [lock],
+          } = await sql<{ taken: boolean }>`
+            select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(
+            transaction,
+          )
+          return lock?.taken === true && (await this.#publishRows(transaction, id))
         })
         if (done !== 'claimed') return done
       }
     } catch (error) {
       if (!FAULT_OF_ROWS.test((error as { code?: string }).code ?? '')) throw error
       counted('failed')
-      log.error({ server: id, err: error }, 'the rows of this server are faulty: it is not published. Retrying every minute')
+      log.error(
+        { server: id, err: error },
+        'the rows of this server are faulty: it is not published. Retrying every minute',
+      )
       await tables.transaction().execute((transaction) => postpone(transaction, id, (error as Error).message))
       return true
     }
@@ -189,7 +211,9 @@ export class OutboxPublisher {
    * was claimed, and the server can be published once that is committed.
    */
   async #publishRows(transaction: Change, id: string): Promise<boolean | 'claimed'> {
-    const rows = (await transaction.selectFrom('outbox').select('id').where('server_id', '=', id).orderBy('id').execute()).map((row) => row.id)
+    const rows = (
+      await transaction.selectFrom('outbox').select('id').where('server_id', '=', id).orderBy('id').execute()
+    ).map((row) => row.id)
     if (rows.length === 0) return false
     const attempt = await this.#publish(transaction, id)
     if (attempt.kind === 'claimed') return 'claimed'
@@ -219,8 +243,16 @@ export class OutboxPublisher {
           const taken = await this.#attempt(() => findOtherAccount(store, id, composed))
           if (taken !== undefined) return this.#refused(id, composed, taken)
           counted('stale')
-          log.warn({ server: id, revision: composed.revision, inStore: result.revision }, 'the store has a higher revision of this server: publishing above it')
-          await transaction.updateTable('servers').set({ revision: result.revision + 1 }).where('id', '=', id).where('revision', '<=', result.revision).execute()
+          log.warn(
+            { server: id, revision: composed.revision, inStore: result.revision },
+            'the store has a higher revision of this server: publishing above it',
+          )
+          await transaction
+            .updateTable('servers')
+            .set({ revision: result.revision + 1 })
+            .where('id', '=', id)
+            .where('revision', '<=', result.revision)
+            .execute()
           break
         }
         default:
@@ -233,7 +265,10 @@ export class OutboxPublisher {
   async #claim(transaction: Change, id: string, composed: Composed): Promise<Attempt> {
     const { counted, store } = this.#parts
     const isTaken = composed.fault?.startsWith(TAKEN) === true
-    if (composed.status === 'deleting' && (!composed.awaitsCompute || (isTaken && await cancelActions(transaction, id)))) {
+    if (
+      composed.status === 'deleting' &&
+      (!composed.awaitsCompute || (isTaken && (await cancelActions(transaction, id))))
+    ) {
       counted('removed') // the store has nothing of it
       await finishServer(transaction, id, { ...composed, awaitsCompute: false })
       return DONE
@@ -250,7 +285,11 @@ export class OutboxPublisher {
     const { counted, log } = this.#parts
     counted(refusal.kind)
     const fault = formatFault(refusal)
-    if (fault !== known) log.error({ server: id, fault }, 'the store refuses the record of this server; its guest sees the last published state. Retrying every minute')
+    if (fault !== known)
+      log.error(
+        { server: id, fault },
+        'the store refuses the record of this server; its guest sees the last published state. Retrying every minute',
+      )
     return { kind: 'refused', fault }
   }
 
@@ -271,7 +310,9 @@ export class OutboxPublisher {
 
   /** Sleeps. Ends early at `stop`. */
   async #sleep(timeoutMs: number): Promise<void> {
-    await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => { /* stopped */ })
+    await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => {
+      /* stopped */
+    })
   }
 
   #signal(): void {
@@ -294,15 +335,26 @@ export class OutboxPublisher {
 /** Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that is tried again; default: all rows of the server. */
 async function postpone(transaction: Change, id: string, fault: string, row?: number): Promise<void> {
   await transaction.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
-  await transaction.updateTable('outbox').set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) }).where('server_id', '=', id)
-    .$if(row !== undefined, (rows) => rows.where('id', '=', row!)).execute()
+  await transaction
+    .updateTable('outbox')
+    .set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) })
+    .where('server_id', '=', id)
+    .$if(row !== undefined, (rows) => rows.where('id', '=', row!))
+    .execute()
 }
 
-function write(store: Pick<Publisher, 'put' | 'remove'>, id: string, { status, awaitsCompute, revision, record, userData }: Composed): Promise<PutResult | RemoveResult> {
+function write(
+  store: Pick<Publisher, 'put' | 'remove'>,
+  id: string,
+  { status, awaitsCompute, revision, record, userData }: Composed,
+): Promise<PutResult | RemoveResult> {
   return status === 'deleting' && !awaitsCompute ? store.remove(id, revision) : store.put(record, userData ?? 'none')
 }
 
-interface Failed { readonly kind: 'failed', readonly reason: string }
+interface Failed {
+  readonly kind: 'failed'
+  readonly reason: string
+}
 /** Why a server is not published. */
 type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | Taken
 

@@ -10,7 +10,9 @@ const AT_ONCE = 16
 const NETWORK = 'default'
 
 /** Reads the store. `unreadable`: ids of records that cannot be read; only what the index says of them is known. Rejects if the store cannot be used. */
-export async function surveyStore(store: Pick<Publisher, 'list' | 'get' | 'tombstones'>): Promise<StoreSurvey & { readonly unreadable: readonly string[] }> {
+export async function surveyStore(
+  store: Pick<Publisher, 'list' | 'get' | 'tombstones'>,
+): Promise<StoreSurvey & { readonly unreadable: readonly string[] }> {
   const listed = await ifThere(store.list())
   const ids = new Set(await ifThere(store.tombstones()))
   const servers: StoredServer[] = []
@@ -21,15 +23,22 @@ export async function surveyStore(store: Pick<Publisher, 'list' | 'get' | 'tombs
       const read = await readServer(store, one)
       if (read === 'gone') continue
       if (read === 'unreadable') unreadable.push(one.id)
-      servers.push(read === 'unreadable' ? { id: one.id, account: undefined, revision: one.revision, addresses: addressesOf(one) } : read.server)
+      servers.push(
+        read === 'unreadable'
+          ? { id: one.id, account: undefined, revision: one.revision, addresses: addressesOf(one) }
+          : read.server,
+      )
       for (const id of read === 'unreadable' ? [one.id] : read.ids) ids.add(id)
     }
   }
   await Promise.all(Array.from({ length: AT_ONCE }, work))
-  return { servers: servers.sort((a, b) => a.id < b.id ? -1 : 1), ids, unreadable: unreadable.sort() }
+  return { servers: servers.sort((a, b) => (a.id < b.id ? -1 : 1)), ids, unreadable: unreadable.sort() }
 }
 
-async function readServer(store: Pick<Publisher, 'get'>, { id }: Listed): Promise<{ readonly server: StoredServer, readonly ids: readonly string[] } | 'gone' | 'unreadable'> {
+async function readServer(
+  store: Pick<Publisher, 'get'>,
+  { id }: Listed,
+): Promise<{ readonly server: StoredServer; readonly ids: readonly string[] } | 'gone' | 'unreadable'> {
   const published = await store.get(id).catch((error: unknown) => {
     if (error instanceof StoreUnavailable) throw error
     return 'unreadable' as const
@@ -39,19 +48,29 @@ async function readServer(store: Pick<Publisher, 'get'>, { id }: Listed): Promis
   const parsed = parseStored(published.document)
   if (!parsed.ok) return 'unreadable'
   const { account, revision, image, interfaces, serverGroups } = parsed.value
-  const addresses = interfaces.filter(({ network }) => network === NETWORK).flatMap(({ macAddress, ipv4Addresses, cloudIps }): StoredAddress[] => [
-    { kind: 'mac', address: macAddress },
-    ...ipv4Addresses.map((address) => ({ kind: 'private_ipv4', address: splitPrefix(address).address } as const)),
-    ...cloudIps.flatMap(({ publicIpv4, publicIpv6 }) => [
-      { kind: 'public_ipv4', address: publicIpv4 } as const, ...publicIpv6 === undefined ? [] : [{ kind: 'public_ipv6', address: publicIpv6 } as const],
-    ]),
-  ])
-  const ids = [id, image, ...serverGroups.map((group) => group.id), ...interfaces.flatMap((one) => [one.id, ...one.cloudIps.map((cloudIp) => cloudIp.id)])]
+  const addresses = interfaces
+    .filter(({ network }) => network === NETWORK)
+    .flatMap(({ macAddress, ipv4Addresses, cloudIps }): StoredAddress[] => [
+      { kind: 'mac', address: macAddress },
+      ...ipv4Addresses.map((address) => ({ kind: 'private_ipv4', address: splitPrefix(address).address }) as const),
+      ...cloudIps.flatMap(({ publicIpv4, publicIpv6 }) => [
+        { kind: 'public_ipv4', address: publicIpv4 } as const,
+        ...(publicIpv6 === undefined ? [] : [{ kind: 'public_ipv6', address: publicIpv6 } as const]),
+      ]),
+    ])
+  const ids = [
+    id,
+    image,
+    ...serverGroups.map((group) => group.id),
+    ...interfaces.flatMap((one) => [one.id, ...one.cloudIps.map((cloudIp) => cloudIp.id)]),
+  ]
   return { server: { id, account, revision, addresses }, ids }
 }
 
 function addressesOf({ addresses }: Listed): StoredAddress[] {
-  return addresses.filter((text) => text.startsWith(`${NETWORK} `) && !text.includes(':')).map((text) => ({ kind: 'private_ipv4', address: text.slice(NETWORK.length + 1) }))
+  return addresses
+    .filter((text) => text.startsWith(`${NETWORK} `) && !text.includes(':'))
+    .map((text) => ({ kind: 'private_ipv4', address: text.slice(NETWORK.length + 1) }))
 }
 
 /** A directory of files that does not exist yet has nothing. */

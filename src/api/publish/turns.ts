@@ -12,7 +12,11 @@ import type { Tables } from '../database/tables.ts'
 
 const MASS_TURN = 4
 
-interface Waiting { readonly server_id: string, readonly account_id: string, readonly urgent: boolean }
+interface Waiting {
+  readonly server_id: string
+  readonly account_id: string
+  readonly urgent: boolean
+}
 
 /** The turns of one process. */
 export class Turns {
@@ -30,7 +34,9 @@ export class Turns {
     this.#count += 1
     const urgentFirst = this.#count % MASS_TURN !== 0
     const { urgent, mass } = this.#last
-    const { rows: [row] } = await sql<Waiting>`
+    const {
+      rows: [row],
+    } = await sql<Waiting>`
       ${first(except, 1, urgentFirst, sql`account_id > ${urgentFirst ? urgent : mass}`)} union all ${first(except, 2, urgentFirst, sql`true`)}
       union all ${first(except, 3, !urgentFirst, sql`account_id > ${urgentFirst ? mass : urgent}`)} union all ${first(except, 4, !urgentFirst, sql`true`)}
       order by choice limit 1`.execute(this.#tables)
@@ -42,7 +48,9 @@ export class Turns {
   /** Lets the servers whose publish failed wait for a turn again, if it is time. */
   async admitRetries(): Promise<void> {
     // A locked row is being published.
-    await sql`update outbox set retry_at = null where id in (select id from outbox where retry_at <= now() for update skip locked)`.execute(this.#tables)
+    await sql`update outbox set retry_at = null where id in (select id from outbox where retry_at <= now() for update skip locked)`.execute(
+      this.#tables,
+    )
   }
 }
 

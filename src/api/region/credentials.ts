@@ -16,13 +16,30 @@ export interface Credentials {
 }
 
 /** Returns the credentials in the order of the file's users. A password that matches the stored hash keeps that hash, so applying it again is no difference. */
-export async function wantedCredentials(change: Change, file: RegionFile, { passwords, totpSecrets }: RegionSecrets): Promise<readonly Credentials[]> {
-  const stored = new Map((await change.selectFrom('users').select(['id', 'password_hash', 'totp_secret']).execute()).map((row) => [row.id, row]))
+export async function wantedCredentials(
+  change: Change,
+  file: RegionFile,
+  { passwords, totpSecrets }: RegionSecrets,
+): Promise<readonly Credentials[]> {
+  const stored = new Map(
+    (await change.selectFrom('users').select(['id', 'password_hash', 'totp_secret']).execute()).map((row) => [
+      row.id,
+      row,
+    ]),
+  )
   const credentials: Credentials[] = []
-  for (const { id, password_hash } of file.users) { // one after the other: each hash takes 32 MiB
+  for (const { id, password_hash } of file.users) {
+    // one after the other: each hash takes 32 MiB
     const [before, password, totpSecret] = [stored.get(id), passwords.get(id), totpSecrets.get(id) ?? null]
-    const isKept = password !== undefined && before !== undefined && await verifyPassword(password, before.password_hash ?? undefined)
-    const passwordHash = isKept ? before.password_hash : password === undefined ? password_hash ?? null : await hashPassword(password)
+    const isKept =
+      password !== undefined &&
+      before !== undefined &&
+      (await verifyPassword(password, before.password_hash ?? undefined))
+    const passwordHash = isKept
+      ? before.password_hash
+      : password === undefined
+        ? (password_hash ?? null)
+        : await hashPassword(password)
     const isTotpChanged = before !== undefined && totpSecret !== before.totp_secret
     const isChanged = before !== undefined && (passwordHash !== before.password_hash || isTotpChanged)
     credentials.push({ id, passwordHash, totpSecret, isChanged, isTotpChanged })
@@ -33,7 +50,11 @@ export async function wantedCredentials(change: Change, file: RegionFile, { pass
 /** Ends the sign-ins of users whose password or TOTP secret has changed. With a new TOTP secret, the last used code is forgotten too. */
 export async function endSessions(change: Change, credentials: readonly Credentials[]): Promise<void> {
   const idsOf = (some: readonly Credentials[]) => some.map(({ id }) => id)
-  const [changed, withNewTotp] = [idsOf(credentials.filter(({ isChanged }) => isChanged)), idsOf(credentials.filter(({ isTotpChanged }) => isTotpChanged))]
+  const [changed, withNewTotp] = [
+    idsOf(credentials.filter(({ isChanged }) => isChanged)),
+    idsOf(credentials.filter(({ isTotpChanged }) => isTotpChanged)),
+  ]
   if (changed.length > 0) await revokeFamilies(change, 'user_id', changed)
-  if (withNewTotp.length > 0) await sql`update users set totp_last_step = null where id = any(${withNewTotp})`.execute(change)
+  if (withNewTotp.length > 0)
+    await sql`update users set totp_last_step = null where id = any(${withNewTotp})`.execute(change)
 }

@@ -14,9 +14,17 @@ export interface RegionSecrets {
 }
 
 /** Loads every file of secrets that a region file names. Reports every fault at once, without the secret. `read`: the text of a file. */
-export function loadSecrets({ users, api_clients, applications = [] }: RegionFile, read: (file: string) => string): Parsed<RegionSecrets, string> {
+export function loadSecrets(
+  { users, api_clients, applications = [] }: RegionFile,
+  read: (file: string) => string,
+): Parsed<RegionSecrets, string> {
   const faults: string[] = []
-  const load = <T>(owner: string, file: string | undefined, parse: (text: string) => T | undefined, form: string): [string, T][] => {
+  const load = <T>(
+    owner: string,
+    file: string | undefined,
+    parse: (text: string) => T | undefined,
+    form: string,
+  ): [string, T][] => {
     if (file === undefined) return []
     const text = textOf(file, read)
     const value = text === undefined ? undefined : parse(text)
@@ -24,17 +32,34 @@ export function loadSecrets({ users, api_clients, applications = [] }: RegionFil
     faults.push(`${owner}: ${file} ${text === undefined ? 'cannot be read' : `must have ${form}`}`)
     return []
   }
-  const digests = new Map([...api_clients, ...applications].flatMap(({ id, secret_file }) =>
-    load(id, secret_file, parseSecret, 'a secret of 20 to 35 printable ASCII characters without spaces in its only line')))
-  const passwords = new Map(users.flatMap(({ id, password_file }) => load(id, password_file, parsePassword, 'a password of 8 to 72 characters in its only line')))
-  const totpSecrets = new Map(users.flatMap(({ id, totp_secret_file }) => load(id, totp_secret_file, parseTotpSecret, 'a secret in base32 with 16 to 128 characters')))
+  const digests = new Map(
+    [...api_clients, ...applications].flatMap(({ id, secret_file }) =>
+      load(
+        id,
+        secret_file,
+        parseSecret,
+        'a secret of 20 to 35 printable ASCII characters without spaces in its only line',
+      ),
+    ),
+  )
+  const passwords = new Map(
+    users.flatMap(({ id, password_file }) =>
+      load(id, password_file, parsePassword, 'a password of 8 to 72 characters in its only line'),
+    ),
+  )
+  const totpSecrets = new Map(
+    users.flatMap(({ id, totp_secret_file }) =>
+      load(id, totp_secret_file, parseTotpSecret, 'a secret in base32 with 16 to 128 characters'),
+    ),
+  )
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: { digests, passwords, totpSecrets } }
 }
 
 function textOf(file: string, read: (file: string) => string): string | undefined {
   try {
     return read(file)
-  } catch { // missing, or not readable by this user
+  } catch {
+    // missing, or not readable by this user
     return undefined
   }
 }

@@ -17,86 +17,219 @@ import { parseVatNumber } from '../model/vat-number.ts'
 import { isRefusal, noSuch, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
-  listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, NestedCloudIp, nestedCloudIp,
-  NestedDatabaseServer, nestedDatabaseServer, NestedImage, nestedImage, NestedServer, nestedServer,
+  listOf,
+  NestedAccount,
+  nestedAccount,
+  NestedApiClient,
+  nestedApiClient,
+  NestedCloudIp,
+  nestedCloudIp,
+  NestedDatabaseServer,
+  nestedDatabaseServer,
+  NestedImage,
+  nestedImage,
+  NestedServer,
+  nestedServer,
   NestedServerGroup,
-  nestedServerGroup, NestedUser, nestedUser, NestedZone, nestedZone, NullableString, NullableTime, type Site,
+  nestedServerGroup,
+  NestedUser,
+  nestedUser,
+  NestedZone,
+  nestedZone,
+  NullableString,
+  NullableTime,
+  type Site,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Megabytes = Type.Integer({ description: 'MB.' })
-const Empty = Type.Array(Type.Object({}), { description: 'Always empty: this resource belongs to another document of the interface.' })
-const Collected = Type.Object({
-  ...NestedAccount.properties,
-  servers_used: Type.Integer(), ram_limit: Megabytes, ram_used: Megabytes,
-  dbs_instances_used: Type.Integer(), dbs_ram_limit: Megabytes, dbs_ram_used: Megabytes,
-  cloud_ips_limit: Type.Integer(), cloud_ips_used: Type.Integer(), load_balancers_limit: Type.Integer(), load_balancers_used: Type.Integer(),
-  block_storage_limit: Megabytes, block_storage_used: Megabytes,
-  owner: NestedUser, users: Type.Array(NestedUser), clients: Type.Array(NestedApiClient), servers: Type.Array(NestedServer),
-  load_balancers: Empty, database_servers: Type.Array(NestedDatabaseServer), database_snapshots: Empty, cloud_ips: Type.Array(NestedCloudIp),
-  server_groups: Type.Array(NestedServerGroup), firewall_policies: Empty, images: Type.Array(NestedImage), zones: Type.Array(NestedZone), volumes: Empty,
-}, { title: 'CollectedAccount' })
-const Account = Type.Object({
-  ...Collected.properties,
-  address_1: Type.String(), address_2: Type.String(), city: Type.String(), county: Type.String(), postcode: Type.String(), country_code: Type.String(),
-  country_name: Type.String(),
-  vat_registration_number: NullableString, telephone_number: Type.String(), telephone_verified: Type.Boolean(), verified_telephone: NullableString,
-  verified_at: NullableTime,
-  verified_ip: NullableString, valid_credit_card: Type.Boolean(), created_at: Type.String(), library_ftp_host: Type.String(), library_ftp_user: Type.String(),
-  library_ftp_password: NullableString,
-}, { title: 'Account' })
+const Empty = Type.Array(Type.Object({}), {
+  description: 'Always empty: this resource belongs to another document of the interface.',
+})
+const Collected = Type.Object(
+  {
+    ...NestedAccount.properties,
+    servers_used: Type.Integer(),
+    ram_limit: Megabytes,
+    ram_used: Megabytes,
+    dbs_instances_used: Type.Integer(),
+    dbs_ram_limit: Megabytes,
+    dbs_ram_used: Megabytes,
+    cloud_ips_limit: Type.Integer(),
+    cloud_ips_used: Type.Integer(),
+    load_balancers_limit: Type.Integer(),
+    load_balancers_used: Type.Integer(),
+    block_storage_limit: Megabytes,
+    block_storage_used: Megabytes,
+    owner: NestedUser,
+    users: Type.Array(NestedUser),
+    clients: Type.Array(NestedApiClient),
+    servers: Type.Array(NestedServer),
+    load_balancers: Empty,
+    database_servers: Type.Array(NestedDatabaseServer),
+    database_snapshots: Empty,
+    cloud_ips: Type.Array(NestedCloudIp),
+    server_groups: Type.Array(NestedServerGroup),
+    firewall_policies: Empty,
+    images: Type.Array(NestedImage),
+    zones: Type.Array(NestedZone),
+    volumes: Empty,
+  },
+  { title: 'CollectedAccount' },
+)
+const Account = Type.Object(
+  {
+    ...Collected.properties,
+    address_1: Type.String(),
+    address_2: Type.String(),
+    city: Type.String(),
+    county: Type.String(),
+    postcode: Type.String(),
+    country_code: Type.String(),
+    country_name: Type.String(),
+    vat_registration_number: NullableString,
+    telephone_number: Type.String(),
+    telephone_verified: Type.Boolean(),
+    verified_telephone: NullableString,
+    verified_at: NullableTime,
+    verified_ip: NullableString,
+    valid_credit_card: Type.Boolean(),
+    created_at: Type.String(),
+    library_ftp_host: Type.String(),
+    library_ftp_user: Type.String(),
+    library_ftp_password: NullableString,
+  },
+  { title: 'Account' },
+)
 
 const Line = Type.String({ maxLength: 255, format: 'line' })
 const Update = Type.Object({
   name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'line' })),
-  address_1: Type.Optional(Line), address_2: Type.Optional(Line), city: Type.Optional(Line), county: Type.Optional(Line), postcode: Type.Optional(Line),
+  address_1: Type.Optional(Line),
+  address_2: Type.Optional(Line),
+  city: Type.Optional(Line),
+  county: Type.Optional(Line),
+  postcode: Type.Optional(Line),
   country_code: Type.Optional(Type.String({ format: 'country-code' })),
-  vat_registration_number: Type.Optional(Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'eu-vat-number' })], { description: 'null or an empty text: none.' })),
-  telephone_number: Type.Optional(Type.String({ format: 'telephone', description: 'Of E.164. The verified number stays the same.' })),
+  vat_registration_number: Type.Optional(
+    Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'eu-vat-number' })], {
+      description: 'null or an empty text: none.',
+    }),
+  ),
+  telephone_number: Type.Optional(
+    Type.String({ format: 'telephone', description: 'Of E.164. The verified number stays the same.' }),
+  ),
 })
 
 /** The fields that an update writes as they were sent. */
-const TEXTS = ['name', 'address_1', 'address_2', 'city', 'county', 'postcode', 'country_code', 'telephone_number'] as const
+const TEXTS = [
+  'name',
+  'address_1',
+  'address_2',
+  'city',
+  'county',
+  'postcode',
+  'country_code',
+  'telephone_number',
+] as const
 
 const TAGS = ['Accounts']
-const RESET = { summary: 'Get a new password for the FTP server of the image library', description: 'The response is the only one that has it.', tags: TAGS, response: { 200: Account } }
+const RESET = {
+  summary: 'Get a new password for the FTP server of the image library',
+  description: 'The response is the only one that has it.',
+  tags: TAGS,
+  response: { 200: Account },
+}
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes for which a user need not name an account. */
 export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
-  server.get('/accounts', { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) => {
-    const [rows, usage] = [await selectAccounts(tables, accountIds).orderBy('accounts.id').execute(), await usageOfAccounts(tables, accountIds)]
-    return rows.filter(({ id }) => usage.has(id)).map((row) => collect(site, row, usage.get(row.id)!)) // without one that was deleted between the queries
-  })
-  server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ accountIds, params: { id } }, reply) =>
-    reply.respond(200, accountIds.includes(id) ? await load(tables, site, id) : noSuch('account', id)))
-  server.put('/accounts/:id', { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } }, async (request, reply) => {
-    const { accountIds, params: { id }, body } = request
-    return reply.respond(200, accountIds.includes(id) ? await accounts.commit(memberOf(request, id), (change) => update(change, site, id, body), 'PUT /accounts/ID') : noSuch('account', id))
-  })
+  server.get(
+    '/accounts',
+    { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } },
+    async ({ accountIds }) => {
+      const [rows, usage] = [
+        await selectAccounts(tables, accountIds).orderBy('accounts.id').execute(),
+        await usageOfAccounts(tables, accountIds),
+      ]
+      return rows.filter(({ id }) => usage.has(id)).map((row) => collect(site, row, usage.get(row.id)!)) // without one that was deleted between the queries
+    },
+  )
+  server.get(
+    '/accounts/:id',
+    { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } },
+    async ({ accountIds, params: { id } }, reply) =>
+      reply.respond(200, accountIds.includes(id) ? await load(tables, site, id) : noSuch('account', id)),
+  )
+  server.put(
+    '/accounts/:id',
+    { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } },
+    async (request, reply) => {
+      const {
+        accountIds,
+        params: { id },
+        body,
+      } = request
+      return reply.respond(
+        200,
+        accountIds.includes(id)
+          ? await accounts.commit(memberOf(request, id), (change) => update(change, site, id, body), 'PUT /accounts/ID')
+          : noSuch('account', id),
+      )
+    },
+  )
   server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async (request, reply) => {
-    const { accountIds, params: { id } } = request
-    const reset = () => accounts.commit(memberOf(request, id), (change) => resetFtpPassword(change, site, id), 'POST /accounts/ID/reset_ftp_password')
+    const {
+      accountIds,
+      params: { id },
+    } = request
+    const reset = () =>
+      accounts.commit(
+        memberOf(request, id),
+        (change) => resetFtpPassword(change, site, id),
+        'POST /accounts/ID/reset_ftp_password',
+      )
     return reply.respond(200, accountIds.includes(id) ? await reset() : noSuch('account', id))
   })
 }
 
 /** Adds `/account`: the account for which the request acts. */
 export function addChosenAccountRoute(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
-  server.get('/account', { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
-    reply.respond(200, await load(tables, site, caller.accountId)))
-  server.put('/account', { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } }, async ({ caller, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller, (change) => update(change, site, caller.accountId, body), 'PUT /account')))
+  server.get(
+    '/account',
+    { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } },
+    async ({ caller }, reply) => reply.respond(200, await load(tables, site, caller.accountId)),
+  )
+  server.put(
+    '/account',
+    { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } },
+    async ({ caller, body }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(caller, (change) => update(change, site, caller.accountId, body), 'PUT /account'),
+      ),
+  )
   server.post('/account/reset_ftp_password', { schema: RESET }, async ({ caller }, reply) =>
-    reply.respond(200, await accounts.commit(caller, (change) => resetFtpPassword(change, site, caller.accountId), 'POST /account/reset_ftp_password')))
+    reply.respond(
+      200,
+      await accounts.commit(
+        caller,
+        (change) => resetFtpPassword(change, site, caller.accountId),
+        'POST /account/reset_ftp_password',
+      ),
+    ),
+  )
 }
 
 async function update(
-  change: Change, site: Site, id: string, { vat_registration_number: vat, ...body }: Static<typeof Update>,
+  change: Change,
+  site: Site,
+  id: string,
+  { vat_registration_number: vat, ...body }: Static<typeof Update>,
 ): Promise<Static<typeof Account> | Refusal> {
   const values = {
     ...Object.fromEntries(TEXTS.filter((field) => body[field] !== undefined).map((field) => [field, body[field]])),
-    ...vat !== undefined && { vat_registration_number: parseVatNumber(vat ?? '') ?? null },
+    ...(vat !== undefined && { vat_registration_number: parseVatNumber(vat ?? '') ?? null }),
   }
   if (Object.keys(values).length > 0) await change.updateTable('accounts').set(values).where('id', '=', id).execute()
   return load(change, site, id)
@@ -105,31 +238,117 @@ async function update(
 /** The response is the only one that has the password. */
 async function resetFtpPassword(change: Change, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
   const password = newSecret()
-  await change.updateTable('accounts').set({ library_ftp_password_hash: digest(password).toString('hex') }).where('id', '=', id).execute()
+  await change
+    .updateTable('accounts')
+    .set({ library_ftp_password_hash: digest(password).toString('hex') })
+    .where('id', '=', id)
+    .execute()
   const account = await load(change, site, id)
   return isRefusal(account) ? account : { ...account, library_ftp_password: password }
 }
 
 /** Accounts with everything that their forms show, in one query. */
 function selectAccounts(database: Reader, ids: readonly string[]) {
-  return database.selectFrom('accounts').selectAll('accounts').select((eb) => [
-    jsonObjectFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret']).whereRef('users.id', '=', 'accounts.owner_id')).as('owner'),
-    jsonArrayFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
-      .where(sql<boolean>`users.id in ${usersOf(sql`array[accounts.id]`)}`).orderBy('users.id')).as('users'),
-    jsonArrayFrom(eb.selectFrom('api_clients').select(['api_clients.id', 'api_clients.name', 'api_clients.description', 'api_clients.permissions_group', 'api_clients.revoked_at'])
-      .whereRef('api_clients.account_id', '=', 'accounts.id').where('api_clients.revoked_at', 'is', null).orderBy('api_clients.id')).as('clients'),
-    jsonArrayFrom(eb.selectFrom('servers').select(['servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at'])
-      .whereRef('servers.account_id', '=', 'accounts.id').where('servers.deleted_at', 'is', null).orderBy('servers.id')).as('servers'),
-    jsonArrayFrom(eb.selectFrom('cloud_ips').select(['cloud_ips.id', 'cloud_ips.name', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.status', 'cloud_ips.reverse_dns'])
-      .whereRef('cloud_ips.account_id', '=', 'accounts.id').orderBy('cloud_ips.id')).as('cloud_ips'),
-    jsonArrayFrom(eb.selectFrom('database_servers').selectAll('database_servers')
-      .whereRef('database_servers.account_id', '=', 'accounts.id').where('database_servers.deleted_at', 'is', null).orderBy('database_servers.id')).as('database_servers'),
-    jsonArrayFrom(eb.selectFrom('server_groups').select(['server_groups.id', 'server_groups.name', 'server_groups.description', 'server_groups.is_default', 'server_groups.created_at'])
-      .whereRef('server_groups.account_id', '=', 'accounts.id').orderBy('server_groups.id')).as('server_groups'),
-    jsonArrayFrom(eb.selectFrom('images').selectAll('images').whereRef('images.account_id', '=', 'accounts.id').where('images.status', '!=', 'deleted').orderBy('images.id')).as('images'),
-    jsonArrayFrom(eb.selectFrom('zones').select(['zones.id', 'zones.handle']).where('zones.removed_at', 'is', null).orderBy('zones.handle')).as('zones'),
-    eb.selectFrom('region').select('region.library_ftp_host').as('library_ftp_host'),
-  ]).where((eb) => eb('accounts.id', '=', eb.fn.any(eb.val([...ids]))))
+  return database
+    .selectFrom('accounts')
+    .selectAll('accounts')
+    .select((eb) => [
+      jsonObjectFrom(
+        eb
+          .selectFrom('users')
+          .select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
+          .whereRef('users.id', '=', 'accounts.owner_id'),
+      ).as('owner'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('users')
+          .select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
+          .where(sql<boolean>`users.id in ${usersOf(sql`array[accounts.id]`)}`)
+          .orderBy('users.id'),
+      ).as('users'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('api_clients')
+          .select([
+            'api_clients.id',
+            'api_clients.name',
+            'api_clients.description',
+            'api_clients.permissions_group',
+            'api_clients.revoked_at',
+          ])
+          .whereRef('api_clients.account_id', '=', 'accounts.id')
+          .where('api_clients.revoked_at', 'is', null)
+          .orderBy('api_clients.id'),
+      ).as('clients'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('servers')
+          .select([
+            'servers.id',
+            'servers.name',
+            'servers.status',
+            'servers.locked',
+            'servers.created_at',
+            'servers.started_at',
+            'servers.deleted_at',
+          ])
+          .whereRef('servers.account_id', '=', 'accounts.id')
+          .where('servers.deleted_at', 'is', null)
+          .orderBy('servers.id'),
+      ).as('servers'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('cloud_ips')
+          .select([
+            'cloud_ips.id',
+            'cloud_ips.name',
+            'cloud_ips.public_ipv4',
+            'cloud_ips.public_ipv6',
+            'cloud_ips.status',
+            'cloud_ips.reverse_dns',
+          ])
+          .whereRef('cloud_ips.account_id', '=', 'accounts.id')
+          .orderBy('cloud_ips.id'),
+      ).as('cloud_ips'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('database_servers')
+          .selectAll('database_servers')
+          .whereRef('database_servers.account_id', '=', 'accounts.id')
+          .where('database_servers.deleted_at', 'is', null)
+          .orderBy('database_servers.id'),
+      ).as('database_servers'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('server_groups')
+          .select([
+            'server_groups.id',
+            'server_groups.name',
+            'server_groups.description',
+            'server_groups.is_default',
+            'server_groups.created_at',
+          ])
+          .whereRef('server_groups.account_id', '=', 'accounts.id')
+          .orderBy('server_groups.id'),
+      ).as('server_groups'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('images')
+          .selectAll('images')
+          .whereRef('images.account_id', '=', 'accounts.id')
+          .where('images.status', '!=', 'deleted')
+          .orderBy('images.id'),
+      ).as('images'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('zones')
+          .select(['zones.id', 'zones.handle'])
+          .where('zones.removed_at', 'is', null)
+          .orderBy('zones.handle'),
+      ).as('zones'),
+      eb.selectFrom('region').select('region.library_ftp_host').as('library_ftp_host'),
+    ])
+    .where((eb) => eb('accounts.id', '=', eb.fn.any(eb.val([...ids]))))
 }
 
 type Row = InferResult<ReturnType<typeof selectAccounts>>[number]
@@ -140,29 +359,70 @@ async function load(database: Reader, site: Site, id: string): Promise<Static<ty
   const usage = (await usageOfAccounts(database, [id])).get(id)
   if (usage === undefined) return noSuch('account', id) // deleted between the queries
   const {
-    address_1, address_2, city, county, postcode, country_code, vat_registration_number, telephone_number, telephone_verified, verified_telephone,
-    verified_ip, valid_credit_card,
+    address_1,
+    address_2,
+    city,
+    county,
+    postcode,
+    country_code,
+    vat_registration_number,
+    telephone_number,
+    telephone_verified,
+    verified_telephone,
+    verified_ip,
+    valid_credit_card,
   } = row
   return {
     ...collect(site, row, usage),
-    address_1, address_2, city, county, postcode, country_code, country_name: countryName(country_code), vat_registration_number,
-    telephone_number, telephone_verified, verified_telephone, verified_at: formatOptionalTime(row.verified_at), verified_ip,
-    valid_credit_card, created_at: formatTime(row.created_at),
-    library_ftp_host: row.library_ftp_host ?? '', library_ftp_user: id, library_ftp_password: null,
+    address_1,
+    address_2,
+    city,
+    county,
+    postcode,
+    country_code,
+    country_name: countryName(country_code),
+    vat_registration_number,
+    telephone_number,
+    telephone_verified,
+    verified_telephone,
+    verified_at: formatOptionalTime(row.verified_at),
+    verified_ip,
+    valid_credit_card,
+    created_at: formatTime(row.created_at),
+    library_ftp_host: row.library_ftp_host ?? '',
+    library_ftp_user: id,
+    library_ftp_password: null,
   }
 }
 
 function collect(site: Site, row: Row, usage: Usage): Static<typeof Collected> {
   const { ram_limit, dbs_ram_limit, cloud_ips_limit, load_balancers_limit, block_storage_limit } = row
   return {
-    ...nestedAccount(site, row), servers_used: usage.servers_used, ram_limit, ram_used: usage.ram_used,
-    dbs_instances_used: usage.dbs_instances_used, dbs_ram_limit: Math.max(dbs_ram_limit, usage.dbs_ram_used), dbs_ram_used: usage.dbs_ram_used,
-    cloud_ips_limit, cloud_ips_used: usage.cloud_ips_used, load_balancers_limit, load_balancers_used: 0, block_storage_limit, block_storage_used: 0,
-    owner: nestedUser(site, row.owner!), users: row.users.map((user) => nestedUser(site, user)),
+    ...nestedAccount(site, row),
+    servers_used: usage.servers_used,
+    ram_limit,
+    ram_used: usage.ram_used,
+    dbs_instances_used: usage.dbs_instances_used,
+    dbs_ram_limit: Math.max(dbs_ram_limit, usage.dbs_ram_used),
+    dbs_ram_used: usage.dbs_ram_used,
+    cloud_ips_limit,
+    cloud_ips_used: usage.cloud_ips_used,
+    load_balancers_limit,
+    load_balancers_used: 0,
+    block_storage_limit,
+    block_storage_used: 0,
+    owner: nestedUser(site, row.owner!),
+    users: row.users.map((user) => nestedUser(site, user)),
     clients: row.clients.map((client) => nestedApiClient(site, client)),
-    servers: row.servers.map((server) => nestedServer(site, server)), load_balancers: [],
-    database_servers: row.database_servers.map((one) => nestedDatabaseServer(site, one)), database_snapshots: [],
-    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
-    firewall_policies: [], images: row.images.map((image) => nestedImage(site, image)), zones: row.zones.map((zone) => nestedZone(site, zone)), volumes: [],
+    servers: row.servers.map((server) => nestedServer(site, server)),
+    load_balancers: [],
+    database_servers: row.database_servers.map((one) => nestedDatabaseServer(site, one)),
+    database_snapshots: [],
+    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),
+    server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
+    firewall_policies: [],
+    images: row.images.map((image) => nestedImage(site, image)),
+    zones: row.zones.map((zone) => nestedZone(site, zone)),
+    volumes: [],
   }
 }

@@ -18,82 +18,184 @@ import type { ApiServer } from '../server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
-const Collected = Type.Object({ ...NestedApiClient.properties, account: NestedAccount }, { title: 'CollectedApiClient' })
-const ApiClient = Type.Object({
-  ...Collected.properties, secret: Type.Union([Type.String(), Type.Null()], { description: 'null, except in the response of reset_secret.' }),
-}, { title: 'ApiClient' })
+const Collected = Type.Object(
+  { ...NestedApiClient.properties, account: NestedAccount },
+  { title: 'CollectedApiClient' },
+)
+const ApiClient = Type.Object(
+  {
+    ...Collected.properties,
+    secret: Type.Union([Type.String(), Type.Null()], { description: 'null, except in the response of reset_secret.' }),
+  },
+  { title: 'ApiClient' },
+)
 const Body = Type.Object({
   name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
-  permissions_group: Type.Optional(Type.Union([Type.Literal('full'), Type.Literal('storage')], { description: 'storage: no scope infrastructure.' })),
+  permissions_group: Type.Optional(
+    Type.Union([Type.Literal('full'), Type.Literal('storage')], { description: 'storage: no scope infrastructure.' }),
+  ),
 })
 
 const TAGS = ['API clients']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the six endpoints. A change of what a client may do empties the cache of `tokens`. */
-export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts, tokens: AccessTokens): void {
-  server.get('/api_clients', { schema: { summary: 'List API clients', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
-    (await selectClients(tables, caller.accountId).where('api_clients.revoked_at', 'is', null).orderBy('api_clients.created_at').orderBy('api_clients.id').execute())
-      .map((row) => collect(site, row)))
+export function addApiClientRoutes(
+  server: ApiServer,
+  { tables, accounts, site }: ResourceParts,
+  tokens: AccessTokens,
+): void {
+  server.get(
+    '/api_clients',
+    { schema: { summary: 'List API clients', tags: TAGS, response: { 200: listOf(Collected) } } },
+    async ({ caller }) =>
+      (
+        await selectClients(tables, caller.accountId)
+          .where('api_clients.revoked_at', 'is', null)
+          .orderBy('api_clients.created_at')
+          .orderBy('api_clients.id')
+          .execute()
+      ).map((row) => collect(site, row)),
+  )
 
-  server.get('/api_clients/:id', { schema: { summary: 'Get an API client', tags: TAGS, params: Params, response: { 200: ApiClient } } }, async ({ caller, params }, reply) =>
-    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
+  server.get(
+    '/api_clients/:id',
+    { schema: { summary: 'Get an API client', tags: TAGS, params: Params, response: { 200: ApiClient } } },
+    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+  )
 
-  server.post('/api_clients', {
-    schema: { summary: 'Create an API client', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: ApiClient } },
-  }, async ({ caller, caller: { accountId }, body }, reply) =>
-    reply.respond(201, await accounts.commit(caller, async (change) => {
-      const refusal = await refuseBeyondLimit(change, accountId, 'api_clients_limit')
-      if (refusal !== undefined) return refusal
-      const id = await nextId(change, 'cli')
-      const { name = '', description, permissions_group = 'full' } = body
-      await change.insertInto('api_clients')
-        .values({ id, account_id: accountId, name, description: description ?? '', permissions_group, secret_sha256: null, revoked_at: null }).execute()
-      return load(change, site, accountId, id)
-    })))
-
-  server.put('/api_clients/:id', { schema: { summary: 'Change an API client', tags: TAGS, params: Params, body: Body, response: { 200: ApiClient } } }, async ({ caller, caller: { accountId }, params: { id }, body }, reply) => {
-    const result = await accounts.commit(caller, async (change) => {
-      const current = await lock(change, accountId, id)
-      if (isRefusal(current)) return current
-      const { name = current.name, description = current.description, permissions_group = current.permissions_group } = body
-      await change.updateTable('api_clients').set({ name, description: description ?? '', permissions_group }).where('id', '=', id).execute()
-      return load(change, site, accountId, id)
-    }, isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change')
-    tokens.forget()
-    return reply.respond(200, result)
-  })
-
-  server.delete('/api_clients/:id', {
-    schema: { summary: 'Delete an API client', description: 'Its access tokens end at once. It stays readable, with revoked_at.', tags: TAGS, params: Params, response: { 200: ApiClient } },
-  }, async ({ caller, caller: { accountId }, params: { id } }, reply) => {
-    const result = await accounts.commit(caller, async (change) => {
-      const current = await lock(change, accountId, id)
-      if (isRefusal(current)) return current
-      await change.updateTable('api_clients').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
-      await change.deleteFrom('access_tokens').where('client_id', '=', id).execute()
-      await forgetRevoked(change, 'api_clients', accountId)
-      return load(change, site, accountId, id)
-    }, 'DELETE /api_clients/ID')
-    tokens.forget()
-    return reply.respond(200, result)
-  })
-
-  server.post('/api_clients/:id/reset_secret', {
-    schema: {
-      summary: 'Get a new secret for an API client', description: 'The response is the only one that has it. Access tokens that were issued before stay valid.', tags: TAGS,
-      params: Params, response: { 200: ApiClient },
+  server.post(
+    '/api_clients',
+    {
+      schema: {
+        summary: 'Create an API client',
+        description: 'It has no secret yet: reset_secret returns its first one.',
+        tags: TAGS,
+        body: Body,
+        response: { 201: ApiClient },
+      },
     },
-  }, async ({ caller, caller: { accountId }, params: { id } }, reply) =>
-    reply.respond(200, await accounts.commit(caller, async (change) => {
-      const current = await lock(change, accountId, id)
-      if (isRefusal(current)) return current
-      const secret = newSecret()
-      await change.updateTable('api_clients').set({ secret_sha256: digest(secret) }).where('id', '=', id).execute()
-      const client = await load(change, site, accountId, id)
-      return isRefusal(client) ? client : { ...client, secret }
-    }, 'POST /api_clients/ID/reset_secret')))
+    async ({ caller, caller: { accountId }, body }, reply) =>
+      reply.respond(
+        201,
+        await accounts.commit(caller, async (change) => {
+          const refusal = await refuseBeyondLimit(change, accountId, 'api_clients_limit')
+          if (refusal !== undefined) return refusal
+          const id = await nextId(change, 'cli')
+          const { name = '', description, permissions_group = 'full' } = body
+          await change
+            .insertInto('api_clients')
+            .values({
+              id,
+              account_id: accountId,
+              name,
+              description: description ?? '',
+              permissions_group,
+              secret_sha256: null,
+              revoked_at: null,
+            })
+            .execute()
+          return load(change, site, accountId, id)
+        }),
+      ),
+  )
+
+  server.put(
+    '/api_clients/:id',
+    {
+      schema: { summary: 'Change an API client', tags: TAGS, params: Params, body: Body, response: { 200: ApiClient } },
+    },
+    async ({ caller, caller: { accountId }, params: { id }, body }, reply) => {
+      const result = await accounts.commit(
+        caller,
+        async (change) => {
+          const current = await lock(change, accountId, id)
+          if (isRefusal(current)) return current
+          const {
+            name = current.name,
+            description = current.description,
+            permissions_group = current.permissions_group,
+          } = body
+          await change
+            .updateTable('api_clients')
+            .set({ name, description: description ?? '', permissions_group })
+            .where('id', '=', id)
+            .execute()
+          return load(change, site, accountId, id)
+        },
+        isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change',
+      )
+      tokens.forget()
+      return reply.respond(200, result)
+    },
+  )
+
+  server.delete(
+    '/api_clients/:id',
+    {
+      schema: {
+        summary: 'Delete an API client',
+        description: 'Its access tokens end at once. It stays readable, with revoked_at.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: ApiClient },
+      },
+    },
+    async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+      const result = await accounts.commit(
+        caller,
+        async (change) => {
+          const current = await lock(change, accountId, id)
+          if (isRefusal(current)) return current
+          await change
+            .updateTable('api_clients')
+            .set({ revoked_at: new Date(), secret_sha256: null })
+            .where('id', '=', id)
+            .execute()
+          await change.deleteFrom('access_tokens').where('client_id', '=', id).execute()
+          await forgetRevoked(change, 'api_clients', accountId)
+          return load(change, site, accountId, id)
+        },
+        'DELETE /api_clients/ID',
+      )
+      tokens.forget()
+      return reply.respond(200, result)
+    },
+  )
+
+  server.post(
+    '/api_clients/:id/reset_secret',
+    {
+      schema: {
+        summary: 'Get a new secret for an API client',
+        description: 'The response is the only one that has it. Access tokens that were issued before stay valid.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: ApiClient },
+      },
+    },
+    async ({ caller, caller: { accountId }, params: { id } }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(
+          caller,
+          async (change) => {
+            const current = await lock(change, accountId, id)
+            if (isRefusal(current)) return current
+            const secret = newSecret()
+            await change
+              .updateTable('api_clients')
+              .set({ secret_sha256: digest(secret) })
+              .where('id', '=', id)
+              .execute()
+            const client = await load(change, site, accountId, id)
+            return isRefusal(client) ? client : { ...client, secret }
+          },
+          'POST /api_clients/ID/reset_secret',
+        ),
+      ),
+  )
 }
 
 /** True for a change that only withdraws access: it takes the scope `infrastructure` from a client. */
@@ -102,28 +204,54 @@ function isOnlyLowering({ name, description, permissions_group }: Static<typeof 
 }
 
 /** Loads a client that is not deleted, and locks its row. */
-async function lock(change: Change, accountId: string, id: string): Promise<Selectable<Tables['api_clients']> | Refusal> {
-  const row = await change.selectFrom('api_clients').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
+async function lock(
+  change: Change,
+  accountId: string,
+  id: string,
+): Promise<Selectable<Tables['api_clients']> | Refusal> {
+  const row = await change
+    .selectFrom('api_clients')
+    .selectAll()
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .forUpdate()
+    .executeTakeFirst()
   if (row === undefined) return noSuch('API client', id)
   return row.revoked_at === null ? row : refuse('resource_conflict', `${id} is deleted`)
 }
 
 function selectClients(database: Reader, accountId: string) {
-  return database.selectFrom('api_clients').innerJoin('accounts', 'accounts.id', 'api_clients.account_id')
+  return database
+    .selectFrom('api_clients')
+    .innerJoin('accounts', 'accounts.id', 'api_clients.account_id')
     .select([
-      'api_clients.id', 'api_clients.name', 'api_clients.description', 'api_clients.permissions_group', 'api_clients.revoked_at',
-      'accounts.id as account_id', 'accounts.name as account_name', 'accounts.status as account_status',
+      'api_clients.id',
+      'api_clients.name',
+      'api_clients.description',
+      'api_clients.permissions_group',
+      'api_clients.revoked_at',
+      'accounts.id as account_id',
+      'accounts.name as account_name',
+      'accounts.status as account_status',
     ])
     .where('api_clients.account_id', '=', accountId)
 }
 
 type Row = InferResult<ReturnType<typeof selectClients>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ApiClient> | Refusal> {
+async function load(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof ApiClient> | Refusal> {
   const row = await selectClients(database, accountId).where('api_clients.id', '=', id).executeTakeFirst()
   return row === undefined ? noSuch('API client', id) : { ...collect(site, row), secret: null }
 }
 
 function collect(site: Site, row: Row): Static<typeof Collected> {
-  return { ...nestedApiClient(site, row), account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }) }
+  return {
+    ...nestedApiClient(site, row),
+    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+  }
 }

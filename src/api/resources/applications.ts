@@ -22,11 +22,19 @@ import { head, listOf, NestedAccount, nestedAccount, NullableTime, representatio
 import type { ResourceParts } from './parts.ts'
 
 const Collected = representation('CollectedApplication', 'application', {
-  name: Type.String(), description: Type.String(), created_at: Type.String(), revoked_at: NullableTime, account: NestedAccount,
+  name: Type.String(),
+  description: Type.String(),
+  created_at: Type.String(),
+  revoked_at: NullableTime,
+  account: NestedAccount,
 })
-const Application = Type.Object({
-  ...Collected.properties, secret: Type.Union([Type.String(), Type.Null()], { description: 'null, except in the response of reset_secret.' }),
-}, { title: 'Application' })
+const Application = Type.Object(
+  {
+    ...Collected.properties,
+    secret: Type.Union([Type.String(), Type.Null()], { description: 'null, except in the response of reset_secret.' }),
+  },
+  { title: 'Application' },
+)
 const Body = Type.Object({
   name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
@@ -36,90 +44,192 @@ const TAGS = ['Applications']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the six endpoints. A deletion empties the cache of `tokens`. */
-export function addApplicationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts, tokens: AccessTokens): void {
-  server.get('/applications', { schema: { summary: 'List applications', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) => {
-    const rows = selectApplications(tables, caller.accountId).where('applications.revoked_at', 'is', null)
-    return (await rows.orderBy('applications.created_at').orderBy('applications.id').execute()).map((row) => collect(site, row))
-  })
+export function addApplicationRoutes(
+  server: ApiServer,
+  { tables, accounts, site }: ResourceParts,
+  tokens: AccessTokens,
+): void {
+  server.get(
+    '/applications',
+    { schema: { summary: 'List applications', tags: TAGS, response: { 200: listOf(Collected) } } },
+    async ({ caller }) => {
+      const rows = selectApplications(tables, caller.accountId).where('applications.revoked_at', 'is', null)
+      return (await rows.orderBy('applications.created_at').orderBy('applications.id').execute()).map((row) =>
+        collect(site, row),
+      )
+    },
+  )
 
-  server.get('/applications/:id', { schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } } }, async ({ caller, params }, reply) =>
-    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
+  server.get(
+    '/applications/:id',
+    { schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } } },
+    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+  )
 
-  server.post('/applications', {
-    schema: { summary: 'Create an application', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: Application } },
-  }, async ({ caller, caller: { accountId }, body: { name = '', description } }, reply) =>
-    reply.respond(201, await accounts.commit(caller, async (change) => {
-      const refusal = await refuseBeyondLimit(change, accountId, 'applications_limit')
-      if (refusal !== undefined) return refusal
-      const id = await nextId(change, 'app')
-      await change.insertInto('applications').values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null }).execute()
-      return load(change, site, accountId, id)
-    })))
+  server.post(
+    '/applications',
+    {
+      schema: {
+        summary: 'Create an application',
+        description: 'It has no secret yet: reset_secret returns its first one.',
+        tags: TAGS,
+        body: Body,
+        response: { 201: Application },
+      },
+    },
+    async ({ caller, caller: { accountId }, body: { name = '', description } }, reply) =>
+      reply.respond(
+        201,
+        await accounts.commit(caller, async (change) => {
+          const refusal = await refuseBeyondLimit(change, accountId, 'applications_limit')
+          if (refusal !== undefined) return refusal
+          const id = await nextId(change, 'app')
+          await change
+            .insertInto('applications')
+            .values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null })
+            .execute()
+          return load(change, site, accountId, id)
+        }),
+      ),
+  )
 
   const changing = { tags: TAGS, params: Params, response: { 200: Application } }
-  server.put('/applications/:id', { schema: { summary: 'Change an application', ...changing, body: Body } }, async ({ caller, caller: { accountId }, params: { id }, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller, async (change) => {
-      const current = await lock(change, accountId, id)
-      if (isRefusal(current)) return current
-      const { name = current.name, description = current.description } = body
-      await change.updateTable('applications').set({ name, description: description ?? '' }).where('id', '=', id).execute()
-      return load(change, site, accountId, id)
-    })))
+  server.put(
+    '/applications/:id',
+    { schema: { summary: 'Change an application', ...changing, body: Body } },
+    async ({ caller, caller: { accountId }, params: { id }, body }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(caller, async (change) => {
+          const current = await lock(change, accountId, id)
+          if (isRefusal(current)) return current
+          const { name = current.name, description = current.description } = body
+          await change
+            .updateTable('applications')
+            .set({ name, description: description ?? '' })
+            .where('id', '=', id)
+            .execute()
+          return load(change, site, accountId, id)
+        }),
+      ),
+  )
 
-  server.delete('/applications/:id', {
-    schema: { summary: 'Delete an application', description: 'The tokens of its users end at once. It stays readable, with revoked_at.', ...changing },
-  }, async ({ caller, caller: { accountId }, params: { id } }, reply) => {
-    const result = await accounts.commit(caller, async (change) => {
-      const current = await lock(change, accountId, id)
-      if (isRefusal(current)) return current
-      await change.updateTable('applications').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
-      await revokeFamilies(change, 'application_id', [id])
-      await forgetRevoked(change, 'applications', accountId)
-      return load(change, site, accountId, id)
-    }, 'DELETE /applications/ID')
-    tokens.forget()
-    return reply.respond(200, result)
-  })
+  server.delete(
+    '/applications/:id',
+    {
+      schema: {
+        summary: 'Delete an application',
+        description: 'The tokens of its users end at once. It stays readable, with revoked_at.',
+        ...changing,
+      },
+    },
+    async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+      const result = await accounts.commit(
+        caller,
+        async (change) => {
+          const current = await lock(change, accountId, id)
+          if (isRefusal(current)) return current
+          await change
+            .updateTable('applications')
+            .set({ revoked_at: new Date(), secret_sha256: null })
+            .where('id', '=', id)
+            .execute()
+          await revokeFamilies(change, 'application_id', [id])
+          await forgetRevoked(change, 'applications', accountId)
+          return load(change, site, accountId, id)
+        },
+        'DELETE /applications/ID',
+      )
+      tokens.forget()
+      return reply.respond(200, result)
+    },
+  )
 
-  server.post('/applications/:id/reset_secret', {
-    schema: { summary: 'Get a new secret for an application', description: 'The response is the only one that has it. Tokens that were issued before stay valid.', ...changing },
-  }, async ({ caller, caller: { accountId }, params: { id } }, reply) =>
-    reply.respond(200, await accounts.commit(caller, async (change) => {
-      const current = await lock(change, accountId, id)
-      if (isRefusal(current)) return current
-      const secret = newSecret()
-      await change.updateTable('applications').set({ secret_sha256: digest(secret) }).where('id', '=', id).execute()
-      const application = await load(change, site, accountId, id)
-      return isRefusal(application) ? application : { ...application, secret }
-    }, 'POST /applications/ID/reset_secret')))
+  server.post(
+    '/applications/:id/reset_secret',
+    {
+      schema: {
+        summary: 'Get a new secret for an application',
+        description: 'The response is the only one that has it. Tokens that were issued before stay valid.',
+        ...changing,
+      },
+    },
+    async ({ caller, caller: { accountId }, params: { id } }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(
+          caller,
+          async (change) => {
+            const current = await lock(change, accountId, id)
+            if (isRefusal(current)) return current
+            const secret = newSecret()
+            await change
+              .updateTable('applications')
+              .set({ secret_sha256: digest(secret) })
+              .where('id', '=', id)
+              .execute()
+            const application = await load(change, site, accountId, id)
+            return isRefusal(application) ? application : { ...application, secret }
+          },
+          'POST /applications/ID/reset_secret',
+        ),
+      ),
+  )
 }
 
 /** Loads an application that is not deleted, and locks its row. */
-async function lock(change: Change, accountId: string, id: string): Promise<Selectable<Tables['applications']> | Refusal> {
-  const row = await change.selectFrom('applications').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
+async function lock(
+  change: Change,
+  accountId: string,
+  id: string,
+): Promise<Selectable<Tables['applications']> | Refusal> {
+  const row = await change
+    .selectFrom('applications')
+    .selectAll()
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .forUpdate()
+    .executeTakeFirst()
   if (row === undefined) return noSuch('application', id)
   return row.revoked_at === null ? row : refuse('resource_conflict', `${id} is deleted`)
 }
 
 function selectApplications(database: Reader, accountId: string) {
-  return database.selectFrom('applications').innerJoin('accounts', 'accounts.id', 'applications.account_id')
+  return database
+    .selectFrom('applications')
+    .innerJoin('accounts', 'accounts.id', 'applications.account_id')
     .select([
-      'applications.id', 'applications.name', 'applications.description', 'applications.created_at', 'applications.revoked_at',
-      'accounts.id as account_id', 'accounts.name as account_name', 'accounts.status as account_status',
+      'applications.id',
+      'applications.name',
+      'applications.description',
+      'applications.created_at',
+      'applications.revoked_at',
+      'accounts.id as account_id',
+      'accounts.name as account_name',
+      'accounts.status as account_status',
     ])
     .where('applications.account_id', '=', accountId)
 }
 
 type Row = InferResult<ReturnType<typeof selectApplications>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Application> | Refusal> {
+async function load(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof Application> | Refusal> {
   const row = await selectApplications(database, accountId).where('applications.id', '=', id).executeTakeFirst()
   return row === undefined ? noSuch('application', id) : { ...collect(site, row), secret: null }
 }
 
 function collect(site: Site, row: Row): Static<typeof Collected> {
   return {
-    ...head(site, 'application', 'applications', row.id), name: row.name, description: row.description, created_at: formatTime(row.created_at),
-    revoked_at: formatOptionalTime(row.revoked_at), account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    ...head(site, 'application', 'applications', row.id),
+    name: row.name,
+    description: row.description,
+    created_at: formatTime(row.created_at),
+    revoked_at: formatOptionalTime(row.revoked_at),
+    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
   }
 }

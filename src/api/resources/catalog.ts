@@ -9,17 +9,60 @@ const Params = Type.Object({ id: Type.String({ description: 'The id, or the hand
 
 /** Adds the lists and members of zones and server types. */
 export function addCatalogRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
-  server.get('/zones', { schema: { summary: 'List zones', tags: ['Zones'], response: { 200: listOf(NestedZone) } } }, async () =>
-    (await tables.selectFrom('zones').selectAll().where('removed_at', 'is', null).orderBy('handle').execute()).map((row) => nestedZone(site, row)))
-  server.get('/zones/:id', { schema: { summary: 'Get a zone', tags: ['Zones'], params: Params, response: { 200: NestedZone } } }, async ({ params: { id } }, reply) => {
-    const row = await tables.selectFrom('zones').selectAll().where('removed_at', 'is', null).where((where) => where.or([where('id', '=', id), where('handle', '=', id)])).executeTakeFirst()
-    return reply.respond(200, row === undefined ? noSuch('zone', id) : nestedZone(site, row))
-  })
+  server.get(
+    '/zones',
+    { schema: { summary: 'List zones', tags: ['Zones'], response: { 200: listOf(NestedZone) } } },
+    async () =>
+      (await tables.selectFrom('zones').selectAll().where('removed_at', 'is', null).orderBy('handle').execute()).map(
+        (row) => nestedZone(site, row),
+      ),
+  )
+  server.get(
+    '/zones/:id',
+    { schema: { summary: 'Get a zone', tags: ['Zones'], params: Params, response: { 200: NestedZone } } },
+    async ({ params: { id } }, reply) => {
+      const row = await tables
+        .selectFrom('zones')
+        .selectAll()
+        .where('removed_at', 'is', null)
+        .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
+        .executeTakeFirst()
+      return reply.respond(200, row === undefined ? noSuch('zone', id) : nestedZone(site, row))
+    },
+  )
 
-  server.get('/server_types', { schema: { summary: 'List server types', tags: ['Server types'], response: { 200: listOf(NestedServerType) } } }, async () =>
-    (await tables.selectFrom('server_types').selectAll().where('removed_at', 'is', null).orderBy('ram').orderBy('id').execute()).map((row) => nestedServerType(site, row)))
-  server.get('/server_types/:id', { schema: { summary: 'Get a server type', tags: ['Server types'], params: Params, response: { 200: NestedServerType } } }, async ({ params: { id } }, reply) => {
-    const row = await tables.selectFrom('server_types').selectAll().where('removed_at', 'is', null).where((where) => where.or([where('id', '=', id), where('handle', '=', id)])).executeTakeFirst()
-    return reply.respond(200, row === undefined ? noSuch('server type', id) : nestedServerType(site, row))
-  })
+  server.get(
+    '/server_types',
+    { schema: { summary: 'List server types', tags: ['Server types'], response: { 200: listOf(NestedServerType) } } },
+    async () =>
+      (
+        await tables
+          .selectFrom('server_types')
+          .selectAll()
+          .where('removed_at', 'is', null)
+          .orderBy('ram')
+          .orderBy('id')
+          .execute()
+      ).map((row) => nestedServerType(site, row)),
+  )
+  server.get(
+    '/server_types/:id',
+    {
+      schema: {
+        summary: 'Get a server type',
+        tags: ['Server types'],
+        params: Params,
+        response: { 200: NestedServerType },
+      },
+    },
+    async ({ params: { id } }, reply) => {
+      const row = await tables
+        .selectFrom('server_types')
+        .selectAll()
+        .where('removed_at', 'is', null)
+        .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
+        .executeTakeFirst()
+      return reply.respond(200, row === undefined ? noSuch('server type', id) : nestedServerType(site, row))
+    },
+  )
 }

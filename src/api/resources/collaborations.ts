@@ -16,21 +16,46 @@ import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import {
-  addResend, COLLABORATION_STATES, INVITATION_LIMIT, nextStatus, RESEND_LIMIT, resendWaitSeconds, ROLES, type CollaborationStatus, type CollaborationTrigger,
+  addResend,
+  COLLABORATION_STATES,
+  INVITATION_LIMIT,
+  nextStatus,
+  RESEND_LIMIT,
+  resendWaitSeconds,
+  ROLES,
+  type CollaborationStatus,
+  type CollaborationTrigger,
   type Role,
 } from '../model/collaboration.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
-import { head, listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, NullableTime, representation, type Site } from './nested.ts'
+import {
+  head,
+  listOf,
+  NestedAccount,
+  nestedAccount,
+  NestedUser,
+  nestedUser,
+  NullableTime,
+  representation,
+  type Site,
+} from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** The full form, which is the collected form too. */
 const Collaboration = representation('Collaboration', 'collaboration', {
-  email: Type.String(), role: Type.String(), role_label: Type.String(), status: Type.Enum([...COLLABORATION_STATES]),
-  created_at: Type.String(), started_at: NullableTime, finished_at: NullableTime,
-  user: Type.Union([NestedUser, Type.Null({ description: 'The invitation is not accepted.' })]), account: NestedAccount, inviter: Type.Union([NestedUser, Type.Null()]),
+  email: Type.String(),
+  role: Type.String(),
+  role_label: Type.String(),
+  status: Type.Enum([...COLLABORATION_STATES]),
+  created_at: Type.String(),
+  started_at: NullableTime,
+  finished_at: NullableTime,
+  user: Type.Union([NestedUser, Type.Null({ description: 'The invitation is not accepted.' })]),
+  account: NestedAccount,
+  inviter: Type.Union([NestedUser, Type.Null()]),
 })
 type Collaboration = Static<typeof Collaboration>
 const Create = Type.Object({ email: Type.String(), role: Type.Enum(Object.keys(ROLES) as Role[]) })
@@ -43,27 +68,86 @@ type Side = keyof typeof PATHS
 
 /** Adds the account's side. */
 export function addCollaborationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
-  server.get('/collaborations', { schema: { summary: 'List the collaborations of the account', tags: TAGS, response: { 200: listOf(Collaboration) } } }, async ({ caller }) =>
-    (await ofAccount(tables, caller.accountId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map((row) => represent(site, 'account', row)))
+  server.get(
+    '/collaborations',
+    {
+      schema: {
+        summary: 'List the collaborations of the account',
+        tags: TAGS,
+        response: { 200: listOf(Collaboration) },
+      },
+    },
+    async ({ caller }) =>
+      (
+        await ofAccount(tables, caller.accountId)
+          .orderBy('collaborations.created_at')
+          .orderBy('collaborations.id')
+          .execute()
+      ).map((row) => represent(site, 'account', row)),
+  )
 
-  server.get('/collaborations/:id', { schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller, params: { id } }, reply) =>
-    reply.respond(200, await load(tables, caller.accountId, id)))
+  server.get(
+    '/collaborations/:id',
+    { schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } } },
+    async ({ caller, params: { id } }, reply) => reply.respond(200, await load(tables, caller.accountId, id)),
+  )
 
-  server.post('/collaborations', {
-    schema: { summary: 'Invite somebody to the account', description: 'Refused (409) for an address that is invited or has access already.', tags: TAGS, body: Create, response: { 201: Collaboration } },
-  }, async ({ caller, body }, reply) =>
-    reply.respond(201, await accounts.commit(caller, async (change) => {
-      const id = await invite(change, caller, body)
-      return isRefusal(id) ? id : load(change, caller.accountId, id)
-    })))
+  server.post(
+    '/collaborations',
+    {
+      schema: {
+        summary: 'Invite somebody to the account',
+        description: 'Refused (409) for an address that is invited or has access already.',
+        tags: TAGS,
+        body: Create,
+        response: { 201: Collaboration },
+      },
+    },
+    async ({ caller, body }, reply) =>
+      reply.respond(
+        201,
+        await accounts.commit(caller, async (change) => {
+          const id = await invite(change, caller, body)
+          return isRefusal(id) ? id : load(change, caller.accountId, id)
+        }),
+      ),
+  )
 
-  server.post('/collaborations/:id/resend', { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller, caller: { accountId }, params: { id } }, reply) =>
-    reply.respond(200, await accounts.commit(caller, async (change) => await move(change, ofAccount(change, accountId), id, 'resend') ?? load(change, accountId, id))))
+  server.post(
+    '/collaborations/:id/resend',
+    { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } },
+    async ({ caller, caller: { accountId }, params: { id } }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(
+          caller,
+          async (change) =>
+            (await move(change, ofAccount(change, accountId), id, 'resend')) ?? load(change, accountId, id),
+        ),
+      ),
+  )
 
-  server.delete('/collaborations/:id', {
-    schema: { summary: 'Cancel an invitation, or end an accepted collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } },
-  }, async ({ caller, caller: { accountId }, params: { id } }, reply) =>
-    reply.respond(200, await accounts.commit(caller, async (change) => await move(change, ofAccount(change, accountId), id, 'remove') ?? load(change, accountId, id), 'DELETE /collaborations/ID')))
+  server.delete(
+    '/collaborations/:id',
+    {
+      schema: {
+        summary: 'Cancel an invitation, or end an accepted collaboration',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async ({ caller, caller: { accountId }, params: { id } }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(
+          caller,
+          async (change) =>
+            (await move(change, ofAccount(change, accountId), id, 'remove')) ?? load(change, accountId, id),
+          'DELETE /collaborations/ID',
+        ),
+      ),
+  )
 
   async function load(database: Reader, accountId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofAccount(database, accountId).where('collaborations.id', '=', id).executeTakeFirst()
@@ -73,25 +157,76 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
 
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
 export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
-  server.get('/user/collaborations', { schema: { summary: 'List the own collaborations and invitations', tags: TAGS, response: { 200: listOf(Collaboration) } } }, async ({ identity }, reply) =>
-    reply.respond(200, await asUser(identity, async (userId) =>
-      (await ofUser(tables, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map((row) => represent(site, 'user', row)))))
+  server.get(
+    '/user/collaborations',
+    {
+      schema: {
+        summary: 'List the own collaborations and invitations',
+        tags: TAGS,
+        response: { 200: listOf(Collaboration) },
+      },
+    },
+    async ({ identity }, reply) =>
+      reply.respond(
+        200,
+        await asUser(identity, async (userId) =>
+          (
+            await ofUser(tables, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()
+          ).map((row) => represent(site, 'user', row)),
+        ),
+      ),
+  )
 
-  server.get('/user/collaborations/:id', { schema: { summary: 'Get one of the own collaborations', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ identity, params: { id } }, reply) =>
-    reply.respond(200, await asUser(identity, (userId) => load(tables, userId, id))))
+  server.get(
+    '/user/collaborations/:id',
+    {
+      schema: {
+        summary: 'Get one of the own collaborations',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async ({ identity, params: { id } }, reply) =>
+      reply.respond(200, await asUser(identity, (userId) => load(tables, userId, id))),
+  )
 
-  server.post('/user/collaborations/:id/accept', {
-    schema: { summary: 'Accept an invitation', description: 'Gives access to the account.', tags: TAGS, params: Params, response: { 200: Collaboration } },
-  }, async (request, reply) =>
-    reply.respond(200, await changeAsUser(request, 'accept', 'POST /user/collaborations/ID/accept')))
+  server.post(
+    '/user/collaborations/:id/accept',
+    {
+      schema: {
+        summary: 'Accept an invitation',
+        description: 'Gives access to the account.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async (request, reply) =>
+      reply.respond(200, await changeAsUser(request, 'accept', 'POST /user/collaborations/ID/accept')),
+  )
 
-  server.post('/user/collaborations/:id/reject', { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async (request, reply) =>
-    reply.respond(200, await changeAsUser(request, 'reject', 'POST /user/collaborations/ID/reject')))
+  server.post(
+    '/user/collaborations/:id/reject',
+    { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } },
+    async (request, reply) =>
+      reply.respond(200, await changeAsUser(request, 'reject', 'POST /user/collaborations/ID/reject')),
+  )
 
-  server.delete('/user/collaborations/:id', {
-    schema: { summary: 'End an accepted collaboration', description: 'Takes the access away at once.', tags: TAGS, params: Params, response: { 200: Collaboration } },
-  }, async (request, reply) =>
-    reply.respond(200, await changeAsUser(request, 'leave', 'DELETE /user/collaborations/ID')))
+  server.delete(
+    '/user/collaborations/:id',
+    {
+      schema: {
+        summary: 'End an accepted collaboration',
+        description: 'Takes the access away at once.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async (request, reply) =>
+      reply.respond(200, await changeAsUser(request, 'leave', 'DELETE /user/collaborations/ID')),
+  )
 
   async function load(database: Reader, userId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofUser(database, userId).where('collaborations.id', '=', id).executeTakeFirst()
@@ -99,55 +234,113 @@ export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts
   }
 
   async function changeAsUser(
-    request: FastifyRequest<{ Params: Static<typeof Params> }>, trigger: CollaborationTrigger, kind: ChangeRequest,
+    request: FastifyRequest<{ Params: Static<typeof Params> }>,
+    trigger: CollaborationTrigger,
+    kind: ChangeRequest,
   ): Promise<Collaboration | Refusal> {
-    const { identity, params: { id } } = request
+    const {
+      identity,
+      params: { id },
+    } = request
     return asUser(identity, async (userId) => {
       const found = await ofUser(tables, userId).where('collaborations.id', '=', id).executeTakeFirst()
       if (found === undefined) return noSuch('collaboration', id)
-      return accounts.commit(outsiderOf(request, found.account_id), async (change) => {
-        if (trigger === 'accept' && (await accountsOf(change, userId)).includes(found.account_id)) return refuse('resource_conflict', `you have access to ${found.account_id} already`)
-        return await move(change, ofUser(change, userId), id, trigger, userId) ?? load(change, userId, id)
-      }, kind)
+      return accounts.commit(
+        outsiderOf(request, found.account_id),
+        async (change) => {
+          if (trigger === 'accept' && (await accountsOf(change, userId)).includes(found.account_id))
+            return refuse('resource_conflict', `you have access to ${found.account_id} already`)
+          return (await move(change, ofUser(change, userId), id, trigger, userId)) ?? load(change, userId, id)
+        },
+        kind,
+      )
     })
   }
 }
 
 async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T | Refusal>): Promise<T | Refusal> {
-  return identity.kind === 'user' ? task(identity.userId) : refuse('forbidden', 'an API client has no invitations: sign in as a user')
+  return identity.kind === 'user'
+    ? task(identity.userId)
+    : refuse('forbidden', 'an API client has no invitations: sign in as a user')
 }
 
 /** Creates an invitation and returns its id. The inviter of an API client's invitation is the owner of the account. */
-async function invite(change: Change, { accountId, userId }: Caller, { email, role }: Static<typeof Create>): Promise<string | Refusal> {
-  if (!isEmailAddress(email)) return refuse('unprocessable_entity', fieldFault('email', 'malformed', 'email must be an address such as ada@example.com'))
-  const current = await change.selectFrom('collaborations').select(['id', 'status']).where('account_id', '=', accountId).where('status', 'in', ['pending', 'accepted'])
-    .where(hasAddress('collaborations.email', email)).executeTakeFirst()
-  if (current !== undefined) return refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
-  const user = await change.selectFrom('users').select('id').where(hasAddress('users.email_address', email)).executeTakeFirst()
-  if (user !== undefined && (await accountsOf(change, user.id)).includes(accountId)) return refuse('resource_conflict', `${email} has access to the account already`)
-  if (await countInvitations(change, accountId) >= INVITATION_LIMIT) {
-    return refuse('account_limit_reached', `the account has ${String(INVITATION_LIMIT)} invitations that are pending or younger than an hour: cancel old ones, or wait`)
+async function invite(
+  change: Change,
+  { accountId, userId }: Caller,
+  { email, role }: Static<typeof Create>,
+): Promise<string | Refusal> {
+  if (!isEmailAddress(email))
+    return refuse(
+      'unprocessable_entity',
+      fieldFault('email', 'malformed', 'email must be an address such as ada@example.com'),
+    )
+  const current = await change
+    .selectFrom('collaborations')
+    .select(['id', 'status'])
+    .where('account_id', '=', accountId)
+    .where('status', 'in', ['pending', 'accepted'])
+    .where(hasAddress('collaborations.email', email))
+    .executeTakeFirst()
+  if (current !== undefined)
+    return refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
+  const user = await change
+    .selectFrom('users')
+    .select('id')
+    .where(hasAddress('users.email_address', email))
+    .executeTakeFirst()
+  if (user !== undefined && (await accountsOf(change, user.id)).includes(accountId))
+    return refuse('resource_conflict', `${email} has access to the account already`)
+  if ((await countInvitations(change, accountId)) >= INVITATION_LIMIT) {
+    return refuse(
+      'account_limit_reached',
+      `the account has ${String(INVITATION_LIMIT)} invitations that are pending or younger than an hour: cancel old ones, or wait`,
+    )
   }
   const refusal = await refuseBeyondLimit(change, accountId, 'collaborations_limit')
   if (refusal !== undefined) return refusal
-  const { owner_id: owner } = await change.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()
+  const { owner_id: owner } = await change
+    .selectFrom('accounts')
+    .select('owner_id')
+    .where('id', '=', accountId)
+    .executeTakeFirstOrThrow()
   await forgetFinished(change, accountId)
   const id = await nextId(change, 'col')
-  await change.insertInto('collaborations')
-    .values({ id, account_id: accountId, user_id: null, inviter_id: userId ?? owner, email, role, status: 'pending', started_at: null, finished_at: null }).execute()
+  await change
+    .insertInto('collaborations')
+    .values({
+      id,
+      account_id: accountId,
+      user_id: null,
+      inviter_id: userId ?? owner,
+      email,
+      role,
+      status: 'pending',
+      started_at: null,
+      finished_at: null,
+    })
+    .execute()
   return id
 }
 
 /** The invitations of an account that are pending or younger than an hour. */
 async function countInvitations(change: Change, accountId: string): Promise<number> {
-  const { count } = await change.selectFrom('collaborations').select((eb) => eb.fn.countAll<number>().as('count')).where('account_id', '=', accountId)
-    .where((where) => where.or([where('status', '=', 'pending'), sql<boolean>`created_at > now() - interval '1 hour'`])).executeTakeFirstOrThrow()
+  const { count } = await change
+    .selectFrom('collaborations')
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('account_id', '=', accountId)
+    .where((where) => where.or([where('status', '=', 'pending'), sql<boolean>`created_at > now() - interval '1 hour'`]))
+    .executeTakeFirstOrThrow()
   return count
 }
 
 /** Moves one of `collaborations` to its next state. `userId`: the user who accepts. Returns a refusal, or undefined. */
 async function move(
-  change: Change, collaborations: ReturnType<typeof ofAccount>, id: string, trigger: CollaborationTrigger, userId?: string,
+  change: Change,
+  collaborations: ReturnType<typeof ofAccount>,
+  id: string,
+  trigger: CollaborationTrigger,
+  userId?: string,
 ): Promise<Refusal | undefined> {
   const row = await collaborations.where('collaborations.id', '=', id).forUpdate('collaborations').executeTakeFirst()
   if (row === undefined) return noSuch('collaboration', id)
@@ -156,10 +349,17 @@ async function move(
   const now = new Date()
   const resends = trigger === 'resend' ? addResend(row.resends, now) : row.resends
   if (resends === undefined) {
-    const refusal = refuse('too_many_requests', `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`)
+    const refusal = refuse(
+      'too_many_requests',
+      `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`,
+    )
     return { ...refusal, retrySeconds: resendWaitSeconds(row.resends, now) }
   }
-  await change.updateTable('collaborations').set({ status, resends, ...columnsOf(status, userId) }).where('id', '=', id).execute()
+  await change
+    .updateTable('collaborations')
+    .set({ status, resends, ...columnsOf(status, userId) })
+    .where('id', '=', id)
+    .execute()
   return undefined
 }
 
@@ -180,29 +380,52 @@ function ofAccount(database: Reader, accountId: string) {
 
 /** The collaborations of a user, and the invitations to the user's address, if it is verified. */
 function ofUser(database: Reader, userId: string) {
-  return selectCollaborations(database).where((where) => where.or([
-    where('collaborations.user_id', '=', userId),
-    where.and([
-      where('collaborations.user_id', 'is', null),
-      sql<boolean>`lower(collaborations.email) = (select lower(email_address) from users where id = ${userId} and email_verified)`,
+  return selectCollaborations(database).where((where) =>
+    where.or([
+      where('collaborations.user_id', '=', userId),
+      where.and([
+        where('collaborations.user_id', 'is', null),
+        sql<boolean>`lower(collaborations.email) = (select lower(email_address) from users where id = ${userId} and email_verified)`,
+      ]),
     ]),
-  ]))
+  )
 }
 
 function selectCollaborations(database: Reader) {
-  return database.selectFrom('collaborations').innerJoin('accounts', 'accounts.id', 'collaborations.account_id').selectAll('collaborations').select((eb) => [
-    'accounts.name as account_name', 'accounts.status as account_status',
-    jsonObjectFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret']).whereRef('users.id', '=', 'collaborations.user_id')).as('user'),
-    jsonObjectFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret']).whereRef('users.id', '=', 'collaborations.inviter_id')).as('inviter'),
-  ])
+  return database
+    .selectFrom('collaborations')
+    .innerJoin('accounts', 'accounts.id', 'collaborations.account_id')
+    .selectAll('collaborations')
+    .select((eb) => [
+      'accounts.name as account_name',
+      'accounts.status as account_status',
+      jsonObjectFrom(
+        eb
+          .selectFrom('users')
+          .select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
+          .whereRef('users.id', '=', 'collaborations.user_id'),
+      ).as('user'),
+      jsonObjectFrom(
+        eb
+          .selectFrom('users')
+          .select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
+          .whereRef('users.id', '=', 'collaborations.inviter_id'),
+      ).as('inviter'),
+    ])
 }
 
 type Row = InferResult<ReturnType<typeof selectCollaborations>>[number]
 
 function represent(site: Site, side: Side, row: Row): Collaboration {
   return {
-    ...head(site, 'collaboration', PATHS[side], row.id), email: row.email, role: row.role, role_label: ROLES[row.role], status: row.status,
-    created_at: formatTime(row.created_at), started_at: formatOptionalTime(row.started_at), finished_at: formatOptionalTime(row.finished_at),
+    ...head(site, 'collaboration', PATHS[side], row.id),
+    email: row.email,
+    role: row.role,
+    role_label: ROLES[row.role],
+    status: row.status,
+    created_at: formatTime(row.created_at),
+    started_at: formatOptionalTime(row.started_at),
+    finished_at: formatOptionalTime(row.finished_at),
     user: row.user === null ? null : nestedUser(site, row.user),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
     inviter: row.inviter === null ? null : nestedUser(site, row.inviter),

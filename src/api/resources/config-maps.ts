@@ -14,7 +14,13 @@ import { GivenName, head, listOf, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
-const Data = Type.Object({}, { description: 'At most 1,048,576 bytes of JSON, with at most 99 levels. It comes back as it was sent, numbers and the order of keys included.' })
+const Data = Type.Object(
+  {},
+  {
+    description:
+      'At most 1,048,576 bytes of JSON, with at most 99 levels. It comes back as it was sent, numbers and the order of keys included.',
+  },
+)
 const ConfigMap = Type.Object({ ...Collected.properties, data: Data }, { title: 'ConfigMap' })
 const Name = Type.Optional(GivenName)
 
@@ -31,78 +37,165 @@ export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): voi
 }
 
 function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
-  server.get('/config_maps', { schema: { summary: 'List config maps', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
-    (await tables.selectFrom('config_maps').select(['id', 'name']).where('account_id', '=', caller.accountId).orderBy('created_at').orderBy('id').execute())
-      .map((row) => collect(site, row)))
+  server.get(
+    '/config_maps',
+    { schema: { summary: 'List config maps', tags: TAGS, response: { 200: listOf(Collected) } } },
+    async ({ caller }) =>
+      (
+        await tables
+          .selectFrom('config_maps')
+          .select(['id', 'name'])
+          .where('account_id', '=', caller.accountId)
+          .orderBy('created_at')
+          .orderBy('id')
+          .execute()
+      ).map((row) => collect(site, row)),
+  )
 
-  server.get('/config_maps/:id', { schema: { summary: 'Get a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
-    send(reply, await load(tables, site, caller.accountId, params.id)))
+  server.get(
+    '/config_maps/:id',
+    { schema: { summary: 'Get a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } },
+    async ({ caller, params }, reply) => send(reply, await load(tables, site, caller.accountId, params.id)),
+  )
 
-  server.post('/config_maps', {
-    schema: { summary: 'Create a config map', tags: TAGS, body: Type.Object({ name: Name, data: Data }), response: { 200: ConfigMap } }, bodyLimit: BODY_MAX_BYTES,
-  }, async ({ caller, body }, reply) => {
-    const data = body.data as DataText
-    const fault = dataFault(data)
-    if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
-    return send(reply, await accounts.commit(caller, async (change) => {
-      const { accountId } = caller
-      const bytes = Buffer.byteLength(data.text)
-      const refusal = await refuseBeyondLimit(change, accountId, 'config_maps_limit') ?? await refuseBeyondLimit(change, accountId, 'config_maps_bytes_limit', bytes)
-      if (refusal !== undefined) return refusal
-      const id = await nextId(change, 'cfg')
-      await change.insertInto('config_maps').values({ id, account_id: accountId, name: body.name ?? '', data: data.text, bytes }).execute()
-      return load(change, site, accountId, id)
-    }))
-  })
-
-  server.put('/config_maps/:id', {
-    schema: {
-      summary: 'Change a config map', description: 'Data replaces the whole map.', tags: TAGS, params: Params, body: Type.Object({ name: Name, data: Type.Optional(Data) }),
-      response: { 200: ConfigMap },
+  server.post(
+    '/config_maps',
+    {
+      schema: {
+        summary: 'Create a config map',
+        tags: TAGS,
+        body: Type.Object({ name: Name, data: Data }),
+        response: { 200: ConfigMap },
+      },
+      bodyLimit: BODY_MAX_BYTES,
     },
-    bodyLimit: BODY_MAX_BYTES,
-  }, async ({ caller, params, body }, reply) => {
-    const { name, data } = body as { readonly name?: string | null, readonly data?: DataText }
-    const fault = data && dataFault(data)
-    if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
-    const values = { ...name !== undefined && { name: name ?? '' }, ...data !== undefined && { data: data.text } }
-    return send(reply, await accounts.commit(caller, async (change) =>
-      await update(change, caller.accountId, params.id, values) ?? load(change, site, caller.accountId, params.id)))
-  })
+    async ({ caller, body }, reply) => {
+      const data = body.data as DataText
+      const fault = dataFault(data)
+      if (fault !== undefined)
+        return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
+      return send(
+        reply,
+        await accounts.commit(caller, async (change) => {
+          const { accountId } = caller
+          const bytes = Buffer.byteLength(data.text)
+          const refusal =
+            (await refuseBeyondLimit(change, accountId, 'config_maps_limit')) ??
+            (await refuseBeyondLimit(change, accountId, 'config_maps_bytes_limit', bytes))
+          if (refusal !== undefined) return refusal
+          const id = await nextId(change, 'cfg')
+          await change
+            .insertInto('config_maps')
+            .values({ id, account_id: accountId, name: body.name ?? '', data: data.text, bytes })
+            .execute()
+          return load(change, site, accountId, id)
+        }),
+      )
+    },
+  )
 
-  server.delete('/config_maps/:id', { schema: { summary: 'Delete a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
-    send(reply, await accounts.commit(caller, async (change) => {
-      const last = await load(change, site, caller.accountId, params.id)
-      await change.deleteFrom('config_maps').where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
-      return last
-    })))
+  server.put(
+    '/config_maps/:id',
+    {
+      schema: {
+        summary: 'Change a config map',
+        description: 'Data replaces the whole map.',
+        tags: TAGS,
+        params: Params,
+        body: Type.Object({ name: Name, data: Type.Optional(Data) }),
+        response: { 200: ConfigMap },
+      },
+      bodyLimit: BODY_MAX_BYTES,
+    },
+    async ({ caller, params, body }, reply) => {
+      const { name, data } = body as { readonly name?: string | null; readonly data?: DataText }
+      const fault = data && dataFault(data)
+      if (fault !== undefined)
+        return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
+      const values = { ...(name !== undefined && { name: name ?? '' }), ...(data !== undefined && { data: data.text }) }
+      return send(
+        reply,
+        await accounts.commit(
+          caller,
+          async (change) =>
+            (await update(change, caller.accountId, params.id, values)) ??
+            load(change, site, caller.accountId, params.id),
+        ),
+      )
+    },
+  )
+
+  server.delete(
+    '/config_maps/:id',
+    { schema: { summary: 'Delete a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } },
+    async ({ caller, params }, reply) =>
+      send(
+        reply,
+        await accounts.commit(caller, async (change) => {
+          const last = await load(change, site, caller.accountId, params.id)
+          await change
+            .deleteFrom('config_maps')
+            .where('id', '=', params.id)
+            .where('account_id', '=', caller.accountId)
+            .execute()
+          return last
+        }),
+      ),
+  )
 }
 
 /** What a change writes. */
-interface Values { readonly name?: string, readonly data?: string }
+interface Values {
+  readonly name?: string
+  readonly data?: string
+}
 
 /** Changes a config map, if it exists. */
 async function update(change: Change, accountId: string, id: string, values: Values): Promise<Refusal | undefined> {
-  const map = await change.selectFrom('config_maps').select('bytes').where('id', '=', id).where('account_id', '=', accountId).executeTakeFirst()
+  const map = await change
+    .selectFrom('config_maps')
+    .select('bytes')
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .executeTakeFirst()
   if (map === undefined || Object.keys(values).length === 0) return undefined
   const bytes = values.data === undefined ? map.bytes : Buffer.byteLength(values.data)
   const refusal = await refuseBeyondLimit(change, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
-  if (refusal === undefined) await change.updateTable('config_maps').set({ ...values, bytes }).where('id', '=', id).execute()
+  if (refusal === undefined)
+    await change
+      .updateTable('config_maps')
+      .set({ ...values, bytes })
+      .where('id', '=', id)
+      .execute()
   return refusal
 }
 
 /** The full form as JSON text. */
-interface Member { readonly id: string, readonly text: string }
+interface Member {
+  readonly id: string
+  readonly text: string
+}
 
-function collect(site: Site, { id, name }: { readonly id: string, readonly name: string }) {
+function collect(site: Site, { id, name }: { readonly id: string; readonly name: string }) {
   return { ...head(site, 'config_map', 'config_maps', id), name }
 }
 
 /** Puts the stored text of `data` into the response as it is: parsing would change it. */
-async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<Member | Refusal> {
-  const row = await database.selectFrom('config_maps').select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
-    .where('id', '=', id).where('account_id', '=', accountId).executeTakeFirst()
-  return row === undefined ? noSuch('config map', id) : { id, text: `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}` }
+async function load(
+  database: Reader | Kysely<Tables>,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Member | Refusal> {
+  const row = await database
+    .selectFrom('config_maps')
+    .select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .executeTakeFirst()
+  return row === undefined
+    ? noSuch('config map', id)
+    : { id, text: `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}` }
 }
 
 function send(reply: FastifyReply, result: Member | Refusal): FastifyReply {

@@ -9,22 +9,42 @@ import type { Reader } from '../database/transaction.ts'
 import { fieldFault, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
-  listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp,
-  NestedDatabaseServer, nestedDatabaseServer, NestedDatabaseType, nestedDatabaseType, NestedZone, nestedZone,
+  listOf,
+  NestedAccount,
+  nestedAccount,
+  NestedCloudIp,
+  nestedCloudIp,
+  NestedDatabaseServer,
+  nestedDatabaseServer,
+  NestedDatabaseType,
+  nestedDatabaseType,
+  NestedZone,
+  nestedZone,
   type Site,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** The full form, which is the collected form too. */
-const DatabaseServer = Type.Object({
-  ...NestedDatabaseServer.properties, account: NestedAccount, database_server_type: NestedDatabaseType, cloud_ips: Type.Array(NestedCloudIp), zone: NestedZone,
-}, { title: 'DatabaseServer' })
+const DatabaseServer = Type.Object(
+  {
+    ...NestedDatabaseServer.properties,
+    account: NestedAccount,
+    database_server_type: NestedDatabaseType,
+    cloud_ips: Type.Array(NestedCloudIp),
+    zone: NestedZone,
+  },
+  { title: 'DatabaseServer' },
+)
 /** The fields that only the region file sets. Some clients send them with every change, so their present values are accepted. */
 const SET_BY_REGION = ['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule'] as const
 const Fixed = Type.Optional(Type.Unknown({ description: 'The present value: the region file sets it.' }))
 const Update = Type.Object({
-  name: Type.Optional(Type.String({ maxLength: 255 })), description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
-  allow_access: Fixed, maintenance_weekday: Fixed, maintenance_hour: Fixed, snapshots_schedule: Fixed,
+  name: Type.Optional(Type.String({ maxLength: 255 })),
+  description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+  allow_access: Fixed,
+  maintenance_weekday: Fixed,
+  maintenance_hour: Fixed,
+  snapshots_schedule: Fixed,
 })
 
 const TAGS = ['Database servers']
@@ -32,54 +52,139 @@ const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
 export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
-  server.get('/database_types', { schema: { summary: 'List types of database servers', tags: TAGS, response: { 200: listOf(NestedDatabaseType) } } }, async () =>
-    (await tables.selectFrom('database_server_types').selectAll().orderBy('ram').orderBy('id').execute()).map((row) => nestedDatabaseType(site, row)))
+  server.get(
+    '/database_types',
+    {
+      schema: { summary: 'List types of database servers', tags: TAGS, response: { 200: listOf(NestedDatabaseType) } },
+    },
+    async () =>
+      (await tables.selectFrom('database_server_types').selectAll().orderBy('ram').orderBy('id').execute()).map((row) =>
+        nestedDatabaseType(site, row),
+      ),
+  )
 
-  server.get('/database_types/:id', { schema: { summary: 'Get a type of database servers', tags: TAGS, params: Params, response: { 200: NestedDatabaseType } } }, async ({ params: { id } }, reply) => {
-    const row = await tables.selectFrom('database_server_types').selectAll().where('id', '=', id).executeTakeFirst()
-    return reply.respond(200, row === undefined ? noSuch('database type', id) : nestedDatabaseType(site, row))
-  })
+  server.get(
+    '/database_types/:id',
+    {
+      schema: {
+        summary: 'Get a type of database servers',
+        tags: TAGS,
+        params: Params,
+        response: { 200: NestedDatabaseType },
+      },
+    },
+    async ({ params: { id } }, reply) => {
+      const row = await tables.selectFrom('database_server_types').selectAll().where('id', '=', id).executeTakeFirst()
+      return reply.respond(200, row === undefined ? noSuch('database type', id) : nestedDatabaseType(site, row))
+    },
+  )
 
-  server.get('/database_servers', { schema: { summary: 'List database servers', tags: TAGS, response: { 200: listOf(DatabaseServer) } } }, async ({ caller }) =>
-    (await selectDatabaseServers(tables, caller.accountId).where('database_servers.deleted_at', 'is', null).orderBy('database_servers.created_at').orderBy('database_servers.id').execute())
-      .map((row) => represent(site, row)))
+  server.get(
+    '/database_servers',
+    { schema: { summary: 'List database servers', tags: TAGS, response: { 200: listOf(DatabaseServer) } } },
+    async ({ caller }) =>
+      (
+        await selectDatabaseServers(tables, caller.accountId)
+          .where('database_servers.deleted_at', 'is', null)
+          .orderBy('database_servers.created_at')
+          .orderBy('database_servers.id')
+          .execute()
+      ).map((row) => represent(site, row)),
+  )
 
-  server.get('/database_servers/:id', { schema: { summary: 'Get a database server', tags: TAGS, params: Params, response: { 200: DatabaseServer } } }, async ({ caller, params }, reply) =>
-    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
+  server.get(
+    '/database_servers/:id',
+    { schema: { summary: 'Get a database server', tags: TAGS, params: Params, response: { 200: DatabaseServer } } },
+    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+  )
 
-  server.put('/database_servers/:id', { schema: { summary: 'Name a database server', tags: TAGS, params: Params, body: Update, response: { 200: DatabaseServer } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller, async (change) => {
-      const row = await change.selectFrom('database_servers').selectAll().where('id', '=', params.id).where('account_id', '=', caller.accountId).forUpdate().executeTakeFirst()
-      if (row === undefined) return noSuch('database server', params.id)
-      if (['deleting', 'deleted'].includes(row.status)) return refuse('resource_conflict', `${params.id} is ${row.status}`)
-      const present = { ...row, snapshots_schedule: null }
-      const [first, ...others] = SET_BY_REGION.filter((field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(present[field]))
-        .map((field) => fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`))
-      if (first !== undefined) return refuse('not_implemented', first, ...others)
-      const { name, description } = body
-      const values = { ...name !== undefined && { name }, ...description !== undefined && { description: description ?? '' } }
-      if (Object.keys(values).length > 0) await change.updateTable('database_servers').set({ ...values, updated_at: new Date() }).where('id', '=', params.id).execute()
-      return load(change, site, caller.accountId, params.id)
-    })))
+  server.put(
+    '/database_servers/:id',
+    {
+      schema: {
+        summary: 'Name a database server',
+        tags: TAGS,
+        params: Params,
+        body: Update,
+        response: { 200: DatabaseServer },
+      },
+    },
+    async ({ caller, params, body }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(caller, async (change) => {
+          const row = await change
+            .selectFrom('database_servers')
+            .selectAll()
+            .where('id', '=', params.id)
+            .where('account_id', '=', caller.accountId)
+            .forUpdate()
+            .executeTakeFirst()
+          if (row === undefined) return noSuch('database server', params.id)
+          if (['deleting', 'deleted'].includes(row.status))
+            return refuse('resource_conflict', `${params.id} is ${row.status}`)
+          const present = { ...row, snapshots_schedule: null }
+          const [first, ...others] = SET_BY_REGION.filter(
+            (field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(present[field]),
+          ).map((field) =>
+            fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`),
+          )
+          if (first !== undefined) return refuse('not_implemented', first, ...others)
+          const { name, description } = body
+          const values = {
+            ...(name !== undefined && { name }),
+            ...(description !== undefined && { description: description ?? '' }),
+          }
+          if (Object.keys(values).length > 0)
+            await change
+              .updateTable('database_servers')
+              .set({ ...values, updated_at: new Date() })
+              .where('id', '=', params.id)
+              .execute()
+          return load(change, site, caller.accountId, params.id)
+        }),
+      ),
+  )
 }
 
 function selectDatabaseServers(database: Reader, accountId: string) {
-  return database.selectFrom('database_servers')
-    .innerJoin('accounts', 'accounts.id', 'database_servers.account_id').innerJoin('zones', 'zones.id', 'database_servers.zone_id')
+  return database
+    .selectFrom('database_servers')
+    .innerJoin('accounts', 'accounts.id', 'database_servers.account_id')
+    .innerJoin('zones', 'zones.id', 'database_servers.zone_id')
     .innerJoin('database_server_types', 'database_server_types.id', 'database_servers.database_server_type_id')
     .selectAll('database_servers')
     .select((eb) => [
-      'accounts.name as account_name', 'accounts.status as account_status', 'zones.handle as zone_handle', eb.fn.toJson('database_server_types').as('type'),
-      jsonArrayFrom(eb.selectFrom('cloud_ips')
-        .select(['cloud_ips.id', 'cloud_ips.name', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.status', 'cloud_ips.reverse_dns'])
-        .whereRef('cloud_ips.database_server_id', '=', 'database_servers.id').orderBy('cloud_ips.id')).as('cloud_ips'),
+      'accounts.name as account_name',
+      'accounts.status as account_status',
+      'zones.handle as zone_handle',
+      eb.fn.toJson('database_server_types').as('type'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('cloud_ips')
+          .select([
+            'cloud_ips.id',
+            'cloud_ips.name',
+            'cloud_ips.public_ipv4',
+            'cloud_ips.public_ipv6',
+            'cloud_ips.status',
+            'cloud_ips.reverse_dns',
+          ])
+          .whereRef('cloud_ips.database_server_id', '=', 'database_servers.id')
+          .orderBy('cloud_ips.id'),
+      ).as('cloud_ips'),
     ])
     .where('database_servers.account_id', '=', accountId)
 }
 
 type Row = InferResult<ReturnType<typeof selectDatabaseServers>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof DatabaseServer> | Refusal> {
+async function load(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof DatabaseServer> | Refusal> {
   const row = await selectDatabaseServers(database, accountId).where('database_servers.id', '=', id).executeTakeFirst()
   return row === undefined ? noSuch('database server', id) : represent(site, row)
 }
@@ -89,6 +194,7 @@ function represent(site: Site, row: Row): Static<typeof DatabaseServer> {
     ...nestedDatabaseServer(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
     database_server_type: nestedDatabaseType(site, row.type),
-    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),
+    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),
+    zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),
   }
 }

@@ -13,15 +13,25 @@ const UNCHANGEABLE = [...EMPTY, 'database_servers', 'database_types'] as const
 export function addRoutesOfOtherDocuments(server: ApiServer): void {
   const hidden = { hide: true }
   for (const collection of EMPTY) {
-    server.get(`/${collection}`, { schema: { ...hidden, response: { 200: Type.Array(Type.Object({})) } } }, () => Promise.resolve([]))
-    server.get(`/${collection}/:id`, { schema: { ...hidden, params: Type.Object({ id: Type.String() }) } }, ({ params: { id } }, reply) =>
-      reply.refuse(notFound(id)))
+    server.get(`/${collection}`, { schema: { ...hidden, response: { 200: Type.Array(Type.Object({})) } } }, () =>
+      Promise.resolve([]),
+    )
+    server.get(
+      `/${collection}/:id`,
+      { schema: { ...hidden, params: Type.Object({ id: Type.String() }) } },
+      ({ params: { id } }, reply) => reply.refuse(notFound(id)),
+    )
   }
   for (const collection of UNCHANGEABLE) {
     const refusal = refuse('not_implemented', `changes of ${collection.replaceAll('_', ' ')} are not implemented`)
     server.post(`/${collection}`, { schema: hidden }, (_request, reply) => reply.refuse(refusal))
     for (const method of ['POST', 'PUT', 'DELETE'] as const) {
-      server.route({ method, url: `/${collection}/*`, schema: hidden, handler: (_request, reply) => reply.refuse(refusal) })
+      server.route({
+        method,
+        url: `/${collection}/*`,
+        schema: hidden,
+        handler: (_request, reply) => reply.refuse(refusal),
+      })
     }
   }
 }

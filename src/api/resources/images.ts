@@ -18,61 +18,150 @@ import type { ApiServer } from '../server.ts'
 import { GivenName, listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
-const Image = Type.Object({
-  ...NestedImage.properties, source_type: Type.String(), compatibility_mode: Type.Boolean(), min_ram: Type.Union([Type.Integer(), Type.Null()]),
-  disk_size: Type.Integer({ description: 'MB.' }), virtual_size: Type.Integer({ description: 'MB.' }), licence_name: NullableString, ancestor: Type.Null(),
-}, { title: 'Image' })
+const Image = Type.Object(
+  {
+    ...NestedImage.properties,
+    source_type: Type.String(),
+    compatibility_mode: Type.Boolean(),
+    min_ram: Type.Union([Type.Integer(), Type.Null()]),
+    disk_size: Type.Integer({ description: 'MB.' }),
+    virtual_size: Type.Integer({ description: 'MB.' }),
+    licence_name: NullableString,
+    ancestor: Type.Null(),
+  },
+  { title: 'Image' },
+)
 const Update = Type.Object({
-  name: Type.Optional(GivenName), username: Type.Optional(GivenName), description: Type.Optional(Type.Union([Type.String({ maxLength: 65_536 }), Type.Null()])),
-  arch: Type.Optional(Type.Enum(['i686', 'x86_64'])), status: Type.Optional(Type.Enum(['available', 'deprecated'])),
-  public: Type.Optional(Type.Boolean()), compatibility_mode: Type.Optional(Type.Boolean()),
-  min_ram: Type.Optional(Type.Union([Type.Integer({ minimum: 1, maximum: 2_147_483_647 }), Type.Null()], { description: 'MB.' })),
+  name: Type.Optional(GivenName),
+  username: Type.Optional(GivenName),
+  description: Type.Optional(Type.Union([Type.String({ maxLength: 65_536 }), Type.Null()])),
+  arch: Type.Optional(Type.Enum(['i686', 'x86_64'])),
+  status: Type.Optional(Type.Enum(['available', 'deprecated'])),
+  public: Type.Optional(Type.Boolean()),
+  compatibility_mode: Type.Optional(Type.Boolean()),
+  min_ram: Type.Optional(
+    Type.Union([Type.Integer({ minimum: 1, maximum: 2_147_483_647 }), Type.Null()], { description: 'MB.' }),
+  ),
 })
 const TAGS = ['Images']
 const Params = Type.Object({ id: Type.String({ description: 'The id, or the handle.' }) })
 
 /** Adds the routes. */
 export function addImageRoutes(server: ApiServer, { tables, accounts, site, compute }: ResourceParts): void {
-  server.get('/images', { schema: { summary: 'List images', tags: TAGS, response: { 200: listOf(Image) } } }, async ({ caller }) =>
-    (await selectImages(tables, caller.accountId).orderBy('name').orderBy('id').execute()).map((row) => collect(site, row)))
+  server.get(
+    '/images',
+    { schema: { summary: 'List images', tags: TAGS, response: { 200: listOf(Image) } } },
+    async ({ caller }) =>
+      (await selectImages(tables, caller.accountId).orderBy('name').orderBy('id').execute()).map((row) =>
+        collect(site, row),
+      ),
+  )
 
-  server.get('/images/:id', { schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } } }, async ({ caller, params: { id } }, reply) =>
-    reply.respond(200, await load(tables, site, caller.accountId, id)))
+  server.get(
+    '/images/:id',
+    { schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } } },
+    async ({ caller, params: { id } }, reply) => reply.respond(200, await load(tables, site, caller.accountId, id)),
+  )
 
-  server.put('/images/:id', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Change an image of the account', tags: TAGS, params: Params, body: Update, response: { 200: Image } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller, async (change) => {
-      const image = await lockImage(change, caller.accountId, params.id)
-      if (isRefusal(image)) return image
-      const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
-      if (status !== undefined && !CHANGEABLE.includes(image.status)) return refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
-      if (isPublic === true && !image.public && !await mayPublish(change, caller.accountId)) {
-        return refuse('forbidden', fieldFault('public', 'not_allowed', `public: ${caller.accountId} may not publish images: the operator of the region can allow it`))
-      }
-      const text = (given: string | null | undefined) => given === null ? '' : given
-      const asked = { name: text(name), username: text(username), description: text(description), arch, status, public: isPublic, compatibility_mode, min_ram }
-      const values = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined))
-      if (Object.keys(values).length > 0) await change.updateTable('images').set(values).where('id', '=', image.id).execute()
-      return load(change, site, caller.accountId, image.id)
-    })))
+  server.put(
+    '/images/:id',
+    {
+      bodyLimit: LONG_BODY_LIMIT,
+      schema: {
+        summary: 'Change an image of the account',
+        tags: TAGS,
+        params: Params,
+        body: Update,
+        response: { 200: Image },
+      },
+    },
+    async ({ caller, params, body }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(caller, async (change) => {
+          const image = await lockImage(change, caller.accountId, params.id)
+          if (isRefusal(image)) return image
+          const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
+          if (status !== undefined && !CHANGEABLE.includes(image.status))
+            return refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
+          if (isPublic === true && !image.public && !(await mayPublish(change, caller.accountId))) {
+            return refuse(
+              'forbidden',
+              fieldFault(
+                'public',
+                'not_allowed',
+                `public: ${caller.accountId} may not publish images: the operator of the region can allow it`,
+              ),
+            )
+          }
+          const text = (given: string | null | undefined) => (given === null ? '' : given)
+          const asked = {
+            name: text(name),
+            username: text(username),
+            description: text(description),
+            arch,
+            status,
+            public: isPublic,
+            compatibility_mode,
+            min_ram,
+          }
+          const values = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined))
+          if (Object.keys(values).length > 0)
+            await change.updateTable('images').set(values).where('id', '=', image.id).execute()
+          return load(change, site, caller.accountId, image.id)
+        }),
+      ),
+  )
 
-  server.delete('/images/:id', {
-    schema: { summary: 'Delete an image of the account', description: 'Refused (409) while it is locked or a server uses it.', tags: TAGS, params: Params, response: { 202: Image } },
-  }, async ({ caller, params }, reply) =>
-    reply.respond(202, await accounts.commit(caller, async (change) => {
-      const image = await lockImage(change, caller.accountId, params.id)
-      return isRefusal(image) ? image : await remove(change, compute, image) ?? representMember(change, site, image.id)
-    })))
+  server.delete(
+    '/images/:id',
+    {
+      schema: {
+        summary: 'Delete an image of the account',
+        description: 'Refused (409) while it is locked or a server uses it.',
+        tags: TAGS,
+        params: Params,
+        response: { 202: Image },
+      },
+    },
+    async ({ caller, params }, reply) =>
+      reply.respond(
+        202,
+        await accounts.commit(caller, async (change) => {
+          const image = await lockImage(change, caller.accountId, params.id)
+          return isRefusal(image)
+            ? image
+            : ((await remove(change, compute, image)) ?? representMember(change, site, image.id))
+        }),
+      ),
+  )
 
-  for (const [verb, locked] of [['lock', true], ['unlock', false]] as const) {
-    server.put(`/images/:id/${verb}_resource`, {
-      schema: { summary: `${locked ? 'Lock' : 'Unlock'} an image`, description: 'A locked image cannot be deleted.', tags: TAGS, params: Params, response: { 200: Image } },
-    }, async ({ caller, params }, reply) =>
-      reply.respond(200, await accounts.commit(caller, async (change) => {
-        const image = await lockImage(change, caller.accountId, params.id)
-        if (isRefusal(image)) return image
-        await change.updateTable('images').set({ locked }).where('id', '=', image.id).execute()
-        return representMember(change, site, image.id)
-      })))
+  for (const [verb, locked] of [
+    ['lock', true],
+    ['unlock', false],
+  ] as const) {
+    server.put(
+      `/images/:id/${verb}_resource`,
+      {
+        schema: {
+          summary: `${locked ? 'Lock' : 'Unlock'} an image`,
+          description: 'A locked image cannot be deleted.',
+          tags: TAGS,
+          params: Params,
+          response: { 200: Image },
+        },
+      },
+      async ({ caller, params }, reply) =>
+        reply.respond(
+          200,
+          await accounts.commit(caller, async (change) => {
+            const image = await lockImage(change, caller.accountId, params.id)
+            if (isRefusal(image)) return image
+            await change.updateTable('images').set({ locked }).where('id', '=', image.id).execute()
+            return representMember(change, site, image.id)
+          }),
+        ),
+    )
   }
 }
 
@@ -85,16 +174,27 @@ function selectImages(database: Reader, accountId: string) {
 }
 
 async function find(database: Reader, accountId: string, id: string) {
-  return selectImages(database, accountId).where((where) => where.or([where('id', '=', id), where('handle', '=', id)])).executeTakeFirst()
+  return selectImages(database, accountId)
+    .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
+    .executeTakeFirst()
 }
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Image> | Refusal> {
+async function load(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof Image> | Refusal> {
   const row = await find(database, accountId, id)
   return row === undefined ? noSuch('image', id) : represent(site, row)
 }
 
 /** Loads an image of the account and locks its row. */
-async function lockImage(change: Change, accountId: string, id: string): Promise<Selectable<Tables['images']> | Refusal> {
+async function lockImage(
+  change: Change,
+  accountId: string,
+  id: string,
+): Promise<Selectable<Tables['images']> | Refusal> {
   const visible = await find(change, accountId, id)
   if (visible === undefined) return noSuch('image', id)
   if (visible.account_id !== accountId) return refuse('forbidden', `${visible.id} does not belong to this account`)
@@ -102,16 +202,32 @@ async function lockImage(change: Change, accountId: string, id: string): Promise
 }
 
 async function mayPublish(change: Change, accountId: string): Promise<boolean> {
-  return (await change.selectFrom('accounts').select('publish_images').where('id', '=', accountId).executeTakeFirstOrThrow()).publish_images
+  return (
+    await change.selectFrom('accounts').select('publish_images').where('id', '=', accountId).executeTakeFirstOrThrow()
+  ).publish_images
 }
 
 /** Deletes an image. The row stays, because servers that are deleted refer to it. */
-async function remove(change: Change, compute: ComputeMode, { id, status, locked, source_server_id: serverId }: Selectable<Tables['images']>): Promise<Refusal | undefined> {
+async function remove(
+  change: Change,
+  compute: ComputeMode,
+  { id, status, locked, source_server_id: serverId }: Selectable<Tables['images']>,
+): Promise<Refusal | undefined> {
   if (locked) return refuse('resource_conflict', `${id} is locked: unlock it first`)
   if (['creating', 'deleting'].includes(status)) return refuse('resource_conflict', `${id} is ${status}`)
-  const user = await change.selectFrom('servers').select('id').where('image_id', '=', id).where('deleted_at', 'is', null).limit(1).executeTakeFirst()
+  const user = await change
+    .selectFrom('servers')
+    .select('id')
+    .where('image_id', '=', id)
+    .where('deleted_at', 'is', null)
+    .limit(1)
+    .executeTakeFirst()
   if (user !== undefined) return refuse('resource_conflict', `a server uses ${id}`) // not named: it may be another account's, if the image is public
-  await change.updateTable('images').set({ status: serverId === null ? 'deleted' : 'deleting' }).where('id', '=', id).execute()
+  await change
+    .updateTable('images')
+    .set({ status: serverId === null ? 'deleted' : 'deleting' })
+    .where('id', '=', id)
+    .execute()
   if (serverId !== null) await requestAction(change, compute, serverId, { kind: 'delete_image', imageId: id })
   return undefined
 }
@@ -127,5 +243,14 @@ function represent(site: Site, row: Selectable<Tables['images']>): Static<typeof
 
 function collect(site: Site, row: Selectable<Tables['images']>): Static<typeof Image> {
   const { source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name } = row
-  return { ...nestedImage(site, row), source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name, ancestor: null }
+  return {
+    ...nestedImage(site, row),
+    source_type,
+    compatibility_mode,
+    min_ram,
+    disk_size,
+    virtual_size,
+    licence_name,
+    ancestor: null,
+  }
 }

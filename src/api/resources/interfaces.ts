@@ -9,15 +9,39 @@ const Interface = Type.Object({ ...NestedInterface.properties, server: NestedSer
 
 /** Adds the route. */
 export function addInterfaceRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
-  server.get('/interfaces/:id', {
-    schema: { summary: 'Get an interface', tags: ['Interfaces'], params: Type.Object({ id: Type.String() }), response: { 200: Interface } },
-  }, async ({ caller, params: { id } }, reply) => {
-    const row = await tables.selectFrom('interfaces').innerJoin('servers', 'servers.id', 'interfaces.server_id')
-      .select(['servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at'])
-      .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
-      .where('interfaces.id', '=', id).where('servers.account_id', '=', caller.accountId).executeTakeFirst()
-    if (row === undefined) return reply.refuse(noSuch('interface', id))
-    const { interface_id, mac_address, ipv4_address } = row
-    return reply.respond(200, { ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }), server: nestedServer(site, row) })
-  })
+  server.get(
+    '/interfaces/:id',
+    {
+      schema: {
+        summary: 'Get an interface',
+        tags: ['Interfaces'],
+        params: Type.Object({ id: Type.String() }),
+        response: { 200: Interface },
+      },
+    },
+    async ({ caller, params: { id } }, reply) => {
+      const row = await tables
+        .selectFrom('interfaces')
+        .innerJoin('servers', 'servers.id', 'interfaces.server_id')
+        .select([
+          'servers.id',
+          'servers.name',
+          'servers.status',
+          'servers.locked',
+          'servers.created_at',
+          'servers.started_at',
+          'servers.deleted_at',
+        ])
+        .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
+        .where('interfaces.id', '=', id)
+        .where('servers.account_id', '=', caller.accountId)
+        .executeTakeFirst()
+      if (row === undefined) return reply.refuse(noSuch('interface', id))
+      const { interface_id, mac_address, ipv4_address } = row
+      return reply.respond(200, {
+        ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }),
+        server: nestedServer(site, row),
+      })
+    },
+  )
 }

@@ -9,12 +9,17 @@ import type { DatabaseServerStatus } from '../model/database-server-states.ts'
 import type { ServerStatus } from '../database/tables.ts'
 
 /** The URL of this API, without a final slash, and the domain of its region. */
-export interface Site { readonly baseUrl: string, readonly domain: string }
+export interface Site {
+  readonly baseUrl: string
+  readonly domain: string
+}
 
 /** Text or null. */
 export const NullableString = Type.Union([Type.String(), Type.Null()])
 /** A name in a request. Some clients clear it with null. */
-export const GivenName = Type.Union([Type.String({ maxLength: 255 }), Type.Null()], { description: 'Null is the same as an empty text.' })
+export const GivenName = Type.Union([Type.String({ maxLength: 255 }), Type.Null()], {
+  description: 'Null is the same as an empty text.',
+})
 /** An id in a body, or where the description says so a handle. */
 export const GivenId = Type.String({ minLength: 1 })
 const Time = Type.String({ description: 'UTC, such as 2026-11-20T15:04:05Z.' })
@@ -24,7 +29,10 @@ export const NullableTime = Type.Union([Time, Type.Null()])
 /** The schema of a representation: id, resource_type and url, and more. */
 // eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
 export function representation<T extends TProperties>(name: string, resourceType: string, properties: T) {
-  return Type.Object({ id: Type.String(), resource_type: Type.Literal(resourceType), url: Type.String(), ...properties }, { title: name })
+  return Type.Object(
+    { id: Type.String(), resource_type: Type.Literal(resourceType), url: Type.String(), ...properties },
+    { title: name },
+  )
 }
 
 /** The schema of a list. */
@@ -33,25 +41,48 @@ export function listOf<T extends TObject>(schema: T): TArray<T> {
 }
 
 /** The first three fields of every representation. `path`: the path of its collection, such as servers. */
-export function head<T extends string>(site: Site, resourceType: T, path: string, id: string): { id: string, resource_type: T, url: string } {
+export function head<T extends string>(
+  site: Site,
+  resourceType: T,
+  path: string,
+  id: string,
+): { id: string; resource_type: T; url: string } {
   return { id, resource_type: resourceType, url: `${site.baseUrl}/1.0/${path}/${id}` }
 }
 
 export const NestedAccount = representation('NestedAccount', 'account', { name: Type.String(), status: Type.String() })
-export function nestedAccount(site: Site, row: { readonly id: string, readonly name: string, readonly status: string }): Static<typeof NestedAccount> {
+export function nestedAccount(
+  site: Site,
+  row: { readonly id: string; readonly name: string; readonly status: string },
+): Static<typeof NestedAccount> {
   return { ...head(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
 }
 
 export const NestedUser = representation('NestedUser', 'user', {
-  name: Type.String(), email_address: Type.String(), '2fa': Type.Object({ enabled: Type.Boolean() }),
+  name: Type.String(),
+  email_address: Type.String(),
+  '2fa': Type.Object({ enabled: Type.Boolean() }),
 })
-export interface UserRow { readonly id: string, readonly name: string, readonly email_address: string, readonly totp_secret: string | null }
+export interface UserRow {
+  readonly id: string
+  readonly name: string
+  readonly email_address: string
+  readonly totp_secret: string | null
+}
 export function nestedUser(site: Site, row: UserRow): Static<typeof NestedUser> {
-  return { ...head(site, 'user', 'users', row.id), name: row.name, email_address: row.email_address, '2fa': { enabled: row.totp_secret !== null } }
+  return {
+    ...head(site, 'user', 'users', row.id),
+    name: row.name,
+    email_address: row.email_address,
+    '2fa': { enabled: row.totp_secret !== null },
+  }
 }
 
 export const NestedApiClient = representation('NestedApiClient', 'api_client', {
-  name: Type.String(), description: Type.String(), permissions_group: Type.String(), revoked_at: NullableTime,
+  name: Type.String(),
+  description: Type.String(),
+  permissions_group: Type.String(),
+  revoked_at: NullableTime,
 })
 export interface ApiClientRow {
   readonly id: string
@@ -63,18 +94,29 @@ export interface ApiClientRow {
 export function nestedApiClient(site: Site, row: ApiClientRow): Static<typeof NestedApiClient> {
   return {
     ...head(site, 'api_client', 'api_clients', row.id),
-    name: row.name, description: row.description, permissions_group: row.permissions_group, revoked_at: formatOptionalTime(row.revoked_at),
+    name: row.name,
+    description: row.description,
+    permissions_group: row.permissions_group,
+    revoked_at: formatOptionalTime(row.revoked_at),
   }
 }
 
 export const NestedZone = representation('NestedZone', 'zone', { handle: Type.String() })
-export function nestedZone(site: Site, row: { readonly id: string, readonly handle: string }): Static<typeof NestedZone> {
+export function nestedZone(
+  site: Site,
+  row: { readonly id: string; readonly handle: string },
+): Static<typeof NestedZone> {
   return { ...head(site, 'zone', 'zones', row.id), handle: row.handle }
 }
 
 export const NestedServerType = representation('NestedServerType', 'server_type', {
-  name: Type.String(), status: Type.String(), cores: Type.Integer(), ram: Type.Integer({ description: 'MB.' }),
-  disk_size: Type.Integer({ description: 'MB.' }), handle: Type.String(), storage_type: Type.String(),
+  name: Type.String(),
+  status: Type.String(),
+  cores: Type.Integer(),
+  ram: Type.Integer({ description: 'MB.' }),
+  disk_size: Type.Integer({ description: 'MB.' }),
+  handle: Type.String(),
+  storage_type: Type.String(),
 })
 export interface ServerTypeRow {
   readonly id: string
@@ -88,15 +130,32 @@ export interface ServerTypeRow {
 }
 export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof NestedServerType> {
   const { name, status, cores, ram, disk_size, handle, storage_type } = row
-  return { ...head(site, 'server_type', 'server_types', row.id), name, status, cores, ram, disk_size, handle, storage_type }
+  return {
+    ...head(site, 'server_type', 'server_types', row.id),
+    name,
+    status,
+    cores,
+    ram,
+    disk_size,
+    handle,
+    storage_type,
+  }
 }
 
 /** The characters of an image's description in lists and in other resources. Clients filter images by it, and other accounts' public ones are in each list. */
 const IMAGE_DESCRIPTION_MAX = 255
 export const NestedImage = representation('NestedImage', 'image', {
-  name: Type.String(), username: Type.String(), status: Type.String(), locked: Type.Boolean(),
-  description: Type.String({ description: 'Only the full form has more than 255 characters of it.' }), source: Type.String(),
-  source_trigger: Type.String(), arch: Type.String(), created_at: Time, official: Type.Boolean(), public: Type.Boolean(),
+  name: Type.String(),
+  username: Type.String(),
+  status: Type.String(),
+  locked: Type.Boolean(),
+  description: Type.String({ description: 'Only the full form has more than 255 characters of it.' }),
+  source: Type.String(),
+  source_trigger: Type.String(),
+  arch: Type.String(),
+  created_at: Time,
+  official: Type.Boolean(),
+  public: Type.Boolean(),
   owner: Type.String({ description: 'The id of an account. Empty: an image of the region.' }),
 })
 export interface ImageRow {
@@ -119,20 +178,47 @@ export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImag
   const description = row.description.slice(0, IMAGE_DESCRIPTION_MAX).replace(/[\ud800-\udbff]$/, '') // no half of a surrogate pair
   return {
     ...head(site, 'image', 'images', row.id),
-    name, username, status, locked, description, source, source_trigger, arch, created_at: formatTime(row.created_at), official, public: row.public,
+    name,
+    username,
+    status,
+    locked,
+    description,
+    source,
+    source_trigger,
+    arch,
+    created_at: formatTime(row.created_at),
+    official,
+    public: row.public,
     owner: row.account_id ?? '',
   }
 }
 
-export const NestedInterface = representation('NestedInterface', 'interface', { mac_address: Type.String(), ipv4_address: Type.String() })
-export interface InterfaceRow { readonly id: string, readonly mac_address: string, readonly ipv4_address: string }
+export const NestedInterface = representation('NestedInterface', 'interface', {
+  mac_address: Type.String(),
+  ipv4_address: Type.String(),
+})
+export interface InterfaceRow {
+  readonly id: string
+  readonly mac_address: string
+  readonly ipv4_address: string
+}
 export function nestedInterface(site: Site, row: InterfaceRow): Static<typeof NestedInterface> {
-  return { ...head(site, 'interface', 'interfaces', row.id), mac_address: row.mac_address, ipv4_address: row.ipv4_address }
+  return {
+    ...head(site, 'interface', 'interfaces', row.id),
+    mac_address: row.mac_address,
+    ipv4_address: row.ipv4_address,
+  }
 }
 
 export const NestedServer = representation('NestedServer', 'server', {
-  name: Type.String(), status: Type.String(), locked: Type.Boolean(), hostname: Type.String(), fqdn: Type.String(),
-  created_at: Time, started_at: NullableTime, deleted_at: NullableTime,
+  name: Type.String(),
+  status: Type.String(),
+  locked: Type.Boolean(),
+  hostname: Type.String(),
+  fqdn: Type.String(),
+  created_at: Time,
+  started_at: NullableTime,
+  deleted_at: NullableTime,
 })
 export interface ServerRow {
   readonly id: string
@@ -145,13 +231,24 @@ export interface ServerRow {
 }
 export function nestedServer(site: Site, row: ServerRow): Static<typeof NestedServer> {
   return {
-    ...head(site, 'server', 'servers', row.id), name: row.name, status: row.status, locked: row.locked, hostname: row.id, fqdn: `${row.id}.${site.domain}`,
-    created_at: formatTime(row.created_at), started_at: formatOptionalTime(row.started_at), deleted_at: formatOptionalTime(row.deleted_at),
+    ...head(site, 'server', 'servers', row.id),
+    name: row.name,
+    status: row.status,
+    locked: row.locked,
+    hostname: row.id,
+    fqdn: `${row.id}.${site.domain}`,
+    created_at: formatTime(row.created_at),
+    started_at: formatOptionalTime(row.started_at),
+    deleted_at: formatOptionalTime(row.deleted_at),
   }
 }
 
 export const NestedServerGroup = representation('NestedServerGroup', 'server_group', {
-  name: Type.String(), description: Type.String(), created_at: Time, default: Type.Boolean(), fqdn: Type.String(),
+  name: Type.String(),
+  description: Type.String(),
+  created_at: Time,
+  default: Type.Boolean(),
+  fqdn: Type.String(),
 })
 export interface ServerGroupRow {
   readonly id: string
@@ -162,14 +259,24 @@ export interface ServerGroupRow {
 }
 export function nestedServerGroup(site: Site, row: ServerGroupRow): Static<typeof NestedServerGroup> {
   return {
-    ...head(site, 'server_group', 'server_groups', row.id), name: row.name, description: row.description, created_at: formatTime(row.created_at),
-    default: row.is_default, fqdn: `${row.id}.${site.domain}`,
+    ...head(site, 'server_group', 'server_groups', row.id),
+    name: row.name,
+    description: row.description,
+    created_at: formatTime(row.created_at),
+    default: row.is_default,
+    fqdn: `${row.id}.${site.domain}`,
   }
 }
 
 export const NestedCloudIp = representation('NestedCloudIp', 'cloud_ip', {
-  name: Type.String(), public_ip: Type.String(), public_ipv4: Type.String(), public_ipv6: Type.String(), fqdn: Type.String(), status: Type.String(),
-  reverse_dns: Type.String({ description: 'Empty: none.' }), mode: Type.Literal('nat'),
+  name: Type.String(),
+  public_ip: Type.String(),
+  public_ipv4: Type.String(),
+  public_ipv6: Type.String(),
+  fqdn: Type.String(),
+  status: Type.String(),
+  reverse_dns: Type.String({ description: 'Empty: none.' }),
+  mode: Type.Literal('nat'),
 })
 export interface CloudIpRow {
   readonly id: string
@@ -182,23 +289,51 @@ export interface CloudIpRow {
 export function nestedCloudIp(site: Site, row: CloudIpRow): Static<typeof NestedCloudIp> {
   const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
   return {
-    ...head(site, 'cloud_ip', 'cloud_ips', row.id), name, public_ip: public_ipv4, public_ipv4, public_ipv6, fqdn: cloudIpFqdn(site.domain, public_ipv4), status,
-    reverse_dns: reverse_dns ?? '', mode: 'nat',
+    ...head(site, 'cloud_ip', 'cloud_ips', row.id),
+    name,
+    public_ip: public_ipv4,
+    public_ipv4,
+    public_ipv6,
+    fqdn: cloudIpFqdn(site.domain, public_ipv4),
+    status,
+    reverse_dns: reverse_dns ?? '',
+    mode: 'nat',
   }
 }
 
 export const NestedDatabaseType = representation('DatabaseType', 'database_type', {
-  name: Type.String(), description: Type.String(), disk_size: Type.Integer({ description: 'MB.' }), ram: Type.Integer({ description: 'MB.' }),
+  name: Type.String(),
+  description: Type.String(),
+  disk_size: Type.Integer({ description: 'MB.' }),
+  ram: Type.Integer({ description: 'MB.' }),
 })
-export interface DatabaseTypeRow { readonly id: string, readonly name: string, readonly description: string, readonly disk_size: number, readonly ram: number }
-export function nestedDatabaseType(site: Site, { id, name, description, disk_size, ram }: DatabaseTypeRow): Static<typeof NestedDatabaseType> {
+export interface DatabaseTypeRow {
+  readonly id: string
+  readonly name: string
+  readonly description: string
+  readonly disk_size: number
+  readonly ram: number
+}
+export function nestedDatabaseType(
+  site: Site,
+  { id, name, description, disk_size, ram }: DatabaseTypeRow,
+): Static<typeof NestedDatabaseType> {
   return { ...head(site, 'database_type', 'database_types', id), name, description, disk_size, ram }
 }
 
 export const NestedDatabaseServer = representation('NestedDatabaseServer', 'database_server', {
-  name: Type.String(), description: Type.String(), status: Type.String(), locked: Type.Boolean(), allow_access: Type.Array(Type.String()),
-  database_engine: Type.String(), database_version: Type.String(), maintenance_weekday: Type.Integer({ description: '0 is Sunday.' }), maintenance_hour: Type.Integer(),
-  created_at: Time, updated_at: Time, deleted_at: NullableTime,
+  name: Type.String(),
+  description: Type.String(),
+  status: Type.String(),
+  locked: Type.Boolean(),
+  allow_access: Type.Array(Type.String()),
+  database_engine: Type.String(),
+  database_version: Type.String(),
+  maintenance_weekday: Type.Integer({ description: '0 is Sunday.' }),
+  maintenance_hour: Type.Integer(),
+  created_at: Time,
+  updated_at: Time,
+  deleted_at: NullableTime,
 })
 export interface DatabaseServerRow {
   readonly id: string
@@ -216,10 +351,30 @@ export interface DatabaseServerRow {
   readonly deleted_at: Date | string | null
 }
 export function nestedDatabaseServer(site: Site, row: DatabaseServerRow): Static<typeof NestedDatabaseServer> {
-  const { name, description, status, locked, allow_access, database_engine, database_version, maintenance_weekday, maintenance_hour } = row
+  const {
+    name,
+    description,
+    status,
+    locked,
+    allow_access,
+    database_engine,
+    database_version,
+    maintenance_weekday,
+    maintenance_hour,
+  } = row
   return {
-    ...head(site, 'database_server', 'database_servers', row.id), name, description, status, locked, allow_access: [...allow_access], database_engine, database_version,
-    maintenance_weekday, maintenance_hour,
-    created_at: formatTime(row.created_at), updated_at: formatTime(row.updated_at), deleted_at: formatOptionalTime(row.deleted_at),
+    ...head(site, 'database_server', 'database_servers', row.id),
+    name,
+    description,
+    status,
+    locked,
+    allow_access: [...allow_access],
+    database_engine,
+    database_version,
+    maintenance_weekday,
+    maintenance_hour,
+    created_at: formatTime(row.created_at),
+    updated_at: formatTime(row.updated_at),
+    deleted_at: formatOptionalTime(row.deleted_at),
   }
 }

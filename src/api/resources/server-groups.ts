@@ -11,17 +11,37 @@ import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { fieldFault, isRefusal, noSuch, noSuchIn, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
-import { listOf, NestedAccount, nestedAccount, NestedServer, nestedServer, NestedServerGroup, nestedServerGroup, type Site } from './nested.ts'
+import {
+  listOf,
+  NestedAccount,
+  nestedAccount,
+  NestedServer,
+  nestedServer,
+  NestedServerGroup,
+  nestedServerGroup,
+  type Site,
+} from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** The full form, which is the collected form too. */
-const ServerGroup = Type.Object({
-  ...NestedServerGroup.properties, account: NestedAccount, servers: Type.Array(NestedServer),
-  firewall_policy: Type.Null({ description: 'Always null: firewall policies belong to another document of the interface.' }),
-}, { title: 'ServerGroup' })
-const Members = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), { maxItems: 1000 })
+const ServerGroup = Type.Object(
+  {
+    ...NestedServerGroup.properties,
+    account: NestedAccount,
+    servers: Type.Array(NestedServer),
+    firewall_policy: Type.Null({
+      description: 'Always null: firewall policies belong to another document of the interface.',
+    }),
+  },
+  { title: 'ServerGroup' },
+)
+const Members = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), {
+  maxItems: 1000,
+})
 const Change = Type.Object({
-  name: Type.Optional(Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()])),
+  name: Type.Optional(
+    Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()]),
+  ),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
 })
 const Create = Type.Object({ ...Change.properties, servers: Type.Optional(Members) })
@@ -31,72 +51,190 @@ const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
 export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
-  server.get('/server_groups', { schema: { summary: 'List server groups', tags: TAGS, response: { 200: listOf(ServerGroup) } } }, async ({ caller }) =>
-    (await selectGroups(tables, caller.accountId).orderBy('server_groups.created_at').orderBy('server_groups.id').execute()).map((row) => represent(site, row)))
+  server.get(
+    '/server_groups',
+    { schema: { summary: 'List server groups', tags: TAGS, response: { 200: listOf(ServerGroup) } } },
+    async ({ caller }) =>
+      (
+        await selectGroups(tables, caller.accountId)
+          .orderBy('server_groups.created_at')
+          .orderBy('server_groups.id')
+          .execute()
+      ).map((row) => represent(site, row)),
+  )
 
-  server.get('/server_groups/:id', { schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } } }, async ({ caller, params }, reply) =>
-    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
+  server.get(
+    '/server_groups/:id',
+    { schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } } },
+    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+  )
 
-  server.post('/server_groups', { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } }, async ({ caller, body }, reply) =>
-    reply.respond(202, await accounts.commit(caller, async (change) => {
-      const beyond = await refuseBeyondLimit(change, caller.accountId, 'server_groups_limit')
-      if (beyond !== undefined) return beyond
-      const id = await nextId(change, 'grp')
-      await change.insertInto('server_groups')
-        .values({ id, account_id: caller.accountId, name: body.name ?? '', description: body.description ?? '', is_default: false }).execute()
-      const refusal = await addMembers(change, caller.accountId, id, memberIds(body.servers))
-      return refusal ?? load(change, site, caller.accountId, id)
-    })))
+  server.post(
+    '/server_groups',
+    { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } },
+    async ({ caller, body }, reply) =>
+      reply.respond(
+        202,
+        await accounts.commit(caller, async (change) => {
+          const beyond = await refuseBeyondLimit(change, caller.accountId, 'server_groups_limit')
+          if (beyond !== undefined) return beyond
+          const id = await nextId(change, 'grp')
+          await change
+            .insertInto('server_groups')
+            .values({
+              id,
+              account_id: caller.accountId,
+              name: body.name ?? '',
+              description: body.description ?? '',
+              is_default: false,
+            })
+            .execute()
+          const refusal = await addMembers(change, caller.accountId, id, memberIds(body.servers))
+          return refusal ?? load(change, site, caller.accountId, id)
+        }),
+      ),
+  )
 
-  server.put('/server_groups/:id', { schema: { summary: 'Change a server group', tags: TAGS, params: Params, body: Change, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await accounts.commit(caller, async (change) => {
-      const group = await lockGroup(change, caller.accountId, params.id)
-      if (isRefusal(group)) return group
-      const values = { ...body.name !== undefined && { name: body.name ?? '' }, ...body.description !== undefined && { description: body.description ?? '' } }
-      if (Object.keys(values).length > 0) await change.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
-      if (values.name === undefined || values.name === group.name) return load(change, site, caller.accountId, params.id)
-      const members = await membersOf(change, params.id)
-      await markChanged(change, members) // guests see the name
-      const refusal = lengthInRecord(params.id, values.name) > lengthInRecord(params.id, group.name) ? await refuseBeyondRecord(change, members) : undefined
-      return refusal ?? load(change, site, caller.accountId, params.id)
-    })))
+  server.put(
+    '/server_groups/:id',
+    {
+      schema: {
+        summary: 'Change a server group',
+        tags: TAGS,
+        params: Params,
+        body: Change,
+        response: { 202: ServerGroup },
+      },
+    },
+    async ({ caller, params, body }, reply) =>
+      reply.respond(
+        202,
+        await accounts.commit(caller, async (change) => {
+          const group = await lockGroup(change, caller.accountId, params.id)
+          if (isRefusal(group)) return group
+          const values = {
+            ...(body.name !== undefined && { name: body.name ?? '' }),
+            ...(body.description !== undefined && { description: body.description ?? '' }),
+          }
+          if (Object.keys(values).length > 0)
+            await change.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
+          if (values.name === undefined || values.name === group.name)
+            return load(change, site, caller.accountId, params.id)
+          const members = await membersOf(change, params.id)
+          await markChanged(change, members) // guests see the name
+          const refusal =
+            lengthInRecord(params.id, values.name) > lengthInRecord(params.id, group.name)
+              ? await refuseBeyondRecord(change, members)
+              : undefined
+          return refusal ?? load(change, site, caller.accountId, params.id)
+        }),
+      ),
+  )
 
-  server.delete('/server_groups/:id', {
-    schema: { summary: 'Delete a server group', description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.', tags: TAGS, params: Params, response: { 202: ServerGroup } },
-  }, async ({ caller, params }, reply) =>
-    reply.respond(202, await accounts.commit(caller, async (change) => {
-      const group = await lockGroup(change, caller.accountId, params.id)
-      if (isRefusal(group)) return group
-      if (group.is_default) return refuse('resource_conflict', `${params.id} is the default server group of the account`)
-      if ((await membersOf(change, params.id)).length > 0) return refuse('resource_conflict', `${params.id} has servers: remove them first`)
-      const last = await load(change, site, caller.accountId, params.id)
-      await change.updateTable('cloud_ips').set({ status: 'unmapped', server_group_id: null }).where('server_group_id', '=', params.id).execute()
-      await change.deleteFrom('server_groups').where('id', '=', params.id).execute()
-      return last
-    })))
+  server.delete(
+    '/server_groups/:id',
+    {
+      schema: {
+        summary: 'Delete a server group',
+        description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.',
+        tags: TAGS,
+        params: Params,
+        response: { 202: ServerGroup },
+      },
+    },
+    async ({ caller, params }, reply) =>
+      reply.respond(
+        202,
+        await accounts.commit(caller, async (change) => {
+          const group = await lockGroup(change, caller.accountId, params.id)
+          if (isRefusal(group)) return group
+          if (group.is_default)
+            return refuse('resource_conflict', `${params.id} is the default server group of the account`)
+          if ((await membersOf(change, params.id)).length > 0)
+            return refuse('resource_conflict', `${params.id} has servers: remove them first`)
+          const last = await load(change, site, caller.accountId, params.id)
+          await change
+            .updateTable('cloud_ips')
+            .set({ status: 'unmapped', server_group_id: null })
+            .where('server_group_id', '=', params.id)
+            .execute()
+          await change.deleteFrom('server_groups').where('id', '=', params.id).execute()
+          return last
+        }),
+      ),
+  )
 
   type Task = (change: Change) => Promise<Refusal | undefined>
-  const changeMembers = (caller: Caller, id: string, task: Task) => accounts.commit(caller, async (change) => {
-    const group = await lockGroup(change, caller.accountId, id)
-    if (isRefusal(group)) return group
-    return await task(change) ?? load(change, site, caller.accountId, id)
-  })
+  const changeMembers = (caller: Caller, id: string, task: Task) =>
+    accounts.commit(caller, async (change) => {
+      const group = await lockGroup(change, caller.accountId, id)
+      if (isRefusal(group)) return group
+      return (await task(change)) ?? load(change, site, caller.accountId, id)
+    })
 
   const ServersBody = Type.Object({ servers: Members })
-  server.post('/server_groups/:id/add_servers', { schema: { summary: 'Add servers to a group', tags: TAGS, params: Params, body: ServersBody, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await changeMembers(caller, params.id, (change) => addMembers(change, caller.accountId, params.id, memberIds(body.servers)))))
+  server.post(
+    '/server_groups/:id/add_servers',
+    {
+      schema: {
+        summary: 'Add servers to a group',
+        tags: TAGS,
+        params: Params,
+        body: ServersBody,
+        response: { 202: ServerGroup },
+      },
+    },
+    async ({ caller, params, body }, reply) =>
+      reply.respond(
+        202,
+        await changeMembers(caller, params.id, (change) =>
+          addMembers(change, caller.accountId, params.id, memberIds(body.servers)),
+        ),
+      ),
+  )
 
-  server.post('/server_groups/:id/remove_servers', { schema: { summary: 'Remove servers from a group', tags: TAGS, params: Params, body: ServersBody, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await changeMembers(caller, params.id, (change) => removeMembers(change, params.id, memberIds(body.servers)))))
+  server.post(
+    '/server_groups/:id/remove_servers',
+    {
+      schema: {
+        summary: 'Remove servers from a group',
+        tags: TAGS,
+        params: Params,
+        body: ServersBody,
+        response: { 202: ServerGroup },
+      },
+    },
+    async ({ caller, params, body }, reply) =>
+      reply.respond(
+        202,
+        await changeMembers(caller, params.id, (change) => removeMembers(change, params.id, memberIds(body.servers))),
+      ),
+  )
 
-  server.post('/server_groups/:id/move_servers', {
-    schema: { summary: 'Move servers to another group', tags: TAGS, params: Params, body: Type.Object({ servers: Members, destination: Type.String() }), response: { 202: ServerGroup } },
-  }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await changeMembers(caller, params.id, async (change) => {
-      const destination = await lockGroup(change, caller.accountId, body.destination)
-      if (isRefusal(destination)) return destination
-      return await removeMembers(change, params.id, memberIds(body.servers)) ?? addMembers(change, caller.accountId, body.destination, memberIds(body.servers))
-    })))
+  server.post(
+    '/server_groups/:id/move_servers',
+    {
+      schema: {
+        summary: 'Move servers to another group',
+        tags: TAGS,
+        params: Params,
+        body: Type.Object({ servers: Members, destination: Type.String() }),
+        response: { 202: ServerGroup },
+      },
+    },
+    async ({ caller, params, body }, reply) =>
+      reply.respond(
+        202,
+        await changeMembers(caller, params.id, async (change) => {
+          const destination = await lockGroup(change, caller.accountId, body.destination)
+          if (isRefusal(destination)) return destination
+          return (
+            (await removeMembers(change, params.id, memberIds(body.servers))) ??
+            addMembers(change, caller.accountId, body.destination, memberIds(body.servers))
+          )
+        }),
+      ),
+  )
 }
 
 /** The length of a group's name in a record. A shorter one needs no check of the record's limits. */
@@ -108,57 +246,117 @@ function memberIds(members: Static<typeof Members> | undefined): string[] {
   return [...new Set((members ?? []).map(({ server }) => server))]
 }
 
-async function addMembers(change: Change, accountId: string, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {
+async function addMembers(
+  change: Change,
+  accountId: string,
+  groupId: string,
+  ids: readonly string[],
+): Promise<Refusal | undefined> {
   if (ids.length === 0) return undefined
-  const found = await change.selectFrom('servers').select('id').where('account_id', '=', accountId).where('id', 'in', ids).where('status', 'not in', ['deleting', 'deleted'])
-    .orderBy('id').forUpdate().execute()
-  const [missing, ...others] = ids.filter((id) => !found.some((server) => server.id === id)).map((id) => noSuchIn('servers', 'server', id, '/1.0/servers'))
+  const found = await change
+    .selectFrom('servers')
+    .select('id')
+    .where('account_id', '=', accountId)
+    .where('id', 'in', ids)
+    .where('status', 'not in', ['deleting', 'deleted'])
+    .orderBy('id')
+    .forUpdate()
+    .execute()
+  const [missing, ...others] = ids
+    .filter((id) => !found.some((server) => server.id === id))
+    .map((id) => noSuchIn('servers', 'server', id, '/1.0/servers'))
   if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
-  await change.insertInto('server_group_members').values(ids.map((server_id) => ({ server_group_id: groupId, server_id }))).onConflict((conflict) => conflict.doNothing()).execute()
+  await change
+    .insertInto('server_group_members')
+    .values(ids.map((server_id) => ({ server_group_id: groupId, server_id })))
+    .onConflict((conflict) => conflict.doNothing())
+    .execute()
   await markChanged(change, ids)
   return refuseBeyondRecord(change, ids)
 }
 
 async function removeMembers(change: Change, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {
   const members = await membersOf(change, groupId)
-  const [missing, ...others] = ids.filter((id) => !members.includes(id)).map((id) => fieldFault('servers', 'does_not_exist', `servers: ${id} is not in ${groupId}`))
+  const [missing, ...others] = ids
+    .filter((id) => !members.includes(id))
+    .map((id) => fieldFault('servers', 'does_not_exist', `servers: ${id} is not in ${groupId}`))
   if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
   if (ids.length === 0) return undefined
-  await change.deleteFrom('server_group_members').where('server_group_id', '=', groupId).where('server_id', 'in', ids).execute()
+  await change
+    .deleteFrom('server_group_members')
+    .where('server_group_id', '=', groupId)
+    .where('server_id', 'in', ids)
+    .execute()
   await markChanged(change, ids)
   return undefined
 }
 
 async function membersOf(change: Change, groupId: string): Promise<string[]> {
-  return (await change.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', groupId).execute()).map(({ server_id }) => server_id)
+  return (
+    await change.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', groupId).execute()
+  ).map(({ server_id }) => server_id)
 }
 
-async function lockGroup(change: Change, accountId: string, id: string): Promise<Selectable<Tables['server_groups']> | Refusal> {
-  const row = await change.selectFrom('server_groups').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
+async function lockGroup(
+  change: Change,
+  accountId: string,
+  id: string,
+): Promise<Selectable<Tables['server_groups']> | Refusal> {
+  const row = await change
+    .selectFrom('server_groups')
+    .selectAll()
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .forUpdate()
+    .executeTakeFirst()
   return row ?? noSuch('server group', id)
 }
 
 function selectGroups(database: Reader, accountId: string) {
-  return database.selectFrom('server_groups').innerJoin('accounts', 'accounts.id', 'server_groups.account_id').selectAll('server_groups')
+  return database
+    .selectFrom('server_groups')
+    .innerJoin('accounts', 'accounts.id', 'server_groups.account_id')
+    .selectAll('server_groups')
     .select((eb) => [
-      'accounts.name as account_name', 'accounts.status as account_status',
-      jsonArrayFrom(eb.selectFrom('servers').innerJoin('server_group_members', 'server_group_members.server_id', 'servers.id')
-        .select(['servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at'])
-        .whereRef('server_group_members.server_group_id', '=', 'server_groups.id').orderBy('servers.id')).as('servers'),
+      'accounts.name as account_name',
+      'accounts.status as account_status',
+      jsonArrayFrom(
+        eb
+          .selectFrom('servers')
+          .innerJoin('server_group_members', 'server_group_members.server_id', 'servers.id')
+          .select([
+            'servers.id',
+            'servers.name',
+            'servers.status',
+            'servers.locked',
+            'servers.created_at',
+            'servers.started_at',
+            'servers.deleted_at',
+          ])
+          .whereRef('server_group_members.server_group_id', '=', 'server_groups.id')
+          .orderBy('servers.id'),
+      ).as('servers'),
     ])
     .where('server_groups.account_id', '=', accountId)
 }
 
 type Row = InferResult<ReturnType<typeof selectGroups>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ServerGroup> | Refusal> {
+async function load(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof ServerGroup> | Refusal> {
   const row = await selectGroups(database, accountId).where('server_groups.id', '=', id).executeTakeFirst()
   return row === undefined ? noSuch('server group', id) : represent(site, row)
 }
 
 function represent(site: Site, row: Row): Static<typeof ServerGroup> {
   return {
-    ...nestedServerGroup(site, row), account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
-    servers: row.servers.map((server) => nestedServer(site, server)), firewall_policy: null,
+    ...nestedServerGroup(site, row),
+    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    servers: row.servers.map((server) => nestedServer(site, server)),
+    firewall_policy: null,
   }
 }

@@ -23,35 +23,81 @@ import { compactUserData, userDataFault } from '../model/user-data.ts'
 import { fieldFault, isRefusal, noSuch, noSuchIn, refuse, refuseAll, type Detail, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
-  GivenId, GivenName,
-  listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp, NestedImage, nestedImage, NestedInterface, nestedInterface, NestedServer, nestedServer,
+  GivenId,
+  GivenName,
+  listOf,
+  NestedAccount,
+  nestedAccount,
+  NestedCloudIp,
+  nestedCloudIp,
+  NestedImage,
+  nestedImage,
+  NestedInterface,
+  nestedInterface,
+  NestedServer,
+  nestedServer,
   NestedServerGroup,
-  nestedServerGroup, NestedServerType, nestedServerType, NestedZone, nestedZone, NullableString, NullableTime, type Site,
+  nestedServerGroup,
+  NestedServerType,
+  nestedServerType,
+  NestedZone,
+  nestedZone,
+  NullableString,
+  NullableTime,
+  type Site,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Links = {
-  account: NestedAccount, image: NestedImage, server_type: NestedServerType, zone: NestedZone,
-  cloud_ips: Type.Array(NestedCloudIp), interfaces: Type.Array(NestedInterface), server_groups: Type.Array(NestedServerGroup),
-  snapshots: Type.Array(NestedImage), volumes: Type.Array(Type.Object({}), { description: 'Always empty: volumes belong to another document of the interface.' }),
+  account: NestedAccount,
+  image: NestedImage,
+  server_type: NestedServerType,
+  zone: NestedZone,
+  cloud_ips: Type.Array(NestedCloudIp),
+  interfaces: Type.Array(NestedInterface),
+  server_groups: Type.Array(NestedServerGroup),
+  snapshots: Type.Array(NestedImage),
+  volumes: Type.Array(Type.Object({}), {
+    description: 'Always empty: volumes belong to another document of the interface.',
+  }),
 }
-const Collected = Type.Object({ ...NestedServer.properties, ...Links, compatibility_mode: Type.Boolean() }, { title: 'CollectedServer' })
+const Collected = Type.Object(
+  { ...NestedServer.properties, ...Links, compatibility_mode: Type.Boolean() },
+  { title: 'CollectedServer' },
+)
 const Tags = {
-  ...TagsSchema, default: undefined, // Fastify would write it into each response
-  description: 'An extension. At most 50, with EC2\'s limits. The guest sees them if metadata_options.instance_metadata_tags is enabled.',
+  ...TagsSchema,
+  default: undefined, // Fastify would write it into each response
+  description:
+    "An extension. At most 50, with EC2's limits. The guest sees them if metadata_options.instance_metadata_tags is enabled.",
 }
 /** The full form. */
-export const Server = Type.Object({
-  ...Collected.properties,
-  user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, without white space.' }),
-  disk_encrypted: Type.Boolean(),
-  console_url: NullableString, console_token: Type.Union([Type.String(), Type.Null()], { description: 'Null but in the response of activate_console.' }), console_token_expires: NullableTime,
-  snapshots_schedule: NullableString, snapshots_schedule_next_at: NullableTime, snapshots_retention: NullableString,
-  metadata_options: Type.Optional(MetadataOptionsSchema), tags: Type.Optional(Tags),
-}, { title: 'Server' })
+export const Server = Type.Object(
+  {
+    ...Collected.properties,
+    user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, without white space.' }),
+    disk_encrypted: Type.Boolean(),
+    console_url: NullableString,
+    console_token: Type.Union([Type.String(), Type.Null()], {
+      description: 'Null but in the response of activate_console.',
+    }),
+    console_token_expires: NullableTime,
+    snapshots_schedule: NullableString,
+    snapshots_schedule_next_at: NullableTime,
+    snapshots_retention: NullableString,
+    metadata_options: Type.Optional(MetadataOptionsSchema),
+    tags: Type.Optional(Tags),
+  },
+  { title: 'Server' },
+)
 
-const UserData = Type.Union([Type.String(), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.' })
-const GroupIds = Type.Array(Type.Union([GivenId, Type.Object({ id: Type.String({ minLength: 1, examples: ['grp-6ilgo'] }) })]), { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' })
+const UserData = Type.Union([Type.String(), Type.Null()], {
+  description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.',
+})
+const GroupIds = Type.Array(
+  Type.Union([GivenId, Type.Object({ id: Type.String({ minLength: 1, examples: ['grp-6ilgo'] }) })]),
+  { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' },
+)
 /** Fields that must be null: other values are refused, since no snapshots are made by a schedule. */
 const SCHEDULE = ['snapshots_schedule', 'snapshots_retention'] as const
 const Unscheduled = Type.Optional(Type.Unknown({ description: 'Null. Anything else is 501.' }))
@@ -60,18 +106,37 @@ const Extensions = { metadata_options: Type.Optional(GivenOptionsSchema), tags: 
 const Create = Type.Object({
   image: Type.String({ minLength: 1, description: 'An id or a handle.' }),
   name: Type.Optional(GivenName),
-  server_type: Type.Optional(Type.String({ minLength: 1, description: 'An id or a handle. Default: the smallest available type with the min_ram of the image.' })),
-  zone: Type.Optional(Type.String({ minLength: 1, description: 'An id or a handle. Default: the zone of the hypervisor with the most free RAM.' })),
+  server_type: Type.Optional(
+    Type.String({
+      minLength: 1,
+      description: 'An id or a handle. Default: the smallest available type with the min_ram of the image.',
+    }),
+  ),
+  zone: Type.Optional(
+    Type.String({
+      minLength: 1,
+      description: 'An id or a handle. Default: the zone of the hypervisor with the most free RAM.',
+    }),
+  ),
   user_data: Type.Optional(UserData),
   server_groups: Type.Optional(GroupIds),
-  cloud_ip: Type.Optional(Type.Union([Type.Boolean(), GivenId], { description: 'true, also as text: a new cloud IP; or the id of an unmapped one.' })),
+  cloud_ip: Type.Optional(
+    Type.Union([Type.Boolean(), GivenId], {
+      description: 'true, also as text: a new cloud IP; or the id of an unmapped one.',
+    }),
+  ),
   disk_encrypted: Type.Optional(Type.Boolean()),
   compatibility_mode: Type.Optional(Type.Boolean()),
-  ...Schedule, ...Extensions,
+  ...Schedule,
+  ...Extensions,
 })
 const Update = Type.Object({
-  name: Type.Optional(GivenName), server_groups: Type.Optional(GroupIds), user_data: Type.Optional(UserData), compatibility_mode: Type.Optional(Type.Boolean()),
-  ...Schedule, ...Extensions,
+  name: Type.Optional(GivenName),
+  server_groups: Type.Optional(GroupIds),
+  user_data: Type.Optional(UserData),
+  compatibility_mode: Type.Optional(Type.Boolean()),
+  ...Schedule,
+  ...Extensions,
 })
 
 const TAGS = ['Servers']
@@ -79,62 +144,156 @@ const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, { tables, accounts, site, compute }: ResourceParts): void {
-  server.get('/servers', { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
-    (await selectServers(tables, caller.accountId).where('servers.deleted_at', 'is', null).orderBy('servers.created_at').orderBy('servers.id').execute())
-      .map((row) => collect(site, row)))
+  server.get(
+    '/servers',
+    { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } },
+    async ({ caller }) =>
+      (
+        await selectServers(tables, caller.accountId)
+          .where('servers.deleted_at', 'is', null)
+          .orderBy('servers.created_at')
+          .orderBy('servers.id')
+          .execute()
+      ).map((row) => collect(site, row)),
+  )
 
-  server.get('/servers/:id', { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
-    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
+  server.get(
+    '/servers/:id',
+    { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } },
+    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+  )
 
-  server.post('/servers', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
-    reply.respond(202, await accounts.commit(caller, async (change) => {
-      const id = refuseSchedule(body) ?? await createServer(change, compute, caller.accountId, {
-        image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: typeof body.user_data === 'string' ? compactUserData(body.user_data) : null,
-        serverGroups: body.server_groups?.map(idOf), cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
-        diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
-        metadataOptions: body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}), tags: body.tags ?? {},
-      })
-      return isRefusal(id) ? id : load(change, site, caller.accountId, id)
-    })))
+  server.post(
+    '/servers',
+    {
+      bodyLimit: LONG_BODY_LIMIT,
+      schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } },
+    },
+    async ({ caller, body }, reply) =>
+      reply.respond(
+        202,
+        await accounts.commit(caller, async (change) => {
+          const id =
+            refuseSchedule(body) ??
+            (await createServer(change, compute, caller.accountId, {
+              image: body.image,
+              name: body.name ?? '',
+              serverType: body.server_type,
+              zone: body.zone,
+              userData: typeof body.user_data === 'string' ? compactUserData(body.user_data) : null,
+              serverGroups: body.server_groups?.map(idOf),
+              cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
+              diskEncrypted: body.disk_encrypted ?? false,
+              compatibilityMode: body.compatibility_mode,
+              metadataOptions:
+                body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}),
+              tags: body.tags ?? {},
+            }))
+          return isRefusal(id) ? id : load(change, site, caller.accountId, id)
+        }),
+      ),
+  )
 
-  server.put('/servers/:id', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller, async (change) => {
-      const current = await lockServer(change, caller.accountId, params.id)
-      if (isRefusal(current)) return current
-      const refusal = refuseSchedule(body) ?? await update(change, current, body)
-      return refusal ?? load(change, site, caller.accountId, params.id)
-    })))
+  server.put(
+    '/servers/:id',
+    {
+      bodyLimit: LONG_BODY_LIMIT,
+      schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } },
+    },
+    async ({ caller, params, body }, reply) =>
+      reply.respond(
+        200,
+        await accounts.commit(caller, async (change) => {
+          const current = await lockServer(change, caller.accountId, params.id)
+          if (isRefusal(current)) return current
+          const refusal = refuseSchedule(body) ?? (await update(change, current, body))
+          return refusal ?? load(change, site, caller.accountId, params.id)
+        }),
+      ),
+  )
 
-  server.delete('/servers/:id', {
-    schema: { summary: 'Delete a server', description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', tags: TAGS, params: Params, response: { 202: Server } },
-  }, async ({ caller, params }, reply) =>
-    reply.respond(202, await accounts.commit(caller, async (change) => {
-      const current = await lockServer(change, caller.accountId, params.id)
-      if (isRefusal(current)) return current
-      if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
-      await change.updateTable('cloud_ips').set({ status: 'unmapped', interface_id: null })
-        .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', params.id)).execute()
-      await change.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
-      await change.updateTable('servers').set({ status: 'deleting', console_token_expires: null }).where('id', '=', params.id).execute()
-      await supersedeActions(change, params.id)
-      await requestAction(change, compute, params.id, { kind: 'delete' })
-      return load(change, site, caller.accountId, params.id)
-    })))
+  server.delete(
+    '/servers/:id',
+    {
+      schema: {
+        summary: 'Delete a server',
+        description: 'Unmaps its cloud IPs. Refused (409) while it is locked.',
+        tags: TAGS,
+        params: Params,
+        response: { 202: Server },
+      },
+    },
+    async ({ caller, params }, reply) =>
+      reply.respond(
+        202,
+        await accounts.commit(caller, async (change) => {
+          const current = await lockServer(change, caller.accountId, params.id)
+          if (isRefusal(current)) return current
+          if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
+          await change
+            .updateTable('cloud_ips')
+            .set({ status: 'unmapped', interface_id: null })
+            .where(
+              'interface_id',
+              'in',
+              change.selectFrom('interfaces').select('id').where('server_id', '=', params.id),
+            )
+            .execute()
+          await change.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
+          await change
+            .updateTable('servers')
+            .set({ status: 'deleting', console_token_expires: null })
+            .where('id', '=', params.id)
+            .execute()
+          await supersedeActions(change, params.id)
+          await requestAction(change, compute, params.id, { kind: 'delete' })
+          return load(change, site, caller.accountId, params.id)
+        }),
+      ),
+  )
 
-  for (const [verb, locked] of [['lock', true], ['unlock', false]] as const) {
-    server.put(`/servers/:id/${verb}_resource`, { schema: { summary: `${locked ? 'Lock' : 'Unlock'} a server`, description: 'A locked server cannot be deleted.', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
-      reply.respond(200, await accounts.commit(caller, async (change) => {
-        const current = await lockServer(change, caller.accountId, params.id)
-        if (isRefusal(current)) return current
-        await change.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()
-        return load(change, site, caller.accountId, params.id)
-      })))
+  for (const [verb, locked] of [
+    ['lock', true],
+    ['unlock', false],
+  ] as const) {
+    server.put(
+      `/servers/:id/${verb}_resource`,
+      {
+        schema: {
+          summary: `${locked ? 'Lock' : 'Unlock'} a server`,
+          description: 'A locked server cannot be deleted.',
+          tags: TAGS,
+          params: Params,
+          response: { 200: Server },
+        },
+      },
+      async ({ caller, params }, reply) =>
+        reply.respond(
+          200,
+          await accounts.commit(caller, async (change) => {
+            const current = await lockServer(change, caller.accountId, params.id)
+            if (isRefusal(current)) return current
+            await change.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()
+            return load(change, site, caller.accountId, params.id)
+          }),
+        ),
+    )
   }
 }
 
 /** Loads a server that is not being deleted, and locks its row. */
-export async function lockServer(change: Change, accountId: string, id: string): Promise<Selectable<Tables['servers']> | Refusal> {
-  const row = await change.selectFrom('servers').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
+export async function lockServer(
+  change: Change,
+  accountId: string,
+  id: string,
+): Promise<Selectable<Tables['servers']> | Refusal> {
+  const row = await change
+    .selectFrom('servers')
+    .selectAll()
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .forUpdate()
+    .executeTakeFirst()
   if (row === undefined) return noSuch('server', id)
   return ['deleting', 'deleted'].includes(row.status) ? refuse('resource_conflict', `${id} is ${row.status}`) : row
 }
@@ -145,26 +304,42 @@ function idOf(group: string | { readonly id: string }): string {
 }
 
 function refuseSchedule(body: Static<typeof Update>): Refusal | undefined {
-  const [first, ...others] = SCHEDULE.filter((field) => (body[field] ?? null) !== null).map((field) => fieldFault(field, 'unchangeable', `${field} is not implemented: no snapshots are made by a schedule`))
+  const [first, ...others] = SCHEDULE.filter((field) => (body[field] ?? null) !== null).map((field) =>
+    fieldFault(field, 'unchangeable', `${field} is not implemented: no snapshots are made by a schedule`),
+  )
   return first === undefined ? undefined : refuse('not_implemented', first, ...others)
 }
 
-async function update(change: Change, present: Selectable<Tables['servers']>, body: Static<typeof Update>): Promise<Refusal | undefined> {
+async function update(
+  change: Change,
+  present: Selectable<Tables['servers']>,
+  body: Static<typeof Update>,
+): Promise<Refusal | undefined> {
   const { id, account_id } = present
   const { name, user_data, compatibility_mode, server_groups, metadata_options, tags } = body
   const groupIds = [...new Set(server_groups?.map(idOf))]
-  const texts = [typeof user_data === 'string' ? userDataFault(user_data) : undefined, tagsFault(tags ?? {})].filter((fault) => fault !== undefined)
-  const faults = [...texts, ...await missingGroups(change, account_id, groupIds)]
+  const texts = [typeof user_data === 'string' ? userDataFault(user_data) : undefined, tagsFault(tags ?? {})].filter(
+    (fault) => fault !== undefined,
+  )
+  const faults = [...texts, ...(await missingGroups(change, account_id, groupIds))]
   if (faults.length > 0) return refuseAll('unprocessable_entity', faults)
   const values = {
-    ...name !== undefined && { name: name ?? '' }, ...user_data !== undefined && { user_data: user_data === null ? null : compactUserData(user_data) }, ...compatibility_mode !== undefined && { compatibility_mode },
-    ...metadata_options !== undefined && { metadata_options: JSON.stringify(completeOptions(metadata_options, present.metadata_options ?? {})) },
-    ...tags !== undefined && { tags: JSON.stringify(tags) },
+    ...(name !== undefined && { name: name ?? '' }),
+    ...(user_data !== undefined && { user_data: user_data === null ? null : compactUserData(user_data) }),
+    ...(compatibility_mode !== undefined && { compatibility_mode }),
+    ...(metadata_options !== undefined && {
+      metadata_options: JSON.stringify(completeOptions(metadata_options, present.metadata_options ?? {})),
+    }),
+    ...(tags !== undefined && { tags: JSON.stringify(tags) }),
   }
   if (Object.keys(values).length > 0) await change.updateTable('servers').set(values).where('id', '=', id).execute()
   if (server_groups !== undefined) {
     await change.deleteFrom('server_group_members').where('server_id', '=', id).execute()
-    if (groupIds.length > 0) await change.insertInto('server_group_members').values(groupIds.map((server_group_id) => ({ server_group_id, server_id: id }))).execute()
+    if (groupIds.length > 0)
+      await change
+        .insertInto('server_group_members')
+        .values(groupIds.map((server_group_id) => ({ server_group_id, server_id: id })))
+        .execute()
   }
   if ([user_data, server_groups, metadata_options, tags].every((value) => value === undefined)) return undefined
   await markChanged(change, [id])
@@ -174,43 +349,113 @@ async function update(change: Change, present: Selectable<Tables['servers']>, bo
 /** Locks server groups against a delete, and names those that the account does not have. */
 async function missingGroups(change: Change, accountId: string, ids: readonly string[]): Promise<Detail[]> {
   if (ids.length === 0) return []
-  const found = await change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).where('id', 'in', ids).forShare().execute()
-  return ids.filter((id) => !found.some((group) => group.id === id)).map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups'))
+  const found = await change
+    .selectFrom('server_groups')
+    .select('id')
+    .where('account_id', '=', accountId)
+    .where('id', 'in', ids)
+    .forShare()
+    .execute()
+  return ids
+    .filter((id) => !found.some((group) => group.id === id))
+    .map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups'))
 }
 
 /** Servers with everything that their collected form shows, in one query. It leaves out the long columns, which only the full form has. */
 function selectServers(database: Reader, accountId: string) {
-  return database.selectFrom('servers')
-    .innerJoin('accounts', 'accounts.id', 'servers.account_id').innerJoin('images', 'images.id', 'servers.image_id')
-    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id').innerJoin('zones', 'zones.id', 'servers.zone_id')
+  return database
+    .selectFrom('servers')
+    .innerJoin('accounts', 'accounts.id', 'servers.account_id')
+    .innerJoin('images', 'images.id', 'servers.image_id')
+    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
+    .innerJoin('zones', 'zones.id', 'servers.zone_id')
     .select((eb) => [
-      'servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at', 'servers.zone_id',
-      'servers.compatibility_mode', 'servers.account_id', 'accounts.name as account_name', 'accounts.status as account_status', 'zones.handle as zone_handle',
-      eb.fn.toJson('images').as('image'), eb.fn.toJson('server_types').as('server_type'),
-      jsonArrayFrom(eb.selectFrom('interfaces').select(['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
-        .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('interfaces.created_at')).as('interfaces'),
-      jsonArrayFrom(eb.selectFrom('server_groups').innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
-        .select(['server_groups.id', 'server_groups.name', 'server_groups.description', 'server_groups.is_default', 'server_groups.created_at'])
-        .whereRef('server_group_members.server_id', '=', 'servers.id').orderBy('server_groups.id')).as('server_groups'),
-      jsonArrayFrom(eb.selectFrom('cloud_ips').innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
-        .select(['cloud_ips.id', 'cloud_ips.name', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.status', 'cloud_ips.reverse_dns'])
-        .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('cloud_ips.id')).as('cloud_ips'),
-      jsonArrayFrom(eb.selectFrom('images').selectAll('images').whereRef('images.source_server_id', '=', 'servers.id').where('images.status', '!=', 'deleted')
-        .orderBy('images.created_at').orderBy('images.id')).as('snapshots'),
+      'servers.id',
+      'servers.name',
+      'servers.status',
+      'servers.locked',
+      'servers.created_at',
+      'servers.started_at',
+      'servers.deleted_at',
+      'servers.zone_id',
+      'servers.compatibility_mode',
+      'servers.account_id',
+      'accounts.name as account_name',
+      'accounts.status as account_status',
+      'zones.handle as zone_handle',
+      eb.fn.toJson('images').as('image'),
+      eb.fn.toJson('server_types').as('server_type'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('interfaces')
+          .select(['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
+          .whereRef('interfaces.server_id', '=', 'servers.id')
+          .orderBy('interfaces.created_at'),
+      ).as('interfaces'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('server_groups')
+          .innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
+          .select([
+            'server_groups.id',
+            'server_groups.name',
+            'server_groups.description',
+            'server_groups.is_default',
+            'server_groups.created_at',
+          ])
+          .whereRef('server_group_members.server_id', '=', 'servers.id')
+          .orderBy('server_groups.id'),
+      ).as('server_groups'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('cloud_ips')
+          .innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
+          .select([
+            'cloud_ips.id',
+            'cloud_ips.name',
+            'cloud_ips.public_ipv4',
+            'cloud_ips.public_ipv6',
+            'cloud_ips.status',
+            'cloud_ips.reverse_dns',
+          ])
+          .whereRef('interfaces.server_id', '=', 'servers.id')
+          .orderBy('cloud_ips.id'),
+      ).as('cloud_ips'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('images')
+          .selectAll('images')
+          .whereRef('images.source_server_id', '=', 'servers.id')
+          .where('images.status', '!=', 'deleted')
+          .orderBy('images.created_at')
+          .orderBy('images.id'),
+      ).as('snapshots'),
     ])
     .where('servers.account_id', '=', accountId)
 }
 
 function selectServer(database: Reader, accountId: string, id: string) {
-  return selectServers(database, accountId).where('servers.id', '=', id)
-    .select(['servers.user_data', 'servers.disk_encrypted', 'servers.console_token_expires', 'servers.metadata_options', 'servers.tags'])
+  return selectServers(database, accountId)
+    .where('servers.id', '=', id)
+    .select([
+      'servers.user_data',
+      'servers.disk_encrypted',
+      'servers.console_token_expires',
+      'servers.metadata_options',
+      'servers.tags',
+    ])
 }
 
 type CollectedRow = InferResult<ReturnType<typeof selectServers>>[number]
 type Row = InferResult<ReturnType<typeof selectServer>>[number]
 
 /** Loads a server in its full form. */
-export async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Server> | Refusal> {
+export async function load(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof Server> | Refusal> {
   const row = await selectServer(database, accountId, id).executeTakeFirst()
   return row === undefined ? noSuch('server', id) : represent(site, row)
 }
@@ -219,23 +464,34 @@ function collect(site: Site, row: CollectedRow): Static<typeof Collected> {
   return {
     ...nestedServer(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
-    image: nestedImage(site, row.image), server_type: nestedServerType(site, row.server_type),
+    image: nestedImage(site, row.image),
+    server_type: nestedServerType(site, row.server_type),
     zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),
-    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), interfaces: row.interfaces.map((one) => nestedInterface(site, one)),
+    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),
+    interfaces: row.interfaces.map((one) => nestedInterface(site, one)),
     server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
-    snapshots: row.snapshots.map((image) => nestedImage(site, image)), volumes: [], compatibility_mode: row.compatibility_mode,
+    snapshots: row.snapshots.map((image) => nestedImage(site, image)),
+    volumes: [],
+    compatibility_mode: row.compatibility_mode,
   }
 }
 
 /** The full form. It has the extensions only if the server uses them: gobrightbox's tests reject fields that the interface does not have. */
 function represent(site: Site, row: Row): Static<typeof Server> {
   const { user_data, disk_encrypted, status, console_token_expires: expires } = row
-  const hasConsole = expires !== null && expires > new Date() && status !== 'deleting' && status !== 'deleted' && status !== 'failed'
+  const hasConsole =
+    expires !== null && expires > new Date() && status !== 'deleting' && status !== 'deleted' && status !== 'failed'
   return {
-    ...collect(site, row), user_data, disk_encrypted,
-    console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null, console_token: null, console_token_expires: hasConsole ? formatTime(expires) : null,
-    snapshots_schedule: null, snapshots_schedule_next_at: null, snapshots_retention: null,
-    ...row.metadata_options !== null && { metadata_options: completeOptions({}, row.metadata_options) },
-    ...Object.keys(row.tags).length > 0 && { tags: row.tags },
+    ...collect(site, row),
+    user_data,
+    disk_encrypted,
+    console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null,
+    console_token: null,
+    console_token_expires: hasConsole ? formatTime(expires) : null,
+    snapshots_schedule: null,
+    snapshots_schedule_next_at: null,
+    snapshots_retention: null,
+    ...(row.metadata_options !== null && { metadata_options: completeOptions({}, row.metadata_options) }),
+    ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
   }
 }

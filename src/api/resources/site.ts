@@ -30,7 +30,9 @@ export class CurrentSite implements Site {
   async refresh(): Promise<void> {
     const startMs = this.#steady()
     if (startMs - this.#readAtMs < DOMAIN_MAX_AGE_MS) return
-    await (this.#reading ??= this.#read(startMs).finally(() => { this.#reading = undefined }))
+    await (this.#reading ??= this.#read(startMs).finally(() => {
+      this.#reading = undefined
+    }))
   }
 
   async #read(startMs: number): Promise<void> {

@@ -17,15 +17,23 @@ import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site
 import type { ResourceParts } from './parts.ts'
 
 const Fields = {
-  ...NestedUser.properties, email_verified: Type.Boolean(), ssh_key: Type.String({ description: 'Empty: the user has none.' }), messaging_pref: Type.Boolean(), created_at: Type.String(),
+  ...NestedUser.properties,
+  email_verified: Type.Boolean(),
+  ssh_key: Type.String({ description: 'Empty: the user has none.' }),
+  messaging_pref: Type.Boolean(),
+  created_at: Type.String(),
   accounts: Type.Array(NestedAccount),
 }
 const Collected = Type.Object({ ...Fields, default_account: Type.Null() }, { title: 'CollectedUser' })
 const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount, Type.Null()]) }, { title: 'User' })
 
 const Change = Type.Object({
-  name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' })),
-  ssh_key: Type.Optional(Type.Union([Type.String({ description: 'One line of authorized_keys. Empty: none.' }), Type.Null()])),
+  name: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }),
+  ),
+  ssh_key: Type.Optional(
+    Type.Union([Type.String({ description: 'One line of authorized_keys. Empty: none.' }), Type.Null()]),
+  ),
   messaging_pref: Type.Optional(Type.Boolean()),
   email_address: Type.Optional(Type.String({ description: 'As it is: it cannot be changed here.' })),
   password: Type.Optional(Type.String({ description: 'Refused: it cannot be changed here.' })),
@@ -33,52 +41,104 @@ const Change = Type.Object({
 
 const TAGS = ['Users']
 const Params = Type.Object({ id: Type.String() })
-const CHANGE_RULE = 'Only the user can change the profile. An API client may send it as it is. A new key goes into later servers.'
+const CHANGE_RULE =
+  'Only the user can change the profile. An API client may send it as it is. A new key goes into later servers.'
 
 /** Adds the routes. */
 export function addUserRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
-  server.get('/users', { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) =>
-    (await selectUsers(tables, accountIds).orderBy('users.id').execute()).map((row) => ({ ...represent(site, row), default_account: null })))
+  server.get(
+    '/users',
+    { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } },
+    async ({ accountIds }) =>
+      (await selectUsers(tables, accountIds).orderBy('users.id').execute()).map((row) => ({
+        ...represent(site, row),
+        default_account: null,
+      })),
+  )
 
-  server.get('/users/:id', { schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } } }, async ({ accountIds, identity, params: { id } }, reply) =>
-    reply.respond(200, await load(tables, accountIds, await selfOf(tables, identity), id)))
+  server.get(
+    '/users/:id',
+    { schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } } },
+    async ({ accountIds, identity, params: { id } }, reply) =>
+      reply.respond(200, await load(tables, accountIds, await selfOf(tables, identity), id)),
+  )
 
-  server.put('/users/:id', { schema: { summary: 'Change a user', description: CHANGE_RULE, tags: TAGS, params: Params, body: Change, response: { 200: User } } }, async (request, reply) =>
-    reply.respond(200, await change(request, reply, request.params.id)))
+  server.put(
+    '/users/:id',
+    {
+      schema: {
+        summary: 'Change a user',
+        description: CHANGE_RULE,
+        tags: TAGS,
+        params: Params,
+        body: Change,
+        response: { 200: User },
+      },
+    },
+    async (request, reply) => reply.respond(200, await change(request, reply, request.params.id)),
+  )
 
-  server.get('/user', { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } }, async ({ accountIds, identity }, reply) => {
-    const id = await selfOf(tables, identity)
-    return reply.respond(200, await load(tables, accountIds, id, id))
-  })
+  server.get(
+    '/user',
+    { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } },
+    async ({ accountIds, identity }, reply) => {
+      const id = await selfOf(tables, identity)
+      return reply.respond(200, await load(tables, accountIds, id, id))
+    },
+  )
 
-  server.put('/user', { schema: { summary: 'Change the user of the token', description: CHANGE_RULE, tags: TAGS, body: Change, response: { 200: User } } }, async (request, reply) =>
-    reply.respond(200, await change(request, reply)))
+  server.put(
+    '/user',
+    {
+      schema: {
+        summary: 'Change the user of the token',
+        description: CHANGE_RULE,
+        tags: TAGS,
+        body: Change,
+        response: { 200: User },
+      },
+    },
+    async (request, reply) => reply.respond(200, await change(request, reply)),
+  )
 
-  async function load(database: Reader, accountIds: readonly string[], self: string, id: string): Promise<Static<typeof User> | Refusal> {
+  async function load(
+    database: Reader,
+    accountIds: readonly string[],
+    self: string,
+    id: string,
+  ): Promise<Static<typeof User> | Refusal> {
     const row = await selectUsers(database, accountIds, self).where('users.id', '=', id).executeTakeFirst()
     return row === undefined ? noSuch('user', id) : represent(site, row)
   }
 
   /** Changes a profile; default: the one of the token. */
-  async function change(request: FastifyRequest<{ Body: Static<typeof Change> }>, reply: FastifyReply, named?: string): Promise<Static<typeof User> | Refusal> {
+  async function change(
+    request: FastifyRequest<{ Body: Static<typeof Change> }>,
+    reply: FastifyReply,
+    named?: string,
+  ): Promise<Static<typeof User> | Refusal> {
     const { accountIds, identity, body } = request
-    return accounts.commitProfile(identity.kind === 'user' ? identity.userId : identity.accountId, profileOwnerOf(request), async (transaction) => {
-      const self = await selfOf(transaction, identity)
-      const id = named ?? self
-      const row = await selectUsers(transaction, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-      if (row === undefined) return noSuch('user', id)
-      const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
-      if (identity.kind === 'user' && identity.userId !== id) return forbidden
-      const values = changesOf(row, body)
-      if (isRefusal(values)) return values
-      if (Object.keys(values).length === 0) {
-        reply.changedNothing = true
-        return represent(site, row)
-      }
-      if (identity.kind === 'client') return forbidden
-      await transaction.updateTable('users').set(values).where('id', '=', id).execute()
-      return load(transaction, accountIds, self, id)
-    })
+    return accounts.commitProfile(
+      identity.kind === 'user' ? identity.userId : identity.accountId,
+      profileOwnerOf(request),
+      async (transaction) => {
+        const self = await selfOf(transaction, identity)
+        const id = named ?? self
+        const row = await selectUsers(transaction, accountIds, self).where('users.id', '=', id).executeTakeFirst()
+        if (row === undefined) return noSuch('user', id)
+        const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
+        if (identity.kind === 'user' && identity.userId !== id) return forbidden
+        const values = changesOf(row, body)
+        if (isRefusal(values)) return values
+        if (Object.keys(values).length === 0) {
+          reply.changedNothing = true
+          return represent(site, row)
+        }
+        if (identity.kind === 'client') return forbidden
+        await transaction.updateTable('users').set(values).where('id', '=', id).execute()
+        return load(transaction, accountIds, self, id)
+      },
+    )
   }
 }
 
@@ -87,16 +147,31 @@ async function selfOf(database: Reader, identity: Identity): Promise<string> {
 }
 
 /** The columns whose values a request changes. Clients also send fields with their present values. */
-function changesOf(row: Row, { name = row.name, ssh_key, messaging_pref = row.messaging_pref, email_address, password }: Static<typeof Change>): Partial<Insertable<Tables['users']>> | Refusal {
-  const key = ssh_key === undefined ? { ok: true, value: row.ssh_key ?? '' } as const : parseSshKey(ssh_key ?? '')
+function changesOf(
+  row: Row,
+  { name = row.name, ssh_key, messaging_pref = row.messaging_pref, email_address, password }: Static<typeof Change>,
+): Partial<Insertable<Tables['users']>> | Refusal {
+  const key = ssh_key === undefined ? ({ ok: true, value: row.ssh_key ?? '' } as const) : parseSshKey(ssh_key ?? '')
   const faults = [
-    ...key.ok ? [] : key.faults.map((fault) => fieldFault('ssh_key', 'malformed', `ssh_key ${fault}`)),
-    ...email_address === undefined || email_address === row.email_address ? [] : [fieldFault('email_address', 'unchangeable', 'email_address cannot be changed here: it comes from the region file')],
-    ...password === undefined ? [] : [fieldFault('password', 'unchangeable', 'password cannot be changed here: it comes from the region file')],
+    ...(key.ok ? [] : key.faults.map((fault) => fieldFault('ssh_key', 'malformed', `ssh_key ${fault}`))),
+    ...(email_address === undefined || email_address === row.email_address
+      ? []
+      : [
+          fieldFault(
+            'email_address',
+            'unchangeable',
+            'email_address cannot be changed here: it comes from the region file',
+          ),
+        ]),
+    ...(password === undefined
+      ? []
+      : [fieldFault('password', 'unchangeable', 'password cannot be changed here: it comes from the region file')]),
   ]
   if (faults.length > 0 || !key.ok) return refuseAll('unprocessable_entity', faults)
   const values = { name, ssh_key: key.value === '' ? null : key.value, messaging_pref }
-  return Object.fromEntries(Object.entries(values).filter(([column, value]) => value !== row[column as keyof typeof values]))
+  return Object.fromEntries(
+    Object.entries(values).filter(([column, value]) => value !== row[column as keyof typeof values]),
+  )
 }
 
 /**
@@ -104,10 +179,28 @@ function changesOf(row: Row, { name = row.name, ssh_key, messaging_pref = row.me
  * see the others.
  */
 function selectUsers(database: Reader, accountIds: readonly string[], self?: string) {
-  return database.selectFrom('users')
-    .select(['users.id', 'users.name', 'users.email_address', 'users.email_verified', 'users.ssh_key', 'users.messaging_pref', 'users.totp_secret', 'users.created_at'])
-    .select((eb) => jsonArrayFrom(eb.selectFrom('accounts').select(['accounts.id', 'accounts.name', 'accounts.status', 'accounts.owner_id'])
-      .where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds])))).where(hasUser()).orderBy('accounts.id')).as('accounts'))
+  return database
+    .selectFrom('users')
+    .select([
+      'users.id',
+      'users.name',
+      'users.email_address',
+      'users.email_verified',
+      'users.ssh_key',
+      'users.messaging_pref',
+      'users.totp_secret',
+      'users.created_at',
+    ])
+    .select((eb) =>
+      jsonArrayFrom(
+        eb
+          .selectFrom('accounts')
+          .select(['accounts.id', 'accounts.name', 'accounts.status', 'accounts.owner_id'])
+          .where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds]))))
+          .where(hasUser())
+          .orderBy('accounts.id'),
+      ).as('accounts'),
+    )
     .where(sql<boolean>`users.id in (select ${self ?? null}::text union ${usersOf(sql`${[...accountIds]}::text[]`)})`)
 }
 
@@ -118,7 +211,9 @@ function hasUser() {
 }
 
 async function ownerOf(database: Reader, accountId: string): Promise<string> {
-  return (await database.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()).owner_id
+  return (
+    await database.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()
+  ).owner_id
 }
 
 type Row = InferResult<ReturnType<typeof selectUsers>>[number]
@@ -127,8 +222,12 @@ function represent(site: Site, row: Row): Static<typeof User> {
   const owned = row.accounts.filter(({ owner_id }) => owner_id === row.id)
   const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
   return {
-    ...nestedUser(site, row), email_verified: row.email_verified, ssh_key: row.ssh_key ?? '', messaging_pref: row.messaging_pref,
-    created_at: formatTime(row.created_at), accounts: row.accounts.map((account) => nestedAccount(site, account)),
+    ...nestedUser(site, row),
+    email_verified: row.email_verified,
+    ssh_key: row.ssh_key ?? '',
+    messaging_pref: row.messaging_pref,
+    created_at: formatTime(row.created_at),
+    accounts: row.accounts.map((account) => nestedAccount(site, account)),
     default_account: own === undefined ? null : nestedAccount(site, own),
   }
 }

@@ -40,8 +40,12 @@ const RETRY_REFUSED_MS = 10_000
 const CHECK_MS = 4_000
 
 /** Prints the rules, applies them once, keeps them applied, or removes them. */
-export async function firewall(json: boolean, { apply = false, watch = false, remove = false, operator, own, journalStream }: FirewallOptions): Promise<void> {
-  if ((watch && !apply) || (remove && apply)) throw new Failure(EXIT.usage, 'use either --remove, or --apply with or without --watch')
+export async function firewall(
+  json: boolean,
+  { apply = false, watch = false, remove = false, operator, own, journalStream }: FirewallOptions,
+): Promise<void> {
+  if ((watch && !apply) || (remove && apply))
+    throw new Failure(EXIT.usage, 'use either --remove, or --apply with or without --watch')
   if (remove) {
     await refusedByNft(removeTable())
     console.log(json ? JSON.stringify({ removed: true }) : 'the rules are removed')
@@ -56,13 +60,20 @@ export async function firewall(json: boolean, { apply = false, watch = false, re
   const rules = buildRules(view, apply ? await refusedByNft(applyAccepted(new Table(), view, [])) : [])
   const { interfaces } = rules
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
-  if (json) console.log(JSON.stringify({ version: view.version, interfaces, faults, ...apply ? {} : { rules: replacement(rules) } }))
+  if (json)
+    console.log(
+      JSON.stringify({ version: view.version, interfaces, faults, ...(apply ? {} : { rules: replacement(rules) }) }),
+    )
   else console.log(apply ? `applied: ${String(interfaces)} interfaces are admitted` : replacement(rules))
   if (faults.length > 0) throw new Failure(EXIT.badData, rules.faults.map(formatFault).join('\n'), { faults })
 }
 
 /** Applies the rules of a view without the interfaces that nft refuses, and returns these. `before`: the interfaces that nft refused the last time. */
-async function applyAccepted(table: Table, view: FirewallDocument, before: readonly FirewallRefusal[]): Promise<readonly FirewallRefusal[]> {
+async function applyAccepted(
+  table: Table,
+  view: FirewallDocument,
+  before: readonly FirewallRefusal[],
+): Promise<readonly FirewallRefusal[]> {
   try {
     await table.apply(buildRules(view, []))
     return []
@@ -77,7 +88,10 @@ async function applyAccepted(table: Table, view: FirewallDocument, before: reado
 /** `info`: the prefix of a line that is no warning. */
 async function keep(operator: string, own: OwnSettings, info: string): Promise<void> {
   const stopping = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => { stopping.abort() })
+  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+    process.once(signal, () => {
+      stopping.abort()
+    })
   const { signal } = stopping
   const isStopped = () => signal.aborted
   const table = new Table()
@@ -91,7 +105,11 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
   while (!isStopped()) {
     let failure: string | undefined
     try {
-      const offered = await ask(operator, { applied, refused }, AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
+      const offered = await ask(
+        operator,
+        { applied, refused },
+        AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
+      )
       checkAgainst(own, offered)
       view = offered
     } catch (error) {
@@ -105,7 +123,8 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
         applied = view.version
         const rules = buildRules(view, refused)
         reporter.faults(rules.faults)
-        if (!isReady) console.log(`${info}imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are admitted`)
+        if (!isReady)
+          console.log(`${info}imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are admitted`)
         isReady = true
       } else if (performance.now() - checkedAtMs >= CHECK_MS) {
         checkedAtMs = performance.now()
@@ -117,7 +136,10 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
     }
     if (isStopped()) return
     reporter.failure(failure)
-    if (failure !== undefined) await sleep(RETRY_MS, undefined, { signal }).catch(() => { /* stopped */ })
+    if (failure !== undefined)
+      await sleep(RETRY_MS, undefined, { signal }).catch(() => {
+        /* stopped */
+      })
   }
 }
 
@@ -132,8 +154,10 @@ class Reporter {
   }
 
   failure(failure: string | undefined): void {
-    if (failure !== undefined && failure !== this.#failure) console.error(`imdsctl: ${failure}: the rules stay as they are, trying again`)
-    if (failure === undefined && this.#failure !== undefined) console.log(`${this.#info}imdsctl: the rules follow the daemon again`)
+    if (failure !== undefined && failure !== this.#failure)
+      console.error(`imdsctl: ${failure}: the rules stay as they are, trying again`)
+    if (failure === undefined && this.#failure !== undefined)
+      console.log(`${this.#info}imdsctl: the rules follow the daemon again`)
     this.#failure = failure
   }
 
@@ -154,11 +178,17 @@ function formatFault({ instance, message }: FirewallFault): string {
  */
 async function ask(operator: string, report: AgentReport | undefined, signal: AbortSignal): Promise<FirewallDocument> {
   const socket = parseUnixSocket(operator)
-  if (socket === undefined) throw new Failure(EXIT.usage, `the firewall's document is on the daemon's unix socket only: --operator unix:PATH, not ${operator}`)
+  if (socket === undefined)
+    throw new Failure(
+      EXIT.usage,
+      `the firewall's document is on the daemon's unix socket only: --operator unix:PATH, not ${operator}`,
+    )
   const distrust = findDistrust(socket.path, process.getuid?.() ?? 0)
-  if (distrust !== undefined) throw new Failure(EXIT.unavailable, `the daemon at ${operator} is not trusted: ${distrust}`)
+  if (distrust !== undefined)
+    throw new Failure(EXIT.unavailable, `the daemon at ${operator} is not trusted: ${distrust}`)
   const answer = await getFirewallDocument(operator, report, signal)
-  if (answer.kind === 'refused' && answer.status === 503) throw new Failure(EXIT.unavailable, 'the daemon has no complete view yet')
+  if (answer.kind === 'refused' && answer.status === 503)
+    throw new Failure(EXIT.unavailable, 'the daemon has no complete view yet')
   return valueOf(answer, operator)
 }
 
@@ -171,6 +201,11 @@ async function refusedByNft<T>(work: Promise<T>): Promise<T> {
   try {
     return await work
   } catch (error) {
-    throw new Failure(EXIT.system, (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'the program nft is missing: Debian has it in the package nftables' : (error as Error).message)
+    throw new Failure(
+      EXIT.system,
+      (error as NodeJS.ErrnoException).code === 'ENOENT'
+        ? 'the program nft is missing: Debian has it in the package nftables'
+        : (error as Error).message,
+    )
   }
 }

@@ -117,24 +117,43 @@ async function list(): Promise<string> {
 
 /** The elements of the sets and maps in a listing, sorted. */
 function elementsOf(listing: string): string[] {
-  return [...listing.matchAll(ELEMENTS)].flatMap(([, inside = '']) => inside.split(',').map((element) => element.trim())).sort()
+  return [...listing.matchAll(ELEMENTS)]
+    .flatMap(([, inside = '']) => inside.split(',').map((element) => element.trim()))
+    .sort()
 }
 
 /** A listing without its elements, and without the chains of some hop limits as hopChain creates them. */
 function frameOf(listing: string, hops: Iterable<number>, limitedDscp: number): string {
-  return sorted([...hops].reduce((rest, limit) => rest.replace(hopListing(limit, limitedDscp), ''), listing.replace(ELEMENTS, '')))
+  return sorted(
+    [...hops].reduce((rest, limit) => rest.replace(hopListing(limit, limitedDscp), ''), listing.replace(ELEMENTS, '')),
+  )
 }
 
 /** Sorted, since the kernel lists in no fixed order. */
 function sorted(listing: string): string {
-  return listing.split(/[\s,]+/).sort().join(' ')
+  return listing
+    .split(/[\s,]+/)
+    .sort()
+    .join(' ')
 }
 
 /** Runs nft. `status` is undefined if a signal ended it. */
-async function nft(args: readonly string[], input: string): Promise<{ status: number | undefined, stdout: string, stderr: string }> {
+async function nft(
+  args: readonly string[],
+  input: string,
+): Promise<{ status: number | undefined; stdout: string; stderr: string }> {
   const child = spawn('nft', args, { stdio: 'pipe' })
-  child.stdin.on('error', () => { /* nft stopped reading: its exit status says why */ }).end(input)
-  const text = async (stream: typeof child.stdout) => Buffer.concat(await (stream.toArray() as Promise<Buffer[]>).catch(() => [])).toString()
-  const [[status], stdout, stderr] = await Promise.all([once(child, 'close') as Promise<[unknown]>, text(child.stdout), text(child.stderr)])
+  child.stdin
+    .on('error', () => {
+      /* nft stopped reading: its exit status says why */
+    })
+    .end(input)
+  const text = async (stream: typeof child.stdout) =>
+    Buffer.concat(await (stream.toArray() as Promise<Buffer[]>).catch(() => [])).toString()
+  const [[status], stdout, stderr] = await Promise.all([
+    once(child, 'close') as Promise<[unknown]>,
+    text(child.stdout),
+    text(child.stderr),
+  ])
   return { status: typeof status === 'number' ? status : undefined, stdout, stderr }
 }

@@ -9,7 +9,9 @@ import { DEFAULT_LINK } from '../link.ts'
 import type { FirewallDocument } from '../document.ts'
 
 /** The variables of the daemon that the agent compares. Those that are not set have the daemon's defaults. */
-export type OwnSettings = Readonly<Partial<Record<'IMDS_LISTEN' | 'IMDS_OPERATOR_LISTEN' | 'IMDS_LINK', string | undefined>>>
+export type OwnSettings = Readonly<
+  Partial<Record<'IMDS_LISTEN' | 'IMDS_OPERATOR_LISTEN' | 'IMDS_LINK', string | undefined>>
+>
 
 const REMEDY = 'correct it in /etc/imds/imds.env if the daemon is right, and restart imds and imds-firewall'
 
@@ -17,14 +19,19 @@ const REMEDY = 'correct it in /etc/imds/imds.env if the daemon is right, and res
  * What of the document the agent's own configuration does not have, with the remedy; undefined if it has all. Networks are not compared: they decide which of
  * the document's guests reach a listener, and two networks may have one address and port.
  */
-export function findContradiction({ listeners, operator, link }: Pick<FirewallDocument, 'listeners' | 'operator' | 'link'>, own: OwnSettings): string | undefined {
+export function findContradiction(
+  { listeners, operator, link }: Pick<FirewallDocument, 'listeners' | 'operator' | 'link'>,
+  own: OwnSettings,
+): string | undefined {
   const setting = (variable: keyof OwnSettings, otherwise: string) => {
     const value = (own[variable] ?? '').trim()
     return value === '' ? otherwise : value
   }
   const listen = setting('IMDS_LISTEN', DEFAULT_LISTEN)
   const places = parseGuestListeners(listen).map(formatHostPort)
-  const unknown = listeners.map(({ address, port }) => formatHostPort({ host: address, port })).filter((place) => !places.includes(place))
+  const unknown = listeners
+    .map(({ address, port }) => formatHostPort({ host: address, port }))
+    .filter((place) => !places.includes(place))
   if (unknown.length > 0) {
     return `the daemon names the listener ${unknown.join(' and ')}, and IMDS_LISTEN of the firewall agent (${listen}) does not. IMDS_LISTEN must name the addresses and ports of systemd's sockets too: ${REMEDY}`
   }
@@ -35,5 +42,7 @@ export function findContradiction({ listeners, operator, link }: Pick<FirewallDo
     return `the daemon names the operators' listener ${theirs}, and IMDS_OPERATOR_LISTEN of the firewall agent is ${operatorListen}: ${REMEDY}`
   }
   const ownLink = setting('IMDS_LINK', DEFAULT_LINK)
-  return link === ownLink ? undefined : `the daemon has the link rule ${link}, and IMDS_LINK of the firewall agent is ${ownLink}: ${REMEDY}`
+  return link === ownLink
+    ? undefined
+    : `the daemon has the link rule ${link}, and IMDS_LINK of the firewall agent is ${ownLink}: ${REMEDY}`
 }

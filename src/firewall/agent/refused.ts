@@ -7,17 +7,26 @@ import { buildRules } from '../rules.ts'
 import type { FirewallInterface, FirewallDocument } from '../document.ts'
 import { refusalOf } from './nft.ts'
 
-interface Place { readonly instance: string, readonly one: FirewallInterface }
+interface Place {
+  readonly instance: string
+  readonly one: FirewallInterface
+}
 
 /**
  * The interfaces that must be left out of a refused view. `before`: the interfaces that nft refused the last time, which are tested last. Undefined if nft
  * refuses the rules even without any interface, or refuses more than MOST_REFUSED interfaces.
  */
-export async function findRefused(view: FirewallDocument, before: readonly FirewallRefusal[]): Promise<readonly FirewallRefusal[] | undefined> {
+export async function findRefused(
+  view: FirewallDocument,
+  before: readonly FirewallRefusal[],
+): Promise<readonly FirewallRefusal[] | undefined> {
   const refused: FirewallRefusal[] = []
   const refusal = (places: readonly Place[]) => {
     const taken = new Set(places.map(({ one }) => one))
-    const guests = view.guests.map((guest) => ({ ...guest, interfaces: guest.interfaces.filter((one) => taken.has(one)) }))
+    const guests = view.guests.map((guest) => ({
+      ...guest,
+      interfaces: guest.interfaces.filter((one) => taken.has(one)),
+    }))
     return refusalOf(buildRules({ ...view, guests }, []))
   }
   /** Those of `places` that nft accepts together with `beside`. */
@@ -31,12 +40,16 @@ export async function findRefused(view: FirewallDocument, before: readonly Firew
     }
     const half = places.length >> 1
     const first = await accepted(places.slice(0, half), beside)
-    return [...first, ...await accepted(places.slice(half), [...beside, ...first])]
+    return [...first, ...(await accepted(places.slice(half), [...beside, ...first]))]
   }
-  if (await refusal([]) !== undefined) return undefined
+  if ((await refusal([])) !== undefined) return undefined
   const places = view.guests.flatMap(({ id, interfaces }) => interfaces.map((one) => ({ instance: id, one })))
-  const wasRefused = ({ instance, one }: Place) => before.some((other) => other.instance === instance && other.interface === one.id)
-  const others = await accepted(places.filter((place) => !wasRefused(place)), [])
+  const wasRefused = ({ instance, one }: Place) =>
+    before.some((other) => other.instance === instance && other.interface === one.id)
+  const others = await accepted(
+    places.filter((place) => !wasRefused(place)),
+    [],
+  )
   await accepted(places.filter(wasRefused), others)
   return refused.length > MOST_REFUSED ? undefined : refused
 }

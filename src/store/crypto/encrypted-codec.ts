@@ -16,19 +16,37 @@ import { readPublished, readStored, type Stored } from './stored.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 
 /** The stored values of an instance. `userData` and `digest` are undefined if the store has none. `fault`: why they were not read. */
-export interface Values { readonly record: Buffer, readonly userData: Buffer | undefined, readonly digest: string | undefined, readonly fault?: string }
+export interface Values {
+  readonly record: Buffer
+  readonly userData: Buffer | undefined
+  readonly digest: string | undefined
+  readonly fault?: string
+}
 
 /** Encrypted values to write. The store compares `instance` and `sealedAt`. */
-export interface EncryptedValues { readonly instance: Instance, readonly sealedAt: Seal, readonly record: Buffer, readonly userData: Buffer | undefined }
+export interface EncryptedValues {
+  readonly instance: Instance
+  readonly sealedAt: Seal
+  readonly record: Buffer
+  readonly userData: Buffer | undefined
+}
 
 /** `onlyIf`: write only if the instance has this digest in the store (undefined: only if the store has no such instance). Without `onlyIf`: always. */
-export interface WriteOptions { readonly liftsSeal: boolean, readonly onlyIf: { readonly digest: string | undefined } | undefined, readonly dryRun: boolean }
+export interface WriteOptions {
+  readonly liftsSeal: boolean
+  readonly onlyIf: { readonly digest: string | undefined } | undefined
+  readonly dryRun: boolean
+}
 
 /** The outcome of a write. `sealed`: the store has a seal, which the record must have too. `changed`: the instance has another digest. */
-export type EncryptedWritten = Exclude<Written, { kind: 'user-data-changed' }> | { readonly kind: 'sealed', readonly sealedAt: string } | { readonly kind: 'changed' }
+export type EncryptedWritten =
+  | Exclude<Written, { kind: 'user-data-changed' }>
+  | { readonly kind: 'sealed'; readonly sealedAt: string }
+  | { readonly kind: 'changed' }
 
 /** The outcome of a conversion. `invalid` is final; after `refused` another attempt may succeed. */
-export type Converted = { readonly kind: 'converted' } | { readonly kind: 'invalid' | 'refused', readonly reason: string }
+export type Converted =
+  { readonly kind: 'converted' } | { readonly kind: 'invalid' | 'refused'; readonly reason: string }
 
 /** A store of values that it may not be able to read. */
 export interface EncryptedReader {
@@ -67,17 +85,19 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
   async write(writer: EncryptedWriter, { instance, document, userData, liftsSeal, dryRun }: Change): Promise<Written> {
     const { id, revision } = instance
     const before = await writer.values(id)
-    const stored = before && await this.#read(id, before, this.#cipher)
+    const stored = before && (await this.#read(id, before, this.#cipher))
     const current = stored?.kind === 'record' ? stored : undefined
     const bytes = userData === 'keep' ? current?.userData : userData === 'none' ? undefined : userData
-    if (userData === 'keep' && (bytes && sha256(bytes)) !== instance.userData?.sha256) return { kind: 'user-data-changed' }
+    if (userData === 'keep' && (bytes && sha256(bytes)) !== instance.userData?.sha256)
+      return { kind: 'user-data-changed' }
     const onlyIf = userData === 'keep' ? { digest: before?.digest } : undefined
     let sealedAt = sealAfter(sealOf(current?.document), instance.sealedAt, liftsSeal)
     for (let attempt = 1; ; attempt++) {
       const sealed = withSeal(document, sealedAt)
       const written = await writer.writeEncrypted(this.#encrypt(instance, sealed, bytes), { liftsSeal, onlyIf, dryRun })
       if (written.kind === 'changed') return { kind: 'user-data-changed' }
-      if (written.kind === 'stale' && written.revision === revision && await this.#holds(writer, id, sealed, bytes)) return { kind: 'unchanged', sealedAt }
+      if (written.kind === 'stale' && written.revision === revision && (await this.#holds(writer, id, sealed, bytes)))
+        return { kind: 'unchanged', sealedAt }
       if (written.kind !== 'sealed') return written
       if (attempt === ATTEMPTS) throw new Error('another writer keeps changing the seal of this instance: try again')
       sealedAt = written.sealedAt // from a tombstone, or from another writer
@@ -100,7 +120,8 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
       const values = this.#encrypt(validInstance(id, stored), stored.document, stored.userData)
       const converted = await writer.convertToEncrypted(values, before.digest)
       if (converted.kind === 'converted') return { kind: 'encrypted' }
-      if (attempt === ATTEMPTS || converted.kind === 'invalid') throw new Error(`the store refused to have ${id} encrypted: ${converted.reason}`)
+      if (attempt === ATTEMPTS || converted.kind === 'invalid')
+        throw new Error(`the store refused to have ${id} encrypted: ${converted.reason}`)
     }
   }
 
@@ -113,7 +134,8 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
       if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
       const converted = await writer.convertToPlain(stored.document, stored.userData, before.digest)
       if (converted.kind === 'converted') return { kind: 'decrypted' }
-      if (attempt === ATTEMPTS || converted.kind === 'invalid') throw new Error(`the store refused to have ${id} decrypted: ${converted.reason}`)
+      if (attempt === ATTEMPTS || converted.kind === 'invalid')
+        throw new Error(`the store refused to have ${id} decrypted: ${converted.reason}`)
     }
   }
 
@@ -122,7 +144,9 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
   }
 
   async #read(id: string, { record, userData, fault }: Values, cipher: RecordCipher | undefined): Promise<Stored> {
-    return fault !== undefined ? { kind: 'unreadable', reason: fault } : readStored(id, record, userData, cipher, new TurnBudget())
+    return fault !== undefined
+      ? { kind: 'unreadable', reason: fault }
+      : readStored(id, record, userData, cipher, new TurnBudget())
   }
 
   #encrypt(instance: Instance, document: unknown, userData: Uint8Array | undefined): EncryptedValues {
@@ -136,17 +160,28 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
   }
 
   /** Whether the store has exactly these contents. Their ciphertext differs each time. */
-  async #holds(reader: EncryptedReader, id: string, document: unknown, userData: Uint8Array | undefined): Promise<boolean> {
+  async #holds(
+    reader: EncryptedReader,
+    id: string,
+    document: unknown,
+    userData: Uint8Array | undefined,
+  ): Promise<boolean> {
     const values = await reader.values(id)
-    const stored = values && await this.#read(id, values, this.#cipher)
+    const stored = values && (await this.#read(id, values, this.#cipher))
     if (stored?.kind !== 'record' || JSON.stringify(stored.document) !== JSON.stringify(document)) return false
-    return userData === undefined || stored.userData === undefined ? userData === stored.userData : stored.userData.equals(userData)
+    return userData === undefined || stored.userData === undefined
+      ? userData === stored.userData
+      : stored.userData.equals(userData)
   }
 }
 
 function validInstance(id: string, { document, userData }: Extract<Stored, { kind: 'record' }>): Instance {
   const parsed = parseStored(document)
-  if (!parsed.ok || parsed.value.id !== id || userDataFaults(parsed.value, userData, userData && sha256(userData), Infinity).length > 0) {
+  if (
+    !parsed.ok ||
+    parsed.value.id !== id ||
+    userDataFaults(parsed.value, userData, userData && sha256(userData), Infinity).length > 0
+  ) {
     throw new Error(`the store's record of ${id} is faulty: publish a valid one`)
   }
   return parsed.value

@@ -31,7 +31,10 @@ export const TAG_BYTES = 16
 export const ENCRYPTION_MAX_OVERHEAD_BYTES = HEAD_BYTES + TAG_BYTES
 
 /** A key and its name, which every value that it encrypted contains. */
-export interface RecordKey { readonly name: string, readonly key: KeyObject }
+export interface RecordKey {
+  readonly name: string
+  readonly key: KeyObject
+}
 /** The keys of a region: the first encrypts, all decrypt. */
 export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
 
@@ -39,15 +42,31 @@ export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
 export type ValueKind = 'record' | 'user-data' | 'snapshot' | 'journal'
 
 /** A value that is not accepted. `reason` continues its name (`is not authentic`) and never quotes the contents. */
-export interface Rejection { readonly kind: 'rejected', readonly reason: string }
+export interface Rejection {
+  readonly kind: 'rejected'
+  readonly reason: string
+}
 /** The contents of a value, the revision that it was made for, and the name of its key. */
-export interface Decrypted { readonly kind: 'decrypted', readonly bytes: Buffer, readonly revision: number, readonly key: string }
+export interface Decrypted {
+  readonly kind: 'decrypted'
+  readonly bytes: Buffer
+  readonly revision: number
+  readonly key: string
+}
 
 /** The parts of a value in their order: `head`, the result of `update` for each part of the contents, the result of `end`. */
-export interface Encryption { readonly head: Buffer, readonly update: (part: Uint8Array) => Buffer, readonly end: () => Buffer }
+export interface Encryption {
+  readonly head: Buffer
+  readonly update: (part: Uint8Array) => Buffer
+  readonly end: () => Buffer
+}
 
 /** The ends of a value: its first HEAD_BYTES (or all of a shorter one), its last TAG_BYTES, and its length. */
-export interface Ends { readonly head: Buffer, readonly tag: Buffer, readonly length: number }
+export interface Ends {
+  readonly head: Buffer
+  readonly tag: Buffer
+  readonly length: number
+}
 
 /**
  * A decryption in parts: `update` takes the parts of the ciphertext, which begins at `start` and ends before the tag. `end` returns a Rejection
@@ -65,15 +84,22 @@ export interface Decryption {
 /** Parses a file of keys: `NAME:BASE64-OF-32-BYTES`, one per line. A fault names lines and never quotes them. */
 export function parseRecordKeys(text: string): Parsed<RecordKeys, string> {
   const keys: RecordKey[] = []
-  for (const [i, line] of text.split('\n').map((raw) => raw.trim()).entries()) {
+  for (const [i, line] of text
+    .split('\n')
+    .map((raw) => raw.trim())
+    .entries()) {
     if (line === '') continue
     const [, name, base64] = new RegExp(`^(${NAME}):([A-Za-z0-9+/]{43}=)$`).exec(line) ?? []
-    if (name === undefined || base64 === undefined) return { ok: false, faults: [`has no NAME:BASE64-OF-32-BYTES in line ${String(i + 1)}`] }
-    if (keys.some((other) => other.name === name)) return { ok: false, faults: [`has the name of an earlier key in line ${String(i + 1)}`] }
+    if (name === undefined || base64 === undefined)
+      return { ok: false, faults: [`has no NAME:BASE64-OF-32-BYTES in line ${String(i + 1)}`] }
+    if (keys.some((other) => other.name === name))
+      return { ok: false, faults: [`has the name of an earlier key in line ${String(i + 1)}`] }
     keys.push({ name, key: createSecretKey(base64, 'base64') })
   }
   const [first, ...others] = keys
-  return first === undefined ? { ok: false, faults: ['has no key: NAME:BASE64-OF-32-BYTES, one per line'] } : { ok: true, value: [first, ...others] }
+  return first === undefined
+    ? { ok: false, faults: ['has no key: NAME:BASE64-OF-32-BYTES, one per line'] }
+    : { ok: true, value: [first, ...others] }
 }
 
 /** True for a value that begins like an encrypted one. */
@@ -130,7 +156,11 @@ export class RecordCipher {
 
   /** Decrypts a value. Rejects it unless it was made with one of the keys, for this region, kind and id. */
   decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | Rejection {
-    const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
+    const decryption = this.decrypting(kind, id, {
+      head: value.subarray(0, HEAD_BYTES),
+      tag: value.subarray(-TAG_BYTES),
+      length: value.length,
+    })
     if (decryption.kind === 'rejected') return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = update(value.subarray(start, value.length - TAG_BYTES))
@@ -138,8 +168,17 @@ export class RecordCipher {
   }
 
   /** `decrypt` for values of any length. */
-  async decryptInSlices(kind: ValueKind, id: string, value: Buffer, budget: TurnBudget): Promise<Decrypted | Rejection> {
-    const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
+  async decryptInSlices(
+    kind: ValueKind,
+    id: string,
+    value: Buffer,
+    budget: TurnBudget,
+  ): Promise<Decrypted | Rejection> {
+    const decryption = this.decrypting(kind, id, {
+      head: value.subarray(0, HEAD_BYTES),
+      tag: value.subarray(-TAG_BYTES),
+      length: value.length,
+    })
     if (decryption.kind === 'rejected') return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = Buffer.allocUnsafe(value.length - TAG_BYTES - start)
@@ -156,20 +195,30 @@ export class RecordCipher {
     const [header, name, revision] = HEADER.exec(head.toString('latin1')) ?? []
     if (header === undefined) return { kind: 'rejected', reason: 'is not encrypted, or not in the format of imds' }
     const key = this.#keys.find((ours) => ours.name === name)
-    if (key === undefined) return { kind: 'rejected', reason: `was encrypted with a key that is not configured here: ${name!}` }
+    if (key === undefined)
+      return { kind: 'rejected', reason: `was encrypted with a key that is not configured here: ${name!}` }
     const start = header.length + NONCE_BYTES
     if (length < start + TAG_BYTES) return { kind: 'rejected', reason: 'is truncated' }
-    const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), head.subarray(header.length, start), { authTagLength: TAG_BYTES })
-      .setAAD(this.#bound(header.slice(0, -1), kind, id)).setAuthTag(tag)
+    const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), head.subarray(header.length, start), {
+      authTagLength: TAG_BYTES,
+    })
+      .setAAD(this.#bound(header.slice(0, -1), kind, id))
+      .setAuthTag(tag)
     return {
-      kind: 'begun', start, revision: Number(revision), key: key.name,
+      kind: 'begun',
+      start,
+      revision: Number(revision),
+      key: key.name,
       update: (part) => decipher.update(part),
       end: () => {
         try {
           decipher.final()
           return undefined
         } catch {
-          return { kind: 'rejected', reason: 'is not authentic: it was changed, or encrypted with another key or for another instance' }
+          return {
+            kind: 'rejected',
+            reason: 'is not authentic: it was changed, or encrypted with another key or for another instance',
+          }
         }
       },
     }

@@ -7,32 +7,54 @@ import { TurnBudget } from '../../runtime/turn-budget.ts'
 
 /** The contents of the values. `keys`: the names of the keys of both; empty if they are plain. */
 export type Stored =
-  | { readonly kind: 'record', readonly document: unknown, readonly userData: Buffer | undefined, readonly keys: readonly string[] }
-  | { readonly kind: 'unreadable' | 'rejected', readonly reason: string }
+  | {
+      readonly kind: 'record'
+      readonly document: unknown
+      readonly userData: Buffer | undefined
+      readonly keys: readonly string[]
+    }
+  | { readonly kind: 'unreadable' | 'rejected'; readonly reason: string }
 
 /** Reads a record and its user-data (undefined: none). Decrypts user-data in slices. */
 export async function readStored(
-  id: string, record: Buffer, userData: Buffer | undefined, cipher: RecordCipher | undefined, budget: TurnBudget,
+  id: string,
+  record: Buffer,
+  userData: Buffer | undefined,
+  cipher: RecordCipher | undefined,
+  budget: TurnBudget,
 ): Promise<Stored> {
   if (cipher === undefined) {
-    return isEncrypted(record) ? { kind: 'unreadable', reason: 'the record is encrypted, and no keys are configured' } : readDocument(record, userData, [])
+    return isEncrypted(record)
+      ? { kind: 'unreadable', reason: 'the record is encrypted, and no keys are configured' }
+      : readDocument(record, userData, [])
   }
   const decrypted = cipher.decrypt('record', id, record)
   if (decrypted.kind === 'rejected') return { kind: 'rejected', reason: `the record ${decrypted.reason}` }
-  const bytes = userData && await cipher.decryptInSlices('user-data', id, userData, budget)
+  const bytes = userData && (await cipher.decryptInSlices('user-data', id, userData, budget))
   if (bytes?.kind === 'rejected') return { kind: 'rejected', reason: `the user-data ${bytes.reason}` }
   const { revision } = decrypted
-  if (bytes !== undefined && bytes.revision !== revision) return { kind: 'rejected', reason: `the user-data is of revision ${String(bytes.revision)}, the record of ${String(revision)}` }
+  if (bytes !== undefined && bytes.revision !== revision)
+    return {
+      kind: 'rejected',
+      reason: `the user-data is of revision ${String(bytes.revision)}, the record of ${String(revision)}`,
+    }
   const values: Decrypted[] = bytes === undefined ? [decrypted] : [decrypted, bytes]
-  const stored = readDocument(decrypted.bytes, bytes?.bytes, values.map(({ key }) => key))
-  if (stored.kind !== 'record' || (stored.document as { revision?: unknown } | undefined)?.revision === revision) return stored
+  const stored = readDocument(
+    decrypted.bytes,
+    bytes?.bytes,
+    values.map(({ key }) => key),
+  )
+  if (stored.kind !== 'record' || (stored.document as { revision?: unknown } | undefined)?.revision === revision)
+    return stored
   return { kind: 'rejected', reason: 'the record has another revision than the one that it was encrypted for' }
 }
 
 /** Reads the two values for a publisher: undefined if there are none. Rejects when they cannot be read. */
 export async function readPublished(
-  id: string, values: { readonly record: Buffer, readonly userData: Buffer | undefined, readonly fault?: string } | undefined, cipher: RecordCipher | undefined,
-): Promise<{ readonly document: unknown, readonly userData: Buffer | undefined } | undefined> {
+  id: string,
+  values: { readonly record: Buffer; readonly userData: Buffer | undefined; readonly fault?: string } | undefined,
+  cipher: RecordCipher | undefined,
+): Promise<{ readonly document: unknown; readonly userData: Buffer | undefined } | undefined> {
   if (values === undefined) return undefined
   if (values.fault !== undefined) throw new Error(`${id} cannot be read: ${values.fault}`)
   const stored = await readStored(id, values.record, values.userData, cipher, new TurnBudget())

@@ -70,11 +70,13 @@ export class Catalog {
     if (isWhole) this.#reset()
     for (const line of lines) this.#apply(line)
     const files = performance.now() >= this.#surveyAtMs ? await this.#files() : undefined
-    const pending = [...files ?? []].filter(([, endings]) => endings.includes('.pending')).map(([id]) => id)
+    const pending = [...(files ?? [])].filter(([, endings]) => endings.includes('.pending')).map(([id]) => id)
     const written = isWhole ? [] : lines.map(([id]) => id) // by a writer that may have been killed before it removed its pending file
     const applied: string[] = []
-    for (const id of new Set([...this.#begun, ...pending, ...written])) if (await recovery?.apply(id) === true) applied.push(id)
-    if (files !== undefined) await this.#survey(applied.length === 0 ? files : await this.#files(), recovery !== undefined)
+    for (const id of new Set([...this.#begun, ...pending, ...written]))
+      if ((await recovery?.apply(id)) === true) applied.push(id)
+    if (files !== undefined)
+      await this.#survey(applied.length === 0 ? files : await this.#files(), recovery !== undefined)
     else for (const id of new Set([...this.#begun, ...applied])) await this.look(id)
     this.#begun.clear()
     if (recovery === undefined) return
@@ -91,7 +93,7 @@ export class Catalog {
   }
 
   /** The first address of an instance that another one owns. */
-  async conflictOf(instance: Instance): Promise<Range & { readonly owner: string } | undefined> {
+  async conflictOf(instance: Instance): Promise<(Range & { readonly owner: string }) | undefined> {
     for (const range of rangesOf(instance)) {
       for (const owner of [...this.#owners.overlapping(range)].sort()) {
         if (owner === instance.id) continue
@@ -116,8 +118,13 @@ export class Catalog {
 
   /** Writes to the ledger what it lacks. */
   async save(): Promise<void> {
-    if (this.#ledger.isToRewrite(this.#protections.size)) await this.#ledger.rewrite(new Map([...this.#protections].sort()))
-    else if (this.#unsaved.size > 0) await this.#ledger.append([...this.#unsaved].map((id) => [id, this.#protections.get(id) ?? false]), true)
+    if (this.#ledger.isToRewrite(this.#protections.size))
+      await this.#ledger.rewrite(new Map([...this.#protections].sort()))
+    else if (this.#unsaved.size > 0)
+      await this.#ledger.append(
+        [...this.#unsaved].map((id) => [id, this.#protections.get(id) ?? false]),
+        true,
+      )
     this.#unsaved.clear()
   }
 
@@ -185,14 +192,29 @@ export class Catalog {
   }
 
   #stamps(id: string, endings: readonly string[], isFaulty: boolean | undefined): Stamps {
-    return lookUpStampsSync(this.#directory, id, isFaulty === true ? endings : endings.filter((ending) => ending !== '.user-data'), this.#now())
+    return lookUpStampsSync(
+      this.#directory,
+      id,
+      isFaulty === true ? endings : endings.filter((ending) => ending !== '.user-data'),
+      this.#now(),
+    )
   }
 
   async #files(): Promise<Map<string, string[]>> {
-    return await ifThere(listFiles(this.#directory)) ?? new Map<string, string[]>()
+    return (await ifThere(listFiles(this.#directory))) ?? new Map<string, string[]>()
   }
 }
 
-function withStamp({ revision, sealedAt, ranges, isRemoved, isFaulty }: Protection, stamp: string | undefined): Protection {
-  return { revision, ...sealedAt !== undefined && { sealedAt }, ranges, isRemoved, ...isFaulty === true && { isFaulty }, ...stamp !== undefined && { stamp } }
+function withStamp(
+  { revision, sealedAt, ranges, isRemoved, isFaulty }: Protection,
+  stamp: string | undefined,
+): Protection {
+  return {
+    revision,
+    ...(sealedAt !== undefined && { sealedAt }),
+    ranges,
+    isRemoved,
+    ...(isFaulty === true && { isFaulty }),
+    ...(stamp !== undefined && { stamp }),
+  }
 }

@@ -45,15 +45,24 @@ export class DirectoryWatch {
       this.#lose(String(error))
       return
     }
-    this.#watcher.on('error', (error) => { this.#lose(String(error)) })
-    this.#later(0, () => { this.#events.watching() })
+    this.#watcher.on('error', (error) => {
+      this.#lose(String(error))
+    })
+    this.#later(0, () => {
+      this.#events.watching()
+    })
   }
 
   /** Watches the path again if it leads to another directory now. */
   check(): void {
     if (this.#isClosed || this.#watcher === undefined) return
     const now = identityOf(this.#directory)
-    if (now !== this.#watched) this.#lose(now === undefined ? `${this.#directory} no longer exists` : `${this.#directory} was replaced by another directory`)
+    if (now !== this.#watched)
+      this.#lose(
+        now === undefined
+          ? `${this.#directory} no longer exists`
+          : `${this.#directory} was replaced by another directory`,
+      )
   }
 
   close(): void {
@@ -66,12 +75,16 @@ export class DirectoryWatch {
     this.#watcher?.close()
     this.#watcher = undefined
     this.#events.lost(reason)
-    this.#later(RETRY_MS, () => { this.start() })
+    this.#later(RETRY_MS, () => {
+      this.start()
+    })
   }
 
   #later(delayMs: number, task: () => void): void {
     clearTimeout(this.#retry)
-    this.#retry = setTimeout(() => { if (!this.#isClosed) task() }, delayMs)
+    this.#retry = setTimeout(() => {
+      if (!this.#isClosed) task()
+    }, delayMs)
   }
 }
 

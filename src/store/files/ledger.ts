@@ -51,12 +51,17 @@ export type LedgerLine = readonly [id: string, protection: Protection | false] |
 
 /** The protection of an instance whose record is published. */
 export function publishedAs(instance: Instance, sealedAt: string | undefined): Protection {
-  return { revision: instance.revision, ...sealedAt !== undefined && { sealedAt }, ranges: rangesOf(instance), isRemoved: false }
+  return {
+    revision: instance.revision,
+    ...(sealedAt !== undefined && { sealedAt }),
+    ranges: rangesOf(instance),
+    isRemoved: false,
+  }
 }
 
 /** The protection of an instance that is removed. */
 export function removedAt(revision: number, sealedAt: string | undefined): Protection {
-  return { revision, ...sealedAt !== undefined && { sealedAt }, ranges: [], isRemoved: true }
+  return { revision, ...(sealedAt !== undefined && { sealedAt }), ranges: [], isRemoved: true }
 }
 
 /** The file of a ledger, as one process reads and writes it. Only for writers that hold the lock of the directory, and for readers that write nothing. */
@@ -64,7 +69,7 @@ export class LedgerFile {
   readonly #directory: string
   readonly #operations: FileOperations
   /** The first line, and the end of the last line that was read. Undefined: nothing was read, or the file is to be written anew. */
-  #read: { readonly header: string, readonly end: number, readonly lines: number } | undefined
+  #read: { readonly header: string; readonly end: number; readonly lines: number } | undefined
   #wasAbsent = false
 
   constructor(directory: string, operations: FileOperations) {
@@ -73,7 +78,7 @@ export class LedgerFile {
   }
 
   /** Reads the lines that are new since the last call. `isWhole`: these are all lines, of another file than before. Rejects when it cannot be read. */
-  async read(): Promise<{ readonly lines: readonly LedgerLine[], readonly isWhole: boolean }> {
+  async read(): Promise<{ readonly lines: readonly LedgerLine[]; readonly isWhole: boolean }> {
     const path = join(this.#directory, LEDGER)
     const opened = await openRegularFile(path, 'refuse')
     if (opened.kind === 'not-regular') throw new Error(`${path} is ${opened.what}, not a regular file: delete it`)
@@ -84,8 +89,11 @@ export class LedgerFile {
       return { lines: [], isWhole: !isStillAbsent }
     }
     try {
-      if (opened.length > MAX_BYTES) throw new Error(`${path} is ${String(opened.length)} bytes, more than the limit of ${String(MAX_BYTES)}: delete it, and it is built from the records`)
-      return await this.#follow(opened) ?? await this.#readWhole(opened)
+      if (opened.length > MAX_BYTES)
+        throw new Error(
+          `${path} is ${String(opened.length)} bytes, more than the limit of ${String(MAX_BYTES)}: delete it, and it is built from the records`,
+        )
+      return (await this.#follow(opened)) ?? (await this.#readWhole(opened))
     } finally {
       await opened.file.close()
     }
@@ -123,20 +131,33 @@ export class LedgerFile {
     this.#read = { header, end: Buffer.byteLength(text), lines: protections.size }
   }
 
-  async #follow({ file, length }: OpenFile): Promise<{ lines: readonly LedgerLine[], isWhole: boolean } | undefined> {
+  async #follow({ file, length }: OpenFile): Promise<{ lines: readonly LedgerLine[]; isWhole: boolean } | undefined> {
     const read = this.#read
-    if (read === undefined || length < read.end || (await readFrom(file, 0, read.header.length)).toString() !== read.header) return undefined
+    if (
+      read === undefined ||
+      length < read.end ||
+      (await readFrom(file, 0, read.header.length)).toString() !== read.header
+    )
+      return undefined
     const { lines, isTorn } = parseLines((await readFrom(file, read.end, length - read.end)).toString())
     this.#read = isTorn ? undefined : { ...read, end: length, lines: read.lines + lines.length }
     return { lines, isWhole: false }
   }
 
-  async #readWhole({ file, length }: OpenFile): Promise<{ lines: readonly LedgerLine[], isWhole: boolean }> {
+  async #readWhole({ file, length }: OpenFile): Promise<{ lines: readonly LedgerLine[]; isWhole: boolean }> {
     const text = (await readFrom(file, 0, length)).toString()
     const header = text.slice(0, text.indexOf('\n') + 1)
     this.#read = undefined
-    const { version, instances } = (parseJson(header) ?? {}) as { version?: unknown, instances?: unknown }
-    if (version === 1) return { lines: parseLines(Object.entries(Object(instances) as object).map((line) => `${JSON.stringify(line)}\n`).join('')).lines, isWhole: true }
+    const { version, instances } = (parseJson(header) ?? {}) as { version?: unknown; instances?: unknown }
+    if (version === 1)
+      return {
+        lines: parseLines(
+          Object.entries(Object(instances) as object)
+            .map((line) => `${JSON.stringify(line)}\n`)
+            .join(''),
+        ).lines,
+        isWhole: true,
+      }
     if (version !== 2) return { lines: [], isWhole: true }
     const { lines, isTorn } = parseLines(text.slice(header.length))
     if (!isTorn) this.#read = { header, end: length, lines: lines.length }
@@ -149,7 +170,7 @@ function formatLine(line: LedgerLine): string {
 }
 
 /** Parses lines. `isTorn`: at least one is not whole, and left out. */
-function parseLines(text: string): { readonly lines: LedgerLine[], readonly isTorn: boolean } {
+function parseLines(text: string): { readonly lines: LedgerLine[]; readonly isTorn: boolean } {
   const texts = text.split('\n')
   const rest = texts.pop()
   const lines = texts.map(parseLine).filter((line) => line !== undefined)

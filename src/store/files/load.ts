@@ -49,7 +49,11 @@ export class FileFault extends Error {
 /**
  * Loads an instance. Rejects when a file exists and cannot be read. User-data longer than `userDataMaxBytes` is a fault, and is not read.
  */
-export async function loadFiles(directory: string, id: string, userDataMaxBytes = MOST_USER_DATA_BYTES): Promise<Loaded> {
+export async function loadFiles(
+  directory: string,
+  id: string,
+  userDataMaxBytes = MOST_USER_DATA_BYTES,
+): Promise<Loaded> {
   let before = await stampsOf(directory, id)
   for (let attempt = 1; ; attempt++) {
     const loaded = await load(directory, id, userDataMaxBytes, before).catch((error: unknown): Loaded => {
@@ -67,10 +71,12 @@ export async function loadFiles(directory: string, id: string, userDataMaxBytes 
  * change by a writer changes a stamp: it begins with a pending file, and ends with another record file or none.
  */
 function stampsOf(directory: string, id: string): Promise<(string | undefined)[]> {
-  return Promise.all(['.pending', ...RECORD_ENDINGS].map(async (ending) => {
-    const stats = await ifThere(stat(join(directory, id + ending), { bigint: true }))
-    return stats && stampOf(stats)
-  }))
+  return Promise.all(
+    ['.pending', ...RECORD_ENDINGS].map(async (ending) => {
+      const stats = await ifThere(stat(join(directory, id + ending), { bigint: true }))
+      return stats && stampOf(stats)
+    }),
+  )
 }
 
 /** Formats the text of a record's file. */
@@ -82,18 +88,31 @@ export function formatRecord(document: unknown): string {
 async function read(directory: string, name: string, mostBytes: number, instead = ''): Promise<Buffer | undefined> {
   const file = await readRegularFile(join(directory, name), mostBytes, name.endsWith('.pending') ? 'refuse' : 'follow')
   if (file.kind === 'not-regular') throw notRegular(name, file.what)
-  if (file.kind === 'too-long') throw new FileFault(`${name} is ${String(file.length)} bytes, more than the limit of ${String(mostBytes)}${instead}`, file.stamp)
+  if (file.kind === 'too-long')
+    throw new FileFault(
+      `${name} is ${String(file.length)} bytes, more than the limit of ${String(mostBytes)}${instead}`,
+      file.stamp,
+    )
   return file.kind === 'absent' ? undefined : file.bytes
 }
 
 /** Reads the pending change of an instance; undefined if there is none. `invalid`: imds did not write it. Rejects with a FileFault as `loadFiles` does not. */
-export async function readPending(directory: string, id: string, userDataMaxBytes = MOST_USER_DATA_BYTES): Promise<Change | 'invalid' | undefined> {
+export async function readPending(
+  directory: string,
+  id: string,
+  userDataMaxBytes = MOST_USER_DATA_BYTES,
+): Promise<Change | 'invalid' | undefined> {
   const bytes = await read(directory, `${id}.pending`, FILE_MAX_BYTES + userDataMaxBytes)
   return bytes && (parsePending(bytes) ?? 'invalid')
 }
 
 /** Reads the files that have a stamp. */
-async function load(directory: string, id: string, userDataMaxBytes: number, [pending, ...records]: readonly (string | undefined)[]): Promise<Loaded> {
+async function load(
+  directory: string,
+  id: string,
+  userDataMaxBytes: number,
+  [pending, ...records]: readonly (string | undefined)[],
+): Promise<Loaded> {
   const change = pending === undefined ? undefined : await readPending(directory, id, userDataMaxBytes)
   if (change !== undefined) return loadPending(directory, id, change, pending, userDataMaxBytes)
   const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== undefined)
@@ -101,40 +120,91 @@ async function load(directory: string, id: string, userDataMaxBytes: number, [pe
   const [most, instead] = ending === '.json' ? [FILE_MAX_BYTES, ''] : [YAML_MAX_BYTES, ' for YAML: write it as JSON']
   const record = ending === undefined ? undefined : await read(directory, id + ending, most, instead)
   if (ending === undefined || record === undefined) {
-    return { kind: await read(directory, `${id}.removed`, TOMBSTONE_MAX_BYTES) === undefined ? 'absent' : 'removed', id }
+    return {
+      kind: (await read(directory, `${id}.removed`, TOMBSTONE_MAX_BYTES)) === undefined ? 'absent' : 'removed',
+      id,
+    }
   }
   const userData = await readUserData(directory, id, userDataMaxBytes)
-  if (userData instanceof TooLong) return { kind: 'user-data', id, digest: digestOf(record, userData.stamp), reason: userData.message }
+  if (userData instanceof TooLong)
+    return { kind: 'user-data', id, digest: digestOf(record, userData.stamp), reason: userData.message }
   const userDataSha256 = await sha256Of(userData)
   const digest = digestOf(record, userDataSha256)
-  if (endings.length > 1) return { kind: 'unreadable', id, digest, reason: `more than one record: ${endings.map((one) => id + one).join(', ')}` }
+  if (endings.length > 1)
+    return {
+      kind: 'unreadable',
+      id,
+      digest,
+      reason: `more than one record: ${endings.map((one) => id + one).join(', ')}`,
+    }
   const format = formatOf(ending)
   const parsed = await parseDocument(record.toString('utf8'), format)
-  if (parsed.ok) return { kind: 'record', id, digest, document: fillUserData(parsed.value, userData, userDataSha256), userData, userDataSha256 }
+  if (parsed.ok)
+    return {
+      kind: 'record',
+      id,
+      digest,
+      document: fillUserData(parsed.value, userData, userDataSha256),
+      userData,
+      userDataSha256,
+    }
   const [{ line }] = parsed.faults // not its message, which would quote the record
-  return { kind: 'unreadable', id, digest, reason: `${id}${ending} is not ${format}${line === undefined ? '' : ` from line ${String(line)} on`}` }
+  return {
+    kind: 'unreadable',
+    id,
+    digest,
+    reason: `${id}${ending} is not ${format}${line === undefined ? '' : ` from line ${String(line)} on`}`,
+  }
 }
 
 /** Interprets a pending change, whose file has a stamp. */
 async function loadPending(
-  directory: string, id: string, change: Change | 'invalid', stamp: string | undefined, userDataMaxBytes: number,
+  directory: string,
+  id: string,
+  change: Change | 'invalid',
+  stamp: string | undefined,
+  userDataMaxBytes: number,
 ): Promise<Loaded> {
-  if (change === 'invalid') return { kind: 'unreadable', id, digest: digestOf('pending', stamp), reason: `${id}.pending is not a valid pending change` }
+  if (change === 'invalid')
+    return {
+      kind: 'unreadable',
+      id,
+      digest: digestOf('pending', stamp),
+      reason: `${id}.pending is not a valid pending change`,
+    }
   if (change.kind === 'remove') return { kind: 'removed', id }
   const record = formatRecord(change.document)
-  const userData = change.userData === 'keep' ? await readUserData(directory, id, userDataMaxBytes) : change.userData === 'none' ? undefined : change.userData
-  if (userData instanceof TooLong) return { kind: 'user-data', id, digest: digestOf(record, userData.stamp), reason: userData.message }
+  const userData =
+    change.userData === 'keep'
+      ? await readUserData(directory, id, userDataMaxBytes)
+      : change.userData === 'none'
+        ? undefined
+        : change.userData
+  if (userData instanceof TooLong)
+    return { kind: 'user-data', id, digest: digestOf(record, userData.stamp), reason: userData.message }
   const userDataSha256 = await sha256Of(userData)
-  return { kind: 'record', id, digest: digestOf(record, userDataSha256), document: fillUserData(change.document, userData, userDataSha256), userData, userDataSha256 }
+  return {
+    kind: 'record',
+    id,
+    digest: digestOf(record, userDataSha256),
+    document: fillUserData(change.document, userData, userDataSha256),
+    userData,
+    userDataSha256,
+  }
 }
 
 /** User-data that is longer than the limit, and was not read. */
 class TooLong extends FileFault {}
 
-async function readUserData(directory: string, id: string, userDataMaxBytes: number): Promise<Buffer | TooLong | undefined> {
+async function readUserData(
+  directory: string,
+  id: string,
+  userDataMaxBytes: number,
+): Promise<Buffer | TooLong | undefined> {
   const file = await readRegularFile(join(directory, `${id}.user-data`), userDataMaxBytes, 'follow')
   if (file.kind === 'not-regular') throw notRegular(`${id}.user-data`, file.what)
-  if (file.kind === 'too-long') return new TooLong(`the user-data is ${formatTooLong(file.length, userDataMaxBytes)}`, file.stamp)
+  if (file.kind === 'too-long')
+    return new TooLong(`the user-data is ${formatTooLong(file.length, userDataMaxBytes)}`, file.stamp)
   return file.kind === 'absent' ? undefined : file.bytes
 }
 
@@ -148,5 +218,8 @@ async function sha256Of(userData: Uint8Array | undefined): Promise<string | unde
 
 /** `rest`: a text that changes with the user-data, or with a file that was not read. */
 function digestOf(record: string | Uint8Array, rest: string | undefined): string {
-  return createHash('sha256').update(record).update(rest ?? 'none').digest('hex')
+  return createHash('sha256')
+    .update(record)
+    .update(rest ?? 'none')
+    .digest('hex')
 }

@@ -19,7 +19,9 @@ const BUSY = 5
 const NOT_A_DATABASE = 26
 
 /** A lock; held until it is closed or the process ends. */
-export interface Lock { close(): void }
+export interface Lock {
+  close(): void
+}
 
 /** Another process, or another part of this one, has the lock. */
 export class LockHeld extends Error {}
@@ -29,7 +31,10 @@ export async function takeLock(path: string, waitMs = WAIT_MS): Promise<Lock> {
   for (const deadlineMs = performance.now() + waitMs; ;) {
     const lock = tryLock(path)
     if (lock !== undefined) return lock
-    if (performance.now() > deadlineMs) throw new LockHeld(`another writer has held ${path} for ${String(waitMs / 1000)} s, or this file system has no locks`)
+    if (performance.now() > deadlineMs)
+      throw new LockHeld(
+        `another writer has held ${path} for ${String(waitMs / 1000)} s, or this file system has no locks`,
+      )
     await sleep(10 + Math.random() * 20)
   }
 }
@@ -39,7 +44,8 @@ function tryLock(path: string): Lock | undefined {
   // Follow no symbolic link: the owner of the directory could make root open and write another file.
   const stats = lstatSync(path)
   if (!stats.isFile()) throw new Error(`cannot lock ${path}: it is not a regular file, delete it`)
-  if (isLinkOfOther(stats, dirname(path))) throw new Error(`cannot lock ${path}: it is a link to a file of another user, delete it`)
+  if (isLinkOfOther(stats, dirname(path)))
+    throw new Error(`cannot lock ${path}: it is a link to a file of another user, delete it`)
   accessSync(path, constants.R_OK | constants.W_OK) // with read access only, SQLite reports success and takes no lock
   const database = new DatabaseSync(path, { timeout: 0, open: false })
   try {

@@ -35,7 +35,8 @@ export const FILE_SYSTEM: FileOperations = {
   async append(path, content, isDurable) {
     const file = await open(path, constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK)
     try {
-      if (isLinkOfOther(await file.stat(), dirname(path))) throw new Error(`${path} is a link to a file of another user: delete it`)
+      if (isLinkOfOther(await file.stat(), dirname(path)))
+        throw new Error(`${path} is a link to a file of another user: delete it`)
       await file.writeFile(content)
       if (isDurable) await file.datasync()
     } finally {

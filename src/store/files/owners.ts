@@ -2,7 +2,10 @@
 import { ipv6Digits } from '../../metadata/address.ts'
 
 /** An address, or an IPv6 prefix, on a network. */
-export interface Range { readonly network: string, readonly range: string }
+export interface Range {
+  readonly network: string
+  readonly range: string
+}
 
 /** The owners of ranges. Two instances may own one, since people edit records. */
 export class Owners {
@@ -33,8 +36,10 @@ export class Owners {
     if (!range.range.includes(':')) return new Set(this.#ids.get(key))
     const found = new Set<string>()
     const shortest = range.network.length + 2
-    for (let end = shortest; end <= key.length; end++) for (const id of this.#ids.get(key.slice(0, end)) ?? []) found.add(id)
-    if (range.range.includes('/')) for (const [inside, ids] of this.#ids) if (inside.startsWith(key)) for (const id of ids) found.add(id)
+    for (let end = shortest; end <= key.length; end++)
+      for (const id of this.#ids.get(key.slice(0, end)) ?? []) found.add(id)
+    if (range.range.includes('/'))
+      for (const [inside, ids] of this.#ids) if (inside.startsWith(key)) for (const id of ids) found.add(id)
     return found
   }
 }

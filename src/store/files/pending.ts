@@ -13,8 +13,8 @@ const HEADER_MAX_BYTES = 2 * RECORD_MAX_BYTES
 
 /** A change of one instance. */
 export type Change =
-  | { readonly kind: 'put', readonly document: unknown, readonly userData: UserDataChange }
-  | { readonly kind: 'remove', readonly tombstone: string }
+  | { readonly kind: 'put'; readonly document: unknown; readonly userData: UserDataChange }
+  | { readonly kind: 'remove'; readonly tombstone: string }
 
 /** Formats the bytes of the file. */
 export function formatPending(change: Change): Uint8Array {

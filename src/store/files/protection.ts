@@ -12,13 +12,18 @@ import { loadFiles, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
 import { readRegularFile } from './regular-file.ts'
 
 /** Computes the protection; undefined: nothing is to be protected. Rejects when a file cannot be read and the ledger does not know its instance. */
-export async function protectionOf(directory: string, id: string, remembered: Protection | undefined): Promise<Protection | undefined> {
+export async function protectionOf(
+  directory: string,
+  id: string,
+  remembered: Protection | undefined,
+): Promise<Protection | undefined> {
   const loaded = await loadFiles(directory, id).catch((error: unknown) => {
     if (remembered === undefined) throw error
     return undefined
   })
   if (loaded === undefined) return remembered
-  if (loaded.kind === 'absent') return remembered === undefined || remembered.isRemoved || isBlank(remembered) ? undefined : remembered
+  if (loaded.kind === 'absent')
+    return remembered === undefined || remembered.isRemoved || isBlank(remembered) ? undefined : remembered
   const tombstone = await tombstoneOf(directory, id)
   if (loaded.kind === 'removed') return tombstone ?? removedAt(remembered?.revision ?? 0, remembered?.sealedAt)
   const valid = validInstance(loaded)
@@ -34,7 +39,9 @@ function isBlank({ revision, sealedAt }: Protection): boolean {
 function validInstance(loaded: Loaded): Instance | undefined {
   const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
   if (loaded.kind !== 'record' || parsed?.ok !== true || parsed.value.id !== loaded.id) return undefined
-  return userDataFaults(parsed.value, loaded.userData, loaded.userDataSha256, Infinity).length === 0 ? parsed.value : undefined
+  return userDataFaults(parsed.value, loaded.userData, loaded.userDataSha256, Infinity).length === 0
+    ? parsed.value
+    : undefined
 }
 
 /** The protection of an instance whose record is faulty: the one in the ledger, and a seal that can be read. */
@@ -42,15 +49,24 @@ function faulty(loaded: Loaded, known: Protection | undefined): Protection {
   const document = loaded.kind === 'record' ? loaded.document : undefined
   const instance = restore(document) // a daemon may serve a record that only exceeds a newer bound
   const sealedAt = firstSeal(sealOf(document), known?.sealedAt)
-  if (known !== undefined) return { ...known, ...sealedAt !== undefined && { sealedAt } }
-  return instance === undefined ? { revision: 0, ...sealedAt !== undefined && { sealedAt }, ranges: [], isRemoved: false } : publishedAs(instance, sealedAt)
+  if (known !== undefined) return { ...known, ...(sealedAt !== undefined && { sealedAt }) }
+  return instance === undefined
+    ? { revision: 0, ...(sealedAt !== undefined && { sealedAt }), ranges: [], isRemoved: false }
+    : publishedAs(instance, sealedAt)
 }
 
 /** The tombstone of an instance, or of its pending removal. */
 async function tombstoneOf(directory: string, id: string): Promise<Protection | undefined> {
   const pending = await readPending(directory, id).catch(() => undefined)
-  const file = await readRegularFile(join(directory, `${id}.removed`), TOMBSTONE_MAX_BYTES, 'follow').catch(() => undefined)
-  const text = typeof pending === 'object' && pending.kind === 'remove' ? pending.tombstone : file?.kind === 'read' ? file.bytes.toString() : ''
+  const file = await readRegularFile(join(directory, `${id}.removed`), TOMBSTONE_MAX_BYTES, 'follow').catch(
+    () => undefined,
+  )
+  const text =
+    typeof pending === 'object' && pending.kind === 'remove'
+      ? pending.tombstone
+      : file?.kind === 'read'
+        ? file.bytes.toString()
+        : ''
   const tombstone = parseTombstone(text)
   return tombstone && removedAt(tombstone.revision, tombstone.sealedAt)
 }

@@ -32,7 +32,12 @@ const REPORT_INTERVAL_MS = 50
 const CHECK_INTERVAL_MS = 1_000
 
 /** Opens a directory for writing. The first write creates the directory if it is missing. `now`: Unix time in milliseconds. */
-export function openFilePublisher(directory: string, userDataMaxBytes: number, operations: FileOperations, now: () => number): Publisher {
+export function openFilePublisher(
+  directory: string,
+  userDataMaxBytes: number,
+  operations: FileOperations,
+  now: () => number,
+): Publisher {
   return buildPublisher(new FileBackend(directory, operations, now), PLAIN, userDataMaxBytes)
 }
 
@@ -55,15 +60,19 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   }
 
   transaction<T>(task: (writer: PlainWriter) => Promise<T>, dryRun = false): Promise<T> {
-    const result = this.#last.then(() => dryRun ? this.#read(task) : this.#write(task))
-    this.#last = result.catch(() => { /* the caller has it */ })
+    const result = this.#last.then(() => (dryRun ? this.#read(task) : this.#write(task)))
+    this.#last = result.catch(() => {
+      /* the caller has it */
+    })
     return result
   }
 
   async #write<T>(task: (writer: PlainWriter) => Promise<T>): Promise<T> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 })
     const next = await takeLock(join(this.#directory, QUEUE))
-    const lock = await takeLock(join(this.#directory, LOCK)).finally(() => { next.close() })
+    const lock = await takeLock(join(this.#directory, LOCK)).finally(() => {
+      next.close()
+    })
     try {
       const writer = new FileWriter(this.#directory, this.#operations, this.#catalog)
       await writer.recover()
@@ -105,23 +114,34 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
       const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
       if (parsed?.ok !== true) continue
       const { revision, hypervisors } = parsed.value
-      all.push({ id, revision, hypervisors, addresses: rangesOf(parsed.value).map(({ network, range }) => `${network} ${range}`) })
+      all.push({
+        id,
+        revision,
+        hypervisors,
+        addresses: rangesOf(parsed.value).map(({ network, range }) => `${network} ${range}`),
+      })
     }
     return all
   }
 
   async tombstones(): Promise<readonly string[]> {
-    return [...await listFiles(this.#directory)].filter(([, endings]) => endings.includes('.removed')).map(([id]) => id)
+    return [...(await listFiles(this.#directory))]
+      .filter(([, endings]) => endings.includes('.removed'))
+      .map(([id]) => id)
   }
 
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
     const pending = new Map<string, NodeJS.Timeout>()
     const report = (id: string) => {
       if (pending.has(id)) return
-      pending.set(id, setTimeout(() => { // reports all changes until then, so the last one is never missed
-        pending.delete(id)
-        changed(id)
-      }, REPORT_INTERVAL_MS))
+      pending.set(
+        id,
+        setTimeout(() => {
+          // reports all changes until then, so the last one is never missed
+          pending.delete(id)
+          changed(id)
+        }, REPORT_INTERVAL_MS),
+      )
     }
     let known = await this.#stamps()
     const catchUp = async () => {
@@ -131,11 +151,19 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     }
     const watching = new DirectoryWatch(this.#directory, {
       changed: report,
-      watching: () => { catchUp().catch(() => { watching.check() }) }, // the directory is gone again: the watch finds the next one
-      lost: () => { /* until it is back, nothing changes */ },
+      watching: () => {
+        catchUp().catch(() => {
+          watching.check()
+        })
+      }, // the directory is gone again: the watch finds the next one
+      lost: () => {
+        /* until it is back, nothing changes */
+      },
     })
     watching.start()
-    const checking = setInterval(() => { watching.check() }, CHECK_INTERVAL_MS)
+    const checking = setInterval(() => {
+      watching.check()
+    }, CHECK_INTERVAL_MS)
     return async () => {
       clearInterval(checking)
       watching.close()

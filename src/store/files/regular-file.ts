@@ -7,24 +7,37 @@ import { lstat, open, stat, type FileHandle } from 'node:fs/promises'
 
 /** What is at a path. `not-regular`: something else than a file; `what` it is, with its article. `stamp`: differs when the file does. */
 export type RegularFile =
-  | { readonly kind: 'read', readonly bytes: Buffer }
+  | { readonly kind: 'read'; readonly bytes: Buffer }
   | { readonly kind: 'absent' }
-  | { readonly kind: 'too-long', readonly length: number, readonly stamp: string }
-  | { readonly kind: 'not-regular', readonly what: string }
+  | { readonly kind: 'too-long'; readonly length: number; readonly stamp: string }
+  | { readonly kind: 'not-regular'; readonly what: string }
 
 /** An open file. The caller closes it. */
-export interface OpenFile { readonly kind: 'open', readonly file: FileHandle, readonly length: number, readonly stamp: string }
+export interface OpenFile {
+  readonly kind: 'open'
+  readonly file: FileHandle
+  readonly length: number
+  readonly stamp: string
+}
 
 /** Whether symbolic links are followed. Operators may link records from elsewhere; nobody has to link the files that only imds writes. */
 export type Links = 'follow' | 'refuse'
 
 /** Opens a regular file for reading. Rejects when the file cannot be opened. */
-export async function openRegularFile(path: string, links: Links): Promise<OpenFile | Exclude<RegularFile, { kind: 'read' | 'too-long' }>> {
+export async function openRegularFile(
+  path: string,
+  links: Links,
+): Promise<OpenFile | Exclude<RegularFile, { kind: 'read' | 'too-long' }>> {
   const before = await ifThere(links === 'follow' ? stat(path) : lstat(path)) // before it is opened, which could have effects
   if (before === undefined) return { kind: 'absent' }
   if (!before.isFile()) return { kind: 'not-regular', what: kindOf(before) }
   // Another program may have replaced the file by now.
-  const file = await ifThere(open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | (links === 'follow' ? 0 : constants.O_NOFOLLOW)))
+  const file = await ifThere(
+    open(
+      path,
+      constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | (links === 'follow' ? 0 : constants.O_NOFOLLOW),
+    ),
+  )
   if (file === undefined) return { kind: 'absent' }
   try {
     const stats = await file.stat({ bigint: true })
@@ -43,7 +56,9 @@ export async function readRegularFile(path: string, mostBytes: number, links: Li
   if (opened.kind !== 'open') return opened
   const { file, length, stamp } = opened
   try {
-    return length > mostBytes ? { kind: 'too-long', length, stamp } : { kind: 'read', bytes: await readFrom(file, 0, length) }
+    return length > mostBytes
+      ? { kind: 'too-long', length, stamp }
+      : { kind: 'read', bytes: await readFrom(file, 0, length) }
   } finally {
     await file.close()
   }
@@ -63,7 +78,15 @@ export async function readFrom(file: FileHandle, position: number, length: numbe
  * A text that differs when the file does. It has the time of the last change of the inode, which the kernel sets: programs that copy files set the time
  * of the last modification to whatever it was elsewhere.
  */
-export function stampOf({ ino, ctimeNs, size }: { readonly ino: bigint, readonly ctimeNs: bigint, readonly size: bigint }): string {
+export function stampOf({
+  ino,
+  ctimeNs,
+  size,
+}: {
+  readonly ino: bigint
+  readonly ctimeNs: bigint
+  readonly size: bigint
+}): string {
   return `${String(ino)}:${String(ctimeNs)}:${String(size)}`
 }
 

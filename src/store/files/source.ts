@@ -25,7 +25,10 @@ export function buildFileSource(directory: string, userDataMaxBytes: number): So
 }
 
 /** The digest of an instance, undefined if it has none, and the stamp of the files that it was computed from. */
-interface Known { readonly stamp: string, readonly digest: string | undefined }
+interface Known {
+  readonly stamp: string
+  readonly digest: string | undefined
+}
 
 class FileSource implements Source {
   readonly description: string
@@ -46,10 +49,13 @@ class FileSource implements Source {
     this.#watch = new DirectoryWatch(this.#directory, {
       changed: (id) => {
         clearTimeout(this.#timers.get(id))
-        this.#timers.set(id, setTimeout(() => {
-          this.#timers.delete(id)
-          events.notice(id)
-        }, QUIET_MS))
+        this.#timers.set(
+          id,
+          setTimeout(() => {
+            this.#timers.delete(id)
+            events.notice(id)
+          }, QUIET_MS),
+        )
       },
       watching: events.connected,
       lost: events.disconnected,
@@ -81,8 +87,11 @@ class FileSource implements Source {
     return { initialised: true, digests }
   }
 
-  async* load(ids: readonly string[]): AsyncIterable<Loaded> {
-    for (const id of ids) yield await loadFiles(this.#directory, id, this.#userDataMaxBytes).then(bounded, (error: unknown) => unreadable(id, error))
+  async *load(ids: readonly string[]): AsyncIterable<Loaded> {
+    for (const id of ids)
+      yield await loadFiles(this.#directory, id, this.#userDataMaxBytes).then(bounded, (error: unknown) =>
+        unreadable(id, error),
+      )
   }
 
   /** Always finds no owner: a resync reads every file, so the view has all owners. */
@@ -113,7 +122,9 @@ class FileSource implements Source {
 /** Makes a record that is too large unreadable, for the daemon only: a publisher that replaces it may keep its user-data. */
 function bounded(loaded: Loaded): Loaded {
   const [fault] = loaded.kind === 'record' ? sizeFaults(loaded.document) : []
-  return loaded.kind === 'record' && fault !== undefined ? { kind: 'unreadable', id: loaded.id, digest: loaded.digest, reason: `the record ${fault.message}` } : loaded
+  return loaded.kind === 'record' && fault !== undefined
+    ? { kind: 'unreadable', id: loaded.id, digest: loaded.digest, reason: `the record ${fault.message}` }
+    : loaded
 }
 
 /** The fault of one instance: one of its files exists and cannot be read (missing rights, a directory). */

@@ -19,7 +19,11 @@ const TICK_MS = 2_000
  * The stamps of an instance's files. `isRecent`: one changed less than TICK_MS ago, so that a later change may not show. `changedAtMs`: when the content of
  * one was changed last (Unix time), by the programs that wrote it.
  */
-export interface Stamps { readonly text: string, readonly isRecent: boolean, readonly changedAtMs: number }
+export interface Stamps {
+  readonly text: string
+  readonly isRecent: boolean
+  readonly changedAtMs: number
+}
 
 /** Lists the instances of a directory: id -> the endings of its files, in their order. */
 export async function listFiles(directory: string): Promise<Map<string, string[]>> {
@@ -35,23 +39,38 @@ export async function listFiles(directory: string): Promise<Map<string, string[]
 }
 
 /** Looks up the stamps of the files of an instance with these endings. Leaves out those that do not exist. */
-export async function lookUpStamps(directory: string, id: string, endings: readonly string[], nowMs: number): Promise<Stamps> {
-  const found = endings.map((ending) => ifThere(stat(join(directory, id + ending), { bigint: true })).catch((error: unknown) => error as Error))
+export async function lookUpStamps(
+  directory: string,
+  id: string,
+  endings: readonly string[],
+  nowMs: number,
+): Promise<Stamps> {
+  const found = endings.map((ending) =>
+    ifThere(stat(join(directory, id + ending), { bigint: true })).catch((error: unknown) => error as Error),
+  )
   return combine(endings, await Promise.all(found), nowMs)
 }
 
 /** The same at an eighth of the cost, but blocks while the file system does. For writers: their lock blocks too. */
 export function lookUpStampsSync(directory: string, id: string, endings: readonly string[], nowMs: number): Stamps {
-  return combine(endings, endings.map((ending) => {
-    try {
-      return statSync(join(directory, id + ending), { bigint: true, throwIfNoEntry: false })
-    } catch (error) {
-      return error as Error
-    }
-  }), nowMs)
+  return combine(
+    endings,
+    endings.map((ending) => {
+      try {
+        return statSync(join(directory, id + ending), { bigint: true, throwIfNoEntry: false })
+      } catch (error) {
+        return error as Error
+      }
+    }),
+    nowMs,
+  )
 }
 
-function combine(endings: readonly string[], found: readonly (BigIntStats | Error | undefined)[], nowMs: number): Stamps {
+function combine(
+  endings: readonly string[],
+  found: readonly (BigIntStats | Error | undefined)[],
+  nowMs: number,
+): Stamps {
   const texts: string[] = []
   let [isRecent, changedAtMs] = [false, 0]
   for (const [i, stats] of found.entries()) {
@@ -66,9 +85,15 @@ function combine(endings: readonly string[], found: readonly (BigIntStats | Erro
 }
 
 /** Calls back for each of some values, several at a time. */
-export async function forEachOf<T>(values: Iterable<T>, task: (value: T) => Promise<void>, atOnce = AT_ONCE): Promise<void> {
+export async function forEachOf<T>(
+  values: Iterable<T>,
+  task: (value: T) => Promise<void>,
+  atOnce = AT_ONCE,
+): Promise<void> {
   const iterator = values[Symbol.iterator]()
-  await Promise.all(Array.from({ length: atOnce }, async () => {
-    for (let next = iterator.next(); next.done !== true; next = iterator.next()) await task(next.value)
-  }))
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      for (let next = iterator.next(); next.done !== true; next = iterator.next()) await task(next.value)
+    }),
+  )
 }

@@ -53,12 +53,15 @@ export class FileWriter implements PlainWriter {
     if (known !== undefined && revision < known.revision) return { kind: 'stale', revision: known.revision }
     if (revision === known?.revision) {
       const current = await loadFiles(this.#directory, id)
-      const same = current.kind === 'record' && JSON.stringify(current.document) === JSON.stringify(document)
-        && (userData === 'keep' || sameBytes(current.userData, userData))
+      const same =
+        current.kind === 'record' &&
+        JSON.stringify(current.document) === JSON.stringify(document) &&
+        (userData === 'keep' || sameBytes(current.userData, userData))
       return same ? { kind: 'unchanged', sealedAt } : { kind: 'stale', revision }
     }
     const conflict = await this.#catalog.conflictOf(instance)
-    if (conflict !== undefined) return { kind: 'address-owned', network: conflict.network, address: conflict.range, owner: conflict.owner }
+    if (conflict !== undefined)
+      return { kind: 'address-owned', network: conflict.network, address: conflict.range, owner: conflict.owner }
     await this.#checkFiles(id)
     if (dryRun) return { kind: 'published', sealedAt }
     await this.#commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
@@ -93,7 +96,7 @@ export class FileWriter implements PlainWriter {
       await this.#replace(`${id}.pending`, formatPending(change))
       await this.#operations.sync(this.#directory)
       const stamp = await this.#apply(id, change)
-      await this.#catalog.complete(id, { ...protection, ...stamp !== undefined && { stamp } })
+      await this.#catalog.complete(id, { ...protection, ...(stamp !== undefined && { stamp }) })
       await this.#finish(id)
     } catch (error) {
       this.#catalog.forget() // how far it came is in the files

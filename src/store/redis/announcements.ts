@@ -22,7 +22,13 @@ const EARLIER_MAX_BYTES = 1024 * 1024
 
 /** Returns the names among `names` that no daemon has announced. Reads no value. A user who may not ask gets none. */
 export async function unannouncedOf(redis: Redis, keys: Keys, names: readonly string[]): Promise<readonly string[]> {
-  const replies = await attempt(redis, names.flatMap((name) => [['exists', keys.announcement(name)], ['hstrlen', keys.hypervisors, name]]))
+  const replies = await attempt(
+    redis,
+    names.flatMap((name) => [
+      ['exists', keys.announcement(name)],
+      ['hstrlen', keys.hypervisors, name],
+    ]),
+  )
   const failure = replies.find((reply) => reply instanceof Error && !isDenied(reply))
   if (failure !== undefined) throw failure as Error
   return names.filter((_name, i) => replies[2 * i] === 0 && replies[2 * i + 1] === 0)
@@ -34,17 +40,22 @@ export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<An
   const prefix = keys.announcement('')
   for await (const page of redis.scanStream({ match: `${prefix}*`, count: BATCH })) {
     const names = (page as string[]).map((key) => key.slice(prefix.length)).filter(isName)
-    const texts = await attempt(redis, names.map((name) => ['getrange', keys.announcement(name), 0, MAX_BYTES - 1]))
+    const texts = await attempt(
+      redis,
+      names.map((name) => ['getrange', keys.announcement(name), 0, MAX_BYTES - 1]),
+    )
     for (const [i, name] of names.entries()) if (texts[i] !== '') found.set(name, parseAnnouncement(name, texts[i])) // empty: it has expired
   }
-  return [...found.values()].sort((a, b) => a.name < b.name ? -1 : 1)
+  return [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
 /** What earlier daemons have announced. Empty if that is too much to read, or if the user may not ask. */
 async function earlier(redis: Redis, keys: Keys): Promise<[string, AnnouncedHypervisor][]> {
   const [bytes] = await attempt(redis, [['memory', 'usage', keys.hypervisors, 'samples', 0]])
   if (typeof bytes !== 'number' || bytes > EARLIER_MAX_BYTES) return []
-  return Object.entries(await redis.hgetall(keys.hypervisors)).filter(([name]) => isName(name)).map(([name, text]) => [name, parseAnnouncement(name, text)])
+  return Object.entries(await redis.hgetall(keys.hypervisors))
+    .filter(([name]) => isName(name))
+    .map(([name, text]) => [name, parseAnnouncement(name, text)])
 }
 
 /** Reads an announcement. Daemons write these, so any shape is possible. */
@@ -52,7 +63,14 @@ function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
   let state: Partial<Record<string, unknown>> = {}
   try {
     state = JSON.parse(String(text)) as typeof state
-  } catch { /* reported with empty fields */ }
+  } catch {
+    /* reported with empty fields */
+  }
   const { version, instances, seenAt } = state
-  return { name, version: typeof version === 'string' ? version : '', instances: typeof instances === 'number' ? instances : 0, seenAt: typeof seenAt === 'string' ? seenAt : '' }
+  return {
+    name,
+    version: typeof version === 'string' ? version : '',
+    instances: typeof instances === 'number' ? instances : 0,
+    seenAt: typeof seenAt === 'string' ? seenAt : '',
+  }
 }

@@ -17,7 +17,9 @@ import { readConfigFile, readSecretFile } from '../../runtime/secret-file.ts'
 import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
 
 /** How to reach a Redis: its URL (url.ts) and the files that belong to it. */
-export interface RedisSettings extends RedisFiles { readonly url: string }
+export interface RedisSettings extends RedisFiles {
+  readonly url: string
+}
 
 /** A connection that is ready for commands. */
 export interface Connection {
@@ -38,7 +40,11 @@ const MOST_REDIRECTIONS = 5
  * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `check` does. With Sentinel, the connection
  * ends when the primary is replaced. Rejects with the reason of every server that was tried.
  */
-export async function connectToRegion(settings: RedisSettings, key: string, name: string): Promise<Connection & { readonly role: string }> {
+export async function connectToRegion(
+  settings: RedisSettings,
+  key: string,
+  name: string,
+): Promise<Connection & { readonly role: string }> {
   const { nodes, shape } = storeOf(settings)
   if (shape === 'sentinel') return connectToPrimary(settings, shuffled(nodes), key, name)
   const reasons: string[] = []
@@ -57,8 +63,9 @@ export async function connectTo(settings: RedisSettings, node: Node, name: strin
   const { username, database } = storeOf(settings)
   const secret = settings.passwordFile === undefined ? undefined : readSecretFile(settings.passwordFile)
   // Without a password no AUTH is sent, and Redis would refuse the commands of its default user.
-  if (username !== undefined && secret === undefined) throw new Error(`the store's URL names the user ${username}, and there is no password: ${PASSWORD_REMEDY}`)
-  const credentials = { ...username !== undefined && { username }, ...secret !== undefined && { password: secret } }
+  if (username !== undefined && secret === undefined)
+    throw new Error(`the store's URL names the user ${username}, and there is no password: ${PASSWORD_REMEDY}`)
+  const credentials = { ...(username !== undefined && { username }), ...(secret !== undefined && { password: secret }) }
   return dial(settings, node, { db: database, connectionName: name, ...credentials })
 }
 
@@ -68,7 +75,10 @@ export async function connectTo(settings: RedisSettings, node: Node, name: strin
  * have been lost in between.
  */
 export async function check(redis: Redis, settings: RedisSettings, key: string): Promise<string> {
-  const [held, info] = await attempt(redis, [['hget', key, ''], ['info', 'replication']]) // no instance has an empty id
+  const [held, info] = await attempt(redis, [
+    ['hget', key, ''],
+    ['info', 'replication'],
+  ]) // no instance has an empty id
   // ASK: the slot is moving to another node, and belongs to this one until the move ends.
   if (held instanceof Error && !/^(ASK|WRONGTYPE) /.test(held.message)) throw held
   if (info instanceof Error) throw info
@@ -81,23 +91,32 @@ export async function check(redis: Redis, settings: RedisSettings, key: string):
 
 /** Runs commands as one pipeline. A reply may be an Error. Redis' nil becomes undefined, in lists too. */
 export async function attempt(redis: Redis, commands: (string | number)[][]): Promise<unknown[]> {
-  const replies = await redis.pipeline(commands).exec() ?? undefined
+  const replies = (await redis.pipeline(commands).exec()) ?? undefined
   if (replies === undefined) throw new Error('the connection was closed')
-  return replies.map(([error, reply]) => error ?? (Array.isArray(reply) ? reply.map((one: unknown) => one ?? undefined) : reply ?? undefined))
+  return replies.map(
+    ([error, reply]) =>
+      error ?? (Array.isArray(reply) ? reply.map((one: unknown) => one ?? undefined) : (reply ?? undefined)),
+  )
 }
 
 /**
  * Runs one session after the other until `signal` aborts. Reports the reason for the end of each to `ended`. The pause before the next one
  * increases with each failure in a row, from 25 ms to 2 s.
  */
-export async function again(session: () => Promise<string>, ended: (reason: string) => void, signal: AbortSignal): Promise<void> {
+export async function again(
+  session: () => Promise<string>,
+  ended: (reason: string) => void,
+  signal: AbortSignal,
+): Promise<void> {
   for (let failures = 0; ; failures++) {
     const startedAtMs = performance.now()
     const reason = await session().catch(reasonOf)
     if (signal.aborted) return
     ended(reason)
     if (performance.now() - startedAtMs > TIMEOUT_MS) failures = 0
-    await sleep(Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => { /* stopped */ })
+    await sleep(Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {
+      /* stopped */
+    })
   }
 }
 
@@ -118,10 +137,14 @@ export function close({ redis }: Connection): void {
 
 /** Explains an error of a connection to the operator. */
 export function reasonOf(error: unknown): string {
-  const { code = '', message, reason } = error as Error & { code?: string, reason?: string }
-  if (message.startsWith('MOVED ')) return 'this is a node of a Cluster: its URL must begin with redis-cluster or rediss-cluster'
+  const { code = '', message, reason } = error as Error & { code?: string; reason?: string }
+  if (message.startsWith('MOVED '))
+    return 'this is a node of a Cluster: its URL must begin with redis-cluster or rediss-cluster'
   const missing = missingRight(message)
-  const meaning = missing !== undefined ? `the Redis user may not do this: ${missing} (deploy/redis.acl has what imds needs)` : MEANINGS.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1]
+  const meaning =
+    missing !== undefined
+      ? `the Redis user may not do this: ${missing} (deploy/redis.acl has what imds needs)`
+      : MEANINGS.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1]
   const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '') // the arguments may be a password
   return meaning === undefined ? text : `${meaning} (${text})`
 }
@@ -131,10 +154,16 @@ const PASSWORD_REMEDY = 'name its file in IMDS_REDIS_PASSWORD_FILE (--password-f
 /** What a code or message means. */
 const MEANINGS: readonly (readonly [pattern: RegExp, meaning: string])[] = [
   [/^NOAUTH /, `Redis requires a password: ${PASSWORD_REMEDY}`],
-  [/^WRONGPASS /, 'the Redis user or its password is wrong: check USER@ in IMDS_STORE, and the file in IMDS_REDIS_PASSWORD_FILE (--password-file)'],
-  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, 'the server\'s certificate is for other names: use one of them in IMDS_STORE'],
-  [/^CERT_HAS_EXPIRED$/, 'the server\'s certificate has expired'],
-  [/SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/, 'the server\'s certificate is signed by an authority that is not trusted: check the file of certificate authorities'],
+  [
+    /^WRONGPASS /,
+    'the Redis user or its password is wrong: check USER@ in IMDS_STORE, and the file in IMDS_REDIS_PASSWORD_FILE (--password-file)',
+  ],
+  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, "the server's certificate is for other names: use one of them in IMDS_STORE"],
+  [/^CERT_HAS_EXPIRED$/, "the server's certificate has expired"],
+  [
+    /SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/,
+    "the server's certificate is signed by an authority that is not trusted: check the file of certificate authorities",
+  ],
   [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server requires a client certificate'],
   [/ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE)$/, 'the server refuses our certificate'],
   [/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/, 'the server does not speak TLS on this port'],
@@ -161,7 +190,12 @@ function storeOf({ url }: RedisSettings): RedisStore {
   return store
 }
 
-async function followRedirections(settings: RedisSettings, first: Node, key: string, name: string): Promise<Connection & { role: string }> {
+async function followRedirections(
+  settings: RedisSettings,
+  first: Node,
+  key: string,
+  name: string,
+): Promise<Connection & { role: string }> {
   let node = first
   for (let redirections = 0; ; redirections++) {
     const connection = await connectTo(settings, node, name)
@@ -171,20 +205,29 @@ async function followRedirections(settings: RedisSettings, first: Node, key: str
       close(connection)
       const target = storeOf(settings).shape === 'cluster' ? redirection('MOVED', error, node) : undefined
       if (target === undefined) throw error
-      if (redirections === MOST_REDIRECTIONS) throw new Error('the nodes of the Cluster redirect to each other in a loop', { cause: error })
+      if (redirections === MOST_REDIRECTIONS)
+        throw new Error('the nodes of the Cluster redirect to each other in a loop', { cause: error })
       node = target
     }
   }
 }
 
 /** What a Sentinel names. `epoch` grows with each failover. */
-interface Primary { readonly node: Node, readonly epoch: number }
+interface Primary {
+  readonly node: Node
+  readonly epoch: number
+}
 
 /**
  * Connects to the primary that the Sentinels name. The connection ends when they name another one. The server itself may not know of the failover, if
  * the Sentinels cannot reach it: it still calls itself the primary, but gets no more publishes. Sentinels that do not answer end nothing.
  */
-async function connectToPrimary(settings: RedisSettings, sentinels: readonly Node[], key: string, name: string): Promise<Connection & { role: string }> {
+async function connectToPrimary(
+  settings: RedisSettings,
+  sentinels: readonly Node[],
+  key: string,
+  name: string,
+): Promise<Connection & { role: string }> {
   const primary = await askSentinels(settings, sentinels, name)
   const connection = await followRedirections(settings, primary, key, name)
   const { promise: replaced, resolve: leave } = Promise.withResolvers<string>()
@@ -197,8 +240,14 @@ async function connectToPrimary(settings: RedisSettings, sentinels: readonly Nod
     leave(`the Sentinels report a failover to ${formatHostPort(named)}`)
     close(connection)
   }
-  const timer = setInterval(() => { leaveFormerPrimary().catch(() => { /* the next one may answer */ }) }, SENTINEL_INTERVAL_MS)
-  void connection.closed.then(() => { clearInterval(timer) })
+  const timer = setInterval(() => {
+    leaveFormerPrimary().catch(() => {
+      /* the next one may answer */
+    })
+  }, SENTINEL_INTERVAL_MS)
+  void connection.closed.then(() => {
+    clearInterval(timer)
+  })
   return { ...connection, closed: Promise.race([replaced, connection.closed]) }
 }
 
@@ -212,10 +261,17 @@ async function askSentinels(settings: RedisSettings, sentinels: readonly Node[],
   const reasons: string[] = []
   const votes = ({ node }: Primary) => answers.filter((other) => isSame(other.node, node)).length
   const { promise: enough, resolve } = Promise.withResolvers<undefined>()
-  const asked = sentinels.map((sentinel) => askSentinel(settings, sentinel, name).then((answer) => {
-    answers.push(answer)
-    if (votes(answer) > sentinels.length / 2) resolve(undefined)
-  }, (error: unknown) => { reasons.push(reasonAt(sentinel, sentinels, error)) }))
+  const asked = sentinels.map((sentinel) =>
+    askSentinel(settings, sentinel, name).then(
+      (answer) => {
+        answers.push(answer)
+        if (votes(answer) > sentinels.length / 2) resolve(undefined)
+      },
+      (error: unknown) => {
+        reasons.push(reasonAt(sentinel, sentinels, error))
+      },
+    ),
+  )
   await Promise.race([enough, Promise.all(asked)])
   const [best] = answers.toSorted((a, b) => votes(b) - votes(a) || b.epoch - a.epoch)
   if (best === undefined) throw new Error(reasons.sort().join('; '))
@@ -225,10 +281,16 @@ async function askSentinels(settings: RedisSettings, sentinels: readonly Node[],
 async function askSentinel(settings: RedisSettings, sentinel: Node, name: string): Promise<Primary> {
   const master = storeOf(settings).master! // the shape is sentinel
   const { sentinelPasswordFile: file } = settings
-  const connection = await dial(settings, sentinel, { connectionName: name, ...file !== undefined && { password: readSecretFile(file) } })
+  const connection = await dial(settings, sentinel, {
+    connectionName: name,
+    ...(file !== undefined && { password: readSecretFile(file) }),
+  })
   try {
     // The epoch first: if a failover comes between the two, the answer counts as the older one.
-    const [state, place] = await attempt(connection.redis, [['sentinel', 'master', master], ['sentinel', 'get-master-addr-by-name', master]])
+    const [state, place] = await attempt(connection.redis, [
+      ['sentinel', 'master', master],
+      ['sentinel', 'get-master-addr-by-name', master],
+    ])
     if (place === undefined) throw new Error(`this Sentinel knows no primary with the name ${master}`)
     for (const reply of [state, place]) if (reply instanceof Error) throw reply
     const [host, port] = place as [string, string]
@@ -249,9 +311,15 @@ function reasonAt(node: Node, nodes: readonly Node[], error: unknown): string {
   return nodes.length > 1 ? `${formatHostPort(node)}: ${reasonOf(error)}` : reasonOf(error)
 }
 
-async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOptions, 'db' | 'username' | 'password' | 'connectionName'>): Promise<Connection> {
+async function dial(
+  settings: RedisSettings,
+  node: Node,
+  options: Pick<RedisOptions, 'db' | 'username' | 'password' | 'connectionName'>,
+): Promise<Connection> {
   const redis = new Redis({
-    ...node, ...options, ...storeOf(settings).tls && { tls: tlsOptions(settings, node) },
+    ...node,
+    ...options,
+    ...(storeOf(settings).tls && { tls: tlsOptions(settings, node) }),
     lazyConnect: true,
     retryStrategy: () => undefined,
     connectTimeout: TIMEOUT_MS,
@@ -263,15 +331,19 @@ async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOpti
     autoResubscribe: false,
   })
   let lastError: Error | undefined
-  redis.on('error', (error: Error) => { lastError = error })
+  redis.on('error', (error: Error) => {
+    lastError = error
+  })
   try {
     await redis.connect()
   } catch (error) {
     redis.disconnect()
-    throw hungUp(lastError, settings) ?? otherProtocol(lastError ?? error as Error, settings) ?? lastError ?? error
+    throw hungUp(lastError, settings) ?? otherProtocol(lastError ?? (error as Error), settings) ?? lastError ?? error
   }
   const closed = new Promise<string>((resolve) => {
-    redis.once('close', () => { resolve(lastError === undefined ? 'the server closed the connection' : reasonOf(lastError)) })
+    redis.once('close', () => {
+      resolve(lastError === undefined ? 'the server closed the connection' : reasonOf(lastError))
+    })
   })
   return { redis, node, closed }
 }
@@ -281,8 +353,12 @@ async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOpti
  * already writing then, so it may see a reset instead of the alert.
  */
 function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: RedisSettings): Error | undefined {
-  if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss')) return undefined
-  return new Error(`the server ${certFile === undefined ? 'requires a client certificate' : 'refuses our certificate'}, probably (${error.message})`, { cause: error })
+  if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss'))
+    return undefined
+  return new Error(
+    `the server ${certFile === undefined ? 'requires a client certificate' : 'refuses our certificate'}, probably (${error.message})`,
+    { cause: error },
+  )
 }
 
 /**
@@ -291,20 +367,31 @@ function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: Red
  */
 function otherProtocol(error: NodeJS.ErrnoException, { url }: RedisSettings): Error | undefined {
   const isTls = url.startsWith('rediss')
-  if (isTls && error.code === 'ETIMEDOUT') return new Error(`no TLS handshake within ${String(TIMEOUT_MS / 1000)} s: the server does not answer, or does not speak TLS on this port (then its URL must begin with redis, not with rediss)`, { cause: error })
-  if (!isTls && /^(ECONNRESET|EPIPE)$/.test(error.code ?? '')) return new Error(`the server closed the connection: if it speaks TLS on this port, its URL must begin with rediss (${error.message})`, { cause: error })
+  if (isTls && error.code === 'ETIMEDOUT')
+    return new Error(
+      `no TLS handshake within ${String(TIMEOUT_MS / 1000)} s: the server does not answer, or does not speak TLS on this port (then its URL must begin with redis, not with rediss)`,
+      { cause: error },
+    )
+  if (!isTls && /^(ECONNRESET|EPIPE)$/.test(error.code ?? ''))
+    return new Error(
+      `the server closed the connection: if it speaks TLS on this port, its URL must begin with rediss (${error.message})`,
+      { cause: error },
+    )
   return undefined
 }
 
 function tlsOptions({ caFile, certFile, keyFile }: RedisSettings, { host }: Node) {
   return {
-    ...isIP(host) === 0 && { servername: host },
-    ...caFile !== undefined && { ca: readConfigFile(caFile) },
-    ...certFile !== undefined && { cert: readConfigFile(certFile) },
-    ...keyFile !== undefined && { key: readConfigFile(keyFile) },
+    ...(isIP(host) === 0 && { servername: host }),
+    ...(caFile !== undefined && { ca: readConfigFile(caFile) }),
+    ...(certFile !== undefined && { cert: readConfigFile(certFile) }),
+    ...(keyFile !== undefined && { key: readConfigFile(keyFile) }),
   }
 }
 
 function shuffled<T>(list: readonly T[]): T[] {
-  return list.map((item) => ({ item, rank: Math.random() })).sort((a, b) => a.rank - b.rank).map(({ item }) => item)
+  return list
+    .map((item) => ({ item, rank: Math.random() }))
+    .sort((a, b) => a.rank - b.rank)
+    .map(({ item }) => item)
 }

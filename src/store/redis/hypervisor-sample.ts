@@ -8,7 +8,10 @@ import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-n
 const ENTRY_MAX_BYTES = 4096
 
 /** Returns a sample as `Source.hypervisors` does, of the index in `key`. `ask` runs commands; a reply may be an Error. */
-export async function sampleHypervisors(ask: (commands: (string | number)[][]) => Promise<unknown[]>, key: string): Promise<readonly string[] | undefined> {
+export async function sampleHypervisors(
+  ask: (commands: (string | number)[][]) => Promise<unknown[]>,
+  key: string,
+): Promise<readonly string[] | undefined> {
   const [ids] = await ask([['hrandfield', key, SAMPLED_RECORDS]])
   if (!Array.isArray(ids)) return undefined
   if (ids.length === 0) return []

@@ -6,7 +6,11 @@ import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../crypto/record-cipher.ts'
 import { isDenied } from './connection.ts'
 
 /** The lengths of an instance's values in bytes; 0: there is no such value. */
-export interface Lengths { readonly record: number, readonly digest: number, readonly userData: number }
+export interface Lengths {
+  readonly record: number
+  readonly digest: number
+  readonly userData: number
+}
 
 /** The longest id. */
 export const ID_MAX_BYTES = 64
@@ -29,20 +33,30 @@ export function lengthsOf(replies: readonly unknown[]): Lengths {
 }
 
 /** Why a record or a digest of these lengths is not read, or undefined. */
-export function formatTooLong({ record, digest }: Pick<Lengths, 'record' | 'digest'>, isEncrypted: boolean): string | undefined {
+export function formatTooLong(
+  { record, digest }: Pick<Lengths, 'record' | 'digest'>,
+  isEncrypted: boolean,
+): string | undefined {
   const most = RECORD_MAX_BYTES + (isEncrypted ? ENCRYPTION_MAX_OVERHEAD_BYTES : 0)
   if (record > most) return `the record is ${String(record)} bytes, more than the limit of ${String(most)}`
-  return digest > DIGEST_MAX_BYTES ? `the digest is ${String(digest)} bytes, more than the limit of ${String(DIGEST_MAX_BYTES)}` : undefined
+  return digest > DIGEST_MAX_BYTES
+    ? `the digest is ${String(digest)} bytes, more than the limit of ${String(DIGEST_MAX_BYTES)}`
+    : undefined
 }
 
 /** The error of an index that is too large to be read. Asking again does not help. */
 export class IndexTooLarge extends Error {}
 
 /** Rejects with IndexTooLarge if an index is too large to be read. Redis users of earlier versions may not ask: they read it in any case. */
-export async function checkIndex(ask: (commands: (string | number)[][]) => Promise<unknown[]>, key: string): Promise<void> {
+export async function checkIndex(
+  ask: (commands: (string | number)[][]) => Promise<unknown[]>,
+  key: string,
+): Promise<void> {
   const [bytes] = await ask([['memory', 'usage', key, 'samples', 0]])
   if (bytes instanceof Error && !isDenied(bytes)) throw bytes
   if (typeof bytes === 'number' && bytes > INDEX_MAX_BYTES) {
-    throw new IndexTooLarge(`the index ${key} takes ${String(bytes)} bytes in Redis, more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`)
+    throw new IndexTooLarge(
+      `the index ${key} takes ${String(bytes)} bytes in Redis, more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`,
+    )
   }
 }

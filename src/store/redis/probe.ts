@@ -3,13 +3,24 @@
  * because it checks the rights of the user first.
  */
 import { formatHostPort } from '../../runtime/host-port.ts'
-import { attempt, close, connectTo, connectToRegion, reasonOf, type Connection, type RedisSettings } from './connection.ts'
+import {
+  attempt,
+  close,
+  connectTo,
+  connectToRegion,
+  reasonOf,
+  type Connection,
+  type RedisSettings,
+} from './connection.ts'
 import { sampleHypervisors } from './hypervisor-sample.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { checkIndex, lengthCommands } from './lengths.ts'
 
 /** What was found, a line each. `problems`: why the store cannot be used; empty: it can. */
-export interface Probe { readonly findings: readonly string[], readonly problems: readonly string[] }
+export interface Probe {
+  readonly findings: readonly string[]
+  readonly problems: readonly string[]
+}
 
 const NAME = 'imds-check'
 /** SET with options that exclude each other. */
@@ -17,15 +28,29 @@ const IMPOSSIBLE = ['', 'nx', 'xx']
 const SYNTAX_ERROR = 'ERR syntax error'
 
 /** Tries the store as the daemon of `hypervisor`, or undefined: as a publisher. Rejects with the reason if it cannot be reached. */
-export async function probeRedis(settings: RedisSettings, region: string, hypervisor: string | undefined): Promise<Probe> {
+export async function probeRedis(
+  settings: RedisSettings,
+  region: string,
+  hypervisor: string | undefined,
+): Promise<Probe> {
   const keys = keysOf(region)
   const connection = await connectToRegion(settings, keys.instances, NAME)
   try {
     const { redis, node, role } = connection
-    const findings = [`connected to ${formatHostPort(node)} ${settings.url.startsWith('rediss') ? 'with' : 'without'} TLS; its role is ${role}`]
+    const findings = [
+      `connected to ${formatHostPort(node)} ${settings.url.startsWith('rediss') ? 'with' : 'without'} TLS; its role is ${role}`,
+    ]
     const [initialised] = await attempt(redis, [['exists', keys.region]])
-    if (!(initialised instanceof Error)) findings.push(initialised === 1 ? `the region ${region} is initialised` : `the region ${region} is not initialised: the first publish does that, or imdsctl init`)
-    const part = hypervisor === undefined ? await probePublisher(connection, keys) : await probeDaemon(connection, settings, keys, hypervisor)
+    if (!(initialised instanceof Error))
+      findings.push(
+        initialised === 1
+          ? `the region ${region} is initialised`
+          : `the region ${region} is not initialised: the first publish does that, or imdsctl init`,
+      )
+    const part =
+      hypervisor === undefined
+        ? await probePublisher(connection, keys)
+        : await probeDaemon(connection, settings, keys, hypervisor)
     const denied = initialised instanceof Error ? [reasonOf(initialised)] : []
     return { findings: [...findings, ...part.findings], problems: [...new Set([...denied, ...part.problems])] }
   } finally {
@@ -33,25 +58,49 @@ export async function probeRedis(settings: RedisSettings, region: string, hyperv
   }
 }
 
-async function probeDaemon({ redis, node }: Connection, settings: RedisSettings, keys: Keys, hypervisor: string): Promise<Probe> {
-  const problems = reasonsOf(await attempt(redis, [
-    ...lengthCommands(keys.instance('')), ['hmget', keys.instance(''), 'record'], ['exists', keys.tombstone('')],
-    ['hstrlen', keys.addresses(''), ''], ['hget', keys.addresses(''), ''], ['zrevrangebylex', keys.ranges(''), '-', '-'],
-  ]))
+async function probeDaemon(
+  { redis, node }: Connection,
+  settings: RedisSettings,
+  keys: Keys,
+  hypervisor: string,
+): Promise<Probe> {
+  const problems = reasonsOf(
+    await attempt(redis, [
+      ...lengthCommands(keys.instance('')),
+      ['hmget', keys.instance(''), 'record'],
+      ['exists', keys.tombstone('')],
+      ['hstrlen', keys.addresses(''), ''],
+      ['hget', keys.addresses(''), ''],
+      ['zrevrangebylex', keys.ranges(''), '-', '-'],
+    ]),
+  )
   const findings: string[] = []
-  const problem = (error: unknown) => { problems.push(reasonOf(error)) }
-  await recordsOf(redis, keys, hypervisor).then((found) => { findings.push(found) }, problem)
+  const problem = (error: unknown) => {
+    problems.push(reasonOf(error))
+  }
+  await recordsOf(redis, keys, hypervisor).then((found) => {
+    findings.push(found)
+  }, problem)
   const notices = await connectTo(settings, node, NAME)
   await notices.redis.subscribe(keys.notices(hypervisor)).catch(problem)
   close(notices)
-  if (problems.length === 0) findings.push(`the Redis user may read the region and receive the notices of ${hypervisor}`)
+  if (problems.length === 0)
+    findings.push(`the Redis user may read the region and receive the notices of ${hypervisor}`)
   const [announced] = await attempt(redis, [['set', keys.announcement(hypervisor), ...IMPOSSIBLE]])
-  findings.push(isSyntaxError(announced) ? `the Redis user may announce ${hypervisor}` : `the Redis user cannot announce ${hypervisor}, so publishers warn of an unknown hypervisor: ${reasonOf(announced)}`)
+  findings.push(
+    isSyntaxError(announced)
+      ? `the Redis user may announce ${hypervisor}`
+      : `the Redis user cannot announce ${hypervisor}, so publishers warn of an unknown hypervisor: ${reasonOf(announced)}`,
+  )
   return { findings, problems }
 }
 
 async function probePublisher({ redis }: Connection, keys: Keys): Promise<Probe> {
-  const [read, written, script] = await attempt(redis, [['hget', keys.instances, ''], ['set', keys.region, ...IMPOSSIBLE], ['eval', 'return 1', 1, keys.region]])
+  const [read, written, script] = await attempt(redis, [
+    ['hget', keys.instances, ''],
+    ['set', keys.region, ...IMPOSSIBLE],
+    ['eval', 'return 1', 1, keys.region],
+  ])
   const problems = reasonsOf([read, isSyntaxError(written) ? 1 : written, script])
   return { findings: problems.length === 0 ? ['the Redis user may read and write the region'] : [], problems }
 }
@@ -62,7 +111,7 @@ async function recordsOf(redis: Connection['redis'], keys: Keys, hypervisor: str
   await checkIndex(ask, keys.hypervisor(hypervisor))
   const count = Object.keys(await redis.hgetall(keys.hypervisor(hypervisor))).length
   if (count > 0) return `${String(count)} ${count === 1 ? 'record names' : 'records name'} ${hypervisor}`
-  const others = await sampleHypervisors(ask, keys.instances) ?? []
+  const others = (await sampleHypervisors(ask, keys.instances)) ?? []
   return `no record names ${hypervisor}${others.length > 0 ? ` (the region has ${others.join(', ')})` : ''}`
 }
 

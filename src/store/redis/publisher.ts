@@ -7,19 +7,49 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
 import { PLAIN, type Backend, type Change, type PlainWriter, type Written } from '../backend.ts'
 import {
-  buildEncryptedCodec, type Converted, type EncryptedValues, type EncryptedWriter, type EncryptedWritten, type Values, type WriteOptions,
+  buildEncryptedCodec,
+  type Converted,
+  type EncryptedValues,
+  type EncryptedWriter,
+  type EncryptedWritten,
+  type Values,
+  type WriteOptions,
 } from '../crypto/encrypted-codec.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { readPublished } from '../crypto/stored.ts'
 import { buildPublisher } from '../publish.ts'
 import { USER_DATA_MAX_BYTES_LIMIT } from '../settings.ts'
-import { StoreUnavailable, type AnnouncedHypervisor, type Listed, type Published, type Publisher, type RemoveResult } from '../publisher.ts'
+import {
+  StoreUnavailable,
+  type AnnouncedHypervisor,
+  type Listed,
+  type Published,
+  type Publisher,
+  type RemoveResult,
+} from '../publisher.ts'
 import { announcedHypervisors, unannouncedOf } from './announcements.ts'
-import { again, attempt, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
+import {
+  again,
+  attempt,
+  close,
+  connectToRegion,
+  isDenied,
+  reasonOf,
+  type Connection,
+  type RedisSettings,
+} from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { checkIndex, formatTooLong, IndexTooLarge, lengthCommands, lengthsOf } from './lengths.ts'
 import {
-  formatDigest, parseConverted, parsePut, parsePutEncrypted, parseRemoved, putArguments, putEncryptedArguments, valueArguments, type ScriptAnswer,
+  formatDigest,
+  parseConverted,
+  parsePut,
+  parsePutEncrypted,
+  parseRemoved,
+  putArguments,
+  putEncryptedArguments,
+  valueArguments,
+  type ScriptAnswer,
   type ScriptArguments,
 } from './script.ts'
 
@@ -37,7 +67,10 @@ const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|NOREPLICAS|LOADING|MA
 
 /** Connects to a region's store for writing. `cipher` undefined: records are plain. Rejects when the store cannot be reached. */
 export async function openRedisPublisher(
-  settings: RedisSettings, region: string, userDataMaxBytes: number, cipher: RecordCipher | undefined,
+  settings: RedisSettings,
+  region: string,
+  userDataMaxBytes: number,
+  cipher: RecordCipher | undefined,
 ): Promise<Publisher> {
   const backend = new RedisBackend(settings, region)
   try {
@@ -45,7 +78,9 @@ export async function openRedisPublisher(
   } catch (error) {
     throw unusable(error)
   }
-  return cipher === undefined ? buildPublisher(backend, PLAIN, userDataMaxBytes) : buildPublisher(backend, buildEncryptedCodec(cipher), userDataMaxBytes)
+  return cipher === undefined
+    ? buildPublisher(backend, PLAIN, userDataMaxBytes)
+    : buildPublisher(backend, buildEncryptedCodec(cipher), userDataMaxBytes)
 }
 
 class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWriter {
@@ -93,19 +128,27 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async remove(id: string, revision: number | undefined): Promise<RemoveResult> {
-    return parseRemoved(await this.#script(['remove', id, ...revision === undefined ? [] : [String(revision)]]))
+    return parseRemoved(await this.#script(['remove', id, ...(revision === undefined ? [] : [String(revision)])]))
   }
 
   async removeEncrypted(id: string, revision: number | undefined): Promise<RemoveResult> {
-    return parseRemoved(await this.#script(['remove-encrypted', id, ...revision === undefined ? [] : [String(revision)]]))
+    return parseRemoved(
+      await this.#script(['remove-encrypted', id, ...(revision === undefined ? [] : [String(revision)])]),
+    )
   }
 
   async convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted> {
     return parseConverted(await this.#script(['encrypt', ...valueArguments(values), formatDigest(digest)]))
   }
 
-  async convertToPlain(document: unknown, userData: Buffer | undefined, digest: string | undefined): Promise<Converted> {
-    return parseConverted(await this.#script(['decrypt', JSON.stringify(document), userData ?? Buffer.alloc(0), formatDigest(digest)]))
+  async convertToPlain(
+    document: unknown,
+    userData: Buffer | undefined,
+    digest: string | undefined,
+  ): Promise<Converted> {
+    return parseConverted(
+      await this.#script(['decrypt', JSON.stringify(document), userData ?? Buffer.alloc(0), formatDigest(digest)]),
+    )
   }
 
   async mark(as: 'plain' | 'encrypted'): Promise<void> {
@@ -123,7 +166,8 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
       const missing = await this.#patiently((redis) => unannouncedOf(redis, this.#keys, names))
       for (const name of names) if (!missing.includes(name)) this.#announced.add(name)
       return missing
-    } catch { // the record is published: that the warning could not be determined is no failure
+    } catch {
+      // the record is published: that the warning could not be determined is no failure
       return []
     }
   }
@@ -134,14 +178,17 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
 
   async list(): Promise<readonly Listed[]> {
     const entries = await this.#patiently((redis) => this.#index(redis))
-    return Object.entries(entries).map(([id, text]) => listed(id, text)).sort((a, b) => a.id < b.id ? -1 : 1)
+    return Object.entries(entries)
+      .map(([id, text]) => listed(id, text))
+      .sort((a, b) => (a.id < b.id ? -1 : 1))
   }
 
   async tombstones(): Promise<readonly string[]> {
     return this.#patiently(async (redis) => {
       const prefix = this.#keys.tombstone('')
       const ids = new Set<string>() // a scan may return a key twice
-      for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH })) for (const key of page as string[]) ids.add(key.slice(prefix.length))
+      for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH }))
+        for (const key of page as string[]) ids.add(key.slice(prefix.length))
       return [...ids]
     })
   }
@@ -151,10 +198,13 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     const report = (id: string) => {
       // The report covers every notice before it; a later notice starts another timer. So the last report comes after the last change.
       if (pending.has(id)) return
-      pending.set(id, setTimeout(() => {
-        pending.delete(id)
-        changed(id)
-      }, REPORT_INTERVAL_MS))
+      pending.set(
+        id,
+        setTimeout(() => {
+          pending.delete(id)
+          changed(id)
+        }, REPORT_INTERVAL_MS),
+      )
     }
     let known: Record<string, string> | undefined
     const stopping = new AbortController()
@@ -163,11 +213,15 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
       const session = async () => {
         const connection = await this.#connect('imds-watch')
         try {
-          connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => { report(id) })
+          connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => {
+            report(id)
+          })
           await connection.redis.psubscribe(this.#keys.notices('*'))
           const now = await this.#patiently((redis) => this.#index(redis))
           // Notices were lost while there was no connection: report what differs from the index of the last one.
-          if (known !== undefined) for (const id of new Set([...Object.keys(known), ...Object.keys(now)])) if (known[id] !== now[id]) report(id)
+          if (known !== undefined)
+            for (const id of new Set([...Object.keys(known), ...Object.keys(now)]))
+              if (known[id] !== now[id]) report(id)
           known = now
           resolve()
           return await Promise.race([connection.closed, stopped])
@@ -175,7 +229,9 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
           close(connection)
         }
       }
-      const ended = (reason: string) => { reject(unusable(reason)) } // no effect after the first session has begun
+      const ended = (reason: string) => {
+        reject(unusable(reason))
+      } // no effect after the first session has begun
       void again(session, ended, stopping.signal)
     }).catch((error: unknown) => {
       stopping.abort()
@@ -198,7 +254,9 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   /** Reads the values of an instance, if they are not too long. A Redis user of an earlier version may not ask for lengths, and reads any values. */
   async #values(redis: Redis, key: string): Promise<Values | undefined> {
     const replies = await attempt(redis, lengthCommands(key))
-    const lengths = replies.some((reply) => reply instanceof Error && isDenied(reply)) ? { record: 0, digest: 0, userData: 0 } : lengthsOf(replies)
+    const lengths = replies.some((reply) => reply instanceof Error && isDenied(reply))
+      ? { record: 0, digest: 0, userData: 0 }
+      : lengthsOf(replies)
     const fault = formatTooLong(lengths, true) ?? formatUserDataTooLong(lengths.userData)
     if (fault !== undefined) return { record: NONE, userData: undefined, digest: undefined, fault }
     const [record, userData, digest] = await redis.hmgetBuffer(key, 'record', 'user-data', 'digest')
@@ -224,7 +282,9 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
         const { name, message } = error as Error
         if (error instanceof IndexTooLarge || (name === 'ReplyError' && isDenied(error as Error))) throw unusable(error)
         if (this.#closed || (name === 'ReplyError' && !PASSING.test(message))) throw error
-        connecting.then(close, () => { /* there is none */ })
+        connecting.then(close, () => {
+          /* there is none */
+        })
         if (this.#connection === connecting) this.#connection = undefined
         if (performance.now() > deadlineMs) throw unusable(error)
         await sleep(RETRY_MS * (0.5 + Math.random()))
@@ -243,15 +303,28 @@ type ScriptedRedis = Redis & { imdsPublish(key: string, ...args: (string | Buffe
 
 /** Why user-data is not read, or undefined. Every daemon rejects it, whatever limit it has. */
 function formatUserDataTooLong(bytes: number): string | undefined {
-  return bytes > USER_DATA_MAX_BYTES_LIMIT + ENCRYPTION_MAX_OVERHEAD_BYTES ? `the user-data is ${String(bytes)} bytes, more than the limit of ${String(USER_DATA_MAX_BYTES_LIMIT)}` : undefined
+  return bytes > USER_DATA_MAX_BYTES_LIMIT + ENCRYPTION_MAX_OVERHEAD_BYTES
+    ? `the user-data is ${String(bytes)} bytes, more than the limit of ${String(USER_DATA_MAX_BYTES_LIMIT)}`
+    : undefined
 }
 
 function unusable(error: unknown): Error {
-  return new StoreUnavailable(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, { cause: error })
+  return new StoreUnavailable(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, {
+    cause: error,
+  })
 }
 
 /** Reads an entry of the index. Lua's JSON writes an empty list as `{}`. */
 function listed(id: string, text: string): Listed {
-  const { revision, addresses, hypervisors } = JSON.parse(text) as { revision: string, addresses: object, hypervisors: object }
-  return { id, revision: Number(revision), hypervisors: Object.values(hypervisors) as string[], addresses: Object.values(addresses) as string[] }
+  const { revision, addresses, hypervisors } = JSON.parse(text) as {
+    revision: string
+    addresses: object
+    hypervisors: object
+  }
+  return {
+    id,
+    revision: Number(revision),
+    hypervisors: Object.values(hypervisors) as string[],
+    addresses: Object.values(addresses) as string[],
+  }
 }

@@ -13,7 +13,7 @@ export type ScriptAnswer = readonly [verdict: string, ...details: string[]]
 /** The arguments that publish a plain record. */
 export function putArguments({ document, userData, liftsSeal, dryRun }: Change): ScriptArguments {
   const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
-  return [...dryRun ? ['dry-run'] : [], liftsSeal ? 'unseal' : 'put', JSON.stringify(document), ...bytes]
+  return [...(dryRun ? ['dry-run'] : []), liftsSeal ? 'unseal' : 'put', JSON.stringify(document), ...bytes]
 }
 
 /** The outcome of a plain publish. */
@@ -23,8 +23,16 @@ export function parsePut(answer: ScriptAnswer): Written {
 }
 
 /** The arguments that publish an encrypted record. */
-export function putEncryptedArguments(values: EncryptedValues, { liftsSeal, onlyIf, dryRun }: WriteOptions): ScriptArguments {
-  return [...dryRun ? ['dry-run'] : [], liftsSeal ? 'unseal-encrypted' : 'put-encrypted', ...valueArguments(values), onlyIf === undefined ? '' : formatDigest(onlyIf.digest)]
+export function putEncryptedArguments(
+  values: EncryptedValues,
+  { liftsSeal, onlyIf, dryRun }: WriteOptions,
+): ScriptArguments {
+  return [
+    ...(dryRun ? ['dry-run'] : []),
+    liftsSeal ? 'unseal-encrypted' : 'put-encrypted',
+    ...valueArguments(values),
+    onlyIf === undefined ? '' : formatDigest(onlyIf.digest),
+  ]
 }
 
 /** The argument for a digest that the script compares. */
@@ -44,8 +52,18 @@ export function parsePutEncrypted(answer: ScriptAnswer): EncryptedWritten {
 export function valueArguments({ instance, sealedAt, record, userData }: EncryptedValues): ScriptArguments {
   const { id, revision, region, interfaces, hypervisors } = instance
   const facts = {
-    schema: 1, id, revision, region, hypervisors, sealedAt,
-    interfaces: interfaces.map(({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => ({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes })),
+    schema: 1,
+    id,
+    revision,
+    region,
+    hypervisors,
+    sealedAt,
+    interfaces: interfaces.map(({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => ({
+      network,
+      ipv4Addresses,
+      ipv6Addresses,
+      ipv6Prefixes,
+    })),
   }
   return [JSON.stringify(facts), record, userData ?? Buffer.alloc(0)]
 }
@@ -69,12 +87,17 @@ function parseWritten([verdict, ...details]: ScriptAnswer): Exclude<Written, { k
   const [reason, a = '', b = '', c = ''] = details
   if (reason === 'stale') return { kind: 'stale', revision: Number(a) }
   if (reason === 'address-owned') return { kind: 'address-owned', network: a, address: b, owner: c }
-  if (reason === 'invalid') return { kind: 'invalid', faults: [{ path: '', message: `the store's script refused it: ${a}` }] }
+  if (reason === 'invalid')
+    return { kind: 'invalid', faults: [{ path: '', message: `the store's script refused it: ${a}` }] }
   throw misuse(details)
 }
 
 /** The error for a refusal that the publisher caused by wrong use, such as missing keys. */
 function misuse(details: readonly string[]): Error {
   const isEncrypted = details[0] === 'encrypted'
-  return new Error(isEncrypted ? 'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)' : `the store refused: ${details.join(' ')}`)
+  return new Error(
+    isEncrypted
+      ? 'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)'
+      : `the store refused: ${details.join(' ')}`,
+  )
 }

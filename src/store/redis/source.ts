@@ -9,10 +9,30 @@
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
 import { formatTooLong as formatUserDataTooLong } from '../../metadata/user-data.ts'
-import { again, attempt, check, close, connectTo, connectToRegion, isDenied, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
+import {
+  again,
+  attempt,
+  check,
+  close,
+  connectTo,
+  connectToRegion,
+  isDenied,
+  reasonOf,
+  redirection,
+  type Connection,
+  type RedisSettings,
+} from './connection.ts'
 import { sampleHypervisors } from './hypervisor-sample.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
-import { checkIndex, DIGEST_MAX_BYTES, formatTooLong, ID_MAX_BYTES, lengthCommands, lengthsOf, type Lengths } from './lengths.ts'
+import {
+  checkIndex,
+  DIGEST_MAX_BYTES,
+  formatTooLong,
+  ID_MAX_BYTES,
+  lengthCommands,
+  lengthsOf,
+  type Lengths,
+} from './lengths.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
@@ -27,7 +47,7 @@ const HEARTBEATS_PER_ANNOUNCEMENT = 6
 
 /** How a daemon announces itself in the store. `state`: what it reports, beside the time. `failed`: called if Redis does not let it write. */
 export interface Announcement {
-  readonly state: () => { readonly version: string, readonly instances: number }
+  readonly state: () => { readonly version: string; readonly instances: number }
   readonly failed: (reason: string) => void
 }
 
@@ -47,7 +67,10 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
 }
 
 /** The open session. `end` closes it, for a reason. */
-interface Session { readonly commands: Connection, readonly end: (reason: string) => void }
+interface Session {
+  readonly commands: Connection
+  readonly end: (reason: string) => void
+}
 
 const WRONG_TYPE = 'a key of this instance has a wrong type'
 
@@ -56,7 +79,7 @@ interface ToRead {
   readonly id: string
   readonly fields: readonly string[]
   readonly bytes: number
-  readonly fault: { readonly kind: 'unreadable' | 'user-data', readonly reason: string } | undefined
+  readonly fault: { readonly kind: 'unreadable' | 'user-data'; readonly reason: string } | undefined
 }
 
 class RedisSource implements Source {
@@ -82,18 +105,30 @@ class RedisSource implements Source {
   }
 
   start(events: SourceEvents): void {
-    void again(() => this.#live(events), (reason) => { events.disconnected(reason) }, this.#stopping.signal)
+    void again(
+      () => this.#live(events),
+      (reason) => {
+        events.disconnected(reason)
+      },
+      this.#stopping.signal,
+    )
   }
 
   async index(): Promise<Index> {
     const own = this.#keys.hypervisor(this.#hypervisor)
     await checkIndex((commands) => this.#ask(commands), own)
-    const [region, digests] = await this.#ask([['exists', this.#keys.region], ['hgetall', own]])
-    return { initialised: await this.#exists(this.#keys.region, region), digests: new Map(Object.entries(valueOf(digests) as Record<string, string>)) }
+    const [region, digests] = await this.#ask([
+      ['exists', this.#keys.region],
+      ['hgetall', own],
+    ])
+    return {
+      initialised: await this.#exists(this.#keys.region, region),
+      digests: new Map(Object.entries(valueOf(digests) as Record<string, string>)),
+    }
   }
 
   /** Asks for the lengths of all values first, so that each read is bounded in bytes, and nothing is read that is too long. */
-  async* load(ids: readonly string[]): AsyncIterable<Loaded> {
+  async *load(ids: readonly string[]): AsyncIterable<Loaded> {
     const replies = await this.#ask(ids.flatMap((id) => lengthCommands(this.#keys.instance(id))))
     let some: ToRead[] = []
     let bytes = 0
@@ -115,22 +150,39 @@ class RedisSource implements Source {
     if (lengths === undefined) return { id, fields: [], bytes: 0, fault: { kind: 'unreadable', reason: WRONG_TYPE } }
     const { record, digest, userData } = lengths
     const reason = formatTooLong(lengths, this.#cipher !== undefined)
-    if (reason !== undefined) return { id, fields: digest > DIGEST_MAX_BYTES ? [] : ['digest'], bytes: 0, fault: { kind: 'unreadable', reason } }
+    if (reason !== undefined)
+      return {
+        id,
+        fields: digest > DIGEST_MAX_BYTES ? [] : ['digest'],
+        bytes: 0,
+        fault: { kind: 'unreadable', reason },
+      }
     // The limit is a little higher, because an encrypted value is longer than its contents.
-    if (userData <= this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES) return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
-    return { id, fields: ['digest'], bytes: 0, fault: { kind: 'user-data', reason: `the user-data is ${formatUserDataTooLong(userData, this.#userDataMaxBytes)}` } }
+    if (userData <= this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES)
+      return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
+    return {
+      id,
+      fields: ['digest'],
+      bytes: 0,
+      fault: {
+        kind: 'user-data',
+        reason: `the user-data is ${formatUserDataTooLong(userData, this.#userDataMaxBytes)}`,
+      },
+    }
   }
 
   async owner(network: string, address: string): Promise<string | undefined> {
     if (!address.includes(':')) {
       const owners = this.#keys.addresses(network)
       const [bytes] = (await this.#ask([['hstrlen', owners, address]])).map(valueOf)
-      if (bytes === 0 || bytes as number > ID_MAX_BYTES) return undefined
+      if (bytes === 0 || (bytes as number) > ID_MAX_BYTES) return undefined
       const [id] = (await this.#ask([['hget', owners, address]])).map(valueOf)
       return id as string | undefined
     }
     const digits = ipv6Digits(address)
-    const [before] = (await this.#ask([['zrevrangebylex', this.#keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1]])).map(valueOf)
+    const [before] = (
+      await this.#ask([['zrevrangebylex', this.#keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1]])
+    ).map(valueOf)
     const [range, id] = (before as string[])[0]?.split(' ') ?? []
     return range !== undefined && digits.startsWith(range) ? id : undefined
   }
@@ -139,9 +191,17 @@ class RedisSource implements Source {
     return sampleHypervisors((commands) => this.#ask(commands), this.#keys.instances)
   }
 
-  async* #read(some: readonly ToRead[]): AsyncIterable<Loaded> {
-    const replies = await this.#ask(some.flatMap(({ id, fields }) =>
-      fields.length === 0 ? [] : [['hmgetBuffer', this.#keys.instance(id), ...fields], ['exists', this.#keys.tombstone(id)]]))
+  async *#read(some: readonly ToRead[]): AsyncIterable<Loaded> {
+    const replies = await this.#ask(
+      some.flatMap(({ id, fields }) =>
+        fields.length === 0
+          ? []
+          : [
+              ['hmgetBuffer', this.#keys.instance(id), ...fields],
+              ['exists', this.#keys.tombstone(id)],
+            ],
+      ),
+    )
     for (const { id, fields, fault } of some) {
       const [values = [], tombstone] = replies.splice(0, fields.length === 0 ? 0 : 2) // frees them while the others are processed
       if (isWrongType(values)) {
@@ -150,7 +210,8 @@ class RedisSource implements Source {
       }
       const [digest, record, userData] = valueOf(values) as (Buffer | undefined)[]
       if (fault !== undefined) yield { id, digest: digest?.toString(), ...fault }
-      else if (record === undefined) yield { kind: await this.#exists(this.#keys.tombstone(id), tombstone) ? 'removed' : 'absent', id }
+      else if (record === undefined)
+        yield { kind: (await this.#exists(this.#keys.tombstone(id), tombstone)) ? 'removed' : 'absent', id }
       else yield await this.#loaded(id, digest?.toString(), record, userData)
     }
   }
@@ -159,7 +220,12 @@ class RedisSource implements Source {
   async #loaded(id: string, digest: string | undefined, record: Buffer, userData: Buffer | undefined): Promise<Loaded> {
     const stored = await readStored(id, record, userData, this.#cipher, this.#budget)
     if (stored.kind !== 'record') return { id, digest, ...stored }
-    return { id, digest, ...stored, userDataSha256: stored.userData && await sha256InSlices(stored.userData, this.#budget) }
+    return {
+      id,
+      digest,
+      ...stored,
+      userDataSha256: stored.userData && (await sha256InSlices(stored.userData, this.#budget)),
+    }
   }
 
   /** Whether a key exists, given the reply to EXISTS. Redis users of earlier versions may not ask that, but may read it. */
@@ -183,9 +249,13 @@ class RedisSource implements Source {
     try {
       const notices = await connectTo(this.#settings, commands.node, 'imds-notices')
       open.push(notices)
-      notices.redis.on('message', (_channel: string, id: string) => { events.notice(id) })
+      notices.redis.on('message', (_channel: string, id: string) => {
+        events.notice(id)
+      })
       await notices.redis.subscribe(this.#keys.notices(this.#hypervisor))
-      const ended = new Promise<string>((resolve) => { this.#session = { commands, end: resolve } })
+      const ended = new Promise<string>((resolve) => {
+        this.#session = { commands, end: resolve }
+      })
       let beats = 0
       heartbeat = setInterval(() => {
         this.#beat(commands, notices.redis)
@@ -210,11 +280,19 @@ class RedisSource implements Source {
     })
   }
 
-  #beat({ redis, role }: { redis: Redis, role: string }, notices: Redis): void {
+  #beat({ redis, role }: { redis: Redis; role: string }, notices: Redis): void {
     const end = this.#session?.end
-    check(redis, this.#settings, this.#keys.instances).then((now) => { if (now !== role) end?.(`the server's role changed from ${role} to ${now}`) },
-      (error: unknown) => { end?.(reasonOf(error)) })
-    notices.ping().catch((error: unknown) => { end?.(reasonOf(error)) })
+    check(redis, this.#settings, this.#keys.instances).then(
+      (now) => {
+        if (now !== role) end?.(`the server's role changed from ${role} to ${now}`)
+      },
+      (error: unknown) => {
+        end?.(reasonOf(error))
+      },
+    )
+    notices.ping().catch((error: unknown) => {
+      end?.(reasonOf(error))
+    })
   }
 
   /** Runs commands; a reply may be an Error. Asks another node for keys that a Cluster is moving there now. */
@@ -223,11 +301,14 @@ class RedisSource implements Source {
     if (session === undefined) throw new Error('there is no connection')
     const { redis, node } = session.commands
     const replies = await attempt(redis, commands)
-    const moving = replies.flatMap((reply, i) => redirection('ASK', reply, node) === undefined ? [] : [i])
+    const moving = replies.flatMap((reply, i) => (redirection('ASK', reply, node) === undefined ? [] : [i]))
     if (moving.length === 0) return replies
     const there = await connectTo(this.#settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')
     try {
-      const answers = await attempt(there.redis, moving.flatMap((i) => [['asking'], commands[i]!]))
+      const answers = await attempt(
+        there.redis,
+        moving.flatMap((i) => [['asking'], commands[i]!]),
+      )
       for (const [k, i] of moving.entries()) replies[i] = answers[2 * k + 1]
       return replies
     } finally {

@@ -7,14 +7,30 @@ import type { Publisher } from '../../../src/store/open.ts'
 import { until } from '../programs/daemon.ts'
 
 /** A response; `status` 0: there was none, so the request may or may not have had an effect. */
-export interface LoadAnswer { readonly status: number, readonly body: unknown }
+export interface LoadAnswer {
+  readonly status: number
+  readonly body: unknown
+}
 
 /** Sends a request. Rejects for a body that is not JSON. */
-export async function ask(baseUrl: string, token: string, method: string, path: string, body?: object): Promise<LoadAnswer> {
+export async function ask(
+  baseUrl: string,
+  token: string,
+  method: string,
+  path: string,
+  body?: object,
+): Promise<LoadAnswer> {
   let response: Response
   try {
-    const headers = { authorization: `Bearer ${token}`, ...body !== undefined && { 'content-type': 'application/json' } }
-    response = await fetch(`${baseUrl}/1.0/${path}`, { method, headers, ...body !== undefined && { body: JSON.stringify(body) } })
+    const headers = {
+      authorization: `Bearer ${token}`,
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+    }
+    response = await fetch(`${baseUrl}/1.0/${path}`, {
+      method,
+      headers,
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    })
   } catch {
     return { status: 0, body: undefined }
   }
@@ -35,15 +51,21 @@ export function startClients(t: Test, baseUrls: readonly string[], token: string
   const statuses = new Map<number, number>()
   const acknowledged = new Map<string, number>()
   let isRunning = true as boolean // TypeScript does not see that `stop` changes it
-  t.teardown(() => { isRunning = false })
-  const running = Promise.all(servers.map(async (id) => {
-    for (let n = 1; isRunning; n++) {
-      const { status } = await ask(baseUrls[n % baseUrls.length]!, token, 'PUT', `servers/${id}`, { user_data: Buffer.from(String(n)).toString('base64') })
-      statuses.set(status, (statuses.get(status) ?? 0) + 1)
-      if (status === 200) acknowledged.set(id, n)
-      else await sleep(100)
-    }
-  }))
+  t.teardown(() => {
+    isRunning = false
+  })
+  const running = Promise.all(
+    servers.map(async (id) => {
+      for (let n = 1; isRunning; n++) {
+        const { status } = await ask(baseUrls[n % baseUrls.length]!, token, 'PUT', `servers/${id}`, {
+          user_data: Buffer.from(String(n)).toString('base64'),
+        })
+        statuses.set(status, (statuses.get(status) ?? 0) + 1)
+        if (status === 200) acknowledged.set(id, n)
+        else await sleep(100)
+      }
+    }),
+  )
   return {
     statuses,
     stop: async () => {
@@ -59,12 +81,15 @@ export function watchRevisions(t: Test, store: Publisher): { stop(): Promise<rea
   const highest = new Map<string, number>()
   const faults: string[] = []
   let isRunning = true as boolean // TypeScript does not see that `stop` changes it
-  t.teardown(() => { isRunning = false })
+  t.teardown(() => {
+    isRunning = false
+  })
   const running = (async () => {
     while (isRunning) {
       await sleep(50)
       for (const { id, revision } of await store.list().catch(() => [])) {
-        if (revision < (highest.get(id) ?? 0)) faults.push(`${id} went back from ${String(highest.get(id))} to ${String(revision)}`)
+        if (revision < (highest.get(id) ?? 0))
+          faults.push(`${id} went back from ${String(highest.get(id))} to ${String(revision)}`)
         highest.set(id, revision)
       }
     }
@@ -79,23 +104,54 @@ export function watchRevisions(t: Test, store: Publisher): { stop(): Promise<rea
 }
 
 /** Waits until everything is published, and checks that the store has the composition of the database and nothing else. */
-export async function storeEqualsDatabase(t: Test, settings: DatabaseSettings, store: Publisher, acknowledged: ReadonlyMap<string, number>): Promise<void> {
-  const { tables, close } = await openDatabase(settings, true, () => { /* the next query reports it */ })
+export async function storeEqualsDatabase(
+  t: Test,
+  settings: DatabaseSettings,
+  store: Publisher,
+  acknowledged: ReadonlyMap<string, number>,
+): Promise<void> {
+  const { tables, close } = await openDatabase(settings, true, () => {
+    /* the next query reports it */
+  })
   try {
-    await until(async () => (await tables.selectFrom('outbox').select('id').limit(1).execute()).length === 0, 'the outbox to be empty')
-    const rows = await tables.selectFrom('servers').select(['id', 'user_data']).where('deleted_at', 'is', null).orderBy('id').execute()
-    t.strictSame((await store.list()).map(({ id }) => id), rows.map(({ id }) => id), 'the store has the servers of the database')
+    await until(
+      async () => (await tables.selectFrom('outbox').select('id').limit(1).execute()).length === 0,
+      'the outbox to be empty',
+    )
+    const rows = await tables
+      .selectFrom('servers')
+      .select(['id', 'user_data'])
+      .where('deleted_at', 'is', null)
+      .orderBy('id')
+      .execute()
+    t.strictSame(
+      (await store.list()).map(({ id }) => id),
+      rows.map(({ id }) => id),
+      'the store has the servers of the database',
+    )
     const differences: string[] = []
     for (const { id, user_data } of rows) {
       const [composed, published] = [(await compose(tables, id))!, await store.get(id)]
       const { userData, ...record } = published?.document as { userData?: object }
       const expected = { revision: composed.revision, record: composed.record, userData: composed.userData?.toString() }
-      const found = { revision: (record as { revision?: number }).revision, record, userData: userData === undefined ? undefined : Buffer.from(published!.userData!).toString() }
-      if (JSON.stringify(sorted(expected)) !== JSON.stringify(sorted(found))) differences.push(`${id}: ${JSON.stringify(found)} instead of ${JSON.stringify(expected)}`)
+      const found = {
+        revision: (record as { revision?: number }).revision,
+        record,
+        userData: userData === undefined ? undefined : Buffer.from(published!.userData!).toString(),
+      }
+      if (JSON.stringify(sorted(expected)) !== JSON.stringify(sorted(found)))
+        differences.push(`${id}: ${JSON.stringify(found)} instead of ${JSON.stringify(expected)}`)
       const n = Number(Buffer.from(user_data ?? '', 'base64').toString())
-      if (n < (acknowledged.get(id) ?? 0)) differences.push(`${id}: the change ${String(acknowledged.get(id))} was acknowledged, and the database has ${String(n)}`)
+      if (n < (acknowledged.get(id) ?? 0))
+        differences.push(
+          `${id}: the change ${String(acknowledged.get(id))} was acknowledged, and the database has ${String(n)}`,
+        )
     }
-    t.strictSame(differences, [], 'each record is the composition of the database, and has every change that was acknowledged')
+    t.strictSame(
+      differences,
+      [],
+      'each record is the composition of the database, and has every change that was acknowledged',
+    )
   } finally {
     await close()
   }
@@ -105,5 +161,9 @@ export async function storeEqualsDatabase(t: Test, settings: DatabaseSettings, s
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted)
   if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => a < b ? -1 : 1).map(([key, inner]) => [key, sorted(inner)]))
+  return Object.fromEntries(
+    Object.entries(value)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, inner]) => [key, sorted(inner)]),
+  )
 }

@@ -26,13 +26,26 @@ const LEAST_REQUESTS = 50
  * All guests send requests without a pause while `cause` causes and ends a fault, and until all changes have arrived. At most `mostFailed`
  * requests may fail, no guest may get the data of another instance, and no log line may be an error.
  */
-export async function underFault(t: Test, host: FaultHost, fault: string, cause: (operator: Operator) => Promise<void>, mostFailed = 0): Promise<void> {
+export async function underFault(
+  t: Test,
+  host: FaultHost,
+  fault: string,
+  cause: (operator: Operator) => Promise<void>,
+  mostFailed = 0,
+): Promise<void> {
   const seen: string[] = []
   const operator = await observe(host, seen)
   const loads = await Promise.all(host.guests.map(({ guest }) => startLoad(guest, { clients: 1, keepAlive: false })))
   const more = () => Promise.all(loads.map((load) => load.more(LEAST_REQUESTS)))
-  const problem = await more().then(() => cause(operator)).then(() => host.arrived()).then(() => untilRecovered(host)).then(more)
-    .then(() => undefined, (error: unknown) => error as Error)
+  const problem = await more()
+    .then(() => cause(operator))
+    .then(() => host.arrived())
+    .then(() => untilRecovered(host))
+    .then(more)
+    .then(
+      () => undefined,
+      (error: unknown) => error as Error,
+    )
   const figures = await Promise.all(loads.map((load: RunningLoad) => load.stop()))
   if (problem !== undefined) throw problem
 
@@ -40,11 +53,17 @@ export async function underFault(t: Test, host: FaultHost, fault: string, cause:
   if (mostFailed === 0) t.same(failed, [], 'no request failed')
   else t.ok(failed.length <= mostFailed, `at most ${String(mostFailed)} requests failed: ${JSON.stringify(failed)}`)
   for (const [n, { id }] of host.guests.entries()) {
-    const foreign = ['instance-id', 'hostname'].flatMap((name) => figures[n]!.answers[`/latest/meta-data/${name}`]!).concat(figures[n]!.answers['/latest/user-data']!)
+    const foreign = ['instance-id', 'hostname']
+      .flatMap((name) => figures[n]!.answers[`/latest/meta-data/${name}`]!)
+      .concat(figures[n]!.answers['/latest/user-data']!)
       .filter((body) => !body.includes(id))
     t.same(foreign, [], `${id} got only its own data`)
   }
-  t.same(host.daemon().log.filter(({ level }) => level === 'error' || level === 'fatal'), [], 'no error in the log')
+  t.same(
+    host.daemon().log.filter(({ level }) => level === 'error' || level === 'fatal'),
+    [],
+    'no error in the log',
+  )
   report(t, fault, figures, failed.length, seen)
   writeRow(fault, mostFailed, seen)
 }
@@ -60,38 +79,62 @@ async function observe(host: FaultHost, seen: string[]): Promise<Operator> {
       seen.push(`\`${metric} ${String(value)}\``)
     },
     seesIncrease: async (metric) => {
-      await until(async () => ((await metricsOf(host)).get(metric) ?? 0) > (isRestarted() ? 0 : before.get(metric) ?? 0), `${metric} to increase`, 20_000)
+      await until(
+        async () => ((await metricsOf(host)).get(metric) ?? 0) > (isRestarted() ? 0 : (before.get(metric) ?? 0)),
+        `${metric} to increase`,
+        20_000,
+      )
       seen.push(`\`${metric}\` grows`)
     },
     seesLogLine: async (message) => {
-      const line = () => host.daemon().log.slice(isRestarted() ? 0 : linesBefore).find(({ msg }) => msg.startsWith(message))
+      const line = () =>
+        host
+          .daemon()
+          .log.slice(isRestarted() ? 0 : linesBefore)
+          .find(({ msg }) => msg.startsWith(message))
       await until(() => line() !== undefined, `"${message}" in the log`, 20_000)
       const { level, msg, reason } = line()!
       seen.push(`${level} "${msg}"${typeof reason === 'string' ? ` (${reason})` : ''}`)
     },
-    notes: (what) => { seen.push(what) },
+    notes: (what) => {
+      seen.push(what)
+    },
   }
 }
 
 /** Waits until the metrics show that the daemon has recovered. */
 async function untilRecovered(host: FaultHost): Promise<void> {
-  const recovered = { imds_store_connected: 1, imds_ready: 1, imds_view_instances: host.guests.length, imds_view_unconfirmed_instances: 0, imds_view_faulty_records: 0 }
-  await until(async () => {
-    const metrics = await metricsOf(host)
-    return Object.entries(recovered).every(([metric, value]) => metrics.get(metric) === value)
-  }, `metrics like ${JSON.stringify(recovered)}`, 20_000)
+  const recovered = {
+    imds_store_connected: 1,
+    imds_ready: 1,
+    imds_view_instances: host.guests.length,
+    imds_view_unconfirmed_instances: 0,
+    imds_view_faulty_records: 0,
+  }
+  await until(
+    async () => {
+      const metrics = await metricsOf(host)
+      return Object.entries(recovered).every(([metric, value]) => metrics.get(metric) === value)
+    },
+    `metrics like ${JSON.stringify(recovered)}`,
+    20_000,
+  )
 }
 
 async function metricsOf(host: FaultHost): Promise<Map<string, number>> {
   const lines = (await host.metrics()).split('\n').filter((line) => line.startsWith('imds_'))
-  return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]))
+  return new Map(
+    lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]),
+  )
 }
 
 /** Reports a fault as a comment of tap, and as a row of the Markdown table in the file IMDS_FAULTS_MARKDOWN. */
 function report(t: Test, fault: string, figures: readonly Figures[], failed: number, seen: readonly string[]): void {
   const requests = figures.reduce((sum, of) => sum + of.requests, 0).toLocaleString('en-US')
   const slowestMs = Math.max(...figures.map((of) => of.slowestMs))
-  t.comment(`${fault}: ${String(failed)} of ${requests} requests failed, the slowest took ${String(slowestMs)} ms; the operator sees ${seen.join('; ')}`)
+  t.comment(
+    `${fault}: ${String(failed)} of ${requests} requests failed, the slowest took ${String(slowestMs)} ms; the operator sees ${seen.join('; ')}`,
+  )
 }
 
 /** Writes the row of a fault into the table of docs/operations.md. */
@@ -100,6 +143,11 @@ function writeRow(fault: string, mostFailed: number, seen: readonly string[]): v
   if (file === undefined) return
   try {
     writeFileSync(file, '| fault | failed requests | the operator sees |\n|---|---|---|\n', { flag: 'wx' })
-  } catch { /* another test file wrote the head of the table */ }
-  appendFileSync(file, `| ${fault} | ${mostFailed === 0 ? 'none' : `at most ${String(mostFailed)}`} | ${seen.join('; ')} |\n`)
+  } catch {
+    /* another test file wrote the head of the table */
+  }
+  appendFileSync(
+    file,
+    `| ${fault} | ${mostFailed === 0 ? 'none' : `at most ${String(mostFailed)}`} | ${seen.join('; ')} |\n`,
+  )
 }

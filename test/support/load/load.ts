@@ -9,10 +9,20 @@ import { SERVICE, type Guest } from '../netns/namespaces.ts'
  * The clients of one guest, each with a connection per request (as cloud-init) or a keep-alive connection. A request fails if its connection
  * receives nothing for `patienceMs` (default 30 s).
  */
-export interface Load { readonly clients: number, readonly keepAlive: boolean, readonly localPort?: number, readonly patienceMs?: number }
+export interface Load {
+  readonly clients: number
+  readonly keepAlive: boolean
+  readonly localPort?: number
+  readonly patienceMs?: number
+}
 
 /** A request without a 200: its status or error code, and when it began and ended (Unix time). */
-export interface Failure { readonly path: string, readonly what: string, readonly startedMs: number, readonly endedMs: number }
+export interface Failure {
+  readonly path: string
+  readonly what: string
+  readonly startedMs: number
+  readonly endedMs: number
+}
 
 /** The figures of a load. `retried` counts requests that were repeated because the server had already closed the keep-alive connection. */
 export interface Figures {
@@ -37,18 +47,34 @@ export interface RunningLoad {
 /** Starts a load. */
 export async function startLoad({ within }: Guest, load: Load): Promise<RunningLoad> {
   const child = await startChild([...within, process.execPath, AGENT, SERVICE, JSON.stringify(load)])
-  let onReply: (line: string) => void = () => { /* it prints only replies */ }
-  child.onLine((line) => { onReply(line) })
-  const ended = child.ended.then(() => { throw new Error('the load agent has ended') })
-  ended.catch(() => { /* `command` rejects with it */ })
-  const command = (text: string) => Promise.race([ended, new Promise<string>((resolve) => {
-    onReply = resolve
-    child.writeLine(text)
-  })])
+  let onReply: (line: string) => void = () => {
+    /* it prints only replies */
+  }
+  child.onLine((line) => {
+    onReply(line)
+  })
+  const ended = child.ended.then(() => {
+    throw new Error('the load agent has ended')
+  })
+  ended.catch(() => {
+    /* `command` rejects with it */
+  })
+  const command = (text: string) =>
+    Promise.race([
+      ended,
+      new Promise<string>((resolve) => {
+        onReply = resolve
+        child.writeLine(text)
+      }),
+    ])
   return {
     more: async (requests) => {
       const before = Number(await command('count'))
-      await until(async () => Number(await command('count')) >= before + requests, `${String(requests)} more requests`, 30_000)
+      await until(
+        async () => Number(await command('count')) >= before + requests,
+        `${String(requests)} more requests`,
+        30_000,
+      )
     },
     stop: async () => {
       const figures = JSON.parse(await command('stop')) as Figures
@@ -60,7 +86,9 @@ export async function startLoad({ within }: Guest, load: Load): Promise<RunningL
 
 /** The figures as one line of text. */
 export function summary({ requests, retried, slowestMs, failed }: Figures): string {
-  const kinds = [...Map.groupBy(failed, ({ what }) => what)].map(([what, { length }]) => `${String(length)} ${what}`).join(', ')
+  const kinds = [...Map.groupBy(failed, ({ what }) => what)]
+    .map(([what, { length }]) => `${String(length)} ${what}`)
+    .join(', ')
   const retries = retried > 0 ? `, ${String(retried)} retried because their connection had been closed` : ''
   return `${String(requests)} requests, ${String(failed.length)} failed${kinds && ` (${kinds})`}${retries}; the slowest took ${String(slowestMs)} ms`
 }

@@ -129,9 +129,15 @@ exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc
  * Boots a host with an installed imds and a guest on each link. It stops with the test. `devices`: systemd has a device unit for each link, as with udev, so a
  * unit that needs a missing link waits for it.
  */
-export async function bootHost(t: Test, links: readonly Link[] = [LINK], { devices = false } = {}): Promise<BootedHost> {
+export async function bootHost(
+  t: Test,
+  links: readonly Link[] = [LINK],
+  { devices = false } = {},
+): Promise<BootedHost> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-systemd-'))
-  t.teardown(() => { rmSync(directory, { recursive: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true })
+  })
   chmodSync(directory, 0o755)
   const dist = join(directory, 'dist')
   buildInto(dist)
@@ -151,7 +157,19 @@ async function boot(t: Test, links: readonly Link[], dist: string, devices: bool
   const guests: Guest[] = []
   for (const link of links) guests.push(await hypervisor.addGuest(link))
   await must([...hypervisor.within, 'ip', 'address', 'delete', `${SERVICE}/32`, 'dev', 'lo']) // the unit adds it
-  const child = await startChild([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', SUPERVISE, BOOT, ROOT, dist, process.execPath, devices ? 'devices' : ''])
+  const child = await startChild([
+    ...hypervisor.within,
+    'unshare',
+    '--mount',
+    'sh',
+    '-c',
+    SUPERVISE,
+    BOOT,
+    ROOT,
+    dist,
+    process.execPath,
+    devices ? 'devices' : '',
+  ])
   t.teardown(() => child.stop())
   const shell = async (command: string, input = '') => {
     const inside = ['nsenter', '--target', child.readyValue, '--all', '--root', '--wd', ...SHELL, command]
@@ -159,14 +177,33 @@ async function boot(t: Test, links: readonly Link[], dist: string, devices: bool
   }
   const shellOnline = async (command: string) => {
     const env = { ...process.env, npm_config_prefer_offline: 'true' } // what npm ci has fetched is in npm's cache
-    return (await must(['nsenter', '--target', child.readyValue, '--mount', '--root', '--wd', ...SHELL, command], { env })).toString()
+    return (
+      await must(['nsenter', '--target', child.readyValue, '--mount', '--root', '--wd', ...SHELL, command], { env })
+    ).toString()
   }
-  const share = Object.entries(ENDLESS_SHARE).map(([name, value]) => `${name}=${value}\n`).join('')
-  const setEnv = async (lines: string) => { await shell('cat > /etc/imds/imds.env', `${lines}\n${share}`) }
-  await until(() => shell('systemctl is-active sysinit.target').then(() => true, () => false), 'systemd')
+  const share = Object.entries(ENDLESS_SHARE)
+    .map(([name, value]) => `${name}=${value}\n`)
+    .join('')
+  const setEnv = async (lines: string) => {
+    await shell('cat > /etc/imds/imds.env', `${lines}\n${share}`)
+  }
+  await until(
+    () =>
+      shell('systemctl is-active sysinit.target').then(
+        () => true,
+        () => false,
+      ),
+    'systemd',
+  )
   return {
-    within: hypervisor.within, guests, shell, shellOnline, setEnv,
-    systemctl: async (...args) => { await shell(['systemctl', ...args].join(' ')) },
+    within: hypervisor.within,
+    guests,
+    shell,
+    shellOnline,
+    setEnv,
+    systemctl: async (...args) => {
+      await shell(['systemctl', ...args].join(' '))
+    },
     show: async (...properties) => {
       const lines = (await shell(`systemctl show --property=${properties.join()} imds.service`)).trim().split('\n')
       return Object.fromEntries(lines.map((line) => line.split(/=(.*)/s).slice(0, 2) as [string, string]))

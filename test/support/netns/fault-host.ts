@@ -17,14 +17,19 @@ import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor, type Link } from './namespaces.ts'
 
 /** One revision of an instance; `text` is its record as JSON. */
-export interface State { readonly id: string, readonly revision: number, readonly text: string, readonly userData: Buffer }
+export interface State {
+  readonly id: string
+  readonly revision: number
+  readonly text: string
+  readonly userData: Buffer
+}
 
 /** A running host. Guests are numbered from 0. */
 export interface FaultHost {
   readonly hypervisor: Hypervisor
   readonly redis: FaultyRedis
   readonly store: Publisher
-  readonly guests: readonly { readonly id: string, readonly guest: Guest }[]
+  readonly guests: readonly { readonly id: string; readonly guest: Guest }[]
   /** The current daemon. */
   readonly daemon: () => TestDaemon
   /** The daemon's metrics as text. */
@@ -57,19 +62,31 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   const store = await openStore({ url: redis.publisherUrl, region: REGION })
   t.teardown(() => store.close())
   const stateDirectory = mkdtempSync(join(tmpdir(), 'imds-state-'))
-  t.teardown(() => { rmSync(stateDirectory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(stateDirectory, { recursive: true, force: true })
+  })
   const socket = await openListeningSocket(hypervisor.within, SERVICE, 80)
-  t.teardown(() => { socket.close() })
+  t.teardown(() => {
+    socket.close()
+  })
 
-  const guests = await Promise.all(Array.from({ length: GUESTS }, async (_, n) => {
-    const link: Link = { address: `10.88.${String(n)}.2/29`, gateway: `10.88.${String(n)}.1`, macAddress: `02:24:19:00:01:0${String(n)}` }
-    return { id: `srv-g${String(n)}`, guest: await hypervisor.addGuest(link), link, revision: 0 }
-  }))
+  const guests = await Promise.all(
+    Array.from({ length: GUESTS }, async (_, n) => {
+      const link: Link = {
+        address: `10.88.${String(n)}.2/29`,
+        gateway: `10.88.${String(n)}.1`,
+        macAddress: `02:24:19:00:01:0${String(n)}`,
+      }
+      return { id: `srv-g${String(n)}`, guest: await hypervisor.addGuest(link), link, revision: 0 }
+    }),
+  )
   const stateOf = (n: number): State => {
     const { id, link, revision } = guests[n]!
     const userData = Buffer.from(`#cloud-config\n# ${id} r${String(revision)}\n`.padEnd(4096, '#'))
     const record = anInstance({
-      id, revision, fqdn: `r${String(revision)}.${id}.example.com`,
+      id,
+      revision,
+      fqdn: `r${String(revision)}.${id}.example.com`,
       interfaces: [{ id: `int-g${String(n)}`, macAddress: link.macAddress, ipv4Addresses: [link.address] }],
       userData: { size: userData.length, sha256: sha256(userData) },
     })
@@ -87,21 +104,47 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
 
   let daemon: TestDaemon
   const start = async (main?: string) => {
-    const env = { IMDS_STORE: redis.url, IMDS_REGION: REGION, IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1', IMDS_STATE_DIR: stateDirectory }
-    daemon = await startDaemon(env, [...hypervisor.within, ...PASS_SOCKET], { fds: [socket.fd], ...main !== undefined && { main } })
+    const env = {
+      IMDS_STORE: redis.url,
+      IMDS_REGION: REGION,
+      IMDS_HYPERVISOR: 'hv1',
+      IMDS_RESYNC_SECONDS: '1',
+      IMDS_STATE_DIR: stateDirectory,
+    }
+    daemon = await startDaemon(env, [...hypervisor.within, ...PASS_SOCKET], {
+      fds: [socket.fd],
+      ...(main !== undefined && { main }),
+    })
     t.teardown(daemon.stop)
   }
   const host: FaultHost = {
-    hypervisor, redis, store, guests, next,
+    hypervisor,
+    redis,
+    store,
+    guests,
+    next,
     daemon: () => daemon,
-    metrics: async () => (await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}/metrics`])).toString(),
-    publish: async () => { await Promise.all(all(next).map(put)) },
-    publishAgain: async () => { await Promise.all(all(stateOf).map(put)) },
+    metrics: async () =>
+      (
+        await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}/metrics`])
+      ).toString(),
+    publish: async () => {
+      await Promise.all(all(next).map(put))
+    },
+    publishAgain: async () => {
+      await Promise.all(all(stateOf).map(put))
+    },
     arrived: async () => {
-      await Promise.all(guests.map(async ({ guest }, n) => {
-        const { id, userData } = stateOf(n)
-        await until(async () => (await guest.ask({ path: '/latest/user-data' })).body.equals(userData), `the change of ${id}`, 20_000)
-      }))
+      await Promise.all(
+        guests.map(async ({ guest }, n) => {
+          const { id, userData } = stateOf(n)
+          await until(
+            async () => (await guest.ask({ path: '/latest/user-data' })).body.equals(userData),
+            `the change of ${id}`,
+            20_000,
+          )
+        }),
+      )
     },
     endDaemon: async (signal) => {
       daemon.process.kill(signal)

@@ -20,10 +20,18 @@ export const SERVICE6 = 'fd00:ec2::254'
 export const OPERATOR = '10.99.0.1:9169'
 
 /** A running firewall agent; `output` is all that it has printed. */
-export interface Firewall { readonly process: ChildProcess, readonly output: () => string, stop(): Promise<void> }
+export interface Firewall {
+  readonly process: ChildProcess
+  readonly output: () => string
+  stop(): Promise<void>
+}
 
 /** A guest with a name: `alpha` is the instance srv-alpha, with the interface int-alpha on the link tap-int-alpha. */
-export interface FirewallGuest extends Guest { readonly name: string, readonly address: string, readonly macAddress: string }
+export interface FirewallGuest extends Guest {
+  readonly name: string
+  readonly address: string
+  readonly macAddress: string
+}
 
 /** A running host. */
 export interface FirewallHost {
@@ -52,20 +60,34 @@ export interface FirewallHost {
 }
 
 /** Starts a host that stops with the test. `env` adds to the daemon's environment or overrides it. */
-export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly<Record<string, string>> = {}): Promise<FirewallHost> {
+export async function startFirewallHost(
+  t: Pick<Test, 'teardown'>,
+  env: Readonly<Record<string, string>> = {},
+): Promise<FirewallHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const [operatorAddress] = OPERATOR.split(':') as [string]
-  for (const address of [`${operatorAddress}/32`, `${SERVICE6}/128`]) await must([...hypervisor.within, 'ip', 'address', 'add', address, 'dev', 'lo'])
+  for (const address of [`${operatorAddress}/32`, `${SERVICE6}/128`])
+    await must([...hypervisor.within, 'ip', 'address', 'add', address, 'dev', 'lo'])
   const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   const url = `file:${directory}`
   const store = await openStore({ url })
   const runDirectory = mkdtempSync(join(tmpdir(), 'imds-run-'))
-  t.teardown(() => { rmSync(runDirectory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(runDirectory, { recursive: true, force: true })
+  })
   const settings = () => ({
-    IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80`, IMDS_OPERATOR_LISTEN: OPERATOR, IMDS_OPERATOR_ALLOW: '10.0.0.0/8', IMDS_OPERATOR_SOCKET: join(runDirectory, 'operator.sock'),
-    IMDS_FIREWALL: 'required', IMDS_LINK: 'tap-{interfaceId}', ...env,
+    IMDS_STORE: url,
+    IMDS_LISTEN: `${SERVICE}:80`,
+    IMDS_OPERATOR_LISTEN: OPERATOR,
+    IMDS_OPERATOR_ALLOW: '10.0.0.0/8',
+    IMDS_OPERATOR_SOCKET: join(runDirectory, 'operator.sock'),
+    IMDS_FIREWALL: 'required',
+    IMDS_LINK: 'tap-{interfaceId}',
+    ...env,
   })
   const operatorSocket = `unix:${settings().IMDS_OPERATOR_SOCKET}`
   const agentEnvironment = () => {
@@ -78,20 +100,31 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
     return daemon
   }
   let daemon = await start()
-  const imdsctl = (...args: string[]) => run([...hypervisor.within, process.execPath, IMDSCTL, ...args], { env: agentEnvironment() })
-  const operator = async (path: string) => (await must([...hypervisor.within, 'curl', '--silent', `http://${OPERATOR}${path}`])).toString()
+  const imdsctl = (...args: string[]) =>
+    run([...hypervisor.within, process.execPath, IMDSCTL, ...args], { env: agentEnvironment() })
+  const operator = async (path: string) =>
+    (await must([...hypervisor.within, 'curl', '--silent', `http://${OPERATOR}${path}`])).toString()
   const nft = async (...args: string[]) => (await must([...hypervisor.within, 'nft', ...args])).toString()
   let guests = 0
   let revision = 0
 
   const put: FirewallHost['put'] = async ({ name, address, macAddress }, change = {}) => {
     const interfaces = [{ id: `int-${name}`, macAddress, ipv4Addresses: [address] }]
-    const { kind } = await store.put(anInstance({ id: `srv-${name}`, revision: ++revision, fqdn: `${name}.example.com`, interfaces, ...change }))
+    const { kind } = await store.put(
+      anInstance({ id: `srv-${name}`, revision: ++revision, fqdn: `${name}.example.com`, interfaces, ...change }),
+    )
     if (kind !== 'published') throw new Error(`the record of ${name} was not published: ${kind}`)
     return revision
   }
   return {
-    hypervisor, store, put, operatorSocket, agentEnvironment, imdsctl, nft, operator,
+    hypervisor,
+    store,
+    put,
+    operatorSocket,
+    agentEnvironment,
+    imdsctl,
+    nft,
+    operator,
     log: () => daemon.log,
     restartDaemon: async () => {
       await daemon.stop()
@@ -113,9 +146,15 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
     counted: async (counter) => Number(/packets (\d+)/.exec(await nft(`list counter inet imds ${counter}`))?.[1]),
     startFirewall: async (env = {}, program = IMDSCTL) => {
       const args = [...hypervisor.within, process.execPath, program, 'firewall', '--apply', '--watch']
-      const child = spawn(args[0]!, args.slice(1), { env: { ...agentEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+      const child = spawn(args[0]!, args.slice(1), {
+        env: { ...agentEnvironment(), ...env },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      })
       let output = ''
-      for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { output += text })
+      for (const stream of [child.stdout, child.stderr])
+        stream.setEncoding('utf8').on('data', (text: string) => {
+          output += text
+        })
       const stop = async () => {
         if (child.exitCode !== null || child.signalCode !== null) return
         child.kill('SIGTERM')
@@ -129,8 +168,15 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
 }
 
 /** Gives a guest the address `PREFIX::2` and the other `addresses`, gives its container `PREFIX:c::2`, and adds their routes to SERVICE6. */
-export async function giveIpv6(host: FirewallHost, guest: FirewallGuest, container: { readonly within: readonly string[] }, prefix: string, addresses: readonly string[] = []): Promise<void> {
-  const ip = ({ within }: { readonly within: readonly string[] }, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
+export async function giveIpv6(
+  host: FirewallHost,
+  guest: FirewallGuest,
+  container: { readonly within: readonly string[] },
+  prefix: string,
+  addresses: readonly string[] = [],
+): Promise<void> {
+  const ip = ({ within }: { readonly within: readonly string[] }, words: string) =>
+    must([...within, 'ip', '-6', ...words.split(' ')])
   const link = `tap-int-${guest.name}`
   await ip(host.hypervisor, `address add ${prefix}::1/64 dev ${link} nodad`)
   await ip(host.hypervisor, `route add ${prefix}:c::/80 via ${prefix}::2`)
@@ -146,8 +192,25 @@ export async function giveIpv6(host: FirewallHost, guest: FirewallGuest, contain
 export type Outcome = number | 'refused' | 'no response'
 
 /** Sends one request by curl inside a namespace, with a timeout of two seconds. */
-export async function curl({ within }: { readonly within: readonly string[] }, args: readonly string[] = [], url = `http://${SERVICE}/latest/meta-data/instance-id`): Promise<Outcome> {
-  const { status, stdout } = await run([...within, 'curl', '--silent', '--output', '/dev/null', '--write-out', '%{http_code}', '--globoff', '--max-time', '2', ...args, url])
+export async function curl(
+  { within }: { readonly within: readonly string[] },
+  args: readonly string[] = [],
+  url = `http://${SERVICE}/latest/meta-data/instance-id`,
+): Promise<Outcome> {
+  const { status, stdout } = await run([
+    ...within,
+    'curl',
+    '--silent',
+    '--output',
+    '/dev/null',
+    '--write-out',
+    '%{http_code}',
+    '--globoff',
+    '--max-time',
+    '2',
+    ...args,
+    url,
+  ])
   if (status === 0) return Number(stdout)
   return status === 7 || status === 56 ? 'refused' : 'no response'
 }
@@ -156,7 +219,11 @@ export async function curl({ within }: { readonly within: readonly string[] }, a
  * Sends bytes in pieces on one connection, 100 ms apart. With `isPaced` each further piece also waits for a response. Returns everything that
  * arrives until two seconds after the last piece.
  */
-export async function sendPieces({ within }: { readonly within: readonly string[] }, pieces: readonly string[], isPaced = false): Promise<string> {
+export async function sendPieces(
+  { within }: { readonly within: readonly string[] },
+  pieces: readonly string[],
+  isPaced = false,
+): Promise<string> {
   const code = `
     const socket = require('node:net').connect({ host: '${SERVICE}', port: 80, noDelay: true })
     socket.setEncoding('latin1').on('data', (text) => process.stdout.write(text)).on('error', () => {})
@@ -177,8 +244,12 @@ export async function sendPieces({ within }: { readonly within: readonly string[
 const RAW_TCP = new URL('../programs/raw-tcp.py', import.meta.url).pathname
 
 /** Sends TCP segments inside a namespace by raw-tcp.py, whose header describes the arguments. Returns its output. */
-export async function sendRaw({ within }: { readonly within: readonly string[] }, ...args: readonly string[]): Promise<string> {
-  const rules = 'table inet raw_tcp\ndelete table inet raw_tcp\ntable inet raw_tcp { chain output { type filter hook output priority 0; tcp flags & rst == rst drop; }; }'
+export async function sendRaw(
+  { within }: { readonly within: readonly string[] },
+  ...args: readonly string[]
+): Promise<string> {
+  const rules =
+    'table inet raw_tcp\ndelete table inet raw_tcp\ntable inet raw_tcp { chain output { type filter hook output priority 0; tcp flags & rst == rst drop; }; }'
   await must([...within, 'nft', '-f', '-'], { input: rules })
   return (await must([...within, 'python3', RAW_TCP, ...args])).toString().trim()
 }

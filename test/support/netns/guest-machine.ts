@@ -46,12 +46,34 @@ const ENVIRONMENT = { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LANG: 'C.UTF-8' }
 
 /** Starts the operating system of a guest. */
 export async function startMachine({ within }: Guest): Promise<Machine> {
-  const child = await startChild([...within, 'unshare', '--mount', '--uts', '--pid', '--fork', '--kill-child', 'sh', '-c', PREPARE])
-  const inside = (command: readonly string[]) => ['nsenter', '--target', child.readyValue, '--net', '--mount', '--uts', '--pid', ...command]
+  const child = await startChild([
+    ...within,
+    'unshare',
+    '--mount',
+    '--uts',
+    '--pid',
+    '--fork',
+    '--kill-child',
+    'sh',
+    '-c',
+    PREPARE,
+  ])
+  const inside = (command: readonly string[]) => [
+    'nsenter',
+    '--target',
+    child.readyValue,
+    '--net',
+    '--mount',
+    '--uts',
+    '--pid',
+    ...command,
+  ]
   return {
     run: (command) => run(inside(command), { env: ENVIRONMENT }),
     read: (path) => must(inside(['cat', path])),
-    write: async (path, content) => { await must(inside(['sh', '-c', 'cat > "$0"', path]), { input: content }) },
+    write: async (path, content) => {
+      await must(inside(['sh', '-c', 'cat > "$0"', path]), { input: content })
+    },
     stop: () => child.stop(),
   }
 }

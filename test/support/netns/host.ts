@@ -11,12 +11,16 @@ import { must } from '../programs/processes.ts'
 import { makeHypervisor, SERVICE, type Guest } from './namespaces.ts'
 
 /** The first interface of an instance, as in its record. */
-export interface FirstInterface { readonly id: string, readonly macAddress: string, readonly ipv4Addresses: readonly string[] }
+export interface FirstInterface {
+  readonly id: string
+  readonly macAddress: string
+  readonly ipv4Addresses: readonly string[]
+}
 
 /** A running host. */
 export interface Host {
   /** Adds a guest without a record. Returns it with the interface that its record needs. */
-  addGuest(): Promise<{ guest: Guest, first: FirstInterface }>
+  addGuest(): Promise<{ guest: Guest; first: FirstInterface }>
   /** Publishes a new instance and waits until the daemon serves it. */
   put(record: Record<string, unknown>, userData: UserDataChange): Promise<void>
   /** The metrics lines that count requests without a 200, except the lines in `before`. */
@@ -28,27 +32,42 @@ export async function startHost(t: Test): Promise<Host> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   const url = `file:${directory}`
   const store = await openStore({ url })
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80` }, hypervisor.within)
   t.teardown(() => daemon.stop())
-  const operator = async (path: string) => (await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}${path}`])).toString()
+  const operator = async (path: string) =>
+    (
+      await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}${path}`])
+    ).toString()
   let guests = 0
 
   return {
     addGuest: async () => {
       const n = String(++guests)
       const link = { address: `10.88.${n}.2/29`, gateway: `10.88.${n}.1`, macAddress: `02:24:19:00:01:0${n}` }
-      return { guest: await hypervisor.addGuest(link), first: { id: `int-aaaa${n}`, macAddress: link.macAddress, ipv4Addresses: [link.address] } }
+      return {
+        guest: await hypervisor.addGuest(link),
+        first: { id: `int-aaaa${n}`, macAddress: link.macAddress, ipv4Addresses: [link.address] },
+      }
     },
     put: async (record, userData) => {
       const { kind } = await store.put(record, userData)
       if (kind !== 'published') throw new Error(`the record of ${String(record['id'])} was not published: ${kind}`)
       const { length } = await store.list()
-      await until(async () => (JSON.parse(await operator('/readyz')) as { instances: number }).instances === length, 'the record to be served')
+      await until(
+        async () => (JSON.parse(await operator('/readyz')) as { instances: number }).instances === length,
+        'the record to be served',
+      )
     },
-    refusals: async (before = []) => (await operator('/metrics')).split('\n')
-      .filter((line) => line.startsWith('imds_requests_total{') && !line.includes('status="200"') && !before.includes(line)),
+    refusals: async (before = []) =>
+      (await operator('/metrics'))
+        .split('\n')
+        .filter(
+          (line) => line.startsWith('imds_requests_total{') && !line.includes('status="200"') && !before.includes(line),
+        ),
   }
 }

@@ -15,10 +15,19 @@ export const SERVICE = '169.254.169.254'
  * The link of a guest. The guest's end is eth0 and has `address` (with its prefix length) and `macAddress`. The hypervisor's end has the address
  * `gateway` and the name `device`.
  */
-export interface Link { readonly address: string, readonly gateway: string, readonly macAddress: string, readonly device?: string }
+export interface Link {
+  readonly address: string
+  readonly gateway: string
+  readonly macAddress: string
+  readonly device?: string
+}
 
 /** A request of a guest. `path` may be any request target. The Host header is the service's address unless `headers` has another. */
-export interface Ask { readonly path: string, readonly method?: string, readonly headers?: Readonly<Record<string, string>> }
+export interface Ask {
+  readonly path: string
+  readonly method?: string
+  readonly headers?: Readonly<Record<string, string>>
+}
 
 /** A guest. `within` is a command that runs another one inside the guest; it ends with the test at the latest. */
 export interface Guest {
@@ -46,7 +55,11 @@ export interface Hypervisor {
 export function withoutNamespaces(): string | false {
   if (process.getuid?.() !== 0) return 'network namespaces need root'
   try {
-    execFileSync('unshare', ['--net', '--mount', '--uts', '--pid', '--fork', 'setpriv', '--pdeathsig', 'KILL', 'ip', 'link'], { stdio: 'ignore' })
+    execFileSync(
+      'unshare',
+      ['--net', '--mount', '--uts', '--pid', '--fork', 'setpriv', '--pdeathsig', 'KILL', 'ip', 'link'],
+      { stdio: 'ignore' },
+    )
     return false
   } catch {
     return 'network namespaces need unshare, setpriv, ip and CAP_SYS_ADMIN'
@@ -72,7 +85,8 @@ export async function makeHypervisor(): Promise<Hypervisor> {
   let links = 0
 
   return {
-    within: here.within, pid: here.pid,
+    within: here.within,
+    pid: here.pid,
     addGuest: async ({ address, gateway, macAddress, device = `guest${String(++links)}` }) => {
       const guest = await makeNamespace()
       await here.ip(`link add ${device} type veth peer name eth0 address ${macAddress} netns ${String(guest.pid)}`)
@@ -90,10 +104,17 @@ export async function makeHypervisor(): Promise<Hypervisor> {
         await container.ip('link set eth0 up')
         await container.ip('route add default via 172.17.0.1')
         await must([...guest.within, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'])
-        await must([...guest.within, 'nft', '-f', '-'], { input: 'table ip docker { chain postrouting { type nat hook postrouting priority srcnat; ip saddr 172.17.0.0/30 masquerade; }; }' })
+        await must([...guest.within, 'nft', '-f', '-'], {
+          input:
+            'table ip docker { chain postrouting { type nat hook postrouting priority srcnat; ip saddr 172.17.0.0/30 masquerade; }; }',
+        })
         return { within: container.within }
       }
-      return { within: guest.within, ask: askThrough(await start([...guest.within, process.execPath, AGENT, SERVICE])), addContainer }
+      return {
+        within: guest.within,
+        ask: askThrough(await start([...guest.within, process.execPath, AGENT, SERVICE])),
+        addContainer,
+      }
     },
     handOver: async ({ address, gateway, device }, to) => {
       await here.ip(`link set ${device} netns ${String(to.pid)}`)
@@ -112,7 +133,8 @@ export async function makeHypervisor(): Promise<Hypervisor> {
 const AGENT = new URL('../programs/guest-agent.ts', import.meta.url).pathname
 const FORWARDER = new URL('../programs/forwarder.ts', import.meta.url).pathname
 
-type Result = { readonly status: number, readonly headers: Answer['headers'], readonly body: string } | { readonly error: string }
+type Result =
+  { readonly status: number; readonly headers: Answer['headers']; readonly body: string } | { readonly error: string }
 
 /** Sends requests through a guest-agent.ts, and assigns its responses to them. */
 function askThrough(agent: Child): Guest['ask'] {
@@ -123,16 +145,19 @@ function askThrough(agent: Child): Guest['ask'] {
     waiting.delete(id)
   }
   agent.onLine((line) => {
-    const { id, result } = JSON.parse(line) as { id: number, result: Result }
+    const { id, result } = JSON.parse(line) as { id: number; result: Result }
     settle(id, result)
   })
-  void agent.ended.then(() => { for (const id of waiting.keys()) settle(id, { error: 'the guest has ended' }) })
-  return (ask) => new Promise((resolve, reject) => {
-    const id = ++last
-    waiting.set(id, (result) => {
-      if ('error' in result) reject(new Error(`${ask.path}: ${result.error}`))
-      else resolve({ status: result.status, headers: result.headers, body: Buffer.from(result.body, 'base64') })
-    })
-    agent.writeLine(JSON.stringify({ id, ask }))
+  void agent.ended.then(() => {
+    for (const id of waiting.keys()) settle(id, { error: 'the guest has ended' })
   })
+  return (ask) =>
+    new Promise((resolve, reject) => {
+      const id = ++last
+      waiting.set(id, (result) => {
+        if ('error' in result) reject(new Error(`${ask.path}: ${result.error}`))
+        else resolve({ status: result.status, headers: result.headers, body: Buffer.from(result.body, 'base64') })
+      })
+      agent.writeLine(JSON.stringify({ id, ask }))
+    })
 }

@@ -40,7 +40,11 @@ const EMPTY_STATE = process.env['IMDS_TEST_STATE']
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'HEAD'
 
 /** A response: its status, headers and JSON. */
-export interface ApiAnswer { readonly status: number, readonly headers: Readonly<Record<string, unknown>>, readonly body: unknown }
+export interface ApiAnswer {
+  readonly status: number
+  readonly headers: Readonly<Record<string, unknown>>
+  readonly body: unknown
+}
 
 /** An audit line. */
 export type AuditLine = Readonly<Record<string, unknown>>
@@ -72,16 +76,30 @@ export interface TestApi {
 }
 
 /** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`: the clock of tokens, default the real one. */
-export interface ApiOptions { readonly region?: RegionFile, readonly accessTokenSeconds?: number, readonly compute?: ComputeMode, readonly now?: () => number }
+export interface ApiOptions {
+  readonly region?: RegionFile
+  readonly accessTokenSeconds?: number
+  readonly compute?: ComputeMode
+  readonly now?: () => number
+}
 
 /** The trusted proxy of `anApi`. */
 export const PROXY = '192.0.2.250'
 
 /** Builds the API on a new database with a region. */
-export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 7200, compute = 'none', now = () => Date.now() }: ApiOptions = {}): Promise<TestApi> {
+export async function anApi(
+  t: Test,
+  { region = aRegion(), accessTokenSeconds = 7200, compute = 'none', now = () => Date.now() }: ApiOptions = {},
+): Promise<TestApi> {
   const directory = await temporaryDirectory(t)
   const log = pino({ level: 'fatal' })
-  const database = await openDatabase({ kind: 'embedded', stateDirectory: join(directory, 'state') }, false, (error) => { t.fail(`a connection broke: ${error.message}`) })
+  const database = await openDatabase(
+    { kind: 'embedded', stateDirectory: join(directory, 'state') },
+    false,
+    (error) => {
+      t.fail(`a connection broke: ${error.message}`)
+    },
+  )
   t.teardown(() => database.close())
   await database.pool.query('alter system set fsync = off') // a test needs nothing of it after a crash
   await database.pool.query('select pg_reload_conf()')
@@ -89,29 +107,86 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   await apply(database, region)
   const auth = buildAuth(database.tables, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, log)
   const audit: AuditLine[] = []
-  const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
-  const config = { baseUrl: BASE_URL, tls: undefined, trustedProxies: [PROXY], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
+  const audited = {
+    write: (line: string) => {
+      audit.push(JSON.parse(line) as AuditLine)
+    },
+  }
+  const config = {
+    baseUrl: BASE_URL,
+    tls: undefined,
+    trustedProxies: [PROXY],
+    accessTokenSeconds,
+    otpHeaders: ['x-service-otp', 'x-brightbox-otp'],
+    compute,
+  }
   const accounts = new AccountChanges(database.tables, ACCOUNT_QUEUE)
-  const server = await buildApiServer(config, database, accounts, auth, () => { /* not counted */ }, audited, log)
+  const server = await buildApiServer(
+    config,
+    database,
+    accounts,
+    auth,
+    () => {
+      /* not counted */
+    },
+    audited,
+    log,
+  )
   t.teardown(() => server.close())
   const token = async (client: string) => {
-    const { statusCode, body } = await server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(client) }, payload: { grant_type: 'client_credentials' } })
+    const { statusCode, body } = await server.inject({
+      method: 'POST',
+      url: '/token',
+      headers: { authorization: basic(client) },
+      payload: { grant_type: 'client_credentials' },
+    })
     if (statusCode !== 200) throw new Error(`${client} gets no token: ${body}`)
     return (JSON.parse(body) as { access_token: string }).access_token
   }
   const callWith: TestApi['callWith'] = async (bearer, method, url, body) => {
-    const { statusCode, headers, body: text } = await server.inject({ method, url, headers: { authorization: `Bearer ${bearer}` }, ...body !== undefined && { payload: body as object } })
+    const {
+      statusCode,
+      headers,
+      body: text,
+    } = await server.inject({
+      method,
+      url,
+      headers: { authorization: `Bearer ${bearer}` },
+      ...(body !== undefined && { payload: body as object }),
+    })
     return { status: statusCode, headers, body: text === '' ? undefined : withoutDetails(JSON.parse(text)) }
   }
   const tokens = new Map<string, Promise<string>>()
   return {
-    server, database, accounts, auth, directory, audit, token, callWith,
+    server,
+    database,
+    accounts,
+    auth,
+    directory,
+    audit,
+    token,
+    callWith,
     userToken: async (user, scopes = ['infrastructure', 'orbit']) => {
       const { tables } = database
-      await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: 'Dashboard', description: '', secret_sha256: digest(secretOf(APPLICATION)) })
-        .onConflict((conflict) => conflict.doNothing()).execute()
-      const { id: familyId } = await tables.insertInto('token_families').values({ application_id: APPLICATION, user_id: user, scopes: [...scopes] }).returning('id').executeTakeFirstOrThrow()
-      return tables.transaction().execute((change) => auth.tokens.issue(change, { familyId }, scopes, accessTokenSeconds))
+      await tables
+        .insertInto('applications')
+        .values({
+          id: APPLICATION,
+          account_id: ONE,
+          name: 'Dashboard',
+          description: '',
+          secret_sha256: digest(secretOf(APPLICATION)),
+        })
+        .onConflict((conflict) => conflict.doNothing())
+        .execute()
+      const { id: familyId } = await tables
+        .insertInto('token_families')
+        .values({ application_id: APPLICATION, user_id: user, scopes: [...scopes] })
+        .returning('id')
+        .executeTakeFirstOrThrow()
+      return tables
+        .transaction()
+        .execute((change) => auth.tokens.issue(change, { familyId }, scopes, accessTokenSeconds))
     },
     call: async (method, url, body, account = ONE) => {
       const client = CLIENT_OF[account]
@@ -122,32 +197,53 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
       const transaction = await database.tables.startTransaction().execute()
       await change(transaction)
       let isAnswered = false
-      const answer = request().finally(() => { isAnswered = true })
-      await until(async () => isAnswered || (await database.pool.query('select from pg_locks where not granted')).rowCount !== 0, 'the request to wait')
+      const answer = request().finally(() => {
+        isAnswered = true
+      })
+      await until(
+        async () => isAnswered || (await database.pool.query('select from pg_locks where not granted')).rowCount !== 0,
+        'the request to wait',
+      )
       await transaction.commit().execute()
       return answer
     },
     startPublisher: async (given) => {
       const files = join(directory, 'store')
       mkdirSync(files, { recursive: true })
-      const store = given ?? await openStore({ url: `file:${files}` })
+      const store = given ?? (await openStore({ url: `file:${files}` }))
       if (given === undefined) t.teardown(() => store.close())
       const connect = async () => {
         const client = new pg.Client(database.connection)
         await client.connect()
         return client
       }
-      const publisher = new OutboxPublisher({ tables: database.background.tables, connect, store, counted: () => { /* not counted */ }, log })
+      const publisher = new OutboxPublisher({
+        tables: database.background.tables,
+        connect,
+        store,
+        counted: () => {
+          /* not counted */
+        },
+        log,
+      })
       publisher.start()
       t.teardown(() => publisher.stop())
       return store
     },
-    drained: () => until(async () => (await database.tables.selectFrom('outbox').select('id').execute()).length === 0, 'the outbox to be empty'),
+    drained: () =>
+      until(
+        async () => (await database.tables.selectFrom('outbox').select('id').execute()).length === 0,
+        'the outbox to be empty',
+      ),
   }
 }
 
 /** Applies a region file. Its secrets are those of `secretTextOf`. */
-export async function apply({ tables }: Pick<Database, 'tables'>, region: RegionFile, prune = false): Promise<readonly string[]> {
+export async function apply(
+  { tables }: Pick<Database, 'tables'>,
+  region: RegionFile,
+  prune = false,
+): Promise<readonly string[]> {
   const parsed = await parseRegion(JSON.stringify(region))
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
   const secrets = loadSecrets(parsed.value, secretTextOf)
@@ -181,16 +277,26 @@ export interface TestImdsApi {
  * environment and overrides. `stderr`: a file descriptor. `wrapper`: a command that starts it, such as prlimit. Resolves when it listens; the test stops it.
  */
 export async function startImdsApi(
-  t: Test, env: Readonly<Record<string, string>> = {}, region: RegionFile = aRegion(), stderr: number | 'inherit' = 'inherit',
+  t: Test,
+  env: Readonly<Record<string, string>> = {},
+  region: RegionFile = aRegion(),
+  stderr: number | 'inherit' = 'inherit',
   wrapper: readonly string[] = [],
 ): Promise<TestImdsApi> {
   const directory = await temporaryDirectory(t)
   mkdirSync(join(directory, 'store'))
   const listen = `127.0.0.1:${String(await freePort())}`
   const full = {
-    IMDS_API_LISTEN: listen, IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'state'), IMDS_STORE: `file:${join(directory, 'store')}`, ...env,
+    IMDS_API_LISTEN: listen,
+    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+    IMDS_API_DATABASE: 'embedded',
+    IMDS_API_STATE_DIR: join(directory, 'state'),
+    IMDS_STORE: `file:${join(directory, 'store')}`,
+    ...env,
   }
-  await must([process.execPath, IMDS_API, 'apply', writeRegion(directory, region)], { env: { ...programEnvironment(), ...full } })
+  await must([process.execPath, IMDS_API, 'apply', writeRegion(directory, region)], {
+    env: { ...programEnvironment(), ...full },
+  })
   return startProcess(t, full, stderr, wrapper)
 }
 
@@ -200,18 +306,29 @@ type SecretFiles = Readonly<Partial<Record<'secret_file' | 'password_file' | 'to
 export function writeRegion(directory: string, region: RegionFile = aRegion()): string {
   const file = join(directory, 'region.yaml')
   writeFileSync(file, JSON.stringify(region))
-  for (const { secret_file, password_file, totp_secret_file } of [...region.api_clients, ...region.applications ?? [], ...region.users] as SecretFiles[]) {
-    for (const name of [secret_file, password_file, totp_secret_file]) if (name !== undefined) writeFileSync(join(directory, name), `${secretTextOf(name)}\n`)
+  for (const { secret_file, password_file, totp_secret_file } of [
+    ...region.api_clients,
+    ...(region.applications ?? []),
+    ...region.users,
+  ] as SecretFiles[]) {
+    for (const name of [secret_file, password_file, totp_secret_file])
+      if (name !== undefined) writeFileSync(join(directory, name), `${secretTextOf(name)}\n`)
   }
   return file
 }
 
 /** Starts imds-api with an environment, on a database that has its region. */
 export async function startProcess(
-  t: Test, env: Readonly<Record<string, string>>, stderr: number | 'inherit' = 'inherit', wrapper: readonly string[] = [],
+  t: Test,
+  env: Readonly<Record<string, string>>,
+  stderr: number | 'inherit' = 'inherit',
+  wrapper: readonly string[] = [],
 ): Promise<TestImdsApi> {
   const command = [...wrapper, process.execPath, IMDS_API]
-  const child = spawn(command[0]!, command.slice(1), { env: { ...programEnvironment(), IMDS_API_AUDIT_FILE: '/dev/null', ...env }, stdio: ['ignore', 'pipe', stderr] })
+  const child = spawn(command[0]!, command.slice(1), {
+    env: { ...programEnvironment(), IMDS_API_AUDIT_FILE: '/dev/null', ...env },
+    stdio: ['ignore', 'pipe', stderr],
+  })
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) {
       child.kill('SIGTERM')
@@ -221,17 +338,28 @@ export async function startProcess(
   }
   t.teardown(stop)
   const log: LogLine[] = []
-  createInterface({ input: child.stdout! }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
+  createInterface({ input: child.stdout! }).on('line', (line) => {
+    log.push(JSON.parse(line) as LogLine)
+  })
   await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'imds-api to listen')
   const listening = log.find(({ msg }) => msg === 'listening')
   if (listening === undefined) throw new Error(`imds-api did not start: ${JSON.stringify(log)}`)
   const baseUrl = `${env['IMDS_API_TLS_CERT_FILE'] === undefined ? 'http' : 'https'}://${(listening['listening'] as string[])[0]!}`
   return {
-    process: child, log, env, stop, baseUrl, operatorUrl: `http://${listening['operator'] as string}`,
+    process: child,
+    log,
+    env,
+    stop,
+    baseUrl,
+    operatorUrl: `http://${listening['operator'] as string}`,
     token: async (client) => {
-      const response = await fetch(`${baseUrl}/token`, { method: 'POST', headers: { authorization: basic(client) }, body: new URLSearchParams({ grant_type: 'client_credentials' }) })
+      const response = await fetch(`${baseUrl}/token`, {
+        method: 'POST',
+        headers: { authorization: basic(client) },
+        body: new URLSearchParams({ grant_type: 'client_credentials' }),
+      })
       if (!response.ok) throw new Error(`${client} gets no token: ${await response.text()}`)
-      return (await response.json() as { access_token: string }).access_token
+      return ((await response.json()) as { access_token: string }).access_token
     },
   }
 }

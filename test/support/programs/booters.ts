@@ -8,7 +8,12 @@ import { crawl } from '../fixtures/crawl.ts'
 import type { Answer } from './daemon.ts'
 
 /** The figures of all guests together. `failed` counts the requests without a 200 by status or error code. */
-export interface BootFigures { readonly boots: number, readonly requests: number, readonly latenciesMs: readonly number[], readonly failed: Readonly<Record<string, number>> }
+export interface BootFigures {
+  readonly boots: number
+  readonly requests: number
+  readonly latenciesMs: readonly number[]
+  readonly failed: Readonly<Record<string, number>>
+}
 
 const [, , port, ...addresses] = process.argv
 /** The shortest timeout of cloud-init's clients. */
@@ -23,11 +28,27 @@ let isOver = false
 async function get(path: string, localAddress: string): Promise<Answer> {
   const startedMs = performance.now()
   const answer = await new Promise<Answer>((resolve) => {
-    const fail = (error: Error) => { resolve({ status: 0, headers: {}, body: Buffer.from((error as NodeJS.ErrnoException).code ?? error.message) }) }
-    const asked = request({ host: '127.0.0.1', port, path, localAddress, agent: false, timeout: TIMEOUT_MS }, (response) => {
-      response.toArray().then((chunks) => { resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) }) }, fail)
-    })
-    asked.on('error', fail).on('timeout', () => { asked.destroy(new Error('no answer')) }).end()
+    const fail = (error: Error) => {
+      resolve({ status: 0, headers: {}, body: Buffer.from((error as NodeJS.ErrnoException).code ?? error.message) })
+    }
+    const asked = request(
+      { host: '127.0.0.1', port, path, localAddress, agent: false, timeout: TIMEOUT_MS },
+      (response) => {
+        response.toArray().then((chunks) => {
+          resolve({
+            status: response.statusCode ?? 0,
+            headers: response.headers,
+            body: Buffer.concat(chunks as Buffer[]),
+          })
+        }, fail)
+      },
+    )
+    asked
+      .on('error', fail)
+      .on('timeout', () => {
+        asked.destroy(new Error('no answer'))
+      })
+      .end()
   })
   latenciesMs.push(performance.now() - startedMs)
   if (answer.status !== 200) {
@@ -38,7 +59,7 @@ async function get(path: string, localAddress: string): Promise<Answer> {
 }
 
 const work = addresses.map(async (address, i) => {
-  await sleep(BOOT_EVERY_MS * i / addresses.length)
+  await sleep((BOOT_EVERY_MS * i) / addresses.length)
   while (!isOver) {
     const next = sleep(BOOT_EVERY_MS)
     await crawl('latest', (path) => get(path, address))

@@ -12,10 +12,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { IMDSD, programEnvironment } from './imds.ts'
 
 /** One line of the daemon's log. */
-export type LogLine = Readonly<Record<string, unknown>> & { readonly level: string, readonly msg: string }
+export type LogLine = Readonly<Record<string, unknown>> & { readonly level: string; readonly msg: string }
 
 /** A response as on the wire. */
-export interface Answer { readonly status: number, readonly headers: IncomingHttpHeaders, readonly body: Buffer }
+export interface Answer {
+  readonly status: number
+  readonly headers: IncomingHttpHeaders
+  readonly body: Buffer
+}
 
 /** A running daemon. */
 export interface TestDaemon {
@@ -39,14 +43,27 @@ export interface TestDaemon {
 }
 
 /** Runs the daemon until it ends, for tests of a failing start. `meanwhile` is called with its process. */
-export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile?: (child: ChildProcess) => Promise<void>): Promise<{ status: number | null, stdout: string, stderr: string }> {
+export async function runDaemon(
+  env: Readonly<Record<string, string>>,
+  meanwhile?: (child: ChildProcess) => Promise<void>,
+): Promise<{ status: number | null; stdout: string; stderr: string }> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
-  const child = spawn(process.execPath, [IMDSD], { env: { ...programEnvironment(), IMDS_STATE_DIR: directory, IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [IMDSD], {
+    env: {
+      ...programEnvironment(),
+      IMDS_STATE_DIR: directory,
+      IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'),
+      ...env,
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   await meanwhile?.(child).catch((error: unknown) => {
     child.kill('SIGKILL')
     throw error
   })
-  const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray()).toString()))
+  const [stdout, stderr] = await Promise.all(
+    [child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray()).toString()),
+  )
   if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
   rmSync(directory, { recursive: true })
   return { status: child.exitCode, stdout: stdout ?? '', stderr: stderr ?? '' }
@@ -56,22 +73,50 @@ export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile
 export const ENDLESS_SHARE = { IMDS_GUEST_BURST: '1000000000', IMDS_GUEST_CONNECTIONS: '65536' }
 
 /** Options of a daemon besides its environment: the entry point of another build, and file descriptors to inherit (the first becomes 3). */
-export interface DaemonOptions { readonly main?: string, readonly fds?: readonly number[] }
+export interface DaemonOptions {
+  readonly main?: string
+  readonly fds?: readonly number[]
+}
 
 /**
  * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. Its guests have an unlimited share. `env` adds to these settings or
  * overrides them; `within` is a command that runs another one, such as `ip netns exec NAME`.
  */
-export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = IMDSD, fds = [] }: DaemonOptions = {}): Promise<TestDaemon> {
+export async function startDaemon(
+  env: Readonly<Record<string, string>>,
+  within: readonly string[] = [],
+  { main = IMDSD, fds = [] }: DaemonOptions = {},
+): Promise<TestDaemon> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
-  const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--no-parallel-scavenge', '--no-allocation-site-pretenuring', main]
+  const args = [
+    ...within,
+    process.execPath,
+    '--max-semi-space-size=2',
+    '--max-old-space-size=1024',
+    '--no-parallel-scavenge',
+    '--no-allocation-site-pretenuring',
+    main,
+  ]
   const child = spawn(args[0]!, args.slice(1), {
-    env: { ...programEnvironment(), IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'), IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env },
+    env: {
+      ...programEnvironment(),
+      IMDS_LISTEN: '127.0.0.1:0',
+      IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
+      IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'),
+      IMDS_STATE_DIR: directory,
+      ...ENDLESS_SHARE,
+      ...env,
+    },
     stdio: ['ignore', 'pipe', 'inherit', ...fds],
   })
   const log: LogLine[] = []
-  createInterface({ input: child.stdout! }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
-  await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'the daemon to listen').catch((error: unknown) => {
+  createInterface({ input: child.stdout! }).on('line', (line) => {
+    log.push(JSON.parse(line) as LogLine)
+  })
+  await until(
+    () => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null,
+    'the daemon to listen',
+  ).catch((error: unknown) => {
     child.kill('SIGKILL') // otherwise it would keep the test's output open, and tap would wait for it
     throw error
   })
@@ -83,10 +128,19 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   const socketPath = String(listening['operatorSocket'])
   const operator = (path: string) => answerOf({ socketPath, path })
   return {
-    process: child, guestPort, operatorPort, operatorSocket: `unix:${socketPath}`, log, directory, operator,
+    process: child,
+    guestPort,
+    operatorPort,
+    operatorSocket: `unix:${socketPath}`,
+    log,
+    directory,
+    operator,
     get: (path, from) => request(guestPort, path, from),
     metric: async (name) => {
-      const line = (await operator('/metrics')).body.toString().split('\n').find((text) => text.startsWith(`${name} `))
+      const line = (await operator('/metrics')).body
+        .toString()
+        .split('\n')
+        .find((text) => text.startsWith(`${name} `))
       return line === undefined ? NaN : Number(line.slice(name.length + 1))
     },
     stop: async () => {
@@ -109,7 +163,11 @@ async function answerOf(options: RequestOptions): Promise<Answer> {
   return new Promise((resolve, reject) => {
     get({ ...options, agent: false }, (response) => {
       response.toArray().then((chunks) => {
-        const answer = { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) }
+        const answer = {
+          status: response.statusCode ?? 0,
+          headers: response.headers,
+          body: Buffer.concat(chunks as Buffer[]),
+        }
         setImmediate(resolve, answer) // by then this process has read the lines that the daemon logged before
       }, reject)
     }).on('error', reject)
@@ -117,7 +175,11 @@ async function answerOf(options: RequestOptions): Promise<Answer> {
 }
 
 /** Waits until a condition holds. Rejects after `timeoutMs`, naming `what`. */
-export async function until(condition: () => boolean | Promise<boolean>, what: string, timeoutMs = 30_000): Promise<void> {
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what: string,
+  timeoutMs = 30_000,
+): Promise<void> {
   for (const startedMs = performance.now(); ;) {
     if (await condition()) return
     const waitedMs = performance.now() - startedMs

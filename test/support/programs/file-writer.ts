@@ -16,7 +16,12 @@ import type { Publisher } from '../../../src/store/publisher.ts'
 import { anInstance } from '../fixtures/instance.ts'
 
 const [directory = '', mode, ...rest] = process.argv.slice(2)
-const record = (revision: number) => anInstance({ revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], fqdn: `r${String(revision)}.example.com` })
+const record = (revision: number) =>
+  anInstance({
+    revision,
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+    fqdn: `r${String(revision)}.example.com`,
+  })
 
 if (mode === 'change') {
   const [what = '', halt, step] = rest
@@ -33,7 +38,7 @@ if (mode === 'change') {
   await once(process.stdin, 'data')
   for (let revision = 1; revision <= Number(last);) {
     if ((await store.put(record(revision), Buffer.from(mark))).kind === 'published') published.push(revision)
-    revision = await revisionOf(store) + 1
+    revision = (await revisionOf(store)) + 1
   }
   console.log(published.join(' '))
   process.stdin.destroy()

@@ -22,5 +22,10 @@ export function programEnvironment(): NodeJS.ProcessEnv {
 /** Builds the programs into `directory`, or copies the build of `npm test`. */
 export function buildInto(directory: string): void {
   if (BUILD !== undefined) cpSync(BUILD, directory, { recursive: true })
-  else execFileSync(process.execPath, [join(ROOT, 'node_modules/rolldown/bin/cli.mjs'), '-c', join(ROOT, 'rolldown.config.js'), '--dir', directory], { cwd: ROOT, stdio: 'ignore' })
+  else
+    execFileSync(
+      process.execPath,
+      [join(ROOT, 'node_modules/rolldown/bin/cli.mjs'), '-c', join(ROOT, 'rolldown.config.js'), '--dir', directory],
+      { cwd: ROOT, stdio: 'ignore' },
+    )
 }

@@ -25,14 +25,20 @@ async function get(path: string, agent: Agent | false): Promise<Answer> {
   const answer = await ask(path, agent)
   const endedMs = Date.now()
   slowestMs = Math.max(slowestMs, endedMs - startedMs)
-  if (answer.status !== 200) failed.push({ path, startedMs, endedMs, what: answer.status === 0 ? answer.body.toString() : String(answer.status) })
+  if (answer.status !== 200)
+    failed.push({
+      path,
+      startedMs,
+      endedMs,
+      what: answer.status === 0 ? answer.body.toString() : String(answer.status),
+    })
   else answers.set(path, (answers.get(path) ?? new Set()).add(answer.body.toString('latin1')))
   return answer
 }
 
 /** If the server closed a connection between two requests, the client retries on another (RFC 9112, 9.3.1): that is no failure. */
 async function ask(path: string, agent: Agent | false): Promise<Answer> {
-  const asked = request({ host, path, agent, timeout: patienceMs, ...localPort !== undefined && { localPort } })
+  const asked = request({ host, path, agent, timeout: patienceMs, ...(localPort !== undefined && { localPort }) })
   try {
     return await answerOf(asked)
   } catch (error) {
@@ -51,10 +57,16 @@ function answerOf(asked: ClientRequest): Promise<Answer> {
     asked.on('response', (response) => {
       isStarted.add(asked)
       response.toArray().then((chunks) => {
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) })
+        resolve({
+          status: response.statusCode ?? 0,
+          headers: response.headers,
+          body: Buffer.concat(chunks as Buffer[]),
+        })
       }, reject)
     })
-    asked.on('timeout', () => { asked.destroy(Object.assign(new Error(), { code: 'no answer' })) })
+    asked.on('timeout', () => {
+      asked.destroy(Object.assign(new Error(), { code: 'no answer' }))
+    })
     asked.on('error', reject).end()
   })
 }
@@ -64,15 +76,25 @@ const work = Array.from({ length: clients }, async () => {
   while (!isStopping) await crawl('latest', (path) => get(path, agent))
   if (agent) agent.destroy()
 })
-createInterface({ input: process.stdin }).on('line', (line) => {
-  if (line === 'count') {
-    console.log(requests)
-    return
-  }
-  isStopping = true
-  void Promise.all(work).then(() => {
-    const figures: Figures = { requests, retried, slowestMs, failed, answers: Object.fromEntries([...answers].map(([path, bodies]) => [path, [...bodies]])) }
-    console.log(JSON.stringify(figures))
+createInterface({ input: process.stdin })
+  .on('line', (line) => {
+    if (line === 'count') {
+      console.log(requests)
+      return
+    }
+    isStopping = true
+    void Promise.all(work).then(() => {
+      const figures: Figures = {
+        requests,
+        retried,
+        slowestMs,
+        failed,
+        answers: Object.fromEntries([...answers].map(([path, bodies]) => [path, [...bodies]])),
+      }
+      console.log(JSON.stringify(figures))
+    })
   })
-}).on('close', () => { process.exit() })
+  .on('close', () => {
+    process.exit()
+  })
 console.log('up')

@@ -9,13 +9,20 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const [, , host = '', pauseMs = ''] = process.argv
-let open: { readonly socket: Socket, text: string }[] = []
+let open: { readonly socket: Socket; text: string }[] = []
 
 async function sendPieces(pieces: readonly string[]): Promise<void> {
   const connection = { socket: connect({ host, port: 80, noDelay: true }), text: '' }
   const { socket } = connection
   open.push(connection)
-  socket.setEncoding('latin1').on('data', (text: string) => { connection.text += text }).on('error', () => { /* the connection was reset */ })
+  socket
+    .setEncoding('latin1')
+    .on('data', (text: string) => {
+      connection.text += text
+    })
+    .on('error', () => {
+      /* the connection was reset */
+    })
   await new Promise((resolve) => socket.once('connect', resolve).once('close', resolve))
   for (const piece of pieces) {
     socket.write(piece, 'latin1')
@@ -29,7 +36,9 @@ createInterface({ input: process.stdin }).on('line', (line) => {
     console.log(JSON.stringify(open.map(({ text }) => text)))
     open = []
   } else {
-    void Promise.all((JSON.parse(line) as string[][]).map(sendPieces)).then(() => { console.log('sent') })
+    void Promise.all((JSON.parse(line) as string[][]).map(sendPieces)).then(() => {
+      console.log('sent')
+    })
   }
 })
 console.log('up')

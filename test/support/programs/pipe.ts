@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 
 /** Opens a pipe whose writes do not block, and gives a function that returns what is in it. The test closes it. */
-export function aPipe(): { readonly fd: number, readonly read: () => string } {
+export function aPipe(): { readonly fd: number; readonly read: () => string } {
   const directory = mkdtempSync(join(tmpdir(), 'imds-log-'))
   const fifo = join(directory, 'fifo')
   execFileSync('mkfifo', [fifo])

@@ -32,18 +32,27 @@ export function withoutPostgres(): string | false {
 }
 
 /** What a server asks of its clients: TLS with this certificate, and this password. */
-export interface Demands { readonly certificate: Certificate, readonly password: string }
+export interface Demands {
+  readonly certificate: Certificate
+  readonly password: string
+}
 
 /** Starts a server that stops with the test. Without `demands` it trusts everyone. */
 export async function startPostgres(t: Test, demands?: Demands): Promise<TestPostgres> {
   const user = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {}
   const directory = mkdtempSync(join(tmpdir(), 'imds-pg-'))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   chmodSync(directory, 0o711)
   if (user.uid !== undefined) chownSync(directory, user.uid, user.gid)
   const options = { ...user, cwd: '/', env: { PATH: BIN, LC_ALL: 'C' }, stdio: 'ignore' } as const
   const data = join(directory, 'data')
-  const initdb = spawn(join(BIN, 'initdb'), ['-D', data, '-U', 'imds', '-A', 'trust', '-E', 'UTF8', '--no-sync'], options)
+  const initdb = spawn(
+    join(BIN, 'initdb'),
+    ['-D', data, '-U', 'imds', '-A', 'trust', '-E', 'UTF8', '--no-sync'],
+    options,
+  )
   await once(initdb, 'exit')
   if (initdb.exitCode !== 0) throw new Error('initdb failed')
   const tls = demands === undefined ? [] : ['-c', 'ssl=on', ...setDemands(directory, demands, user.uid)]
@@ -51,7 +60,19 @@ export async function startPostgres(t: Test, demands?: Demands): Promise<TestPos
   const url = `postgres://imds@127.0.0.1:${String(port)}/postgres`
   let child: ChildProcess | undefined
   const restart = async () => {
-    const args = ['-D', data, '-k', directory, '-p', String(port), '-c', 'listen_addresses=127.0.0.1', '-c', 'fsync=off', ...tls]
+    const args = [
+      '-D',
+      data,
+      '-k',
+      directory,
+      '-p',
+      String(port),
+      '-c',
+      'listen_addresses=127.0.0.1',
+      '-c',
+      'fsync=off',
+      ...tls,
+    ]
     child = spawn(join(BIN, 'postgres'), args, options)
     await until(() => canConnect({ host: directory, port, user: 'imds', database: 'postgres' }), 'PostgreSQL to start')
   }
@@ -73,8 +94,15 @@ export async function startPostgres(t: Test, demands?: Demands): Promise<TestPos
 }
 
 /** Lets in by TCP only those with TLS and a password. Returns the options of the certificate, whose key must belong to the server's user. */
-function setDemands(directory: string, { certificate: { certFile, keyFile } }: Demands, uid: number | undefined): string[] {
-  writeFileSync(join(directory, 'data/pg_hba.conf'), 'local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n')
+function setDemands(
+  directory: string,
+  { certificate: { certFile, keyFile } }: Demands,
+  uid: number | undefined,
+): string[] {
+  writeFileSync(
+    join(directory, 'data/pg_hba.conf'),
+    'local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n',
+  )
   const [certificate, key] = [join(directory, 'server.pem'), join(directory, 'server.key')]
   copyFileSync(certFile, certificate)
   copyFileSync(keyFile, key)
@@ -86,6 +114,14 @@ function setDemands(directory: string, { certificate: { certFile, keyFile } }: D
 
 async function canConnect(connection: pg.ClientConfig): Promise<boolean> {
   const client = new pg.Client(connection)
-  client.on('error', () => { /* connect rejects too */ })
-  return client.connect().then(() => client.end()).then(() => true, () => false)
+  client.on('error', () => {
+    /* connect rejects too */
+  })
+  return client
+    .connect()
+    .then(() => client.end())
+    .then(
+      () => true,
+      () => false,
+    )
 }

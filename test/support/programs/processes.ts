@@ -24,21 +24,33 @@ export interface Child {
 }
 
 /** The result of a command. */
-export interface Ran { readonly status: number | null, readonly stdout: Buffer, readonly stderr: string }
+export interface Ran {
+  readonly status: number | null
+  readonly stdout: Buffer
+  readonly stderr: string
+}
 
 /** Starts a child process and waits until it prints its first line, `up` or `up VALUE`. */
 export async function startChild(command: readonly string[]): Promise<Child> {
   const child = spawn(command[0]!, command.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] })
-  child.stdin.on('error', () => { /* it ended first, which `ended` reports */ })
+  child.stdin.on('error', () => {
+    /* it ended first, which `ended` reports */
+  })
   const ended = once(child, 'close')
   const lines = createInterface({ input: child.stdout })
-  const [first] = await Promise.race([once(lines, 'line'), ended]) as unknown[]
+  const [first] = (await Promise.race([once(lines, 'line'), ended])) as unknown[]
   const [up, readyValue = ''] = String(first).split(' ')
   if (up !== 'up') throw new Error(`${command.join(' ')} did not start: ${String(first)}`)
   return {
-    pid: child.pid!, readyValue, ended,
-    onLine: (listener) => { lines.on('line', listener) },
-    writeLine: (line) => { child.stdin.write(`${line}\n`) },
+    pid: child.pid!,
+    readyValue,
+    ended,
+    onLine: (listener) => {
+      lines.on('line', listener)
+    },
+    writeLine: (line) => {
+      child.stdin.write(`${line}\n`)
+    },
     stop: async () => {
       child.stdin.end()
       await ended
@@ -47,11 +59,20 @@ export async function startChild(command: readonly string[]): Promise<Child> {
 }
 
 /** Runs a command until it ends. Rejects if it cannot be started; the caller checks its status. */
-export async function run(command: readonly string[], { input = '', env = process.env }: { input?: string, env?: NodeJS.ProcessEnv } = {}): Promise<Ran> {
+export async function run(
+  command: readonly string[],
+  { input = '', env = process.env }: { input?: string; env?: NodeJS.ProcessEnv } = {},
+): Promise<Ran> {
   const child = spawn(command[0]!, command.slice(1), { stdio: 'pipe', env })
-  child.stdin.on('error', () => { /* it ended without reading its input */ }).end(input)
+  child.stdin
+    .on('error', () => {
+      /* it ended without reading its input */
+    })
+    .end(input)
   const ended = once(child, 'close')
-  const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray() as Buffer[])))
+  const [stdout, stderr] = await Promise.all(
+    [child.stdout, child.stderr].map(async (stream) => Buffer.concat((await stream.toArray()) as Buffer[])),
+  )
   await ended
   return { status: child.exitCode, stdout: stdout!, stderr: stderr!.toString() }
 }

@@ -35,12 +35,31 @@ const FORWARDER = new URL('../programs/forwarder.ts', import.meta.url).pathname
 
 /** Starts a Redis with a link to the hypervisor. */
 export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRedis> {
-  const { within } = await hypervisor.addGuest({ address: `${ADDRESS}/30`, gateway: '10.77.0.1', macAddress: '02:24:19:00:77:02' })
+  const { within } = await hypervisor.addGuest({
+    address: `${ADDRESS}/30`,
+    gateway: '10.77.0.1',
+    macAddress: '02:24:19:00:77:02',
+  })
   const directory = mkdtempSync(join(tmpdir(), 'imds-redis-'))
   const socketPath = join(directory, 'socket')
-  const args = ['--bind', ADDRESS, '--protected-mode', 'no', '--unixsocket', socketPath, '--dir', directory, '--save', '', '--appendonly', 'no']
+  const args = [
+    '--bind',
+    ADDRESS,
+    '--protected-mode',
+    'no',
+    '--unixsocket',
+    socketPath,
+    '--dir',
+    directory,
+    '--save',
+    '',
+    '--appendonly',
+    'no',
+  ]
   const client = new Redis({ path: socketPath, lazyConnect: true, retryStrategy: () => 20, maxRetriesPerRequest: null })
-  client.on('error', () => { /* expected when the test stops the server */ })
+  client.on('error', () => {
+    /* expected when the test stops the server */
+  })
   let child: ChildProcess
   const kill = async () => {
     if (child.exitCode !== null || child.signalCode !== null) return
@@ -55,8 +74,16 @@ export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRe
   const port = await freePort()
   const forwarder = await startChild([process.execPath, FORWARDER, String(port), socketPath])
   return {
-    url: `redis://${ADDRESS}`, address: ADDRESS, publisherUrl: `redis://127.0.0.1:${String(port)}`, client, directory, kill, start,
-    signal: (name) => { child.kill(name) },
+    url: `redis://${ADDRESS}`,
+    address: ADDRESS,
+    publisherUrl: `redis://127.0.0.1:${String(port)}`,
+    client,
+    directory,
+    kill,
+    start,
+    signal: (name) => {
+      child.kill(name)
+    },
     stop: async () => {
       client.disconnect()
       await kill()

@@ -31,7 +31,11 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   const port = await freePort()
   let child: ChildProcess
   const start = async () => {
-    child = spawn('redis-server', ['--port', String(port), '--bind', '127.0.0.1', '--dir', directory, '--save', '', '--appendonly', 'no', ...args], { stdio: 'ignore' })
+    child = spawn(
+      'redis-server',
+      ['--port', String(port), '--bind', '127.0.0.1', '--dir', directory, '--save', '', '--appendonly', 'no', ...args],
+      { stdio: 'ignore' },
+    )
     await untilAnswers(port)
   }
   const kill = async () => {
@@ -41,9 +45,16 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   }
   await start()
   const client = new Redis(port, '127.0.0.1', { retryStrategy: () => 50, maxRetriesPerRequest: null })
-  client.on('error', () => { /* expected when the test stops the server */ })
+  client.on('error', () => {
+    /* expected when the test stops the server */
+  })
   return {
-    port, url: `redis://127.0.0.1:${String(port)}`, client, process: () => child, kill, restart: start,
+    port,
+    url: `redis://127.0.0.1:${String(port)}`,
+    client,
+    process: () => child,
+    kill,
+    restart: start,
     stop: async () => {
       client.disconnect()
       await kill()
@@ -53,7 +64,7 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
 }
 
 /** Test files that run at the same time use different ranges of ports. */
-const FIRST = 12_000 + process.pid % 20 * 1_000
+const FIRST = 12_000 + (process.pid % 20) * 1_000
 const returned = new Set<number>()
 
 /** A free TCP port of 127.0.0.1, below the range for outgoing connections. No port is returned twice. */
@@ -63,7 +74,12 @@ export async function freePort(): Promise<number> {
     if (returned.has(port)) continue
     returned.add(port)
     const server = createServer().listen(port, '127.0.0.1')
-    if (await once(server, 'listening').then(() => true, () => false)) {
+    if (
+      await once(server, 'listening').then(
+        () => true,
+        () => false,
+      )
+    ) {
       server.close()
       await once(server, 'close')
       return port
@@ -75,13 +91,20 @@ export async function freePort(): Promise<number> {
 export async function untilAnswers(port: number): Promise<void> {
   for (let i = 0; i < 1000; i++) {
     const answered = await new Promise<boolean>((resolve) => {
-      const socket = connect(port, '127.0.0.1', () => { socket.write('PING\r\n') })
+      const socket = connect(port, '127.0.0.1', () => {
+        socket.write('PING\r\n')
+      })
       const end = (hasAnswered: boolean) => {
         socket.destroy()
         resolve(hasAnswered)
       }
-      socket.on('data', () => { end(true) })
-      for (const event of ['error', 'close']) socket.on(event, () => { end(false) })
+      socket.on('data', () => {
+        end(true)
+      })
+      for (const event of ['error', 'close'])
+        socket.on(event, () => {
+          end(false)
+        })
     })
     if (answered) return
     await sleep(10)

@@ -28,7 +28,20 @@ export interface Watched {
 }
 
 /** Intervals in milliseconds, a tenth of the defaults. TILT-TRIGGER avoids a pause of 30 s on a slow machine. */
-const INTERVALS = ['INFO-PERIOD', '500', 'PUBLISH-PERIOD', '200', 'ASK-PERIOD', '200', 'ELECTION-TIMEOUT', '2000', 'MIN-LINK-RECONNECT-PERIOD', '500', 'TILT-TRIGGER', '600000']
+const INTERVALS = [
+  'INFO-PERIOD',
+  '500',
+  'PUBLISH-PERIOD',
+  '200',
+  'ASK-PERIOD',
+  '200',
+  'ELECTION-TIMEOUT',
+  '2000',
+  'MIN-LINK-RECONNECT-PERIOD',
+  '500',
+  'TILT-TRIGGER',
+  '600000',
+]
 
 /** Starts the servers and the Sentinels, which require `password` and consider a server down after half a second. */
 export async function startWatched(t: Test, password: string): Promise<Watched> {
@@ -37,24 +50,45 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
   t.teardown(() => first.stop())
   const second = await startRedis([...withoutDelay, '--replicaof', `127.0.0.1 ${String(first.port)}`])
   t.teardown(() => second.stop())
-  await until(async () => (await second.client.info('replication')).includes('master_link_status:up'), 'the replica to be synchronised')
+  await until(
+    async () => (await second.client.info('replication')).includes('master_link_status:up'),
+    'the replica to be synchronised',
+  )
   const servers = [first, second] as const
 
   const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   const ports = [await freePort(), await freePort(), await freePort()]
-  for (const port of ports) writeFileSync(join(directory, `${String(port)}.conf`), configuration(port, first.port, directory, password))
-  const clients = ports.map((port) => new Redis(port, '127.0.0.1', { password, retryStrategy: () => 50, maxRetriesPerRequest: null, enableReadyCheck: false }))
-  for (const client of clients) client.on('error', () => { /* expected when the test kills the Sentinel */ })
+  for (const port of ports)
+    writeFileSync(join(directory, `${String(port)}.conf`), configuration(port, first.port, directory, password))
+  const clients = ports.map(
+    (port) =>
+      new Redis(port, '127.0.0.1', {
+        password,
+        retryStrategy: () => 50,
+        maxRetriesPerRequest: null,
+        enableReadyCheck: false,
+      }),
+  )
+  for (const client of clients)
+    client.on('error', () => {
+      /* expected when the test kills the Sentinel */
+    })
   let processes: ChildProcess[] = []
   const killSentinels = async () => {
-    await Promise.all(processes.map(async (child) => {
-      if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
-    }))
+    await Promise.all(
+      processes.map(async (child) => {
+        if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
+      }),
+    )
     processes = []
   }
   const restartSentinels = async () => {
-    processes = ports.map((port) => spawn('redis-server', [join(directory, `${String(port)}.conf`), '--sentinel'], { stdio: 'ignore' }))
+    processes = ports.map((port) =>
+      spawn('redis-server', [join(directory, `${String(port)}.conf`), '--sentinel'], { stdio: 'ignore' }),
+    )
     await Promise.all(ports.map(untilAnswers))
     for (const client of clients) await client.call('SENTINEL', 'DEBUG', ...INTERVALS)
   }
@@ -63,18 +97,37 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
     await killSentinels()
   })
   await restartSentinels()
-  await until(async () => (await Promise.all(clients.map((client) => client.call('SENTINEL', 'CKQUORUM', 'main').catch(() => '')))).every((answer) => String(answer).startsWith('OK 3')),
-    'the Sentinels to know each other')
-  await until(async () => (await Promise.all(clients.map((client) => client.call('SENTINEL', 'REPLICAS', 'main') as Promise<unknown[]>))).every(({ length }) => length === 1),
-    'the Sentinels to know the replica', 20_000)
+  await until(
+    async () =>
+      (await Promise.all(clients.map((client) => client.call('SENTINEL', 'CKQUORUM', 'main').catch(() => '')))).every(
+        (answer) => String(answer).startsWith('OK 3'),
+      ),
+    'the Sentinels to know each other',
+  )
+  await until(
+    async () =>
+      (
+        await Promise.all(clients.map((client) => client.call('SENTINEL', 'REPLICAS', 'main') as Promise<unknown[]>))
+      ).every(({ length }) => length === 1),
+    'the Sentinels to know the replica',
+    20_000,
+  )
   return {
     url: `redis-sentinel://${ports.map((port) => `127.0.0.1:${String(port)}`).join()}/main`,
-    servers, killSentinels, restartSentinels,
+    servers,
+    killSentinels,
+    restartSentinels,
     primary: async () => {
-      const named = await Promise.all(clients.map((client) => client.call('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', 'main') as Promise<[string, string]>))
+      const named = await Promise.all(
+        clients.map(
+          (client) => client.call('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', 'main') as Promise<[string, string]>,
+        ),
+      )
       return servers.find((server) => named.every(([, port]) => server.port === Number(port)))
     },
-    failover: async () => { await clients[0]!.call('SENTINEL', 'FAILOVER', 'main') },
+    failover: async () => {
+      await clients[0]!.call('SENTINEL', 'FAILOVER', 'main')
+    },
   }
 }
 
@@ -84,10 +137,15 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
  */
 export async function startMistakenSentinel(t: Test, port: number, epoch = 0): Promise<string> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))
-  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
   const own = await freePort()
   const file = join(directory, 'sentinel.conf')
-  writeFileSync(file, `${configuration(own, port, directory, 'sentinels')}sentinel config-epoch main ${String(epoch)}\n`)
+  writeFileSync(
+    file,
+    `${configuration(own, port, directory, 'sentinels')}sentinel config-epoch main ${String(epoch)}\n`,
+  )
   const child = spawn('redis-server', [file, '--sentinel'], { stdio: 'ignore' })
   t.teardown(async () => {
     if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')

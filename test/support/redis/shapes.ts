@@ -11,8 +11,11 @@ import { anInstance } from '../fixtures/instance.ts'
 
 /** The variable for each file of the Redis settings. */
 const VARIABLES = {
-  passwordFile: 'IMDS_REDIS_PASSWORD_FILE', sentinelPasswordFile: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
-  caFile: 'IMDS_REDIS_CA_FILE', certFile: 'IMDS_REDIS_CERT_FILE', keyFile: 'IMDS_REDIS_KEY_FILE',
+  passwordFile: 'IMDS_REDIS_PASSWORD_FILE',
+  sentinelPasswordFile: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
+  caFile: 'IMDS_REDIS_CA_FILE',
+  certFile: 'IMDS_REDIS_CERT_FILE',
+  keyFile: 'IMDS_REDIS_KEY_FILE',
 } as const satisfies Record<keyof RedisFiles, string>
 
 /** A record for 127.0.0.1 whose host name contains its revision. */
@@ -25,11 +28,25 @@ export function record(revision: number, change: Record<string, unknown> = {}): 
  * Starts a daemon without periodic resyncs: it learns of a change only by a notice, or by the resync after a reconnect. `env` and `within` are
  * those of startDaemon.
  */
-export async function aDaemon(t: Test, url: string, files: RedisFiles = {}, env: Record<string, string> = {}, within: readonly string[] = []): Promise<TestDaemon> {
+export async function aDaemon(
+  t: Test,
+  url: string,
+  files: RedisFiles = {},
+  env: Record<string, string> = {},
+  within: readonly string[] = [],
+): Promise<TestDaemon> {
   const variables = Object.entries(files).map(([file, path]) => [VARIABLES[file as keyof RedisFiles], path as string])
-  const daemon = await startDaemon({
-    IMDS_STORE: url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '3600', ...Object.fromEntries(variables) as Record<string, string>, ...env,
-  }, within)
+  const daemon = await startDaemon(
+    {
+      IMDS_STORE: url,
+      IMDS_REGION: 'gb1',
+      IMDS_HYPERVISOR: 'hv1',
+      IMDS_RESYNC_SECONDS: '3600',
+      ...(Object.fromEntries(variables) as Record<string, string>),
+      ...env,
+    },
+    within,
+  )
   t.teardown(() => daemon.stop())
   return daemon
 }
@@ -43,7 +60,12 @@ export function urlAs(user: string, { url }: { readonly url: string }): string {
 }
 
 /** The announcement of a source without a daemon. */
-export const ANNOUNCEMENT: Announcement = { state: () => ({ version: '0', instances: 0 }), failed: () => { /* not tested */ } }
+export const ANNOUNCEMENT: Announcement = {
+  state: () => ({ version: '0', instances: 0 }),
+  failed: () => {
+    /* not tested */
+  },
+}
 
 /** Opens the store of the region gb1, and closes it when the test ends. */
 export async function aStore(t: Test, url: string, files: RedisFiles = {}): Promise<Publisher> {
@@ -54,41 +76,66 @@ export async function aStore(t: Test, url: string, files: RedisFiles = {}): Prom
 
 /** Publishes a revision of `record`. Retries while a failover makes the store unusable. */
 export async function publish(store: Publisher, revision: number): Promise<void> {
-  await until(() => store.put(record(revision)).then(() => true, () => false), `revision ${String(revision)} to be published`, 60_000)
+  await until(
+    () =>
+      store.put(record(revision)).then(
+        () => true,
+        () => false,
+      ),
+    `revision ${String(revision)} to be published`,
+    60_000,
+  )
 }
 
 /** Waits until the guest at 127.0.0.1 gets a revision of `record`. */
 export async function serves(daemon: TestDaemon, revision: number, timeoutMs = 15_000): Promise<void> {
-  await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`, `revision ${String(revision)}`, timeoutMs)
+  await until(
+    async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`,
+    `revision ${String(revision)}`,
+    timeoutMs,
+  )
 }
 
 /** Waits until the daemon is connected to its store, or is no longer connected. */
 export async function connected(daemon: TestDaemon, isConnected = true): Promise<void> {
-  await until(async () => await daemon.metric('imds_store_connected') === Number(isConnected), isConnected ? 'the store to be connected' : 'the store to be lost', 20_000)
+  await until(
+    async () => (await daemon.metric('imds_store_connected')) === Number(isConnected),
+    isConnected ? 'the store to be connected' : 'the store to be lost',
+    20_000,
+  )
 }
 
 /** The logged reasons why the store could not be used. */
 export function reasons({ log }: TestDaemon): string[] {
-  return log.filter(({ level, msg, reason }) => level !== 'debug' && msg.startsWith('the store ') && reason !== undefined).map(({ reason }) => String(reason))
+  return log
+    .filter(({ level, msg, reason }) => level !== 'debug' && msg.startsWith('the store ') && reason !== undefined)
+    .map(({ reason }) => String(reason))
 }
 
 /** Waits until the daemon logs such a reason. */
 export async function logsReason(daemon: TestDaemon, reason: RegExp): Promise<void> {
-  await until(() => reasons(daemon).some((one) => reason.test(one)), `the reason ${String(reason)} (logged: ${reasons(daemon).join('; ')})`)
+  await until(
+    () => reasons(daemon).some((one) => reason.test(one)),
+    `the reason ${String(reason)} (logged: ${reasons(daemon).join('; ')})`,
+  )
 }
 
 /** Sends requests as the guest at 127.0.0.1, four at a time without a pause. `stop` returns the responses and errors other than 200. */
 export function guestsWithoutPause(t: Test, daemon: TestDaemon): { stop(): Promise<unknown[]> } {
   let isStopped = false
-  t.teardown(() => { isStopped = true })
+  t.teardown(() => {
+    isStopped = true
+  })
   let requests = 0
   const failures: unknown[] = []
-  const loops = Promise.all(Array.from({ length: 4 }, async () => {
-    for (; !isStopped; requests++) {
-      const answer = await daemon.get('/latest/meta-data/hostname').catch((error: unknown) => error)
-      if ((answer as { status?: number }).status !== 200) failures.push(answer)
-    }
-  }))
+  const loops = Promise.all(
+    Array.from({ length: 4 }, async () => {
+      for (; !isStopped; requests++) {
+        const answer = await daemon.get('/latest/meta-data/hostname').catch((error: unknown) => error)
+        if ((answer as { status?: number }).status !== 200) failures.push(answer)
+      }
+    }),
+  )
   return {
     stop: async () => {
       await until(() => requests > 100, 'a hundred requests')

@@ -22,13 +22,22 @@ export async function startSlowLink(target: number, delayMs: number): Promise<Sl
   const server = createServer((near) => {
     const far = connect(target, '127.0.0.1')
     if (!isFrozen) near.pipe(far)
-    far.on('data', (chunk) => { setTimeout(() => near.write(chunk), delayMs) }) // timers with the same delay fire in order
-    for (const [socket, other] of [[near, far], [far, near]] as const) {
+    far.on('data', (chunk) => {
+      setTimeout(() => near.write(chunk), delayMs)
+    }) // timers with the same delay fire in order
+    for (const [socket, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
       sockets.add(socket)
-      socket.on('error', () => { /* 'close' follows */ }).on('close', () => {
-        sockets.delete(socket)
-        other.destroy()
-      })
+      socket
+        .on('error', () => {
+          /* 'close' follows */
+        })
+        .on('close', () => {
+          sockets.delete(socket)
+          other.destroy()
+        })
     }
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')

@@ -2,8 +2,12 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../../src/api/fair-queue.ts'
 
-beforeEach(() => { vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }) })
-afterEach(() => { vi.useRealTimers() })
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
 
 /** A queue whose tasks run until they are ended. `started` and `refused` name them in their order. A name that ends with ! is urgent. */
 function aQueue(limits: Partial<FairQueueLimits> = {}) {
@@ -19,7 +23,12 @@ function aQueue(limits: Partial<FairQueueLimits> = {}) {
     }
   }
   return {
-    queue, started, refused, enter: (name: string, task?: { key?: string, cost?: number }) => { void enter(name, task) },
+    queue,
+    started,
+    refused,
+    enter: (name: string, task?: { key?: string; cost?: number }) => {
+      void enter(name, task)
+    },
     end: async (name: string) => {
       await turn()
       leaves.get(name)!()

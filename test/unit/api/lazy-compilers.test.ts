@@ -21,13 +21,21 @@ test('a schema is compiled at its first use, and once', () => {
 })
 
 test('a server with them validates bodies and writes responses by their schemas', async () => {
-  const server = fastify({ schemaController: { compilersFactory: buildLazyCompilers() }, ajv: { customOptions: { allErrors: true, coerceTypes: false, keywords: [STORABLE_KEYWORD] } } })
+  const server = fastify({
+    schemaController: { compilersFactory: buildLazyCompilers() },
+    ajv: { customOptions: { allErrors: true, coerceTypes: false, keywords: [STORABLE_KEYWORD] } },
+  })
   const response = { type: 'object', properties: { name: { type: 'string' } } }
-  const body = { type: 'object', required: ['name'], properties: { name: { type: 'string' }, age: { type: 'integer' } } }
+  const body = {
+    type: 'object',
+    required: ['name'],
+    properties: { name: { type: 'string' }, age: { type: 'integer' } },
+  }
   server.post('/', { schema: { body, response: { 200: response } } }, () => ({ name: 'a', secret: 'b' }))
-  const send = async (payload: object) => (await server.inject({ method: 'POST', url: '/', payload })).json<{ message?: string }>()
+  const send = async (payload: object) =>
+    (await server.inject({ method: 'POST', url: '/', payload })).json<{ message?: string }>()
   expect(await send({ name: 'a' })).toEqual({ name: 'a' })
-  expect((await send({ age: 'x' })).message).toBe('body must have required property \'name\', body/age must be integer')
+  expect((await send({ age: 'x' })).message).toBe("body must have required property 'name', body/age must be integer")
   expect((await send({ name: 1 })).message).toBe('body/name must be string')
   expect(await send({ name: 'a' })).toEqual({ name: 'a' })
 })

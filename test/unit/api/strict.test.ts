@@ -3,9 +3,20 @@ import { expect, test } from 'vitest'
 import { prefersStrict, unknownNames } from '../../../src/api/strict.ts'
 
 test.each([
-  ['handling=strict', true], ['HANDLING = Strict', true], ['handling="strict"', true], ['respond-async, wait=10, handling=strict; x=1', true], ['handling=strict, handling=lenient', true],
-  ['handling=lenient, handling=strict', false], ['', false], ['handling', false], ['handling=strictly', false], ['x-handling=strict', false], ['handling=', false],
-])('Prefer: %s: strict is %s', (header, isStrict) => { expect(prefersStrict(header)).toBe(isStrict) })
+  ['handling=strict', true],
+  ['HANDLING = Strict', true],
+  ['handling="strict"', true],
+  ['respond-async, wait=10, handling=strict; x=1', true],
+  ['handling=strict, handling=lenient', true],
+  ['handling=lenient, handling=strict', false],
+  ['', false],
+  ['handling', false],
+  ['handling=strictly', false],
+  ['x-handling=strict', false],
+  ['handling=', false],
+])('Prefer: %s: strict is %s', (header, isStrict) => {
+  expect(prefersStrict(header)).toBe(isStrict)
+})
 
 const Schema = Type.Object({
   name: Type.Optional(Type.Union([Type.String(), Type.Null()])),
@@ -22,5 +33,9 @@ test.each([
   [{ inner: { a: { deep: 1 }, b: 2 } }, ['inner.b']],
   [JSON.parse('{"__proto__":1,"constructor":2}'), ['__proto__', 'constructor']],
   [{ list: { x: 1 }, inner: [{ x: 1 }], tags: [1], any: 2 }, []],
-  [[{ x: 1 }], []], ['text', []], [1, []],
-] as [unknown, string[]][])('the unknown names of %j are %j', (value, names) => { expect(unknownNames(Schema as object, value)).toEqual(names) })
+  [[{ x: 1 }], []],
+  ['text', []],
+  [1, []],
+] as [unknown, string[]][])('the unknown names of %j are %j', (value, names) => {
+  expect(unknownNames(Schema as object, value)).toEqual(names)
+})

@@ -6,8 +6,12 @@ import { EXIT } from '../../../src/runtime/failure.ts'
 import { readRecords } from '../../../src/cli/records.ts'
 
 let directory: string
-beforeEach(() => { directory = mkdtempSync(join(tmpdir(), 'imds-records-')) })
-afterEach(() => { rmSync(directory, { recursive: true }) })
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-records-'))
+})
+afterEach(() => {
+  rmSync(directory, { recursive: true })
+})
 
 const file = (name: string, content: string | Buffer) => {
   writeFileSync(join(directory, name), content)
@@ -20,33 +24,65 @@ async function read(...paths: string[]): Promise<unknown[][]> {
   for await (const one of readRecords(paths)) {
     const { place } = one.ok ? one.value : one.faults[0]
     const short = place.replace(`${directory}/`, '')
-    if (one.ok) found.push([short, one.value.document, one.value.userData instanceof Uint8Array ? Buffer.from(one.value.userData).toString() : one.value.userData ?? 'not given'])
+    if (one.ok)
+      found.push([
+        short,
+        one.value.document,
+        one.value.userData instanceof Uint8Array
+          ? Buffer.from(one.value.userData).toString()
+          : (one.value.userData ?? 'not given'),
+      ])
     else found.push([short, one.faults[0].status, one.faults[0].message])
   }
   return found
 }
 
-test.each([['a.json', '{"id": "srv-a"}'], ['a.json', '{\n  "id": "srv-a"\n}\n'], ['a.yaml', 'id: srv-a\n'], ['a.txt', '\n\nid: srv-a']])('a file holds one record, as JSON or YAML: %s %j', async (name, text) => {
+test.each([
+  ['a.json', '{"id": "srv-a"}'],
+  ['a.json', '{\n  "id": "srv-a"\n}\n'],
+  ['a.yaml', 'id: srv-a\n'],
+  ['a.txt', '\n\nid: srv-a'],
+])('a file holds one record, as JSON or YAML: %s %j', async (name, text) => {
   expect(await read(file(name, text))).toEqual([[name, { id: 'srv-a' }, 'not given']])
 })
 
 test('a file whose first line is a whole JSON object has a record on each line that is not blank', async () => {
-  expect(await read(file('many', '{"id":"srv-a"}\n\n{"id":"srv-b"}\n'))).toEqual([['many:1', { id: 'srv-a' }, 'not given'], ['many:3', { id: 'srv-b' }, 'not given']])
+  expect(await read(file('many', '{"id":"srv-a"}\n\n{"id":"srv-b"}\n'))).toEqual([
+    ['many:1', { id: 'srv-a' }, 'not given'],
+    ['many:3', { id: 'srv-b' }, 'not given'],
+  ])
   expect(await read(file('many', '\n{"id":"srv-a\u2028"}\n{"id":\n{"id":"srv-b"}'))).toEqual([
-    ['many:2', { id: 'srv-a\u2028' }, 'not given'], ['many:3', EXIT.badData, 'is not JSON'], ['many:4', { id: 'srv-b' }, 'not given'],
+    ['many:2', { id: 'srv-a\u2028' }, 'not given'],
+    ['many:3', EXIT.badData, 'is not JSON'],
+    ['many:4', { id: 'srv-b' }, 'not given'],
   ])
 })
 
 describe('a line or a file may have its user-data with it', () => {
-  test.each<[string, string]>([['"eA=="', 'x'], ['""', ''], ['null', 'none'], ['"gAA="', '\ufffd\0']])('%s is %j', async (base64, userData) => {
-    expect(await read(file('a.json', `{"record": {"id": "srv-a"}, "userDataBase64": ${base64}}`))).toEqual([['a.json', { id: 'srv-a' }, userData]])
+  test.each<[string, string]>([
+    ['"eA=="', 'x'],
+    ['""', ''],
+    ['null', 'none'],
+    ['"gAA="', '\ufffd\0'],
+  ])('%s is %j', async (base64, userData) => {
+    expect(await read(file('a.json', `{"record": {"id": "srv-a"}, "userDataBase64": ${base64}}`))).toEqual([
+      ['a.json', { id: 'srv-a' }, userData],
+    ])
   })
-  test('or say nothing of it', async () => { expect(await read(file('a.json', '{"record": {"id": "srv-a"}}'))).toEqual([['a.json', { id: 'srv-a' }, 'not given']]) })
+  test('or say nothing of it', async () => {
+    expect(await read(file('a.json', '{"record": {"id": "srv-a"}}'))).toEqual([
+      ['a.json', { id: 'srv-a' }, 'not given'],
+    ])
+  })
   test.each(['"eA"', '"eA= ="', '"e A=="', '"-_-_"', '7', '{}'])('%s is a fault', async (base64) => {
-    expect(await read(file('a.json', `{"record": {}, "userDataBase64": ${base64}}`))).toEqual([['a.json', EXIT.badData, 'has a "userDataBase64" that is neither base64 with padding nor null']])
+    expect(await read(file('a.json', `{"record": {}, "userDataBase64": ${base64}}`))).toEqual([
+      ['a.json', EXIT.badData, 'has a "userDataBase64" that is neither base64 with padding nor null'],
+    ])
   })
   test('and no other field, so that a misspelt one is no record without user-data', async () => {
-    expect(await read(file('a.json', '{"record": {}, "userdataBase64": "eA=="}'))).toEqual([['a.json', EXIT.badData, 'has a field other than "record" and "userDataBase64": "userdataBase64"']])
+    expect(await read(file('a.json', '{"record": {}, "userdataBase64": "eA=="}'))).toEqual([
+      ['a.json', EXIT.badData, 'has a field other than "record" and "userDataBase64": "userdataBase64"'],
+    ])
   })
 })
 
@@ -56,22 +92,36 @@ test('a directory is read as the file store reads it: by name, each record with 
   file('srv-a.user-data', 'mine')
   for (const name of ['.hidden.json', 'srv-c.removed', 'srv-d.user-data', 'README']) file(name, '{}')
   mkdirSync(join(directory, 'deeper'))
-  expect(await read(directory)).toEqual([['srv-a.json', { id: 'srv-a' }, 'mine'], ['srv-b.yaml', { id: 'srv-b' }, 'not given']])
+  expect(await read(directory)).toEqual([
+    ['srv-a.json', { id: 'srv-a' }, 'mine'],
+    ['srv-b.yaml', { id: 'srv-b' }, 'not given'],
+  ])
 })
 
 test('two records of one name in a directory are a fault, and the others are read', async () => {
   for (const name of ['srv-a.json', 'srv-a.yml', 'srv-b.json']) file(name, '{}')
-  expect(await read(directory)).toEqual([['srv-a.json', EXIT.badData, 'has the same name as another record: srv-a.yml'], ['srv-b.json', {}, 'not given']])
+  expect(await read(directory)).toEqual([
+    ['srv-a.json', EXIT.badData, 'has the same name as another record: srv-a.yml'],
+    ['srv-b.json', {}, 'not given'],
+  ])
 })
 
 test('a path that cannot be read is a fault of its own, and the others are read in their order', async () => {
   const good = file('good.json', '{}')
-  expect(await read(join(directory, 'none'), good)).toEqual([['none', EXIT.noInput, expect.stringMatching(/^cannot be read: ENOENT/)], ['good.json', {}, 'not given']])
+  expect(await read(join(directory, 'none'), good)).toEqual([
+    ['none', EXIT.noInput, expect.stringMatching(/^cannot be read: ENOENT/)],
+    ['good.json', {}, 'not given'],
+  ])
 })
 
-test.each(['{"id": ', 'a: b: c', '{"id": "S3CRET"'])('text that is neither JSON nor YAML is a fault: %j', async (text) => {
-  expect(await read(file('a', `${text}\n`))).toEqual([['a', EXIT.badData, expect.stringMatching(/^is neither JSON nor YAML: /)]])
-})
+test.each(['{"id": ', 'a: b: c', '{"id": "S3CRET"'])(
+  'text that is neither JSON nor YAML is a fault: %j',
+  async (text) => {
+    expect(await read(file('a', `${text}\n`))).toEqual([
+      ['a', EXIT.badData, expect.stringMatching(/^is neither JSON nor YAML: /)],
+    ])
+  },
+)
 
 test('invariant 9: the fault of a line quotes nothing of it: it may hold user-data', async () => {
   const found = await read(file('many', '{"id":"srv-a"}\n{"userDataBase64": "S3CRET\n'))

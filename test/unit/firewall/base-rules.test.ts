@@ -8,31 +8,47 @@ const V6 = { address: 'fd00:ec2::254', port: 80 }
 function chain(name: string, change: Partial<BaseRulesParts> = {}): string[] {
   const text = formatBaseRules({ listeners: [V4, V6], operatorPort: 9169, linkHead: 'tap-', ...change })
   const [, body = ''] = new RegExp(`\\n  chain ${name} \\{\\n([^]*?)\\n  \\}`).exec(text) ?? []
-  return body.split('\n').map((line) => line.trim()).filter((line) => line !== '' && !line.startsWith('type filter'))
+  return body
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '' && !line.startsWith('type filter'))
 }
 
 test('only packets to the addresses and ports of the listeners are checked, by address family', () => {
   expect(chain('prerouting')).toEqual([
-    'ip daddr { 169.254.169.254 } ip frag-off & 0x3fff != 0 counter name fragments drop', 'ip6 daddr { fd00:ec2::254 } exthdr frag exists counter name fragments drop',
-    'ip daddr . tcp dport { 169.254.169.254 . 80 } goto asked4', 'ip6 daddr . tcp dport { fd00:ec2::254 . 80 } goto asked6',
+    'ip daddr { 169.254.169.254 } ip frag-off & 0x3fff != 0 counter name fragments drop',
+    'ip6 daddr { fd00:ec2::254 } exthdr frag exists counter name fragments drop',
+    'ip daddr . tcp dport { 169.254.169.254 . 80 } goto asked4',
+    'ip6 daddr . tcp dport { fd00:ec2::254 . 80 } goto asked6',
   ])
-  expect(chain('output')).toEqual(['ip saddr . tcp sport { 169.254.169.254 . 80 } goto answer4', 'ip6 saddr . tcp sport { fd00:ec2::254 . 80 } goto answer6'])
+  expect(chain('output')).toEqual([
+    'ip saddr . tcp sport { 169.254.169.254 . 80 } goto answer4',
+    'ip6 saddr . tcp sport { fd00:ec2::254 . 80 } goto answer6',
+  ])
 })
 
 test('a family without a listener has no rule, and without any listener no packet is checked', () => {
-  expect([...chain('prerouting', { listeners: [V4] }), ...chain('output', { listeners: [V4] })].filter((rule) => rule.includes('ip6'))).toEqual([])
+  expect(
+    [...chain('prerouting', { listeners: [V4] }), ...chain('output', { listeners: [V4] })].filter((rule) =>
+      rule.includes('ip6'),
+    ),
+  ).toEqual([])
   expect([chain('prerouting', { listeners: [] }), chain('output', { listeners: [] })]).toEqual([[], []])
 })
 
 test('an address or a port that several listeners share is in a set once: nft refuses duplicates', () => {
   const listeners = [V4, { ...V4, port: 8080 }, V4]
   expect(chain('prerouting', { listeners })).toEqual([
-    'ip daddr { 169.254.169.254 } ip frag-off & 0x3fff != 0 counter name fragments drop', 'ip daddr . tcp dport { 169.254.169.254 . 80, 169.254.169.254 . 8080 } goto asked4',
+    'ip daddr { 169.254.169.254 } ip frag-off & 0x3fff != 0 counter name fragments drop',
+    'ip daddr . tcp dport { 169.254.169.254 . 80, 169.254.169.254 . 8080 } goto asked4',
   ])
 })
 
 test('a connection is admitted only by link, MAC, address and listener together; others are refused', () => {
-  expect(chain('asked4')).toEqual(['iifname . ether saddr . ip saddr . ip daddr . tcp dport @guests4 goto opening', 'goto unknown_peer'])
+  expect(chain('asked4')).toEqual([
+    'iifname . ether saddr . ip saddr . ip daddr . tcp dport @guests4 goto opening',
+    'goto unknown_peer',
+  ])
   expect(chain('asked6').at(-1)).toBe('goto unknown_peer')
   expect(chain('unknown_peer').at(-1)).toBe('drop')
 })
@@ -52,19 +68,29 @@ describe('the operator listener', () => {
     expect(text).toContain(`iifname @links ${reset}`)
     expect(text).not.toContain('iifname "')
   })
-  test('has no rule if there is no such listener', () => { expect(chain('input', { operatorPort: undefined })).toEqual([]) })
+  test('has no rule if there is no such listener', () => {
+    expect(chain('input', { operatorPort: undefined })).toEqual([])
+  })
 })
 
 test('D6: a chain of a hop limit sets it on marked packets only, for both families, and removes the mark', () => {
   expect(hopChain(3, 0x0b)).toEqual([
-    'add chain inet imds hop_3', 'flush chain inet imds hop_3',
-    'add rule inet imds hop_3 ip dscp 0x0b ip ttl set 3 ip dscp set cs0', 'add rule inet imds hop_3 ip6 dscp 0x0b ip6 hoplimit set 3 ip6 dscp set cs0',
+    'add chain inet imds hop_3',
+    'flush chain inet imds hop_3',
+    'add rule inet imds hop_3 ip dscp 0x0b ip ttl set 3 ip dscp set cs0',
+    'add rule inet imds hop_3 ip6 dscp 0x0b ip6 hoplimit set 3 ip6 dscp set cs0',
   ])
 })
 
 test('a chain is listed with the rules that it was made from', () => {
-  for (const [limit, dscp] of [[1, 1], [64, 0x0b], [255, 63]] as const) {
-    const added = hopChain(limit, dscp).filter((line) => line.startsWith('add rule')).map((line) => `\t\t${line.replace(`add rule ${TABLE} hop_${String(limit)} `, '')}\n`)
+  for (const [limit, dscp] of [
+    [1, 1],
+    [64, 0x0b],
+    [255, 63],
+  ] as const) {
+    const added = hopChain(limit, dscp)
+      .filter((line) => line.startsWith('add rule'))
+      .map((line) => `\t\t${line.replace(`add rule ${TABLE} hop_${String(limit)} `, '')}\n`)
     expect(hopListing(limit, dscp)).toBe(`\tchain hop_${String(limit)} {\n${added.join('')}\t}\n`)
   }
 })

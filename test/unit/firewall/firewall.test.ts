@@ -6,10 +6,18 @@ import type { Instance } from '../../../src/metadata/instance.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 
-beforeEach(() => { vi.useFakeTimers() })
-afterEach(() => { vi.useRealTimers() })
+beforeEach(() => {
+  vi.useFakeTimers()
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
 
-const PLACES = { listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b }
+const PLACES = {
+  listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }],
+  operator: { address: '127.0.0.1', port: 9169 },
+  limitedDscp: 0x0b,
+}
 
 /** What the agent reports: the version that is applied, or none. */
 function report(applied?: string, refused: readonly FirewallRefusal[] = []) {
@@ -20,7 +28,22 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
   const instances = new Map<string, Instance>()
   const log: Record<string, unknown>[] = []
   const firstApplied = vi.fn()
-  const firewall = new Firewall({ required, link, instances: () => instances.values(), now: () => Date.now(), epoch: 'e', firstApplied, log: pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }) })
+  const firewall = new Firewall({
+    required,
+    link,
+    instances: () => instances.values(),
+    now: () => Date.now(),
+    epoch: 'e',
+    firstApplied,
+    log: pino(
+      {},
+      {
+        write: (line: string) => {
+          log.push(JSON.parse(line) as Record<string, unknown>)
+        },
+      },
+    ),
+  })
   const put = (change: Record<string, unknown> = {}) => {
     const instance = parsed(anInstance(change))
     instances.set(instance.id, instance)
@@ -41,7 +64,11 @@ test('no document is sent before the daemon listens and its view is complete', a
   firewall.listens(PLACES)
   await vi.advanceTimersByTimeAsync(4_999)
   firewall.isWhole()
-  expect(await early).toMatchObject({ version: 'e.1', ...PLACES, guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }] })
+  expect(await early).toMatchObject({
+    version: 'e.1',
+    ...PLACES,
+    guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }],
+  })
   const never = aFirewall().firewall.next(report())
   await vi.advanceTimersByTimeAsync(5_000)
   expect(await never).toBeUndefined()
@@ -75,7 +102,7 @@ test('it is reported once, and for good, that rules of this process were applied
   expect(firstApplied).toHaveBeenCalledOnce()
 })
 
-test('an agent that has applied nothing, or another daemon\'s view, closes the gate again', async () => {
+test("an agent that has applied nothing, or another daemon's view, closes the gate again", async () => {
   for (const applied of [undefined, 'other.1', 'e.9']) {
     const { firewall, put, ready } = aFirewall()
     ready()
@@ -91,15 +118,27 @@ test('an agent that has applied nothing, or another daemon\'s view, closes the g
 })
 
 test('a guest without a possible link name is held with the reason; only a required firewall holds', () => {
-  const record = { interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] }
-  expect(aFirewall().firewall.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
+  const record = {
+    interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }],
+  }
+  expect(aFirewall().firewall.holds(parsed(anInstance(record)))).toBe(
+    'the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id',
+  )
   expect(aFirewall(false).firewall.holds(parsed(anInstance(record)))).toBeUndefined()
 })
 
 test('guests whose interfaces would share a link are held, and their hop limits do not count', async () => {
   const { firewall, put, ready } = aFirewall(true, 'tap{interfaceId:11}')
   ready()
-  const nic = (n: number) => ({ interfaces: [{ id: `port-tenant-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`] }] })
+  const nic = (n: number) => ({
+    interfaces: [
+      {
+        id: `port-tenant-${String(n)}`,
+        macAddress: `02:24:19:00:00:0${String(n)}`,
+        ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`],
+      },
+    ],
+  })
   const first = put({ id: 'srv-a', ...nic(1) })
   await firewall.next(report())
   void firewall.next(report('e.1'))
@@ -108,7 +147,9 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   await firewall.next(report('e.1'))
   void firewall.next(report('e.2'))
   for (const instance of [first, second]) {
-    expect(firewall.holds(instance)).toMatch(/^the firewall keeps interface port-tenant-. out: the rule tap\{interfaceId:11\} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share$/)
+    expect(firewall.holds(instance)).toMatch(
+      /^the firewall keeps interface port-tenant-. out: the rule tap\{interfaceId:11\} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share$/,
+    )
     expect(firewall.limitsHops(instance)).toBe(false)
   }
 })
@@ -117,7 +158,18 @@ test('rules that contain only some interfaces of a record are not applied for it
   const { firewall, put, ready } = aFirewall(true, 'tap-{interfaceId}')
   ready()
   const base = anInstance()['interfaces'] as Record<string, unknown>[]
-  const instance = put({ interfaces: [base[0], { ...base[0], id: 'int-much-too-long', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }] })
+  const instance = put({
+    interfaces: [
+      base[0],
+      {
+        ...base[0],
+        id: 'int-much-too-long',
+        macAddress: '02:24:19:00:00:ef',
+        ipv4Addresses: ['10.0.0.6/30'],
+        cloudIps: [],
+      },
+    ],
+  })
   await firewall.next(report())
   void firewall.next(report('e.1'))
   expect(firewall.isApplied(instance)).toBe(false)
@@ -139,14 +191,27 @@ test('an agent that has rules of an unknown version gets a new version of the sa
 test('an interface that nft rejects holds the gate of its instance and is logged once', async () => {
   const { firewall, put, ready, log } = aFirewall()
   ready()
-  const [refused, other] = [put(), put({ id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }] })]
+  const [refused, other] = [
+    put(),
+    put({
+      id: 'srv-other',
+      interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }],
+    }),
+  ]
   await firewall.next(report())
   const words = [{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }]
   for (let i = 0; i < 3; i++) void firewall.next(report('e.1', words))
   void firewall.next(undefined)
   expect(firewall.holds(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
-  expect([firewall.isApplied(refused), firewall.holds(other), firewall.isApplied(other), firewall.status()]).toEqual([false, undefined, true, { required: true, applied: true, ageSeconds: 0, refused: 1 }])
-  expect(log).toMatchObject([{ level: 40, instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }])
+  expect([firewall.isApplied(refused), firewall.holds(other), firewall.isApplied(other), firewall.status()]).toEqual([
+    false,
+    undefined,
+    true,
+    { required: true, applied: true, ageSeconds: 0, refused: 1 },
+  ])
+  expect(log).toMatchObject([
+    { level: 40, instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' },
+  ])
   void firewall.next(report('e.1', []))
   expect([firewall.holds(refused), firewall.status().refused]).toEqual([undefined, 0])
 })
@@ -164,7 +229,12 @@ test('the age grows while rules are missing, outdated or unmaintained', async ()
   expect(await poll).toMatchObject({ version: 'e.1' })
   expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
   await vi.advanceTimersByTimeAsync(20_000)
-  expect(firewall.status(), 'the agent has stopped asking').toEqual({ required: true, applied: true, ageSeconds: 20, refused: 0 })
+  expect(firewall.status(), 'the agent has stopped asking').toEqual({
+    required: true,
+    applied: true,
+    ageSeconds: 20,
+    refused: 0,
+  })
   put({ revision: 2 })
   await vi.advanceTimersByTimeAsync(1_000)
   await firewall.next(report('e.1'))

@@ -4,7 +4,7 @@ import { isLinkRule, linkHead, Links } from '../../../src/firewall/link.ts'
 const one = { id: 'int-ds42k', network: 'red' }
 const linkOf = (rule: string, of = one) => new Links(rule, [of]).of(of)
 
-test('a link rule names a guest\'s link', () => {
+test("a link rule names a guest's link", () => {
   expect(linkOf('tap-{interfaceId}')).toEqual({ ok: true, value: 'tap-int-ds42k' })
   expect(linkOf('br-{network}')).toEqual({ ok: true, value: 'br-red' })
   expect(linkOf('br0')).toEqual({ ok: true, value: 'br0' })
@@ -20,26 +20,75 @@ test('a rule may take the first characters of an id, as OpenStack does', () => {
 
 test('a name that is too long for Linux is a fault and is never cut', () => {
   expect(linkOf('tap-{interfaceId}', { ...one, id: 'int-abcdefg' })).toEqual({ ok: true, value: 'tap-int-abcdefg' })
-  expect(linkOf('tap-{interfaceId}', { ...one, id: 'int-abcdefgh' }))
-    .toEqual({ ok: false, faults: ['its link name by the rule tap-{interfaceId} has 16 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id'] })
+  expect(linkOf('tap-{interfaceId}', { ...one, id: 'int-abcdefgh' })).toEqual({
+    ok: false,
+    faults: [
+      'its link name by the rule tap-{interfaceId} has 16 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id',
+    ],
+  })
 })
 
 test('interfaces that would share a link get none, and the others keep theirs', () => {
   const [a, b, c] = ['port-tenant-1', 'port-tenant-2', 'port-other'].map((id) => ({ id, network: 'red' }))
   const links = new Links('tap{interfaceId:11}', [a!, b!, c!])
-  const message = 'the rule tap{interfaceId:11} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share'
-  expect([links.of(a!), links.of(b!), links.of(c!)]).toEqual([{ ok: false, faults: [message] }, { ok: false, faults: [message] }, { ok: true, value: 'tapport-other' }])
-  expect(new Links('{interfaceId}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: false, faults: ['the rule {interfaceId} gives it the link name port-tenant-1, which 2 interfaces with the id port-tenant-1 would share'] })
-  expect(new Links('{network}-{interfaceId:4}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: true, value: 'red-port' })
+  const message =
+    'the rule tap{interfaceId:11} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share'
+  expect([links.of(a!), links.of(b!), links.of(c!)]).toEqual([
+    { ok: false, faults: [message] },
+    { ok: false, faults: [message] },
+    { ok: true, value: 'tapport-other' },
+  ])
+  expect(new Links('{interfaceId}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({
+    ok: false,
+    faults: [
+      'the rule {interfaceId} gives it the link name port-tenant-1, which 2 interfaces with the id port-tenant-1 would share',
+    ],
+  })
+  expect(new Links('{network}-{interfaceId:4}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({
+    ok: true,
+    value: 'red-port',
+  })
   for (const bridge of ['br0', 'br-{network}']) expect(new Links(bridge, [a!, b!]).of(a!)).toMatchObject({ ok: true })
 })
 
 test('an invalid link rule is reported', () => {
-  for (const rule of ['tap-{interfaceId}', '{interfaceId}', 'tap{interfaceId:11}', '{interfaceId:99}', 'br-{network}', 'br0', 'a.b_c-1']) expect([rule, isLinkRule(rule)]).toEqual([rule, true])
-  for (const rule of ['', '.', '..', 'tap*', 'tap {interfaceId}', 'tap"', 'a/b', '{mac}', 'fifteencharacte{interfaceId}', '{interfaceId:0}', '{interfaceId:100}', '{interfaceId:}', '{interfaceId:-1}', 'tap-\n']) expect([rule, isLinkRule(rule)]).toEqual([rule, false])
+  for (const rule of [
+    'tap-{interfaceId}',
+    '{interfaceId}',
+    'tap{interfaceId:11}',
+    '{interfaceId:99}',
+    'br-{network}',
+    'br0',
+    'a.b_c-1',
+  ])
+    expect([rule, isLinkRule(rule)]).toEqual([rule, true])
+  for (const rule of [
+    '',
+    '.',
+    '..',
+    'tap*',
+    'tap {interfaceId}',
+    'tap"',
+    'a/b',
+    '{mac}',
+    'fifteencharacte{interfaceId}',
+    '{interfaceId:0}',
+    '{interfaceId:100}',
+    '{interfaceId:}',
+    '{interfaceId:-1}',
+    'tap-\n',
+  ])
+    expect([rule, isLinkRule(rule)]).toEqual([rule, false])
 })
 
 test('the common prefix of all links is known if the rule has one, and is never a single character', () => {
-  for (const [rule, head] of [['tap-{interfaceId}', 'tap-'], ['tap{interfaceId:11}', 'tap'], ['t-{interfaceId}', 't-'], ['ab{interfaceId}{network}', 'ab']] as const) expect(linkHead(rule)).toBe(head)
-  for (const rule of ['br0', 'br-{network}', '{network}-{interfaceId}', '{interfaceId}', 'e{interfaceId}']) expect(linkHead(rule)).toBeUndefined()
+  for (const [rule, head] of [
+    ['tap-{interfaceId}', 'tap-'],
+    ['tap{interfaceId:11}', 'tap'],
+    ['t-{interfaceId}', 't-'],
+    ['ab{interfaceId}{network}', 'ab'],
+  ] as const)
+    expect(linkHead(rule)).toBe(head)
+  for (const rule of ['br0', 'br-{network}', '{network}-{interfaceId}', '{interfaceId}', 'e{interfaceId}'])
+    expect(linkHead(rule)).toBeUndefined()
 })

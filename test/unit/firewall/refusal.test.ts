@@ -7,20 +7,40 @@ const read = (text: string) => parseReport(JSON.parse(text))
 test('a report is read back as it was written, with as many refusals as the agent may leave out', () => {
   for (const count of [0, 1, MOST_REFUSED]) {
     const refused = Array.from({ length: count }, (_, i) => ({ ...REFUSAL, interface: `int-${String(i)}` }))
-    for (const applied of ['a.1', undefined]) expect(read(formatReport({ applied, refused }))).toEqual({ applied, refused })
+    for (const applied of ['a.1', undefined])
+      expect(read(formatReport({ applied, refused }))).toEqual({ applied, refused })
   }
 })
 
 test('a long message is cut, so that the longest report is accepted', () => {
-  expect(read(formatReport({ applied: 'a.1', refused: [{ ...REFUSAL, message: 'm'.repeat(1_000) }] }))).toEqual({ applied: 'a.1', refused: [REFUSAL] })
-  const most = Array.from({ length: MOST_REFUSED }, () => ({ instance: 'x'.repeat(64), interface: 'y'.repeat(64), message: '\u0000'.repeat(400) }))
+  expect(read(formatReport({ applied: 'a.1', refused: [{ ...REFUSAL, message: 'm'.repeat(1_000) }] }))).toEqual({
+    applied: 'a.1',
+    refused: [REFUSAL],
+  })
+  const most = Array.from({ length: MOST_REFUSED }, () => ({
+    instance: 'x'.repeat(64),
+    interface: 'y'.repeat(64),
+    message: '\u0000'.repeat(400),
+  }))
   const text = formatReport({ applied: 'z'.repeat(49), refused: most })
   expect(text.length).toBeLessThan(REPORT_MAX_BYTES)
   expect(read(text)?.refused).toHaveLength(MOST_REFUSED)
 })
 
 test.each<[unknown]>([
-  [undefined], [null], ['x'], [[]], [{}], [{ applied: 'a.1' }], [{ refused: [] }], [{ applied: 1, refused: [] }], [{ applied: 'x'.repeat(161), refused: [] }], [{ applied: null, refused: [null] }],
-  [{ applied: null, refused: [{ instance: 'a', interface: 'b' }] }], [{ applied: null, refused: [{ ...REFUSAL, message: 'm'.repeat(161) }] }],
+  [undefined],
+  [null],
+  ['x'],
+  [[]],
+  [{}],
+  [{ applied: 'a.1' }],
+  [{ refused: [] }],
+  [{ applied: 1, refused: [] }],
+  [{ applied: 'x'.repeat(161), refused: [] }],
+  [{ applied: null, refused: [null] }],
+  [{ applied: null, refused: [{ instance: 'a', interface: 'b' }] }],
+  [{ applied: null, refused: [{ ...REFUSAL, message: 'm'.repeat(161) }] }],
   [{ applied: null, refused: Array.from({ length: MOST_REFUSED + 1 }, () => REFUSAL) }],
-])('%j is not a report', (body) => { expect(parseReport(body)).toBeUndefined() })
+])('%j is not a report', (body) => {
+  expect(parseReport(body)).toBeUndefined()
+})

@@ -55,7 +55,9 @@ test('F2: progress of a response restarts its timeout, and a stalled one ends af
   expect([connections.endStalled(39_998), connections.endStalled(39_999), reader.wasReset]).toEqual([0, 1, true])
 })
 
-const request = (connections: Connections, socket: FakeSocket) => { connections.setLastResponse(socket as unknown as Socket, new ServerResponse(new IncomingMessage(new Socket()))) }
+const request = (connections: Connections, socket: FakeSocket) => {
+  connections.setLastResponse(socket as unknown as Socket, new ServerResponse(new IncomingMessage(new Socket())))
+}
 
 test('F2: a connection that sends bytes but no request is ended after 20 s', () => {
   const [connections, share] = [new Connections(), new Share(GUEST)]
@@ -74,7 +76,10 @@ test('F2: a connection that sends bytes but no request is ended after 20 s', () 
   expect(share.isPenalized(20_000)).toBe(false)
 })
 
-test.each([[0, 65_536], [1, 2 * 65_536]])('F2: a connection with %i requests is ended, and its peer penalized, above %i bytes', (requests, most) => {
+test.each([
+  [0, 65_536],
+  [1, 2 * 65_536],
+])('F2: a connection with %i requests is ended, and its peer penalized, above %i bytes', (requests, most) => {
   for (const over of [0, 1]) {
     const [connections, share, socket] = [new Connections(), new Share(GUEST), new FakeSocket()]
     connections.add(socket as unknown as Socket, share)
@@ -89,7 +94,9 @@ test.each([[0, 65_536], [1, 2 * 65_536]])('F2: a connection with %i requests is 
 test('F1: all connections of one share are reset, in any order of closing, and no others', () => {
   const [connections, mine, other] = [new Connections(), new Share(GUEST), new Share(GUEST)]
   const sockets = Array.from({ length: 9 }, () => new FakeSocket())
-  sockets.forEach((socket, i) => { connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other) })
+  sockets.forEach((socket, i) => {
+    connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other)
+  })
   for (const i of [8, 0, 4]) sockets[i]!.emit('close')
   expect(connections.endAll(mine)).toBe(2)
   expect(sockets.map(({ wasReset }) => wasReset)).toEqual([false, false, false, true, false, false, true, false, false])

@@ -2,15 +2,30 @@ import { expect, test } from 'vitest'
 import { directoryFor, peerAddress, refusalOf, type Found, type Guest } from '../../../src/guest/identify.ts'
 
 test.each([
-  ['10.0.0.2', '10.0.0.2'], ['::ffff:10.0.0.2', '10.0.0.2'], ['fd00::2', 'fd00::2'], ['fe80::1%eth0', 'fe80::1'], ['::ffff:a00:2', '::ffff:a00:2'], ['64:ff9b::10.0.0.2', '64:ff9b::10.0.0.2'],
-  ['', ''], [undefined, ''],
-])('invariant 1: a peer at %s has the address "%s"', (remoteAddress, address) => { expect(peerAddress({ remoteAddress })).toBe(address) })
+  ['10.0.0.2', '10.0.0.2'],
+  ['::ffff:10.0.0.2', '10.0.0.2'],
+  ['fd00::2', 'fd00::2'],
+  ['fe80::1%eth0', 'fe80::1'],
+  ['::ffff:a00:2', '::ffff:a00:2'],
+  ['64:ff9b::10.0.0.2', '64:ff9b::10.0.0.2'],
+  ['', ''],
+  [undefined, ''],
+])('invariant 1: a peer at %s has the address "%s"', (remoteAddress, address) => {
+  expect(peerAddress({ remoteAddress })).toBe(address)
+})
 
 test.each([
-  ['enabled', 'disabled', '10.0.0.2', undefined], ['enabled', 'disabled', 'fd00::2', 'ipv6-disabled'], ['enabled', 'enabled', 'fd00::2', undefined],
-  ['disabled', 'enabled', '10.0.0.2', 'endpoint-disabled'], ['disabled', 'disabled', 'fd00::2', 'endpoint-disabled'],
+  ['enabled', 'disabled', '10.0.0.2', undefined],
+  ['enabled', 'disabled', 'fd00::2', 'ipv6-disabled'],
+  ['enabled', 'enabled', 'fd00::2', undefined],
+  ['disabled', 'enabled', '10.0.0.2', 'endpoint-disabled'],
+  ['disabled', 'disabled', 'fd00::2', 'endpoint-disabled'],
 ] as const)('with the endpoint %s and IPv6 %s, at %s: %s', (httpEndpoint, httpProtocolIpv6, address, refusal) => {
-  const guest: Guest = { instance: { id: 'srv-a', options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional' } }, paths: 1, resolve: () => undefined }
+  const guest: Guest = {
+    instance: { id: 'srv-a', options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional' } },
+    paths: 1,
+    resolve: () => undefined,
+  }
   expect(refusalOf({ kind: 'owned', owner: guest }, address)).toBe(refusal)
 })
 
@@ -23,15 +38,29 @@ test('E1: a loopback address names nobody, unless the listener is on one; nothin
   }
   const everything = { find: () => contested, ask }
   for (const [host, address, kind] of [
-    ['127.0.0.1', '127.0.0.5', 'contested'], ['::1', '::1', 'contested'], ['169.254.169.254', '127.0.0.5', 'unknown'], ['0.0.0.0', '127.0.0.5', 'unknown'], ['::', '::1', 'unknown'],
-    [undefined, '127.0.0.5', 'unknown'], ['169.254.169.254', '10.0.0.2', 'contested'], ['127.0.0.1', '10.0.0.2', 'contested'],
+    ['127.0.0.1', '127.0.0.5', 'contested'],
+    ['::1', '::1', 'contested'],
+    ['169.254.169.254', '127.0.0.5', 'unknown'],
+    ['0.0.0.0', '127.0.0.5', 'unknown'],
+    ['::', '::1', 'unknown'],
+    [undefined, '127.0.0.5', 'unknown'],
+    ['169.254.169.254', '10.0.0.2', 'contested'],
+    ['127.0.0.1', '10.0.0.2', 'contested'],
   ] as const) {
     const directory = directoryFor(() => host, everything)
-    expect([host, address, directory.find('default', address).kind, (await directory.ask('default', address))?.kind]).toEqual([host, address, kind, kind === 'unknown' ? undefined : kind])
+    expect([
+      host,
+      address,
+      directory.find('default', address).kind,
+      (await directory.ask('default', address))?.kind,
+    ]).toEqual([host, address, kind, kind === 'unknown' ? undefined : kind])
   }
   expect(asked).toEqual(['127.0.0.5', '::1', '10.0.0.2', '10.0.0.2'])
 })
 
 test('E2: a peer that no instance, or more than one, claims gets nothing', () => {
-  expect([refusalOf({ kind: 'unknown' }, '10.0.0.2'), refusalOf({ kind: 'contested' }, '10.0.0.2')]).toEqual(['unknown-peer', 'contested-address'])
+  expect([refusalOf({ kind: 'unknown' }, '10.0.0.2'), refusalOf({ kind: 'contested' }, '10.0.0.2')]).toEqual([
+    'unknown-peer',
+    'contested-address',
+  ])
 })

@@ -5,7 +5,21 @@ import { RefusalLog } from '../../../src/guest/refusal-log.ts'
 function aRefusalLog() {
   const log: Record<string, unknown>[] = []
   const clock = { ms: 0 }
-  return { log, clock, refusalLog: new RefusalLog(pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }), () => clock.ms) }
+  return {
+    log,
+    clock,
+    refusalLog: new RefusalLog(
+      pino(
+        {},
+        {
+          write: (line: string) => {
+            log.push(JSON.parse(line) as Record<string, unknown>)
+          },
+        },
+      ),
+      () => clock.ms,
+    ),
+  }
 }
 
 test('repeated refusals of one address are logged once a minute, with the number left out', () => {
@@ -18,7 +32,13 @@ test('repeated refusals of one address are logged once a minute, with the number
 
 test('a flood of addresses causes a bounded number of log lines', () => {
   const { log, clock, refusalLog } = aRefusalLog()
-  for (let i = 0; i < 100_000; i++) refusalLog.refused('default', `10.${String(i >> 16)}.${String((i >> 8) & 255)}.${String(i & 255)}`, undefined, 'unknown-peer')
+  for (let i = 0; i < 100_000; i++)
+    refusalLog.refused(
+      'default',
+      `10.${String(i >> 16)}.${String((i >> 8) & 255)}.${String(i & 255)}`,
+      undefined,
+      'unknown-peer',
+    )
   expect(log.length).toBeLessThanOrEqual(257)
   clock.ms = 60_000
   refusalLog.refused('default', '192.0.2.1', undefined, 'unknown-peer')
@@ -32,5 +52,9 @@ test('a peer that changes its address does not use up the log lines of others', 
     refusalLog.refused('default', `2001:db8:0:1::${i.toString(16)}`, 'srv-abcde', 'over-share')
   }
   refusalLog.refused('default', '192.0.2.1', undefined, 'unknown-peer')
-  expect(log).toMatchObject([{ address: '2001:db8::0' }, { address: '2001:db8:0:1::0', instance: 'srv-abcde' }, { address: '192.0.2.1', leftOut: 0 }])
+  expect(log).toMatchObject([
+    { address: '2001:db8::0' },
+    { address: '2001:db8:0:1::0', instance: 'srv-abcde' },
+    { address: '192.0.2.1', leftOut: 0 },
+  ])
 })

@@ -2,7 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { isOrdinary, REFUSALS, refusalText, responseOf, statusOf } from '../../../src/guest/refusals.ts'
 import { parseAnswer } from '../../support/fixtures/socket.ts'
 
-const headersOf = (list: readonly string[]) => Object.fromEntries(list.flatMap((name, i) => i % 2 === 0 ? [[name.toLowerCase(), list[i + 1]!]] : []))
+const headersOf = (list: readonly string[]) =>
+  Object.fromEntries(list.flatMap((name, i) => (i % 2 === 0 ? [[name.toLowerCase(), list[i + 1]!]] : [])))
 
 describe.each(REFUSALS)('%s', (refusal) => {
   const { status, headers, body, headersWithoutBody } = responseOf(refusal)
@@ -11,15 +12,23 @@ describe.each(REFUSALS)('%s', (refusal) => {
     const hasPage = [400, 401, 404, 503].includes(status)
     expect(body === '').toBe(!hasPage)
     if (hasPage) expect(body).toContain(`<h1>${String(status)} - `)
-    expect(headersOf(headers)).toMatchObject({ 'content-type': hasPage ? 'text/html' : 'text/plain', 'content-length': String(Buffer.byteLength(body)) })
+    expect(headersOf(headers)).toMatchObject({
+      'content-type': hasPage ? 'text/html' : 'text/plain',
+      'content-length': String(Buffer.byteLength(body)),
+    })
   })
 
   test('A7: asks the guest to try again in a second if its status is 503, and never otherwise', () => {
-    for (const list of [headers, headersWithoutBody]) expect(headersOf(list)['retry-after']).toBe(status === 503 ? '1' : undefined)
+    for (const list of [headers, headersWithoutBody])
+      expect(headersOf(list)['retry-after']).toBe(status === 503 ? '1' : undefined)
   })
 
   test('has the same headers without a body, for a length of 0', () => {
-    expect(headersOf(headersWithoutBody)).toEqual({ ...headersOf(headers), 'content-type': 'text/plain', 'content-length': '0' })
+    expect(headersOf(headersWithoutBody)).toEqual({
+      ...headersOf(headers),
+      'content-type': 'text/plain',
+      'content-length': '0',
+    })
   })
 
   test('as text is the last response of its connection, with the same status, headers and body', () => {
@@ -36,10 +45,19 @@ test('a refusal has only a status that clients of EC2 know: never 429, and 500 o
 })
 
 test('a 405 names the methods that its path allows', () => {
-  const allowed = REFUSALS.filter((refusal) => statusOf(refusal) === 405).map((refusal) => headersOf(responseOf(refusal).headers)['allow'])
+  const allowed = REFUSALS.filter((refusal) => statusOf(refusal) === 405).map(
+    (refusal) => headersOf(responseOf(refusal).headers)['allow'],
+  )
   expect(allowed).toEqual(['GET, HEAD', 'OPTIONS, PUT'])
 })
 
 test('what a guest does in normal operation is not worth a warning; an attack, a fault or a limit is', () => {
-  expect(REFUSALS.filter(isOrdinary)).toEqual(['not-found', 'endpoint-disabled', 'ipv6-disabled', 'method-not-allowed', 'token-method', 'internal-error'])
+  expect(REFUSALS.filter(isOrdinary)).toEqual([
+    'not-found',
+    'endpoint-disabled',
+    'ipv6-disabled',
+    'method-not-allowed',
+    'token-method',
+    'internal-error',
+  ])
 })

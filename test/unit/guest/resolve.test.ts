@@ -11,15 +11,33 @@ const CONTENT = { body: 'x', headers: [] }
 const TTL = 'x-aws-ec2-metadata-token-ttl-seconds'
 const TOKEN = '/latest/api/token'
 
-interface Request { readonly method: string, readonly target: string, readonly headers: IncomingHttpHeaders, readonly ttlSeconds: number, readonly limitsHops: boolean, readonly content: typeof CONTENT | undefined }
+interface Request {
+  readonly method: string
+  readonly target: string
+  readonly headers: IncomingHttpHeaders
+  readonly ttlSeconds: number
+  readonly limitsHops: boolean
+  readonly content: typeof CONTENT | undefined
+}
 
 /** Resolves an authorized request; gives its result, the paths that were asked for, and the tokens that were minted. */
-function resolved({ method = 'GET', target = '/latest/meta-data/mac', headers = {}, ttlSeconds, limitsHops = true, ...rest }: Partial<Request> = {}) {
+function resolved({
+  method = 'GET',
+  target = '/latest/meta-data/mac',
+  headers = {},
+  ttlSeconds,
+  limitsHops = true,
+  ...rest
+}: Partial<Request> = {}) {
   const content = 'content' in rest ? rest.content : CONTENT
   const paths: [number, string][] = []
   const minted: unknown[] = []
   const guest: Guest = {
-    instance: { id: 'srv-a', options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional' } }, paths: 1,
+    instance: {
+      id: 'srv-a',
+      options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional' },
+    },
+    paths: 1,
     resolve: (version, path) => {
       paths.push([version, path])
       return content
@@ -29,7 +47,11 @@ function resolved({ method = 'GET', target = '/latest/meta-data/mac', headers = 
   if (!parsed.ok) throw new Error(target)
   const authorized: Authorized = { kind: 'authorized', guest, target: parsed.value, ttlSeconds }
   const tokens = { mint: (...what: unknown[]) => `token ${String(minted.push(what))}`, verify: () => undefined }
-  const result = resolve({ network: 'red', request: { method, headers, httpVersion: '1.1', socket: new Socket() } }, authorized, { tokens, limitHops: () => limitsHops })
+  const result = resolve(
+    { network: 'red', request: { method, headers, httpVersion: '1.1', socket: new Socket() } },
+    authorized,
+    { tokens, limitHops: () => limitsHops },
+  )
   return { result, paths, minted }
 }
 
@@ -45,7 +67,13 @@ test('the list of versions is the same for every guest, and needs no tree', () =
 })
 
 test('D4: the remaining seconds of the token are given with content and with every refusal of a path', () => {
-  const requests = [{}, { content: undefined }, { target: '/nothing' }, { target: '/2021-01-03/api/token' }, { method: 'POST' }]
+  const requests = [
+    {},
+    { content: undefined },
+    { target: '/nothing' },
+    { target: '/2021-01-03/api/token' },
+    { method: 'POST' },
+  ]
   expect(requests.map((request) => resolved({ ...request, ttlSeconds: 7 }).result.ttlSeconds)).toEqual([7, 7, 7, 7, 7])
 })
 
@@ -60,31 +88,60 @@ describe('a request is refused', () => {
     ['for a token by GET', { target: TOKEN }, 'token-method'],
     ['for a token by POST', { target: TOKEN, method: 'POST', headers: { [TTL]: '60' } }, 'token-method'],
     ['D1: for a token without a lifetime', { target: TOKEN, method: 'PUT' }, 'bad-token-ttl'],
-    ['D1: for a token whose lifetime is out of range', { target: TOKEN, method: 'PUT', headers: { [TTL]: '21601' } }, 'bad-token-ttl'],
-    ['D1: for a token with two lifetimes', { target: TOKEN, method: 'PUT', headers: { [TTL]: ['60', '60'] } }, 'bad-token-ttl'],
-    ['D6: for a token on a connection whose hops cannot be limited', { target: TOKEN, method: 'PUT', headers: { [TTL]: '60' }, limitsHops: false }, 'hop-limit-failed'],
-    ['D6: for any lifetime on such a connection', { target: TOKEN, method: 'PUT', limitsHops: false }, 'hop-limit-failed'],
+    [
+      'D1: for a token whose lifetime is out of range',
+      { target: TOKEN, method: 'PUT', headers: { [TTL]: '21601' } },
+      'bad-token-ttl',
+    ],
+    [
+      'D1: for a token with two lifetimes',
+      { target: TOKEN, method: 'PUT', headers: { [TTL]: ['60', '60'] } },
+      'bad-token-ttl',
+    ],
+    [
+      'D6: for a token on a connection whose hops cannot be limited',
+      { target: TOKEN, method: 'PUT', headers: { [TTL]: '60' }, limitsHops: false },
+      'hop-limit-failed',
+    ],
+    [
+      'D6: for any lifetime on such a connection',
+      { target: TOKEN, method: 'PUT', limitsHops: false },
+      'hop-limit-failed',
+    ],
   ])('%s', (_what, request, refusal) => {
     const { result, minted } = resolved(request)
     expect([result.kind === 'refused' && result.refusal, minted]).toEqual([refusal, []])
   })
 })
 
-test('HEAD gets what GET gets', () => { expect(resolved({ method: 'HEAD' }).result).toEqual(resolved().result) })
+test('HEAD gets what GET gets', () => {
+  expect(resolved({ method: 'HEAD' }).result).toEqual(resolved().result)
+})
 
 test('D3: a token is minted for the instance on the network of the listener, with its lifetime', () => {
   const { result, minted } = resolved({ target: TOKEN, method: 'PUT', headers: { [TTL]: '60' } })
   expect(minted).toEqual([['red', 'srv-a', 60]])
-  expect(result).toMatchObject({ kind: 'served', content: { body: 'token 1', headers: ['Content-Type', 'text/plain', 'Content-Length', '7'] }, ttlSeconds: 60 })
+  expect(result).toMatchObject({
+    kind: 'served',
+    content: { body: 'token 1', headers: ['Content-Type', 'text/plain', 'Content-Length', '7'] },
+    ttlSeconds: 60,
+  })
 })
 
 test('D2: OPTIONS on the token path names the allowed methods', () => {
   const { result, minted } = resolved({ target: TOKEN, method: 'OPTIONS' })
-  expect(result).toMatchObject({ kind: 'served', content: { body: '', headers: ['Allow', 'OPTIONS, PUT', 'Content-Type', 'text/plain', 'Content-Length', '0'] } })
+  expect(result).toMatchObject({
+    kind: 'served',
+    content: { body: '', headers: ['Allow', 'OPTIONS, PUT', 'Content-Type', 'text/plain', 'Content-Length', '0'] },
+  })
   expect(minted).toEqual([])
 })
 
 test('D6: on a connection whose hops cannot be limited, all requests but for a token are served', () => {
   const requests = [{}, { method: 'HEAD' }, { method: 'OPTIONS', target: TOKEN }]
-  expect(requests.map((request) => resolved({ ...request, limitsHops: false }).result.kind)).toEqual(['served', 'served', 'served'])
+  expect(requests.map((request) => resolved({ ...request, limitsHops: false }).result.kind)).toEqual([
+    'served',
+    'served',
+    'served',
+  ])
 })

@@ -41,7 +41,7 @@ test('F1: refused requests cost no tokens: a guest that keeps asking still gets 
   expect(through).toBe(1_000)
 })
 
-test('F2: for each request of a peer\'s share, 128 KiB may be read and discarded besides', () => {
+test("F2: for each request of a peer's share, 128 KiB may be read and discarded besides", () => {
   const MIB = 2 ** 20
   const share = new Share(GUEST)
   const discarded = (nowMs: number) => {
@@ -75,13 +75,19 @@ test('F1: a guest that pipelines beyond its share is not read for 5 s, and no lo
   const share = new Share(GUEST)
   expect(share.isPenalized(1_000)).toBe(false)
   for (let i = 0; i < 1_000; i++) share.penalize(1_000)
-  expect([share.isPenalized(5_999), share.isWhole(5_999), share.isPenalized(6_000), share.isWhole(6_000)]).toEqual([true, false, false, true])
+  expect([share.isPenalized(5_999), share.isWhole(5_999), share.isPenalized(6_000), share.isWhole(6_000)]).toEqual([
+    true,
+    false,
+    false,
+    true,
+  ])
 })
 
 test('F1: an unknown peer gets only a fraction of the share of all unknown peers', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   const { each, together } = UNKNOWN_PEERS
-  for (const what of ['burst', 'perSecond', 'connections'] as const) expect(each[what] / together[what]).toBeLessThanOrEqual(1 / 60)
+  for (const what of ['burst', 'perSecond', 'connections'] as const)
+    expect(each[what] / together[what]).toBeLessThanOrEqual(1 / 60)
   expect(atOnce(shares.ofUnknown('default', '10.0.0.1'), 0, 0)).toBe(each.burst)
   expect(atOnce(shares.ofUnknown('default', '10.0.0.2'), 0, 0)).toBe(each.burst)
   expect(atOnce(shares.ofUnknown('other', '10.0.0.1'), 0, 0)).toBe(each.burst)
@@ -129,7 +135,8 @@ test('F1: connections of an unknown peer beyond its share take nothing from the 
   const attacker = shares.ofUnknown('default', '10.0.0.1')
   for (let i = 0; i < 10 * together.connections; i++) attacker.opened()
   const left = together.connections - each.connections
-  for (let i = 0; i < left; i++) expect(shares.ofUnknown('default', `10.1.${String(i >> 8)}.${String(i & 255)}`).opened()).toBeLessThanOrEqual(1)
+  for (let i = 0; i < left; i++)
+    expect(shares.ofUnknown('default', `10.1.${String(i >> 8)}.${String(i & 255)}`).opened()).toBeLessThanOrEqual(1)
   const late = shares.ofUnknown('default', '10.0.0.2')
   const finds = () => {
     const used = late.opened()
@@ -145,7 +152,9 @@ test('F1: connections of an unknown peer beyond its share take nothing from the 
 
 test('F1: the number of shares of unknown peers is bounded, and the least recently used one goes', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
-  const [open, used, unused] = ['10.0.0.1', '10.0.0.2', '10.0.0.3'].map((address) => shares.ofUnknown('default', address))
+  const [open, used, unused] = ['10.0.0.1', '10.0.0.2', '10.0.0.3'].map((address) =>
+    shares.ofUnknown('default', address),
+  )
   open!.opened()
   for (let i = 0; i < 10_000; i++) {
     shares.ofUnknown('default', '10.0.0.2')

@@ -2,7 +2,16 @@ import { expect, test } from 'vitest'
 import { Targets } from '../../../src/guest/targets.ts'
 import { parseTarget } from '../../../src/metadata/target.ts'
 
-const TEXTS = ['/', '/latest', '/latest//meta-data/', '/2009-04-04/meta-data/instance-id', '/latest/api/token', '/nonsense', `/latest/${'x'.repeat(300)}`, '/latest/%zz']
+const TEXTS = [
+  '/',
+  '/latest',
+  '/latest//meta-data/',
+  '/2009-04-04/meta-data/instance-id',
+  '/latest/api/token',
+  '/nonsense',
+  `/latest/${'x'.repeat(300)}`,
+  '/latest/%zz',
+]
 
 test('a cached target equals one that is parsed again', () => {
   const targets = new Targets()

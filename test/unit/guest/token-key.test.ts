@@ -6,8 +6,15 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { ownTokenKey } from '../../../src/guest/token-key.ts'
 
 let state: string
-let log: { level: number, msg: string, reason?: string }[]
-const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as typeof log[number]) } })
+let log: { level: number; msg: string; reason?: string }[]
+const logger = pino(
+  {},
+  {
+    write: (line: string) => {
+      log.push(JSON.parse(line) as (typeof log)[number])
+    },
+  },
+)
 const path = () => join(state, 'token-key')
 const key = () => Buffer.from(ownTokenKey(state, logger)).toString('base64')
 
@@ -15,7 +22,9 @@ beforeEach(() => {
   state = join(mkdtempSync(join(tmpdir(), 'imds-token-key-')), 'state')
   log = []
 })
-afterEach(() => { rmSync(join(state, '..'), { recursive: true }) })
+afterEach(() => {
+  rmSync(join(state, '..'), { recursive: true })
+})
 
 test('the first start makes a key of 32 bytes in a file that only its owner can read', () => {
   const first = key()
@@ -38,18 +47,27 @@ test('later starts use the same key, and do not write it again', () => {
   expect([key(), key(), statSync(path()).ino]).toEqual([first, first, ino])
 })
 
-test.each([['empty', ''], ['torn', 'AQEBAQEB'], ['not base64', 'x'.repeat(44)]])('a key file that is %s is replaced, and the log says that guests need new tokens', (_what, text) => {
+test.each([
+  ['empty', ''],
+  ['torn', 'AQEBAQEB'],
+  ['not base64', 'x'.repeat(44)],
+])('a key file that is %s is replaced, and the log says that guests need new tokens', (_what, text) => {
   mkdirSync(state)
   writeFileSync(path(), text)
   const fresh = key()
   expect(readFileSync(path(), 'utf8')).toBe(`${fresh}\n`)
-  expect(log).toMatchObject([{ level: 40, msg: 'the session token key is malformed; a new one replaces it, and guests must fetch new tokens' }])
+  expect(log).toMatchObject([
+    { level: 40, msg: 'the session token key is malformed; a new one replaces it, and guests must fetch new tokens' },
+  ])
 })
 
 test('if the key cannot be saved, the daemon runs with a new key at each start', () => {
   writeFileSync(state, 'a file, no directory')
   expect(key()).not.toBe(key())
-  expect(log.map(({ level, reason }) => [level, reason?.split(':')[0]])).toEqual([[40, 'EEXIST'], [40, 'EEXIST']])
+  expect(log.map(({ level, reason }) => [level, reason?.split(':')[0]])).toEqual([
+    [40, 'EEXIST'],
+    [40, 'EEXIST'],
+  ])
   expect(existsSync(path())).toBe(false)
 })
 

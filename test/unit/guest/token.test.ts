@@ -13,7 +13,9 @@ test('D3: keys rotate with an overlap: the first mints, all verify', () => {
   const old = new Tokens([FIRST], () => 0).mint('default', 'srv-abcde', 60)
   const rotated = new Tokens([SECOND, FIRST], () => 0)
   expect(rotated.verify(old, 'default', 'srv-abcde')).toBe(60)
-  expect(new Tokens([SECOND], () => 0).verify(rotated.mint('default', 'srv-abcde', 60), 'default', 'srv-abcde')).toBe(60)
+  expect(new Tokens([SECOND], () => 0).verify(rotated.mint('default', 'srv-abcde', 60), 'default', 'srv-abcde')).toBe(
+    60,
+  )
   expect(new Tokens([SECOND], () => 0).verify(old, 'default', 'srv-abcde')).toBeUndefined()
 })
 
@@ -39,7 +41,18 @@ test('D3: changing any bit of a token makes it invalid', () => {
 
 /** The clocks of a hypervisor, and its daemon, which can be restarted. */
 function aHypervisor() {
-  const hypervisor = { wallMs: 1_800_000_000_000, steadyMs: 5_000, restart: () => new Tokens([FIRST], tokenTime(() => hypervisor.wallMs, () => hypervisor.steadyMs)) }
+  const hypervisor = {
+    wallMs: 1_800_000_000_000,
+    steadyMs: 5_000,
+    restart: () =>
+      new Tokens(
+        [FIRST],
+        tokenTime(
+          () => hypervisor.wallMs,
+          () => hypervisor.steadyMs,
+        ),
+      ),
+  }
   const pass = (seconds: number) => {
     hypervisor.wallMs += seconds * 1_000
     hypervisor.steadyMs += seconds * 1_000
@@ -51,10 +64,17 @@ test('D4: a wall clock that jumps forward or back changes no token of a running 
   for (const jumpMs of [-86_400_000, -3_600_000, 3_600_000, 86_400_000]) {
     const { hypervisor, pass, left } = aHypervisor()
     const tokens = hypervisor.restart()
-    const [short, long] = [60, MAX_TTL_SECONDS].map((ttl) => tokens.mint('default', 'srv-abcde', ttl)) as [string, string]
+    const [short, long] = [60, MAX_TTL_SECONDS].map((ttl) => tokens.mint('default', 'srv-abcde', ttl)) as [
+      string,
+      string,
+    ]
     pass(59)
     hypervisor.wallMs += jumpMs
-    expect([left(tokens, short), left(tokens, long), left(tokens, tokens.mint('default', 'srv-abcde', 60))]).toEqual([1, MAX_TTL_SECONDS - 59, 60])
+    expect([left(tokens, short), left(tokens, long), left(tokens, tokens.mint('default', 'srv-abcde', 60))]).toEqual([
+      1,
+      MAX_TTL_SECONDS - 59,
+      60,
+    ])
     pass(1)
     expect(left(tokens, short), 'expired').toBeUndefined()
     hypervisor.wallMs -= jumpMs
@@ -78,7 +98,10 @@ test('D4: a daemon started after a clock jump uses the new time, and no token ex
   const tokens = hypervisor.restart()
   const [short, long] = [60, MAX_TTL_SECONDS].map((ttl) => tokens.mint('default', 'srv-abcde', ttl)) as [string, string]
   hypervisor.wallMs += 60_000
-  expect([left(hypervisor.restart(), short), left(hypervisor.restart(), long)], 'forward').toEqual([undefined, MAX_TTL_SECONDS - 60])
+  expect([left(hypervisor.restart(), short), left(hypervisor.restart(), long)], 'forward').toEqual([
+    undefined,
+    MAX_TTL_SECONDS - 60,
+  ])
   hypervisor.wallMs -= 120_000
   expect([left(hypervisor.restart(), short), left(hypervisor.restart(), long)], 'back').toEqual([120, undefined])
   pass(60)
@@ -96,11 +119,14 @@ test('D3: 4,096 valid tokens are cached, and those that are dropped stay valid',
 
 test('an invalid token is not cached', () => {
   const tokens = new Tokens([FIRST], () => 0)
-  for (let i = 0; i < 100; i++) tokens.verify(new Tokens([SECOND], () => 0).mint('default', 'srv-abcde', 1 + i), 'default', 'srv-abcde')
+  for (let i = 0; i < 100; i++)
+    tokens.verify(new Tokens([SECOND], () => 0).mint('default', 'srv-abcde', 1 + i), 'default', 'srv-abcde')
   expect(tokens.remembered).toBe(0)
 })
 
 test('D1: only a whole number of 1 to 21600 seconds is a lifetime', () => {
   expect(['1', '21600', '007'].map(parseTtl)).toEqual([1, 21_600, 7])
-  expect([undefined, '', ' ', '0', '21601', '60s', '6e1', '1e999', '６０'].map(parseTtl).every((ttl) => ttl === undefined)).toBe(true)
+  expect(
+    [undefined, '', ' ', '0', '21601', '60s', '6e1', '1e999', '６０'].map(parseTtl).every((ttl) => ttl === undefined),
+  ).toBe(true)
 })

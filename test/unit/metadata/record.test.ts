@@ -5,7 +5,9 @@ import { parse, restore, sealOf, sizeFaults } from '../../../src/metadata/record
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aFullInstance, anInstance } from '../../support/fixtures/instance.ts'
 
-const nic = (change: Record<string, unknown>) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ...change }]
+const nic = (change: Record<string, unknown>) => [
+  { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ...change },
+]
 
 const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
 const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
@@ -17,16 +19,45 @@ function faultsOf(record: unknown): string[] {
 
 test('a good record gets its defaults and is deeply frozen', () => {
   const instance = parsed(anInstance())
-  expect(instance.options).toEqual({ httpEndpoint: 'enabled', httpTokens: 'optional', httpPutResponseHopLimit: 1, httpProtocolIpv6: 'disabled', instanceMetadataTags: 'disabled' })
-  expect(instance.interfaces[0]).toMatchObject({ network: 'default', ipv6Addresses: [], ipv6Prefixes: [], dhcpv6: false })
+  expect(instance.options).toEqual({
+    httpEndpoint: 'enabled',
+    httpTokens: 'optional',
+    httpPutResponseHopLimit: 1,
+    httpProtocolIpv6: 'disabled',
+    instanceMetadataTags: 'disabled',
+  })
+  expect(instance.interfaces[0]).toMatchObject({
+    network: 'default',
+    ipv6Addresses: [],
+    ipv6Prefixes: [],
+    dhcpv6: false,
+  })
   expect(Object.isFrozen(instance.interfaces[0]!.cloudIps)).toBe(true)
   expect(parse(aFullInstance()).ok).toBe(true)
 })
 
 test('ids of other clouds are valid', () => {
-  for (const id of ['a', 'srv-x1y2z', 'i-0123456789abcdef0', '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90', 'vm.example_1', 'A'.repeat(64)]) {
-    const interfaces = [{ id, macAddress: '02:24:19:00:00:ee', cloudIps: [{ id, publicIpv4: '10.0.0.1', fqdn: 'a.b' }] }]
-    const record = anInstance({ id, account: id, serverType: { id, handle: 'x' }, image: id, zone: { id, handle: 'x' }, interfaces, serverGroups: [{ id, name: 'x' }], publicKeys: [{ user: id, key: 'ssh-rsa AAAA' }] })
+  for (const id of [
+    'a',
+    'srv-x1y2z',
+    'i-0123456789abcdef0',
+    '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90',
+    'vm.example_1',
+    'A'.repeat(64),
+  ]) {
+    const interfaces = [
+      { id, macAddress: '02:24:19:00:00:ee', cloudIps: [{ id, publicIpv4: '10.0.0.1', fqdn: 'a.b' }] },
+    ]
+    const record = anInstance({
+      id,
+      account: id,
+      serverType: { id, handle: 'x' },
+      image: id,
+      zone: { id, handle: 'x' },
+      interfaces,
+      serverGroups: [{ id, name: 'x' }],
+      publicKeys: [{ user: id, key: 'ssh-rsa AAAA' }],
+    })
     expect(faultsOf(record)).toEqual([])
   }
 })
@@ -40,7 +71,9 @@ test('parse does not change its input', () => {
 
 test('unknown fields are ignored at every depth, so that a publisher may be newer than a daemon', () => {
   const deep = JSON.parse('['.repeat(20_000) + ']'.repeat(20_000)) as unknown
-  const instance = parsed(anInstance({ later: { x: 1 }, deep, interfaces: nic({ later: true }), blockDevices: { root: 'sda1', nvme0: 'x' } }))
+  const instance = parsed(
+    anInstance({ later: { x: 1 }, deep, interfaces: nic({ later: true }), blockDevices: { root: 'sda1', nvme0: 'x' } }),
+  )
   expect(instance).not.toHaveProperty('later')
   expect(instance).not.toHaveProperty('deep')
   expect(instance.interfaces[0]).not.toHaveProperty('later')
@@ -48,9 +81,25 @@ test('unknown fields are ignored at every depth, so that a publisher may be newe
 })
 
 test('all faults are reported at once, each with its path, none with a value of the record', () => {
-  const faults = faultsOf({ ...anInstance(), id: 'SECRET!', revision: 0, region: undefined, zone: {}, interfaces: nic({ macAddress: 'SECRET', ipv4Addresses: ['SECRET'] }), publicKeys: [{ user: 'usr-a', key: 'SECRET' }] })
+  const faults = faultsOf({
+    ...anInstance(),
+    id: 'SECRET!',
+    revision: 0,
+    region: undefined,
+    zone: {},
+    interfaces: nic({ macAddress: 'SECRET', ipv4Addresses: ['SECRET'] }),
+    publicKeys: [{ user: 'usr-a', key: 'SECRET' }],
+  })
   expect(faults.map((fault) => fault.split(' ', 1)[0]).sort()).toEqual([
-    '/id', '/interfaces/0/ipv4Addresses/0', '/interfaces/0/macAddress', '/publicKeys/0/key', '/region', '/revision', '/zone/handle', '/zone/id'])
+    '/id',
+    '/interfaces/0/ipv4Addresses/0',
+    '/interfaces/0/macAddress',
+    '/publicKeys/0/key',
+    '/region',
+    '/revision',
+    '/zone/handle',
+    '/zone/id',
+  ])
   expect(faults.join()).not.toContain('SECRET')
 })
 
@@ -66,7 +115,11 @@ describe('a record is faulty', () => {
     ['without a schema', anInstance({ schema: undefined }), /^\/schema/],
     ['with a revision that is no whole number', anInstance({ revision: 1.5 }), /^\/revision/],
     ['with a revision as text', anInstance({ revision: '1' }), /^\/revision/],
-    ['without an id', anInstance({ id: '' }), /^\/id must be an id: 1 to 64 letters, digits, "\.", "_" or "-", beginning with a letter or digit$/],
+    [
+      'without an id',
+      anInstance({ id: '' }),
+      /^\/id must be an id: 1 to 64 letters, digits, "\.", "_" or "-", beginning with a letter or digit$/,
+    ],
     ['with an id of 65 characters', anInstance({ id: 'a'.repeat(65) }), /^\/id must be an id: 1 to 64/],
     ['with an id that begins with a dot', anInstance({ id: '.a' }), /^\/id must be an id/],
     ['with an id with a slash', anInstance({ id: 'a/b' }), /^\/id must be an id/],
@@ -76,34 +129,167 @@ describe('a record is faulty', () => {
     ['with a host name that is an address', anInstance({ fqdn: '10.0.0.2' }), /^\/fqdn/],
     ['with a host name on two lines', anInstance({ fqdn: 'a.example.com\nb' }), /^\/fqdn/],
     ['without interfaces', anInstance({ interfaces: [] }), /^\/interfaces/],
-    ['with a MAC address in capitals', anInstance({ interfaces: nic({ macAddress: '02:24:19:00:00:EE' }) }), /macAddress must be a MAC address in lower case/],
-    ['with an IPv4 address with leading zeros', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.02'] }) }), /ipv4Addresses\/0 must be an IPv4 address/],
-    ['with a prefix length of 0', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/0'] }) }), /ipv4Addresses\/0/],
-    ['with a prefix length that is a fraction', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/1.5'] }) }), /ipv4Addresses\/0/],
-    ['with a prefix length that is no number', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/NaN'] }) }), /ipv4Addresses\/0/],
-    ['with a prefix length after an invalid address', anInstance({ interfaces: nic({ ipv6Addresses: ['10.0.0.2/64'] }) }), /ipv6Addresses\/0/],
-    ['with a prefix length of IPv6 that is too long', anInstance({ interfaces: nic({ ipv6Addresses: ['fd00::2/129'] }) }), /ipv6Addresses\/0/],
-    ['with a cloud IP that is no IPv4 address', anInstance({ interfaces: nic({ cloudIps: [{ id: 'cip-a', publicIpv4: '10.0.0', fqdn: 'a.b' }] }) }), /publicIpv4 must be an IPv4 address/],
-    ['with a cloud IP with a longer form of an IPv6 address', anInstance({ interfaces: nic({ cloudIps: [{ id: 'cip-a', publicIpv4: '10.0.0.1', publicIpv6: 'fd00:0::1', fqdn: 'a.b' }] }) }), /publicIpv6 must be an IPv6 address/],
-    ['with a link-local IPv4 address', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/30', '169.254.7.7/16'] }) }), /^\/interfaces\/0\/ipv4Addresses\/1 is unspecified, link-local, multicast or broadcast, which names no guest$/],
-    ['with a link-local IPv6 address', anInstance({ interfaces: nic({ ipv6Addresses: ['fe80::2/64'] }) }), /^\/interfaces\/0\/ipv6Addresses\/0 is unspecified, link-local/],
-    ['with the unspecified address', anInstance({ interfaces: nic({ ipv6Addresses: ['::'] }) }), /ipv6Addresses\/0 is unspecified/],
-    ['with one interface twice', anInstance({ interfaces: [...nic({}), { id: 'int-a', macAddress: '02:24:19:00:00:ef' }] }), /interfaces\/1\/id is the same interface as \/interfaces\/0\/id/],
-    ['with one IPv6 address twice', anInstance({ interfaces: [...nic({ ipv6Addresses: ['fd00::2'] }), { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv6Addresses: ['fd00::2/64'] }] }), /interfaces\/1\/ipv6Addresses\/0 is the same address as \/interfaces\/0/],
-    ['with one cloud IP twice', anInstance({ interfaces: nic({ cloudIps: many(2, (i) => ({ id: `cip-${String(i)}`, publicIpv4: '10.0.0.1', fqdn: 'a.b' })) }) }), /cloudIps\/1\/publicIpv4 is the same cloud IP/],
-    ['with a prefix length that is too long', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/33'] }) }), /ipv4Addresses\/0/],
-    ['with a prefix length with a leading zero', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/08'] }) }), /ipv4Addresses\/0/],
-    ['with an IPv6 address in a longer form', anInstance({ interfaces: nic({ ipv6Addresses: ['fd00:0::2'] }) }), /ipv6Addresses\/0 must be an IPv6 address in its shortest/],
-    ['with an IPv4 address in the form of IPv6', anInstance({ interfaces: nic({ ipv6Addresses: ['::ffff:10.0.0.2'] }) }), /ipv6Addresses\/0/],
-    ['with an IPv6 address with a zone', anInstance({ interfaces: nic({ ipv6Addresses: ['fe80::2%eth0'] }) }), /ipv6Addresses\/0/],
-    ['with an IPv6 prefix without a length', anInstance({ interfaces: nic({ ipv6Prefixes: ['2a02:1348:178:1::'] }) }), /ipv6Prefixes\/0 must be an IPv6 network of global/],
-    ['with one IPv6 prefix twice', anInstance({ interfaces: [...nic({ ipv6Prefixes: ['fd00:1::/64'] }), { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv6Prefixes: ['fd00:1::/64'] }] }), /interfaces\/1\/ipv6Prefixes\/0 is the same prefix as \/interfaces\/0/],
-    ['with one MAC address twice', anInstance({ interfaces: [...nic({}), { id: 'int-b', macAddress: '02:24:19:00:00:ee' }] }), /interfaces\/1\/macAddress is the same MAC address as \/interfaces\/0/],
-    ['with one address twice', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/30', '10.0.0.2/24'] }) }), /ipv4Addresses\/1 is the same address/],
-    ['with two keys of one user', anInstance({ publicKeys: [{ user: 'usr-a', key: 'ssh-rsa AAAA' }, { user: 'usr-a', key: 'ssh-rsa BBBB' }] }), /publicKeys\/1\/user is the same user/],
-    ['with a key on two lines', anInstance({ publicKeys: [{ user: 'usr-a', key: 'ssh-rsa AAAA\nssh-rsa BBBB' }] }), /publicKeys\/0\/key/],
-    ['with a group\'s name on two lines', anInstance({ serverGroups: [{ id: 'grp-a', name: 'a\nb' }] }), /serverGroups\/0\/name/],
-    ['with an option of another value', anInstance({ options: { httpTokens: 'maybe' } }), /httpTokens must be one of optional, required/],
+    [
+      'with a MAC address in capitals',
+      anInstance({ interfaces: nic({ macAddress: '02:24:19:00:00:EE' }) }),
+      /macAddress must be a MAC address in lower case/,
+    ],
+    [
+      'with an IPv4 address with leading zeros',
+      anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.02'] }) }),
+      /ipv4Addresses\/0 must be an IPv4 address/,
+    ],
+    [
+      'with a prefix length of 0',
+      anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/0'] }) }),
+      /ipv4Addresses\/0/,
+    ],
+    [
+      'with a prefix length that is a fraction',
+      anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/1.5'] }) }),
+      /ipv4Addresses\/0/,
+    ],
+    [
+      'with a prefix length that is no number',
+      anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/NaN'] }) }),
+      /ipv4Addresses\/0/,
+    ],
+    [
+      'with a prefix length after an invalid address',
+      anInstance({ interfaces: nic({ ipv6Addresses: ['10.0.0.2/64'] }) }),
+      /ipv6Addresses\/0/,
+    ],
+    [
+      'with a prefix length of IPv6 that is too long',
+      anInstance({ interfaces: nic({ ipv6Addresses: ['fd00::2/129'] }) }),
+      /ipv6Addresses\/0/,
+    ],
+    [
+      'with a cloud IP that is no IPv4 address',
+      anInstance({ interfaces: nic({ cloudIps: [{ id: 'cip-a', publicIpv4: '10.0.0', fqdn: 'a.b' }] }) }),
+      /publicIpv4 must be an IPv4 address/,
+    ],
+    [
+      'with a cloud IP with a longer form of an IPv6 address',
+      anInstance({
+        interfaces: nic({ cloudIps: [{ id: 'cip-a', publicIpv4: '10.0.0.1', publicIpv6: 'fd00:0::1', fqdn: 'a.b' }] }),
+      }),
+      /publicIpv6 must be an IPv6 address/,
+    ],
+    [
+      'with a link-local IPv4 address',
+      anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/30', '169.254.7.7/16'] }) }),
+      /^\/interfaces\/0\/ipv4Addresses\/1 is unspecified, link-local, multicast or broadcast, which names no guest$/,
+    ],
+    [
+      'with a link-local IPv6 address',
+      anInstance({ interfaces: nic({ ipv6Addresses: ['fe80::2/64'] }) }),
+      /^\/interfaces\/0\/ipv6Addresses\/0 is unspecified, link-local/,
+    ],
+    [
+      'with the unspecified address',
+      anInstance({ interfaces: nic({ ipv6Addresses: ['::'] }) }),
+      /ipv6Addresses\/0 is unspecified/,
+    ],
+    [
+      'with one interface twice',
+      anInstance({ interfaces: [...nic({}), { id: 'int-a', macAddress: '02:24:19:00:00:ef' }] }),
+      /interfaces\/1\/id is the same interface as \/interfaces\/0\/id/,
+    ],
+    [
+      'with one IPv6 address twice',
+      anInstance({
+        interfaces: [
+          ...nic({ ipv6Addresses: ['fd00::2'] }),
+          { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv6Addresses: ['fd00::2/64'] },
+        ],
+      }),
+      /interfaces\/1\/ipv6Addresses\/0 is the same address as \/interfaces\/0/,
+    ],
+    [
+      'with one cloud IP twice',
+      anInstance({
+        interfaces: nic({
+          cloudIps: many(2, (i) => ({ id: `cip-${String(i)}`, publicIpv4: '10.0.0.1', fqdn: 'a.b' })),
+        }),
+      }),
+      /cloudIps\/1\/publicIpv4 is the same cloud IP/,
+    ],
+    [
+      'with a prefix length that is too long',
+      anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/33'] }) }),
+      /ipv4Addresses\/0/,
+    ],
+    [
+      'with a prefix length with a leading zero',
+      anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/08'] }) }),
+      /ipv4Addresses\/0/,
+    ],
+    [
+      'with an IPv6 address in a longer form',
+      anInstance({ interfaces: nic({ ipv6Addresses: ['fd00:0::2'] }) }),
+      /ipv6Addresses\/0 must be an IPv6 address in its shortest/,
+    ],
+    [
+      'with an IPv4 address in the form of IPv6',
+      anInstance({ interfaces: nic({ ipv6Addresses: ['::ffff:10.0.0.2'] }) }),
+      /ipv6Addresses\/0/,
+    ],
+    [
+      'with an IPv6 address with a zone',
+      anInstance({ interfaces: nic({ ipv6Addresses: ['fe80::2%eth0'] }) }),
+      /ipv6Addresses\/0/,
+    ],
+    [
+      'with an IPv6 prefix without a length',
+      anInstance({ interfaces: nic({ ipv6Prefixes: ['2a02:1348:178:1::'] }) }),
+      /ipv6Prefixes\/0 must be an IPv6 network of global/,
+    ],
+    [
+      'with one IPv6 prefix twice',
+      anInstance({
+        interfaces: [
+          ...nic({ ipv6Prefixes: ['fd00:1::/64'] }),
+          { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv6Prefixes: ['fd00:1::/64'] },
+        ],
+      }),
+      /interfaces\/1\/ipv6Prefixes\/0 is the same prefix as \/interfaces\/0/,
+    ],
+    [
+      'with one MAC address twice',
+      anInstance({ interfaces: [...nic({}), { id: 'int-b', macAddress: '02:24:19:00:00:ee' }] }),
+      /interfaces\/1\/macAddress is the same MAC address as \/interfaces\/0/,
+    ],
+    [
+      'with one address twice',
+      anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/30', '10.0.0.2/24'] }) }),
+      /ipv4Addresses\/1 is the same address/,
+    ],
+    [
+      'with two keys of one user',
+      anInstance({
+        publicKeys: [
+          { user: 'usr-a', key: 'ssh-rsa AAAA' },
+          { user: 'usr-a', key: 'ssh-rsa BBBB' },
+        ],
+      }),
+      /publicKeys\/1\/user is the same user/,
+    ],
+    [
+      'with a key on two lines',
+      anInstance({ publicKeys: [{ user: 'usr-a', key: 'ssh-rsa AAAA\nssh-rsa BBBB' }] }),
+      /publicKeys\/0\/key/,
+    ],
+    [
+      "with a group's name on two lines",
+      anInstance({ serverGroups: [{ id: 'grp-a', name: 'a\nb' }] }),
+      /serverGroups\/0\/name/,
+    ],
+    [
+      'with an option of another value',
+      anInstance({ options: { httpTokens: 'maybe' } }),
+      /httpTokens must be one of optional, required/,
+    ],
     ['with a hop limit of 0', anInstance({ options: { httpPutResponseHopLimit: 0 } }), /httpPutResponseHopLimit/],
     ['with a digest of another form', anInstance({ userData: { size: 1, sha256: 'x' } }), /userData\/sha256/],
     ['with a seal that is no time', anInstance({ sealedAt: true }), /^\/sealedAt must be a time such as/],
@@ -111,29 +297,96 @@ describe('a record is faulty', () => {
     ['with a seal in a thirteenth month', anInstance({ sealedAt: '2026-13-20T15:04:05Z' }), /^\/sealedAt/],
     ['on no hypervisor', anInstance({ hypervisors: [] }), /^\/hypervisors/],
     ['on three hypervisors', anInstance({ hypervisors: ['a', 'b', 'c'] }), /^\/hypervisors/],
-    ['with a list in the place of an object, as some encoders write an empty one', anInstance({ blockDevices: [] }), /^\/blockDevices/],
+    [
+      'with a list in the place of an object, as some encoders write an empty one',
+      anInstance({ blockDevices: [] }),
+      /^\/blockDevices/,
+    ],
     ['with a list where a text belongs', anInstance({ fqdn: ['a.example.com'] }), /^\/fqdn must be a domain name/],
-    ['with an object where a list belongs', anInstance({ interfaces: { 0: nic({})[0] } }), /^\/interfaces must be array/],
-    ['with 33 interfaces', anInstance({ interfaces: many(33, (i) => ({ ...nic({})[0], id: `int-${String(i)}` })) }), /^\/interfaces must not have more than 32 items/],
-    ['with 65 addresses', anInstance({ interfaces: nic({ ipv4Addresses: many(65, (i) => `10.0.0.${String(i)}`) }) }), /ipv4Addresses must not have more than 64 items/],
-    ['with 65 IPv6 addresses', anInstance({ interfaces: nic({ ipv6Addresses: many(65, (i) => `fd00::${(i + 1).toString(16)}`) }) }), /ipv6Addresses must not have more than 64/],
-    ['with 65 IPv6 prefixes', anInstance({ interfaces: nic({ ipv6Prefixes: many(65, (i) => `fd00:${(i + 1).toString(16)}::/64`) }) }), /ipv6Prefixes must not have more than 64/],
-    ['with 65 cloud IPs', anInstance({ interfaces: nic({ cloudIps: many(65, (i) => ({ id: 'cip-a', publicIpv4: `10.0.0.${String(i)}`, fqdn: 'a.b' })) }) }), /cloudIps must not have more than 64/],
-    ['with 257 server groups', anInstance({ serverGroups: many(257, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) }), /^\/serverGroups must not have more than 256/],
-    ['with 257 keys', anInstance({ publicKeys: many(257, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) }), /^\/publicKeys must not have more than 256/],
+    [
+      'with an object where a list belongs',
+      anInstance({ interfaces: { 0: nic({})[0] } }),
+      /^\/interfaces must be array/,
+    ],
+    [
+      'with 33 interfaces',
+      anInstance({ interfaces: many(33, (i) => ({ ...nic({})[0], id: `int-${String(i)}` })) }),
+      /^\/interfaces must not have more than 32 items/,
+    ],
+    [
+      'with 65 addresses',
+      anInstance({ interfaces: nic({ ipv4Addresses: many(65, (i) => `10.0.0.${String(i)}`) }) }),
+      /ipv4Addresses must not have more than 64 items/,
+    ],
+    [
+      'with 65 IPv6 addresses',
+      anInstance({ interfaces: nic({ ipv6Addresses: many(65, (i) => `fd00::${(i + 1).toString(16)}`) }) }),
+      /ipv6Addresses must not have more than 64/,
+    ],
+    [
+      'with 65 IPv6 prefixes',
+      anInstance({ interfaces: nic({ ipv6Prefixes: many(65, (i) => `fd00:${(i + 1).toString(16)}::/64`) }) }),
+      /ipv6Prefixes must not have more than 64/,
+    ],
+    [
+      'with 65 cloud IPs',
+      anInstance({
+        interfaces: nic({
+          cloudIps: many(65, (i) => ({ id: 'cip-a', publicIpv4: `10.0.0.${String(i)}`, fqdn: 'a.b' })),
+        }),
+      }),
+      /cloudIps must not have more than 64/,
+    ],
+    [
+      'with 257 server groups',
+      anInstance({ serverGroups: many(257, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) }),
+      /^\/serverGroups must not have more than 256/,
+    ],
+    [
+      'with 257 keys',
+      anInstance({ publicKeys: many(257, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) }),
+      /^\/publicKeys must not have more than 256/,
+    ],
     ['with 51 tags', anInstance({ tags: tags(51) }), /^\/tags must not have more than 50 properties$/],
-    ['with a tag whose key has 129 characters', anInstance({ tags: { ['é'.repeat(129)]: '' } }), /^\/tags has a name that is too long$/],
-    ['with a tag whose key is endless', anInstance({ tags: { ['x'.repeat(100_000)]: 'x'.repeat(257) } }), /^\/tags must not have more than 256 characters\n\/tags has a name that is too long$/],
-    ['with a tag whose value has 257 characters', anInstance({ tags: { a: '😀'.repeat(257) } }), /^\/tags\/a must not have more than 256 characters$/],
-    ['with 257 block devices', anInstance({ blockDevices: Object.fromEntries(many(257, (i) => [`ebs${String(i)}`, 'sda'])) }), /^\/blockDevices must not have more than 256/],
-    ['with 257 block devices, some of them unknown', anInstance({ blockDevices: Object.fromEntries(many(257, (i) => [i < 9 ? `nvme${String(i)}` : `ebs${String(i)}`, 'sda'])) }), /^\/blockDevices must not have more than 256/],
+    [
+      'with a tag whose key has 129 characters',
+      anInstance({ tags: { ['é'.repeat(129)]: '' } }),
+      /^\/tags has a name that is too long$/,
+    ],
+    [
+      'with a tag whose key is endless',
+      anInstance({ tags: { ['x'.repeat(100_000)]: 'x'.repeat(257) } }),
+      /^\/tags must not have more than 256 characters\n\/tags has a name that is too long$/,
+    ],
+    [
+      'with a tag whose value has 257 characters',
+      anInstance({ tags: { a: '😀'.repeat(257) } }),
+      /^\/tags\/a must not have more than 256 characters$/,
+    ],
+    [
+      'with 257 block devices',
+      anInstance({ blockDevices: Object.fromEntries(many(257, (i) => [`ebs${String(i)}`, 'sda'])) }),
+      /^\/blockDevices must not have more than 256/,
+    ],
+    [
+      'with 257 block devices, some of them unknown',
+      anInstance({
+        blockDevices: Object.fromEntries(many(257, (i) => [i < 9 ? `nvme${String(i)}` : `ebs${String(i)}`, 'sda'])),
+      }),
+      /^\/blockDevices must not have more than 256/,
+    ],
     ['on one hypervisor twice', anInstance({ hypervisors: ['a', 'a'] }), /hypervisors\/1 is the same hypervisor/],
   ]
-  test.each(ROWS)('%s', (_what, record, fault) => { expect(faultsOf(record).join('\n')).toMatch(fault) })
+  test.each(ROWS)('%s', (_what, record, fault) => {
+    expect(faultsOf(record).join('\n')).toMatch(fault)
+  })
 })
 
 test('a prefix length may be 1 to 32, of IPv6 1 to 128', () => {
-  const addresses = { ipv4Addresses: ['10.0.0.2/1', '10.0.0.3/32', '10.0.0.4'], ipv6Addresses: ['fd00::2/1', 'fd00::3/128', 'fd00::4'] }
+  const addresses = {
+    ipv4Addresses: ['10.0.0.2/1', '10.0.0.3/32', '10.0.0.4'],
+    ipv6Addresses: ['fd00::2/1', 'fd00::3/128', 'fd00::4'],
+  }
   expect(parsed(anInstance({ interfaces: nic(addresses) })).interfaces[0]).toMatchObject(addresses)
 })
 
@@ -143,23 +396,44 @@ test('a field that the record lacks, and that has no default, is absent', () => 
 })
 
 test('an unknown block device counts, and is left out', () => {
-  const { blockDevices } = parsed(anInstance({ blockDevices: { nvme0: 'x', ...Object.fromEntries(many(255, (i) => [`ebs${String(i)}`, 'sda'])) } }))
+  const { blockDevices } = parsed(
+    anInstance({ blockDevices: { nvme0: 'x', ...Object.fromEntries(many(255, (i) => [`ebs${String(i)}`, 'sda'])) } }),
+  )
   expect([Object.keys(blockDevices).length, 'nvme0' in blockDevices]).toEqual([255, false])
 })
 
 test('the seal of a document is its time, even if the rest of the document is faulty', () => {
-  for (const time of ['2026-11-20T15:04:05Z', '2026-11-20T15:04:05.12345678901234Z', '2026-12-31T23:59:59-23:59']) expect(sealOf({ sealedAt: time })).toBe(time)
-  for (const none of [undefined, null, 'x', {}, { sealedAt: 1 }, { sealedAt: '2026-11-20' }, { sealedAt: ['2026-11-20T15:04:05Z'] }, { sealedAt: '2026-11-20T15:04:05.123456789012345Z' }]) expect(sealOf(none)).toBeUndefined()
+  for (const time of ['2026-11-20T15:04:05Z', '2026-11-20T15:04:05.12345678901234Z', '2026-12-31T23:59:59-23:59'])
+    expect(sealOf({ sealedAt: time })).toBe(time)
+  for (const none of [
+    undefined,
+    null,
+    'x',
+    {},
+    { sealedAt: 1 },
+    { sealedAt: '2026-11-20' },
+    { sealedAt: ['2026-11-20T15:04:05Z'] },
+    { sealedAt: '2026-11-20T15:04:05.123456789012345Z' },
+  ])
+    expect(sealOf(none)).toBeUndefined()
 })
 
 test('a tag with the name of a JavaScript built-in does no harm: it is left out', () => {
-  const instance = parsed(anInstance({ tags: JSON.parse('{"__proto__": "x", "constructor": "y", "Name": "z"}') as unknown }))
+  const instance = parsed(
+    anInstance({ tags: JSON.parse('{"__proto__": "x", "constructor": "y", "Name": "z"}') as unknown }),
+  )
   expect(Object.entries(instance.tags)).toEqual([['Name', 'z']])
   expect(({} as Record<string, unknown>)['x']).toBeUndefined()
 })
 
 test('an interface may own nested prefixes and addresses inside of its prefixes', () => {
-  expect(faultsOf(anInstance({ interfaces: nic({ ipv6Addresses: ['fd00:1::2/64'], ipv6Prefixes: ['fd00:1::/48', 'fd00:1::/64'] }) }))).toEqual([])
+  expect(
+    faultsOf(
+      anInstance({
+        interfaces: nic({ ipv6Addresses: ['fd00:1::2/64'], ipv6Prefixes: ['fd00:1::/48', 'fd00:1::/64'] }),
+      }),
+    ),
+  ).toEqual([])
 })
 
 test('a record kept by an older daemon gets the defaults of newer fields', () => {
@@ -172,7 +446,11 @@ test('a record kept by an older daemon gets the defaults of newer fields', () =>
 
 test('a record within the limits of an earlier version is restored unchanged', () => {
   const kept = JSON.parse(JSON.stringify(parsed(anInstance()))) as Record<string, unknown>
-  for (const wide of [{ tags: tags(60) }, { tags: { ['x'.repeat(200)]: 'x'.repeat(4096) } }, { blockDevices: Object.fromEntries(many(300, (i) => [`ebs${String(i)}`, 'sda'])) }]) {
+  for (const wide of [
+    { tags: tags(60) },
+    { tags: { ['x'.repeat(200)]: 'x'.repeat(4096) } },
+    { blockDevices: Object.fromEntries(many(300, (i) => [`ebs${String(i)}`, 'sda'])) },
+  ]) {
     const restored = restore(structuredClone({ ...kept, ...wide }))
     expect(restored).toEqual({ ...kept, ...wide })
     expect(Object.isFrozen(restored?.tags)).toBe(true)
@@ -187,19 +465,39 @@ describe('a record is bounded', () => {
   test('in every list, map and text of its schema', () => {
     const unbounded: string[] = []
     const visit = (schema: Record<string, unknown>, path: string) => {
-      const { type, pattern = '', format = '', maxLength, maxItems, maxProperties, items, properties, patternProperties } = schema as { type?: string, pattern?: string, format?: string } & Record<string, unknown>
-      const isOpen = /[*+]|\{\d+,\}/.test(pattern.replaceAll(/\[[^\]]*\]|\\./g, 'c')) || (pattern === '' && !format.startsWith('imds-ip'))
+      const {
+        type,
+        pattern = '',
+        format = '',
+        maxLength,
+        maxItems,
+        maxProperties,
+        items,
+        properties,
+        patternProperties,
+      } = schema as { type?: string; pattern?: string; format?: string } & Record<string, unknown>
+      const isOpen =
+        /[*+]|\{\d+,\}/.test(pattern.replaceAll(/\[[^\]]*\]|\\./g, 'c')) ||
+        (pattern === '' && !format.startsWith('imds-ip'))
       if (type === 'string' && isOpen && maxLength === undefined) unbounded.push(path)
       if (type === 'array' && maxItems === undefined) unbounded.push(path)
       if (patternProperties !== undefined && maxProperties === undefined) unbounded.push(path)
-      for (const [name, field] of Object.entries({ ...properties as object, ...patternProperties as object, ...items !== undefined && { '[]': items } })) visit(field as Record<string, unknown>, `${path}/${name}`)
+      for (const [name, field] of Object.entries({
+        ...(properties as object),
+        ...(patternProperties as object),
+        ...(items !== undefined && { '[]': items }),
+      }))
+        visit(field as Record<string, unknown>, `${path}/${name}`)
     }
     visit(InstanceSchema as unknown as Record<string, unknown>, '')
     expect(unbounded).toEqual([])
   })
 
   test('and may be as large as each bound says', () => {
-    const largest = { tags: Object.fromEntries(many(50, (i) => [`${String(i)}${'😀'.repeat(126)}`, 'é'.repeat(256)])), blockDevices: Object.fromEntries(many(256, (i) => [`ebs${String(i)}`, 'sda'])) }
+    const largest = {
+      tags: Object.fromEntries(many(50, (i) => [`${String(i)}${'😀'.repeat(126)}`, 'é'.repeat(256)])),
+      blockDevices: Object.fromEntries(many(256, (i) => [`ebs${String(i)}`, 'sda'])),
+    }
     expect(parsed(anInstance(largest))).toMatchObject(largest)
   })
 
@@ -210,7 +508,9 @@ describe('a record is bounded', () => {
     }
     const even = Buffer.byteLength(JSON.stringify(anInstance({ later: '' }))) % 2
     expect(sizeFaults(sized(RECORD_MAX_BYTES - even))).toEqual([])
-    expect(sizeFaults(sized(RECORD_MAX_BYTES - even + 2))).toEqual([{ path: '', message: `is ${String(RECORD_MAX_BYTES - even + 2)} bytes as JSON, more than the limit of 262144` }])
+    expect(sizeFaults(sized(RECORD_MAX_BYTES - even + 2))).toEqual([
+      { path: '', message: `is ${String(RECORD_MAX_BYTES - even + 2)} bytes as JSON, more than the limit of 262144` },
+    ])
     const loop: Record<string, unknown> = anInstance()
     loop['later'] = loop
     expect(sizeFaults(loop)).toEqual([{ path: '', message: 'cannot be written as JSON' }])
@@ -218,12 +518,19 @@ describe('a record is bounded', () => {
 
   test('and is checked only up to its limits, however much it holds', () => {
     let reads = 0
-    const counted = <T extends object>(target: T) => new Proxy(target, { get: (from, name) => {
-      reads += 1
-      return Reflect.get(from, name) as unknown
-    } })
-    expect(faultsOf(anInstance({ tags: counted(tags(100_000)) }))).toEqual(['/tags must not have more than 50 properties'])
-    expect(faultsOf(anInstance({ serverGroups: counted(many(100_000, () => null)) }))).toContain('/serverGroups must not have more than 256 items')
+    const counted = <T extends object>(target: T) =>
+      new Proxy(target, {
+        get: (from, name) => {
+          reads += 1
+          return Reflect.get(from, name) as unknown
+        },
+      })
+    expect(faultsOf(anInstance({ tags: counted(tags(100_000)) }))).toEqual([
+      '/tags must not have more than 50 properties',
+    ])
+    expect(faultsOf(anInstance({ serverGroups: counted(many(100_000, () => null)) }))).toContain(
+      '/serverGroups must not have more than 256 items',
+    )
     parsed(anInstance({ later: counted(tags(100_000)) }))
     expect(reads).toBeLessThan(1000)
   })

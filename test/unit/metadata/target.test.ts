@@ -4,32 +4,68 @@ import { LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 
 describe('A3: all spellings of a target name one path', () => {
   const ROWS: [string, Route, string][] = [
-    ['/', '/', ''], ['//', '/', ''], ['', '/', ''],
-    ['/latest', '/{version}', ''], ['/latest/', '/{version}', ''],
-    ['/latest/meta-data/mac', '/{version}/meta-data', 'meta-data/mac'], ['//latest//meta-data//mac//', '/{version}/meta-data', 'meta-data/mac'],
+    ['/', '/', ''],
+    ['//', '/', ''],
+    ['', '/', ''],
+    ['/latest', '/{version}', ''],
+    ['/latest/', '/{version}', ''],
+    ['/latest/meta-data/mac', '/{version}/meta-data', 'meta-data/mac'],
+    ['//latest//meta-data//mac//', '/{version}/meta-data', 'meta-data/mac'],
     ['latest/meta-data', '/{version}/meta-data', 'meta-data'],
-    ['/latest/meta-data/%6Dac', '/{version}/meta-data', 'meta-data/mac'], ['/latest/meta-data/a%2Fb', '/{version}/meta-data', 'meta-data/a%2Fb'],
-    ['/latest/meta-data?recursive=true', '/{version}/meta-data', 'meta-data'], ['/latest/meta-data#/x?y', '/{version}/meta-data', 'meta-data'],
-    ['/latest/user-data', '/{version}/user-data', 'user-data'], ['/openstack/latest/user_data', '/openstack/latest/user_data', 'user-data'],
-    ['/latest/api/token', '/latest/api/token', 'api/token'], ['/latest//api/token/', '/latest/api/token', 'api/token'],
-    ['http://169.254.169.254/latest/meta-data/mac', '/{version}/meta-data', 'meta-data/mac'], ['http://169.254.169.254:80/', '/', ''], ['HTTPS://h', '/', ''],
-    ['http://h?x=/latest', '/', ''], ['http://h#/latest', '/', ''], ['http:///latest', '/{version}', ''], ['a+b.c-1://user@host/latest', '/{version}', ''],
+    ['/latest/meta-data/%6Dac', '/{version}/meta-data', 'meta-data/mac'],
+    ['/latest/meta-data/a%2Fb', '/{version}/meta-data', 'meta-data/a%2Fb'],
+    ['/latest/meta-data?recursive=true', '/{version}/meta-data', 'meta-data'],
+    ['/latest/meta-data#/x?y', '/{version}/meta-data', 'meta-data'],
+    ['/latest/user-data', '/{version}/user-data', 'user-data'],
+    ['/openstack/latest/user_data', '/openstack/latest/user_data', 'user-data'],
+    ['/latest/api/token', '/latest/api/token', 'api/token'],
+    ['/latest//api/token/', '/latest/api/token', 'api/token'],
+    ['http://169.254.169.254/latest/meta-data/mac', '/{version}/meta-data', 'meta-data/mac'],
+    ['http://169.254.169.254:80/', '/', ''],
+    ['HTTPS://h', '/', ''],
+    ['http://h?x=/latest', '/', ''],
+    ['http://h#/latest', '/', ''],
+    ['http:///latest', '/{version}', ''],
+    ['a+b.c-1://user@host/latest', '/{version}', ''],
   ]
-  test.each(ROWS)('%s is %s', (target, route, path) => { expect(parseTarget(target)).toEqual({ ok: true, value: { route, version: LATEST, path } }) })
+  test.each(ROWS)('%s is %s', (target, route, path) => {
+    expect(parseTarget(target)).toEqual({ ok: true, value: { route, version: LATEST, path } })
+  })
 })
 
 test('A2: a target names a version', () => {
   const version = VERSIONS.indexOf('2021-01-03')
-  expect(parseTarget('/2021-01-03/meta-data/mac')).toEqual({ ok: true, value: { route: '/{version}/meta-data', version, path: 'meta-data/mac' } })
-  expect(parseTarget('/2021-01-03/api/token')).toEqual({ ok: true, value: { route: '/{version}/api/token', version, path: 'api/token' } })
-})
-
-describe('a target outside of our paths is unknown', () => {
-  test.each(['/nonsense', '/2021-01-04/meta-data', '/http://h/latest', '1http://h/latest', 'http:/latest', '/%68ttp://h/latest', '/openstack', '/openstack/latest/user_data/x'])(
-    '%s', (target) => { expect(parseTarget(target)).toEqual({ ok: true, value: { route: 'unknown', version: LATEST, path: '' } }) })
-  test.each(['meta-datum', 'meta-data2', 'user-data/x', 'api', 'api/token/x', 'dynamic'])('/latest/%s, below a version', (path) => {
-    expect(parseTarget(`/latest/${path}`)).toEqual({ ok: true, value: { route: 'unknown', version: LATEST, path } })
+  expect(parseTarget('/2021-01-03/meta-data/mac')).toEqual({
+    ok: true,
+    value: { route: '/{version}/meta-data', version, path: 'meta-data/mac' },
+  })
+  expect(parseTarget('/2021-01-03/api/token')).toEqual({
+    ok: true,
+    value: { route: '/{version}/api/token', version, path: 'api/token' },
   })
 })
 
-test.each(['/%', '/latest/%zz', '/latest/%ff', '/latest/meta-data/%C3'])('A7: %s is malformed', (target) => { expect(parseTarget(target).ok).toBe(false) })
+describe('a target outside of our paths is unknown', () => {
+  test.each([
+    '/nonsense',
+    '/2021-01-04/meta-data',
+    '/http://h/latest',
+    '1http://h/latest',
+    'http:/latest',
+    '/%68ttp://h/latest',
+    '/openstack',
+    '/openstack/latest/user_data/x',
+  ])('%s', (target) => {
+    expect(parseTarget(target)).toEqual({ ok: true, value: { route: 'unknown', version: LATEST, path: '' } })
+  })
+  test.each(['meta-datum', 'meta-data2', 'user-data/x', 'api', 'api/token/x', 'dynamic'])(
+    '/latest/%s, below a version',
+    (path) => {
+      expect(parseTarget(`/latest/${path}`)).toEqual({ ok: true, value: { route: 'unknown', version: LATEST, path } })
+    },
+  )
+})
+
+test.each(['/%', '/latest/%zz', '/latest/%ff', '/latest/meta-data/%C3'])('A7: %s is malformed', (target) => {
+  expect(parseTarget(target).ok).toBe(false)
+})

@@ -4,8 +4,10 @@ import { LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aFullInstance, anInstance } from '../../support/fixtures/instance.ts'
 
-const treeOf = (record: Record<string, unknown>, { userData }: { userData: Buffer | undefined } = { userData: Buffer.from('x') }) =>
-  buildTree(parsed(record), userData, { domain: 'example.com' })
+const treeOf = (
+  record: Record<string, unknown>,
+  { userData }: { userData: Buffer | undefined } = { userData: Buffer.from('x') },
+) => buildTree(parsed(record), userData, { domain: 'example.com' })
 const NO_USER_DATA = { userData: undefined }
 const text = (tree: Tree, path: string, version = LATEST) => resolve(tree, version, path)?.body.toString()
 const tree = treeOf(aFullInstance())
@@ -16,18 +18,33 @@ test('a body has one character per byte, and its headers the type and the exact 
   const { body, headers } = resolve(tagged, LATEST, 'meta-data/tags/instance/Name')!
   expect(Buffer.from(body as string, 'latin1').toString()).toBe('é😀')
   expect(headers).toEqual(['Content-Type', 'text/plain', 'Content-Length', '6'])
-  expect(VERSION_LIST).toEqual({ body: VERSIONS.join('\n'), headers: ['Content-Type', 'text/plain', 'Content-Length', String(VERSIONS.join('\n').length)] })
+  expect(VERSION_LIST).toEqual({
+    body: VERSIONS.join('\n'),
+    headers: ['Content-Type', 'text/plain', 'Content-Length', String(VERSIONS.join('\n').length)],
+  })
 })
 
 test('C7: user-data is the given bytes, not a copy or a text of them', () => {
   const bytes = Buffer.from([0, 0xff, 0x1f, 0x8b])
   expect(resolve(treeOf(anInstance(), { userData: bytes }), 0, 'user-data')?.body).toBe(bytes)
-  expect(resolve(treeOf(anInstance(), { userData: bytes }), 0, 'user-data')?.headers).toEqual(['Content-Type', 'application/octet-stream', 'Content-Length', '4'])
+  expect(resolve(treeOf(anInstance(), { userData: bytes }), 0, 'user-data')?.headers).toEqual([
+    'Content-Type',
+    'application/octet-stream',
+    'Content-Length',
+    '4',
+  ])
 })
 
 describe('there is no user-data', () => {
-  test.each([['of an instance without it', treeOf(anInstance(), NO_USER_DATA)], ['that is sealed', treeOf(anInstance({ sealedAt: '2026-11-20T15:04:05Z' }))]])('%s', (_what, without) => {
-    for (const version of VERSIONS.keys()) expect([text(without, 'user-data', version) === undefined, text(without, '', version)]).toEqual([true, 'meta-data'])
+  test.each([
+    ['of an instance without it', treeOf(anInstance(), NO_USER_DATA)],
+    ['that is sealed', treeOf(anInstance({ sealedAt: '2026-11-20T15:04:05Z' }))],
+  ])('%s', (_what, without) => {
+    for (const version of VERSIONS.keys())
+      expect([text(without, 'user-data', version) === undefined, text(without, '', version)]).toEqual([
+        true,
+        'meta-data',
+      ])
   })
 })
 
@@ -42,7 +59,10 @@ test('a directory and its listing exist from the version of its first child', ()
 
 test('A2: a value whose format changed has the former one in earlier versions', () => {
   const before = VERSIONS.indexOf('2018-09-24') - 1
-  expect([text(tree, `${MAC}/local-ipv4s`, before), text(tree, `${MAC}/local-ipv4s`, before + 1)]).toEqual(['10.0.0.2', '10.0.0.2\n10.0.9.2'])
+  expect([text(tree, `${MAC}/local-ipv4s`, before), text(tree, `${MAC}/local-ipv4s`, before + 1)]).toEqual([
+    '10.0.0.2',
+    '10.0.0.2\n10.0.9.2',
+  ])
 })
 
 test('B4: the listing of a version is built once, and is the same object for every request', () => {
@@ -50,12 +70,24 @@ test('B4: the listing of a version is built once, and is the same object for eve
   expect(resolve(tree, LATEST, 'meta-data')).not.toBe(resolve(tree, 0, 'meta-data'))
 })
 
-test.each(['meta-data/', '/meta-data', 'meta-data//mac', 'meta-data/mac/x', 'Meta-data', 'user-data/x', 'dynamic', '..', 'constructor'])('a path that is not in the tree has no content: %s', (path) => {
+test.each([
+  'meta-data/',
+  '/meta-data',
+  'meta-data//mac',
+  'meta-data/mac/x',
+  'Meta-data',
+  'user-data/x',
+  'dynamic',
+  '..',
+  'constructor',
+])('a path that is not in the tree has no content: %s', (path) => {
   expect(resolve(tree, LATEST, path) === undefined).toBe(true)
 })
 
 test('C2: a key has a second path by its user, which no listing shows', () => {
-  expect(text(tree, 'meta-data/public-keys/usr-bob00/openssh-key')).toBe(text(tree, 'meta-data/public-keys/1/openssh-key'))
+  expect(text(tree, 'meta-data/public-keys/usr-bob00/openssh-key')).toBe(
+    text(tree, 'meta-data/public-keys/1/openssh-key'),
+  )
   expect(text(tree, 'meta-data/public-keys/usr-bob00')).toBe('openssh-key')
   expect(text(tree, 'meta-data/public-keys')).toBe('0=usr-xl7gd\n1=usr-bob00')
 })
@@ -65,9 +97,15 @@ describe('B5: the removed paths', () => {
   test('are those below meta-data/ that the later tree lacks, with their content', () => {
     const removed = removedPaths(before, treeOf(anInstance({ publicKeys: [] })))
     expect([...removed.keys()].sort()).toEqual([
-      'meta-data/public-keys', 'meta-data/public-keys/0', 'meta-data/public-keys/0/openssh-key', 'meta-data/public-keys/usr-xl7gd', 'meta-data/public-keys/usr-xl7gd/openssh-key',
+      'meta-data/public-keys',
+      'meta-data/public-keys/0',
+      'meta-data/public-keys/0/openssh-key',
+      'meta-data/public-keys/usr-xl7gd',
+      'meta-data/public-keys/usr-xl7gd/openssh-key',
     ])
-    expect(text(removed, 'meta-data/public-keys/0/openssh-key')).toBe(text(before, 'meta-data/public-keys/0/openssh-key'))
+    expect(text(removed, 'meta-data/public-keys/0/openssh-key')).toBe(
+      text(before, 'meta-data/public-keys/0/openssh-key'),
+    )
   })
   test('never include user-data, nor a path whose value changed', () => {
     expect(removedPaths(before, treeOf(anInstance({ fqdn: 'new.example.com' }), NO_USER_DATA)).size).toBe(0)

@@ -6,21 +6,47 @@ import { MOST_OF_ADDRESS, OperatorConnections, type Connection } from '../../../
 function aListener(most = 64, isAllowed: (address: string) => boolean = () => true) {
   const lines: unknown[] = []
   let nowMs = 0
-  const connections = new OperatorConnections({ isAllowed, most, now: () => nowMs, log: { warn: (facts: unknown) => { lines.push(facts) } } })
-  const all: { address: string | undefined, end: () => void, state: 'open' | 'closed' | 'reset' }[] = []
+  const connections = new OperatorConnections({
+    isAllowed,
+    most,
+    now: () => nowMs,
+    log: {
+      warn: (facts: unknown) => {
+        lines.push(facts)
+      },
+    },
+  })
+  const all: { address: string | undefined; end: () => void; state: 'open' | 'closed' | 'reset' }[] = []
   const connect = (remoteAddress: string | undefined) => {
     const events = new EventEmitter()
-    const one: typeof all[number] = { address: remoteAddress, state: 'open', end: () => { events.emit('close') } }
+    const one: (typeof all)[number] = {
+      address: remoteAddress,
+      state: 'open',
+      end: () => {
+        events.emit('close')
+      },
+    }
     all.push(one)
     const socket = Object.assign(events, {
       remoteAddress,
-      resetAndDestroy: () => { one.state = 'reset' },
-      destroy: () => { one.state = 'closed' },
+      resetAndDestroy: () => {
+        one.state = 'reset'
+      },
+      destroy: () => {
+        one.state = 'closed'
+      },
     })
     connections.admit(socket as unknown as Connection)
     return one
   }
-  return { connect, lines, open: () => all.filter(({ state }) => state === 'open').map(({ address }) => address), advance: (ms: number) => { nowMs += ms } }
+  return {
+    connect,
+    lines,
+    open: () => all.filter(({ state }) => state === 'open').map(({ address }) => address),
+    advance: (ms: number) => {
+      nowMs += ms
+    },
+  }
 }
 
 test('beyond the bound of an address its oldest connection is closed; other addresses keep theirs', () => {

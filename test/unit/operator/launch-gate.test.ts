@@ -13,9 +13,14 @@ function parsed(change: Record<string, unknown>): Instance {
 
 function aGate(change: Partial<LaunchGateParts> = {}) {
   const view = new View({}, () => 0)
-  const put = (instance: Instance) => { view.replace({ instance, userData: undefined, digest: '' }) }
+  const put = (instance: Instance) => {
+    view.replace({ instance, userData: undefined, digest: '' })
+  }
   const firewall = { linkFault: () => undefined, holds: () => undefined }
-  return { put, gate: buildLaunchGate({ view, firewall, networks: ['default'], unreachable: () => undefined, ...change }) }
+  return {
+    put,
+    gate: buildLaunchGate({ view, firewall, networks: ['default'], unreachable: () => undefined, ...change }),
+  }
 }
 
 const ON_BLUE = [{ id: 'int-blue1', macAddress: '02:24:19:00:00:02', network: 'blue', ipv4Addresses: ['10.9.0.2/24'] }]
@@ -43,14 +48,31 @@ test('a link without a valid name holds the guest for ever; a missing listener o
     return gate('srv-abcde')
   }
   const firewall = { linkFault: () => undefined, holds: () => 'not admitted yet' }
-  expect(held({ firewall: { ...firewall, linkFault: () => 'no name' } })).toEqual({ kind: 'held', revision: 2, reason: 'no name', isFinal: true })
+  expect(held({ firewall: { ...firewall, linkFault: () => 'no name' } })).toEqual({
+    kind: 'held',
+    revision: 2,
+    reason: 'no name',
+    isFinal: true,
+  })
   expect(held({ firewall })).toEqual({ kind: 'held', revision: 2, reason: 'not admitted yet', isFinal: false })
-  expect(held({ firewall, unreachable: () => 'no address' })).toEqual({ kind: 'held', revision: 2, reason: 'no address', isFinal: false })
+  expect(held({ firewall, unreachable: () => 'no address' })).toEqual({
+    kind: 'held',
+    revision: 2,
+    reason: 'no address',
+    isFinal: false,
+  })
 })
 
 test('a guest is unreachable if the address of a listener on one of its networks is missing', () => {
   let missing: string[] = []
-  const unreachable = unreachableBy([{ network: 'default', host: '10.0.0.1' }, { network: 'blue', host: '10.9.0.1' }], () => missing, (address) => `no ${address}`)
+  const unreachable = unreachableBy(
+    [
+      { network: 'default', host: '10.0.0.1' },
+      { network: 'blue', host: '10.9.0.1' },
+    ],
+    () => missing,
+    (address) => `no ${address}`,
+  )
   expect(unreachable(parsed({}))).toBeUndefined()
   missing = ['10.9.0.1']
   expect(unreachable(parsed({}))).toBeUndefined()

@@ -3,27 +3,59 @@ import { buildReadiness, type ReadinessParts } from '../../../src/operator/readi
 
 const PARTS: ReadinessParts = {
   sync: {
-    connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: undefined, hint: undefined, isStoreUnusable: false,
-    resyncedAtMs: 1, resyncTookMs: 1, unconfirmed: 1, faulty: 2,
+    connected: true,
+    wasConnected: true,
+    changedAtMs: 0,
+    lossReason: undefined,
+    ready: true,
+    problem: undefined,
+    hint: undefined,
+    isStoreUnusable: false,
+    resyncedAtMs: 1,
+    resyncTookMs: 1,
+    unconfirmed: 1,
+    faulty: 2,
   },
-  store: 'redis://x', instances: 3, contestedAddresses: 4, viewAgeSeconds: 1.23456, listenerProblems: [],
+  store: 'redis://x',
+  instances: 3,
+  contestedAddresses: 4,
+  viewAgeSeconds: 1.23456,
+  listenerProblems: [],
   firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
 }
 
 test('readiness shows the state of sync, the view and the firewall', () => {
   expect(buildReadiness(PARTS)).toEqual({
-    ready: true, store: 'redis://x', connected: true, instances: 3, viewAgeSeconds: 1.235, unconfirmed: 1, faulty: 2, contestedAddresses: 4,
+    ready: true,
+    store: 'redis://x',
+    connected: true,
+    instances: 3,
+    viewAgeSeconds: 1.235,
+    unconfirmed: 1,
+    faulty: 2,
+    contestedAddresses: 4,
     firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
   })
 })
 
 test('a hint is shown, and the daemon is ready all the same', () => {
-  expect(buildReadiness({ ...PARTS, sync: { ...PARTS.sync, hint: 'no record names hv01' } })).toMatchObject({ ready: true, hint: 'no record names hv01' })
+  expect(buildReadiness({ ...PARTS, sync: { ...PARTS.sync, hint: 'no record names hv01' } })).toMatchObject({
+    ready: true,
+    hint: 'no record names hv01',
+  })
 })
 
 test('a problem of sync and each problem of a listener make the daemon not ready', () => {
   const sync = { ...PARTS.sync, ready: false, problem: 'the first resync is not complete' }
-  expect(buildReadiness({ ...PARTS, sync })).toMatchObject({ ready: false, problem: 'the first resync is not complete' })
-  expect(buildReadiness({ ...PARTS, listenerProblems: ['no 10.0.0.1'] })).toMatchObject({ ready: false, problem: 'no 10.0.0.1' })
-  expect(buildReadiness({ ...PARTS, sync, listenerProblems: ['no 10.0.0.1'] }).problem).toBe('the first resync is not complete; no 10.0.0.1')
+  expect(buildReadiness({ ...PARTS, sync })).toMatchObject({
+    ready: false,
+    problem: 'the first resync is not complete',
+  })
+  expect(buildReadiness({ ...PARTS, listenerProblems: ['no 10.0.0.1'] })).toMatchObject({
+    ready: false,
+    problem: 'no 10.0.0.1',
+  })
+  expect(buildReadiness({ ...PARTS, sync, listenerProblems: ['no 10.0.0.1'] }).problem).toBe(
+    'the first resync is not complete; no 10.0.0.1',
+  )
 })

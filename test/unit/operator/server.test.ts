@@ -6,10 +6,24 @@ import type { GateState } from '../../../src/operator/launch-gate.ts'
 import { buildSocketServer, buildTcpServer, type OperatorParts } from '../../../src/operator/server.ts'
 
 const READINESS: Readiness = {
-  ready: true, store: 'file:/x', connected: true, instances: 3, viewAgeSeconds: 0.5, unconfirmed: 0, faulty: 0, contestedAddresses: 0,
+  ready: true,
+  store: 'file:/x',
+  connected: true,
+  instances: 3,
+  viewAgeSeconds: 0.5,
+  unconfirmed: 0,
+  faulty: 0,
+  contestedAddresses: 0,
   firewall: { required: false, applied: false, ageSeconds: 0, refused: 0 },
 }
-const DOCUMENT: FirewallDocument = { version: 'a.1', link: 'tap', listeners: [], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 11, guests: [] }
+const DOCUMENT: FirewallDocument = {
+  version: 'a.1',
+  link: 'tap',
+  listeners: [],
+  operator: { address: '127.0.0.1', port: 9169 },
+  limitedDscp: 11,
+  guests: [],
+}
 const GATE: Readonly<Record<string, GateState>> = {
   'srv-a': { kind: 'open', revision: 7 },
   'srv-c': { kind: 'held', revision: 7, reason: 'the firewall has not admitted the guest yet', isFinal: false },
@@ -18,9 +32,13 @@ const GATE: Readonly<Record<string, GateState>> = {
 
 function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as string[] } = {}): OperatorParts {
   return {
-    metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ...READINESS, ready }),
+    metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') },
+    readiness: () => ({ ...READINESS, ready }),
     launchGate: (id) => GATE[id] ?? { kind: 'not-served' },
-    explain: (network, address) => Promise.resolve(address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: 'it is srv-a\'s' }),
+    explain: (network, address) =>
+      Promise.resolve(
+        address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: "it is srv-a's" },
+      ),
     diagnose: (id) => {
       diagnosed.push(id)
       return Promise.resolve(id === 'srv-a' ? undefined : 'the store was lost 3 s ago')
@@ -34,13 +52,24 @@ function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as stri
   }
 }
 
-const aServer = (ready = true) => buildTcpServer(parts({ ready }), { allow: [], most: 64, now: () => 0, log: { warn: () => { /* no refusals */ } } })
+const aServer = (ready = true) =>
+  buildTcpServer(parts({ ready }), {
+    allow: [],
+    most: 64,
+    now: () => 0,
+    log: {
+      warn: () => {
+        /* no refusals */
+      },
+    },
+  })
 
 test('its documents have the shapes that the API declares', async () => {
   const server = aServer()
   const json = async (url: string): Promise<unknown> => (await server.inject(url)).json()
   expect(Value.Check(ReadinessSchema, await json('/readyz'))).toBe(true)
-  for (const id of ['srv-a', 'srv-b', 'srv-c', 'srv-d']) expect(Value.Check(InstanceStateSchema, await json(`/instances/${id}?reason`))).toBe(true)
+  for (const id of ['srv-a', 'srv-b', 'srv-c', 'srv-d'])
+    expect(Value.Check(InstanceStateSchema, await json(`/instances/${id}?reason`))).toBe(true)
   expect(Value.Check(ExplanationSchema, await json('/explain?address=10.0.0.2'))).toBe(true)
 })
 
@@ -59,11 +88,25 @@ test('the launch gate answers 200, 409 or 404 with the revision and the reason',
   expect([known.statusCode, known.json()]).toEqual([200, { id: 'srv-a', revision: 7 }])
   expect((await server.inject('/instances/srv-b')).statusCode).toBe(404)
   expect((await server.inject('/instances/srv-a?reason')).json()).toEqual({ id: 'srv-a', revision: 7 })
-  expect((await server.inject('/instances/srv-b?reason')).json()).toEqual({ id: 'srv-b', revision: null, reason: 'the store was lost 3 s ago' })
-  expect((await server.inject('/instances/srv-c?reason')).json()).toMatchObject({ reason: 'the firewall has not admitted the guest yet; the store was lost 3 s ago' })
+  expect((await server.inject('/instances/srv-b?reason')).json()).toEqual({
+    id: 'srv-b',
+    revision: null,
+    reason: 'the store was lost 3 s ago',
+  })
+  expect((await server.inject('/instances/srv-c?reason')).json()).toMatchObject({
+    reason: 'the firewall has not admitted the guest yet; the store was lost 3 s ago',
+  })
   const held = await server.inject('/instances/srv-c')
-  expect([held.statusCode, held.json()]).toEqual([409, { id: 'srv-c', revision: 7, reason: 'the firewall has not admitted the guest yet' }])
-  expect((await server.inject('/instances/srv-d')).json()).toEqual({ id: 'srv-d', revision: 7, reason: 'its link has no possible name', final: true })
+  expect([held.statusCode, held.json()]).toEqual([
+    409,
+    { id: 'srv-c', revision: 7, reason: 'the firewall has not admitted the guest yet' },
+  ])
+  expect((await server.inject('/instances/srv-d')).json()).toEqual({
+    id: 'srv-d',
+    revision: 7,
+    reason: 'its link has no possible name',
+    final: true,
+  })
 })
 
 test('on the unix socket the firewall agent gets the document, and reports what it applied', async () => {
@@ -76,13 +119,27 @@ test('on the unix socket the firewall agent gets the document, and reports what 
   expect((await post({ applied: 'none', refused: [] })).statusCode).toBe(503)
   expect((await post({ applied: 'a.1' })).statusCode).toBe(400)
   expect((await post({ applied: 'x'.repeat(100_000), refused: [] })).statusCode).toBe(413)
-  expect(reports).toEqual([undefined, { applied: 'a.1', refused: [] }, { applied: undefined, refused: [] }, { applied: 'none', refused: [] }])
+  expect(reports).toEqual([
+    undefined,
+    { applied: 'a.1', refused: [] },
+    { applied: undefined, refused: [] },
+    { applied: 'none', refused: [] },
+  ])
   expect((await server.inject('/livez')).statusCode).toBe(200)
 })
 
 test('TCP has no path of the firewall, with any method', async () => {
   const reports: unknown[] = []
-  const server = buildTcpServer(parts({ reports }), { allow: [], most: 64, now: () => 0, log: { warn: () => { /* no refusals */ } } })
+  const server = buildTcpServer(parts({ reports }), {
+    allow: [],
+    most: 64,
+    now: () => 0,
+    log: {
+      warn: () => {
+        /* no refusals */
+      },
+    },
+  })
   for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const) {
     expect([method, (await server.inject({ method, url: '/firewall?applied=a.1' })).statusCode]).toEqual([method, 404])
   }
@@ -92,14 +149,21 @@ test('TCP has no path of the firewall, with any method', async () => {
 test('what is not an id or not a network gets 400, and is not looked up', async () => {
   const diagnosed: string[] = []
   const server = buildSocketServer(parts({ diagnosed }), 64)
-  for (const id of ['..%2Fother%2Ftext', '%00', 'a%20b', '-a']) expect([id, (await server.inject(`/instances/${id}?reason`)).statusCode]).toEqual([id, 400])
+  for (const id of ['..%2Fother%2Ftext', '%00', 'a%20b', '-a'])
+    expect([id, (await server.inject(`/instances/${id}?reason`)).statusCode]).toEqual([id, 400])
   expect((await server.inject('/explain?address=10.0.0.2&network=..%2Fred')).statusCode).toBe(400)
   expect(diagnosed).toEqual([])
 })
 
 test('/explain says what a guest at an address gets; 400 if it is not an address', async () => {
   const server = aServer()
-  expect((await server.inject('/explain?address=10.0.0.2')).json()).toMatchObject({ network: 'default', address: '10.0.0.2' })
-  expect((await server.inject('/explain?address=10.0.0.2&network=blue')).json()).toMatchObject({ network: 'blue', address: '10.0.0.2' })
+  expect((await server.inject('/explain?address=10.0.0.2')).json()).toMatchObject({
+    network: 'default',
+    address: '10.0.0.2',
+  })
+  expect((await server.inject('/explain?address=10.0.0.2&network=blue')).json()).toMatchObject({
+    network: 'blue',
+    address: '10.0.0.2',
+  })
   expect((await server.inject('/explain?address=x')).statusCode).toBe(400)
 })

@@ -9,8 +9,21 @@ function aClock() {
   const log: object[] = []
   let setBacks = 0
   const clock = new ClockWatch({
-    wall: () => now.wall, steady: () => now.steady, setBacks: { inc: () => { setBacks++ } },
-    log: pino({}, { write: (line: string) => { log.push(JSON.parse(line) as object) } }),
+    wall: () => now.wall,
+    steady: () => now.steady,
+    setBacks: {
+      inc: () => {
+        setBacks++
+      },
+    },
+    log: pino(
+      {},
+      {
+        write: (line: string) => {
+          log.push(JSON.parse(line) as object)
+        },
+      },
+    ),
   })
   return { now, log, clock, setBacks: () => setBacks }
 }
@@ -26,7 +39,11 @@ test('a clock set back by a day is counted and logged once', () => {
 
 test('normal time, small corrections and a clock set forward are not logged', () => {
   const { now, log, clock } = aClock()
-  for (const [wall, steady] of [[60_000, 60_000], [30_000, 60_000], [DAY_MS, 0]] as const) {
+  for (const [wall, steady] of [
+    [60_000, 60_000],
+    [30_000, 60_000],
+    [DAY_MS, 0],
+  ] as const) {
     now.wall += wall
     now.steady += steady
     clock.check()

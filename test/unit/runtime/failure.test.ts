@@ -5,7 +5,9 @@ test('each exit status has one meaning, and those beyond 2 are of sysexits.h or 
   const statuses = Object.values(EXIT)
   expect(new Set(statuses).size).toBe(statuses.length)
   expect(statuses.filter((status) => status > 2 && (status < 64 || status > 78))).toEqual([])
-  expect([EXIT.done, EXIT.usage, EXIT.badData, EXIT.noInput, EXIT.unavailable, EXIT.timeout]).toEqual([0, 64, 65, 66, 69, 75])
+  expect([EXIT.done, EXIT.usage, EXIT.badData, EXIT.noInput, EXIT.unavailable, EXIT.timeout]).toEqual([
+    0, 64, 65, 66, 69, 75,
+  ])
 })
 
 test('a failure is an error with its exit status, and without details unless it is given some', () => {

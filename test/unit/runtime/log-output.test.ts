@@ -36,10 +36,14 @@ test('a flush ends although nobody reads', () => {
 
 test('a line that cannot be written is dropped', () => {
   const fd = openSync('/dev/full', 'w')
-  onTestFinished(() => { closeSync(fd) })
+  onTestFinished(() => {
+    closeSync(fd)
+  })
   const output = new LogOutput(fd, () => 'lost')
   for (let i = 0; i < 3_000; i++) output.write('x'.repeat(1_000))
-  expect(() => { output.flushSync() }).not.toThrow()
+  expect(() => {
+    output.flushSync()
+  }).not.toThrow()
 })
 
 test('the journal reads a file descriptor whose device and inode JOURNAL_STREAM names', () => {
@@ -50,6 +54,10 @@ test('the journal reads a file descriptor whose device and inode JOURNAL_STREAM 
     rmSync(directory, { recursive: true })
   })
   const { dev, ino } = fstatSync(fd)
-  expect([`${String(dev)}:${String(ino)}`, `${String(dev)}:${String(ino + 1)}`, '', undefined].map((value) => isJournal(value, fd))).toEqual([true, false, false, false])
+  expect(
+    [`${String(dev)}:${String(ino)}`, `${String(dev)}:${String(ino + 1)}`, '', undefined].map((value) =>
+      isJournal(value, fd),
+    ),
+  ).toEqual([true, false, false, false])
   expect(readFileSync(join(directory, 'log'), 'utf8')).toBe('')
 })

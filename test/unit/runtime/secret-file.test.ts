@@ -4,9 +4,16 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { readSecretFile } from '../../../src/runtime/secret-file.ts'
 
-test.each([['pass word\n', 'pass word'], ['pass\r\nmore\n', 'pass'], [' pass', ' pass'], ['', '']])('of %j the secret is %j', (text, secret) => {
+test.each([
+  ['pass word\n', 'pass word'],
+  ['pass\r\nmore\n', 'pass'],
+  [' pass', ' pass'],
+  ['', ''],
+])('of %j the secret is %j', (text, secret) => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-secret-'))
-  onTestFinished(() => { rmSync(directory, { recursive: true }) })
+  onTestFinished(() => {
+    rmSync(directory, { recursive: true })
+  })
   const path = join(directory, 'secret')
   writeFileSync(path, text)
   expect(readSecretFile(path)).toBe(secret)

@@ -6,8 +6,12 @@ import { readServiceEnvironment } from '../../../src/runtime/service-environment
 import type { Unit } from '../../../src/runtime/unit-file.ts'
 
 let directory: string
-beforeEach(() => { directory = mkdtempSync(join(tmpdir(), 'imds-environment-')) })
-afterEach(() => { rmSync(directory, { recursive: true }) })
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-environment-'))
+})
+afterEach(() => {
+  rmSync(directory, { recursive: true })
+})
 
 function file(name: string, text: string): string {
   writeFileSync(join(directory, name), text)
@@ -15,12 +19,26 @@ function file(name: string, text: string): string {
 }
 
 const unit = (environmentFiles: string[]): Unit => ({
-  files: ['/unit'], user: 'imds', stateDirectory: undefined, environmentFiles,
-  environment: { IMDS_REGION: 'of-the-unit', IMDS_PASSWORD_FILE: '/run/credentials/a/password', IMDS_OTHER_FILE: '/run/credentials/a/encrypted', NODE_ENV: 'production' },
+  files: ['/unit'],
+  user: 'imds',
+  stateDirectory: undefined,
+  environmentFiles,
+  environment: {
+    IMDS_REGION: 'of-the-unit',
+    IMDS_PASSWORD_FILE: '/run/credentials/a/password',
+    IMDS_OTHER_FILE: '/run/credentials/a/encrypted',
+    NODE_ENV: 'production',
+  },
   credentials: new Map([['/run/credentials/a/password', '/etc/imds/password']]),
 })
 const read = (environmentFiles: string[], env: Record<string, string> = {}, path?: string, hasStore = false) => {
-  return readServiceEnvironment({ name: 'a.service', file: join(directory, 'default') }, environmentFiles.length > 0 ? unit(environmentFiles) : undefined, path, env, hasStore)
+  return readServiceEnvironment(
+    { name: 'a.service', file: join(directory, 'default') },
+    environmentFiles.length > 0 ? unit(environmentFiles) : undefined,
+    path,
+    env,
+    hasStore,
+  )
 }
 
 test('the environment of the command comes before the file, and the file before the unit', () => {
@@ -34,19 +52,30 @@ test('the environment of the command comes before the file, and the file before 
 
 test('a variable of a credential names the file that systemd loads, if there is one', () => {
   const { variables, credentials, files } = read([file('env', 'A=1')])
-  expect(variables).toMatchObject({ IMDS_PASSWORD_FILE: '/etc/imds/password', IMDS_OTHER_FILE: '/run/credentials/a/encrypted' })
+  expect(variables).toMatchObject({
+    IMDS_PASSWORD_FILE: '/etc/imds/password',
+    IMDS_OTHER_FILE: '/run/credentials/a/encrypted',
+  })
   expect([[...credentials], files]).toEqual([['/etc/imds/password'], ['/unit', join(directory, 'env')]])
 })
 
 test('a command with a store of its own gets no file of secrets or certificates from the service', () => {
-  const { variables, credentials } = read([file('env', 'IMDS_REDIS_CA_FILE=/ca\nIMDS_HYPERVISOR=hv1\n')], {}, undefined, true)
+  const { variables, credentials } = read(
+    [file('env', 'IMDS_REDIS_CA_FILE=/ca\nIMDS_HYPERVISOR=hv1\n')],
+    {},
+    undefined,
+    true,
+  )
   expect([variables, [...credentials]]).toEqual([{ IMDS_REGION: 'of-the-unit', IMDS_HYPERVISOR: 'hv1' }, []])
 })
 
 test('without a unit the default file is read if it exists; a file that is named must exist', () => {
   expect(read([]).variables).toEqual({})
   file('default', 'IMDS_REGION="gb1"\nexport IMDS_X=1\n')
-  expect(read([])).toMatchObject({ variables: { IMDS_REGION: 'gb1' }, notes: [expect.stringContaining('default: "export IMDS_X" is not the name of a variable') as string] })
+  expect(read([])).toMatchObject({
+    variables: { IMDS_REGION: 'gb1' },
+    notes: [expect.stringContaining('default: "export IMDS_X" is not the name of a variable') as string],
+  })
   expect(() => read([], {}, '/none')).toThrow('--environment-file /none cannot be read: ENOENT')
   expect(read([], {}, file('other', 'IMDS_REGION=gb2')).variables).toEqual({ IMDS_REGION: 'gb2' })
 })

@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest'
 import { keepTickShape } from '../../../src/runtime/ticks.ts'
 
-test('one of Node\'s tick objects is kept until the process ends', async () => {
+test("one of Node's tick objects is kept until the process ends", async () => {
   const before = new Set(process.listeners('exit'))
   keepTickShape()
-  await new Promise<void>((resolve) => { process.nextTick(resolve) })
+  await new Promise<void>((resolve) => {
+    process.nextTick(resolve)
+  })
   const [kept, ...others] = process.listeners('exit').filter((listener) => !before.has(listener))
   process.off('exit', kept!)
   expect(others).toEqual([])

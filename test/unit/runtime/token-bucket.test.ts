@@ -13,7 +13,9 @@ function taken(bucket: TokenBucket, nowMs: number, burst?: number): number {
 
 test('a bucket begins full and refills at its rate, up to its burst', () => {
   const bucket = new TokenBucket(10, 4)
-  expect([taken(bucket, 0), taken(bucket, 250), taken(bucket, 499), taken(bucket, 500), taken(bucket, 60_000)]).toEqual([10, 1, 0, 1, 10])
+  expect([taken(bucket, 0), taken(bucket, 250), taken(bucket, 499), taken(bucket, 500), taken(bucket, 60_000)]).toEqual(
+    [10, 1, 0, 1, 10],
+  )
 })
 
 test('a larger burst allows more at once, and the debt is refilled at the same rate', () => {

@@ -18,7 +18,9 @@ test('slices are the parts of a value, of at most SLICE_BYTES, without a copy', 
 test('a digest in slices equals the digest, with at most a mebibyte per turn of the event loop', async () => {
   const bytes = Buffer.alloc(16 * MIB + 5, 'abc')
   let digest = ''
-  const { hashed } = await mostBytesPerTurn(async () => { digest = await sha256InSlices(bytes, new TurnBudget()) })
+  const { hashed } = await mostBytesPerTurn(async () => {
+    digest = await sha256InSlices(bytes, new TurnBudget())
+  })
   expect(digest).toBe(sha256(bytes))
   expect(hashed).toBeLessThanOrEqual(MIB)
 })
@@ -26,15 +28,21 @@ test('a digest in slices equals the digest, with at most a mebibyte per turn of 
 test('many small values share the bytes of a turn of the event loop', async () => {
   const budget = new TurnBudget()
   const values = Array.from({ length: 1000 }, () => Buffer.alloc(16_384))
-  const { hashed } = await mostBytesPerTurn(async () => { for (const value of values) await sha256InSlices(value, budget) })
+  const { hashed } = await mostBytesPerTurn(async () => {
+    for (const value of values) await sha256InSlices(value, budget)
+  })
   expect(hashed).toBeLessThanOrEqual(MIB)
 })
 
 test('an exhausted time budget ends the turn, however few the bytes', async () => {
   const budget = new TurnBudget()
-  for (const startedMs = performance.now(); performance.now() - startedMs < 6;) { /* work */ }
+  for (const startedMs = performance.now(); performance.now() - startedMs < 6;) {
+    /* work */
+  }
   let isNextTurn = false
-  setImmediate(() => { isNextTurn = true })
+  setImmediate(() => {
+    isNextTurn = true
+  })
   await budget.spend(1)
   expect(isNextTurn).toBe(true)
 })

@@ -6,8 +6,12 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { readUnit } from '../../../src/runtime/unit-file.ts'
 
 let directory: string
-beforeEach(() => { directory = mkdtempSync(join(tmpdir(), 'imds-unit-')) })
-afterEach(() => { rmSync(directory, { recursive: true }) })
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-unit-'))
+})
+afterEach(() => {
+  rmSync(directory, { recursive: true })
+})
 
 function file(path: string, text: string): string {
   mkdirSync(dirname(join(directory, path)), { recursive: true })
@@ -16,14 +20,29 @@ function file(path: string, text: string): string {
 }
 const read = () => readUnit('a.service', [join(directory, 'etc'), join(directory, 'usr')])
 
-test('a unit that is not installed is undefined', () => { expect(read()).toBeUndefined() })
+test('a unit that is not installed is undefined', () => {
+  expect(read()).toBeUndefined()
+})
 
 test('the unit of this repository and a drop-in for a password give the state directory and the credential', () => {
-  const unit = file('usr/a.service', '[Service]\nUser=imds\nEnvironment=NODE_ENV=production IMDS_STATE_DIR=%S/imds\nEnvironmentFile=-/etc/imds/imds.env\nStateDirectory=imds\n[Install]\nUser=x\n')
-  const dropIn = file('etc/a.service.d/password.conf', '# a comment\n[Service]\nLoadCredential=password:/etc/imds/password\nEnvironment=IMDS_PASSWORD_FILE=%d/password\n')
+  const unit = file(
+    'usr/a.service',
+    '[Service]\nUser=imds\nEnvironment=NODE_ENV=production IMDS_STATE_DIR=%S/imds\nEnvironmentFile=-/etc/imds/imds.env\nStateDirectory=imds\n[Install]\nUser=x\n',
+  )
+  const dropIn = file(
+    'etc/a.service.d/password.conf',
+    '# a comment\n[Service]\nLoadCredential=password:/etc/imds/password\nEnvironment=IMDS_PASSWORD_FILE=%d/password\n',
+  )
   expect(read()).toEqual({
-    files: [unit, dropIn], user: 'imds', stateDirectory: '/var/lib/imds', environmentFiles: ['/etc/imds/imds.env'],
-    environment: { NODE_ENV: 'production', IMDS_STATE_DIR: '/var/lib/imds', IMDS_PASSWORD_FILE: '/run/credentials/a.service/password' },
+    files: [unit, dropIn],
+    user: 'imds',
+    stateDirectory: '/var/lib/imds',
+    environmentFiles: ['/etc/imds/imds.env'],
+    environment: {
+      NODE_ENV: 'production',
+      IMDS_STATE_DIR: '/var/lib/imds',
+      IMDS_PASSWORD_FILE: '/run/credentials/a.service/password',
+    },
     credentials: new Map([['/run/credentials/a.service/password', '/etc/imds/password']]),
   })
 })
@@ -35,5 +54,9 @@ test('drop-ins apply by their names, one in /etc hides that in /usr, and an empt
   file('etc/a.service.d/10.conf', '[Service]\nEnvironment="A=a b" \'C=%%d\' \\\n  "D=\\"x"\n')
   file('usr/a.service.d/20.conf', '[Service]\nEnvironmentFile=\nEnvironmentFile=-/two\nUser=second\n')
   file('etc/a.service.d/30.text', '[Service]\nUser=third\n')
-  expect(read()).toMatchObject({ user: 'second', environment: { A: 'a b', B: '2', C: '%d', D: '"x' }, environmentFiles: ['/two'] })
+  expect(read()).toMatchObject({
+    user: 'second',
+    environment: { A: 'a b', B: '2', C: '%d', D: '"x' },
+    environmentFiles: ['/two'],
+  })
 })

@@ -11,12 +11,16 @@ function aSource() {
   const asked: string[] = []
   let events: SourceEvents | undefined
   const source: Source = {
-    description: 'a store', hypervisors: () => Promise.resolve([]), stop: () => Promise.resolve(),
-    start: (given) => { events = given },
+    description: 'a store',
+    hypervisors: () => Promise.resolve([]),
+    stop: () => Promise.resolve(),
+    start: (given) => {
+      events = given
+    },
     index: () => Promise.resolve({ initialised: true, digests: new Map([...NO_IDS, ID].map((id) => [id, 'digest'])) }),
-    async* load(ids): AsyncIterable<Loaded> {
+    async *load(ids): AsyncIterable<Loaded> {
       asked.push(...ids)
-      yield* ids.map((id) => ({ kind: 'removed', id } as const))
+      yield* ids.map((id) => ({ kind: 'removed', id }) as const)
       await Promise.resolve()
     },
     owner: (_network, address) => Promise.resolve(address === '10.0.0.2' ? ID : '../victim'),
@@ -27,11 +31,24 @@ function aSource() {
 test('only ids of the index, of notices and of owners are passed on', async () => {
   const { source, events } = aSource()
   const noticed: string[] = []
-  source.start({ notice: (id) => { noticed.push(id) }, connected: () => { /* unused */ }, disconnected: () => { /* unused */ } })
+  source.start({
+    notice: (id) => {
+      noticed.push(id)
+    },
+    connected: () => {
+      /* unused */
+    },
+    disconnected: () => {
+      /* unused */
+    },
+  })
   for (const id of [...NO_IDS, ID]) events()?.notice(id)
   expect(noticed).toEqual([ID])
   expect(await source.index()).toEqual({ initialised: true, digests: new Map([[ID, 'digest']]) })
-  expect([await source.owner('default', '10.0.0.2'), await source.owner('default', '10.0.0.3')]).toEqual([ID, undefined])
+  expect([await source.owner('default', '10.0.0.2'), await source.owner('default', '10.0.0.3')]).toEqual([
+    ID,
+    undefined,
+  ])
 })
 
 test('a store is never asked for anything but ids: the others are absent', async () => {

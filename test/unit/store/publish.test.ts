@@ -11,18 +11,43 @@ const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'
 
 /** Texts and values that are no ids, from a caller without types too. */
-const NO_IDS = ['', '..', '../victim', 'a/b', '/etc/passwd', '.publisher', 'a b', 'a\n', 'a\0', 'a:b', 'ä', 'a'.repeat(65), undefined, null, 7, ['srv-abcde'], { toString: () => '../victim' }] as string[]
+const NO_IDS = [
+  '',
+  '..',
+  '../victim',
+  'a/b',
+  '/etc/passwd',
+  '.publisher',
+  'a b',
+  'a\n',
+  'a\0',
+  'a:b',
+  'ä',
+  'a'.repeat(65),
+  undefined,
+  null,
+  7,
+  ['srv-abcde'],
+  { toString: () => '../victim' },
+] as string[]
 
 /** A publisher on a store that has one record, and answers each write in turn with `answers`, then with `published`. */
-function aPublisher({ has, answers = [], region }: { has?: Published, answers?: readonly Written[], region?: string } = {}) {
+function aPublisher({
+  has,
+  answers = [],
+  region,
+}: { has?: Published; answers?: readonly Written[]; region?: string } = {}) {
   const writes: Change[] = []
   let open = 0
   let writesOutside = 0
   const backend: Backend<PlainWriter> & PlainWriter = {
-    region, whyPlain: 'no keys here',
+    region,
+    whyPlain: 'no keys here',
     transaction: async (task) => {
       open += 1
-      return task(backend).finally(() => { open -= 1 })
+      return task(backend).finally(() => {
+        open -= 1
+      })
     },
     get: (id) => Promise.resolve(id === ID ? has : undefined),
     write: (change) => {
@@ -32,26 +57,42 @@ function aPublisher({ has, answers = [], region }: { has?: Published, answers?: 
     },
     remove: (_id, revision = 8) => Promise.resolve({ kind: 'removed', revision }),
     unannounced: (names) => Promise.resolve(names.filter((name) => name !== 'hv1')),
-    initialise: () => Promise.resolve(true), hypervisors: () => Promise.resolve([]), list: () => Promise.resolve([]), tombstones: () => Promise.resolve([]),
-    watch: () => Promise.resolve(() => Promise.resolve()), close: () => Promise.resolve(),
+    initialise: () => Promise.resolve(true),
+    hypervisors: () => Promise.resolve([]),
+    list: () => Promise.resolve([]),
+    tombstones: () => Promise.resolve([]),
+    watch: () => Promise.resolve(() => Promise.resolve()),
+    close: () => Promise.resolve(),
   }
   return { store: buildPublisher(backend, PLAIN, 16_384), writes, writesOutside: () => writesOutside }
 }
 
-const stored = (change: Record<string, unknown> = {}, userData?: Uint8Array): Published => ({ document: anInstance({ revision: 7, ...change }), userData })
+const stored = (change: Record<string, unknown> = {}, userData?: Uint8Array): Published => ({
+  document: anInstance({ revision: 7, ...change }),
+  userData,
+})
 
 describe('a put', () => {
   test('writes the whole document with the description of its user-data, within a transaction', async () => {
     const { store, writes, writesOutside } = aPublisher()
-    expect(await store.put(anInstance({ later: 1 }), Buffer.from('x'))).toMatchObject({ kind: 'published', instance: { id: ID, userData: { size: 1 } } })
+    expect(await store.put(anInstance({ later: 1 }), Buffer.from('x'))).toMatchObject({
+      kind: 'published',
+      instance: { id: ID, userData: { size: 1 } },
+    })
     expect(writes).toMatchObject([{ document: { later: 1, userData: { size: 1 } }, liftsSeal: false, dryRun: false }])
     expect(writesOutside()).toBe(0)
   })
 
   test('of an invalid record, or one of another region, reports every fault and writes nothing', async () => {
     const { store, writes } = aPublisher({ region: 'gb1' })
-    expect(await store.put(anInstance({ region: 'gb2', revision: 0, fqdn: '' }))).toMatchObject({ kind: 'invalid', faults: [{}, {}] })
-    expect(await store.put(anInstance({ region: 'gb2' }))).toMatchObject({ kind: 'invalid', faults: [{ path: '/region' }] })
+    expect(await store.put(anInstance({ region: 'gb2', revision: 0, fqdn: '' }))).toMatchObject({
+      kind: 'invalid',
+      faults: [{}, {}],
+    })
+    expect(await store.put(anInstance({ region: 'gb2' }))).toMatchObject({
+      kind: 'invalid',
+      faults: [{ path: '/region' }],
+    })
     expect(writes).toEqual([])
   })
 
@@ -69,10 +110,15 @@ describe('a put', () => {
   })
 
   test('names the hypervisors of the record that no daemon has announced', async () => {
-    expect(await aPublisher().store.put(anInstance({ hypervisors: ['hv1', 'hv-typo'] }))).toMatchObject({ unannounced: ['hv-typo'] })
+    expect(await aPublisher().store.put(anInstance({ hypervisors: ['hv1', 'hv-typo'] }))).toMatchObject({
+      unannounced: ['hv-typo'],
+    })
   })
 
-  test.each<Written>([{ kind: 'stale', revision: 9 }, { kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-b' }])('returns the refusal of the store: $kind', async (refusal) => {
+  test.each<Written>([
+    { kind: 'stale', revision: 9 },
+    { kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-b' },
+  ])('returns the refusal of the store: $kind', async (refusal) => {
     expect(await aPublisher({ answers: [refusal] }).store.put(anInstance())).toEqual(refusal)
   })
 
@@ -96,8 +142,18 @@ describe('a seal', () => {
   test('is a new revision with the time, and an unseal one without; both keep the rest and the user-data', async () => {
     const sealing = aPublisher({ has: stored({ later: 1 }, Buffer.from('x')) })
     const sealed = await sealing.store.seal(ID)
-    expect(sealed).toMatchObject({ kind: 'sealed', revision: 8, sealedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/) as string })
-    expect(sealing.writes).toMatchObject([{ document: { revision: 8, later: 1, sealedAt: sealed.kind === 'sealed' ? sealed.sealedAt : '' }, userData: 'keep', liftsSeal: false }])
+    expect(sealed).toMatchObject({
+      kind: 'sealed',
+      revision: 8,
+      sealedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/) as string,
+    })
+    expect(sealing.writes).toMatchObject([
+      {
+        document: { revision: 8, later: 1, sealedAt: sealed.kind === 'sealed' ? sealed.sealedAt : '' },
+        userData: 'keep',
+        liftsSeal: false,
+      },
+    ])
     const unsealing = aPublisher({ has: stored({ sealedAt: TIME }) })
     expect(await unsealing.store.unseal(ID)).toEqual({ kind: 'unsealed', revision: 8 })
     expect(unsealing.writes).toMatchObject([{ liftsSeal: true, userData: 'keep' }])
@@ -114,8 +170,12 @@ describe('a seal', () => {
 
   test('of an unknown instance is refused, and one of a faulty record is an error', async () => {
     expect(await aPublisher().store.seal('srv-none')).toEqual({ kind: 'absent' })
-    await expect(aPublisher({ has: stored({ fqdn: '' }) }).store.seal(ID)).rejects.toThrow(`the store's record of ${ID} is faulty: publish a valid one first`)
-    await expect(aPublisher({ has: stored({ revision: Number.MAX_SAFE_INTEGER }) }).store.seal(ID)).rejects.toThrow('has the highest possible revision')
+    await expect(aPublisher({ has: stored({ fqdn: '' }) }).store.seal(ID)).rejects.toThrow(
+      `the store's record of ${ID} is faulty: publish a valid one first`,
+    )
+    await expect(aPublisher({ has: stored({ revision: Number.MAX_SAFE_INTEGER }) }).store.seal(ID)).rejects.toThrow(
+      'has the highest possible revision',
+    )
   })
 
   test('that loses a race is tried again, at most ten times', async () => {
@@ -130,20 +190,39 @@ describe('a seal', () => {
 
 test('a store without keys encrypts and decrypts nothing, and says why', async () => {
   const { store } = aPublisher({ has: stored() })
-  for (const convert of [() => store.encrypt(ID, true), () => store.decrypt(ID), () => store.markPlain(), () => store.markEncrypted()]) await expect(convert()).rejects.toThrow('no keys here')
+  for (const convert of [
+    () => store.encrypt(ID, true),
+    () => store.decrypt(ID),
+    () => store.markPlain(),
+    () => store.markEncrypted(),
+  ])
+    await expect(convert()).rejects.toThrow('no keys here')
 })
 
 test('the plain codec hands reads and removals to the store as they are', async () => {
   const { store } = aPublisher({ has: stored() })
   expect(await store.get(ID)).toEqual(stored())
-  expect([await store.remove(ID), await store.remove(ID, 12)]).toEqual([{ kind: 'removed', revision: 8 }, { kind: 'removed', revision: 12 }])
+  expect([await store.remove(ID), await store.remove(ID, 12)]).toEqual([
+    { kind: 'removed', revision: 8 },
+    { kind: 'removed', revision: 12 },
+  ])
 })
 
 describe('an id', () => {
   /** A store that rejects everything: the id has to be refused before. */
   const asked = () => Promise.reject(new Error('the store was asked'))
   const backend: Backend<PlainWriter> & PlainWriter = {
-    region: undefined, whyPlain: '', transaction: (task) => task(backend), get: asked, write: asked, remove: asked, unannounced: asked, initialise: asked, hypervisors: asked, tombstones: asked, close: asked,
+    region: undefined,
+    whyPlain: '',
+    transaction: (task) => task(backend),
+    get: asked,
+    write: asked,
+    remove: asked,
+    unannounced: asked,
+    initialise: asked,
+    hypervisors: asked,
+    tombstones: asked,
+    close: asked,
     list: () => Promise.resolve([...NO_IDS, ID].map((id) => ({ id, revision: 1, hypervisors: [], addresses: [] }))),
     watch: (changed) => {
       for (const id of [...NO_IDS, ID]) changed(id)
@@ -153,21 +232,31 @@ describe('an id', () => {
   const conversion = { encrypt: asked, decrypt: asked, mark: asked }
   const store = buildPublisher(backend, { ...PLAIN, conversion }, 16_384)
 
-  test.each(['get', 'remove', 'seal', 'unseal', 'encrypt', 'decrypt'] as const)('that is none is refused with the rule by %s, before the store is asked', async (method) => {
-    for (const id of NO_IDS) {
-      await expect(store[method](id, true as never)).rejects.toThrow(new TypeError('the id of an instance must be an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'))
-    }
-    await expect(store[method](ID, true as never)).rejects.toThrow('the store was asked')
-  })
+  test.each(['get', 'remove', 'seal', 'unseal', 'encrypt', 'decrypt'] as const)(
+    'that is none is refused with the rule by %s, before the store is asked',
+    async (method) => {
+      for (const id of NO_IDS) {
+        await expect(store[method](id, true as never)).rejects.toThrow(
+          new TypeError(
+            'the id of an instance must be an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit',
+          ),
+        )
+      }
+      await expect(store[method](ID, true as never)).rejects.toThrow('the store was asked')
+    },
+  )
 
   test('that is none makes a record invalid, before the store is asked for its user-data', async () => {
-    for (const id of NO_IDS) expect(await store.put(anInstance({ id }))).toMatchObject({ kind: 'invalid', faults: [{ path: '/id' }] })
+    for (const id of NO_IDS)
+      expect(await store.put(anInstance({ id }))).toMatchObject({ kind: 'invalid', faults: [{ path: '/id' }] })
     await expect(store.put(anInstance())).rejects.toThrow('the store was asked')
   })
 
   test('that is none is neither listed nor reported, though another program may have written it', async () => {
     const seen: string[] = []
-    await store.watch((id) => { seen.push(id) })
+    await store.watch((id) => {
+      seen.push(id)
+    })
     expect([(await store.list()).map(({ id }) => id), seen]).toEqual([[ID], [ID]])
   })
 })

@@ -1,5 +1,12 @@
 import { expect, test } from 'vitest'
-import { changeSealOf, firstSeal, formatTombstone, parseTombstone, sealAfter, withSeal } from '../../../src/store/seal.ts'
+import {
+  changeSealOf,
+  firstSeal,
+  formatTombstone,
+  parseTombstone,
+  sealAfter,
+  withSeal,
+} from '../../../src/store/seal.ts'
 
 const [STORE, RECORD] = ['2026-11-20T15:04:05Z', '2026-11-21T00:00:00Z']
 
@@ -10,9 +17,12 @@ test.each([
   [STORE, RECORD, false, STORE],
   [STORE, undefined, true, undefined],
   [STORE, RECORD, true, RECORD],
-])('with the seal %s in the store and %s in the record, lifted: %s, the record gets %s', (inStore, ofRecord, lifts, seal) => {
-  expect(sealAfter(inStore, ofRecord, lifts)).toBe(seal)
-})
+])(
+  'with the seal %s in the store and %s in the record, lifted: %s, the record gets %s',
+  (inStore, ofRecord, lifts, seal) => {
+    expect(sealAfter(inStore, ofRecord, lifts)).toBe(seal)
+  },
+)
 
 test('any one seal is enough, and the first counts', () => {
   expect([firstSeal(), firstSeal(undefined, STORE), firstSeal(STORE, RECORD)]).toEqual([undefined, STORE, STORE])
@@ -26,14 +36,26 @@ test('a document gets a seal, the next revision changes it, and the document giv
   expect(JSON.stringify(changeSealOf(sealed, 3, undefined))).toBe('{"id":"srv-abcde","revision":3,"tags":{}}')
 })
 
-test.each([{ revision: 7 }, { revision: 12 }, { revision: 7, sealedAt: STORE }])('a tombstone is read back as it was written: %j', (tombstone) => {
-  expect(parseTombstone(`${formatTombstone(tombstone)}\n`)).toStrictEqual(tombstone)
-})
+test.each([{ revision: 7 }, { revision: 12 }, { revision: 7, sealedAt: STORE }])(
+  'a tombstone is read back as it was written: %j',
+  (tombstone) => {
+    expect(parseTombstone(`${formatTombstone(tombstone)}\n`)).toStrictEqual(tombstone)
+  },
+)
 
-test.each([['', undefined], ['seven', undefined], ['-7', undefined], ['7x', undefined], ['7 yesterday', { revision: 7 }]])('the text %j is the tombstone %j', (text, tombstone) => {
+test.each([
+  ['', undefined],
+  ['seven', undefined],
+  ['-7', undefined],
+  ['7x', undefined],
+  ['7 yesterday', { revision: 7 }],
+])('the text %j is the tombstone %j', (text, tombstone) => {
   expect(parseTombstone(text)).toEqual(tombstone)
 })
 
 test('a tombstone is the revision, and the time of the seal if there is one', () => {
-  expect([formatTombstone({ revision: 7 }), formatTombstone({ revision: 7, sealedAt: STORE })]).toEqual(['7', `7 ${STORE}`])
+  expect([formatTombstone({ revision: 7 }), formatTombstone({ revision: 7, sealedAt: STORE })]).toEqual([
+    '7',
+    `7 ${STORE}`,
+  ])
 })

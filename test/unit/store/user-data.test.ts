@@ -8,7 +8,8 @@ test('a document that lacks a description of its user-data gets one, in a copy',
 })
 
 test('a description that is there stays, right or wrong: the check reports a wrong one', () => {
-  for (const document of [{ userData: { size: 7, sha256: 'x' } }, { userData: null }, { userData: undefined }]) expect(fillUserData(document, Buffer.from('abc'), 'd1')).toBe(document)
+  for (const document of [{ userData: { size: 7, sha256: 'x' } }, { userData: null }, { userData: undefined }])
+    expect(fillUserData(document, Buffer.from('abc'), 'd1')).toBe(document)
 })
 
 test('without user-data nothing is added', () => {
@@ -16,7 +17,9 @@ test('without user-data nothing is added', () => {
   expect(fillUserData(document, undefined, undefined)).toBe(document)
 })
 
-test.each([null, undefined, 'x', 7, true])('%j is no document, and stays as it is', (document) => { expect(fillUserData(document, Buffer.from('abc'), 'd1')).toBe(document) })
+test.each([null, undefined, 'x', 7, true])('%j is no document, and stays as it is', (document) => {
+  expect(fillUserData(document, Buffer.from('abc'), 'd1')).toBe(document)
+})
 
 test('a list stays a list', () => {
   const list = ['x']

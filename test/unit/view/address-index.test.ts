@@ -30,7 +30,10 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
     const next = random(seed)
     const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
     /** Few digits differ, so that ranges overlap often. */
-    const anAddress = () => new Address6(`2a02:1348:178:${pick(['1', '10', '11', '2'])}:${pick(['', '', '0:', 'f:'])}:${pick(['1', '10', 'ffff', 'a:b'])}`).correctForm()
+    const anAddress = () =>
+      new Address6(
+        `2a02:1348:178:${pick(['1', '10', '11', '2'])}:${pick(['', '', '0:', 'f:'])}:${pick(['1', '10', 'ffff', 'a:b'])}`,
+      ).correctForm()
     const aRange = () => {
       if (next() < 0.4) return anAddress()
       const length = pick([48, 52, 56, 60, 64, 64, 80, 112, 124])
@@ -56,11 +59,19 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
       for (let i = 0; i < 5; i++) {
         const address = anAddress()
         const owners = ownersOf(address, claims)
-        expect([address, index.find(address)]).toEqual([address, owners.length > 1 ? { kind: 'contested' } : owners.length === 1 ? { kind: 'owned', owner: owners[0] } : { kind: 'unknown' }])
+        expect([address, index.find(address)]).toEqual([
+          address,
+          owners.length > 1
+            ? { kind: 'contested' }
+            : owners.length === 1
+              ? { kind: 'owned', owner: owners[0] }
+              : { kind: 'unknown' },
+        ])
       }
     }
-    expect(Object.fromEntries([...settled].map(([range, owners]) => [range, [...owners].sort()])))
-      .toEqual(Object.fromEntries(claims.map(([range]) => [range, ownersOf(range, claims)])))
+    expect(Object.fromEntries([...settled].map(([range, owners]) => [range, [...owners].sort()]))).toEqual(
+      Object.fromEntries(claims.map(([range]) => [range, ownersOf(range, claims)])),
+    )
     for (const claim of claims) index.unclaim(...claim)
     expect(settled.size).toBe(0)
     expect(index.find(anAddress())).toEqual({ kind: 'unknown' })
@@ -68,7 +79,9 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
 })
 
 test('an IPv4 address never matches an IPv6 address or prefix', () => {
-  const index = new AddressIndex<string>(() => { /* not looked at */ })
+  const index = new AddressIndex<string>(() => {
+    /* not looked at */
+  })
   index.claim('fd00::/64', 'a')
   expect(index.find('10.0.0.2')).toEqual({ kind: 'unknown' })
   index.claim('10.0.0.2', 'b')

@@ -4,7 +4,13 @@ import type { Found } from '../../../src/view/view.ts'
 
 /** A PeerLookup whose lookups the test answers. */
 function aPeerLookup() {
-  const state = { nowMs: 0, canAsk: true, found: { kind: 'unknown' } as Found, lookUps: [] as string[], results: [] as string[] }
+  const state = {
+    nowMs: 0,
+    canAsk: true,
+    found: { kind: 'unknown' } as Found,
+    lookUps: [] as string[],
+    results: [] as string[],
+  }
   const pending: PromiseWithResolvers<undefined>[] = []
   const peerLookup = new PeerLookup({
     find: () => state.found,
@@ -15,7 +21,11 @@ function aPeerLookup() {
       await answer.promise
     },
     canAsk: () => state.canAsk,
-    lookups: { inc: ({ result }) => { state.results.push(result) } },
+    lookups: {
+      inc: ({ result }) => {
+        state.results.push(result)
+      },
+    },
     now: () => state.nowMs,
   })
   const settle = (error?: Error) => {
@@ -34,7 +44,11 @@ test('E2: many requests for one address cause one lookup, and another a second a
   expect(state.lookUps).toEqual(['default 10.0.0.2', 'other 10.0.0.2'])
   state.found = { kind: 'contested' }
   settle()
-  expect(await Promise.all([...lookups, onOtherNetwork])).toEqual([{ kind: 'contested' }, { kind: 'contested' }, { kind: 'contested' }])
+  expect(await Promise.all([...lookups, onOtherNetwork])).toEqual([
+    { kind: 'contested' },
+    { kind: 'contested' },
+    { kind: 'contested' },
+  ])
   state.nowMs = 999
   expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
   state.nowMs = 1_000

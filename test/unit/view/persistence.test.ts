@@ -1,7 +1,18 @@
 /**
  * The view on disk: what a start finds after a kill at any moment, and what happens when the disk does not work.
  */
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
@@ -24,8 +35,15 @@ const ENCRYPTED: StateKeys = { cipher, macKeys: cipher.macKeys('hv1') }
 
 let directory: string
 let path: string
-let log: { level: number, msg: string, reason?: string, err?: { code?: string, message: string } }[]
-const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as typeof log[number]) } })
+let log: { level: number; msg: string; reason?: string; err?: { code?: string; message: string } }[]
+const logger = pino(
+  {},
+  {
+    write: (line: string) => {
+      log.push(JSON.parse(line) as (typeof log)[number])
+    },
+  },
+)
 const counts = { snapshot: { written: 0, failed: 0 }, journal: { written: 0, failed: 0 } }
 
 const asItIs: Around = (_operation, _path, run) => run()
@@ -48,11 +66,16 @@ afterEach(async () => {
 
 /** A busy disk takes a second for two fsyncs. */
 const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
-const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) => restoreView(at, owner, keys, DAY_MS, nowMs, logger)
+const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) =>
+  restoreView(at, owner, keys, DAY_MS, nowMs, logger)
 
 /** The n-th state of an instance; each is valid. */
 function state(seed: number, revision: number, userData?: Uint8Array): Assembled {
-  return { instance: { ...parsed(generateRecord(seed)), revision }, digest: `digest ${String(seed)} ${String(revision)}`, userData }
+  return {
+    instance: { ...parsed(generateRecord(seed)), revision },
+    digest: `digest ${String(seed)} ${String(revision)}`,
+    userData,
+  }
 }
 
 /** A daemon's view and its files, from what was restored. */
@@ -63,17 +86,41 @@ class Daemon {
   constructor(restored: Restored, parts: Partial<PersistenceParts> = {}) {
     this.view = new Map(restored.instances.map((one) => [one.instance.id, one]))
     this.persistence = new Persistence({
-      disk, path, owner: OWNER, keys: PLAIN, restored, retryMs: 30_000, maxAgeMs: DAY_MS, timeoutMs: 20_000, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => this.view.values(),
-      snapshotWrites: { inc: ({ result }) => { counts.snapshot[result] += 1 } }, journalWrites: { inc: ({ result }) => { counts.journal[result] += 1 } }, log: logger, ...parts,
+      disk,
+      path,
+      owner: OWNER,
+      keys: PLAIN,
+      restored,
+      retryMs: 30_000,
+      maxAgeMs: DAY_MS,
+      timeoutMs: 20_000,
+      asOfMs: Date.now() - (restored.ageMs ?? 0),
+      instances: () => this.view.values(),
+      snapshotWrites: {
+        inc: ({ result }) => {
+          counts.snapshot[result] += 1
+        },
+      },
+      journalWrites: {
+        inc: ({ result }) => {
+          counts.journal[result] += 1
+        },
+      },
+      log: logger,
+      ...parts,
     })
   }
 
   put(assembled: Assembled, takesUserData = false): Promise<void> {
-    return this.#record({ kind: 'replace', assembled }, takesUserData, () => { this.view.set(assembled.instance.id, assembled) })
+    return this.#record({ kind: 'replace', assembled }, takesUserData, () => {
+      this.view.set(assembled.instance.id, assembled)
+    })
   }
 
   remove(id: string): Promise<void> {
-    return this.#record({ kind: 'remove', id }, true, () => { this.view.delete(id) })
+    return this.#record({ kind: 'remove', id }, true, () => {
+      this.view.delete(id)
+    })
   }
 
   /** Resolves when the change is applied. */
@@ -88,7 +135,7 @@ class Daemon {
 }
 
 const start = async (parts: Partial<PersistenceParts> = {}) => {
-  const daemon = new Daemon(await read(parts.keys ?? PLAIN, parts.owner as typeof OWNER | undefined ?? OWNER), parts)
+  const daemon = new Daemon(await read(parts.keys ?? PLAIN, (parts.owner as typeof OWNER | undefined) ?? OWNER), parts)
   daemons.push(daemon)
   return daemon
 }
@@ -104,13 +151,20 @@ function atEachStep(step: () => void): () => void {
       step()
       return run().finally(step)
     })
-    last = result.catch(() => { /* the caller has it */ })
+    last = result.catch(() => {
+      /* the caller has it */
+    })
     return result
   }
-  return () => { around = asItIs }
+  return () => {
+    around = asItIs
+  }
 }
 
-describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) => {
+describe.each([
+  ['plain', PLAIN],
+  ['encrypted', ENCRYPTED],
+])('%s', (_how, keys) => {
   test('E3: a kill at any step of moves, seals, removals and folds loses nothing that was seen', async () => {
     const first = await start({ keys })
     for (let seed = 1; seed <= 4; seed++) await first.put(state(seed, 1, Buffer.from(`secret of ${String(seed)}`)))
@@ -119,7 +173,7 @@ describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) =
 
     const daemon = await start({ keys })
     /** What guests have seen at each step, and a copy of the files then. */
-    const images: { seen: Map<string, Assembled>, at: string }[] = []
+    const images: { seen: Map<string, Assembled>; at: string }[] = []
     const copies = mkdtempSync(join(tmpdir(), 'imds-images-'))
     const end = atEachStep(() => {
       const at = join(copies, String(images.length))
@@ -127,19 +181,29 @@ describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) =
       cpSync(directory, at, { recursive: true })
     })
     const [one, two, three] = [1, 2, 3].map((seed) => state(seed, 1).instance.id) as [string, string, string]
-    const moved: Assembled = { ...state(4, 2), instance: { ...state(4, 2).instance, interfaces: state(1, 1).instance.interfaces } }
+    const moved: Assembled = {
+      ...state(4, 2),
+      instance: { ...state(4, 2).instance, interfaces: state(1, 1).instance.interfaces },
+    }
     const required = state(3, 2, Buffer.from('secret of 3'))
     try {
       const changes = [
-        daemon.remove(one), daemon.put(moved, true), daemon.put(state(2, 2), true),
-        daemon.put({ ...required, instance: { ...required.instance, options: { ...required.instance.options, httpTokens: 'required' } } }),
+        daemon.remove(one),
+        daemon.put(moved, true),
+        daemon.put(state(2, 2), true),
+        daemon.put({
+          ...required,
+          instance: { ...required.instance, options: { ...required.instance.options, httpTokens: 'required' } },
+        }),
       ]
       await Promise.all(changes) // these wait together
       for (let revision = 3; revision <= 6; revision++) {
         await daemon.put(state(3, revision, Buffer.from(`new ${String(revision)}`)), true)
         daemon.persistence.confirmed()
       }
-      await eventually(() => { expect(counts.snapshot.written).toBeGreaterThan(2) }) // the folds that take old user-data out of the files
+      await eventually(() => {
+        expect(counts.snapshot.written).toBeGreaterThan(2)
+      }) // the folds that take old user-data out of the files
       await daemon.remove(two)
       await daemon.put(state(2, 7))
       await daemon.put(state(3, 7))
@@ -156,7 +220,12 @@ describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) =
       const restored = byId((await read(keys, OWNER, snapshotPath(at))).instances)
       for (const id of [one, two, three, moved.instance.id]) {
         const allowed = new Set(images.slice(step).map(({ seen }) => labelOf(seen, id)))
-        expect({ step, id, allowed: [...allowed], restored: labelOf(restored, id) }).toEqual({ step, id, allowed: [...allowed], restored: expect.toBeOneOf([...allowed]) as unknown })
+        expect({ step, id, allowed: [...allowed], restored: labelOf(restored, id) }).toEqual({
+          step,
+          id,
+          allowed: [...allowed],
+          restored: expect.toBeOneOf([...allowed]) as unknown,
+        })
       }
     }
     expect(log).toEqual([])
@@ -174,7 +243,9 @@ describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) =
     expect(await found(keys)).toEqual(daemon.view)
     expect(readdirSync(directory).filter((name) => name.startsWith('view.journal'))).toHaveLength(1)
     for (const name of readdirSync(directory)) expect(statSync(join(directory, name)).mode & 0o777).toBe(0o600)
-    if (keys === ENCRYPTED) for (const name of readdirSync(directory)) expect(readFileSync(join(directory, name), 'latin1')).not.toMatch(/srv-|snapshot|removed|journal"/)
+    if (keys === ENCRYPTED)
+      for (const name of readdirSync(directory))
+        expect(readFileSync(join(directory, name), 'latin1')).not.toMatch(/srv-|snapshot|removed|journal"/)
     expect(log).toEqual([])
   })
 
@@ -191,7 +262,9 @@ describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) =
       log = []
       writeFileSync(journal, whole.subarray(0, cut))
       expect(await found(keys)).toEqual(before)
-      expect(log).toMatchObject([{ msg: expect.stringMatching(/^the end of the journal is torn/) as string, lostBytes: cut - size }])
+      expect(log).toMatchObject([
+        { msg: expect.stringMatching(/^the end of the journal is torn/) as string, lostBytes: cut - size },
+      ])
     }
     log = []
     const next = await start({ keys })
@@ -201,14 +274,18 @@ describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) =
     flipped[size - 5]! ^= 1
     writeFileSync(journal, flipped)
     expect(await found(keys)).toEqual(new Map())
-    expect(log.at(-1)).toMatchObject({ reason: expect.stringMatching(/^its journals do not belong together/) as string })
+    expect(log.at(-1)).toMatchObject({
+      reason: expect.stringMatching(/^its journals do not belong together/) as string,
+    })
   })
 })
 
 /** Lets an operation fail or hang until the returned function is called. */
 function whileDisk(operation: Operation, behave: () => Promise<never>): () => void {
-  around = (name, _path, run) => name === operation ? behave() : run()
-  return () => { around = asItIs }
+  around = (name, _path, run) => (name === operation ? behave() : run())
+  return () => {
+    around = asItIs
+  }
 }
 
 const full = () => Promise.reject(Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }))
@@ -222,7 +299,9 @@ describe('a disk that does not work', () => {
     expect(daemon.view.get(state(1, 2).instance.id)?.instance.revision).toBe(2)
     expect(readdirSync(directory)).toEqual([])
     await daemon.remove(state(1, 1).instance.id)
-    expect(log.map(({ level, msg, err }) => [level, msg, err?.code])).toEqual([[40, expect.stringMatching(/^the view cannot be kept on disk/), 'ENOSPC']])
+    expect(log.map(({ level, msg, err }) => [level, msg, err?.code])).toEqual([
+      [40, expect.stringMatching(/^the view cannot be kept on disk/), 'ENOSPC'],
+    ])
     expect(counts.journal.failed).toBe(1)
     works()
     await daemon.persistence.stop()
@@ -240,7 +319,12 @@ describe('a disk that does not work', () => {
     expect(daemon.view.get(state(1, 3).instance.id)?.instance.revision).toBe(3)
     expect(existsSync(path)).toBe(false)
     expect(await found()).toEqual(new Map())
-    expect(log).toMatchObject([{ msg: expect.stringMatching(/^the view cannot be kept on disk/) as string, err: { message: 'the disk did not answer within 300 ms' } }])
+    expect(log).toMatchObject([
+      {
+        msg: expect.stringMatching(/^the view cannot be kept on disk/) as string,
+        err: { message: 'the disk did not answer within 300 ms' },
+      },
+    ])
     works()
     hung.reject(new Error('interrupted'))
     await daemon.persistence.stop()
@@ -252,10 +336,14 @@ describe('a disk that does not work', () => {
     await daemon.put(state(1, 1, Buffer.from('old')))
     const works = whileDisk('utimes', full) // only the snapshot sets its time
     await daemon.put(state(1, 2), true)
-    await eventually(() => { expect(counts.snapshot.failed).toBe(1) })
+    await eventually(() => {
+      expect(counts.snapshot.failed).toBe(1)
+    })
     await daemon.put(state(2, 1))
     expect(await found()).toEqual(daemon.view)
-    expect(log.map(({ msg }) => msg)).toEqual([expect.stringMatching(/^the snapshot cannot be written: changes are only in the journal/)])
+    expect(log.map(({ msg }) => msg)).toEqual([
+      expect.stringMatching(/^the snapshot cannot be written: changes are only in the journal/),
+    ])
     works()
     await daemon.persistence.stop()
     expect(await found()).toEqual(daemon.view)
@@ -279,7 +367,11 @@ describe('a disk that does not work', () => {
       expect(bytes()).toBeLessThan(7 * 1024 * 1024)
     }
     works()
-    expect(log.at(-1)).toMatchObject({ err: { message: expect.stringMatching(/^the journal is too long, because no snapshot could be written/) as string } })
+    expect(log.at(-1)).toMatchObject({
+      err: {
+        message: expect.stringMatching(/^the journal is too long, because no snapshot could be written/) as string,
+      },
+    })
     expect(await found()).toEqual(new Map())
   })
 })
@@ -310,7 +402,9 @@ describe('work on a disk that fails or hangs for a time', () => {
     }
     const daemon = await start()
     await daemon.put(state(1, 1))
-    await eventually(() => { expect([[...open], readdirSync(directory)]).toEqual([[], []]) })
+    await eventually(() => {
+      expect([[...open], readdirSync(directory)]).toEqual([[], []])
+    })
     expect(messages()).toEqual([LOST])
   })
 
@@ -318,14 +412,22 @@ describe('work on a disk that fails or hangs for a time', () => {
     const first = await start()
     await first.put(state(1, 1))
     await first.persistence.stop()
-    for (const [operation, ending] of [['create', '.tmp'], ['rename', '.tmp'], ['syncDirectory', '']] as const) {
+    for (const [operation, ending] of [
+      ['create', '.tmp'],
+      ['rename', '.tmp'],
+      ['syncDirectory', ''],
+    ] as const) {
       log = []
       const daemon = await start({ timeoutMs: 150 })
       await daemon.put(state(2, 1))
       const failed = counts.snapshot.failed
-      const release = hold((name, file) => name === operation && file.includes('view.journal.') && file.endsWith(ending))
+      const release = hold(
+        (name, file) => name === operation && file.includes('view.journal.') && file.endsWith(ending),
+      )
       await daemon.put(state(2, 2, Buffer.from('new')), true) // its fold begins a journal
-      await eventually(() => { expect(counts.snapshot.failed).toBe(failed + 1) })
+      await eventually(() => {
+        expect(counts.snapshot.failed).toBe(failed + 1)
+      })
       const change = daemon.put(state(1, 2))
       release()
       await change
@@ -348,7 +450,9 @@ describe('work on a disk that fails or hangs for a time', () => {
     await daemon.put(state(1, 2))
     release()
     for (let seed = 1; seed <= 40; seed++) await daemon.put(state(seed, 3))
-    await eventually(() => { expect(existsSync(path)).toBe(true) })
+    await eventually(() => {
+      expect(existsSync(path)).toBe(true)
+    })
     expect(await found()).toEqual(daemon.view)
     expect(messages().filter((message) => message === LOST)).toHaveLength(1)
   })
@@ -375,7 +479,9 @@ describe('work on a disk that fails or hangs for a time', () => {
     const release = hold((operation, file) => operation === 'rename' && file === path)
     await daemon.put(state(2, 1))
     release()
-    await eventually(() => { expect(log.at(-1)?.msg).toBe('the snapshot can be written again') })
+    await eventually(() => {
+      expect(log.at(-1)?.msg).toBe('the snapshot can be written again')
+    })
     expect(readFileSync(`${path}.previous`)).toEqual(before)
     expect(readdirSync(directory).filter((name) => /^view\.journal\.\d+\.previous$/.test(name))).toHaveLength(1)
     await daemon.put(state(2, 2))
@@ -386,14 +492,22 @@ describe('work on a disk that fails or hangs for a time', () => {
   const flood = () => state(9, 1, Buffer.alloc(5 * 1024 * 1024, 1))
 
   test.each([
-    ['a fold that lacks them', (operation: Operation, file: string) => operation === 'rename' && file === `${path}.tmp`, 1],
+    [
+      'a fold that lacks them',
+      (operation: Operation, file: string) => operation === 'rename' && file === `${path}.tmp`,
+      1,
+    ],
     ['the time of the snapshot is renewed', (operation: Operation) => operation === 'setTime', 2],
   ])('a flood of changes while %s is under way waits for a new snapshot', async (_what, matches, confirmations) => {
     const daemon = await start()
     await daemon.put(state(1, 1))
-    await eventually(() => { expect(counts.snapshot.written).toBe(1) })
+    await eventually(() => {
+      expect(counts.snapshot.written).toBe(1)
+    })
     for (let n = 1; n < confirmations; n++) daemon.persistence.confirmed()
-    await eventually(() => { expect(counts.snapshot.written).toBe(confirmations) })
+    await eventually(() => {
+      expect(counts.snapshot.written).toBe(confirmations)
+    })
     const begun = Promise.withResolvers<undefined>()
     const release = hold((operation, file) => {
       if (matches(operation, file)) begun.resolve(undefined)
@@ -413,10 +527,14 @@ describe('work on a disk that fails or hangs for a time', () => {
   test('journals that are too long are folded before they are given up, also soon after a fold that failed', async () => {
     const daemon = await start()
     await daemon.put(state(1, 1))
-    await eventually(() => { expect(counts.snapshot.written).toBe(1) })
-    around = (operation, file, run) => operation === 'rename' && file === `${path}.tmp` ? gone('ENOSPC') : run()
+    await eventually(() => {
+      expect(counts.snapshot.written).toBe(1)
+    })
+    around = (operation, file, run) => (operation === 'rename' && file === `${path}.tmp` ? gone('ENOSPC') : run())
     daemon.persistence.confirmed()
-    await eventually(() => { expect(counts.snapshot.failed).toBe(1) })
+    await eventually(() => {
+      expect(counts.snapshot.failed).toBe(1)
+    })
     await daemon.put(flood())
     around = asItIs
     await daemon.put(state(2, 1))
@@ -427,14 +545,18 @@ describe('work on a disk that fails or hangs for a time', () => {
   test('a fold that cannot begin leaves the files, which are appended to', async () => {
     const daemon = await start({ retryMs: 20 })
     await daemon.put(state(1, 1, Buffer.from('old')))
-    around = (operation, _file, run) => operation === 'create' ? gone('ENOSPC') : run()
+    around = (operation, _file, run) => (operation === 'create' ? gone('ENOSPC') : run())
     await daemon.put(state(1, 2), true)
-    await eventually(() => { expect(counts.snapshot.failed).toBeGreaterThan(2) })
+    await eventually(() => {
+      expect(counts.snapshot.failed).toBeGreaterThan(2)
+    })
     await daemon.put(state(2, 1))
     expect(await found()).toEqual(daemon.view)
     expect(messages()).toEqual(['the snapshot cannot be written'])
     around = asItIs
-    await eventually(() => { expect(log.at(-1)?.msg).toBe('the snapshot can be written again') })
+    await eventually(() => {
+      expect(log.at(-1)?.msg).toBe('the snapshot can be written again')
+    })
     expect(await found()).toEqual(daemon.view)
   })
 
@@ -472,7 +594,9 @@ describe('work on a disk that fails or hangs for a time', () => {
       return gone('ENOSPC')
     }
     await daemon.put(state(1, 2))
-    await eventually(() => { expect(writes).toBeGreaterThan(6) })
+    await eventually(() => {
+      expect(writes).toBeGreaterThan(6)
+    })
     around = asItIs
     await daemon.persistence.stop()
     expect(readdirSync(directory).toSorted()).toEqual([expect.stringMatching(/^view\.journal\.\d+$/), 'view.snapshot'])
@@ -481,9 +605,13 @@ describe('work on a disk that fails or hangs for a time', () => {
 
   test('the first snapshot may take longer than a change waits for the disk, if it makes progress', async () => {
     const daemon = await start({ timeoutMs: 400 })
-    for (let seed = 1; seed <= 12; seed++) daemon.view.set(state(seed, 1).instance.id, state(seed, 1, Buffer.alloc(300_000)))
+    for (let seed = 1; seed <= 12; seed++)
+      daemon.view.set(state(seed, 1).instance.id, state(seed, 1, Buffer.alloc(300_000)))
     around = async (operation, file, run) => {
-      if (operation === 'writeFile' && file.includes('snapshot')) await new Promise((resolve) => { setTimeout(resolve, 80) })
+      if (operation === 'writeFile' && file.includes('snapshot'))
+        await new Promise((resolve) => {
+          setTimeout(resolve, 80)
+        })
       return run()
     }
     await daemon.put(state(1, 2))
@@ -493,22 +621,25 @@ describe('work on a disk that fails or hangs for a time', () => {
 })
 
 describe('a state directory with files that do not fit', () => {
-  test.each([0, 100])('E3: with a further journal of %d bytes nothing is served, and later changes are', async (bytes) => {
-    const daemon = await start()
-    await daemon.put(state(1, 1))
-    await daemon.persistence.stop()
-    writeFileSync(join(directory, 'view.journal.9'), Buffer.alloc(bytes))
-    expect(await found()).toEqual(new Map())
-    expect(log.at(-1)?.reason).toMatch(/^its journal is torn/)
-    const next = await start()
-    await next.put(state(1, 2))
-    expect(await found()).toEqual(next.view)
-  })
+  test.each([0, 100])(
+    'E3: with a further journal of %d bytes nothing is served, and later changes are',
+    async (bytes) => {
+      const daemon = await start()
+      await daemon.put(state(1, 1))
+      await daemon.persistence.stop()
+      writeFileSync(join(directory, 'view.journal.9'), Buffer.alloc(bytes))
+      expect(await found()).toEqual(new Map())
+      expect(log.at(-1)?.reason).toMatch(/^its journal is torn/)
+      const next = await start()
+      await next.put(state(1, 2))
+      expect(await found()).toEqual(next.view)
+    },
+  )
 
   test('E3: journals need not have consecutive numbers, but none may be missing', async () => {
     const daemon = await start()
     await daemon.put(state(1, 1))
-    const next = await start({ restored: { ...await read(), generation: 7 } })
+    const next = await start({ restored: { ...(await read()), generation: 7 } })
     await next.put(state(1, 1))
     await next.put(state(1, 2))
     const third = await start()
@@ -547,7 +678,9 @@ describe('files that are not served', () => {
     wrong.persistence.confirmed()
     await wrong.persistence.stop()
     expect(wrong.view.size).toBe(0)
-    expect(log).toMatchObject([{ reason: 'its region is "gb1", not "gb2"', msg: expect.stringMatching(/stays where it is/) as string }])
+    expect(log).toMatchObject([
+      { reason: 'its region is "gb1", not "gb2"', msg: expect.stringMatching(/stays where it is/) as string },
+    ])
     expect((await found()).size).toBe(1)
   })
 
@@ -585,7 +718,8 @@ describe('files that are not served', () => {
     daemon.persistence.confirmed()
     expect(existsSync(path)).toBe(true)
     await daemon.put(state(2, 1))
-    for (const name of readdirSync(directory)) expect(readFileSync(join(directory, name), 'latin1')).not.toMatch(/S3CRET|srv-/)
+    for (const name of readdirSync(directory))
+      expect(readFileSync(join(directory, name), 'latin1')).not.toMatch(/S3CRET|srv-/)
     expect(await found(ENCRYPTED)).toEqual(daemon.view)
   })
 
@@ -636,7 +770,9 @@ test('files under a former key of the hypervisor are read, and written with the 
   await next.put(state(1, 2))
   expect(await found(keys)).toEqual(next.view)
   next.persistence.confirmed()
-  await eventually(() => { expect(counts.snapshot.written).toBe(2) })
+  await eventually(() => {
+    expect(counts.snapshot.written).toBe(2)
+  })
   const only: StateKeys = { cipher: undefined, macKeys: [Buffer.alloc(32, 2)] }
   expect(await found(only)).toEqual(next.view)
   expect(await found()).toEqual(new Map())
@@ -646,16 +782,22 @@ test('a confirmation renews the time of the snapshot; a deleted snapshot is writ
   const daemon = await start()
   await daemon.put(state(1, 1))
   daemon.persistence.confirmed()
-  await eventually(() => { expect(counts.snapshot.written).toBe(2) }) // the first was written before the view was whole
+  await eventually(() => {
+    expect(counts.snapshot.written).toBe(2)
+  }) // the first was written before the view was whole
   const { ino } = statSync(path)
   utimesSync(path, new Date(0), new Date(0))
   daemon.persistence.confirmed()
-  await eventually(() => { expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000) })
+  await eventually(() => {
+    expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000)
+  })
   expect(statSync(path).ino).toBe(ino)
   expect((await read()).isWhole).toBe(true)
   rmSync(path)
   daemon.persistence.confirmed()
-  await eventually(() => { expect(existsSync(path)).toBe(true) })
+  await eventually(() => {
+    expect(existsSync(path)).toBe(true)
+  })
   await daemon.put(state(1, 2))
   expect(await found()).toEqual(daemon.view)
 })
@@ -676,24 +818,29 @@ test('E3: what is older than the view is deleted though its directory cannot be 
   const daemon = await start()
   await daemon.put(state(1, 1))
   await daemon.persistence.stop()
-  around = (operation, _path, run) => operation === 'makeDirectory' || operation === 'writeFile' ? Promise.reject(new Error('no space')) : run()
+  around = (operation, _path, run) =>
+    operation === 'makeDirectory' || operation === 'writeFile' ? Promise.reject(new Error('no space')) : run()
   const next = await start()
   await next.put(state(1, 2))
-  await eventually(() => { expect(readdirSync(directory)).toEqual([]) })
+  await eventually(() => {
+    expect(readdirSync(directory)).toEqual([])
+  })
 })
 
 test('a file that was set aside and cannot be deleted disturbs neither a start nor a resync', async () => {
   mkdirSync(`${path}.previous`) // rm refuses a directory, as it refuses any file of a read-only disk
   const daemon = await start({ maxAgeMs: -1 })
   await daemon.put(state(1, 1))
-  expect(() => { daemon.persistence.confirmed() }).not.toThrow()
+  expect(() => {
+    daemon.persistence.confirmed()
+  }).not.toThrow()
   expect(byId((await restoreView(path, OWNER, PLAIN, DAY_MS, Date.now(), logger)).instances)).toEqual(daemon.view)
 })
 
 test('changes that wait together are one write', async () => {
   const daemon = await start()
   await daemon.put(state(1, 1))
-  await Promise.all(Array.from({ length: 200 }, (_, i) => daemon.put(state(2 + i % 20, 1 + i))))
+  await Promise.all(Array.from({ length: 200 }, (_, i) => daemon.put(state(2 + (i % 20), 1 + i))))
   expect(counts.journal.written).toBeLessThan(10)
   expect(await found()).toEqual(daemon.view)
 })

@@ -1,7 +1,11 @@
 import { expect, test } from 'vitest'
 import { ReadQueue } from '../../../src/view/read-queue.ts'
 
-const ignore = (promise: Promise<void>) => { promise.catch(() => { /* rejected on purpose */ }) }
+const ignore = (promise: Promise<void>) => {
+  promise.catch(() => {
+    /* rejected on purpose */
+  })
+}
 
 test('a batch takes ids of lookups, notices and the resync in turn, each id once with its strongest reason', () => {
   const queue = new ReadQueue()
@@ -13,7 +17,12 @@ test('a batch takes ids of lookups, notices and the resync in turn, each id once
   }
   queue.addNoticed('index-1')
   expect([...queue.take(6).origins]).toEqual([
-    ['peer-1', 'peer'], ['notice-1', 'notice'], ['index-1', 'index'], ['peer-2', 'peer'], ['notice-2', 'notice'], ['index-2', 'index'],
+    ['peer-1', 'peer'],
+    ['notice-1', 'notice'],
+    ['index-1', 'index'],
+    ['peer-2', 'peer'],
+    ['notice-2', 'notice'],
+    ['index-2', 'index'],
   ])
   expect([...queue.take(6).origins.keys()]).toEqual(['peer-3', 'notice-3', 'index-3'])
 })
@@ -31,7 +40,10 @@ test('what could not be read is queued again, and its lookups are rejected', asy
   queue.putBack(batch, new Error('the store was lost'))
   await expect(lookUp).rejects.toThrow('the store was lost')
   queue.putBack({ origins, waiting }, new Error('the store was lost'))
-  expect([...queue.take(10).origins]).toEqual([['notice-2', 'notice'], ['index-1', 'index']])
+  expect([...queue.take(10).origins]).toEqual([
+    ['notice-2', 'notice'],
+    ['index-1', 'index'],
+  ])
 })
 
 test('a resync is read once everything that it queued has been taken; the queue is empty once it has ended', () => {

@@ -14,10 +14,35 @@ function aRecordHealth() {
   const lines: Record<string, unknown>[] = []
   const counted: string[] = []
   const view = new View({}, () => 0)
-  const log = pino({ level: 'debug' }, { write: (line: string) => { lines.push(JSON.parse(line) as Record<string, unknown>) } })
-  const health = new RecordHealth(view, { inc: ({ reason }) => { counted.push(reason) } }, log)
+  const log = pino(
+    { level: 'debug' },
+    {
+      write: (line: string) => {
+        lines.push(JSON.parse(line) as Record<string, unknown>)
+      },
+    },
+  )
+  const health = new RecordHealth(
+    view,
+    {
+      inc: ({ reason }) => {
+        counted.push(reason)
+      },
+    },
+    log,
+  )
   const serve = (id: string, address: string, revision = 1) => {
-    view.replace({ instance: parsed(anInstance({ id, revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }] })), userData: undefined, digest: `d${String(revision)}` })
+    view.replace({
+      instance: parsed(
+        anInstance({
+          id,
+          revision,
+          interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }],
+        }),
+      ),
+      userData: undefined,
+      digest: `d${String(revision)}`,
+    })
   }
   /** What was logged since the last time: level and message. */
   const logged = () => lines.splice(0).map(({ level, msg }) => `${String(level)} ${String(msg)}`)
@@ -31,11 +56,23 @@ test('a faulty record is reported once for each state of it, and counted', () =>
   health.fault('srv-a', 'd2', FAULT)
   health.fault('srv-a', 'd2', REJECTED)
   expect(lines).toMatchObject([
-    { level: 40, instance: 'srv-a', reason: 'record', faults: FAULT.faults, msg: 'faulty record: this instance is not served' },
-    { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one is still served' }, { level: 40, reason: 'rejected' },
+    {
+      level: 40,
+      instance: 'srv-a',
+      reason: 'record',
+      faults: FAULT.faults,
+      msg: 'faulty record: this instance is not served',
+    },
+    { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one is still served' },
+    { level: 40, reason: 'rejected' },
   ])
   expect(lines[0]).not.toHaveProperty('servedRevision')
-  expect([counted, health.faulty, health.faultOf('srv-a')?.reason, health.faultOf('srv-b')]).toEqual([['record', 'record', 'rejected'], 1, 'rejected', undefined])
+  expect([counted, health.faulty, health.faultOf('srv-a')?.reason, health.faultOf('srv-b')]).toEqual([
+    ['record', 'record', 'rejected'],
+    1,
+    'rejected',
+    undefined,
+  ])
   health.good('srv-a')
   expect([health.faulty, health.faultOf('srv-a')]).toEqual([0, undefined])
   health.fault('srv-a', 'd2', REJECTED)
@@ -62,7 +99,9 @@ test('a store without a usable record is reported once with its cause, and once 
   for (const id of ['srv-a', 'srv-b']) health.fault(id, 'd1', REJECTED)
   logged()
   for (let i = 0; i < 2; i++) health.resynced(['srv-a', 'srv-b'])
-  expect(lines).toMatchObject([{ level: 50, reasons: { rejected: 2 }, example: { instance: 'srv-a', faults: REJECTED.faults }, instances: 0 }])
+  expect(lines).toMatchObject([
+    { level: 50, reasons: { rejected: 2 }, example: { instance: 'srv-a', faults: REJECTED.faults }, instances: 0 },
+  ])
   expect(health.problem?.cause).toBeDefined()
   for (const id of ['srv-a', 'srv-b']) health.good(id)
   logged()
@@ -75,7 +114,10 @@ test('invariant 8: an instance missing from the store is reported once, with the
   serve('srv-a', '10.0.0.2', 7)
   for (let i = 0; i < 2; i++) health.absent('srv-a')
   expect(lines).toMatchObject([{ level: 40, instance: 'srv-a' }])
-  expect([lines[0]!['msg'], health.unconfirmed]).toEqual([expect.stringContaining('run imdsctl remove srv-a --revision 7'), 1])
+  expect([lines[0]!['msg'], health.unconfirmed]).toEqual([
+    expect.stringContaining('run imdsctl remove srv-a --revision 7'),
+    1,
+  ])
   health.present('srv-a')
   expect(health.unconfirmed).toBe(0)
   health.absent('srv-b')
@@ -99,11 +141,19 @@ test('a lost store is reported, a new reason since then at info, a repeated one 
   health.lost('redis://x', 'refused', false)
   health.lost('redis://x', 'refused', false)
   health.lost('redis://x', 'loading', false)
-  expect(logged()).toEqual(['40 the store cannot be used; guests are served from memory, trying again', '20 the store still cannot be used', '30 the store still cannot be used'])
+  expect(logged()).toEqual([
+    '40 the store cannot be used; guests are served from memory, trying again',
+    '20 the store still cannot be used',
+    '30 the store still cannot be used',
+  ])
   health.connected('redis://x')
   health.lost('redis://x', 'cut', true)
   health.lost('redis://x', 'refused', false)
-  expect(logged()).toEqual(['30 the store is connected', '40 the store is lost; guests are served from memory', '30 the store still cannot be used'])
+  expect(logged()).toEqual([
+    '30 the store is connected',
+    '40 the store is lost; guests are served from memory',
+    '30 the store still cannot be used',
+  ])
 })
 
 test('a fault is dropped when neither the index nor the view has its id', () => {
@@ -111,7 +161,11 @@ test('a fault is dropped when neither the index nor the view has its id', () => 
   serve('srv-served', '10.0.0.2')
   for (const id of ['srv-served', 'srv-named', 'srv-gone']) health.fault(id, 'd1', FAULT)
   health.keepFaultsOf(new Set(['srv-named']))
-  expect(['srv-served', 'srv-named', 'srv-gone'].map((id) => health.faultOf(id) !== undefined)).toEqual([true, true, false])
+  expect(['srv-served', 'srv-named', 'srv-gone'].map((id) => health.faultOf(id) !== undefined)).toEqual([
+    true,
+    true,
+    false,
+  ])
 })
 
 test('invariant 7: a contested address is reported once, and again when it is contested anew', () => {
@@ -126,19 +180,26 @@ test('invariant 7: a contested address is reported once, and again when it is co
     view.remove('srv-b')
     health.contested()
   }
-  expect(lines).toMatchObject([1, 2].map(() => ({ level: 40, address: 'default 10.0.0.2', instances: ['srv-a', 'srv-b'] })))
+  expect(lines).toMatchObject(
+    [1, 2].map(() => ({ level: 40, address: 'default 10.0.0.2', instances: ['srv-a', 'srv-b'] })),
+  )
 })
 
 test('E1: addresses that name nobody are reported once for each record, the first five in full', () => {
   const { health, view, lines } = aRecordHealth()
   const serve = (id: string, address: string) => {
-    const record = anInstance({ id, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: [address] }] })
+    const record = anInstance({
+      id,
+      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: [address] }],
+    })
     view.replace({ instance: parsed(record), userData: undefined, digest: 'd1' })
   }
   serve('srv-a', 'fe80::a')
   serve('srv-b', 'fd00::b')
   for (let i = 0; i < 2; i++) health.withNobody()
-  expect(lines).toMatchObject([{ level: 40, instance: 'srv-a', addresses: [{ network: 'default', range: 'fe80::a' }], instances: 1 }])
+  expect(lines).toMatchObject([
+    { level: 40, instance: 'srv-a', addresses: [{ network: 'default', range: 'fe80::a' }], instances: 1 },
+  ])
   for (let i = 0; i < 9; i++) serve(`srv-n${String(i)}`, `fe80::${String(i + 1)}`)
   health.withNobody()
   expect(lines.splice(1).map(({ instances }) => instances)).toEqual([9, 9, 9, 9, 9])

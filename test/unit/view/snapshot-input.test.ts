@@ -16,7 +16,9 @@ const sha256 = (text: string) => createHash('sha256').update(text).digest('hex')
 
 let directory: string
 const opened: SnapshotInput[] = []
-beforeEach(() => { directory = mkdtempSync(join(tmpdir(), 'imds-input-')) })
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-input-'))
+})
 afterEach(() => {
   for (const input of opened.splice(0)) input.close()
   rmSync(directory, { recursive: true })
@@ -31,7 +33,8 @@ function inputOf(bytes: string | Buffer, reading?: RecordCipher): SnapshotInput 
 }
 
 describe.each<[string, (text: string) => SnapshotInput]>([
-  ['plain', (text) => inputOf(text)], ['encrypted', (text) => inputOf(cipher.encrypt('snapshot', 'hv1', 0, Buffer.from(text)), cipher)],
+  ['plain', (text) => inputOf(text)],
+  ['encrypted', (text) => inputOf(cipher.encrypt('snapshot', 'hv1', 0, Buffer.from(text)), cipher)],
 ])('a file that is %s', (kind, open) => {
   test('gives its lines and bytes in their order, and the digest of all before its last line', () => {
     const large = 'x\n{}'.repeat(SLICE_BYTES)
@@ -43,7 +46,9 @@ describe.each<[string, (text: string) => SnapshotInput]>([
     expect(input.bytes(0)).toHaveLength(0)
     expect(input.object()).toEqual({ last: true })
     expect(input.digest()).toBe(sha256(before))
-    expect(() => { input.authenticate() }).not.toThrow()
+    expect(() => {
+      input.authenticate()
+    }).not.toThrow()
   })
 
   test('has no digest before its end', () => {
@@ -74,7 +79,9 @@ describe.each<[string, (text: string) => SnapshotInput]>([
 
 test('a plain file needs no authentication', () => {
   const input = inputOf('{}\n')
-  expect(() => { input.authenticate() }).not.toThrow()
+  expect(() => {
+    input.authenticate()
+  }).not.toThrow()
 })
 
 test('an encrypted file that was changed gives what it has, and fails its authentication', () => {
@@ -82,13 +89,18 @@ test('an encrypted file that was changed gives what it has, and fails its authen
   value[value.length - 20]! ^= 1
   const input = inputOf(value, cipher)
   expect(input.object()).toEqual({})
-  expect(() => { input.authenticate() }).toThrow(Undecryptable)
+  expect(() => {
+    input.authenticate()
+  }).toThrow(Undecryptable)
 })
 
 test.each<[string, RecordCipher | undefined, string]>([
-  ['without keys', undefined, 'it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)'], ['without its key', aCipher('gb1', 'k2'), 'it was encrypted with a key that is not configured here: k1'],
+  ['without keys', undefined, 'it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)'],
+  ['without its key', aCipher('gb1', 'k2'), 'it was encrypted with a key that is not configured here: k1'],
 ])('an encrypted file that is opened %s is undecryptable', (_what, reading, reason) => {
-  expect(() => inputOf(cipher.encrypt('snapshot', 'hv1', 0, Buffer.from('{}\n')), reading)).toThrow(new Undecryptable(reason))
+  expect(() => inputOf(cipher.encrypt('snapshot', 'hv1', 0, Buffer.from('{}\n')), reading)).toThrow(
+    new Undecryptable(reason),
+  )
 })
 
 test('a file that is missing is an error of the file system', () => {

@@ -1,6 +1,17 @@
 /** The file of a snapshot, as a start reads it. persistence.test.ts has its journals, and when it is written. */
 import { createSecretKey } from 'node:crypto'
-import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -27,25 +38,50 @@ const DAY_MS = 86_400_000
 
 let directory: string
 let path: string
-let log: { msg: string, reason?: string }[]
-const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as { msg: string }) } })
+let log: { msg: string; reason?: string }[]
+const logger = pino(
+  {},
+  {
+    write: (line: string) => {
+      log.push(JSON.parse(line) as { msg: string })
+    },
+  },
+)
 const KEY = Buffer.alloc(32, 1)
-const keysOf = (cipher: RecordCipher | undefined, key: Buffer = KEY): StateKeys => ({ cipher, macKeys: cipher === undefined ? [key] : cipher.macKeys('hv1') })
+const keysOf = (cipher: RecordCipher | undefined, key: Buffer = KEY): StateKeys => ({
+  cipher,
+  macKeys: cipher === undefined ? [key] : cipher.macKeys('hv1'),
+})
 /** What a start serves; undefined: nothing. */
 const read = async (owner = OWNER, nowMs = Date.now(), cipher?: RecordCipher, key = KEY) => {
   const restored = await restoreView(path, owner, keysOf(cipher, key), DAY_MS, nowMs, logger)
   return restored.files === 'served' ? restored : undefined
 }
 const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
-  instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [undefined, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3],
+  instance: parsed(generateRecord(i + 1)),
+  digest: `digest ${String(i)}`,
+  userData: [undefined, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3],
 }))
 
 /** Writes a snapshot, and its journal without changes. */
 async function written(cipher?: RecordCipher, content: Partial<SnapshotContent> = {}): Promise<void> {
   const keys = keysOf(cipher)
-  const journal = await JournalWriter.create(DISK, journalPath(path, 1), { owner: OWNER, keys, generation: 1, after: undefined, isWanted: () => true })
+  const journal = await JournalWriter.create(DISK, journalPath(path, 1), {
+    owner: OWNER,
+    keys,
+    generation: 1,
+    after: undefined,
+    isWanted: () => true,
+  })
   await journal.close()
-  await writeSnapshot(DISK, path, { owner: OWNER, keys, instances: INSTANCES, asOf: new Date(), isWhole: true, journal: journal.start, ...content }, () => { /* nobody waits */ })
+  await writeSnapshot(
+    DISK,
+    path,
+    { owner: OWNER, keys, instances: INSTANCES, asOf: new Date(), isWhole: true, journal: journal.start, ...content },
+    () => {
+      /* nobody waits */
+    },
+  )
 }
 
 beforeEach(() => {
@@ -53,7 +89,9 @@ beforeEach(() => {
   path = snapshotPath(directory)
   log = []
 })
-afterEach(() => { rmSync(directory, { recursive: true }) })
+afterEach(() => {
+  rmSync(directory, { recursive: true })
+})
 
 test('a snapshot is read back complete: records, digests and user-data byte for byte', async () => {
   await written()
@@ -78,26 +116,78 @@ function expectDeleted(): void {
 
 /** Everything stays as it was, and there is one line in the log. */
 function expectKept(): void {
-  expect(log.map(({ msg }) => msg)).toEqual(['the snapshot is not served, and stays where it is until the store has records of this hypervisor; guests get 503 until then'])
+  expect(log.map(({ msg }) => msg)).toEqual([
+    'the snapshot is not served, and stays where it is until the store has records of this hypervisor; guests get 503 until then',
+  ])
   expect(readdirSync(directory)).toEqual(['view.journal.1', 'view.snapshot'])
 }
 
 describe('a rejected snapshot is not served and is deleted, since it may hold user-data', () => {
-  const cut = (share: number) => { writeFileSync(path, readFileSync(path).subarray(0, readFileSync(path).length * share)) }
+  const cut = (share: number) => {
+    writeFileSync(path, readFileSync(path).subarray(0, readFileSync(path).length * share))
+  }
   const flip = (at: number) => {
     const bytes = readFileSync(path)
     bytes[Math.floor(bytes.length * at)]! ^= 1
     writeFileSync(path, bytes)
   }
   test.each<[string, () => void, RegExp]>([
-    ['cut in the middle', () => { cut(0.5) }, /torn/],
-    ['cut before its last byte', () => { writeFileSync(path, readFileSync(path).subarray(0, -1)) }, /torn/],
-    ['longer than it was', () => { appendFileSync(path, '{}\n') }, /torn/],
-    ['empty', () => { writeFileSync(path, '') }, /torn/],
-    ['one bit changed in a record', () => { flip(0.4) }, /changed/],
-    ['one bit changed in the header', () => { flip(0.00005) }, /changed/],
-    ['random bytes', () => { writeFileSync(path, Buffer.from(Array.from({ length: 5000 }, (_, i) => (i * 7919) & 255))) }, /./],
-    ['something else', () => { writeFileSync(path, 'hello\nS3CRET\n') }, /^it is torn or was changed$/],
+    [
+      'cut in the middle',
+      () => {
+        cut(0.5)
+      },
+      /torn/,
+    ],
+    [
+      'cut before its last byte',
+      () => {
+        writeFileSync(path, readFileSync(path).subarray(0, -1))
+      },
+      /torn/,
+    ],
+    [
+      'longer than it was',
+      () => {
+        appendFileSync(path, '{}\n')
+      },
+      /torn/,
+    ],
+    [
+      'empty',
+      () => {
+        writeFileSync(path, '')
+      },
+      /torn/,
+    ],
+    [
+      'one bit changed in a record',
+      () => {
+        flip(0.4)
+      },
+      /changed/,
+    ],
+    [
+      'one bit changed in the header',
+      () => {
+        flip(0.00005)
+      },
+      /changed/,
+    ],
+    [
+      'random bytes',
+      () => {
+        writeFileSync(path, Buffer.from(Array.from({ length: 5000 }, (_, i) => (i * 7919) & 255)))
+      },
+      /./,
+    ],
+    [
+      'something else',
+      () => {
+        writeFileSync(path, 'hello\nS3CRET\n')
+      },
+      /^it is torn or was changed$/,
+    ],
   ])('%s', async (_what, spoil, reason) => {
     await written()
     spoil()
@@ -121,13 +211,35 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
     const body = `${header}\n${[one, two].map((line, n) => `${change(line, n)}\n\n`).join('')}`
     writeFileSync(path, `${body}${JSON.stringify({ instances: 2, sha256: sha256(Buffer.from(body)) })}\n`)
   }
-  const withLength = (length: (line: string) => string) => () => { forge((line) => line.replace(/"userDataBytes":.*/, `"userDataBytes":${length(line)}}`)) }
+  const withLength = (length: (line: string) => string) => () => {
+    forge((line) => line.replace(/"userDataBytes":.*/, `"userDataBytes":${length(line)}}`))
+  }
 
   test.each<[string, () => void]>([
-    ['another number of instances', () => { writeFileSync(path, readFileSync(path, 'latin1').replace(/"instances":\d+/, '"instances":7'), 'latin1') }],
-    ['a line that is no object', () => { forge(() => 'null') }],
-    ['a last line that is no object', () => { writeFileSync(path, 'x\nnull\n') }],
-    ['user-data of a negative length', withLength((line) => String(-line.replace(/"userDataBytes":.*/, '').length - '"userDataBytes":-0000}'.length - 2))],
+    [
+      'another number of instances',
+      () => {
+        writeFileSync(path, readFileSync(path, 'latin1').replace(/"instances":\d+/, '"instances":7'), 'latin1')
+      },
+    ],
+    [
+      'a line that is no object',
+      () => {
+        forge(() => 'null')
+      },
+    ],
+    [
+      'a last line that is no object',
+      () => {
+        writeFileSync(path, 'x\nnull\n')
+      },
+    ],
+    [
+      'user-data of a negative length',
+      withLength((line) =>
+        String(-line.replace(/"userDataBytes":.*/, '').length - '"userDataBytes":-0000}'.length - 2),
+      ),
+    ],
     ['user-data that is longer than the file', withLength(() => '1e300')],
     ['user-data of half a byte', withLength(() => '0.5')],
     ['user-data whose length is text', withLength(() => '"0"')],
@@ -148,7 +260,11 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
     const lines = readFileSync(path, 'latin1').split('\n')
     expect(lines[0]).toContain(from)
     const body = [lines[0]!.replace(from, to), ...lines.slice(1, -2)].map((line) => `${line}\n`).join('')
-    writeFileSync(path, `${body}${JSON.stringify({ instances: INSTANCES.length, sha256: sha256(Buffer.from(body, 'latin1')) })}\n`, 'latin1')
+    writeFileSync(
+      path,
+      `${body}${JSON.stringify({ instances: INSTANCES.length, sha256: sha256(Buffer.from(body, 'latin1')) })}\n`,
+      'latin1',
+    )
     expect(await read()).toBeUndefined()
     expect(log[0]!.reason).toBe('it has another format')
     expectDeleted()
@@ -157,7 +273,9 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
 
 describe('a snapshot of another owner, time or key is not served, and stays', () => {
   test.each<[string, typeof OWNER]>([
-    ['region', { ...OWNER, region: 'gb2' }], ['hypervisor', { ...OWNER, hypervisor: 'hv2' }], ['store', { ...OWNER, store: 'file:/x' }],
+    ['region', { ...OWNER, region: 'gb2' }],
+    ['hypervisor', { ...OWNER, hypervisor: 'hv2' }],
+    ['store', { ...OWNER, store: 'file:/x' }],
   ])('of another %s', async (key, owner) => {
     await written()
     expect(await read(owner)).toBeUndefined()
@@ -198,7 +316,11 @@ test('leftovers of an older version or a crash beside the snapshot are deleted a
 test('a file that cannot be read stays', async () => {
   mkdirSync(path)
   expect(await read()).toBeUndefined()
-  expect(log).toMatchObject([{ msg: 'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers' }])
+  expect(log).toMatchObject([
+    {
+      msg: 'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers',
+    },
+  ])
   expect(existsSync(path)).toBe(true)
 })
 
@@ -206,19 +328,31 @@ test('a file that cannot be read stays', async () => {
 function asFormat1(): void {
   const [, ...lines] = readFileSync(path, 'latin1').split('\n').slice(0, -2)
   const body = [JSON.stringify({ imds: 'snapshot', format: 1, ...OWNER }), ...lines].map((line) => `${line}\n`).join('')
-  writeFileSync(path, `${body}${JSON.stringify({ instances: INSTANCES.length, sha256: sha256(Buffer.from(body, 'latin1')), mac: 'of that version' })}\n`, 'latin1')
+  writeFileSync(
+    path,
+    `${body}${JSON.stringify({ instances: INSTANCES.length, sha256: sha256(Buffer.from(body, 'latin1')), mac: 'of that version' })}\n`,
+    'latin1',
+  )
 }
 
 describe('a snapshot of a version without journals', () => {
   test('is served, and without digests, so that the first resync reads all records again', async () => {
     await written()
     asFormat1()
-    expect(await read()).toMatchObject({ instances: INSTANCES.map((assembled) => ({ ...assembled, digest: undefined })), isWhole: true, isCurrent: false, end: undefined })
+    expect(await read()).toMatchObject({
+      instances: INSTANCES.map((assembled) => ({ ...assembled, digest: undefined })),
+      isWhole: true,
+      isCurrent: false,
+      end: undefined,
+    })
     expect(log).toEqual([])
     expect(readdirSync(directory)).toEqual(['view.snapshot'])
   })
   test('is rejected if one of its records is not valid', async () => {
-    const invalid = INSTANCES.map((assembled) => ({ ...assembled, instance: { ...assembled.instance, fqdn: 'no name' } }))
+    const invalid = INSTANCES.map((assembled) => ({
+      ...assembled,
+      instance: { ...assembled.instance, fqdn: 'no name' },
+    }))
     await written(undefined, { instances: invalid })
     expect((await read())?.instances).toEqual(invalid) // this version checked them before it wrote them
     asFormat1()
@@ -230,34 +364,59 @@ describe('a snapshot of a version without journals', () => {
 /** Records and user-data, shorter and longer than the slices in which a file is read and written. */
 function largeAndSmall(): Assembled[] {
   const sizes = [SLICE_BYTES - 3_000, SLICE_BYTES, 0, 3 * SLICE_BYTES + 17]
-  const large = sizes.map((size, i): Assembled => ({ instance: INSTANCES[i]!.instance, digest: `large ${String(i)}`, userData: Buffer.alloc(size, `x${String(i)}\n{}\n`) }))
+  const large = sizes.map((size, i): Assembled => ({
+    instance: INSTANCES[i]!.instance,
+    digest: `large ${String(i)}`,
+    userData: Buffer.alloc(size, `x${String(i)}\n{}\n`),
+  }))
   return distinct([...INSTANCES, ...large, ...INSTANCES, ...INSTANCES, ...INSTANCES])
 }
 
 /** The same with an id for each, except for the first. */
 function distinct(all: readonly Assembled[]): Assembled[] {
-  return all.map((one, i) => i === 0 ? one : { ...one, instance: { ...one.instance, id: `srv-${String(i)}` } })
+  return all.map((one, i) => (i === 0 ? one : { ...one, instance: { ...one.instance, id: `srv-${String(i)}` } }))
 }
 
-describe.each([['plain', undefined], ['encrypted', aCipher('gb1', 'k1')]])('a large snapshot, %s', (_how, cipher) => {
+describe.each([
+  ['plain', undefined],
+  ['encrypted', aCipher('gb1', 'k1')],
+])('a large snapshot, %s', (_how, cipher) => {
   const write = (instances: readonly Assembled[]) => written(cipher, { instances })
   test('is read back complete', async () => {
     await write(largeAndSmall())
     expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, largeAndSmall())).toBe(true)
   })
   test('is read back complete, wherever a slice ends: in user-data, at its LF or in a line', async () => {
-    const of = (...bytes: readonly number[]): Assembled[] => distinct(bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') })))
-    const header = { imds: 'snapshot', format: 2, ...OWNER, schema: RECORD_FORM, whole: true, journal: { generation: 1, mac: 'x'.repeat(64) } }
-    const beforeUserData = JSON.stringify(header).length + Buffer.byteLength(JSON.stringify({ instance: INSTANCES[0]!.instance, digest: INSTANCES[0]!.digest, userDataBytes: SLICE_BYTES })) + 2
+    const of = (...bytes: readonly number[]): Assembled[] =>
+      distinct(bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') })))
+    const header = {
+      imds: 'snapshot',
+      format: 2,
+      ...OWNER,
+      schema: RECORD_FORM,
+      whole: true,
+      journal: { generation: 1, mac: 'x'.repeat(64) },
+    }
+    const beforeUserData =
+      JSON.stringify(header).length +
+      Buffer.byteLength(
+        JSON.stringify({ instance: INSTANCES[0]!.instance, digest: INSTANCES[0]!.digest, userDataBytes: SLICE_BYTES }),
+      ) +
+      2
     const first = [-1, 0, 1, 2, 3, 50, 5_000].map((more) => SLICE_BYTES - beforeUserData - more)
-    for (const instances of [...first.map((bytes) => of(bytes)), ...first.map((bytes) => of(bytes, 2 * SLICE_BYTES, 1))]) {
+    for (const instances of [
+      ...first.map((bytes) => of(bytes)),
+      ...first.map((bytes) => of(bytes, 2 * SLICE_BYTES, 1)),
+    ]) {
       await write(instances)
       expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, instances)).toBe(true)
     }
     expect(log).toEqual([])
   })
   test('is written in slices: no turn of the event loop hashes or encrypts more than two', async () => {
-    const { hashed, ciphered } = await mostBytesPerTurn(() => write([...largeAndSmall(), { ...INSTANCES[0]!, userData: Buffer.alloc(40 * SLICE_BYTES, 7) }]))
+    const { hashed, ciphered } = await mostBytesPerTurn(() =>
+      write([...largeAndSmall(), { ...INSTANCES[0]!, userData: Buffer.alloc(40 * SLICE_BYTES, 7) }]),
+    )
     expect(hashed).toBeGreaterThan(0)
     expect(Math.max(hashed, ciphered)).toBeLessThanOrEqual(2 * SLICE_BYTES)
   })
@@ -267,7 +426,9 @@ test('a write contains the view at that moment: no former state is kept in memor
   const view = new Map(INSTANCES.map((assembled) => [assembled.instance.id, assembled]))
   const last = INSTANCES.at(-1)!
   const instances = function* () {
-    setImmediate(() => { view.set(last.instance.id, { ...last, digest: 'changed meanwhile' }) })
+    setImmediate(() => {
+      view.set(last.instance.id, { ...last, digest: 'changed meanwhile' })
+    })
     yield { ...INSTANCES[0]!, userData: Buffer.alloc(4 * SLICE_BYTES) }
     yield* view.values()
   }
@@ -282,12 +443,18 @@ describe('with keys', () => {
     expect(readFileSync(path).subarray(0, 11).toString()).toBe('imds1 k1 0\n')
     expect(readFileSync(path, 'latin1')).not.toMatch(/srv-|snapshot|sha256/)
     expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES, isCurrent: true })
-    expect(await read(OWNER, Date.now(), aCipher('gb1', 'k2', 'k1'))).toMatchObject({ instances: INSTANCES, isCurrent: false })
+    expect(await read(OWNER, Date.now(), aCipher('gb1', 'k2', 'k1'))).toMatchObject({
+      instances: INSTANCES,
+      isCurrent: false,
+    })
     expect(log).toEqual([])
   })
   test('a plain file is not served, whoever wrote it, and stays until the view changes', async () => {
     await written()
-    expect(await restoreView(path, OWNER, keysOf(keys), DAY_MS, Date.now(), logger)).toMatchObject({ files: 'plain', instances: [] })
+    expect(await restoreView(path, OWNER, keysOf(keys), DAY_MS, Date.now(), logger)).toMatchObject({
+      files: 'plain',
+      instances: [],
+    })
     expect(log).toMatchObject([{ reason: 'it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)' }])
     expect((await read())?.instances).toEqual(INSTANCES)
   })
@@ -304,16 +471,21 @@ describe('with keys', () => {
     ['with another key of the same name', other, /^it is not authentic/],
     ['by another hypervisor', keys, /^it is not authentic/, { ...OWNER, hypervisor: 'hv2' }],
     ['in another region', aCipher('gb2', 'k1'), /^it is not authentic/],
-  ])('an encrypted file that is read %s is not served and stays, so that the right key can read it', async (_what, reading, reason, owner = OWNER) => {
-    await written(keys)
-    for (const start of [1, 2]) {
-      expect(await read(owner as typeof OWNER, Date.now(), reading)).toBeUndefined()
-      expect(log).toHaveLength(start)
-      expect(log.at(-1)!.reason).toMatch(reason)
-      expect(log.at(-1)!.msg).toBe('the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers')
-    }
-    expect((await read(OWNER, Date.now(), keys))?.instances).toEqual(INSTANCES)
-  })
+  ])(
+    'an encrypted file that is read %s is not served and stays, so that the right key can read it',
+    async (_what, reading, reason, owner = OWNER) => {
+      await written(keys)
+      for (const start of [1, 2]) {
+        expect(await read(owner as typeof OWNER, Date.now(), reading)).toBeUndefined()
+        expect(log).toHaveLength(start)
+        expect(log.at(-1)!.reason).toMatch(reason)
+        expect(log.at(-1)!.msg).toBe(
+          'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers',
+        )
+      }
+      expect((await read(OWNER, Date.now(), keys))?.instances).toEqual(INSTANCES)
+    },
+  )
   test('an encrypted file that is torn is not served', async () => {
     await written(keys)
     writeFileSync(path, readFileSync(path).subarray(0, -1))
@@ -345,13 +517,18 @@ test('small values are combined, so that a file of 200 instances is written in f
   expect(parts.length).toBeLessThanOrEqual(1 + 2 + Math.ceil(statSync(path).size / SLICE_BYTES) + 1) // one is the header of its journal
 })
 
-test.each([['plain', undefined], ['encrypted', aCipher('gb1', 'k1')]])('the %s file is complete and has its time when it is flushed to disk', async (_what, cipher) => {
-  const flushed: { bytes: number, mtimeMs: number }[] = []
+test.each([
+  ['plain', undefined],
+  ['encrypted', aCipher('gb1', 'k1')],
+])('the %s file is complete and has its time when it is flushed to disk', async (_what, cipher) => {
+  const flushed: { bytes: number; mtimeMs: number }[] = []
   const sync = vi.spyOn(await fileHandles(), 'sync').mockImplementation(async function (this: FileHandle) {
     const { size, mtimeMs } = await this.stat()
     flushed.push({ bytes: size, mtimeMs })
   })
   const asOf = new Date(Date.now() - 7_200_000)
-  await written(cipher, { asOf }).finally(() => { sync.mockRestore() })
+  await written(cipher, { asOf }).finally(() => {
+    sync.mockRestore()
+  })
   expect(flushed.at(-1)).toEqual({ bytes: statSync(path).size, mtimeMs: asOf.getTime() })
 })

@@ -9,9 +9,18 @@ import { lockState } from '../../../src/view/state-lock.ts'
 
 function aDirectory() {
   const directory = mkdtempSync(join(tmpdir(), 'imds-lock-'))
-  onTestFinished(() => { rmSync(directory, { recursive: true }) })
+  onTestFinished(() => {
+    rmSync(directory, { recursive: true })
+  })
   const warnings: string[] = []
-  const log = pino({}, { write: (line: string) => { warnings.push((JSON.parse(line) as { msg: string }).msg) } })
+  const log = pino(
+    {},
+    {
+      write: (line: string) => {
+        warnings.push((JSON.parse(line) as { msg: string }).msg)
+      },
+    },
+  )
   return { directory, log, warnings }
 }
 
@@ -19,7 +28,9 @@ test('a second daemon is refused, and nothing but the lock is left in the direct
   const { directory, log, warnings } = aDirectory()
   const first = await lockState(directory, 0, locks, log)
   await expect(lockState(directory, 0, locks, log)).rejects.toThrow(StartFailure)
-  await expect(lockState(directory, 0, locks, log)).rejects.toThrow(`another imdsd uses ${directory}: stop the other one`)
+  await expect(lockState(directory, 0, locks, log)).rejects.toThrow(
+    `another imdsd uses ${directory}: stop the other one`,
+  )
   expect([readdirSync(directory), warnings]).toEqual([['view.lock'], []])
   first.close()
   const second = await lockState(directory, 0, locks, log)
@@ -31,7 +42,9 @@ test('a directory that cannot be written at the start is not written later eithe
   const state = join(directory, 'state')
   writeFileSync(state, 'in the place of the directory')
   const lock = await lockState(join(state, 'imds'), 0, locks, log)
-  expect(warnings).toEqual(['the state directory cannot be written: nothing is kept on disk. Correct that, and restart imds'])
+  expect(warnings).toEqual([
+    'the state directory cannot be written: nothing is kept on disk. Correct that, and restart imds',
+  ])
   rmSync(state)
   mkdirSync(join(state, 'imds'), { recursive: true })
   const path = join(state, 'imds', 'view.snapshot')
@@ -45,7 +58,9 @@ test('a file in the place of the lock costs the lock, not the directory', async 
   const { directory, log, warnings } = aDirectory()
   mkdirSync(join(directory, 'view.lock'))
   const lock = await lockState(directory, 0, locks, log)
-  expect(warnings).toEqual(['the state directory cannot be locked: correct the file, and start no second daemon with this directory'])
+  expect(warnings).toEqual([
+    'the state directory cannot be locked: correct the file, and start no second daemon with this directory',
+  ])
   await (await lock.disk.create(join(directory, 'view.snapshot'))).close()
   expect(readdirSync(directory).sort()).toEqual(['view.lock', 'view.snapshot'])
 })
@@ -59,7 +74,10 @@ test('on a file system without locks, where even a fresh file is held, the daemo
     return Promise.reject(new locks.LockHeld('busy')) // what SQLite reports of NFS without lockd
   }
   const lock = await lockState(directory, 0, { ...locks, takeLock }, log)
-  expect([warnings, readdirSync(directory)]).toEqual([['the file system of the state directory has no locks: start no second daemon with this directory'], ['view.lock']])
+  expect([warnings, readdirSync(directory)]).toEqual([
+    ['the file system of the state directory has no locks: start no second daemon with this directory'],
+    ['view.lock'],
+  ])
   expect(tried).toEqual([join(directory, 'view.lock'), expect.stringMatching(/\/view\.[0-9a-f]{32}\.tmp$/)])
   await (await lock.disk.create(join(directory, 'view.snapshot'))).close()
 })

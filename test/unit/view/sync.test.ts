@@ -15,9 +15,15 @@ const SHARE = 33
 const bound = (instances: number) => 1 + Math.ceil(instances / SHARE)
 
 const id = (n: number) => `srv-n${String(n)}`
-const record = (n: number, revision = 1, change: Record<string, unknown> = {}) => anInstance({
-  id: id(n), revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.1.${String(n >> 8)}.${String(n & 255)}/8`] }], ...change,
-})
+const record = (n: number, revision = 1, change: Record<string, unknown> = {}) =>
+  anInstance({
+    id: id(n),
+    revision,
+    interfaces: [
+      { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.1.${String(n >> 8)}.${String(n & 255)}/8`] },
+    ],
+    ...change,
+  })
 const isLoad = ({ ids }: Request) => typeof ids !== 'string'
 
 const watches: Sync[] = []
@@ -25,7 +31,14 @@ afterEach(async () => {
   for (const sync of watches.splice(0)) await sync.stop()
 })
 
-interface TestSync { source: SteppedSource, view: View, sync: Sync, log: Record<string, unknown>[], confirmed: (() => void)[], failed: () => number }
+interface TestSync {
+  source: SteppedSource
+  view: View
+  sync: Sync
+  log: Record<string, unknown>[]
+  confirmed: (() => void)[]
+  failed: () => number
+}
 
 /** A sync of a store with the instances 1 to `count`, connected. */
 function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
@@ -35,12 +48,43 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
   const log: Record<string, unknown>[] = []
   const confirmed: (() => void)[] = []
   let failed = 0
-  const none = { inc: () => { /* not counted */ } }
-  const metrics = { notices: none, resyncs: { inc: ({ result }: { result: string }) => { if (result === 'failed') failed += 1 } }, recordFaults: none, revisionsBack: none }
+  const none = {
+    inc: () => {
+      /* not counted */
+    },
+  }
+  const metrics = {
+    notices: none,
+    resyncs: {
+      inc: ({ result }: { result: string }) => {
+        if (result === 'failed') failed += 1
+      },
+    },
+    recordFaults: none,
+    revisionsBack: none,
+  }
   const sync = new Sync({
-    source, view, changeLog: NO_CHANGE_LOG, hypervisor: 'hv1', userDataMaxBytes, resyncMs: 3_600_000, metrics, changed: () => { /* nothing depends on it */ },
-    confirmed: () => { for (const call of confirmed) call() },
-    log: pino({ level: 'info' }, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }),
+    source,
+    view,
+    changeLog: NO_CHANGE_LOG,
+    hypervisor: 'hv1',
+    userDataMaxBytes,
+    resyncMs: 3_600_000,
+    metrics,
+    changed: () => {
+      /* nothing depends on it */
+    },
+    confirmed: () => {
+      for (const call of confirmed) call()
+    },
+    log: pino(
+      { level: 'info' },
+      {
+        write: (line: string) => {
+          log.push(JSON.parse(line) as Record<string, unknown>)
+        },
+      },
+    ),
   })
   watches.push(sync)
   sync.start()
@@ -49,7 +93,14 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
 }
 
 /** Lets round trips pass until the condition holds, `before` each; gives their number. */
-async function roundTripsUntil(source: SteppedSource, condition: () => boolean, most: number, before: () => void = () => { /* nothing */ }): Promise<number> {
+async function roundTripsUntil(
+  source: SteppedSource,
+  condition: () => boolean,
+  most: number,
+  before: () => void = () => {
+    /* nothing */
+  },
+): Promise<number> {
   for (let n = 0; n <= most; n++) {
     if (condition()) return n
     await source.next()
@@ -60,7 +111,10 @@ async function roundTripsUntil(source: SteppedSource, condition: () => boolean, 
   return Infinity
 }
 
-const isReady = ({ sync }: TestSync) => () => sync.status().ready
+const isReady =
+  ({ sync }: TestSync) =>
+  () =>
+    sync.status().ready
 
 test('an instance that changes in every round trip does not delay the resync: the daemon becomes ready', async () => {
   const setup = aSync(250)
@@ -125,14 +179,22 @@ test('instances that change again and again are read equally often', async () =>
 test('notices before the first resync is complete do not restart it', async () => {
   const setup = aSync(250)
   const { source } = setup
-  expect(await roundTripsUntil(source, isReady(setup), bound(250), () => { source.events.notice(id(3)) })).toBeLessThanOrEqual(bound(250))
+  expect(
+    await roundTripsUntil(source, isReady(setup), bound(250), () => {
+      source.events.notice(id(3))
+    }),
+  ).toBeLessThanOrEqual(bound(250))
   expect(source.indexReads).toBe(1)
 })
 
 test('a resync requested during another begins when that one is complete', async () => {
   const setup = aSync(250)
   const { source, sync } = setup
-  expect(await roundTripsUntil(source, isReady(setup), bound(250), () => { sync.resync() })).toBeLessThanOrEqual(bound(250))
+  expect(
+    await roundTripsUntil(source, isReady(setup), bound(250), () => {
+      sync.resync()
+    }),
+  ).toBeLessThanOrEqual(bound(250))
   await source.drain()
   expect(source.indexReads).toBe(2)
 })
@@ -243,7 +305,9 @@ test('a notice that arrives while the loop ends is read at once', async () => {
     if (wasSent) return
     wasSent = true
     source.put(record(2))
-    queueMicrotask(() => { source.events.notice(id(2)) })
+    queueMicrotask(() => {
+      source.events.notice(id(2))
+    })
   })
   await source.drain()
   expect(view.get(id(2))).toBeDefined()
@@ -292,7 +356,9 @@ test('lookups of too many peers do not delay a notice', async () => {
   await source.drain()
   for (let n = 1; n <= 300; n++) {
     source.owners.set(`default 10.2.${String(n >> 8)}.${String(n & 255)}`, id(n))
-    void sync.lookUp('default', `10.2.${String(n >> 8)}.${String(n & 255)}`).catch(() => { /* stopped */ })
+    void sync.lookUp('default', `10.2.${String(n >> 8)}.${String(n & 255)}`).catch(() => {
+      /* stopped */
+    })
   }
   source.put(record(300, 2))
   while (source.requests.some(({ ids }) => ids === 'owner')) {
@@ -310,14 +376,22 @@ test('lookups of too many peers do not delay a notice', async () => {
   expect(view.get(id(299))?.instance.revision).toBe(2)
 })
 
-test.each([[16_384, 100], [65_536, 100], [1_048_576, 64], [8_388_608, 10], [16_777_216, 10]])('with up to %i bytes of user-data a batch has %i ids, a third of each kind', async (limit, size) => {
+test.each([
+  [16_384, 100],
+  [65_536, 100],
+  [1_048_576, 64],
+  [8_388_608, 10],
+  [16_777_216, 10],
+])('with up to %i bytes of user-data a batch has %i ids, a third of each kind', async (limit, size) => {
   const { source, sync } = aSync(250, limit)
   await source.roundTrip()
   const first = await source.next(isLoad)
   for (let n = 301; n <= 400; n++) source.events.notice(id(n))
   for (let n = 401; n <= 500; n++) {
     source.owners.set(`default 10.2.0.${String(n - 400)}`, id(n))
-    void sync.lookUp('default', `10.2.0.${String(n - 400)}`).catch(() => { /* stopped */ })
+    void sync.lookUp('default', `10.2.0.${String(n - 400)}`).catch(() => {
+      /* stopped */
+    })
   }
   for (const request of source.requests.filter(({ ids }) => ids === 'owner')) {
     request.execute()
@@ -327,7 +401,11 @@ test.each([[16_384, 100], [65_536, 100], [1_048_576, 64], [8_388_608, 10], [16_7
   first?.reply()
   const batch = (await source.next(isLoad))?.ids as readonly string[]
   expect(batch).toHaveLength(size)
-  for (const [from, to] of [[1, 250], [301, 400], [401, 500]] as const) {
+  for (const [from, to] of [
+    [1, 250],
+    [301, 400],
+    [401, 500],
+  ] as const) {
     const numbers = batch.map((one) => Number(one.slice('srv-n'.length))).filter((n) => n >= from && n <= to)
     expect(numbers.length).toBeGreaterThanOrEqual(Math.floor(size / 3))
   }
@@ -371,26 +449,31 @@ test('if a read fails half-way, the rest of it is read again', async () => {
 
 /** Takes longer than one turn of the event loop should. */
 function work(): void {
-  for (const startedMs = performance.now(); performance.now() - startedMs < 5;) { /* work */ }
+  for (const startedMs = performance.now(); performance.now() - startedMs < 5;) {
+    /* work */
+  }
 }
 
 /** How many turns of the event loop pass until the condition holds. */
 async function turnsUntil(condition: () => boolean): Promise<number> {
   let turns = 0
-  for (; !condition(); turns++) await new Promise((resolve) => { setImmediate(resolve) })
+  for (; !condition(); turns++)
+    await new Promise((resolve) => {
+      setImmediate(resolve)
+    })
   return turns
 }
 
 test('guests are answered while instances are processed and the index is compared', async () => {
   const { source, view, confirmed } = aSync(20)
-  const entries = new class extends Map<string, string> {
-    override* [Symbol.iterator](): MapIterator<[string, string]> {
+  const entries = new (class extends Map<string, string> {
+    override *[Symbol.iterator](): MapIterator<[string, string]> {
       for (const entry of this.entries()) {
         work()
         yield entry
       }
     }
-  }(source.digests)
+  })(source.digests)
   const { promise: asked, resolve: ask } = Promise.withResolvers<undefined>()
   source.index = () => {
     ask(undefined)
@@ -403,7 +486,9 @@ test('guests are answered while instances are processed and the index is compare
     }
   }
   let isConfirmed = false
-  confirmed.push(() => { isConfirmed = true })
+  confirmed.push(() => {
+    isConfirmed = true
+  })
   await asked
   const turns = await turnsUntil(() => isConfirmed)
   expect(view.size).toBe(20)
@@ -412,7 +497,8 @@ test('guests are answered while instances are processed and the index is compare
 
 test('a hypervisor that no record names is ready and says so, with others, once until a record names it', async () => {
   const { source, sync, log } = aSync(0)
-  const resynced = (before: number | undefined) => roundTripsUntil(source, () => sync.status().resyncedAtMs !== before, 20)
+  const resynced = (before: number | undefined) =>
+    roundTripsUntil(source, () => sync.status().resyncedAtMs !== before, 20)
   await resynced(undefined)
   expect(sync.status(), 'a region without records').toMatchObject({ ready: true, hint: undefined })
   const again = async (hypervisors: readonly string[] | undefined) => {
@@ -422,13 +508,19 @@ test('a hypervisor that no record names is ready and says so, with others, once 
     await resynced(before)
     return sync.status()
   }
-  const hint = (others: string) => `no record names hv1${others}: check IMDS_HYPERVISOR, unless this hypervisor is new. imdsctl list shows all names in the records`
+  const hint = (others: string) =>
+    `no record names hv1${others}: check IMDS_HYPERVISOR, unless this hypervisor is new. imdsctl list shows all names in the records`
   expect(await again(['hv2', 'hv3'])).toMatchObject({ ready: true, hint: hint(' (the region has hv2, hv3)') })
   expect(await again(undefined), 'a store that does not say').toMatchObject({ ready: true, hint: hint('') })
-  expect(log.filter(({ msg }) => String(msg).startsWith('no record names'))).toMatchObject([{ level: 40, msg: hint(' (the region has hv2, hv3)') }])
+  expect(log.filter(({ msg }) => String(msg).startsWith('no record names'))).toMatchObject([
+    { level: 40, msg: hint(' (the region has hv2, hv3)') },
+  ])
   expect(await again([]), 'all records were removed').toMatchObject({ ready: true, hint: undefined })
   source.put(record(1, 1, { hypervisors: ['hv2'] }))
-  expect(await again(['hv2']), 'a store of files, whose index has the records of all').toMatchObject({ ready: true, hint: hint(' (the region has hv2)') })
+  expect(await again(['hv2']), 'a store of files, whose index has the records of all').toMatchObject({
+    ready: true,
+    hint: hint(' (the region has hv2)'),
+  })
   source.put(record(1, 2))
   expect(await again(['hv1', 'hv2'])).toMatchObject({ ready: true, hint: undefined })
 })

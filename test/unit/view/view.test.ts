@@ -4,9 +4,15 @@ import { aGuestServer } from '../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 
 const MAC = '02:24:19:00:00:ee'
-const mapped = { id: 'int-ds42k', macAddress: MAC, ipv4Addresses: ['10.0.0.2/30'], cloudIps: [{ id: 'cip-a', publicIpv4: '198.51.100.7', fqdn: 'cip-a.example.com' }] }
+const mapped = {
+  id: 'int-ds42k',
+  macAddress: MAC,
+  ipv4Addresses: ['10.0.0.2/30'],
+  cloudIps: [{ id: 'cip-a', publicIpv4: '198.51.100.7', fqdn: 'cip-a.example.com' }],
+}
 const unmapped = { ...mapped, cloudIps: [] }
-const at = (address: string, change: Record<string, unknown> = {}) => anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv4Addresses: [address] }], ...change })
+const at = (address: string, change: Record<string, unknown> = {}) =>
+  anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv4Addresses: [address] }], ...change })
 
 test('B4: a change replaces the whole tree', async () => {
   const guest = aGuestServer()
@@ -23,10 +29,20 @@ test('B5: what a change removes still answers for 60 s, unlisted, leaf and direc
   await guest.ask('/latest/meta-data/')
   guest.put(anInstance({ interfaces: [unmapped], revision: 2, publicKeys: [] }))
   expect((await guest.ask('/latest/meta-data/')).text).not.toMatch(/public-ipv4|public-keys/)
-  const gone = ['public-ipv4', 'public-keys/', 'public-keys/0/openssh-key', 'public-keys/usr-xl7gd/openssh-key', `network/interfaces/macs/${MAC}/ipv4-associations/198.51.100.7`]
-  for (const [ms, status] of [[59_999, 200], [60_000, 404]] as const) {
+  const gone = [
+    'public-ipv4',
+    'public-keys/',
+    'public-keys/0/openssh-key',
+    'public-keys/usr-xl7gd/openssh-key',
+    `network/interfaces/macs/${MAC}/ipv4-associations/198.51.100.7`,
+  ]
+  for (const [ms, status] of [
+    [59_999, 200],
+    [60_000, 404],
+  ] as const) {
     guest.clock.ms = ms
-    for (const path of gone) expect([path, (await guest.ask(`/latest/meta-data/${path}`)).status]).toEqual([path, status])
+    for (const path of gone)
+      expect([path, (await guest.ask(`/latest/meta-data/${path}`)).status]).toEqual([path, status])
   }
 })
 
@@ -55,22 +71,28 @@ test('B5: removed user-data is gone at once', async () => {
 
 test('sealed user-data is gone at once, in every version and listing; unsealed it is back', async () => {
   const guest = aGuestServer()
-  const aliases = [...VERSIONS.map((version) => `/${version}/user-data`), '/latest/user-data/', '//latest//user-data', '/openstack/latest/user_data']
+  const aliases = [
+    ...VERSIONS.map((version) => `/${version}/user-data`),
+    '/latest/user-data/',
+    '//latest//user-data',
+    '/openstack/latest/user_data',
+  ]
   const statuses = async () => new Set(await Promise.all(aliases.map(async (path) => (await guest.ask(path)).status)))
-  const listings = async () => (await Promise.all(VERSIONS.map(async (version) => (await guest.ask(`/${version}/`)).text))).join('\n')
+  const listings = async () =>
+    (await Promise.all(VERSIONS.map(async (version) => (await guest.ask(`/${version}/`)).text))).join('\n')
   guest.put(anInstance(), Buffer.from('secret'))
-  expect([...await statuses()]).toEqual([200])
+  expect([...(await statuses())]).toEqual([200])
   guest.put(anInstance({ revision: 2, sealedAt: '2026-11-20T15:04:05Z' }), Buffer.from('secret'))
-  expect([...await statuses()]).toEqual([404])
+  expect([...(await statuses())]).toEqual([404])
   expect(await listings()).not.toContain('user-data')
   expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(200)
   guest.put(anInstance({ revision: 3, sealedAt: '2999-01-01T00:00:00+01:00' }), Buffer.from('other'))
-  expect([...await statuses()]).toEqual([404])
+  expect([...(await statuses())]).toEqual([404])
   guest.put(anInstance({ revision: 4 }), Buffer.from('secret'))
-  expect([...await statuses()]).toEqual([200])
+  expect([...(await statuses())]).toEqual([200])
 })
 
-test('E3: an address that moves to another instance never returns the former one\'s data', async () => {
+test("E3: an address that moves to another instance never returns the former one's data", async () => {
   const guest = aGuestServer()
   guest.put(at('10.0.0.2/30', { id: 'srv-first' }))
   expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-first')
@@ -83,7 +105,11 @@ test('E3: an address that moves to another instance never returns the former one
 
 test('E4: two tenants use one address on different networks, and each gets its own data', async () => {
   const [red, blue] = [aGuestServer({ network: 'red' }), aGuestServer({ network: 'blue' })]
-  const on = (network: string) => anInstance({ id: `srv-${network}`, interfaces: [{ id: 'int-x', macAddress: MAC, network, ipv4Addresses: ['10.0.0.2/30'] }] })
+  const on = (network: string) =>
+    anInstance({
+      id: `srv-${network}`,
+      interfaces: [{ id: 'int-x', macAddress: MAC, network, ipv4Addresses: ['10.0.0.2/30'] }],
+    })
   for (const guest of [red, blue]) {
     guest.put(on('red'))
     guest.put(on('blue'))
@@ -106,21 +132,32 @@ test('invariant 7: a contested address is served to neither instance, their othe
 })
 
 const owning = (id: string, ranges: Record<string, string[]>, change: Record<string, unknown> = {}) =>
-  anInstance({ id, interfaces: [{ id: 'int-x', macAddress: MAC, ...ranges }], options: { httpProtocolIpv6: 'enabled' }, ...change })
+  anInstance({
+    id,
+    interfaces: [{ id: 'int-x', macAddress: MAC, ...ranges }],
+    options: { httpProtocolIpv6: 'enabled' },
+    ...change,
+  })
 
 test('E1: a guest is identified by any address inside a prefix of its interface, on that network only', async () => {
   const [guest, other] = [aGuestServer(), aGuestServer({ network: 'red' })]
   for (const each of [guest, other]) each.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }))
-  for (const from of ['2a02:1348:178:1::', '2a02:1348:178:1::1', '2a02:1348:178:1:5054:ff:fe12:3456', '2a02:1348:178:1:ffff:ffff:ffff:ffff']) {
+  for (const from of [
+    '2a02:1348:178:1::',
+    '2a02:1348:178:1::1',
+    '2a02:1348:178:1:5054:ff:fe12:3456',
+    '2a02:1348:178:1:ffff:ffff:ffff:ffff',
+  ]) {
     expect((await guest.ask({ url: '/latest/meta-data/instance-id', from })).text).toBe('srv-first')
     expect((await other.ask({ url: '/latest/meta-data/instance-id', from })).status).toBe(503)
   }
-  for (const from of ['2a02:1348:178:2::1', '2a02:1348:178::1', '2a02:1348:177:1::1']) expect((await guest.ask({ url: '/latest/meta-data/instance-id', from })).status).toBe(503)
+  for (const from of ['2a02:1348:178:2::1', '2a02:1348:178::1', '2a02:1348:177:1::1'])
+    expect((await guest.ask({ url: '/latest/meta-data/instance-id', from })).status).toBe(503)
 })
 
-test('E3: a prefix that moves to another instance never returns the former one\'s data', async () => {
+test("E3: a prefix that moves to another instance never returns the former one's data", async () => {
   const guest = aGuestServer()
-  const id = async () => (await guest.ask({ url: '/latest/meta-data/instance-id', from: '2a02:1348:178:1::abcd' }))
+  const id = async () => await guest.ask({ url: '/latest/meta-data/instance-id', from: '2a02:1348:178:1::abcd' })
   guest.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }))
   expect((await id()).text).toBe('srv-first')
   guest.put(owning('srv-second', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }))
@@ -138,13 +175,27 @@ test('E1, invariant 7: where prefixes of two records overlap neither is served; 
   guest.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178::/56'], ipv6Addresses: ['2a02:1348:178:1::7'] }))
   guest.put(owning('srv-second', { ipv6Prefixes: ['2a02:1348:178:1::/64', '2a02:1348:179::/64'] }))
   guest.put(owning('srv-third', { ipv6Addresses: ['2a02:1348:178:2::7', '2a02:1348:17a::7'] }))
-  expect(await Promise.all(['2a02:1348:178:1::1', '2a02:1348:178:1::7', '2a02:1348:178:2::7'].map(ownerAt))).toEqual(['503', '503', '503'])
-  expect(await Promise.all(['2a02:1348:178:2::8', '2a02:1348:179::1', '2a02:1348:17a::7'].map(ownerAt))).toEqual(['srv-first', 'srv-second', 'srv-third'])
+  expect(await Promise.all(['2a02:1348:178:1::1', '2a02:1348:178:1::7', '2a02:1348:178:2::7'].map(ownerAt))).toEqual([
+    '503',
+    '503',
+    '503',
+  ])
+  expect(await Promise.all(['2a02:1348:178:2::8', '2a02:1348:179::1', '2a02:1348:17a::7'].map(ownerAt))).toEqual([
+    'srv-first',
+    'srv-second',
+    'srv-third',
+  ])
   expect(Object.fromEntries(guest.view.contested())).toEqual({
-    'default 2a02:1348:178:1::7': ['srv-first', 'srv-second'], 'default 2a02:1348:178:1::/64': ['srv-second', 'srv-first'], 'default 2a02:1348:178:2::7': ['srv-third', 'srv-first'],
+    'default 2a02:1348:178:1::7': ['srv-first', 'srv-second'],
+    'default 2a02:1348:178:1::/64': ['srv-second', 'srv-first'],
+    'default 2a02:1348:178:2::7': ['srv-third', 'srv-first'],
   })
   guest.view.remove('srv-first')
-  expect(await Promise.all(['2a02:1348:178:1::1', '2a02:1348:178:1::7', '2a02:1348:178:2::7', '2a02:1348:178:2::8'].map(ownerAt))).toEqual(['srv-second', 'srv-second', 'srv-third', '503'])
+  expect(
+    await Promise.all(
+      ['2a02:1348:178:1::1', '2a02:1348:178:1::7', '2a02:1348:178:2::7', '2a02:1348:178:2::8'].map(ownerAt),
+    ),
+  ).toEqual(['srv-second', 'srv-second', 'srv-third', '503'])
   expect(guest.view.contested().size).toBe(0)
 })
 
@@ -159,14 +210,21 @@ test('a removed instance is unknown at all of its addresses', async () => {
 
 test('E1: IPv6 peers are identified in canonical form', async () => {
   const guest = aGuestServer()
-  guest.put(anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv6Addresses: ['fd00::2/64'] }], options: { httpProtocolIpv6: 'enabled' } }))
-  for (const from of ['fd00::2', 'fd00:0:0:0:0:0:0:2', 'FD00::2']) expect((await guest.ask({ url: '/latest/meta-data/ipv6', from })).text).toBe('fd00::2')
+  guest.put(
+    anInstance({
+      interfaces: [{ id: 'int-x', macAddress: MAC, ipv6Addresses: ['fd00::2/64'] }],
+      options: { httpProtocolIpv6: 'enabled' },
+    }),
+  )
+  for (const from of ['fd00::2', 'fd00:0:0:0:0:0:0:2', 'FD00::2'])
+    expect((await guest.ask({ url: '/latest/meta-data/ipv6', from })).text).toBe('fd00::2')
   expect((await guest.ask({ url: '/latest/meta-data/ipv6', from: 'fd00::3' })).status).toBe(503)
 })
 
 test('B5: of an instance that keeps changing, only the last 64 former states still answer', async () => {
   const guest = aGuestServer()
-  const tagged = (n: number) => anInstance({ revision: n + 1, tags: { [`t${String(n)}`]: 'x' }, options: { instanceMetadataTags: 'enabled' } })
+  const tagged = (n: number) =>
+    anInstance({ revision: n + 1, tags: { [`t${String(n)}`]: 'x' }, options: { instanceMetadataTags: 'enabled' } })
   const status = async (n: number) => (await guest.ask(`/latest/meta-data/tags/instance/t${String(n)}`)).status
   for (let n = 0; n <= 100; n++) {
     guest.put(tagged(n))

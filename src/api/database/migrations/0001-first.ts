@@ -73,7 +73,7 @@ const STATEMENTS = [
     started_at timestamptz,
     finished_at timestamptz
   )`,
-  'create unique index collaborations_current on collaborations (account_id, lower(email)) where status in (\'pending\', \'accepted\')',
+  "create unique index collaborations_current on collaborations (account_id, lower(email)) where status in ('pending', 'accepted')",
   'create index collaborations_user on collaborations (user_id)',
   `create table images (
     id text primary key,

@@ -41,9 +41,9 @@ const STATEMENTS = [
   'create index access_tokens_family on access_tokens (family_id)',
   // Collaborations. invited_at: when the invitation was last sent; null: it is waiting to be sent. resends: when clients asked to send it again.
   'alter table collaborations add invited_at timestamptz',
-  'alter table collaborations add resends timestamptz[] not null default \'{}\'',
+  "alter table collaborations add resends timestamptz[] not null default '{}'",
   'create index collaborations_account on collaborations (account_id)',
-  'create index collaborations_to_invite on collaborations (created_at, id) where status = \'pending\' and invited_at is null',
+  "create index collaborations_to_invite on collaborations (created_at, id) where status = 'pending' and invited_at is null",
   // Config maps. `json`, not `jsonb`: what was sent comes back, with its order and its numbers.
   'create table config_maps (id text primary key, account_id text not null references accounts, name text not null, data json not null, created_at timestamptz not null default now())',
   'create index config_maps_account on config_maps (account_id)',
@@ -82,7 +82,7 @@ const STATEMENTS = [
   'alter table cloud_ips add mapped_at timestamptz',
   // Servers: extensions of this API, the console, snapshots, and actions for the compute system. An action waits until its outcome is reported.
   'alter table servers add metadata_options json',
-  'alter table servers add tags json not null default \'{}\'',
+  "alter table servers add tags json not null default '{}'",
   'alter table servers add console_token_expires timestamptz',
   'alter table servers add migrating_to text references hypervisors',
   'alter table servers add sealed_at timestamptz',
@@ -106,10 +106,11 @@ const STATEMENTS = [
   // For the metrics: the last finished action of a server. PostgreSQL prefers an index on finished_at alone, and reads it to its end.
   'create index compute_actions_finished on compute_actions (server_id, finished_at) where finished_at is not null',
   // The catalog. What `imds-api apply --prune` removes stays for the deleted servers that refer to it, and another row may have its handle.
-  'alter table server_types add check (status in (\'experimental\', \'available\', \'deprecated\'))',
+  "alter table server_types add check (status in ('experimental', 'available', 'deprecated'))",
   ...['zones', 'server_types', 'hypervisors'].map((table) => `alter table ${table} add removed_at timestamptz`),
   ...['zones', 'server_types'].flatMap((table) => [
-    `alter table ${table} drop constraint ${table}_handle_key`, `create unique index ${table}_handle on ${table} (handle) where removed_at is null`,
+    `alter table ${table} drop constraint ${table}_handle_key`,
+    `create unique index ${table}_handle on ${table} (handle) where removed_at is null`,
   ]),
 ] as const
 

@@ -3,7 +3,7 @@ import { sql, type Kysely } from 'kysely'
 
 const STATEMENTS = [
   'alter table accounts add publish_images boolean not null default false',
-  'update accounts set publish_images = true where exists (select from images where images.account_id = accounts.id and public and images.status <> \'deleted\')',
+  "update accounts set publish_images = true where exists (select from images where images.account_id = accounts.id and public and images.status <> 'deleted')",
 ] as const
 
 export async function up(database: Kysely<unknown>): Promise<void> {

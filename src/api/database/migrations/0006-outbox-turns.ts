@@ -2,7 +2,7 @@
 import { sql, type Kysely } from 'kysely'
 
 const STATEMENTS = [
-  'alter table outbox add account_id text not null default \'\', add urgent boolean not null default false',
+  "alter table outbox add account_id text not null default '', add urgent boolean not null default false",
   'update outbox set account_id = servers.account_id from servers where servers.id = server_id',
   'create index outbox_turns on outbox (urgent, account_id, id) where retry_at is null',
   'create index outbox_retries on outbox (retry_at) where retry_at is not null',

@@ -6,7 +6,9 @@ function aLimit() {
   const clock = { nowMs: 1_000_000 }
   const limit = new FailureLimit(() => clock.nowMs)
   const waitSeconds = (name: string, address: string) => limit.waitSeconds({ kind: 'user', name }, address)
-  const succeeded = (name: string, address: string) => { limit.succeeded({ kind: 'user', name }, address) }
+  const succeeded = (name: string, address: string) => {
+    limit.succeeded({ kind: 'user', name }, address)
+  }
   const fails = (name: string, address: string, most = 1000, isReal = true) => {
     for (let count = 0; count < most; count++) {
       if (waitSeconds(name, address) !== undefined) return count
@@ -14,7 +16,14 @@ function aLimit() {
     }
     return most
   }
-  return { limit, clock, fails, waitSeconds, succeeded, floods: (name: string, address: string) => fails(name, address, 1, false) }
+  return {
+    limit,
+    clock,
+    fails,
+    waitSeconds,
+    succeeded,
+    floods: (name: string, address: string) => fails(name, address, 1, false),
+  }
 }
 
 test('a pair of subject and address has 10 failures at once, and one a minute after that', () => {
@@ -156,13 +165,18 @@ test('a success is reported once a day for each address, and an address that was
 
 test('a subject is locked out except at known addresses, and learning one takes back no failure', () => {
   const { limit, fails, succeeded, waitSeconds } = aLimit()
-  const [ada, isLockedOut] = [{ kind: 'user', name: 'ada' }, (address: string) => limit.isLockedOut({ kind: 'user', name: 'ada' }, address)] as const
+  const [ada, isLockedOut] = [
+    { kind: 'user', name: 'ada' },
+    (address: string) => limit.isLockedOut({ kind: 'user', name: 'ada' }, address),
+  ] as const
   succeeded('ada', '198.51.100.1')
   fails('ada', '192.0.2.9')
   expect(isLockedOut('192.0.2.9')).toBe(false)
   for (let i = 0; i < 9; i++) fails('ada', `192.0.2.${String(i)}`)
   expect(['192.0.2.9', '203.0.113.1', '198.51.100.1'].map(isLockedOut)).toEqual([true, true, false])
   limit.learn(ada, [...Array.from({ length: 62 }, (_, i) => `10.0.0.${String(i)}`), '203.0.113.1', '192.0.2.9'])
-  expect(['10.0.0.0', '10.0.0.1', '203.0.113.1', '198.51.100.1'].map((address) => waitSeconds('ada', address))).toEqual([60, undefined, undefined, undefined])
+  expect(['10.0.0.0', '10.0.0.1', '203.0.113.1', '198.51.100.1'].map((address) => waitSeconds('ada', address))).toEqual(
+    [60, undefined, undefined, undefined],
+  )
   expect([isLockedOut('192.0.2.9'), waitSeconds('ada', '192.0.2.9')]).toEqual([false, 60])
 })

@@ -25,7 +25,11 @@ test('without a hash no password is right', async () => {
 
 test('an unknown user and a known one cost one computation of scrypt', async () => {
   let computations = 0
-  const hook = createHook({ init: (_id, type) => { if (type === 'SCRYPTREQUEST') computations++ } }).enable()
+  const hook = createHook({
+    init: (_id, type) => {
+      if (type === 'SCRYPTREQUEST') computations++
+    },
+  }).enable()
   await verifyPassword('correct horse', undefined)
   expect(computations).toBe(1)
   await verifyPassword('correct horse', FOREIGN)
@@ -46,7 +50,9 @@ test.each<[string, string, boolean]>([
   ['a short key', FOREIGN.slice(0, -1), false],
   ['more after it', `${FOREIGN}\n`, false],
   ['an empty text', '', false],
-])('a text with %s', (_what, text, isHash) => { expect(isPasswordHash(text)).toBe(isHash) })
+])('a text with %s', (_what, text, isHash) => {
+  expect(isPasswordHash(text)).toBe(isHash)
+})
 
 test('a password has 8 to 72 characters, whatever their bytes are', () => {
   expect([7, 8, 72, 73].map((length) => isPassword('a'.repeat(length)))).toEqual([false, true, true, false])

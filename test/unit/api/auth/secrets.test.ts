@@ -17,5 +17,11 @@ test('a token has 256 bits, in the characters of RFC 6750', () => {
 
 test('a secret is compared with its digest; without a digest none is right', () => {
   expect(digest('a').toString('hex')).toBe('ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb')
-  expect([isSecret('a', digest('a')), isSecret('b', digest('a')), isSecret('', digest('a')), isSecret('a', null), isSecret('', null)]).toEqual([true, false, false, false, false])
+  expect([
+    isSecret('a', digest('a')),
+    isSecret('b', digest('a')),
+    isSecret('', digest('a')),
+    isSecret('a', null),
+    isSecret('', null),
+  ]).toEqual([true, false, false, false, false])
 })

@@ -5,11 +5,17 @@ import { WorkQueue } from '../../../../src/api/auth/work-queue.ts'
 /** Tasks that end when they are told to. */
 function tasks() {
   const started: number[] = []
-  const ends = new Map<number, { resolve: (value: number) => void, reject: (reason: Error) => void }>()
-  return { started, ends, task: (n: number) => () => {
-    started.push(n)
-    return new Promise<number>((resolve, reject) => { ends.set(n, { resolve, reject }) })
-  } }
+  const ends = new Map<number, { resolve: (value: number) => void; reject: (reason: Error) => void }>()
+  return {
+    started,
+    ends,
+    task: (n: number) => () => {
+      started.push(n)
+      return new Promise<number>((resolve, reject) => {
+        ends.set(n, { resolve, reject })
+      })
+    },
+  }
 }
 
 test('so many tasks run at once, those of one subject wait in their order, and beyond that none is taken', async () => {
@@ -46,17 +52,36 @@ function aBusyQueue(waiting: number) {
   const queue = new WorkQueue(1, waiting)
   const order: string[] = []
   const refused: string[] = []
-  let end = () => { /* set below */ }
-  const running = queue.run('first', 'first', () => new Promise<void>((resolve) => { end = resolve }))
+  let end = () => {
+    /* set below */
+  }
+  const running = queue.run(
+    'first',
+    'first',
+    () =>
+      new Promise<void>((resolve) => {
+        end = resolve
+      }),
+  )
   const all: Promise<unknown>[] = [running]
   const add = (owner: string, subject: string, name: string) => {
-    all.push(queue.run(owner, subject, () => Promise.resolve(order.push(name))).then((result) => { if (result === undefined) refused.push(name) }))
+    all.push(
+      queue
+        .run(owner, subject, () => Promise.resolve(order.push(name)))
+        .then((result) => {
+          if (result === undefined) refused.push(name)
+        }),
+    )
   }
-  return { add, refused, end: async () => {
-    end()
-    await Promise.all(all)
-    return order
-  } }
+  return {
+    add,
+    refused,
+    end: async () => {
+      end()
+      await Promise.all(all)
+      return order
+    },
+  }
 }
 
 test('owners take turns, and so do the subjects of an owner', async () => {
@@ -74,7 +99,13 @@ test('in a full queue, a task takes the place of the last task of the subject th
   add('one', 'joan', 'joan 1')
   await turn()
   expect(refused).toEqual(['ada 3'])
-  for (const [subject, name] of [['ada', 'ada 4'], ['grace', 'grace 2'], ['mary', 'mary 1'], ['emmy', 'emmy 1']] as const) add('one', subject, name)
+  for (const [subject, name] of [
+    ['ada', 'ada 4'],
+    ['grace', 'grace 2'],
+    ['mary', 'mary 1'],
+    ['emmy', 'emmy 1'],
+  ] as const)
+    add('one', subject, name)
   await turn()
   expect(refused.toSorted()).toEqual(['ada 2', 'ada 3', 'ada 4', 'emmy 1', 'grace 2'])
   expect(await end()).toEqual(['ada 1', 'grace 1', 'joan 1', 'mary 1'])

@@ -3,11 +3,16 @@ import type { PeerCertificate } from 'node:tls'
 import { expect, test } from 'vitest'
 import { mayActFor, namesOf } from '../../../../src/api/compute/caller.ts'
 
-const names = (CN: string | string[] | undefined, subjectaltname?: string) => namesOf({ subject: { CN }, ...subjectaltname !== undefined && { subjectaltname } } as PeerCertificate)
+const names = (CN: string | string[] | undefined, subjectaltname?: string) =>
+  namesOf({ subject: { CN }, ...(subjectaltname !== undefined && { subjectaltname }) } as PeerCertificate)
 
 test('a certificate names its common name and its DNS names', () => {
   expect(names('hv-1')).toEqual(['hv-1'])
-  expect(names('hv-1', 'DNS:hv-1.example.com, IP Address:10.0.0.1, DNS:hv-1, URI:spiffe://x')).toEqual(['hv-1', 'hv-1.example.com', 'hv-1'])
+  expect(names('hv-1', 'DNS:hv-1.example.com, IP Address:10.0.0.1, DNS:hv-1, URI:spiffe://x')).toEqual([
+    'hv-1',
+    'hv-1.example.com',
+    'hv-1',
+  ])
   expect(names(undefined, 'DNS:hv-1')).toEqual(['hv-1'])
 })
 

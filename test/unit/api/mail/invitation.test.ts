@@ -1,24 +1,41 @@
 import { expect, test } from 'vitest'
 import { composeInvitation } from '../../../../src/api/mail/invitation.ts'
 
-const INVITATION = { id: 'col-abcde', email: 'mary@example.com', account: { id: 'acc-one01', name: 'Analytical Engines' }, inviter: 'Ada Lovelace', hasUser: true }
+const INVITATION = {
+  id: 'col-abcde',
+  email: 'mary@example.com',
+  account: { id: 'acc-one01', name: 'Analytical Engines' },
+  inviter: 'Ada Lovelace',
+  hasUser: true,
+}
 const URL = 'https://cloud.example.com/invitations?lang=en#top'
 
 test('an invitation says who invites to which account, and links to the page with its id', () => {
   const mail = composeInvitation(INVITATION, URL)
-  expect(mail).toMatchObject({ to: 'mary@example.com', subject: 'Ada Lovelace invites you to the account Analytical Engines' })
-  for (const text of ['Ada Lovelace invites you to work in the account "Analytical Engines" (acc-one01).', 'mary@example.com', '\nhttps://cloud.example.com/invitations?lang=en&collaboration=col-abcde#top\n']) {
+  expect(mail).toMatchObject({
+    to: 'mary@example.com',
+    subject: 'Ada Lovelace invites you to the account Analytical Engines',
+  })
+  for (const text of [
+    'Ada Lovelace invites you to work in the account "Analytical Engines" (acc-one01).',
+    'mary@example.com',
+    '\nhttps://cloud.example.com/invitations?lang=en&collaboration=col-abcde#top\n',
+  ]) {
     expect(mail.text).toContain(text)
   }
 })
 
 test('only an invitation of an address without a user says to sign up', () => {
-  expect(composeInvitation({ ...INVITATION, hasUser: false }, URL).text).toContain('There is no user with this address yet: sign up with it first.\n')
+  expect(composeInvitation({ ...INVITATION, hasUser: false }, URL).text).toContain(
+    'There is no user with this address yet: sign up with it first.\n',
+  )
   expect(composeInvitation(INVITATION, URL).text).not.toContain('sign up')
 })
 
 test('an inviter who was deleted is not named', () => {
-  expect(composeInvitation({ ...INVITATION, inviter: undefined }, URL).subject).toBe('Somebody invites you to the account Analytical Engines')
+  expect(composeInvitation({ ...INVITATION, inviter: undefined }, URL).subject).toBe(
+    'Somebody invites you to the account Analytical Engines',
+  )
 })
 
 test.each([

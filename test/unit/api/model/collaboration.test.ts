@@ -1,5 +1,11 @@
 import { expect, test } from 'vitest'
-import { addResend, COLLABORATION_STATES, nextStatus, resendWaitSeconds, type CollaborationTrigger } from '../../../../src/api/model/collaboration.ts'
+import {
+  addResend,
+  COLLABORATION_STATES,
+  nextStatus,
+  resendWaitSeconds,
+  type CollaborationTrigger,
+} from '../../../../src/api/model/collaboration.ts'
 
 const TRIGGERS: readonly CollaborationTrigger[] = ['accept', 'reject', 'resend', 'remove', 'leave']
 
@@ -8,9 +14,18 @@ test('a collaboration has the five states of the interface', () => {
 })
 
 test('the transitions are those of the interface, and no others are possible', () => {
-  const possible = COLLABORATION_STATES.flatMap((from) => TRIGGERS.flatMap((trigger) => nextStatus(from, trigger) === undefined ? [] : `${from} ${trigger} ${nextStatus(from, trigger)!}`))
+  const possible = COLLABORATION_STATES.flatMap((from) =>
+    TRIGGERS.flatMap((trigger) =>
+      nextStatus(from, trigger) === undefined ? [] : `${from} ${trigger} ${nextStatus(from, trigger)!}`,
+    ),
+  )
   expect(possible).toEqual([
-    'pending accept accepted', 'pending reject rejected', 'pending resend pending', 'pending remove cancelled', 'accepted remove ended', 'accepted leave ended',
+    'pending accept accepted',
+    'pending reject rejected',
+    'pending resend pending',
+    'pending remove cancelled',
+    'accepted remove ended',
+    'accepted leave ended',
   ])
 })
 

@@ -1,24 +1,50 @@
 import { expect, test } from 'vitest'
-import { BODY_BOUNDS, BODY_MAX_BYTES, DATA_MAX_BYTES, dataFault, parseBody } from '../../../../src/api/model/config-data.ts'
+import {
+  BODY_BOUNDS,
+  BODY_MAX_BYTES,
+  DATA_MAX_BYTES,
+  dataFault,
+  parseBody,
+} from '../../../../src/api/model/config-data.ts'
 import { boundsFault } from '../../../../src/api/model/json-text.ts'
 import { TurnBudget } from '../../../../src/runtime/turn-budget.ts'
 
 const budget = new TurnBudget()
 /** A body whose data is so many bytes long, in characters of two bytes and one. */
 const bodyOf = (bytes: number, character = 'x') => `{"data":{"ü":"${character.repeat(bytes - '{"ü":""}'.length - 1)}"}}`
-const faultOf = async (body: string) => dataFault((await parseBody(body, budget) as { data: { text: string } }).data)
+const faultOf = async (body: string) => dataFault(((await parseBody(body, budget)) as { data: { text: string } }).data)
 
 test('data is taken as it was sent, without white space; other members are named, and not read', async () => {
-  expect(await parseBody('{"name": "a", "data": {"b": 1.0, "a": [12345678901234567890]}, "x": [[1]], "__proto__": 1}', budget)).toEqual(
-    Object.fromEntries([['name', 'a'], ['data', { text: '{"b":1.0,"a":[12345678901234567890]}' }], ['x', undefined], ['__proto__', undefined]]))
+  expect(
+    await parseBody(
+      '{"name": "a", "data": {"b": 1.0, "a": [12345678901234567890]}, "x": [[1]], "__proto__": 1}',
+      budget,
+    ),
+  ).toEqual(
+    Object.fromEntries([
+      ['name', 'a'],
+      ['data', { text: '{"b":1.0,"a":[12345678901234567890]}' }],
+      ['x', undefined],
+      ['__proto__', undefined],
+    ]),
+  )
 })
 
 test.each([
-  ['[{}]', []], [' "text"', 'text'], ['null', null], ['{"data":[1]}', { data: [] }], ['{"data":null,"name":{"a":1}}', { data: null, name: {} }], ['{"data":-1}', { data: -1 }], ['{}', {}],
-])('%s is of the type that JSON.parse gives', async (body, value) => { expect(await parseBody(body, budget)).toEqual(value) })
+  ['[{}]', []],
+  [' "text"', 'text'],
+  ['null', null],
+  ['{"data":[1]}', { data: [] }],
+  ['{"data":null,"name":{"a":1}}', { data: null, name: {} }],
+  ['{"data":-1}', { data: -1 }],
+  ['{}', {}],
+])('%s is of the type that JSON.parse gives', async (body, value) => {
+  expect(await parseBody(body, budget)).toEqual(value)
+})
 
 test('a body that is no JSON is a SyntaxError, in every member', async () => {
-  for (const body of ['{"data":{},}', '{"x":[}', '{"data":{"a":tru}}', '{', '{}{}']) await expect(parseBody(body, budget)).rejects.toThrow(SyntaxError)
+  for (const body of ['{"data":{},}', '{"x":[}', '{"data":{"a":tru}}', '{', '{}{}'])
+    await expect(parseBody(body, budget)).rejects.toThrow(SyntaxError)
 })
 
 test('the limit counts bytes of UTF-8, not characters and not escapes', async () => {
@@ -26,7 +52,9 @@ test('the limit counts bytes of UTF-8, not characters and not escapes', async ()
   expect(await faultOf(bodyOf(DATA_MAX_BYTES, '\\u0061'))).toBeUndefined()
   expect(await faultOf(bodyOf(DATA_MAX_BYTES + 1))).toBe('data must be at most 1048576 bytes; it is 1048577')
   expect(await faultOf(bodyOf(DATA_MAX_BYTES + 1, '\\u0061'))).toBe('data must be at most 1048576 bytes; it is 1048577')
-  expect(await faultOf(`{"data":{"a":"${'€'.repeat(349_523)}"}}`)).toBe('data must be at most 1048576 bytes; it is 1048577')
+  expect(await faultOf(`{"data":{"a":"${'€'.repeat(349_523)}"}}`)).toBe(
+    'data must be at most 1048576 bytes; it is 1048577',
+  )
 })
 
 test.each([
@@ -41,8 +69,12 @@ test('data within the limit fits into a body, also as escapes, and as one token 
   const most = `{"data":{"":[${'1,'.repeat((DATA_MAX_BYTES - 8) / 2)}1]},"name":"a"}`
   expect(await faultOf(most)).toBeUndefined()
   expect(await boundsFault(most, BODY_BOUNDS, budget)).toBeUndefined()
-  expect(await boundsFault(`{"data":{},"x":[${'1,'.repeat(540_000)}1]}`, BODY_BOUNDS, budget)).toBe('must have at most 1064960 names, values and punctuation marks')
-  expect(await boundsFault(`{${'"":1,'.repeat(2_000)}"data":{}}`, BODY_BOUNDS, budget)).toBe('must have at most 2000 elements in an array, or names in an object')
+  expect(await boundsFault(`{"data":{},"x":[${'1,'.repeat(540_000)}1]}`, BODY_BOUNDS, budget)).toBe(
+    'must have at most 1064960 names, values and punctuation marks',
+  )
+  expect(await boundsFault(`{${'"":1,'.repeat(2_000)}"data":{}}`, BODY_BOUNDS, budget)).toBe(
+    'must have at most 2000 elements in an array, or names in an object',
+  )
 })
 
 test('data has at most 99 levels', async () => {

@@ -3,7 +3,11 @@ import { countryName, isCountryCode } from '../../../../src/api/model/countries.
 
 test('a country has the name of ISO 3166-1', () => {
   expect(['GB', 'US', 'DE', 'CI', 'KR'].map(countryName)).toEqual([
-    'United Kingdom of Great Britain and Northern Ireland', 'United States of America', 'Germany', 'Côte d\'Ivoire', 'Korea, Republic of',
+    'United Kingdom of Great Britain and Northern Ireland',
+    'United States of America',
+    'Germany',
+    "Côte d'Ivoire",
+    'Korea, Republic of',
   ])
   expect(countryName('QQ')).toBe('QQ')
 })
@@ -14,6 +18,20 @@ test('there are 249 countries', () => {
 })
 
 test.each([
-  ['GB', true], ['US', true], ['AX', true], ['gb', false], ['GBR', false], ['QQ', false], ['', false], ['G\n', false],
-  ['UK', false], ['EU', false], ['XK', false], ['AC', false], ['SU', false], ['ZZ', false], // reserved, withdrawn, or for private use
-])('%j is a code: %j', (code, is) => { expect(isCountryCode(code)).toBe(is) })
+  ['GB', true],
+  ['US', true],
+  ['AX', true],
+  ['gb', false],
+  ['GBR', false],
+  ['QQ', false],
+  ['', false],
+  ['G\n', false],
+  ['UK', false],
+  ['EU', false],
+  ['XK', false],
+  ['AC', false],
+  ['SU', false],
+  ['ZZ', false], // reserved, withdrawn, or for private use
+])('%j is a code: %j', (code, is) => {
+  expect(isCountryCode(code)).toBe(is)
+})

@@ -18,8 +18,12 @@ test('no id is given twice', () => {
 test('the numbers of the five characters come back to the first only after all of them', () => {
   const first = formatId('srv', 0)
   expect(formatId('srv', 1)).not.toBe(first)
-  const gcd = (a: bigint, b: bigint): bigint => b === 0n ? a : gcd(b, a % b)
-  for (const [multiplier, space] of [[37_370_153n, 36n ** 5n], [1_345_325_411n, 36n ** 6n]] as const) expect(gcd(multiplier, space)).toBe(1n)
+  const gcd = (a: bigint, b: bigint): bigint => (b === 0n ? a : gcd(b, a % b))
+  for (const [multiplier, space] of [
+    [37_370_153n, 36n ** 5n],
+    [1_345_325_411n, 36n ** 6n],
+  ] as const)
+    expect(gcd(multiplier, space)).toBe(1n)
 })
 
 test('neighbours and the first ids of two prefixes do not look alike', () => {
@@ -29,6 +33,14 @@ test('neighbours and the first ids of two prefixes do not look alike', () => {
 })
 
 test.each([
-  ['srv', 'srv-abc12', true], ['srv', 'srv-abc123', true], ['srv', 'srv-abcd', false], ['srv', 'srv-abc1234', false], ['srv', 'int-abc12', false], ['srv', 'srv-ABC12', false], ['srv', 'srvabc12', false],
+  ['srv', 'srv-abc12', true],
+  ['srv', 'srv-abc123', true],
+  ['srv', 'srv-abcd', false],
+  ['srv', 'srv-abc1234', false],
+  ['srv', 'int-abc12', false],
+  ['srv', 'srv-ABC12', false],
+  ['srv', 'srvabc12', false],
   ['srv', 'srv-abc12\n', false],
-])('isIdOf(%j, %j) is %j', (prefix, text, is) => { expect(isIdOf(prefix, text)).toBe(is) })
+])('isIdOf(%j, %j) is %j', (prefix, text, is) => {
+  expect(isIdOf(prefix, text)).toBe(is)
+})

@@ -28,7 +28,8 @@ test.each<[PoolKind, string, number, string, string, number | undefined]>([
 
 test('an address outside of a range, or of another kind, has no number', () => {
   const range = rangeOf('public_ipv4', '203.0.113.10-203.0.113.99')
-  for (const address of ['203.0.113.9', '203.0.113.100', '2001:db8::1', '203.0.113.0/24', '']) expect(numberIn(range, address)).toBeUndefined()
+  for (const address of ['203.0.113.9', '203.0.113.100', '2001:db8::1', '203.0.113.0/24', ''])
+    expect(numberIn(range, address)).toBeUndefined()
   expect(numberIn(rangeOf('mac', '02:24:19:00:00:00/24'), '02:24:20:00:00:00')).toBeUndefined()
 })
 
@@ -39,9 +40,23 @@ test('a huge range is cut where its numbers would not be exact', () => {
 })
 
 test.each<[PoolKind, string]>([
-  ['private_ipv4', '10.0.0.0'], ['private_ipv4', '10.0.0.0/33'], ['private_ipv4', '2001:db8::/64'], ['private_ipv4', '10.0.0.9-10.0.0.1'], ['private_ipv4', '10.0.0.1-10.0.0.2-10.0.0.3'],
-  ['private_ipv4', '10.0.0.1-'], ['private_ipv4', '10.0.0.0/24-10.0.1.0/24'], ['public_ipv6', '10.0.0.0/8'], ['public_ipv6', '2001:db8::'], ['public_ipv6', '2001:db8::/64-2001:db8::1'], ['public_ipv4', ''],
-  ['mac', '02:24:19:00:00:00'], ['mac', '02:24:19:00:00:01/24'], ['mac', '02:24:19:00:00:00/47'], ['mac', '03:24:19:00:00:00/24'], ['mac', '02-24-19-00-00-00/24'], ['mac', '10.0.0.0/8'],
+  ['private_ipv4', '10.0.0.0'],
+  ['private_ipv4', '10.0.0.0/33'],
+  ['private_ipv4', '2001:db8::/64'],
+  ['private_ipv4', '10.0.0.9-10.0.0.1'],
+  ['private_ipv4', '10.0.0.1-10.0.0.2-10.0.0.3'],
+  ['private_ipv4', '10.0.0.1-'],
+  ['private_ipv4', '10.0.0.0/24-10.0.1.0/24'],
+  ['public_ipv6', '10.0.0.0/8'],
+  ['public_ipv6', '2001:db8::'],
+  ['public_ipv6', '2001:db8::/64-2001:db8::1'],
+  ['public_ipv4', ''],
+  ['mac', '02:24:19:00:00:00'],
+  ['mac', '02:24:19:00:00:01/24'],
+  ['mac', '02:24:19:00:00:00/47'],
+  ['mac', '03:24:19:00:00:00/24'],
+  ['mac', '02-24-19-00-00-00/24'],
+  ['mac', '10.0.0.0/8'],
 ])('%s: "%s" is refused', (kind, text) => {
   expect(parseRange(kind, text)).toEqual({ ok: false, faults: [expect.stringMatching(/ is not an? /)] })
 })

@@ -2,10 +2,23 @@ import { expect, test } from 'vitest'
 import type { ServerStatus } from '../../../../src/api/database/tables.ts'
 import { isPossible, SERVER_ACTIONS, statusAfter } from '../../../../src/api/model/server-actions.ts'
 
-const STATES: readonly ServerStatus[] = ['creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable']
+const STATES: readonly ServerStatus[] = [
+  'creating',
+  'active',
+  'inactive',
+  'deleting',
+  'deleted',
+  'failed',
+  'unavailable',
+]
 
 test('each action is possible in these states only, and leads to this one', () => {
-  const table = SERVER_ACTIONS.map((action) => [action, ...STATES.filter((state) => isPossible(action, state)).map((state) => `${state} -> ${statusAfter(state, [action])}`)])
+  const table = SERVER_ACTIONS.map((action) => [
+    action,
+    ...STATES.filter((state) => isPossible(action, state)).map(
+      (state) => `${state} -> ${statusAfter(state, [action])}`,
+    ),
+  ])
   expect(table).toEqual([
     ['start', 'inactive -> active'],
     ['stop', 'active -> inactive'],
@@ -19,7 +32,8 @@ test('each action is possible in these states only, and leads to this one', () =
 
 test('an action that is not possible leaves the state as it is', () => {
   for (const action of SERVER_ACTIONS) {
-    for (const state of STATES.filter((one) => !isPossible(action, one))) expect(statusAfter(state, [action])).toBe(state)
+    for (const state of STATES.filter((one) => !isPossible(action, one)))
+      expect(statusAfter(state, [action])).toBe(state)
   }
 })
 

@@ -3,12 +3,26 @@ import { compactUserData, decodeUserData, userDataFault } from '../../../../src/
 
 const base64 = (bytes: number) => Buffer.alloc(bytes, 'x').toString('base64')
 
-test.each(['', 'YQ==', 'YQ', 'YWI=', 'YWI', 'YWJj', 'YW\r\nJj\n', ' YWJj ', '+/+/', base64(16_384)])('%j is taken', (text) => { expect(userDataFault(text)).toBeUndefined() })
+test.each(['', 'YQ==', 'YQ', 'YWI=', 'YWI', 'YWJj', 'YW\r\nJj\n', ' YWJj ', '+/+/', base64(16_384)])(
+  '%j is taken',
+  (text) => {
+    expect(userDataFault(text)).toBeUndefined()
+  },
+)
 
-test.each(['Y', 'YQ=', 'YWJjY', '=', 'YQ==YQ==', 'a-_b', 'ü', 'YQ==\0'])('%j is not base64', (text) => { expect(userDataFault(text)).toMatchObject({ field: 'user_data', code: 'malformed', message: 'user_data must be base64' }) })
+test.each(['Y', 'YQ=', 'YWJjY', '=', 'YQ==YQ==', 'a-_b', 'ü', 'YQ==\0'])('%j is not base64', (text) => {
+  expect(userDataFault(text)).toMatchObject({
+    field: 'user_data',
+    code: 'malformed',
+    message: 'user_data must be base64',
+  })
+})
 
 test('the limit counts decoded bytes', () => {
-  expect(userDataFault(base64(16_385))).toMatchObject({ code: 'too_long', message: 'user_data must be at most 16384 bytes; it is 16385' })
+  expect(userDataFault(base64(16_385))).toMatchObject({
+    code: 'too_long',
+    message: 'user_data must be at most 16384 bytes; it is 16385',
+  })
   expect(userDataFault(base64(16_384).replaceAll(/.{4}/g, '$&\n'))).toBeUndefined()
 })
 

@@ -3,13 +3,22 @@ import { expect, test } from 'vitest'
 import { HypervisorCheck } from '../../../../src/api/publish/hypervisor-check.ts'
 
 function aCheck(servers: Record<string, number>, announced: string[]) {
-  const log: { hypervisors: unknown[], all: number }[] = []
+  const log: { hypervisors: unknown[]; all: number }[] = []
   const counts: number[] = []
   const check = new HypervisorCheck({
     hypervisors: () => Promise.resolve(Object.entries(servers).map(([name, count]) => ({ name, servers: count }))),
     unannounced: (names) => Promise.resolve(names.filter((name) => !announced.includes(name))),
-    counted: (count) => { counts.push(count) },
-    log: pino({ level: 'warn' }, { write: (line: string) => { log.push(JSON.parse(line) as typeof log[0]) } }),
+    counted: (count) => {
+      counts.push(count)
+    },
+    log: pino(
+      { level: 'warn' },
+      {
+        write: (line: string) => {
+          log.push(JSON.parse(line) as (typeof log)[0])
+        },
+      },
+    ),
   })
   return { check, log, counts }
 }

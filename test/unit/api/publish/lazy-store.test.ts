@@ -6,8 +6,10 @@ import type { Publisher } from '../../../../src/store/publisher.ts'
 function aStore() {
   const calls: string[] = []
   const store = {
-    initialise: () => Promise.resolve(true), put: (document: unknown, userData: unknown) => Promise.resolve({ document, userData }),
-    remove: (id: string, revision: number) => Promise.resolve({ id, revision }), close: () => Promise.resolve(void calls.push('close')),
+    initialise: () => Promise.resolve(true),
+    put: (document: unknown, userData: unknown) => Promise.resolve({ document, userData }),
+    remove: (id: string, revision: number) => Promise.resolve({ id, revision }),
+    close: () => Promise.resolve(void calls.push('close')),
   } as unknown as Publisher
   return { store, calls }
 }
@@ -19,7 +21,11 @@ test('opens its store once, at the first use, and closes it', async () => {
     return Promise.resolve(store)
   })
   expect(calls).toEqual([])
-  expect(await Promise.all([lazy.initialise(), lazy.put({ id: 'a' }, 'none'), lazy.remove('b', 7)])).toEqual([true, { document: { id: 'a' }, userData: 'none' }, { id: 'b', revision: 7 }])
+  expect(await Promise.all([lazy.initialise(), lazy.put({ id: 'a' }, 'none'), lazy.remove('b', 7)])).toEqual([
+    true,
+    { document: { id: 'a' }, userData: 'none' },
+    { id: 'b', revision: 7 },
+  ])
   await lazy.close()
   expect(calls).toEqual(['open', 'close'])
 })
@@ -27,7 +33,7 @@ test('opens its store once, at the first use, and closes it', async () => {
 test('tries again after a failure', async () => {
   const { store } = aStore()
   let failures = 1
-  const lazy = new LazyStore(() => failures-- > 0 ? Promise.reject(new Error('away')) : Promise.resolve(store))
+  const lazy = new LazyStore(() => (failures-- > 0 ? Promise.reject(new Error('away')) : Promise.resolve(store)))
   await expect(lazy.open()).rejects.toThrow('away')
   expect(await lazy.initialise()).toBe(true)
 })

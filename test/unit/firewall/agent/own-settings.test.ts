@@ -11,19 +11,56 @@ test('the defaults of the daemon agree with those of the agent; an empty variabl
 
 test('addresses are compared, whatever their notation and their network', () => {
   const six = { network: 'red', address: 'fd00:ec2::254', port: 80 }
-  expect(findContradiction({ ...DOCUMENT, listeners: [LISTENER, six] }, { IMDS_LISTEN: 'blue=169.254.169.254:80, [FD00:ec2:0::254]:80' })).toBeUndefined()
+  expect(
+    findContradiction(
+      { ...DOCUMENT, listeners: [LISTENER, six] },
+      { IMDS_LISTEN: 'blue=169.254.169.254:80, [FD00:ec2:0::254]:80' },
+    ),
+  ).toBeUndefined()
   expect(findContradiction({ ...DOCUMENT, listeners: [] }, {})).toBeUndefined()
-  expect(findContradiction({ ...DOCUMENT, operator: { address: '::1', port: 9 } }, { IMDS_OPERATOR_LISTEN: '[0::1]:9' })).toBeUndefined()
+  expect(
+    findContradiction({ ...DOCUMENT, operator: { address: '::1', port: 9 } }, { IMDS_OPERATOR_LISTEN: '[0::1]:9' }),
+  ).toBeUndefined()
 })
 
 test.each<[string, object, object, string]>([
-  ['another address', { listeners: [LISTENER, { ...LISTENER, address: '10.77.0.1' }] }, {}, 'the listener 10.77.0.1:80, and IMDS_LISTEN of the firewall agent (169.254.169.254:80) does not'],
+  [
+    'another address',
+    { listeners: [LISTENER, { ...LISTENER, address: '10.77.0.1' }] },
+    {},
+    'the listener 10.77.0.1:80, and IMDS_LISTEN of the firewall agent (169.254.169.254:80) does not',
+  ],
   ['another port', { listeners: [{ ...LISTENER, port: 22 }] }, {}, 'the listener 169.254.169.254:22, and'],
-  ['an address that is not an address', { listeners: [{ ...LISTENER, address: '169.254.169.254 ' }] }, {}, 'and IMDS_LISTEN'],
-  ['any port, with port 0 in the configuration', { listeners: [{ ...LISTENER, port: 22 }] }, { IMDS_LISTEN: '169.254.169.254:0' }, 'the listener 169.254.169.254:22'],
-  ['another port of operators', { operator: { address: '127.0.0.1', port: 22 } }, {}, 'the operators\' listener 127.0.0.1:22, and IMDS_OPERATOR_LISTEN of the firewall agent is 127.0.0.1:9169'],
-  ['an operators\' listener that the agent cannot read', {}, { IMDS_OPERATOR_LISTEN: 'x' }, 'and IMDS_OPERATOR_LISTEN of the firewall agent is x'],
-  ['another rule for links', { link: 'eth0' }, {}, 'the link rule eth0, and IMDS_LINK of the firewall agent is tap-{interfaceId}'],
+  [
+    'an address that is not an address',
+    { listeners: [{ ...LISTENER, address: '169.254.169.254 ' }] },
+    {},
+    'and IMDS_LISTEN',
+  ],
+  [
+    'any port, with port 0 in the configuration',
+    { listeners: [{ ...LISTENER, port: 22 }] },
+    { IMDS_LISTEN: '169.254.169.254:0' },
+    'the listener 169.254.169.254:22',
+  ],
+  [
+    'another port of operators',
+    { operator: { address: '127.0.0.1', port: 22 } },
+    {},
+    "the operators' listener 127.0.0.1:22, and IMDS_OPERATOR_LISTEN of the firewall agent is 127.0.0.1:9169",
+  ],
+  [
+    "an operators' listener that the agent cannot read",
+    {},
+    { IMDS_OPERATOR_LISTEN: 'x' },
+    'and IMDS_OPERATOR_LISTEN of the firewall agent is x',
+  ],
+  [
+    'another rule for links',
+    { link: 'eth0' },
+    {},
+    'the link rule eth0, and IMDS_LINK of the firewall agent is tap-{interfaceId}',
+  ],
 ])('a document with %s contradicts, and the message names the remedy', (_what, change, own, message) => {
   const contradiction = findContradiction({ ...DOCUMENT, ...change }, own)
   expect(contradiction).toContain(message)

@@ -3,7 +3,15 @@
  */
 import { expect, test } from 'vitest'
 import type { Change } from '../../../../src/store/backend.ts'
-import { buildEncryptedCodec, type Converted, type EncryptedValues, type EncryptedWriter, type EncryptedWritten, type Values, type WriteOptions } from '../../../../src/store/crypto/encrypted-codec.ts'
+import {
+  buildEncryptedCodec,
+  type Converted,
+  type EncryptedValues,
+  type EncryptedWriter,
+  type EncryptedWritten,
+  type Values,
+  type WriteOptions,
+} from '../../../../src/store/crypto/encrypted-codec.ts'
 import { isEncrypted } from '../../../../src/store/crypto/record-cipher.ts'
 import { sha256 } from '../../../../src/metadata/user-data.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
@@ -18,22 +26,35 @@ const codec = buildEncryptedCodec(cipher)
 
 /** A record with its description of user-data. */
 const record = (revision: number, userData?: Buffer, change: Record<string, unknown> = {}) =>
-  anInstance({ revision, ...userData !== undefined && { userData: { size: userData.length, sha256: sha256(userData) } }, ...change })
+  anInstance({
+    revision,
+    ...(userData !== undefined && { userData: { size: userData.length, sha256: sha256(userData) } }),
+    ...change,
+  })
 
 /** What the store has of an instance, encrypted with the first of some keys. */
 function values(revision: number, userData?: Buffer, change: Record<string, unknown> = {}, by = cipher): Values {
   const document = Buffer.from(JSON.stringify(record(revision, userData, change)))
-  return { record: by.encrypt('record', ID, revision, document), userData: userData && by.encrypt('user-data', ID, revision, userData), digest: `d${String(revision)}` }
+  return {
+    record: by.encrypt('record', ID, revision, document),
+    userData: userData && by.encrypt('user-data', ID, revision, userData),
+    digest: `d${String(revision)}`,
+  }
 }
 
-function change(revision: number, userData: Change['userData'] = 'none', more: Record<string, unknown> = {}, options: Partial<Change> = {}): Change {
+function change(
+  revision: number,
+  userData: Change['userData'] = 'none',
+  more: Record<string, unknown> = {},
+  options: Partial<Change> = {},
+): Change {
   const document = record(revision, userData instanceof Uint8Array ? Buffer.from(userData) : undefined, more)
   return { instance: parsed(document), document, userData, liftsSeal: false, dryRun: false, ...options }
 }
 
 /** A store with some values, which answers writes and conversions in turn with `answers`, then with success. */
 function aStore(has: Values | undefined, answers: readonly (EncryptedWritten | Converted)[] = []) {
-  const writes: { values: EncryptedValues, options?: WriteOptions }[] = []
+  const writes: { values: EncryptedValues; options?: WriteOptions }[] = []
   const plain: unknown[] = []
   const answer = <T>(otherwise: T) => Promise.resolve((answers[writes.length + plain.length - 1] ?? otherwise) as T)
   const writer: EncryptedWriter = {
@@ -57,8 +78,14 @@ function aStore(has: Values | undefined, answers: readonly (EncryptedWritten | C
 }
 
 /** The contents of encrypted values, as a daemon reads them. */
-function contents({ record: encrypted, userData }: Pick<EncryptedValues, 'record' | 'userData'>): [unknown, string | undefined] {
-  const [document, bytes] = [cipher.decrypt('record', ID, encrypted), userData && cipher.decrypt('user-data', ID, userData)]
+function contents({
+  record: encrypted,
+  userData,
+}: Pick<EncryptedValues, 'record' | 'userData'>): [unknown, string | undefined] {
+  const [document, bytes] = [
+    cipher.decrypt('record', ID, encrypted),
+    userData && cipher.decrypt('user-data', ID, userData),
+  ]
   if (document.kind === 'rejected' || bytes?.kind === 'rejected') throw new Error('rejected')
   return [JSON.parse(document.bytes.toString()), bytes?.bytes.toString()]
 }
@@ -66,7 +93,7 @@ function contents({ record: encrypted, userData }: Pick<EncryptedValues, 'record
 test('invariant 9: what is written is readable with the keys only', async () => {
   const { writer, writes } = aStore(undefined)
   expect(await codec.write(writer, change(1, BYTES))).toMatchObject({ kind: 'published' })
-  const [{ values: written }] = writes as [typeof writes[0]]
+  const [{ values: written }] = writes as [(typeof writes)[0]]
   expect([isEncrypted(written.record), isEncrypted(written.userData!)]).toEqual([true, true])
   expect(Buffer.concat([written.record, written.userData!]).toString('latin1')).not.toMatch(/secret|example\.com/)
   expect(contents(written)).toEqual([record(1, BYTES), 'secret'])
@@ -85,7 +112,9 @@ test('user-data to keep is not written if it changed in the store meanwhile', as
   const other = aStore(values(7, Buffer.from('other')))
   const kept = { ...change(8, 'keep'), document: record(8, BYTES), instance: parsed(record(8, BYTES)) }
   expect([await codec.write(other.writer, kept), other.writes]).toEqual([{ kind: 'user-data-changed' }, []])
-  expect(await codec.write(aStore(values(7, BYTES), [{ kind: 'changed' }]).writer, kept)).toEqual({ kind: 'user-data-changed' })
+  expect(await codec.write(aStore(values(7, BYTES), [{ kind: 'changed' }]).writer, kept)).toEqual({
+    kind: 'user-data-changed',
+  })
   const none = aStore(undefined)
   await codec.write(none.writer, change(8, 'keep'))
   expect(none.writes).toMatchObject([{ options: { onlyIf: { digest: undefined } } }])
@@ -95,33 +124,60 @@ test('the seal in the store stays in the record, and only an unseal lifts it', a
   const sealed = aStore(values(7, undefined, { sealedAt: TIME }))
   await codec.write(sealed.writer, change(8))
   await codec.write(sealed.writer, change(9, 'none', {}, { liftsSeal: true }))
-  expect(sealed.writes.map(({ values: written, options }) => [written.sealedAt, (contents(written)[0] as { sealedAt?: string }).sealedAt, options?.liftsSeal])).toEqual([[TIME, TIME, false], [undefined, undefined, true]])
+  expect(
+    sealed.writes.map(({ values: written, options }) => [
+      written.sealedAt,
+      (contents(written)[0] as { sealedAt?: string }).sealedAt,
+      options?.liftsSeal,
+    ]),
+  ).toEqual([
+    [TIME, TIME, false],
+    [undefined, undefined, true],
+  ])
 })
 
 test('a seal that only the store knows is put into the record, and the write is repeated', async () => {
   const { writer, writes } = aStore(undefined, [{ kind: 'sealed', sealedAt: TIME }])
   expect(await codec.write(writer, change(8))).toEqual({ kind: 'published', sealedAt: TIME })
   expect(writes.map(({ values: written }) => written.sealedAt)).toEqual([undefined, TIME])
-  const racing = aStore(undefined, Array.from({ length: 5 }, () => ({ kind: 'sealed' as const, sealedAt: TIME })))
+  const racing = aStore(
+    undefined,
+    Array.from({ length: 5 }, () => ({ kind: 'sealed' as const, sealedAt: TIME })),
+  )
   await expect(codec.write(racing.writer, change(8))).rejects.toThrow('another writer keeps changing the seal')
 })
 
 test('the same contents again are unchanged, although their ciphertext differs; other contents are stale', async () => {
   const stale = { kind: 'stale' as const, revision: 7 }
-  expect(await codec.write(aStore(values(7, BYTES), [stale]).writer, change(7, BYTES))).toMatchObject({ kind: 'unchanged' })
-  for (const other of [values(7, Buffer.from('other')), values(7, BYTES, { fqdn: 'new.example.com' }), values(7), undefined]) {
+  expect(await codec.write(aStore(values(7, BYTES), [stale]).writer, change(7, BYTES))).toMatchObject({
+    kind: 'unchanged',
+  })
+  for (const other of [
+    values(7, Buffer.from('other')),
+    values(7, BYTES, { fqdn: 'new.example.com' }),
+    values(7),
+    undefined,
+  ]) {
     expect(await codec.write(aStore(other, [stale]).writer, change(7, BYTES))).toEqual(stale)
   }
 })
 
 test('a record that the cipher rejects is not given to a publisher, and a good one replaces it', async () => {
   const foreign = values(7, BYTES, {}, aCipher('gb1', 'k2'))
-  await expect(codec.get(aStore(foreign).writer, ID)).rejects.toThrow(`${ID} cannot be read: the record was encrypted with a key that is not configured here: k2`)
+  await expect(codec.get(aStore(foreign).writer, ID)).rejects.toThrow(
+    `${ID} cannot be read: the record was encrypted with a key that is not configured here: k2`,
+  )
   expect(await codec.write(aStore(foreign).writer, change(8, BYTES))).toMatchObject({ kind: 'published' })
-  expect(await codec.get(aStore(values(7, BYTES)).writer, ID)).toMatchObject({ document: record(7, BYTES), userData: BYTES })
+  expect(await codec.get(aStore(values(7, BYTES)).writer, ID)).toMatchObject({
+    document: record(7, BYTES),
+    userData: BYTES,
+  })
 })
 
-const { encrypt, decrypt } = { encrypt: codec.conversion!.encrypt.bind(codec.conversion), decrypt: codec.conversion!.decrypt.bind(codec.conversion) }
+const { encrypt, decrypt } = {
+  encrypt: codec.conversion!.encrypt.bind(codec.conversion),
+  decrypt: codec.conversion!.decrypt.bind(codec.conversion),
+}
 const plainValues: Values = { record: Buffer.from(JSON.stringify(record(7, BYTES))), userData: BYTES, digest: 'd7' }
 
 test('an encryption replaces the keys at the same revision; plain values need a permission', async () => {
@@ -132,19 +188,29 @@ test('an encryption replaces the keys at the same revision; plain values need a 
   const plain = aStore(plainValues)
   expect([await encrypt(plain.writer, ID, false), plain.writes]).toEqual([{ kind: 'plain' }, []])
   expect(await encrypt(plain.writer, ID, true)).toEqual({ kind: 'encrypted' })
-  expect([await encrypt(aStore(values(7)).writer, ID, false), await encrypt(plain.writer, 'srv-none', true)]).toEqual([{ kind: 'unchanged' }, { kind: 'absent' }])
+  expect([await encrypt(aStore(values(7)).writer, ID, false), await encrypt(plain.writer, 'srv-none', true)]).toEqual([
+    { kind: 'unchanged' },
+    { kind: 'absent' },
+  ])
 })
 
 test('a faulty record is not encrypted, and neither is what the cipher rejects', async () => {
   const faulty = { ...plainValues, userData: Buffer.from('other') }
-  await expect(encrypt(aStore(faulty).writer, ID, true)).rejects.toThrow(`the store's record of ${ID} is faulty: publish a valid one`)
-  await expect(encrypt(aStore(values(7, undefined, {}, aCipher('gb1', 'k2'))).writer, ID, false)).rejects.toThrow(/not configured here: k2/)
+  await expect(encrypt(aStore(faulty).writer, ID, true)).rejects.toThrow(
+    `the store's record of ${ID} is faulty: publish a valid one`,
+  )
+  await expect(encrypt(aStore(values(7, undefined, {}, aCipher('gb1', 'k2'))).writer, ID, false)).rejects.toThrow(
+    /not configured here: k2/,
+  )
 })
 
 test('a decryption gives the store the plain contents; plain values stay', async () => {
   const { writer, plain } = aStore(values(7, BYTES))
   expect([await decrypt(writer, ID), plain]).toEqual([{ kind: 'decrypted' }, [[record(7, BYTES), BYTES, 'd7']]])
-  expect([await decrypt(aStore(plainValues).writer, ID), await decrypt(writer, 'srv-none')]).toEqual([{ kind: 'unchanged' }, { kind: 'absent' }])
+  expect([await decrypt(aStore(plainValues).writer, ID), await decrypt(writer, 'srv-none')]).toEqual([
+    { kind: 'unchanged' },
+    { kind: 'absent' },
+  ])
 })
 
 test('a conversion that the store refuses is tried five times, or once if the refusal is final', async () => {

@@ -37,8 +37,19 @@ test('a publisher in another language can make a value from the documented layou
   const nonce = Buffer.from('000102030405060708090a0b', 'hex')
   const gcm = createCipheriv('aes-256-gcm', derived, nonce)
   gcm.setAAD(Buffer.from('imds1 k1 3 record gb1 srv-abcde'))
-  const value = Buffer.concat([Buffer.from('imds1 k1 3\n'), nonce, gcm.update('{"a":1}'), gcm.final(), gcm.getAuthTag()])
-  expect(cipher.decrypt('record', ID, value)).toEqual({ kind: 'decrypted', bytes: Buffer.from('{"a":1}'), revision: 3, key: 'k1' })
+  const value = Buffer.concat([
+    Buffer.from('imds1 k1 3\n'),
+    nonce,
+    gcm.update('{"a":1}'),
+    gcm.final(),
+    gcm.getAuthTag(),
+  ])
+  expect(cipher.decrypt('record', ID, value)).toEqual({
+    kind: 'decrypted',
+    bytes: Buffer.from('{"a":1}'),
+    revision: 3,
+    key: 'k1',
+  })
 })
 
 describe('a value is rejected', () => {
@@ -55,19 +66,72 @@ describe('a value is rejected', () => {
     ['of another instance', () => cipher.decrypt('record', 'srv-other', good), /is not authentic/],
     ['of another kind', () => cipher.decrypt('user-data', ID, good), /is not authentic/],
     ['of another region', () => aCipher('gb2', 'k1').decrypt('record', ID, good), /is not authentic/],
-    ['whose key we do not have', () => aCipher('gb1', 'k2').decrypt('record', ID, good), /with a key that is not configured here: k1$/],
-    ['with another revision in its header', () => cipher.decrypt('record', ID, put('imds1 k1 13\n')), /is not authentic/],
-    ['with the name of another key in its header', () => aCipher('gb1', 'k1', 'k2').decrypt('record', ID, put('imds1 k2 12\n')), /is not authentic/],
-    ['with a revision that is spelled otherwise', () => cipher.decrypt('record', ID, put('imds1 k1 012\n')), /is not encrypted, or not in the format of imds/],
-    ['of another version', () => cipher.decrypt('record', ID, put('imds2 k1 12\n')), /is not encrypted, or not in the format of imds/],
+    [
+      'whose key we do not have',
+      () => aCipher('gb1', 'k2').decrypt('record', ID, good),
+      /with a key that is not configured here: k1$/,
+    ],
+    [
+      'with another revision in its header',
+      () => cipher.decrypt('record', ID, put('imds1 k1 13\n')),
+      /is not authentic/,
+    ],
+    [
+      'with the name of another key in its header',
+      () => aCipher('gb1', 'k1', 'k2').decrypt('record', ID, put('imds1 k2 12\n')),
+      /is not authentic/,
+    ],
+    [
+      'with a revision that is spelled otherwise',
+      () => cipher.decrypt('record', ID, put('imds1 k1 012\n')),
+      /is not encrypted, or not in the format of imds/,
+    ],
+    [
+      'of another version',
+      () => cipher.decrypt('record', ID, put('imds2 k1 12\n')),
+      /is not encrypted, or not in the format of imds/,
+    ],
     ['cut before its last byte', () => cipher.decrypt('record', ID, good.subarray(0, -1)), /is not authentic/],
     ['cut within its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 15)), /is truncated/],
     ['cut after its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 24 + 10)), /is truncated/],
-    ['with a byte more', () => cipher.decrypt('record', ID, Buffer.concat([good, Buffer.alloc(1)])), /is not authentic/],
-    ['with a bit of its nonce changed', () => cipher.decrypt('record', ID, changed(14, (byte) => byte ^ 1)), /is not authentic/],
-    ['with a bit of its ciphertext changed', () => cipher.decrypt('record', ID, changed(26, (byte) => byte ^ 128)), /is not authentic/],
-    ['with a bit of its tag changed', () => cipher.decrypt('record', ID, changed(good.length - 1, (byte) => byte ^ 1)), /is not authentic/],
-  ])('%s', (_what, decrypt, why) => { expect(decrypt()).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(why) as unknown }) })
+    [
+      'with a byte more',
+      () => cipher.decrypt('record', ID, Buffer.concat([good, Buffer.alloc(1)])),
+      /is not authentic/,
+    ],
+    [
+      'with a bit of its nonce changed',
+      () =>
+        cipher.decrypt(
+          'record',
+          ID,
+          changed(14, (byte) => byte ^ 1),
+        ),
+      /is not authentic/,
+    ],
+    [
+      'with a bit of its ciphertext changed',
+      () =>
+        cipher.decrypt(
+          'record',
+          ID,
+          changed(26, (byte) => byte ^ 128),
+        ),
+      /is not authentic/,
+    ],
+    [
+      'with a bit of its tag changed',
+      () =>
+        cipher.decrypt(
+          'record',
+          ID,
+          changed(good.length - 1, (byte) => byte ^ 1),
+        ),
+      /is not authentic/,
+    ],
+  ])('%s', (_what, decrypt, why) => {
+    expect(decrypt()).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(why) as unknown })
+  })
 })
 
 test('20,000 values that were cut, extended, changed or spliced together are all rejected', () => {
@@ -98,14 +162,25 @@ test('20,000 values that were cut, extended, changed or spliced together are all
 
 test('a snapshot is bound to its hypervisor, with a separate key', () => {
   const value = cipher.encrypt('snapshot', 'hv1', 0, bytes)
-  expect(cipher.decrypt('snapshot', 'hv2', value)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/is not authentic/) as unknown })
+  expect(cipher.decrypt('snapshot', 'hv2', value)).toMatchObject({
+    kind: 'rejected',
+    reason: expect.stringMatching(/is not authentic/) as unknown,
+  })
 })
 
 test('a snapshot has a derived key for each hypervisor, from the documented layout', () => {
-  const derived = Buffer.from(hkdfSync('sha256', createHash('sha256').update('a key for tests, k1').digest(), '', 'imds1 snapshot gb1 hv1', 32))
+  const derived = Buffer.from(
+    hkdfSync('sha256', createHash('sha256').update('a key for tests, k1').digest(), '', 'imds1 snapshot gb1 hv1', 32),
+  )
   const gcm = createCipheriv('aes-256-gcm', derived, Buffer.alloc(12))
   gcm.setAAD(Buffer.from('imds1 k1 0 snapshot gb1 hv1'))
-  const value = Buffer.concat([Buffer.from('imds1 k1 0\n'), Buffer.alloc(12), gcm.update(bytes), gcm.final(), gcm.getAuthTag()])
+  const value = Buffer.concat([
+    Buffer.from('imds1 k1 0\n'),
+    Buffer.alloc(12),
+    gcm.update(bytes),
+    gcm.final(),
+    gcm.getAuthTag(),
+  ])
   expect(cipher.decrypt('snapshot', 'hv1', value)).toMatchObject({ kind: 'decrypted', bytes })
 })
 
@@ -120,15 +195,28 @@ test('keys rotate with an overlap: the first encrypts, all decrypt', () => {
   const after = both.encrypt('record', ID, 1, bytes)
   expect(both.current).toBe('k2')
   expect(both.names).toEqual(['k2', 'k1'])
-  expect([both.decrypt('record', ID, before), both.decrypt('record', ID, after), young.decrypt('record', ID, after)].map((result) => result.kind === 'decrypted' && result.key)).toEqual(['k1', 'k2', 'k2'])
-  expect(old.decrypt('record', ID, after)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/not configured here: k2/) as unknown })
-  expect(young.decrypt('record', ID, before)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/not configured here: k1/) as unknown })
+  expect(
+    [both.decrypt('record', ID, before), both.decrypt('record', ID, after), young.decrypt('record', ID, after)].map(
+      (result) => result.kind === 'decrypted' && result.key,
+    ),
+  ).toEqual(['k1', 'k2', 'k2'])
+  expect(old.decrypt('record', ID, after)).toMatchObject({
+    kind: 'rejected',
+    reason: expect.stringMatching(/not configured here: k2/) as unknown,
+  })
+  expect(young.decrypt('record', ID, before)).toMatchObject({
+    kind: 'rejected',
+    reason: expect.stringMatching(/not configured here: k1/) as unknown,
+  })
 })
 
 describe('a key file', () => {
   const base64 = keyLines('k1').slice(3).trim()
   test('may have blank lines and any line endings', () => {
-    expect(parseRecordKeys(`\r\n k1:${base64}\r\n\nk2:${base64}`)).toMatchObject({ ok: true, value: [{ name: 'k1' }, { name: 'k2' }] })
+    expect(parseRecordKeys(`\r\n k1:${base64}\r\n\nk2:${base64}`)).toMatchObject({
+      ok: true,
+      value: [{ name: 'k1' }, { name: 'k2' }],
+    })
   })
   test.each<[string, string, RegExp]>([
     ['that is empty', '\n\n', /has no key/],
@@ -155,19 +243,30 @@ describe('a value that is decrypted in slices', () => {
   const value = cipher.encrypt('user-data', ID, 3, bytes)
   test.each([0, 1, SLICE_BYTES, bytes.length])('equals the value: %i bytes', async (length) => {
     const part = bytes.subarray(0, length)
-    expect(await cipher.decryptInSlices('user-data', ID, cipher.encrypt('user-data', ID, 3, part), new TurnBudget())).toEqual({ kind: 'decrypted', bytes: part, revision: 3, key: 'k1' })
+    expect(
+      await cipher.decryptInSlices('user-data', ID, cipher.encrypt('user-data', ID, 3, part), new TurnBudget()),
+    ).toEqual({ kind: 'decrypted', bytes: part, revision: 3, key: 'k1' })
   })
   test('is rejected at once if it is not encrypted', async () => {
-    expect(await cipher.decryptInSlices('user-data', ID, Buffer.from('plain'), new TurnBudget())).toEqual({ kind: 'rejected', reason: 'is not encrypted, or not in the format of imds' })
+    expect(await cipher.decryptInSlices('user-data', ID, Buffer.from('plain'), new TurnBudget())).toEqual({
+      kind: 'rejected',
+      reason: 'is not encrypted, or not in the format of imds',
+    })
   })
   test('is decrypted over several turns of the event loop', async () => {
     const { ciphered } = await mostBytesPerTurn(() => cipher.decryptInSlices('user-data', ID, value, new TurnBudget()))
     expect(ciphered).toBeGreaterThan(0)
     expect(ciphered).toBeLessThanOrEqual(4 * SLICE_BYTES)
   })
-  test.each([HEAD_BYTES, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])('is rejected if byte %i was changed', async (at) => {
-    const changed = Buffer.from(value)
-    changed[at]! ^= 1
-    expect(await cipher.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({ kind: 'rejected', reason: 'is not authentic: it was changed, or encrypted with another key or for another instance' })
-  })
+  test.each([HEAD_BYTES, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])(
+    'is rejected if byte %i was changed',
+    async (at) => {
+      const changed = Buffer.from(value)
+      changed[at]! ^= 1
+      expect(await cipher.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({
+        kind: 'rejected',
+        reason: 'is not authentic: it was changed, or encrypted with another key or for another instance',
+      })
+    },
+  )
 })

@@ -1,7 +1,17 @@
 /**
  * What a writer knows of a directory: which records are protected when they cannot be read, what is read again, and when tombstones end.
  */
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test, vi } from 'vitest'
@@ -15,11 +25,16 @@ import { protectionsIn } from '../../../support/fixtures/ledger.ts'
 const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-ledger-'))
-afterAll(() => { rmSync(ROOT, { recursive: true }) })
-
-const other = (revision: number, address = '10.0.0.6/30') => anInstance({
-  revision, id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [address] }],
+afterAll(() => {
+  rmSync(ROOT, { recursive: true })
 })
+
+const other = (revision: number, address = '10.0.0.6/30') =>
+  anInstance({
+    revision,
+    id: 'srv-other',
+    interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [address] }],
+  })
 
 function aDirectory(files: Record<string, string> = {}): string {
   const directory = mkdtempSync(join(ROOT, 'store-'))
@@ -27,19 +42,34 @@ function aDirectory(files: Record<string, string> = {}): string {
   return directory
 }
 
-async function aStore(files: Record<string, string> = {}): Promise<{ directory: string, store: Publisher }> {
+async function aStore(files: Record<string, string> = {}): Promise<{ directory: string; store: Publisher }> {
   const directory = aDirectory(files)
   return { directory, store: await openStore({ url: `file:${directory}` }) }
 }
 
 /** What happens to a published record by hand or by a fault. */
 const SPOILED = {
-  'a torn record': (path: string) => { writeFileSync(path, readFileSync(path).subarray(0, 100)) },
-  'an empty record': (path: string) => { writeFileSync(path, '') },
-  'a record that the schema refuses': (path: string) => { writeFileSync(path, JSON.stringify({ ...JSON.parse(readFileSync(path, 'utf8')) as object, region: 1, sealedAt: 'x', revision: 0 })) },
-  'a record of another id': (path: string) => { writeFileSync(path, JSON.stringify(other(1))) },
-  'two records': (path: string) => { writeFileSync(path.replace('json', 'yaml'), '{}') },
-  'a record that was deleted': (path: string) => { rmSync(path) },
+  'a torn record': (path: string) => {
+    writeFileSync(path, readFileSync(path).subarray(0, 100))
+  },
+  'an empty record': (path: string) => {
+    writeFileSync(path, '')
+  },
+  'a record that the schema refuses': (path: string) => {
+    writeFileSync(
+      path,
+      JSON.stringify({ ...(JSON.parse(readFileSync(path, 'utf8')) as object), region: 1, sealedAt: 'x', revision: 0 }),
+    )
+  },
+  'a record of another id': (path: string) => {
+    writeFileSync(path, JSON.stringify(other(1)))
+  },
+  'two records': (path: string) => {
+    writeFileSync(path.replace('json', 'yaml'), '{}')
+  },
+  'a record that was deleted': (path: string) => {
+    rmSync(path)
+  },
 } as const
 
 describe.each(Object.entries(SPOILED))('%s', (_what, spoil) => {
@@ -47,10 +77,18 @@ describe.each(Object.entries(SPOILED))('%s', (_what, spoil) => {
     const { directory, store } = await aStore()
     await store.put(anInstance({ revision: 5, sealedAt: TIME }), Buffer.from('five'))
     spoil(join(directory, `${ID}.json`))
-    expect(await store.put(other(1, '10.0.0.2/30'))).toEqual({ kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: ID })
+    expect(await store.put(other(1, '10.0.0.2/30'))).toEqual({
+      kind: 'address-owned',
+      network: 'default',
+      address: '10.0.0.2',
+      owner: ID,
+    })
     expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
     expect(await store.put(anInstance({ revision: 5 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
-    expect(await store.put(anInstance({ revision: 6 }), Buffer.from('six'))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+    expect(await store.put(anInstance({ revision: 6 }), Buffer.from('six'))).toMatchObject({
+      kind: 'published',
+      instance: { sealedAt: TIME },
+    })
     expect((await store.get(ID))?.document).toMatchObject({ revision: 6, sealedAt: TIME })
   })
 
@@ -61,7 +99,9 @@ describe.each(Object.entries(SPOILED))('%s', (_what, spoil) => {
     expect(await store.remove(ID, 4)).toEqual({ kind: 'stale', revision: 5 })
     expect(await store.remove(ID)).toEqual({ kind: 'removed', revision: 6 })
     expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'published' })
-    expect(await store.put(anInstance({ revision: 7, interfaces: other(1, '10.0.0.9/30')['interfaces'] }))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+    expect(
+      await store.put(anInstance({ revision: 7, interfaces: other(1, '10.0.0.9/30')['interfaces'] })),
+    ).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
   })
 })
 
@@ -89,7 +129,10 @@ test('a record edited by hand to a lower revision counts as it is', async () => 
 test('user-data that no longer fits its record makes the record faulty, not unprotected', async () => {
   const { directory, store } = await aStore()
   await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
-  writeFileSync(join(directory, `${ID}.json`), JSON.stringify({ ...(await store.get(ID))?.document as object, revision: 1, interfaces: other(1)['interfaces'] }))
+  writeFileSync(
+    join(directory, `${ID}.json`),
+    JSON.stringify({ ...((await store.get(ID))?.document as object), revision: 1, interfaces: other(1)['interfaces'] }),
+  )
   writeFileSync(join(directory, `${ID}.user-data`), 'edited')
   expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
   expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
@@ -101,7 +144,10 @@ test('a tombstone that cannot be read keeps its revision and its seal', async ()
   await store.remove(ID)
   writeFileSync(join(directory, `${ID}.removed`), '')
   expect(await store.put(anInstance({ revision: 6 }))).toEqual({ kind: 'stale', revision: 6 })
-  expect(await store.put(anInstance({ revision: 7 }))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+  expect(await store.put(anInstance({ revision: 7 }))).toMatchObject({
+    kind: 'published',
+    instance: { sealedAt: TIME },
+  })
 })
 
 test('a tombstone that is deleted is forgotten', async () => {
@@ -116,11 +162,36 @@ test('a tombstone that is deleted is forgotten', async () => {
 })
 
 test.each([
-  ['missing', (path: string) => { rmSync(path) }],
-  ['torn', (path: string) => { writeFileSync(path, readFileSync(path).subarray(0, -5)) }],
-  ['empty', (path: string) => { writeFileSync(path, '') }],
-  ['of another shape', (path: string) => { writeFileSync(path, '{"version":1,"instances":{"srv-abcde":{"revision":"5"}}}') }],
-  ['of another version', (path: string) => { writeFileSync(path, '{"version":3}\n') }],
+  [
+    'missing',
+    (path: string) => {
+      rmSync(path)
+    },
+  ],
+  [
+    'torn',
+    (path: string) => {
+      writeFileSync(path, readFileSync(path).subarray(0, -5))
+    },
+  ],
+  [
+    'empty',
+    (path: string) => {
+      writeFileSync(path, '')
+    },
+  ],
+  [
+    'of another shape',
+    (path: string) => {
+      writeFileSync(path, '{"version":1,"instances":{"srv-abcde":{"revision":"5"}}}')
+    },
+  ],
+  [
+    'of another version',
+    (path: string) => {
+      writeFileSync(path, '{"version":3}\n')
+    },
+  ],
 ])('a ledger that is %s is rebuilt from the records', async (_what, spoil) => {
   const { directory, store } = await aStore()
   await store.put(anInstance({ revision: 5, sealedAt: TIME }))
@@ -146,28 +217,44 @@ test('a file that cannot be opened protects its instance; if the ledger lacks it
   await expect(store.put(other(2))).rejects.toThrow('ELOOP')
 })
 
-test.each(['.json', '.yaml', '.user-data', '.removed', '.pending'])('a directory in the place of a %s file refuses writes of its instance only, before they begin', async (ending) => {
-  const { directory, store } = await aStore()
-  await store.put(other(1))
-  mkdirSync(join(directory, ID + ending))
-  for (const work of [store.put(anInstance({ revision: 6 }), 'none'), store.remove(ID, 6)]) await expect(work).rejects.toThrow(`${ID}${ending} is a directory, not a regular file: delete it`)
-  expect(await store.put(other(2))).toMatchObject({ kind: 'published' })
-  rmSync(join(directory, ID + ending), { recursive: true })
-  expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published' })
-})
+test.each(['.json', '.yaml', '.user-data', '.removed', '.pending'])(
+  'a directory in the place of a %s file refuses writes of its instance only, before they begin',
+  async (ending) => {
+    const { directory, store } = await aStore()
+    await store.put(other(1))
+    mkdirSync(join(directory, ID + ending))
+    for (const work of [store.put(anInstance({ revision: 6 }), 'none'), store.remove(ID, 6)])
+      await expect(work).rejects.toThrow(`${ID}${ending} is a directory, not a regular file: delete it`)
+    expect(await store.put(other(2))).toMatchObject({ kind: 'published' })
+    rmSync(join(directory, ID + ending), { recursive: true })
+    expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published' })
+  },
+)
 
 test.each([
-  ['a faulty record that was edited to be sealed', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, region: 1, sealedAt: TIME })) }],
-  ['a record that was written by hand beside a sealed tombstone', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5 })), [`${ID}.removed`]: `4 ${TIME}\n` }],
+  [
+    'a faulty record that was edited to be sealed',
+    { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, region: 1, sealedAt: TIME })) },
+  ],
+  [
+    'a record that was written by hand beside a sealed tombstone',
+    { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5 })), [`${ID}.removed`]: `4 ${TIME}\n` },
+  ],
   ['a broken record beside a sealed tombstone', { [`${ID}.json`]: '{', [`${ID}.removed`]: `4 ${TIME}\n` }],
 ])('%s keeps its seal, also without a ledger', async (_what, files) => {
   const { store } = await aStore(files)
-  expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+  expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({
+    kind: 'published',
+    instance: { sealedAt: TIME },
+  })
 })
 
 test.each([
   ['a broken record beside a tombstone', { [`${ID}.json`]: '{', [`${ID}.removed`]: '5\n' }],
-  ['a valid record without its user-data', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, userData: { size: 1, sha256: '0'.repeat(64) } })) }],
+  [
+    'a valid record without its user-data',
+    { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, userData: { size: 1, sha256: '0'.repeat(64) } })) },
+  ],
 ])('%s keeps its revision, also without a ledger', async (_what, files) => {
   const { store } = await aStore(files)
   expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
@@ -186,8 +273,14 @@ describe('a record that is edited by hand', () => {
     await store.put(anInstance({ revision: 5 }))
     const path = join(directory, `${ID}.json`)
     const length = readFileSync(path).length
-    for (const [revision, address] of [[6, '10.0.0.9/30'], [7, '10.0.0.8/30']] as const) {
-      writeFileSync(path, pad(JSON.stringify(anInstance({ revision, interfaces: other(1, address)['interfaces'] })), length))
+    for (const [revision, address] of [
+      [6, '10.0.0.9/30'],
+      [7, '10.0.0.8/30'],
+    ] as const) {
+      writeFileSync(
+        path,
+        pad(JSON.stringify(anInstance({ revision, interfaces: other(1, address)['interfaces'] })), length),
+      )
       const another = await openStore({ url: `file:${directory}` })
       expect(await another.put(other(revision, address))).toMatchObject({ kind: 'address-owned', owner: ID })
       expect(await store.put(anInstance({ revision: 5 }))).toEqual({ kind: 'stale', revision })
@@ -198,24 +291,35 @@ describe('a record that is edited by hand', () => {
     const { directory, store } = await aStore()
     await store.put(anInstance({ revision: 5 }))
     await store.put(other(1))
-    writeFileSync(join(directory, 'srv-new.json'), JSON.stringify(anInstance({ id: 'srv-new', interfaces: other(1, '10.0.0.20/30')['interfaces'] })))
+    writeFileSync(
+      join(directory, 'srv-new.json'),
+      JSON.stringify(anInstance({ id: 'srv-new', interfaces: other(1, '10.0.0.20/30')['interfaces'] })),
+    )
     let revision = 1
-    await vi.waitFor(async () => {
-      const put = await store.put(other(++revision, '10.0.0.20/30'))
-      if (put.kind === 'published') await store.put(other(++revision)) // it leaves the address
-      expect(put).toMatchObject({ kind: 'address-owned', owner: 'srv-new' })
-    }, { timeout: 20_000 })
+    await vi.waitFor(
+      async () => {
+        const put = await store.put(other(++revision, '10.0.0.20/30'))
+        if (put.kind === 'published') await store.put(other(++revision)) // it leaves the address
+        expect(put).toMatchObject({ kind: 'address-owned', owner: 'srv-new' })
+      },
+      { timeout: 20_000 },
+    )
   })
 
   test('in place by a program that keeps its length and the time of its modification counts', async () => {
     const directory = aDirectory()
     const write = (address: string) => {
-      writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance({ interfaces: other(1, address)['interfaces'] })))
+      writeFileSync(
+        join(directory, `${ID}.json`),
+        JSON.stringify(anInstance({ interfaces: other(1, address)['interfaces'] })),
+      )
       utimesSync(join(directory, `${ID}.json`), 1000, 1000)
     }
     write('10.0.0.2/30')
     await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).put(other(1)) // for it, the record is not recent
-    await new Promise((resolve) => { setTimeout(resolve, 20) }) // another tick of the file system's clock
+    await new Promise((resolve) => {
+      setTimeout(resolve, 20)
+    }) // another tick of the file system's clock
     write('10.0.0.9/30')
     const another = await openStore({ url: `file:${directory}` })
     expect(await another.put(other(2, '10.0.0.9/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
@@ -225,16 +329,30 @@ describe('a record that is edited by hand', () => {
     const directory = aDirectory()
     const store = openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000) // for it, no file is recent, so each is read once
     for (let i = 0; i < 40; i++) {
-      writeFileSync(join(directory, `srv-${String(i)}.json`), JSON.stringify(anInstance({ id: `srv-${String(i)}`, interfaces: other(1, `10.0.1.${String(i)}/24`)['interfaces'] })))
+      writeFileSync(
+        join(directory, `srv-${String(i)}.json`),
+        JSON.stringify(
+          anInstance({ id: `srv-${String(i)}`, interfaces: other(1, `10.0.1.${String(i)}/24`)['interfaces'] }),
+        ),
+      )
       writeFileSync(join(directory, `srv-${String(i)}.user-data`), '')
       truncateSync(join(directory, `srv-${String(i)}.user-data`), 16 * 2 ** 20)
     }
     await store.put(other(1))
-    writeFileSync(join(directory, 'srv-new.json'), JSON.stringify(anInstance({ id: 'srv-new', interfaces: other(1, '10.0.0.20/30')['interfaces'] })))
+    writeFileSync(
+      join(directory, 'srv-new.json'),
+      JSON.stringify(anInstance({ id: 'srv-new', interfaces: other(1, '10.0.0.20/30')['interfaces'] })),
+    )
     let revision = 1
-    await vi.waitFor(async () => {
-      expect(await store.put(other(++revision, '10.0.0.20/30'))).toMatchObject({ kind: 'address-owned', owner: 'srv-new' })
-    }, { timeout: 6_000 })
+    await vi.waitFor(
+      async () => {
+        expect(await store.put(other(++revision, '10.0.0.20/30'))).toMatchObject({
+          kind: 'address-owned',
+          owner: 'srv-new',
+        })
+      },
+      { timeout: 6_000 },
+    )
   }, 30_000)
 
   test('whose user-data is corrected later counts then', async () => {
@@ -251,8 +369,12 @@ describe('a record that is edited by hand', () => {
 
 test('the ledger has stamps of what a writer wrote, and of other files once they are two seconds old', async () => {
   const { directory, store } = await aStore({ [`${ID}.json`]: JSON.stringify(anInstance()) })
-  const stamped = () => readFileSync(join(directory, '.publisher.json'), 'utf8').trim().split('\n').filter((line) => line.includes('"stamp":'))
-    .map((line) => (JSON.parse(line) as unknown[])[0])
+  const stamped = () =>
+    readFileSync(join(directory, '.publisher.json'), 'utf8')
+      .trim()
+      .split('\n')
+      .filter((line) => line.includes('"stamp":'))
+      .map((line) => (JSON.parse(line) as unknown[])[0])
   await store.put(other(1))
   expect(stamped()).toEqual(['srv-other'])
   await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).remove('srv-none')
@@ -261,7 +383,10 @@ test('the ledger has stamps of what a writer wrote, and of other files once they
 
 test('a write of a process that another one follows reads no other record again', async () => {
   const { directory, store } = await aStore()
-  for (let i = 0; i < 20; i++) await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: other(1, `10.0.1.${String(i)}/24`)['interfaces'] }))
+  for (let i = 0; i < 20; i++)
+    await store.put(
+      anInstance({ id: `srv-${String(i)}`, interfaces: other(1, `10.0.1.${String(i)}/24`)['interfaces'] }),
+    )
   const old = new Date(Date.now() - 60_000)
   for (const name of readdirSync(directory)) utimesSync(join(directory, name), old, old) // not by a writer: each is read again, once
   await (await openStore({ url: `file:${directory}` })).remove('srv-none')
@@ -271,40 +396,62 @@ test('a write of a process that another one follows reads no other record again'
     await another.put(other(revision))
   }
   const appended = readFileSync(join(directory, '.publisher.json'), 'utf8').slice(ledger.length)
-  expect(appended.trim().split('\n').map((line) => (JSON.parse(line) as unknown[])[0])).toEqual(Array.from({ length: 6 }, () => 'srv-other'))
+  expect(
+    appended
+      .trim()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as unknown[])[0]),
+  ).toEqual(Array.from({ length: 6 }, () => 'srv-other'))
 })
 
 describe('a tombstone', () => {
   const DAY_MS = 24 * 3600 * 1000
-  const at = (directory: string, days: number) => openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + days * DAY_MS)
+  const at = (directory: string, days: number) =>
+    openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + days * DAY_MS)
 
   test('ends after 7 days, with its revision and its seal; the next write deletes the file', async () => {
     const { directory, store } = await aStore()
     await store.put(anInstance({ revision: 5, sealedAt: TIME }))
     await store.remove(ID)
     await at(directory, 6.99).put(other(1))
-    expect([readdirSync(directory).includes(`${ID}.removed`), (await protectionsIn(directory)).get(ID)?.revision]).toEqual([true, 6])
+    expect([
+      readdirSync(directory).includes(`${ID}.removed`),
+      (await protectionsIn(directory)).get(ID)?.revision,
+    ]).toEqual([true, 6])
     expect(await at(directory, 6.99).put(anInstance({ revision: 1 }))).toEqual({ kind: 'stale', revision: 6 })
-    expect(await at(directory, 7.01).put(anInstance({ revision: 1 }), 'none', { dryRun: true })).toMatchObject({ kind: 'published' })
+    expect(await at(directory, 7.01).put(anInstance({ revision: 1 }), 'none', { dryRun: true })).toMatchObject({
+      kind: 'published',
+    })
     expect(readdirSync(directory)).toContain(`${ID}.removed`)
     await at(directory, 7.01).put(other(2))
-    expect([readdirSync(directory).includes(`${ID}.removed`), (await protectionsIn(directory)).has(ID)]).toEqual([false, false])
+    expect([readdirSync(directory).includes(`${ID}.removed`), (await protectionsIn(directory)).has(ID)]).toEqual([
+      false,
+      false,
+    ])
     const put = await at(directory, 7.01).put(anInstance({ revision: 1 }))
     expect(put).toMatchObject({ kind: 'published' })
     expect(put).not.toHaveProperty('instance.sealedAt')
   })
 
   test('beside a record that was written by hand stays, with its seal, until the record is published', async () => {
-    const { directory, store } = await aStore({ [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5 })), [`${ID}.removed`]: `4 ${TIME}\n` })
+    const { directory, store } = await aStore({
+      [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5 })),
+      [`${ID}.removed`]: `4 ${TIME}\n`,
+    })
     await store.put(other(1))
     await at(directory, 8).put(other(2))
     expect(readdirSync(directory)).toContain(`${ID}.removed`)
-    expect(await at(directory, 8).put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+    expect(await at(directory, 8).put(anInstance({ revision: 6 }), 'none')).toMatchObject({
+      kind: 'published',
+      instance: { sealedAt: TIME },
+    })
     expect(readdirSync(directory)).not.toContain(`${ID}.removed`)
   })
 
   test('of many instances ends for all of them in one write', async () => {
-    const { directory, store } = await aStore(Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`srv-${String(i)}.removed`, '3\n'])))
+    const { directory, store } = await aStore(
+      Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`srv-${String(i)}.removed`, '3\n'])),
+    )
     await store.put(other(1))
     expect((await protectionsIn(directory)).size).toBe(2_001)
     await at(directory, 8).put(other(2))
@@ -316,8 +463,11 @@ describe('a tombstone', () => {
 test('a pending file of a writer killed just before it removed it is removed by the next write', async () => {
   const { directory, store } = await aStore()
   await store.put(other(1)) // surveys: the next survey is due in a second
-  const remove = (path: string) => path.endsWith('.pending') ? Promise.reject(new Error('killed')) : FILE_SYSTEM.remove(path)
-  await expect(openFilePublisher(directory, 16_384, { ...FILE_SYSTEM, remove }, Date.now).put(anInstance())).rejects.toThrow('killed')
+  const remove = (path: string) =>
+    path.endsWith('.pending') ? Promise.reject(new Error('killed')) : FILE_SYSTEM.remove(path)
+  await expect(
+    openFilePublisher(directory, 16_384, { ...FILE_SYSTEM, remove }, Date.now).put(anInstance()),
+  ).rejects.toThrow('killed')
   expect(readdirSync(directory)).toContain(`${ID}.pending`)
   await store.put(other(2))
   expect(readdirSync(directory)).not.toContain(`${ID}.pending`)

@@ -2,7 +2,18 @@
  * How one instance is read from its files. test/daemon/files.test.ts has what a daemon makes of it.
  */
 import { execFileSync } from 'node:child_process'
-import { appendFileSync, mkdirSync, mkdtempSync, readdirSync, readlinkSync, renameSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -15,17 +26,20 @@ import { anInstance } from '../../../support/fixtures/instance.ts'
 const ID = 'srv-abcde'
 const MIB = 1024 * 1024
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-load-'))
-afterAll(() => { rmSync(ROOT, { recursive: true }) })
+afterAll(() => {
+  rmSync(ROOT, { recursive: true })
+})
 const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
 
 /** True while this process has the file open. */
-const isOpen = (path: string) => readdirSync('/proc/self/fd').some((fd) => {
-  try {
-    return readlinkSync(`/proc/self/fd/${fd}`) === path
-  } catch {
-    return false // closed meanwhile
-  }
-})
+const isOpen = (path: string) =>
+  readdirSync('/proc/self/fd').some((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`) === path
+    } catch {
+      return false // closed meanwhile
+    }
+  })
 
 test('a read during a write returns one state, not a record with the user-data of another', async () => {
   const directory = aDirectory()
@@ -34,15 +48,34 @@ test('a read during a write returns one state, not a record with the user-data o
   writeFileSync(userData, Buffer.alloc(64 * MIB)) // so long that this test sees it open
   const loading = loadFiles(directory, ID, 64 * MIB)
   while (!isOpen(userData)) await nextTurn()
-  writeFileSync(join(directory, `${ID}.pending`), formatPending({ kind: 'put', document: anInstance({ revision: 2 }), userData: Buffer.from('two') }))
-  expect(await loading).toMatchObject({ kind: 'record', document: { revision: 2, userData: { size: 3 } }, userData: Buffer.from('two') })
+  writeFileSync(
+    join(directory, `${ID}.pending`),
+    formatPending({ kind: 'put', document: anInstance({ revision: 2 }), userData: Buffer.from('two') }),
+  )
+  expect(await loading).toMatchObject({
+    kind: 'record',
+    document: { revision: 2, userData: { size: 3 } },
+    userData: Buffer.from('two'),
+  })
 })
 
-test.each(['', '\n', 'null\n', '[]\n', '{}\n', '{"userData":"all"}\n', '{"record":{},"userData":"set"', '{"tombstone":3}\n'])('an invalid pending change is a fault of its instance only: %j', async (text) => {
+test.each([
+  '',
+  '\n',
+  'null\n',
+  '[]\n',
+  '{}\n',
+  '{"userData":"all"}\n',
+  '{"record":{},"userData":"set"',
+  '{"tombstone":3}\n',
+])('an invalid pending change is a fault of its instance only: %j', async (text) => {
   const directory = aDirectory()
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
   writeFileSync(join(directory, `${ID}.pending`), text)
-  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}.pending is not a valid pending change` })
+  expect(await loadFiles(directory, ID)).toMatchObject({
+    kind: 'unreadable',
+    reason: `${ID}.pending is not a valid pending change`,
+  })
 })
 
 test('a file that cannot be looked up does not count as absent', async () => {
@@ -57,10 +90,14 @@ test('user-data beyond the limit is a fault, is not read, and changes the digest
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
   writeFileSync(path, '')
   const digests = new Set<string>()
-  for (const bytes of [2 ** 42, 2 ** 42 + 1]) { // more than a read could give
+  for (const bytes of [2 ** 42, 2 ** 42 + 1]) {
+    // more than a read could give
     truncateSync(path, bytes)
     const loaded = await loadFiles(directory, ID, 16_384)
-    expect(loaded).toMatchObject({ kind: 'user-data', reason: `the user-data is ${String(bytes)} bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)` })
+    expect(loaded).toMatchObject({
+      kind: 'user-data',
+      reason: `the user-data is ${String(bytes)} bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)`,
+    })
     if ('digest' in loaded) digests.add(loaded.digest!)
   }
   truncateSync(path, 16_384)
@@ -70,74 +107,122 @@ test('user-data beyond the limit is a fault, is not read, and changes the digest
   expect(digests.size).toBe(3)
 })
 
-test.each(['.yaml', '.yml'])('a %s file of more than 64 KiB is a fault before it is parsed; as JSON it is read', async (ending) => {
-  const directory = aDirectory()
-  const path = join(directory, `${ID}${ending}`)
-  const record = JSON.stringify(anInstance()) // JSON is YAML
-  writeFileSync(path, record.padEnd(65_536))
-  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
-  writeFileSync(path, record.padEnd(65_537))
-  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}${ending} is 65537 bytes, more than the limit of 65536 for YAML: write it as JSON` })
-  renameSync(path, join(directory, `${ID}.json`))
-  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
-})
+test.each(['.yaml', '.yml'])(
+  'a %s file of more than 64 KiB is a fault before it is parsed; as JSON it is read',
+  async (ending) => {
+    const directory = aDirectory()
+    const path = join(directory, `${ID}${ending}`)
+    const record = JSON.stringify(anInstance()) // JSON is YAML
+    writeFileSync(path, record.padEnd(65_536))
+    expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
+    writeFileSync(path, record.padEnd(65_537))
+    expect(await loadFiles(directory, ID)).toMatchObject({
+      kind: 'unreadable',
+      reason: `${ID}${ending} is 65537 bytes, more than the limit of 65536 for YAML: write it as JSON`,
+    })
+    renameSync(path, join(directory, `${ID}.json`))
+    expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
+  },
+)
 
 const ENDINGS = ['.json', '.yaml', '.user-data', '.removed', '.pending'] as const
 const IRREGULAR: Readonly<Record<string, (path: string) => unknown>> = {
   'a FIFO': (path) => execFileSync('mkfifo', [path]),
-  'a directory': (path) => { mkdirSync(path) },
-  'a device': (path) => { symlinkSync('/dev/zero', path) },
-  'a socket': (path) => new Promise((resolve) => { createServer().listen(path, () => { resolve(undefined) }).unref() }),
+  'a directory': (path) => {
+    mkdirSync(path)
+  },
+  'a device': (path) => {
+    symlinkSync('/dev/zero', path)
+  },
+  'a socket': (path) =>
+    new Promise((resolve) => {
+      createServer()
+        .listen(path, () => {
+          resolve(undefined)
+        })
+        .unref()
+    }),
 }
 
-test.each(Object.keys(IRREGULAR))('%s is a fault of its instance, and is not opened, whichever file it is', async (what) => {
-  for (const ending of ENDINGS) {
-    const directory = aDirectory()
-    if (ending === '.user-data') writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
-    await IRREGULAR[what]!(join(directory, ID + ending))
-    const named = what === 'a device' && ending === '.pending' ? 'a symbolic link' : what
-    expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}${ending} is ${named}, not a regular file: delete it` })
-  }
-})
+test.each(Object.keys(IRREGULAR))(
+  '%s is a fault of its instance, and is not opened, whichever file it is',
+  async (what) => {
+    for (const ending of ENDINGS) {
+      const directory = aDirectory()
+      if (ending === '.user-data') writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
+      await IRREGULAR[what]!(join(directory, ID + ending))
+      const named = what === 'a device' && ending === '.pending' ? 'a symbolic link' : what
+      expect(await loadFiles(directory, ID)).toMatchObject({
+        kind: 'unreadable',
+        reason: `${ID}${ending} is ${named}, not a regular file: delete it`,
+      })
+    }
+  },
+)
 
 test('a record, user-data or a tombstone may be a link; a pending change, which imds writes, may not', async () => {
   const [directory, elsewhere] = [aDirectory(), aDirectory()]
   writeFileSync(join(elsewhere, 'record'), JSON.stringify(anInstance()))
-  writeFileSync(join(elsewhere, 'pending'), formatPending({ kind: 'put', document: anInstance({ revision: 2 }), userData: 'none' }))
+  writeFileSync(
+    join(elsewhere, 'pending'),
+    formatPending({ kind: 'put', document: anInstance({ revision: 2 }), userData: 'none' }),
+  )
   writeFileSync(join(elsewhere, 'removed'), '1')
   symlinkSync(join(elsewhere, 'record'), join(directory, `${ID}.json`))
   symlinkSync(join(elsewhere, 'record'), join(directory, `${ID}.user-data`))
-  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record', document: { revision: 1 }, userData: Buffer.from(JSON.stringify(anInstance())) })
+  expect(await loadFiles(directory, ID)).toMatchObject({
+    kind: 'record',
+    document: { revision: 1 },
+    userData: Buffer.from(JSON.stringify(anInstance())),
+  })
   symlinkSync(join(elsewhere, 'removed'), join(directory, 'srv-gone.removed'))
   expect(await loadFiles(directory, 'srv-gone')).toEqual({ kind: 'removed', id: 'srv-gone' })
   symlinkSync(join(elsewhere, 'pending'), join(directory, `${ID}.pending`))
-  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}.pending is a symbolic link, not a regular file: delete it` })
+  expect(await loadFiles(directory, ID)).toMatchObject({
+    kind: 'unreadable',
+    reason: `${ID}.pending is a symbolic link, not a regular file: delete it`,
+  })
 })
 
 test.each([
-  ['.json', 4 * 262_144, `${ID}.json is`], ['.yaml', 65_536, `${ID}.yaml is`], ['.user-data', 16_384, 'the user-data is'], ['.removed', 1_024, `${ID}.removed is`],
+  ['.json', 4 * 262_144, `${ID}.json is`],
+  ['.yaml', 65_536, `${ID}.yaml is`],
+  ['.user-data', 16_384, 'the user-data is'],
+  ['.removed', 1_024, `${ID}.removed is`],
   ['.pending', 4 * 262_144 + 16_384, `${ID}.pending is`],
-] as const)('of a %s file beyond its limit nothing is read, even if it is sparse and larger than the memory', async (ending, limit, reason) => {
-  const directory = aDirectory()
-  const path = join(directory, ID + ending)
-  if (ending === '.user-data') writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
-  writeFileSync(path, '')
-  truncateSync(path, limit)
-  expect(JSON.stringify(await loadFiles(directory, ID, 16_384))).not.toContain('more than the limit')
-  for (const bytes of [limit + 1, 2 ** 42]) {
-    truncateSync(path, bytes)
-    const text = `${reason} ${String(bytes)} bytes, more than the limit of ${String(limit)}`
-    expect(await loadFiles(directory, ID, 16_384)).toMatchObject({ kind: ending === '.user-data' ? 'user-data' : 'unreadable', reason: expect.stringContaining(text) as string })
-  }
-})
+] as const)(
+  'of a %s file beyond its limit nothing is read, even if it is sparse and larger than the memory',
+  async (ending, limit, reason) => {
+    const directory = aDirectory()
+    const path = join(directory, ID + ending)
+    if (ending === '.user-data') writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
+    writeFileSync(path, '')
+    truncateSync(path, limit)
+    expect(JSON.stringify(await loadFiles(directory, ID, 16_384))).not.toContain('more than the limit')
+    for (const bytes of [limit + 1, 2 ** 42]) {
+      truncateSync(path, bytes)
+      const text = `${reason} ${String(bytes)} bytes, more than the limit of ${String(limit)}`
+      expect(await loadFiles(directory, ID, 16_384)).toMatchObject({
+        kind: ending === '.user-data' ? 'user-data' : 'unreadable',
+        reason: expect.stringContaining(text) as string,
+      })
+    }
+  },
+)
 
 test('a pending change is read up to the limit of user-data, its header to twice that of a record', async () => {
   const directory = aDirectory()
   const path = join(directory, `${ID}.pending`)
   writeFileSync(path, formatPending({ kind: 'put', document: anInstance(), userData: Buffer.alloc(16_384) }))
-  expect(await loadFiles(directory, ID, 16_384)).toMatchObject({ kind: 'record', document: { userData: { size: 16_384 } } })
+  expect(await loadFiles(directory, ID, 16_384)).toMatchObject({
+    kind: 'record',
+    document: { userData: { size: 16_384 } },
+  })
   writeFileSync(path, `{"tombstone":"${'1'.repeat(2 * 262_144)}"}\n`)
-  expect(await loadFiles(directory, ID, 16_384)).toMatchObject({ kind: 'unreadable', reason: `${ID}.pending is not a valid pending change` })
+  expect(await loadFiles(directory, ID, 16_384)).toMatchObject({
+    kind: 'unreadable',
+    reason: `${ID}.pending is not a valid pending change`,
+  })
   writeFileSync(path, '{"tombstone":"1"} ') // no end of the line
   expect(await loadFiles(directory, ID, 16_384)).toMatchObject({ kind: 'unreadable' })
 })
@@ -156,5 +241,9 @@ test('a fault has another digest when its file is changed', async () => {
 })
 
 test('the id of a file is what stands before the ending, if that is an id', () => {
-  expect(['srv-a.json', 'srv-a.b.user-data', 'srv-a.pending', '.publisher.json', 'srv-a.txt', 'a b.json', '-.json'].map(idOfFile)).toEqual(['srv-a', 'srv-a.b', 'srv-a', undefined, undefined, undefined, undefined])
+  expect(
+    ['srv-a.json', 'srv-a.b.user-data', 'srv-a.pending', '.publisher.json', 'srv-a.txt', 'a b.json', '-.json'].map(
+      idOfFile,
+    ),
+  ).toEqual(['srv-a', 'srv-a.b', 'srv-a', undefined, undefined, undefined, undefined])
 })

@@ -1,15 +1,29 @@
 /**
  * The lock within one process. test/daemon/files-writers.test.ts has writers in several processes, which are killed.
  */
-import { chownSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chownSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { takeLock } from '../../../../src/store/files/lock.ts'
 
 let directory: string
-beforeEach(() => { directory = mkdtempSync(join(tmpdir(), 'imds-lock-')) })
-afterEach(() => { rmSync(directory, { recursive: true }) })
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-lock-'))
+})
+afterEach(() => {
+  rmSync(directory, { recursive: true })
+})
 const path = () => join(directory, '.lock')
 
 test('one writer at a time has the lock, and the next one gets it when it is closed', async () => {
@@ -19,7 +33,9 @@ test('one writer at a time has the lock, and the next one gets it when it is clo
     order.push('second')
     return lock
   })
-  await new Promise((resolve) => { setTimeout(resolve, 100) }) // several attempts of the second
+  await new Promise((resolve) => {
+    setTimeout(resolve, 100)
+  }) // several attempts of the second
   order.push('first closes')
   first.close()
   ;(await second).close()
@@ -27,7 +43,7 @@ test('one writer at a time has the lock, and the next one gets it when it is clo
 })
 
 test('the lock is a private, empty file that stays', async () => {
-  (await takeLock(path())).close()
+  ;(await takeLock(path())).close()
   expect([statSync(path()).mode & 0o777, statSync(path()).size]).toEqual([0o600, 0])
   ;(await takeLock(path())).close()
 })
@@ -40,14 +56,19 @@ test('a symbolic link is refused, and its target is not touched', async () => {
   expect(readFileSync(target, 'utf8')).toBe('mine')
 })
 
-test.skipIf(process.getuid?.() !== 0)('root refuses a hard link that the owner of the directory made to a file of another user', async () => {
-  const target = join(directory, '../', `${basename(directory)}-target`)
-  writeFileSync(target, '')
-  linkSync(target, path())
-  chownSync(directory, 65_534, 65_534)
-  await expect(takeLock(path())).rejects.toThrow(`cannot lock ${path()}: it is a link to a file of another user, delete it`)
-  rmSync(target)
-})
+test.skipIf(process.getuid?.() !== 0)(
+  'root refuses a hard link that the owner of the directory made to a file of another user',
+  async () => {
+    const target = join(directory, '../', `${basename(directory)}-target`)
+    writeFileSync(target, '')
+    linkSync(target, path())
+    chownSync(directory, 65_534, 65_534)
+    await expect(takeLock(path())).rejects.toThrow(
+      `cannot lock ${path()}: it is a link to a file of another user, delete it`,
+    )
+    rmSync(target)
+  },
+)
 
 test('a directory, and a file of another program, are refused with the remedy', async () => {
   mkdirSync(path())

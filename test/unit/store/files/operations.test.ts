@@ -1,4 +1,14 @@
-import { chownSync, linkSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chownSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -6,7 +16,9 @@ import { afterAll, expect, test, vi } from 'vitest'
 import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'imds-files-'))
-afterAll(() => { rmSync(directory, { recursive: true }) })
+afterAll(() => {
+  rmSync(directory, { recursive: true })
+})
 
 test('a new file is on disk before it has its name, is private, and never follows a link', async () => {
   const path = join(directory, 'new')
@@ -50,12 +62,17 @@ test('an append adds to a file, and never follows a link or makes a file', async
   await expect(FILE_SYSTEM.append(join(directory, 'to-log'), 'x', true)).rejects.toThrow('ELOOP')
 })
 
-test.skipIf(process.getuid?.() !== 0)('root appends nothing to a file of another user to which the owner of the directory made a hard link', async () => {
-  const [own, theirs] = [join(directory, 'own'), join(directory, 'theirs')]
-  writeFileSync(own, 'own')
-  mkdirSync(theirs)
-  linkSync(own, join(theirs, 'log'))
-  chownSync(theirs, 65_534, 65_534)
-  await expect(FILE_SYSTEM.append(join(theirs, 'log'), 'x', true)).rejects.toThrow(`${join(theirs, 'log')} is a link to a file of another user: delete it`)
-  expect(readFileSync(own, 'utf8')).toBe('own')
-})
+test.skipIf(process.getuid?.() !== 0)(
+  'root appends nothing to a file of another user to which the owner of the directory made a hard link',
+  async () => {
+    const [own, theirs] = [join(directory, 'own'), join(directory, 'theirs')]
+    writeFileSync(own, 'own')
+    mkdirSync(theirs)
+    linkSync(own, join(theirs, 'log'))
+    chownSync(theirs, 65_534, 65_534)
+    await expect(FILE_SYSTEM.append(join(theirs, 'log'), 'x', true)).rejects.toThrow(
+      `${join(theirs, 'log')} is a link to a file of another user: delete it`,
+    )
+    expect(readFileSync(own, 'utf8')).toBe('own')
+  },
+)

@@ -7,9 +7,16 @@ test('the owner of an address is found by text, on its network only, until it is
   const owners = new Owners()
   owners.add('srv-a', [on('10.0.0.2'), on('fd00::2')])
   owners.add('srv-b', [on('10.0.0.2')])
-  expect([owners.overlapping(on('10.0.0.2')), owners.overlapping(on('10.0.0.2', 'red')), owners.overlapping(on('10.0.0.20'))]).toEqual([new Set(['srv-a', 'srv-b']), new Set(), new Set()])
+  expect([
+    owners.overlapping(on('10.0.0.2')),
+    owners.overlapping(on('10.0.0.2', 'red')),
+    owners.overlapping(on('10.0.0.20')),
+  ]).toEqual([new Set(['srv-a', 'srv-b']), new Set(), new Set()])
   owners.remove('srv-a', [on('10.0.0.2'), on('fd00::2')])
-  expect([owners.overlapping(on('10.0.0.2')), owners.overlapping(on('fd00::2'))]).toEqual([new Set(['srv-b']), new Set()])
+  expect([owners.overlapping(on('10.0.0.2')), owners.overlapping(on('fd00::2'))]).toEqual([
+    new Set(['srv-b']),
+    new Set(),
+  ])
 })
 
 test('a prefix overlaps the prefixes around it, and the prefixes and addresses inside it', () => {

@@ -2,7 +2,10 @@ import { expect, test } from 'vitest'
 import { formatPending, parsePending, type Change } from '../../../../src/store/files/pending.ts'
 
 test.each<[string, Change]>([
-  ['user-data with line ends and any bytes', { kind: 'put', document: { a: 'x\ny' }, userData: Buffer.from([0, 10, 255, 10]) }],
+  [
+    'user-data with line ends and any bytes',
+    { kind: 'put', document: { a: 'x\ny' }, userData: Buffer.from([0, 10, 255, 10]) },
+  ],
   ['empty user-data', { kind: 'put', document: {}, userData: Buffer.alloc(0) }],
   ['user-data that is kept', { kind: 'put', document: { userData: 'none' }, userData: 'keep' }],
   ['no user-data', { kind: 'put', document: { tombstone: '1' }, userData: 'none' }],

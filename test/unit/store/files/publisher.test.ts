@@ -1,7 +1,17 @@
 /**
  * A directory of files as a store. ledger.test.ts has what protects its records, writer.test.ts what an interrupted write leaves.
  */
-import { cpSync, existsSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
@@ -11,11 +21,16 @@ import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-publish-files-'))
-afterAll(() => { rmSync(ROOT, { recursive: true }) })
-
-const other = (revision: number) => anInstance({
-  revision, id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }],
+afterAll(() => {
+  rmSync(ROOT, { recursive: true })
 })
+
+const other = (revision: number) =>
+  anInstance({
+    revision,
+    id: 'srv-other',
+    interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }],
+  })
 
 function aStore(operations = FILE_SYSTEM) {
   const directory = join(mkdtempSync(join(ROOT, 'parent-')), 'store')
@@ -31,19 +46,40 @@ test('the first write makes the directory, which only its owner can read', async
 
 test('writes of one publisher take turns, and a failed one does not stop those after it', async () => {
   let files = 0
-  const create: typeof FILE_SYSTEM.create = (path, content) => ++files === 1 ? Promise.reject(new Error('ENOSPC')) : FILE_SYSTEM.create(path, content)
+  const create: typeof FILE_SYSTEM.create = (path, content) =>
+    ++files === 1 ? Promise.reject(new Error('ENOSPC')) : FILE_SYSTEM.create(path, content)
   const { store } = aStore({ ...FILE_SYSTEM, create })
-  const results = await Promise.allSettled([store.put(anInstance()), store.put(anInstance({ revision: 2 })), store.remove(ID), store.put(other(1))])
-  expect(results.map((result) => result.status === 'fulfilled' ? result.value.kind : String(result.reason))).toEqual(['Error: ENOSPC', 'published', 'removed', 'published'])
+  const results = await Promise.allSettled([
+    store.put(anInstance()),
+    store.put(anInstance({ revision: 2 })),
+    store.remove(ID),
+    store.put(other(1)),
+  ])
+  expect(results.map((result) => (result.status === 'fulfilled' ? result.value.kind : String(result.reason)))).toEqual([
+    'Error: ENOSPC',
+    'published',
+    'removed',
+    'published',
+  ])
   await expect(store.encrypt(ID, true)).rejects.toThrow('records in files are not encrypted')
 })
 
 test('two publishers of one directory take turns by its lock', async () => {
   const { directory, store } = aStore()
   const second = openFilePublisher(directory, 16_384, FILE_SYSTEM, Date.now)
-  const results = await Promise.all(Array.from({ length: 10 }, (_, i) => (i % 2 === 0 ? store : second).put(i % 2 === 0 ? anInstance({ revision: i + 1 }) : other(i + 1))))
+  const results = await Promise.all(
+    Array.from({ length: 10 }, (_, i) =>
+      (i % 2 === 0 ? store : second).put(i % 2 === 0 ? anInstance({ revision: i + 1 }) : other(i + 1)),
+    ),
+  )
   expect(new Set(results.map(({ kind }) => kind))).toEqual(new Set(['published']))
-  expect(readdirSync(directory).sort()).toEqual(['.publisher.json', '.publisher.lock', '.publisher.queue', `${ID}.json`, 'srv-other.json'])
+  expect(readdirSync(directory).sort()).toEqual([
+    '.publisher.json',
+    '.publisher.lock',
+    '.publisher.queue',
+    `${ID}.json`,
+    'srv-other.json',
+  ])
 })
 
 test('a list has the valid records by id, with their addresses by network, and no others', async () => {
@@ -52,7 +88,8 @@ test('a list has the valid records by id, with their addresses by network, and n
   await store.put(anInstance({ revision: 2 }))
   writeFileSync(join(directory, 'srv-torn.json'), '{')
   expect(await store.list()).toEqual([
-    { id: ID, revision: 2, hypervisors: ['hv1'], addresses: ['default 10.0.0.2'] }, { id: 'srv-other', revision: 3, hypervisors: ['hv1'], addresses: ['default 10.0.0.6'] },
+    { id: ID, revision: 2, hypervisors: ['hv1'], addresses: ['default 10.0.0.2'] },
+    { id: 'srv-other', revision: 3, hypervisors: ['hv1'], addresses: ['default 10.0.0.6'] },
   ])
 })
 
@@ -73,13 +110,27 @@ test('a watch ends with the last state: a removal right after a put is reported'
   const { store } = aStore()
   await store.put(anInstance({ revision: 1 }))
   const seen: unknown[] = []
-  const stop = await store.watch((id) => { void store.get(id).then((published) => seen.push((published?.document as { revision: number } | undefined)?.revision)) })
+  const stop = await store.watch((id) => {
+    void store
+      .get(id)
+      .then((published) => seen.push((published?.document as { revision: number } | undefined)?.revision))
+  })
   for (let revision = 2; revision < 20; revision += 2) {
     await store.put(anInstance({ revision }))
     await store.remove(ID)
-    await vi.waitFor(() => { expect(seen.at(-1)).toBe(undefined) }, { timeout: 10_000 })
+    await vi.waitFor(
+      () => {
+        expect(seen.at(-1)).toBe(undefined)
+      },
+      { timeout: 10_000 },
+    )
     await store.put(anInstance({ revision: revision + 2 }))
-    await vi.waitFor(() => { expect(seen.at(-1)).toBe(revision + 2) }, { timeout: 10_000 })
+    await vi.waitFor(
+      () => {
+        expect(seen.at(-1)).toBe(revision + 2)
+      },
+      { timeout: 10_000 },
+    )
   }
   await stop()
 })
@@ -89,7 +140,13 @@ test('an id with a path in it neither reads nor deletes a file outside the direc
   await store.put(anInstance())
   const victim = join(directory, '..', 'victim.json')
   writeFileSync(victim, JSON.stringify(anInstance({ id: 'victim' })))
-  for (const work of [store.remove('../victim'), store.remove('../victim', 5), store.get('../victim'), store.seal('../victim')]) await expect(work).rejects.toThrow('must be an id: 1 to 64')
+  for (const work of [
+    store.remove('../victim'),
+    store.remove('../victim', 5),
+    store.get('../victim'),
+    store.seal('../victim'),
+  ])
+    await expect(work).rejects.toThrow('must be an id: 1 to 64')
   expect(await store.put(anInstance({ id: '../victim' }))).toMatchObject({ kind: 'invalid' })
   expect(readdirSync(join(directory, '..')).sort()).toEqual(['store', 'victim.json'])
 })
@@ -99,26 +156,50 @@ test('a watch goes on in another directory that takes the place of the first, an
   await store.put(anInstance())
   await store.put(other(1))
   const seen = new Set<string>()
-  const stop = await store.watch((id) => { seen.add(id) })
+  const stop = await store.watch((id) => {
+    seen.add(id)
+  })
   cpSync(directory, `${directory}-next`, { recursive: true, preserveTimestamps: true })
   writeFileSync(join(`${directory}-next`, 'srv-new.json'), JSON.stringify(anInstance({ id: 'srv-new' })))
   renameSync(directory, `${directory}-before`)
   renameSync(`${directory}-next`, directory)
-  await vi.waitFor(() => { expect([...seen]).toContain('srv-new') }, { timeout: 10_000 })
+  await vi.waitFor(
+    () => {
+      expect([...seen]).toContain('srv-new')
+    },
+    { timeout: 10_000 },
+  )
   seen.clear()
   await store.remove('srv-other')
   expect(await store.tombstones()).toEqual(['srv-other'])
-  await vi.waitFor(() => { expect([...seen]).toContain('srv-other') }, { timeout: 10_000 })
+  await vi.waitFor(
+    () => {
+      expect([...seen]).toContain('srv-other')
+    },
+    { timeout: 10_000 },
+  )
   symlinkSync('store', `${directory}-link`)
   await stop()
   const linked = openFilePublisher(`${directory}-link`, 16_384, FILE_SYSTEM, Date.now)
-  const stopLinked = await linked.watch((id) => { seen.add(id) })
+  const stopLinked = await linked.watch((id) => {
+    seen.add(id)
+  })
   writeFileSync(join(directory, 'srv-b.json'), '{}')
-  await vi.waitFor(() => { expect([...seen]).toContain('srv-b') }, { timeout: 10_000 }) // it watches
+  await vi.waitFor(
+    () => {
+      expect([...seen]).toContain('srv-b')
+    },
+    { timeout: 10_000 },
+  ) // it watches
   seen.clear()
   symlinkSync('store-before', `${directory}-other`)
   renameSync(`${directory}-other`, `${directory}-link`) // no event: the directory itself is the same
-  await vi.waitFor(() => { expect([...seen]).toContain('srv-new') }, { timeout: 10_000 })
+  await vi.waitFor(
+    () => {
+      expect([...seen]).toContain('srv-new')
+    },
+    { timeout: 10_000 },
+  )
   await stopLinked()
 })
 
@@ -130,7 +211,12 @@ test('writers of two processes take turns: one that writes again and again does 
   const writing = (async () => {
     while (!stopping.signal.aborted) await busy.put(anInstance({ revision: ++puts }))
   })()
-  await vi.waitFor(() => { expect(puts).toBeGreaterThan(2) }, { timeout: 10_000 })
+  await vi.waitFor(
+    () => {
+      expect(puts).toBeGreaterThan(2)
+    },
+    { timeout: 10_000 },
+  )
   const before = puts
   for (let revision = 1; revision <= 10; revision++) await store.put(other(revision))
   const meanwhile = puts - before

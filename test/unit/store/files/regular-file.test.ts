@@ -7,7 +7,9 @@ import { afterAll, expect, test } from 'vitest'
 import { openRegularFile, readFrom, readRegularFile } from '../../../../src/store/files/regular-file.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'imds-regular-'))
-afterAll(() => { rmSync(directory, { recursive: true }) })
+afterAll(() => {
+  rmSync(directory, { recursive: true })
+})
 const path = (name: string) => join(directory, name)
 
 test('a file up to the limit is read whole, a longer one not at all', async () => {
@@ -34,13 +36,19 @@ test('more FIFOs than the process has threads for files hold up no other file', 
   const names = Array.from({ length: 16 }, (_, i) => path(`fifo${String(i)}`))
   execFileSync('mkfifo', names)
   writeFileSync(path('other'), 'other')
-  expect(await Promise.all(names.map((name) => openRegularFile(name, 'follow')))).toEqual(names.map(() => ({ kind: 'not-regular', what: 'a FIFO' })))
+  expect(await Promise.all(names.map((name) => openRegularFile(name, 'follow')))).toEqual(
+    names.map(() => ({ kind: 'not-regular', what: 'a FIFO' })),
+  )
   expect(await readRegularFile(path('other'), 9, 'follow')).toMatchObject({ kind: 'read' })
 })
 
 test('a read from a position ends with the file', async () => {
   writeFileSync(path('short'), '0123456789')
   const file = await open(path('short'))
-  expect([(await readFrom(file, 4, 3)).toString(), (await readFrom(file, 8, 9)).toString(), (await readFrom(file, 20, 9)).toString()]).toEqual(['456', '89', ''])
+  expect([
+    (await readFrom(file, 4, 3)).toString(),
+    (await readFrom(file, 8, 9)).toString(),
+    (await readFrom(file, 20, 9)).toString(),
+  ]).toEqual(['456', '89', ''])
   await file.close()
 })

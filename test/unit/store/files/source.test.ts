@@ -10,12 +10,17 @@ import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const MIB = 1024 * 1024
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-files-'))
-afterAll(() => { rmSync(ROOT, { recursive: true }) })
+afterAll(() => {
+  rmSync(ROOT, { recursive: true })
+})
 const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
 
 test('a file store hashes user-data in slices, for the index, the record and their check', async () => {
   const directory = aDirectory()
-  for (const [id, size] of [['srv-large', 16 * MIB], ['srv-small', 5]] as const) {
+  for (const [id, size] of [
+    ['srv-large', 16 * MIB],
+    ['srv-small', 5],
+  ] as const) {
     writeFileSync(join(directory, `${id}.json`), JSON.stringify(anInstance({ id })))
     writeFileSync(join(directory, `${id}.user-data`), Buffer.alloc(size, id))
   }
@@ -38,7 +43,9 @@ test('a file store hashes user-data in slices, for the index, the record and the
 test('an index reads only files that changed since the last one, or just before it', async () => {
   const directory = aDirectory()
   const path = join(directory, 'srv-abcde.json')
-  const write = (revision: number) => { writeFileSync(path, JSON.stringify(anInstance({ revision }))) }
+  const write = (revision: number) => {
+    writeFileSync(path, JSON.stringify(anInstance({ revision })))
+  }
   const source = buildFileSource(directory, 16_384)
   const digest = async () => (await source.index()).digests.get('srv-abcde')
   const isRead = async () => (await mostBytesPerTurn(digest)).hashed > 0

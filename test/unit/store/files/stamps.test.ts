@@ -5,14 +5,23 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { forEachOf, listFiles, lookUpStamps, lookUpStampsSync } from '../../../../src/store/files/stamps.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'imds-stamps-'))
-afterAll(() => { rmSync(directory, { recursive: true }) })
-
-test('the files of a directory are listed by instance, and other files are left out', async () => {
-  for (const name of ['srv-b.json', 'srv-a.user-data', 'srv-a.json', '.publisher.json', 'notes.txt']) writeFileSync(join(directory, name), '')
-  expect([...await listFiles(directory)]).toEqual([['srv-a', ['.json', '.user-data']], ['srv-b', ['.json']]])
+afterAll(() => {
+  rmSync(directory, { recursive: true })
 })
 
-describe.each([['with threads', lookUpStamps], ['in the event loop', lookUpStampsSync]])('stamps that are looked up %s', (_where, lookUp) => {
+test('the files of a directory are listed by instance, and other files are left out', async () => {
+  for (const name of ['srv-b.json', 'srv-a.user-data', 'srv-a.json', '.publisher.json', 'notes.txt'])
+    writeFileSync(join(directory, name), '')
+  expect([...(await listFiles(directory))]).toEqual([
+    ['srv-a', ['.json', '.user-data']],
+    ['srv-b', ['.json']],
+  ])
+})
+
+describe.each([
+  ['with threads', lookUpStamps],
+  ['in the event loop', lookUpStampsSync],
+])('stamps that are looked up %s', (_where, lookUp) => {
   const stampsAt = async (id: string, nowMs: number) => lookUp(directory, id, ['.json', '.removed'], nowMs)
 
   test('change with each file, also if its length and the time of its modification stay', async () => {
@@ -20,12 +29,22 @@ describe.each([['with threads', lookUpStamps], ['in the event loop', lookUpStamp
     expect(await stampsAt('srv-c', 1000)).toEqual({ text: '', isRecent: false, changedAtMs: 0 })
     const texts = new Set<string>()
     for (const change of [
-      () => { writeFileSync(path, 'a') },
-      () => { writeFileSync(path, 'ab') },
-      () => { writeFileSync(join(directory, 'srv-c.removed'), '1') },
-      () => { writeFileSync(path, 'cd') },
+      () => {
+        writeFileSync(path, 'a')
+      },
+      () => {
+        writeFileSync(path, 'ab')
+      },
+      () => {
+        writeFileSync(join(directory, 'srv-c.removed'), '1')
+      },
+      () => {
+        writeFileSync(path, 'cd')
+      },
     ]) {
-      await new Promise((resolve) => { setTimeout(resolve, 20) }) // another tick of the file system's clock
+      await new Promise((resolve) => {
+        setTimeout(resolve, 20)
+      }) // another tick of the file system's clock
       change()
       utimesSync(path, 1000, 1000)
       texts.add((await stampsAt('srv-c', 1000)).text)
@@ -39,7 +58,9 @@ describe.each([['with threads', lookUpStamps], ['in the event loop', lookUpStamp
     writeFileSync(path, 'a')
     utimesSync(path, 1000, 1000)
     const changedMs = Number(statSync(path, { bigint: true }).ctimeMs)
-    const isRecent = [-3_600_000, -2_000, -1_999, 0, 1_999, 2_000].map(async (laterMs) => (await stampsAt('srv-e', changedMs + laterMs)).isRecent)
+    const isRecent = [-3_600_000, -2_000, -1_999, 0, 1_999, 2_000].map(
+      async (laterMs) => (await stampsAt('srv-e', changedMs + laterMs)).isRecent,
+    )
     expect(await Promise.all(isRecent)).toEqual([false, false, true, true, true, false])
     expect(await stampsAt('srv-e', changedMs)).toMatchObject({ changedAtMs: 1_000_000 })
     rmSync(path)
@@ -54,11 +75,15 @@ describe.each([['with threads', lookUpStamps], ['in the event loop', lookUpStamp
 
 test('no more tasks run at the same time than allowed', async () => {
   let [running, most, done] = [0, 0, 0]
-  await forEachOf(Array.from({ length: 50 }, (_, i) => i), async () => {
-    most = Math.max(most, ++running)
-    await new Promise(setImmediate)
-    running -= 1
-    done += 1
-  }, 7)
+  await forEachOf(
+    Array.from({ length: 50 }, (_, i) => i),
+    async () => {
+      most = Math.max(most, ++running)
+      await new Promise(setImmediate)
+      running -= 1
+      done += 1
+    },
+    7,
+  )
   expect([most, done]).toEqual([7, 50])
 })

@@ -17,11 +17,16 @@ import { protectionsIn } from '../../../support/fixtures/ledger.ts'
 
 const ID = 'srv-abcde'
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-writer-'))
-afterAll(() => { rmSync(ROOT, { recursive: true }) })
-
-const other = (revision: number) => anInstance({
-  revision, id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }],
+afterAll(() => {
+  rmSync(ROOT, { recursive: true })
 })
+
+const other = (revision: number) =>
+  anInstance({
+    revision,
+    id: 'srv-other',
+    interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }],
+  })
 
 function aDirectory(files: Record<string, string | Uint8Array> = {}): string {
   const directory = mkdtempSync(join(ROOT, 'store-'))
@@ -30,9 +35,13 @@ function aDirectory(files: Record<string, string | Uint8Array> = {}): string {
 }
 
 /** What a test does to a directory, and what that directory holds before. */
-interface Scenario { readonly before: (store: Publisher, directory: string) => Promise<unknown>, readonly change: (store: Publisher) => Promise<unknown> }
+interface Scenario {
+  readonly before: (store: Publisher, directory: string) => Promise<unknown>
+  readonly change: (store: Publisher) => Promise<unknown>
+}
 
-const put = (revision: number, userData: UserDataChange) => (store: Publisher) => store.put(anInstance({ revision, fqdn: `r${String(revision)}.example.com` }), userData)
+const put = (revision: number, userData: UserDataChange) => (store: Publisher) =>
+  store.put(anInstance({ revision, fqdn: `r${String(revision)}.example.com` }), userData)
 const one = Buffer.from('one\nsecret')
 const byHand = (ending: string) => (_store: Publisher, directory: string) => {
   writeFileSync(join(directory, ID + ending), JSON.stringify(anInstance({ revision: 1 })))
@@ -46,19 +55,24 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   'a put that keeps user-data': { before: put(1, one), change: put(2, 'keep') },
   'a put over a record in YAML': { before: byHand('.yaml'), change: put(2, Buffer.from('two')) },
   'a put that drops user-data which no record names': { before: byHand('.json'), change: put(2, 'none') },
-  'a put after a removal': { before: (store) => put(1, one)(store).then(() => store.remove(ID)), change: put(3, 'none') },
+  'a put after a removal': {
+    before: (store) => put(1, one)(store).then(() => store.remove(ID)),
+    change: put(3, 'none'),
+  },
   'a seal': { before: put(1, one), change: (store) => store.seal(ID) },
   'a removal': { before: put(1, one), change: (store) => store.remove(ID) },
 }
 
 type Step =
-  | { readonly kind: 'replace', readonly name: string, readonly content: string | Uint8Array }
-  | { readonly kind: 'append', readonly name: string, readonly content: string }
-  | { readonly kind: 'remove', readonly name: string }
+  | { readonly kind: 'replace'; readonly name: string; readonly content: string | Uint8Array }
+  | { readonly kind: 'append'; readonly name: string; readonly content: string }
+  | { readonly kind: 'remove'; readonly name: string }
   | { readonly kind: 'sync' }
 
 /** The file system, without the wait for the disk; calls back before each operation. */
-function observed(before: (name: keyof FileOperations, path: string, content: string | Uint8Array, to: string) => void): FileOperations {
+function observed(
+  before: (name: keyof FileOperations, path: string, content: string | Uint8Array, to: string) => void,
+): FileOperations {
   return {
     create: async (path, content) => {
       before('create', path, content, '')
@@ -83,20 +97,35 @@ function observed(before: (name: keyof FileOperations, path: string, content: st
   }
 }
 
-const QUICK = observed(() => { /* nothing to see */ })
+const QUICK = observed(() => {
+  /* nothing to see */
+})
 
 /** What a daemon takes from a directory: everything of one state, or what is wrong. */
 async function stateOf(directory: string): Promise<unknown> {
   const loaded = await loadFiles(directory, ID)
   if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind
   const assembled = assemble(loaded, Infinity)
-  return !assembled.ok ? assembled : { ...assembled.value.instance, text: Buffer.from(assembled.value.userData ?? []).toString() }
+  return !assembled.ok
+    ? assembled
+    : { ...assembled.value.instance, text: Buffer.from(assembled.value.userData ?? []).toString() }
 }
 
-const filesOf = (directory: string) => Object.fromEntries(readdirSync(directory).filter((name) => !['.publisher.lock', '.publisher.queue'].includes(name)).map((name) => [name, readFileSync(join(directory, name))]))
+const filesOf = (directory: string) =>
+  Object.fromEntries(
+    readdirSync(directory)
+      .filter((name) => !['.publisher.lock', '.publisher.queue'].includes(name))
+      .map((name) => [name, readFileSync(join(directory, name))]),
+  )
 /** The files, the ledger as what it protects. */
-const contentOf = async (directory: string) => ({ ...filesOf(directory), '.publisher.json': await protectionsIn(directory) })
-const idsOf = (directory: string) => readdirSync(directory).filter((name) => !name.startsWith('.')).sort()
+const contentOf = async (directory: string) => ({
+  ...filesOf(directory),
+  '.publisher.json': await protectionsIn(directory),
+})
+const idsOf = (directory: string) =>
+  readdirSync(directory)
+    .filter((name) => !name.startsWith('.'))
+    .sort()
 
 /** Subsets of a list, in its order. */
 function subsets<T>(list: readonly T[]): T[][] {
@@ -105,76 +134,95 @@ function subsets<T>(list: readonly T[]): T[][] {
   return subsets(rest).flatMap((some) => [some, [first, ...some]])
 }
 
-test.each(Object.entries(SCENARIOS))('%s leaves the old or the new state after a power cut, and the next writer completes it', async (_what, { before, change }) => {
-  const directory = aDirectory()
-  await before(openFilePublisher(directory, 16384, QUICK, Date.now), directory)
-  await openFilePublisher(directory, 16384, QUICK, Date.now).remove('srv-none') // the ledger of what was written by hand
-  const [old, initial, contentBefore] = [await stateOf(directory), filesOf(directory), await contentOf(directory)]
-  const steps: Step[] = []
-  let content: string | Uint8Array = ''
-  await change(openFilePublisher(directory, 16384, observed((name, path, bytes, to) => {
-    if (name === 'create') content = bytes
-    else if (name === 'rename') steps.push({ kind: 'replace', name: basename(to), content })
-    else if (name === 'sync') steps.push({ kind: 'sync' })
-    else if (name === 'append') steps.push({ kind: 'append', name: basename(path), content: bytes.toString() })
-    else if (readdirSync(directory).includes(basename(path))) steps.push({ kind: 'remove', name: basename(path) })
-  }), Date.now))
-  const [next, contentAfter] = [await stateOf(directory), await contentOf(directory)]
-  expect(next).not.toEqual(old)
-  const outcomes = new Set<unknown>()
-  // What is behind the last sync may be on the disk or not, each name for itself.
-  for (let from = 0; from <= steps.length; from++) {
-    if (from > 0 && steps[from - 1]!.kind !== 'sync') continue
-    const end = steps.findIndex(({ kind }, i) => i >= from && kind === 'sync')
-    for (const some of subsets(steps.slice(from, end === -1 ? steps.length : end))) {
-      const files = new Map<string, string | Uint8Array>(Object.entries(initial))
-      for (const step of [...steps.slice(0, from), ...some]) {
-        if (step.kind === 'replace') files.set(step.name, step.content)
-        else if (step.kind === 'append') files.set(step.name, `${files.get(step.name)?.toString() ?? ''}${step.content}`)
-        else if (step.kind === 'remove') files.delete(step.name)
-      }
-      const cut = aDirectory({ ...Object.fromEntries(files), '.publisher.tmp': 'secr' })
-      const state = await stateOf(cut)
-      const isOld = JSON.stringify(state) === JSON.stringify(old)
-      outcomes.add(isOld)
-      expect(state).toEqual(isOld ? old : next)
-      await openFilePublisher(cut, 16384, QUICK, Date.now).remove('srv-none')
-      expect(await stateOf(cut)).toEqual(isOld ? old : next)
-      expect(await contentOf(cut)).toEqual(isOld ? contentBefore : contentAfter)
-      rmSync(cut, { recursive: true })
-    }
-  }
-  expect(outcomes).toEqual(new Set([true, false]))
-})
-
-test.each([
-  'a put that replaces user-data', 'a put that drops user-data', 'a put over a record in YAML', 'a removal',
-])('%s leaves the old or the new state if any operation fails, and the next write works', async (what) => {
-  const { before, change } = SCENARIOS[what]!
-  for (let failing = 1; ; failing++) {
+test.each(Object.entries(SCENARIOS))(
+  '%s leaves the old or the new state after a power cut, and the next writer completes it',
+  async (_what, { before, change }) => {
     const directory = aDirectory()
     await before(openFilePublisher(directory, 16384, QUICK, Date.now), directory)
-    const old = await stateOf(directory)
-    let count = 0
-    const store = openFilePublisher(directory, 16384, observed((name, path, content) => {
-      if (++count !== failing) return
-      if (name === 'create') writeFileSync(path, content.slice(0, content.length / 2))
-      if (name === 'append') appendFileSync(path, content.slice(0, content.length / 2))
-      throw new Error('ENOSPC')
-    }), Date.now)
-    const outcome = await change(store).then(() => 'done', String)
-    const state = await stateOf(directory)
-    const names = idsOf(directory)
-    expect(await openFilePublisher(directory, 16384, QUICK, Date.now).put(other(7))).toMatchObject({ kind: 'published' })
-    expect(await stateOf(directory)).toEqual(state)
-    expect(readdirSync(directory).filter((name) => name.endsWith('.pending') || name.endsWith('.tmp'))).toEqual([])
-    rmSync(directory, { recursive: true })
-    if (outcome === 'done') {
-      expect(failing).toBeGreaterThan(10)
-      expect(names.filter((name) => name.endsWith('.pending'))).toEqual([])
-      return
+    await openFilePublisher(directory, 16384, QUICK, Date.now).remove('srv-none') // the ledger of what was written by hand
+    const [old, initial, contentBefore] = [await stateOf(directory), filesOf(directory), await contentOf(directory)]
+    const steps: Step[] = []
+    let content: string | Uint8Array = ''
+    await change(
+      openFilePublisher(
+        directory,
+        16384,
+        observed((name, path, bytes, to) => {
+          if (name === 'create') content = bytes
+          else if (name === 'rename') steps.push({ kind: 'replace', name: basename(to), content })
+          else if (name === 'sync') steps.push({ kind: 'sync' })
+          else if (name === 'append') steps.push({ kind: 'append', name: basename(path), content: bytes.toString() })
+          else if (readdirSync(directory).includes(basename(path))) steps.push({ kind: 'remove', name: basename(path) })
+        }),
+        Date.now,
+      ),
+    )
+    const [next, contentAfter] = [await stateOf(directory), await contentOf(directory)]
+    expect(next).not.toEqual(old)
+    const outcomes = new Set<unknown>()
+    // What is behind the last sync may be on the disk or not, each name for itself.
+    for (let from = 0; from <= steps.length; from++) {
+      if (from > 0 && steps[from - 1]!.kind !== 'sync') continue
+      const end = steps.findIndex(({ kind }, i) => i >= from && kind === 'sync')
+      for (const some of subsets(steps.slice(from, end === -1 ? steps.length : end))) {
+        const files = new Map<string, string | Uint8Array>(Object.entries(initial))
+        for (const step of [...steps.slice(0, from), ...some]) {
+          if (step.kind === 'replace') files.set(step.name, step.content)
+          else if (step.kind === 'append')
+            files.set(step.name, `${files.get(step.name)?.toString() ?? ''}${step.content}`)
+          else if (step.kind === 'remove') files.delete(step.name)
+        }
+        const cut = aDirectory({ ...Object.fromEntries(files), '.publisher.tmp': 'secr' })
+        const state = await stateOf(cut)
+        const isOld = JSON.stringify(state) === JSON.stringify(old)
+        outcomes.add(isOld)
+        expect(state).toEqual(isOld ? old : next)
+        await openFilePublisher(cut, 16384, QUICK, Date.now).remove('srv-none')
+        expect(await stateOf(cut)).toEqual(isOld ? old : next)
+        expect(await contentOf(cut)).toEqual(isOld ? contentBefore : contentAfter)
+        rmSync(cut, { recursive: true })
+      }
     }
-    expect(outcome).toBe('Error: ENOSPC')
-    if (JSON.stringify(state) !== JSON.stringify(old)) expect(names).toContain(`${ID}.pending`)
-  }
-})
+    expect(outcomes).toEqual(new Set([true, false]))
+  },
+)
+
+test.each(['a put that replaces user-data', 'a put that drops user-data', 'a put over a record in YAML', 'a removal'])(
+  '%s leaves the old or the new state if any operation fails, and the next write works',
+  async (what) => {
+    const { before, change } = SCENARIOS[what]!
+    for (let failing = 1; ; failing++) {
+      const directory = aDirectory()
+      await before(openFilePublisher(directory, 16384, QUICK, Date.now), directory)
+      const old = await stateOf(directory)
+      let count = 0
+      const store = openFilePublisher(
+        directory,
+        16384,
+        observed((name, path, content) => {
+          if (++count !== failing) return
+          if (name === 'create') writeFileSync(path, content.slice(0, content.length / 2))
+          if (name === 'append') appendFileSync(path, content.slice(0, content.length / 2))
+          throw new Error('ENOSPC')
+        }),
+        Date.now,
+      )
+      const outcome = await change(store).then(() => 'done', String)
+      const state = await stateOf(directory)
+      const names = idsOf(directory)
+      expect(await openFilePublisher(directory, 16384, QUICK, Date.now).put(other(7))).toMatchObject({
+        kind: 'published',
+      })
+      expect(await stateOf(directory)).toEqual(state)
+      expect(readdirSync(directory).filter((name) => name.endsWith('.pending') || name.endsWith('.tmp'))).toEqual([])
+      rmSync(directory, { recursive: true })
+      if (outcome === 'done') {
+        expect(failing).toBeGreaterThan(10)
+        expect(names.filter((name) => name.endsWith('.pending'))).toEqual([])
+        return
+      }
+      expect(outcome).toBe('Error: ENOSPC')
+      if (JSON.stringify(state) !== JSON.stringify(old)) expect(names).toContain(`${ID}.pending`)
+    }
+  },
+)

@@ -3,7 +3,8 @@ import { expect, test } from 'vitest'
 import { keysOf } from '../../../../src/store/redis/keys.ts'
 
 const KEYS = keysOf('gb1')
-const names = (of: typeof KEYS, name: string) => Object.values(of).map((key: string | ((name: string) => string)) => typeof key === 'string' ? key : key(name))
+const names = (of: typeof KEYS, name: string) =>
+  Object.values(of).map((key: string | ((name: string) => string)) => (typeof key === 'string' ? key : key(name)))
 
 test('every key and channel of a region has its hash tag, so that one shard holds all of them', () => {
   for (const name of names(KEYS, 'x')) expect(name).toMatch(/^imds:\{gb1\}(:|$)/)
@@ -22,6 +23,10 @@ test('regions share no key', () => {
 
 test('publish.lua builds the same names', () => {
   const script = readFileSync(new URL('../../../../src/store/redis/publish.lua', import.meta.url), 'utf8')
-  const parts = new Set(names(KEYS, '').map((name) => name.slice('imds:{gb1}'.length)).filter((part) => part !== '' && ![':announcement:', ':hypervisors'].includes(part))) // daemons write these
+  const parts = new Set(
+    names(KEYS, '')
+      .map((name) => name.slice('imds:{gb1}'.length))
+      .filter((part) => part !== '' && ![':announcement:', ':hypervisors'].includes(part)),
+  ) // daemons write these
   expect([...parts].filter((part) => !script.includes(`'${part}'`))).toEqual([])
 })

@@ -1,37 +1,74 @@
 import { describe, expect, test } from 'vitest'
 import type { Change } from '../../../../src/store/backend.ts'
 import {
-  parseConverted, parsePut, parsePutEncrypted, parseRemoved, putArguments, putEncryptedArguments, valueArguments, type ScriptAnswer,
+  parseConverted,
+  parsePut,
+  parsePutEncrypted,
+  parseRemoved,
+  putArguments,
+  putEncryptedArguments,
+  valueArguments,
+  type ScriptAnswer,
 } from '../../../../src/store/redis/script.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const INSTANCE = parsed(anInstance({ revision: 7 }))
-const CHANGE: Change = { instance: INSTANCE, document: { id: 'srv-abcde' }, userData: 'keep', liftsSeal: false, dryRun: false }
-const VALUES = { instance: INSTANCE, sealedAt: '2026-11-20T15:04:05Z', record: Buffer.from([1, 255]), userData: Buffer.from([0, 254]) }
+const CHANGE: Change = {
+  instance: INSTANCE,
+  document: { id: 'srv-abcde' },
+  userData: 'keep',
+  liftsSeal: false,
+  dryRun: false,
+}
+const VALUES = {
+  instance: INSTANCE,
+  sealedAt: '2026-11-20T15:04:05Z',
+  record: Buffer.from([1, 255]),
+  userData: Buffer.from([0, 254]),
+}
 
 describe('the arguments of a publish', () => {
   test('have the document as JSON, and what happens to the user-data', () => {
     expect(putArguments(CHANGE)).toEqual(['put', '{"id":"srv-abcde"}', 'keep'])
     expect(putArguments({ ...CHANGE, userData: 'none' })).toEqual(['put', '{"id":"srv-abcde"}', 'none'])
-    expect(putArguments({ ...CHANGE, userData: new Uint8Array([0, 255]) })).toEqual(['put', '{"id":"srv-abcde"}', 'set', Buffer.from([0, 255])])
+    expect(putArguments({ ...CHANGE, userData: new Uint8Array([0, 255]) })).toEqual([
+      'put',
+      '{"id":"srv-abcde"}',
+      'set',
+      Buffer.from([0, 255]),
+    ])
   })
   test('begin with dry-run if that is requested, and lift a seal only if that is requested', () => {
     expect(putArguments({ ...CHANGE, dryRun: true }).slice(0, 2)).toEqual(['dry-run', 'put'])
     expect(putArguments({ ...CHANGE, liftsSeal: true })[0]).toBe('unseal')
-    expect(putEncryptedArguments(VALUES, { liftsSeal: true, onlyIf: undefined, dryRun: true }).slice(0, 2)).toEqual(['dry-run', 'unseal-encrypted'])
+    expect(putEncryptedArguments(VALUES, { liftsSeal: true, onlyIf: undefined, dryRun: true }).slice(0, 2)).toEqual([
+      'dry-run',
+      'unseal-encrypted',
+    ])
   })
   test('of encrypted values end in the digest that the instance must have; empty: any', () => {
-    expect(putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: { digest: 'd1' }, dryRun: false })).toEqual(['put-encrypted', ...valueArguments(VALUES), 'd1'])
+    expect(putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: { digest: 'd1' }, dryRun: false })).toEqual([
+      'put-encrypted',
+      ...valueArguments(VALUES),
+      'd1',
+    ])
     expect(putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: undefined, dryRun: false }).at(-1)).toBe('')
-    expect(putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: { digest: undefined }, dryRun: false }).at(-1)).toBe('none')
+    expect(
+      putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: { digest: undefined }, dryRun: false }).at(-1),
+    ).toBe('none')
   })
 })
 
 test('of encrypted values the script gets the facts that it compares, and nothing secret in plain text', () => {
   const [facts, ...values] = valueArguments(VALUES)
   expect(JSON.parse(facts as string)).toEqual({
-    schema: 1, id: 'srv-abcde', revision: 7, region: 'gb1', hypervisors: ['hv1'], sealedAt: VALUES.sealedAt,
+    schema: 1,
+    id: 'srv-abcde',
+    revision: 7,
+    region: 'gb1',
+    hypervisors: ['hv1'],
+    sealedAt: VALUES.sealedAt,
     interfaces: [{ network: 'default', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: [], ipv6Prefixes: [] }],
   })
   expect(values).toEqual([VALUES.record, VALUES.userData])
@@ -40,14 +77,22 @@ test('of encrypted values the script gets the facts that it compares, and nothin
 
 const REFUSALS: [ScriptAnswer, object][] = [
   [['refused', 'stale', '9'], { kind: 'stale', revision: 9 }],
-  [['refused', 'address-owned', 'red', '10.0.0.2', 'srv-b'], { kind: 'address-owned', network: 'red', address: '10.0.0.2', owner: 'srv-b' }],
-  [['refused', 'invalid', 'id'], { kind: 'invalid', faults: [{ path: '', message: 'the store\'s script refused it: id' }] }],
+  [
+    ['refused', 'address-owned', 'red', '10.0.0.2', 'srv-b'],
+    { kind: 'address-owned', network: 'red', address: '10.0.0.2', owner: 'srv-b' },
+  ],
+  [
+    ['refused', 'invalid', 'id'],
+    { kind: 'invalid', faults: [{ path: '', message: "the store's script refused it: id" }] },
+  ],
 ]
 
 describe('the answer to a publish', () => {
   test.each<[ScriptAnswer, object]>([
-    [['published', '7'], { kind: 'published' }], [['published', '7', '2026-11-20T15:04:05Z'], { kind: 'published', sealedAt: '2026-11-20T15:04:05Z' }],
-    [['unchanged', '7'], { kind: 'unchanged' }], ...REFUSALS,
+    [['published', '7'], { kind: 'published' }],
+    [['published', '7', '2026-11-20T15:04:05Z'], { kind: 'published', sealedAt: '2026-11-20T15:04:05Z' }],
+    [['unchanged', '7'], { kind: 'unchanged' }],
+    ...REFUSALS,
   ])('%j means the same for plain and for encrypted values', (answer, result) => {
     expect(parsePut(answer)).toMatchObject(result)
     expect(parsePutEncrypted(answer)).toMatchObject(result)
@@ -55,13 +100,21 @@ describe('the answer to a publish', () => {
   test('may ask to try again with what the store has now', () => {
     expect(parsePut(['refused', 'user-data'])).toEqual({ kind: 'user-data-changed' })
     expect(parsePutEncrypted(['refused', 'changed'])).toEqual({ kind: 'changed' })
-    expect(parsePutEncrypted(['refused', 'sealed', '2026-11-20T15:04:05Z'])).toEqual({ kind: 'sealed', sealedAt: '2026-11-20T15:04:05Z' })
+    expect(parsePutEncrypted(['refused', 'sealed', '2026-11-20T15:04:05Z'])).toEqual({
+      kind: 'sealed',
+      sealedAt: '2026-11-20T15:04:05Z',
+    })
   })
 })
 
 test.each<[ScriptAnswer, object]>([
-  [['removed', '8'], { kind: 'removed', revision: 8 }], [['unchanged', '8'], { kind: 'unchanged', revision: 8 }], [['absent'], { kind: 'absent' }], [['refused', 'stale', '9'], { kind: 'stale', revision: 9 }],
-])('the answer %j to a removal is %j', (answer, result) => { expect(parseRemoved(answer)).toEqual(result) })
+  [['removed', '8'], { kind: 'removed', revision: 8 }],
+  [['unchanged', '8'], { kind: 'unchanged', revision: 8 }],
+  [['absent'], { kind: 'absent' }],
+  [['refused', 'stale', '9'], { kind: 'stale', revision: 9 }],
+])('the answer %j to a removal is %j', (answer, result) => {
+  expect(parseRemoved(answer)).toEqual(result)
+})
 
 test('a conversion that the script calls invalid is final; after another refusal it may be tried again', () => {
   expect(parseConverted(['converted'])).toEqual({ kind: 'converted' })
@@ -71,7 +124,9 @@ test('a conversion that the script calls invalid is final; after another refusal
 
 test('a publisher without the keys of an encrypted region, or with any unknown refusal, gets an error', () => {
   for (const parse of [parsePut, parsePutEncrypted, parseRemoved]) {
-    expect(() => parse(['refused', 'encrypted'])).toThrow('the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)')
+    expect(() => parse(['refused', 'encrypted'])).toThrow(
+      'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)',
+    )
     expect(() => parse(['refused', 'usage', 'x'])).toThrow('the store refused: usage x')
   }
 })

@@ -1,6 +1,6 @@
 /**
- * The arguments of imdsd; its configuration is in the environment. main.ts loads this only if there are arguments: systemd starts the daemon without
- * any, and loading it would delay the first response.
+ * The arguments of imdsd; its configuration is in the environment. main.ts loads this only if there are arguments:
+ * systemd starts the daemon without any, and loading it would delay the first response.
  */
 import { Command, CommanderError, Option } from 'commander'
 import { SETTINGS } from './config.ts'

@@ -1,6 +1,7 @@
 /**
- * imdsd --check: checks a configuration without listening, connecting or writing. It checks the variables, that the user of the service can read the
- * files that they name, and that these are valid. systemd reads credentials as root. (With --connect, store/probe.ts tries the store afterwards.)
+ * imdsd --check: checks a configuration without listening, connecting or writing. It checks the variables, that the
+ * user of the service can read the files that they name, and that these are valid. systemd reads credentials as root.
+ * (With --connect, store/probe.ts tries the store afterwards.)
  */
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
@@ -35,8 +36,9 @@ export interface Runner {
 }
 
 /**
- * Checks the configuration with which imds.service would start: variables of `env`, then those of the service, whose environment file
- * `environmentFile` replaces. Throws a Failure if that cannot be read. As root, files are read as the user of the service.
+ * Checks the configuration with which imds.service would start: variables of `env`, then those of the service, whose
+ * environment file `environmentFile` replaces. Throws a Failure if that cannot be read. As root, files are read as the
+ * user of the service.
  */
 export function checkService(env: Environment, environmentFile: string | undefined, nowMs: number): Checked {
   const unit = readUnit(IMDS_SERVICE.name)
@@ -146,7 +148,10 @@ function privateKeyOf(text: string): KeyObject {
   }
 }
 
-/** The daemon creates a missing directory, so its nearest existing parent is checked. `managed`: systemd creates it, and gives it to the user. */
+/**
+ * The daemon creates a missing directory, so its nearest existing parent is checked. `managed`: systemd creates it, and
+ * gives it to the user.
+ */
 function stateFaults(env: Environment, managed: string | undefined, who: string): ConfigFault[] {
   let path = settingOf(env, 'IMDS_STATE_DIR')!
   if (!path.startsWith('/') || path === managed) return []
@@ -154,7 +159,10 @@ function stateFaults(env: Environment, managed: string | undefined, who: string)
   return accessFaults('IMDS_STATE_DIR', path, 'write', who)
 }
 
-/** Tries it, since access(2) does not answer for the effective user. An unnamed temporary file (O_TMPFILE) leaves nothing behind. */
+/**
+ * Tries it, since access(2) does not answer for the effective user. An unnamed temporary file (O_TMPFILE) leaves
+ * nothing behind.
+ */
 function accessFaults(variable: Variable, path: string, verb: 'read' | 'write', who: string): ConfigFault[] {
   try {
     if (!statSync(path).isDirectory()) return [{ variable, message: `${path} is not a directory` }]

@@ -1,7 +1,7 @@
 /**
- * The configuration: parses the environment into a frozen Config, or lists everything that is wrong with it, so that an operator corrects all
- * at once. Pure: it opens nothing; files of keys are read through `readText`. check.ts checks what needs the file system.
- * SETTINGS lists all variables; a test compares docs/configuration.md with it.
+ * The configuration: parses the environment into a frozen Config, or lists everything that is wrong with it, so that an
+ * operator corrects all at once. Pure: it opens nothing; files of keys are read through `readText`. check.ts checks
+ * what needs the file system. SETTINGS lists all variables; a test compares docs/configuration.md with it.
  */
 import { Address4, Address6 } from 'ip-address'
 import { DEFAULT_LINK, isLinkRule } from './firewall/link.ts'
@@ -38,7 +38,10 @@ import { unreadable } from './runtime/secret-file.ts'
 import { NO_SOCKETS, type SystemdSockets } from './runtime/systemd.ts'
 import { parseWhole, wholeFault } from './runtime/whole-number.ts'
 
-/** The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are plain. */
+/**
+ * The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are
+ * plain.
+ */
 export type StoreConfig =
   | ({
       readonly kind: 'redis'
@@ -66,7 +69,10 @@ export interface Config extends GuestListeners {
   /** The rate limits of each guest. */
   readonly share: Allowance
   readonly forwarded: (typeof FORWARDED_RULES)[number]
-  /** `required`: the launch gate waits until the firewall admits a guest. `link`: the rule for the names of guests' links. */
+  /**
+   * `required`: the launch gate waits until the firewall admits a guest. `link`: the rule for the names of guests'
+   * links.
+   */
   readonly firewall: { readonly required: boolean; readonly link: string }
   readonly provider: { readonly domain?: string; readonly partition?: string }
 }
@@ -77,8 +83,8 @@ export interface ConfigFault {
   readonly message: string
 }
 /**
- * The result of `parseConfig`. `unknown`: variables that begin with IMDS_ and do not exist, for a warning. Those of imds-api (IMDS_API_) are not among them,
- * because both programs may have the same environment.
+ * The result of `parseConfig`. `unknown`: variables that begin with IMDS_ and do not exist, for a warning. Those of
+ * imds-api (IMDS_API_) are not among them, because both programs may have the same environment.
  */
 export type ParsedConfig =
   | { readonly ok: true; readonly value: Config; readonly unknown: readonly string[] }

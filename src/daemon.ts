@@ -1,8 +1,9 @@
 /**
  * The composition root of imdsd: builds the parts in order, and stops them in reverse.
  *
- * It starts in two phases, so that guests are served early. The first phase is the guest side, which is small and answers guests from the snapshot. The
- * second phase loads and starts everything else: the store, sync, the firewall, metrics and the operator server.
+ * It starts in two phases, so that guests are served early. The first phase is the guest side, which is small and
+ * answers guests from the snapshot. The second phase loads and starts everything else: the store, sync, the firewall,
+ * metrics and the operator server.
  */
 import { randomBytes } from 'node:crypto'
 import { setImmediate as turn } from 'node:timers/promises'
@@ -46,8 +47,9 @@ export interface Daemon {
 }
 
 /**
- * Starts a daemon. It answers guests at once from its snapshot; a guest that is not in the snapshot gets 503 until the store has answered.
- * Rejects when a guest listener cannot be opened or another daemon has the state directory, and leaves nothing running.
+ * Starts a daemon. It answers guests at once from its snapshot; a guest that is not in the snapshot gets 503 until the
+ * store has answered. Rejects when a guest listener cannot be opened or another daemon has the state directory, and
+ * leaves nothing running.
  */
 export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
   const now = () => performance.now()
@@ -171,7 +173,10 @@ async function startBackground(
   }
 }
 
-/** Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Enables lookups of unknown peers. */
+/**
+ * Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Enables lookups of
+ * unknown peers.
+ */
 async function buildFollowers(
   config: Config,
   log: Logger,
@@ -262,7 +267,9 @@ interface OperatorSideParts {
   readonly viewAgeSeconds: () => number
 }
 
-/** The listeners of the operator API, and a sentence for each listener, of guests or operators, that does not answer. */
+/**
+ * The listeners of the operator API, and a sentence for each listener, of guests or operators, that does not answer.
+ */
 interface OperatorSide {
   readonly tcp: OperatorListener<HostPort>
   readonly socket: OperatorListener<UnixSocket>

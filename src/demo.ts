@@ -1,6 +1,6 @@
 /**
- * The demo of `imdsd --demo`: serves one made-up instance to 127.0.0.1, from a temporary directory that is deleted at the end. Variables of the
- * environment override the demo's defaults.
+ * The demo of `imdsd --demo`: serves one made-up instance to 127.0.0.1, from a temporary directory that is deleted at
+ * the end. Variables of the environment override the demo's defaults.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,8 +8,8 @@ import { join } from 'node:path'
 import { openStore } from './store/open.ts'
 
 /**
- * A prepared demo: its environment and its temporary directory. `announce` prints commands to try, given the listeners (`HOST:PORT`; `operator`
- * undefined: it is not open); `clean` deletes the files.
+ * A prepared demo: its environment and its temporary directory. `announce` prints commands to try, given the listeners
+ * (`HOST:PORT`; `operator` undefined: it is not open); `clean` deletes the files.
  */
 export interface Demo {
   readonly env: Readonly<Record<string, string | undefined>>

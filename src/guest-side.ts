@@ -1,6 +1,6 @@
 /**
- * The guest side of the daemon: the view, filled from the state directory, and the servers of guests. It is small, so that guests are answered soon
- * after the start; daemon.ts loads and starts everything else afterwards.
+ * The guest side of the daemon: the view, filled from the state directory, and the servers of guests. It is small, so
+ * that guests are answered soon after the start; daemon.ts loads and starts everything else afterwards.
  *
  * If only the firewall separates several networks, every peer is an unknown peer until `admit` is called.
  */
@@ -42,7 +42,10 @@ export interface GuestSide {
   stop(): Promise<void>
 }
 
-/** Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `now`: monotonic, in ms. */
+/**
+ * Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `now`:
+ * monotonic, in ms.
+ */
 export async function startGuestSide(config: Config, log: Logger, now: () => number): Promise<GuestSide> {
   const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
   const tokens = new Tokens(
@@ -79,7 +82,8 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const admit = () => {
     if (hold === undefined) return
     hold = undefined
-    for (const { server } of servers) server.closeAllConnections() // their buffers may contain requests that the rules would have kept out
+    // their buffers may contain requests that the rules would have kept out
+    for (const { server } of servers) server.closeAllConnections()
     log.info('the firewall has applied its rules; guests are answered')
   }
   const stop = async () => {

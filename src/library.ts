@@ -1,7 +1,8 @@
 /**
  * The public library, for control planes: `import { openStore, waitForInstance } from 'imds'`.
  */
-import './store/files/publisher.ts' // load both now: when `openStore` imports them, an upgrade may have replaced the files
+// load both now: when `openStore` imports them, an upgrade may have replaced the files
+import './store/files/publisher.ts'
 import './store/redis/publisher.ts'
 
 export { parse } from './metadata/record.ts'

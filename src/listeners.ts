@@ -1,7 +1,8 @@
 /**
- * Where guests connect: at the addresses of IMDS_LISTEN, or at sockets that systemd passes. A listener serves one network, so several networks
- * are refused if nothing keeps the guests of one from the listener of another: either each socket is bound to a link, or the firewall is required. If
- * only the firewall does, no guest is answered before its rules are applied.
+ * Where guests connect: at the addresses of IMDS_LISTEN, or at sockets that systemd passes. A listener serves one
+ * network, so several networks are refused if nothing keeps the guests of one from the listener of another: either each
+ * socket is bound to a link, or the firewall is required. If only the firewall does, no guest is answered before its
+ * rules are applied.
  */
 import type { Logger } from 'pino'
 import { DEFAULT_NETWORK } from './metadata/identifiers.ts'
@@ -24,8 +25,8 @@ export interface GuestPlace extends HostPort {
 }
 
 /**
- * `overruledListen`: IMDS_LISTEN, if it is set but systemd decides where to listen; else undefined. `needsFirewall`: there are several networks, and only
- * the firewall keeps the guests of one from the listener of another.
+ * `overruledListen`: IMDS_LISTEN, if it is set but systemd decides where to listen; else undefined. `needsFirewall`:
+ * there are several networks, and only the firewall keeps the guests of one from the listener of another.
  */
 export interface GuestListeners {
   readonly listen: readonly GuestListener[]
@@ -40,7 +41,10 @@ const UNNAMED = /^$|^unknown$|\.socket$/
 const REMEDY =
   'enable imds-network@NETWORK.socket for each network, which binds its socket to a link (docs/install.md#several-networks), or set IMDS_FIREWALL=required'
 
-/** Parses `places`, the parts of IMDS_LISTEN. `isSet`: whether an operator has set that variable. `fault` reports what is wrong with it. */
+/**
+ * Parses `places`, the parts of IMDS_LISTEN. `isSet`: whether an operator has set that variable. `fault` reports what
+ * is wrong with it.
+ */
 export function parseListeners(
   places: readonly string[],
   isSet: boolean,
@@ -81,7 +85,10 @@ export function describeHold(listeners: readonly GuestListener[]): string {
   return `no guest is answered until imds-firewall has applied its rules for this daemon, since nothing else separates networks ${networksOf(listeners).join(' and ')}: systemctl enable --now imds-firewall`
 }
 
-/** Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed. An address without a network may be that of any. */
+/**
+ * Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed. An address without a
+ * network may be that of any.
+ */
 export function warnOfOverruled(
   { overruledListen = [] }: Pick<GuestListeners, 'overruledListen'>,
   guests: readonly GuestPlace[],
@@ -109,7 +116,10 @@ function refuse(listeners: readonly GuestListener[], has: string, fault: (messag
   )
 }
 
-/** Only sockets of enabled units imds-network@NETWORK.socket are served, since only these are known to be bound to a link. */
+/**
+ * Only sockets of enabled units imds-network@NETWORK.socket are served, since only these are known to be bound to a
+ * link.
+ */
 function bound(
   sockets: readonly GuestListener[],
   enabled: readonly string[],

@@ -1,8 +1,10 @@
 /**
- * The log of each service: JSON lines on standard output, for the journal. On a terminal the demo prints readable lines.
+ * The log of each service: JSON lines on standard output, for the journal. On a terminal the demo prints readable
+ * lines.
  *
- * fatal: the service stops. error: one request failed. warn: an operator should look. info: the life of the service. debug: each request and each
- * change. Tokens, keys and user-data are never logged (invariant 9); the redaction below is a second barrier.
+ * fatal: the service stops. error: one request failed. warn: an operator should look. info: the life of the service.
+ * debug: each request and each change. Tokens, keys and user-data are never logged (invariant 9); the redaction below
+ * is a second barrier.
  */
 import { pino, type DestinationStream, type Logger } from 'pino'
 import { escapeControls, escapeJsonLine } from './runtime/escape.ts'
@@ -31,12 +33,15 @@ export function buildLog(level: LogLevel, destination: DestinationStream): Logge
   )
 }
 
-/** The priorities of systemd's journal (sd-daemon(3)) for pino's levels, which are numbers. `<4>` at the beginning of a line sets that of the line. */
+/**
+ * The priorities of systemd's journal (sd-daemon(3)) for pino's levels, which are numbers. `<4>` at the beginning of a
+ * line sets that of the line.
+ */
 const PRIORITIES: Readonly<Record<number, string>> = { 60: '<2>', 50: '<3>', 40: '<4>', 30: '<6>', 20: '<7>' }
 
 /**
- * Standard output. `journalStream` is the variable JOURNAL_STREAM: if the journal reads the output, each line begins with its priority, which the journal
- * removes. The last lines are flushed at exit.
+ * Standard output. `journalStream` is the variable JOURNAL_STREAM: if the journal reads the output, each line begins
+ * with its priority, which the journal removes. The last lines are flushed at exit.
  */
 export function standardOutput(journalStream: string | undefined): DestinationStream {
   const hasPriorities = isJournal(journalStream, STDOUT)

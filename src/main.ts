@@ -1,10 +1,11 @@
 /**
  * The entry of imdsd: reads arguments and environment, starts the daemon, handles signals, and sets the exit status.
  *
- * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot continue; of sysexits.h 64 (EX_USAGE) for wrong arguments, 69 (EX_UNAVAILABLE) if
- * --check --connect cannot use the store, and 78 (EX_CONFIG) for an invalid configuration, before anything listens. (dist/main.js ends with 70 if Node.js
- * is too old: rolldown.config.js.) With `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and readable log
- * lines on a terminal.
+ * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot continue; of sysexits.h 64 (EX_USAGE) for wrong
+ * arguments, 69 (EX_UNAVAILABLE) if --check --connect cannot use the store, and 78 (EX_CONFIG) for an invalid
+ * configuration, before anything listens. (dist/main.js ends with 70 if Node.js is too old: rolldown.config.js.) With
+ * `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and readable log lines
+ * on a terminal.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -21,7 +22,10 @@ import { enabledNetworks, inheritedSockets, superviseBy } from './runtime/system
 import { keepTickShape } from './runtime/ticks.ts'
 
 const EX_CONFIG = 78
-/** The delay of an exit with EX_CONFIG, in ms. While guests wait in its sockets, systemd restarts the daemon at once; the delay bounds that rate. */
+/**
+ * The delay of an exit with EX_CONFIG, in ms. While guests wait in its sockets, systemd restarts the daemon at once;
+ * the delay bounds that rate.
+ */
 const EX_CONFIG_DELAY_MS = 2_000
 
 keepTickShape()

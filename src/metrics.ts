@@ -1,6 +1,6 @@
 /**
- * Declares every metric, with its help text. Counters on the path of a request are plain numbers in the RequestMeter, which is read when
- * Prometheus scrapes.
+ * Declares every metric, with its help text. Counters on the path of a request are plain numbers in the RequestMeter,
+ * which is read when Prometheus scrapes.
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry, type Metric } from 'prom-client'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
@@ -18,11 +18,17 @@ export interface MetricsSources {
   readonly firewall: () => { readonly required: boolean; readonly ageSeconds: number; readonly refused: number }
   readonly missingAddresses: () => number
   readonly unservedNetworks: () => number
-  /** Listeners of guests or operators that nobody can reach, or that answer nobody, with unserved networks and missing addresses. */
+  /**
+   * Listeners of guests or operators that nobody can reach, or that answer nobody, with unserved networks and missing
+   * addresses.
+   */
   readonly listenerProblems: () => number
 }
 
-/** The registry, and the counters that other parts increment. `readFrom` declares the metrics that are read from `MetricsSources`. */
+/**
+ * The registry, and the counters that other parts increment. `readFrom` declares the metrics that are read from
+ * `MetricsSources`.
+ */
 export interface Metrics {
   readonly registry: Registry
   readonly sync: SyncMetrics
@@ -228,7 +234,10 @@ export function buildMetrics(): Metrics {
   return { registry, sync, snapshotWrites, journalWrites, clockSetBacks, lookups, readFrom }
 }
 
-/** A histogram whose buckets are in the meter. prom-client cannot set the buckets of its own histograms, but reads any metric by `get`. */
+/**
+ * A histogram whose buckets are in the meter. prom-client cannot set the buckets of its own histograms, but reads any
+ * metric by `get`.
+ */
 function requestDurations(meter: RequestMeter): Metric {
   const name = 'imds_request_duration_seconds'
   const get = () =>
@@ -237,18 +246,16 @@ function requestDurations(meter: RequestMeter): Metric {
       type: 'histogram',
       aggregator: 'sum',
       help: 'Time from reading the headers of a request to passing its response to the socket, by kind of path.',
-      values: meter
-        .durations()
-        .flatMap(({ route, cumulative, count, sumSeconds }) => [
-          ...cumulative.map((value, i) => ({
-            value,
-            labels: { route, le: DURATION_BOUNDS[i] },
-            metricName: `${name}_bucket`,
-          })),
-          { value: count, labels: { route, le: '+Inf' }, metricName: `${name}_bucket` },
-          { value: sumSeconds, labels: { route }, metricName: `${name}_sum` },
-          { value: count, labels: { route }, metricName: `${name}_count` },
-        ]),
+      values: meter.durations().flatMap(({ route, cumulative, count, sumSeconds }) => [
+        ...cumulative.map((value, i) => ({
+          value,
+          labels: { route, le: DURATION_BOUNDS[i] },
+          metricName: `${name}_bucket`,
+        })),
+        { value: count, labels: { route, le: '+Inf' }, metricName: `${name}_bucket` },
+        { value: sumSeconds, labels: { route }, metricName: `${name}_sum` },
+        { value: count, labels: { route }, metricName: `${name}_count` },
+      ]),
     })
   return { name, get } as unknown as Metric
 }

@@ -1,6 +1,7 @@
 /**
- * The entry of `npm start`. Runs the daemon with its demo instance as a child process, and imds-api with a demo account in this process, which publishes into
- * the daemon's store. Both end together, and their temporary directory is deleted.
+ * The entry of `npm start`. Runs the daemon with its demo instance as a child process, and imds-api with a demo account
+ * in this process, which publishes into the daemon's store. Both end together, and their temporary directory is
+ * deleted.
  *
  * With `--daemon-only`, or if IMDS_STORE names a store (which may be a real one), it is the same as `imdsd --demo`.
  */

@@ -1,4 +1,6 @@
-/** The composition root of imds-api: builds its parts in order, and stops them in reverse. It has no rules of its own. */
+/**
+ * The composition root of imds-api: builds its parts in order, and stops them in reverse. It has no rules of its own.
+ */
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
 import type { FastifyInstance } from 'fastify'
@@ -76,7 +78,10 @@ const COMPUTE_POLL_MS = 2_000
 const CLOSE_TIMEOUT_MS = 5_000
 /** How long a stop waits for the store to close: its connection may still be opening. */
 const STORE_CLOSE_TIMEOUT_MS = 500
-/** How long a stop waits for the parts to end: the database may not answer their queries. Must be longer than CLOSE_TIMEOUT_MS. */
+/**
+ * How long a stop waits for the parts to end: the database may not answer their queries. Must be longer than
+ * CLOSE_TIMEOUT_MS.
+ */
 const PARTS_STOP_TIMEOUT_MS = 6_000
 
 /** The most connections of one address at the listener of operators. */
@@ -155,7 +160,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
         sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
       ]),
     )
-    if (config.compute === 'none') await finishActions(database.tables, accounts, log) // before clients can ask for new ones
+    // before clients can ask for new ones
+    if (config.compute === 'none') await finishActions(database.tables, accounts, log)
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
@@ -228,7 +234,10 @@ interface Service {
   stop(): Promise<void>
 }
 
-/** Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their outcomes. */
+/**
+ * Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their
+ * outcomes.
+ */
 async function finishActions(tables: Database['tables'], accounts: AccountChanges, log: Logger): Promise<void> {
   const actions = await finishWaitingActions(tables, accounts)
   if (actions > 0)
@@ -306,7 +315,10 @@ function checkRegion({ store }: ApiConfig, region: string): void {
   }
 }
 
-/** Waits for the in-flight requests, and closes all connections. After CLOSE_TIMEOUT_MS it also closes those whose requests have not ended. */
+/**
+ * Waits for the in-flight requests, and closes all connections. After CLOSE_TIMEOUT_MS it also closes those whose
+ * requests have not ended.
+ */
 async function closeServer(server: Pick<FastifyInstance, 'close' | 'server'>): Promise<void> {
   const timer = setTimeout(() => {
     server.server.closeAllConnections()

@@ -1,6 +1,7 @@
 /**
- * The audit lines: one JSON line on a stream of its own for each change that succeeded, with who changed what. A line has the names of the parameters that
- * the request set, and never their values. A refused change has no line, nor has a request that changed nothing (`reply.changedNothing`).
+ * The audit lines: one JSON line on a stream of its own for each change that succeeded, with who changed what. A line
+ * has the names of the parameters that the request set, and never their values. A refused change has no line, nor has a
+ * request that changed nothing (`reply.changedNothing`).
  */
 import { closeSync, openSync } from 'node:fs'
 import type { FastifyReply, FastifyRequest } from 'fastify'
@@ -8,7 +9,10 @@ import { pino, type DestinationStream } from 'pino'
 import { LogOutput, neverBlock } from '../runtime/log-output.ts'
 import type { Caller } from './auth/account-choice.ts'
 
-/** Where the lines go. `reopen` opens the file again by its name, for a log rotation. It returns why it cannot: then lines go to the old file. */
+/**
+ * Where the lines go. `reopen` opens the file again by its name, for a log rotation. It returns why it cannot: then
+ * lines go to the old file.
+ */
 export interface AuditStream extends DestinationStream {
   reopen(): Error | undefined
 }
@@ -22,8 +26,9 @@ const MODE = 0o600
 export const READS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
 /**
- * Opens a file to append to, or standard error, which is flushed at exit. A line is written before the response is sent. `failed` is called for a line that
- * cannot be written: one for a file waits in memory, one for standard error is lost.
+ * Opens a file to append to, or standard error, which is flushed at exit. A line is written before the response is
+ * sent. `failed` is called for a line that cannot be written: one for a file waits in memory, one for standard error is
+ * lost.
  */
 export function openAudit(file: string | undefined, failed: (error: Error) => void): AuditStream {
   if (file !== undefined) return auditToFile(file, failed)
@@ -40,7 +45,10 @@ export function openAudit(file: string | undefined, failed: (error: Error) => vo
   }
 }
 
-/** The output of audit lines to a file descriptor that does not block: what its reader is too slow for waits, and above 8 MiB is dropped and counted. */
+/**
+ * The output of audit lines to a file descriptor that does not block: what its reader is too slow for waits, and above
+ * 8 MiB is dropped and counted.
+ */
 export function auditTo(fd: number, failed: (error: Error) => void): LogOutput {
   return new LogOutput(
     fd,
@@ -69,8 +77,8 @@ function auditToFile(file: string, failed: (error: Error) => void): AuditStream 
 }
 
 /**
- * Tries to open the file first, because after a failed `stream.reopen` the next one would close the old file twice. Reopens the stream instead of building a
- * new one, because it has the lines that wait.
+ * Tries to open the file first, because after a failed `stream.reopen` the next one would close the old file twice.
+ * Reopens the stream instead of building a new one, because it has the lines that wait.
  */
 function reopen(stream: ReturnType<typeof pino.destination>, file: string): Error | undefined {
   try {

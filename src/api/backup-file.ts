@@ -7,8 +7,8 @@ import { dirname } from 'node:path'
 const LINE_MAX_BYTES = 64 << 20
 
 /**
- * Writes a file with mode 0600 by a task that gets its descriptor, and puts it in the place of an older one when it is on disk. If the task rejects, the older
- * one stays. A kill leaves FILE.RANDOM.new.
+ * Writes a file with mode 0600 by a task that gets its descriptor, and puts it in the place of an older one when it is
+ * on disk. If the task rejects, the older one stays. A kill leaves FILE.RANDOM.new.
  */
 export async function replaceFile(path: string, write: (fd: number) => Promise<void>): Promise<void> {
   const temporary = `${path}.${randomBytes(4).toString('hex')}.new`
@@ -28,7 +28,10 @@ export async function replaceFile(path: string, write: (fd: number) => Promise<v
   }
 }
 
-/** The lines of a stream, without their line feeds. What follows the last line feed is no line: it may be the half of one. */
+/**
+ * The lines of a stream, without their line feeds. What follows the last line feed is no line: it may be the half of
+ * one.
+ */
 export async function* linesOf(stream: AsyncIterable<Buffer>): AsyncGenerator<string> {
   let rest: Buffer[] = []
   let bytes = 0

@@ -1,13 +1,16 @@
 /**
- * Bounds the memory and the time that bodies of requests take: the bytes that are held until their responses are sent, for each owner and in all, and the
- * parsing of long bodies, one after another.
+ * Bounds the memory and the time that bodies of requests take: the bytes that are held until their responses are sent,
+ * for each owner and in all, and the parsing of long bodies, one after another.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { refuse, type Refusal } from './refusal.ts'
 
 const MIB = 2 ** 20
 
-/** The most bytes of bodies. `all` is above `long`: while long bodies use up their part, requests with short ones are served. */
+/**
+ * The most bytes of bodies. `all` is above `long`: while long bodies use up their part, requests with short ones are
+ * served.
+ */
 export interface BodyBytes {
   readonly owner: number
   readonly long: number
@@ -27,7 +30,10 @@ export class BodyBudget {
     this.#most = most
   }
 
-  /** Takes bytes for a body of an owner. `isLong`: the body has more bytes than most routes allow. Refused beyond a bound. */
+  /**
+   * Takes bytes for a body of an owner. `isLong`: the body has more bytes than most routes allow. Refused beyond a
+   * bound.
+   */
   take(owner: string, bytes: number, isLong: boolean): Refusal | undefined {
     const used = (this.#owners.get(owner) ?? 0) + bytes
     if (used > this.#most.owner) {

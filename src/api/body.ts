@@ -1,13 +1,14 @@
 /**
- * The body of a request. An empty one is no body, whatever its headers say: curl and Python send a Content-Type with it. Any other is UTF-8, with or
- * without a byte order mark, in a type that the route takes. A body above the limit of its route is read and discarded, within bounds: many clients send all of
- * a body before they read the response, and closing the connection earlier would destroy it.
+ * The body of a request. An empty one is no body, whatever its headers say: curl and Python send a Content-Type with
+ * it. Any other is UTF-8, with or without a byte order mark, in a type that the route takes. A body above the limit of
+ * its route is read and discarded, within bounds: many clients send all of a body before they read the response, and
+ * closing the connection earlier would destroy it.
  *
- * What a body costs is bounded before it is parsed: its bytes, those of all bodies of its sender and of all senders (body-budget.ts), and the levels, tokens
- * and elements of its JSON.
+ * What a body costs is bounded before it is parsed: its bytes, those of all bodies of its sender and of all senders
+ * (body-budget.ts), and the levels, tokens and elements of its JSON.
  *
- * JSON.parse makes a member of any name, `__proto__` too, an own property. Nothing assigns the members of a body to another object, so no prototype
- * changes.
+ * JSON.parse makes a member of any name, `__proto__` too, an own property. Nothing assigns the members of a body to
+ * another object, so no prototype changes.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { MIMEType } from 'node:util'
@@ -23,7 +24,10 @@ declare module 'fastify' {
     readonly bodyBudget: BodyBudget
   }
   interface FastifyRequest {
-    /** In whose share of the BodyBudget the body is counted: set by the check of the access token. Empty: the address of the client. */
+    /**
+     * In whose share of the BodyBudget the body is counted: set by the check of the access token. Empty: the address of
+     * the client.
+     */
     bodyOwner: string
     /** Returns the bytes of the body to the BodyBudget. Undefined: it has none. */
     releaseBody: (() => void) | undefined
@@ -34,7 +38,10 @@ declare module 'fastify' {
 
 /** The limit of a route without `bodyLimit`, in bytes. */
 export const BODY_LIMIT = 65_536
-/** The limit of servers, whose user_data is 16 KiB in base64 and whose tags may be escapes, and of the description of images, in bytes. */
+/**
+ * The limit of servers, whose user_data is 16 KiB in base64 and whose tags may be escapes, and of the description of
+ * images, in bytes.
+ */
 export const LONG_BODY_LIMIT = 262_144
 
 /** The bounds of a JSON body: twice the elements and tokens of the longest one that a schema allows. */
@@ -84,7 +91,8 @@ export function takeBodies(server: FastifyInstance, budget: BodyBudget): void {
   server.decorateRequest('bodyBytes', 0)
   server.decorate('bodyBudget', budget)
   server.addHook('onRequest', (request, _reply, done) => {
-    if (typeOf(request) === undefined) delete request.headers['content-type'] // Fastify would refuse it before it looks for a body
+    // Fastify would refuse it before it looks for a body
+    if (typeOf(request) === undefined) delete request.headers['content-type']
     done()
   })
   server.addHook('preValidation', (request, _reply, done) => {

@@ -1,6 +1,7 @@
 /**
- * The configuration of imds-api: parses the environment into a frozen ApiConfig, or lists everything that is wrong with it. Pure: it opens nothing.
- * API_SETTINGS lists all variables; a test compares docs/configuration.md with it. Those of the store are the same as imdsctl's.
+ * The configuration of imds-api: parses the environment into a frozen ApiConfig, or lists everything that is wrong with
+ * it. Pure: it opens nothing. API_SETTINGS lists all variables; a test compares docs/configuration.md with it. Those of
+ * the store are the same as imdsctl's.
  */
 import { Address4, Address6 } from 'ip-address'
 import { LOG_LEVELS, type LogLevel } from '../log.ts'
@@ -39,7 +40,10 @@ export interface ApiConfig {
   readonly store: StoreSettings
   readonly accessTokenSeconds: number
   readonly refreshTokenSeconds: number
-  /** The request headers that may carry a user's one-time password, in order of preference. Lower case, as in `request.headers`. */
+  /**
+   * The request headers that may carry a user's one-time password, in order of preference. Lower case, as in
+   * `request.headers`.
+   */
   readonly otpHeaders: readonly string[]
   /** Undefined: invitations are not sent. */
   readonly mail: MailSettings | undefined
@@ -89,7 +93,10 @@ export const API_SETTINGS = {
 
 /** `token` of RFC 9110, in lower case. */
 const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/
-/** Headers that clients, proxies or imds-api use for something else. A one-time password is asked for in the same header of a response. */
+/**
+ * Headers that clients, proxies or imds-api use for something else. A one-time password is asked for in the same header
+ * of a response.
+ */
 const TAKEN_HEADER = new RegExp(
   `^(?:${[
     '(?:accept|access-control|cache|content|if|keep|proxy|sec|transfer|x-forwarded)-.*',
@@ -250,7 +257,10 @@ function parseStore(env: Environment, fault: (variable: string, message: string)
   return parsed.ok ? { url: '', ...settings, userDataMaxBytes: USER_DATA_MAX_BYTES } : undefined
 }
 
-/** With Redis, IMDS_API_DATABASE must be set. A forgotten variable must not start a new, empty database for a store that has records. */
+/**
+ * With Redis, IMDS_API_DATABASE must be set. A forgotten variable must not start a new, empty database for a store that
+ * has records.
+ */
 function parseDatabase(
   env: Environment,
   store: StoreSettings | undefined,

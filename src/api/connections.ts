@@ -1,13 +1,15 @@
 /**
- * Bounds the connections of a listener, so that they use up no file descriptors and no memory, and no address keeps others out.
+ * Bounds the connections of a listener, so that they use up no file descriptors and no memory, and no address keeps
+ * others out.
  *
- * A connection waits for its peer while its request has not arrived whole, or a response is being sent. Beyond a bound, a new connection is accepted, and the
- * connection that has waited longest is closed in its place: of the same address, or of all. So clients that hold connections keep out nobody who sends a
- * request. If imds-api works on a request of each connection, the new one is reset.
+ * A connection waits for its peer while its request has not arrived whole, or a response is being sent. Beyond a bound,
+ * a new connection is accepted, and the connection that has waited longest is closed in its place: of the same address,
+ * or of all. So clients that hold connections keep out nobody who sends a request. If imds-api works on a request of
+ * each connection, the new one is reset.
  *
- * A response that its peer does not read in time ends its connection, and so do those of the address with the most unread bytes while all together have too
- * many. So do many requests that do not wait for their responses (pipelining), since Node would begin them all at once. Node itself ends connections whose
- * request does not arrive in time.
+ * A response that its peer does not read in time ends its connection, and so do those of the address with the most
+ * unread bytes while all together have too many. So do many requests that do not wait for their responses (pipelining),
+ * since Node would begin them all at once. Node itself ends connections whose request does not arrive in time.
  */
 import type { FastifyInstance } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -18,12 +20,15 @@ import { buildNetworkTest } from '../runtime/networks.ts'
 
 /** Why a connection is closed. */
 export const CLOSED_REASONS = ['address', 'all', 'unread', 'pipelined'] as const
-/** Its address has too many connections, all addresses together have, its peer does not read the response, or it has too many requests. */
+/**
+ * Its address has too many connections, all addresses together have, its peer does not read the response, or it has too
+ * many requests.
+ */
 export type ClosedReason = (typeof CLOSED_REASONS)[number]
 
 /**
- * What the bounds depend on. `most`: connections of all addresses. `ofAddress`: connections of one address (for IPv6 its /64); trusted proxies and unix
- * sockets have no such bound. `now`: milliseconds of a monotonic clock.
+ * What the bounds depend on. `most`: connections of all addresses. `ofAddress`: connections of one address (for IPv6
+ * its /64); trusted proxies and unix sockets have no such bound. `now`: milliseconds of a monotonic clock.
  */
 export interface ConnectionsParts {
   readonly most: number
@@ -112,7 +117,10 @@ export class Connections {
     this.#endLargestUnread()
   }
 
-  /** While the unread responses have too many bytes, ends the oldest one of the address with the most. One that is younger than a check may be in flight. */
+  /**
+   * While the unread responses have too many bytes, ends the oldest one of the address with the most. One that is
+   * younger than a check may be in flight.
+   */
   #endLargestUnread(): void {
     const now = this.#parts.now()
     const unread = [...this.#open]
@@ -236,12 +244,21 @@ function isWaiting({ last }: Connection): boolean {
   return last === undefined || !last.request.complete || last.response.headersSent || last.response.destroyed
 }
 
-/** File descriptors for all else: connections to the database and the store, listeners, files. An idle imds-api has about 40 open. */
+/**
+ * File descriptors for all else: connections to the database and the store, listeners, files. An idle imds-api has
+ * about 40 open.
+ */
 const RESERVED = 64
-/** The most connections of a listener for clients, or for hypervisors, if there are descriptors enough; and of that for operators. */
+/**
+ * The most connections of a listener for clients, or for hypervisors, if there are descriptors enough; and of that for
+ * operators.
+ */
 const [MOST, MOST_OPERATORS] = [4_096, 64]
 
-/** How many connections each listener may have, given the number of file descriptors. The listeners cannot use up each other's. */
+/**
+ * How many connections each listener may have, given the number of file descriptors. The listeners cannot use up each
+ * other's.
+ */
 export function shareConnections(descriptors: number): {
   readonly clients: number
   readonly hypervisors: number
@@ -252,7 +269,10 @@ export function shareConnections(descriptors: number): {
   return { clients: part(5 / 8, MOST), hypervisors: part(2 / 8, MOST), operators: part(1 / 8, MOST_OPERATORS) }
 }
 
-/** How many of a listener's connections one address may have, given the setting: at most half, so that no address keeps others out. */
+/**
+ * How many of a listener's connections one address may have, given the setting: at most half, so that no address keeps
+ * others out.
+ */
 export function shareOfAddress(setting: number, most: number): number {
   return Math.max(1, Math.min(setting, Math.floor(most / 2)))
 }

@@ -1,6 +1,7 @@
 /**
- * The demo of imds-api in `npm start`: a region with one account, whose servers have addresses of this host's loopback interface. So curl can be the guest of
- * each: `curl --interface 127.0.0.2`. Everything is in a temporary directory and gone at the end.
+ * The demo of imds-api in `npm start`: a region with one account, whose servers have addresses of this host's loopback
+ * interface. So curl can be the guest of each: `curl --interface 127.0.0.2`. Everything is in a temporary directory and
+ * gone at the end.
  */
 import { join } from 'node:path'
 import { digest } from './auth/secrets.ts'
@@ -13,7 +14,10 @@ import { applyRegion } from './region/apply.ts'
 import type { RegionFile } from './region/schema.ts'
 import type { RegionSecrets } from './region/secrets.ts'
 
-/** The credentials are public, so that the printed lines are the same in each run. The demo listens on loopback addresses only. */
+/**
+ * The credentials are public, so that the printed lines are the same in each run. The demo listens on loopback
+ * addresses only.
+ */
 const CLIENT = { id: 'cli-demo1', secret: 'demo-secret' }
 
 const REGION: RegionFile = {

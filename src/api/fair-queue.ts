@@ -1,12 +1,17 @@
 /**
- * A queue for each key, such as an account. A key has few tasks at once; others wait. Urgent ones go first. Otherwise the callers of a key take turns, each
- * with its oldest task, so a caller with many tasks delays the others by one each.
+ * A queue for each key, such as an account. A key has few tasks at once; others wait. Urgent ones go first. Otherwise
+ * the callers of a key take turns, each with its oldest task, so a caller with many tasks delays the others by one
+ * each.
  *
- * What waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that costs the most is refused. So a caller never
- * uses the room of one that uses less. Urgent tasks have the same limit again, for themselves.
+ * What waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that costs the
+ * most is refused. So a caller never uses the room of one that uses less. Urgent tasks have the same limit again, for
+ * themselves.
  */
 
-/** `atOnce`: tasks of a key that run at once. `waitingMax`: the most cost that waits for a key. `timeoutMs`: a task that waits longer is refused. */
+/**
+ * `atOnce`: tasks of a key that run at once. `waitingMax`: the most cost that waits for a key. `timeoutMs`: a task that
+ * waits longer is refused.
+ */
 export interface FairQueueLimits {
   readonly atOnce: number
   readonly waitingMax: number

@@ -20,21 +20,28 @@ type Fault = NonNullable<FastifyError['validation']>[number] & {
   readonly data?: unknown
 }
 
-/** The faults of a value that has another type or is not one of the allowed values. All other faults are of a value with the right type. */
+/**
+ * The faults of a value that has another type or is not one of the allowed values. All other faults are of a value with
+ * the right type.
+ */
 const OTHER_VALUE = ['type', 'const', 'enum']
-/** Faults that are read. A body within its limits can have tens of thousands, and reading them all would block other requests. */
+/**
+ * Faults that are read. A body within its limits can have tens of thousands, and reading them all would block other
+ * requests.
+ */
 const FAULTS_MAX = 1_000
 /** The longest text for which the value that was meant is looked for. */
 const MEANT_MAX = 64
 
 /**
- * The first faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the fault names the alternatives;
- * if the value has the type of one of them, it says what is wrong with the value.
+ * The first faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the
+ * fault names the alternatives; if the value has the type of one of them, it says what is wrong with the value.
  */
 export function formatFaults(all: readonly Fault[]): Detail[] {
   const validation = all.slice(0, FAULTS_MAX)
   const places = new Map<string, Fault[]>()
-  const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/'))) // places with a fault inside: their values have the right type
+  // places with a fault inside: their values have the right type
+  const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/')))
   for (const fault of validation) {
     if (['anyOf', 'propertyNames'].includes(fault.keyword)) continue // its parts have faults of their own
     const names = namesOf(fault)
@@ -90,7 +97,8 @@ function namesOf({ instancePath, params: { missingProperty } }: Fault): string[]
 function formatPlace(faults: readonly Fault[]): string {
   const limits = faults.filter(({ keyword }) => !OTHER_VALUE.includes(keyword))
   if (limits.length > 0) return [...new Set(limits.map(formatFault))].join(' and ')
-  const withValues = faults.filter(({ keyword }) => keyword !== 'type').map(({ parentSchema }) => parentSchema) // their values make the type clear
+  // their values make the type clear
+  const withValues = faults.filter(({ keyword }) => keyword !== 'type').map(({ parentSchema }) => parentSchema)
   const values = faults.filter(({ keyword, parentSchema }) => keyword !== 'type' || !withValues.includes(parentSchema))
   return [...new Set(values.map(formatFault))].join(' or ').replaceAll(' or must be ', ' or ')
 }
@@ -152,7 +160,9 @@ function formatOf(name: string, data: unknown): string | undefined {
   return value === undefined ? fault : `${fault!} (did you mean ${value}?)`
 }
 
-/** ` such as {"server":"srv-6ilgo"}`, for an object, or an array of objects, whose required fields all have examples. */
+/**
+ * ` such as {"server":"srv-6ilgo"}`, for an object, or an array of objects, whose required fields all have examples.
+ */
 function exampleFor(schema: Schema): string {
   const element = exampleOf(schema.items ?? schema)
   return element === undefined ? '' : ` such as ${JSON.stringify(schema.items === undefined ? element : [element])}`

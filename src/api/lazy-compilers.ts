@@ -1,6 +1,7 @@
 /**
- * Fastify's compilers of schemas, which compile each schema at its first use instead of at the start, which makes the start faster. A schema that
- * cannot be compiled fails at the first request of its route, so a test has to send a request to each route.
+ * Fastify's compilers of schemas, which compile each schema at its first use instead of at the start, which makes the
+ * start faster. A schema that cannot be compiled fails at the first request of its route, so a test has to send a
+ * request to each route.
  */
 import ajvCompiler from '@fastify/ajv-compiler'
 import serializerCompiler from '@fastify/fast-json-stringify-compiler'

@@ -1,9 +1,10 @@
 /**
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *
- * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on; of sysexits.h 64 (EX_USAGE) for
- * wrong arguments, 65 (EX_DATAERR) for a backup that cannot be restored, 69 (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the
- * database, 74 (EX_IOERR) if the output of a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
+ * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on;
+ * of sysexits.h 64 (EX_USAGE) for wrong arguments, 65 (EX_DATAERR) for a backup that cannot be restored, 69
+ * (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output of
+ * a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
 import { Command } from 'commander'
 import { readFileSync } from 'node:fs'
@@ -122,8 +123,8 @@ function report(error: unknown): number {
 }
 
 /**
- * The configuration, and the unknown variables beside it. A command reads the variables of the service; the service itself has them, unless
- * --environment-file names a file.
+ * The configuration, and the unknown variables beside it. A command reads the variables of the service; the service
+ * itself has them, unless --environment-file names a file.
  */
 function readConfig(isCommand = true): { readonly config: ApiConfig; readonly unknown: readonly string[] } {
   const { environmentFile } = program.opts<{ environmentFile?: string }>()
@@ -187,7 +188,10 @@ function environmentFileOption(): readonly string[] {
   return environmentFile === undefined ? [] : ['--environment-file', environmentFile]
 }
 
-/** Opens the database for a command. Root becomes the owner of its directory, so whatever only root may read must be read before. */
+/**
+ * Opens the database for a command. Root becomes the owner of its directory, so whatever only root may read must be
+ * read before.
+ */
 async function openForCommand(settings: DatabaseSettings): Promise<Database> {
   if (settings.kind === 'embedded') becomeOwnerOf(settings.stateDirectory)
   return openDatabase(settings, true, (error) => {

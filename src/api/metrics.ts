@@ -33,7 +33,10 @@ const OUTCOMES: readonly PublishOutcome[] = [
   'failed',
 ]
 
-/** Declares all metrics. Those of the outbox are read from the database at a scrape; while it is unreachable they are missing. */
+/**
+ * Declares all metrics. Those of the outbox are read from the database at a scrape; while it is unreachable they are
+ * missing.
+ */
 export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'background'>): ApiMetrics {
   const registry = new Registry()
   const registers = [registry]

@@ -1,4 +1,7 @@
-/** What the OpenAPI document says of every operation: its errors, the account of a user's request, the header Prefer, and bodies that may be empty. */
+/**
+ * What the OpenAPI document says of every operation: its errors, the account of a user's request, the header Prefer,
+ * and bodies that may be empty.
+ */
 
 import { FIELD_CODES, REFUSAL_NAMES } from './refusal.ts'
 

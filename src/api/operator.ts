@@ -13,7 +13,10 @@ export interface OperatorParts {
   readonly registry: Registry
 }
 
-/** Builds the server. /readyz is 200 while the database answers; it names a store that cannot be used, without which requests are served all the same. */
+/**
+ * Builds the server. /readyz is 200 while the database answers; it names a store that cannot be used, without which
+ * requests are served all the same.
+ */
 export function buildOperatorServer({ database, publisher, registry }: OperatorParts): FastifyInstance {
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersions(server.server, TO_OPERATORS, () => {

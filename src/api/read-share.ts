@@ -1,6 +1,7 @@
 /**
- * The share of a caller in the connections for requests. All API clients of an account have one share, and each user has one. A read holds a turn until its
- * response is sent. A change holds one only while its right is checked, since it then waits in the queue of its account (database/account-changes.ts).
+ * The share of a caller in the connections for requests. All API clients of an account have one share, and each user
+ * has one. A read holds a turn until its response is sent. A change holds one only while its right is checked, since it
+ * then waits in the queue of its account (database/account-changes.ts).
  */
 import { READS } from './audit.ts'
 import type { FairQueue, FairQueueLimits, Leave } from './fair-queue.ts'
@@ -14,7 +15,10 @@ declare module 'fastify' {
   }
 }
 
-/** A quarter of the connections for requests, so that four callers with endless requests leave the others theirs in turn. */
+/**
+ * A quarter of the connections for requests, so that four callers with endless requests leave the others theirs in
+ * turn.
+ */
 export const READ_SHARE: FairQueueLimits = { atOnce: 4, waitingMax: 1_024, timeoutMs: 10_000 }
 
 /** Adds the hooks. They need `request.identity`, and come before what queries the database for a request. */

@@ -19,7 +19,10 @@ import { BackupFault, parseHeader, restoreLines } from './database/restore.ts'
 import { inTransaction } from './database/transaction.ts'
 import { surveyStore } from './publish/survey.ts'
 
-/** What a command needs. `open`: opens the database; from then on this may be another user than root, so what only root may read is read before. */
+/**
+ * What a command needs. `open`: opens the database; from then on this may be another user than root, so what only root
+ * may read is read before.
+ */
 export interface RecoveryParts {
   readonly config: Pick<ApiConfig, 'store' | 'database'>
   readonly output: Output
@@ -46,8 +49,9 @@ export async function advanceDatabase({ config, output, open }: RecoveryParts): 
 }
 
 /**
- * Writes a backup to standard output (`-`), or into a file. A file is written by a child process of this program, which becomes the owner of the database's
- * directory, while the file is in a directory of the user who runs the command. `options`: those of the child.
+ * Writes a backup to standard output (`-`), or into a file. A file is written by a child process of this program, which
+ * becomes the owner of the database's directory, while the file is in a directory of the user who runs the command.
+ * `options`: those of the child.
  */
 export async function backup(parts: RecoveryParts, file: string, options: readonly string[]): Promise<number> {
   if (!databaseExists(parts.config.database)) throw noDatabase()

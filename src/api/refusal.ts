@@ -1,7 +1,8 @@
 /**
- * Refusals: the expected failures of a request, each with its status. The names are those that clients of the interface know
- * (docs/api.md#errors). A body is `{"error_name": ..., "errors": [...], "details": [...]}`. `errors` is for people, and never empty, because Libcloud reads its
- * first element. `details` says the same for programs, in the same order.
+ * Refusals: the expected failures of a request, each with its status. The names are those that clients of the interface
+ * know (docs/api.md#errors). A body is `{"error_name": ..., "errors": [...], "details": [...]}`. `errors` is for
+ * people, and never empty, because Libcloud reads its first element. `details` says the same for programs, in the same
+ * order.
  */
 import { escapeControls } from '../runtime/escape.ts'
 import { kindOf, type Kind } from './model/ids.ts'
@@ -60,7 +61,10 @@ export const FIELD_CODES = [
 /** The code of a detail: one of FIELD_CODES, or the name of the refusal if no field is wrong. */
 export type DetailCode = (typeof FIELD_CODES)[number] | RefusalName
 
-/** What is wrong. `field`: the place in the body such as `servers.0.server`, or the name of a parameter; null: it is about the whole request. */
+/**
+ * What is wrong. `field`: the place in the body such as `servers.0.server`, or the name of a parameter; null: it is
+ * about the whole request.
+ */
 export interface Detail {
   readonly field: string | null
   readonly code: DetailCode
@@ -76,7 +80,10 @@ export interface Refusal<Name extends RefusalName = RefusalName> {
   readonly challenge?: Challenge
 }
 
-/** The longest text of a refusal, in UTF-16 units, and how much of its end is left of a longer one. Texts have parts of the request, which may be long. */
+/**
+ * The longest text of a refusal, in UTF-16 units, and how much of its end is left of a longer one. Texts have parts of
+ * the request, which may be long.
+ */
 const [TEXT_MAX, TEXT_END] = [300, 97]
 /** The most texts of a refusal. */
 const TEXTS_MAX = 100
@@ -90,7 +97,8 @@ export function refuse<Name extends RefusalName>(
 }
 
 /**
- * Makes a refusal of at least one fault. Long texts are cut in the middle, and control characters are escaped; of more than 101 faults the first 100 are named.
+ * Makes a refusal of at least one fault. Long texts are cut in the middle, and control characters are escaped; of more
+ * than 101 faults the first 100 are named.
  */
 export function refuseAll<Name extends RefusalName>(name: Name, faults: readonly (string | Detail)[]): Refusal<Name> {
   const named = faults.length > TEXTS_MAX + 1 ? [...faults.slice(0, TEXTS_MAX), 'and more'] : faults
@@ -101,7 +109,9 @@ export function refuseAll<Name extends RefusalName>(name: Name, faults: readonly
   return { kind: 'refused', name, details: details as [Detail, ...Detail[]] }
 }
 
-/** Something that is wrong. `field` undefined: with the whole request. `message` is a whole text, which names the field. */
+/**
+ * Something that is wrong. `field` undefined: with the whole request. `message` is a whole text, which names the field.
+ */
 export function fieldFault(field: string | undefined, code: DetailCode, message: string): Detail {
   return { field: field ?? null, code, message }
 }
@@ -116,7 +126,10 @@ function cut(text: string): string {
     : text
 }
 
-/** The refusal of a resource that does not exist, or that belongs to another account: a caller cannot tell which. `what`: as the text names it. */
+/**
+ * The refusal of a resource that does not exist, or that belongs to another account: a caller cannot tell which.
+ * `what`: as the text names it.
+ */
 export function notFound(what: string): Refusal {
   return refuse('resource_not_found', `${what} does not exist`)
 }
@@ -128,7 +141,10 @@ export function noSuch(kind: Kind, id: string): Refusal {
   return refuse('resource_not_found', hint === undefined ? message : fieldFault(undefined, 'wrong_kind', message))
 }
 
-/** The fault of an id, or a handle, that a field names. `list`: the path of the collection that has what the caller may name. `more`: another reason. */
+/**
+ * The fault of an id, or a handle, that a field names. `list`: the path of the collection that has what the caller may
+ * name. `more`: another reason.
+ */
 export function noSuchIn(field: string, kind: Kind, id: string, list: string, more = ''): Detail {
   const hint = otherKind(kind, id)
   return fieldFault(

@@ -35,7 +35,10 @@ export class RouteTable {
     ].sort()
   }
 
-  /** The path that was meant by one that does not exist: with the fewest words corrected, and the prefix if it is missing. Ids stay as they are. */
+  /**
+   * The path that was meant by one that does not exist: with the fewest words corrected, and the prefix if it is
+   * missing. Ids stay as they are.
+   */
   meant(path: string): string | undefined {
     const given = path.replace(/\/$/, '').split('/').slice(1)
     if (given.length >= SEGMENTS_MAX || given.some(({ length }) => length === 0 || length > SEGMENT_MAX))
@@ -49,7 +52,9 @@ export class RouteTable {
   }
 }
 
-/** The segments as a route has them, and how many words had to be corrected. Undefined: they are not near that route. */
+/**
+ * The segments as a route has them, and how many words had to be corrected. Undefined: they are not near that route.
+ */
 function correct(
   given: readonly string[],
   segments: readonly string[],

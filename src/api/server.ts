@@ -1,6 +1,6 @@
 /**
- * The HTTP server of the API: what all routes have in common. Every response is JSON, errors too (refusal.ts). Parameters that a route does not know
- * are ignored; wrong ones are refused with all faults at once.
+ * The HTTP server of the API: what all routes have in common. Every response is JSON, errors too (refusal.ts).
+ * Parameters that a route does not know are ignored; wrong ones are refused with all faults at once.
  */
 import type {} from '@fastify/swagger' // the types of a route's documentation
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
@@ -52,8 +52,8 @@ declare module 'fastify' {
 }
 
 /**
- * Settings of a server. `unreadable` counts a request that Node cannot read. `tls`: PEM texts. With `ca`, clients need a certificate of one of these
- * authorities.
+ * Settings of a server. `unreadable` counts a request that Node cannot read. `tls`: PEM texts. With `ca`, clients need
+ * a certificate of one of these authorities.
  */
 export interface ApiServerSettings {
   readonly tls: { readonly cert: string; readonly key: string; readonly ca?: string } | undefined
@@ -65,9 +65,15 @@ export interface ApiServerSettings {
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = 1
 
-/** Our keywords that JSON Schema does not have. `hint` is of the record's schema (metadata/schema.ts), parts of which the schemas of requests use. */
+/**
+ * Our keywords that JSON Schema does not have. `hint` is of the record's schema (metadata/schema.ts), parts of which
+ * the schemas of requests use.
+ */
 const KEYWORDS = ['hint', STORABLE_KEYWORD]
-/** How long a client may take to send a request, and its head. Node checks for late ones every `connectionsCheckingInterval`. */
+/**
+ * How long a client may take to send a request, and its head. Node checks for late ones every
+ * `connectionsCheckingInterval`.
+ */
 const [REQUEST_TIMEOUT_MS, HEAD_TIMEOUT_MS] = [60_000, 20_000]
 const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_MS, requireHostHeader: false } as const
 
@@ -190,7 +196,10 @@ function hostFault({ rawHeaders, httpVersion }: IncomingMessage): string | undef
   return hosts === 0 && httpVersion === '1.1' ? 'the header Host is missing' : undefined
 }
 
-/** Builds the test whether `X-Forwarded-For` of a peer is trusted. `hop` 0 is the peer of the connection, which has no address on a unix socket. */
+/**
+ * Builds the test whether `X-Forwarded-For` of a peer is trusted. `hop` 0 is the peer of the connection, which has no
+ * address on a unix socket.
+ */
 function buildProxyTest(trustedProxies: readonly string[]): (address: string | undefined, hop: number) => boolean {
   const isTrusted = buildNetworkTest(trustedProxies.filter((proxy) => proxy !== UNIX_PROXIES))
   return (address, hop) =>

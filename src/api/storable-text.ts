@@ -1,6 +1,7 @@
 /**
- * Checks text in requests: PostgreSQL cannot store U+0000, and half of a surrogate pair would become another character. The check is a keyword for Ajv, which
- * is added to each string of a schema before the schema is compiled. Tags and data of config maps do not have it, because PostgreSQL's JSON can store both.
+ * Checks text in requests: PostgreSQL cannot store U+0000, and half of a surrogate pair would become another character.
+ * The check is a keyword for Ajv, which is added to each string of a schema before the schema is compiled. Tags and
+ * data of config maps do not have it, because PostgreSQL's JSON can store both.
  */
 
 interface Schema {

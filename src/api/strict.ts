@@ -1,6 +1,6 @@
 /**
- * `Prefer: handling=strict` (RFC 7240): parameters that a route does not know are refused and named. Without it they are ignored, as the document of the
- * interface says.
+ * `Prefer: handling=strict` (RFC 7240): parameters that a route does not know are refused and named. Without it they
+ * are ignored, as the document of the interface says.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { fieldFault, refuseAll, type Detail } from './refusal.ts'
@@ -21,7 +21,10 @@ interface Schema {
   readonly hide?: boolean
 }
 
-/** Has the routes of a server respect the preference. `takesAccount`: whether a path has the query parameter `account_id`. */
+/**
+ * Has the routes of a server respect the preference. `takesAccount`: whether a path has the query parameter
+ * `account_id`.
+ */
 export function respectStrict(server: FastifyInstance, takesAccount: (path: string) => boolean): void {
   server.addHook('onRequest', (request, reply, done) => {
     request.isStrict = prefersStrict(String(request.headers['prefer'] ?? ''))
@@ -61,7 +64,10 @@ function unknownParameters(
   ]
 }
 
-/** The places of names in a value that its schema does not have, such as `servers.0.colour`. An object whose schema has no properties may have any. */
+/**
+ * The places of names in a value that its schema does not have, such as `servers.0.colour`. An object whose schema has
+ * no properties may have any.
+ */
 export function unknownNames({ properties = {}, items, anyOf }: Schema, value: unknown): string[] {
   if (typeof value !== 'object' || value === null) return []
   if (anyOf !== undefined) {

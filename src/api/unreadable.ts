@@ -1,4 +1,7 @@
-/** Refuses what is no request for a route: what Node's parser rejects, what does not arrive in time, and CONNECT. It closes the connection. */
+/**
+ * Refuses what is no request for a route: what Node's parser rejects, what does not arrive in time, and CONNECT. It
+ * closes the connection.
+ */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { bodyOf, refuse, statusOf, type Refusal, type RefusalName } from './refusal.ts'
@@ -41,8 +44,8 @@ const UNREADABLE: Readonly<Record<string, Refusal<UnreadableReason>>> = {
 }
 
 /**
- * Refuses a request that Node cannot read, and closes the connection. If a response has begun on it, nothing is sent, because it would become part of that
- * response. Returns the reason; undefined: nothing was sent.
+ * Refuses a request that Node cannot read, and closes the connection. If a response has begun on it, nothing is sent,
+ * because it would become part of that response. Returns the reason; undefined: nothing was sent.
  */
 export function refuseUnreadable(
   { code, reason = '' }: NodeJS.ErrnoException & { readonly reason?: string },
@@ -64,7 +67,8 @@ export function refuseConnect({ socket }: IncomingMessage): void {
 
 /** Sends a refusal and closes the connection. False: it cannot be sent. */
 function end(socket: Socket, refusal: Refusal, headers: readonly string[] = []): boolean {
-  const begun = (socket as { readonly _httpMessage?: ServerResponse })._httpMessage?.headersSent === true // as Node's own handler does
+  // as Node's own handler does
+  const begun = (socket as { readonly _httpMessage?: ServerResponse })._httpMessage?.headersSent === true
   if (!socket.writable || begun) return false
   const [status, body] = [statusOf(refusal.name), JSON.stringify(bodyOf(refusal))]
   socket.end(

@@ -1,6 +1,6 @@
 /**
- * The commands of imdsctl, except put and validate. Each prints its result, or throws a Failure with the exit status. Any other error means that the
- * store cannot be used.
+ * The commands of imdsctl, except put and validate. Each prints its result, or throws a Failure with the exit status.
+ * Any other error means that the store cannot be used.
  */
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
@@ -102,8 +102,9 @@ async function changeSeal(
 }
 
 /**
- * Encrypts the named instances with the first key, or all if none is named. Continues after one that cannot be encrypted, and fails at the end.
- * After all instances are encrypted, marks the region as encrypted, even if it has no instance.
+ * Encrypts the named instances with the first key, or all if none is named. Continues after one that cannot be
+ * encrypted, and fails at the end. After all instances are encrypted, marks the region as encrypted, even if it has no
+ * instance.
  */
 export async function encrypt({ store, output }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
   named.forEach(checkId)
@@ -119,8 +120,8 @@ export async function encrypt({ store, output }: Context, named: readonly string
 }
 
 /**
- * Decrypts every instance and marks the region as plain, to stop the use of record keys. Continues after one that cannot be decrypted, and fails
- * at the end.
+ * Decrypts every instance and marks the region as plain, to stop the use of record keys. Continues after one that
+ * cannot be decrypted, and fails at the end.
  */
 export async function decrypt({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
@@ -134,7 +135,10 @@ export async function decrypt({ store, output }: Context): Promise<void> {
   })
 }
 
-/** Changes one instance after the other, and counts the outcomes that `done` lists. Throws a Failure that names the instances with any other outcome. */
+/**
+ * Changes one instance after the other, and counts the outcomes that `done` lists. Throws a Failure that names the
+ * instances with any other outcome.
+ */
 async function changeEach<T extends string>(
   ids: readonly string[],
   done: readonly [T, ...T[]],

@@ -1,7 +1,7 @@
 /**
- * The entry of imdsctl: parses its arguments and sets its exit status. Each command is in another file, which is loaded when the command runs, so
- * that a start reads only what it needs. There is no `await` at the top level: with one, the bundler would move code that this file shares with
- * the commands to more files, and the start would be slower.
+ * The entry of imdsctl: parses its arguments and sets its exit status. Each command is in another file, which is loaded
+ * when the command runs, so that a start reads only what it needs. There is no `await` at the top level: with one, the
+ * bundler would move code that this file shares with the commands to more files, and the start would be slower.
  */
 import { parseArgs } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
@@ -17,7 +17,10 @@ import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environ
 import { readUnit } from '../runtime/unit-file.ts'
 import { parseWhole } from '../runtime/whole-number.ts'
 
-/** The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are shorter. */
+/**
+ * The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are
+ * shorter.
+ */
 type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & {
   readonly store?: string
   readonly recordKeys?: string
@@ -278,7 +281,10 @@ function contextOf({ store, recordKeys, ...settings }: Options): Context {
   return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
 }
 
-/** Sets the variables of the daemon's service that are not set. Ends the process if --environment-file names a file that cannot be read. */
+/**
+ * Sets the variables of the daemon's service that are not set. Ends the process if --environment-file names a file that
+ * cannot be read.
+ */
 function readEnvironment(): void {
   const options = { 'environment-file': { type: 'string' }, store: { type: 'string', short: 's' } } as const
   const {

@@ -1,6 +1,6 @@
 /**
- * `imdsctl put` and `imdsctl validate`, for one record or many. Reports each record that is refused and continues with the others. The exit
- * status is the highest of all.
+ * `imdsctl put` and `imdsctl validate`, for one record or many. Reports each record that is refused and continues with
+ * the others. The exit status is the highest of all.
  */
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
@@ -20,7 +20,9 @@ import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from
 /** The most publishes in flight: enough to hide the round trip, and a bound on memory. */
 const MOST_IN_FLIGHT = 32
 
-/** The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`. */
+/**
+ * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.
+ */
 interface Outcome {
   readonly kind: string
   readonly status: number
@@ -30,8 +32,9 @@ interface Outcome {
 }
 
 /**
- * Publishes the records of some paths, and resolves with the exit status. `userDataPath`: a file or `-` with the user-data of the only record. For
- * a record without user-data, false means that it has none, and undefined that the user-data in the store stays.
+ * Publishes the records of some paths, and resolves with the exit status. `userDataPath`: a file or `-` with the
+ * user-data of the only record. For a record without user-data, false means that it has none, and undefined that the
+ * user-data in the store stays.
  */
 export async function put(
   { store, output }: Context,
@@ -62,7 +65,10 @@ export async function put(
   return report.end()
 }
 
-/** Checks the records of some paths, and the user-data that comes with them. Resolves with the exit status. Needs no store. */
+/**
+ * Checks the records of some paths, and the user-data that comes with them. Resolves with the exit status. Needs no
+ * store.
+ */
 export async function validate(
   output: Output,
   paths: readonly string[],
@@ -97,7 +103,10 @@ interface Item extends ToPublish {
   readonly input: RecordInput
 }
 
-/** Yields the records that can be read, and reports the others. `otherwise`: what happens to the user-data of a record that comes without any. */
+/**
+ * Yields the records that can be read, and reports the others. `otherwise`: what happens to the user-data of a record
+ * that comes without any.
+ */
 async function* itemsOf(
   records: AsyncIterable<ReadRecord>,
   otherwise: UserDataChange,

@@ -1,6 +1,7 @@
 /**
- * Reads records for `put` and `validate`, one after the other: from files, from directories in the layout of the file store, and from standard
- * input. A file or standard input holds one record in JSON or YAML, or JSON lines: on each line a record, or a record with its user-data.
+ * Reads records for `put` and `validate`, one after the other: from files, from directories in the layout of the file
+ * store, and from standard input. A file or standard input holds one record in JSON or YAML, or JSON lines: on each
+ * line a record, or a record with its user-data.
  */
 import { statSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
@@ -9,7 +10,10 @@ import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/failure.ts'
 
-/** A record as read, not checked yet. `place`: a file or `FILE:LINE`; `-` is standard input. `userData` undefined: none was given. */
+/**
+ * A record as read, not checked yet. `place`: a file or `FILE:LINE`; `-` is standard input. `userData` undefined: none
+ * was given.
+ */
 export interface RecordInput {
   readonly place: string
   readonly document: unknown

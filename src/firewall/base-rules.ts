@@ -1,6 +1,9 @@
 /** The base rules: sets, chains and counters, which do not depend on instances. rules.ts describes their purpose. */
 
-/** What the base rules depend on. `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link names, if there is one. */
+/**
+ * What the base rules depend on. `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link
+ * names, if there is one.
+ */
 export interface BaseRulesParts {
   readonly listeners: readonly { readonly address: string; readonly port: number }[]
   readonly operatorPort: number | undefined
@@ -93,7 +96,8 @@ ${operatorPort === undefined ? '' : [...(linkHead === undefined ? [] : [`"${link
 }
 
 /**
- * Statements that create or replace the chain of a hop limit: packets with the mark get the limit and lose the mark, others pass unchanged.
+ * Statements that create or replace the chain of a hop limit: packets with the mark get the limit and lose the mark,
+ * others pass unchanged.
  */
 export function hopChain(limit: number, limitedDscp: number): string[] {
   const name = `${TABLE} hop_${String(limit)}`

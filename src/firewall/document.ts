@@ -1,8 +1,8 @@
 /**
  * The firewall document: the daemon sends it to the firewall agent, which builds the rules from it.
  *
- * The agent validates it. Guests connect to the daemon, so an attacker may take it over; such an attacker must not be able to change rules other than
- * those for the daemon's listeners. The daemon imports only types from here.
+ * The agent validates it. Guests connect to the daemon, so an attacker may take it over; such an attacker must not be
+ * able to change rules other than those for the daemon's listeners. The daemon imports only types from here.
  */
 import Type, { type Static } from 'typebox'
 import { Compile } from 'typebox/compile'
@@ -43,8 +43,9 @@ export type FirewallGuest = Static<typeof GuestSchema>
 /** A listener of guests: a canonical address and a port. */
 export type FirewallListener = Static<typeof ListenerSchema>
 /**
- * `link` is the rule for the names of links; `operator` is the operator listener; `limitedDscp` marks the packets that get a hop limit. The
- * document of an older daemon, which does not mark packets, has no `limitedDscp` and is not accepted: the agent keeps the rules that are applied.
+ * `link` is the rule for the names of links; `operator` is the operator listener; `limitedDscp` marks the packets that
+ * get a hop limit. The document of an older daemon, which does not mark packets, has no `limitedDscp` and is not
+ * accepted: the agent keeps the rules that are applied.
  */
 export type FirewallDocument = Static<typeof ViewSchema>
 

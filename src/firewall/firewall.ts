@@ -1,11 +1,13 @@
 /**
- * The daemon's side of the firewall: gives the firewall agent the document that the rules are made from, and knows which rules are applied.
+ * The daemon's side of the firewall: gives the firewall agent the document that the rules are made from, and knows
+ * which rules are applied.
  *
- * The agent is a separate process, since changing rules needs a capability that a process that talks to guests must not have. It asks for the
- * document in a loop, and reports with each request which version its rules are made from. The launch gate waits until the rules that were made
- * from an instance's current record are applied.
+ * The agent is a separate process, since changing rules needs a capability that a process that talks to guests must not
+ * have. It asks for the document in a loop, and reports with each request which version its rules are made from. The
+ * launch gate waits until the rules that were made from an instance's current record are applied.
  *
- * There is no document before the view is complete: rules for an empty view would keep every guest out while the daemon starts.
+ * There is no document before the view is complete: rules for an empty view would keep every guest out while the daemon
+ * starts.
  */
 import type { Logger } from 'pino'
 import { isOneAddress, splitPrefix } from '../metadata/address.ts'
@@ -38,8 +40,8 @@ export interface FirewallPlaces {
 }
 
 /**
- * The state of the rules. `applied`: they are made from the current view. `ageSeconds`: time since the agent last reported that. `refused`: the
- * number of interfaces that the agent left out, since nft refuses them.
+ * The state of the rules. `applied`: they are made from the current view. `ageSeconds`: time since the agent last
+ * reported that. `refused`: the number of interfaces that the agent left out, since nft refuses them.
  */
 export interface FirewallStatus {
   readonly required: boolean
@@ -48,7 +50,10 @@ export interface FirewallStatus {
   readonly refused: number
 }
 
-/** If the view does not change, a request of the agent is answered after this time, in ms. So the agent checks its rules at this interval. */
+/**
+ * If the view does not change, a request of the agent is answered after this time, in ms. So the agent checks its rules
+ * at this interval.
+ */
 const LONG_POLL_MS = 5_000
 /** After this time without a request, the agent is considered dead. */
 const STALE_SECONDS = 30
@@ -110,8 +115,8 @@ export class Firewall {
   }
 
   /**
-   * The document; undefined when there is none yet. With a report of the agent: the document once its version is not the applied one. Waits for LONG_POLL_MS
-   * at most.
+   * The document; undefined when there is none yet. With a report of the agent: the document once its version is not
+   * the applied one. Waits for LONG_POLL_MS at most.
    */
   async next(report: AgentReport | undefined): Promise<FirewallDocument | undefined> {
     if (report !== undefined) this.#hear(report)
@@ -153,7 +158,10 @@ export class Firewall {
     return this.isApplied(instance) ? undefined : 'the firewall has not admitted the guest yet'
   }
 
-  /** Why the guest of this record can never be started, or undefined: the rule for links gives one of its links no valid name. */
+  /**
+   * Why the guest of this record can never be started, or undefined: the rule for links gives one of its links no valid
+   * name.
+   */
   linkFault(instance: Instance): string | undefined {
     if (!this.#parts.required) return undefined
     const links = this.#versions.at(-1)?.links ?? new Links(this.#parts.link, instance.interfaces)

@@ -1,8 +1,8 @@
 /**
  * The names of guests' links on this hypervisor.
  *
- * Each cloud names its taps by a rule, which IMDS_LINK gives as a text with placeholders. Linux allows 15 characters in a name. A longer name is not
- * shortened: the firewall keeps the interface out until the rule gives a name that fits.
+ * Each cloud names its taps by a rule, which IMDS_LINK gives as a text with placeholders. Linux allows 15 characters in
+ * a name. A longer name is not shortened: the firewall keeps the interface out until the rule gives a name that fits.
  */
 import type { Parsed } from '../metadata/parsed.ts'
 
@@ -40,8 +40,9 @@ export function isLinkName(name: string): boolean {
 /**
  * The links of all interfaces by a rule.
  *
- * If the rule has the interface's id, each interface has its own link. Two names can still be equal: if the rule shortens ids, or if two interfaces
- * have the same id. Then each of the two guests could impersonate the other, so neither gets a link.
+ * If the rule has the interface's id, each interface has its own link. Two names can still be equal: if the rule
+ * shortens ids, or if two interfaces have the same id. Then each of the two guests could impersonate the other, so
+ * neither gets a link.
  */
 export class Links {
   readonly #rule: string
@@ -82,7 +83,10 @@ export class Links {
   }
 }
 
-/** The common beginning of all guests' link names, which also matches links of guests that are not known; undefined if the rule has none. */
+/**
+ * The common beginning of all guests' link names, which also matches links of guests that are not known; undefined if
+ * the rule has none.
+ */
 export function linkHead(rule: string): string | undefined {
   const [first] = [...rule.matchAll(PLACEHOLDER)]
   const head = rule.slice(0, first?.index)

@@ -1,4 +1,7 @@
-/** The report of the firewall agent to the daemon: which rules are applied, and the interfaces that nft refuses, which the agent leaves out. */
+/**
+ * The report of the firewall agent to the daemon: which rules are applied, and the interfaces that nft refuses, which
+ * the agent leaves out.
+ */
 
 /** An interface of an instance, and nft's message. */
 export interface FirewallRefusal {

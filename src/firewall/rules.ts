@@ -1,17 +1,18 @@
 /**
  * Builds the nftables rules of this hypervisor from the firewall document. Pure: the result is text for `nft -f -`.
  *
- * The daemon identifies a guest by the source address. These rules make that safe: a packet reaches a listener only if its link, MAC, source
- * address and destination are those of one interface in the listener's network. A response leaves by the same link or is dropped, so a response that
- * is in flight when a guest goes away reaches no other guest.
+ * The daemon identifies a guest by the source address. These rules make that safe: a packet reaches a listener only if
+ * its link, MAC, source address and destination are those of one interface in the listener's network. A response leaves
+ * by the same link or is dropped, so a response that is in flight when a guest goes away reaches no other guest.
  *
- * The response to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its packets by their DSCP
- * (guest/hop-limit.ts), and the rules set the limit on packets with the mark. The rules do not use conntrack: one guest could fill its table.
+ * The response to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its
+ * packets by their DSCP (guest/hop-limit.ts), and the rules set the limit on packets with the mark. The rules do not
+ * use conntrack: one guest could fill its table.
  *
  * New connections of an interface have a rate limit; the excess is reset.
  *
- * Each value of the document is checked, because guests connect to the process that sends it: no value can end a set and begin a rule. An
- * interface with an invalid value is left out and reported.
+ * Each value of the document is checked, because guests connect to the process that sends it: no value can end a set
+ * and begin a rule. An interface with an invalid value is left out and reported.
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
 import { linkHead, Links } from './link.ts'
@@ -29,8 +30,8 @@ export interface FirewallFault {
 type Elements = ReadonlyMap<string, string>
 
 /**
- * The rules for a document: the base rules as text for `nft -f`, the hop limits in use and the DSCP of the packets that get them, and the elements
- * of each set and map.
+ * The rules for a document: the base rules as text for `nft -f`, the hop limits in use and the DSCP of the packets that
+ * get them, and the elements of each set and map.
  */
 export interface FirewallRules {
   readonly baseRules: string
@@ -91,8 +92,8 @@ export function replacement({ baseRules, hops, limitedDscp, sets }: FirewallRule
 }
 
 /**
- * A transaction that tests whether nft accepts the table, and changes nothing: it creates the table under another name, dormant, and deletes it. No
- * value of a document contains a space, so replacing the name affects nothing else.
+ * A transaction that tests whether nft accepts the table, and changes nothing: it creates the table under another name,
+ * dormant, and deletes it. No value of a document contains a space, so replacing the name affects nothing else.
  */
 export function trial(rules: FirewallRules): string {
   const name = `${TABLE}_trial`
@@ -100,8 +101,9 @@ export function trial(rules: FirewallRules): string {
 }
 
 /**
- * The statements that change one document's rules into another's; empty if they are equal. Counters and dynamic sets keep their content. Both must
- * have the same base rules and DSCP. Only the differences are written: `flush` and adding all elements takes half a second for 500 guests.
+ * The statements that change one document's rules into another's; empty if they are equal. Counters and dynamic sets
+ * keep their content. Both must have the same base rules and DSCP. Only the differences are written: `flush` and adding
+ * all elements takes half a second for 500 guests.
  */
 export function change(before: FirewallRules, after: FirewallRules): string {
   const differences = (of: FirewallRules, from: FirewallRules) =>
@@ -179,8 +181,9 @@ function addInterface(
 }
 
 /**
- * The content of the sets and maps. Each key is unique, and no range is inside another one with the same rest, since nft would refuse the whole
- * transaction. If two keys have different verdicts, two instances claim one address, and neither is served: the first verdict stays.
+ * The content of the sets and maps. Each key is unique, and no range is inside another one with the same rest, since
+ * nft would refuse the whole transaction. If two keys have different verdicts, two instances claim one address, and
+ * neither is served: the first verdict stays.
  */
 class Sets {
   readonly #exact = new Map<string, Map<string, string>>(

@@ -1,9 +1,9 @@
 /**
- * Decides whether a request may be resolved. The checks run in the order of the contract: the peer, the version of HTTP (A5), the framing of the
- * body, forwarding (D5), the target, and the session token (D1 to D4).
+ * Decides whether a request may be resolved. The checks run in the order of the contract: the peer, the version of HTTP
+ * (A5), the framing of the body, forwarding (D5), the target, and the session token (D1 to D4).
  *
- * The target is parsed into its canonical form before the token is checked, so that no other spelling of a path avoids the check.
- * This changes nothing but the counts of the meter.
+ * The target is parsed into its canonical form before the token is checked, so that no other spelling of a path avoids
+ * the check. This changes nothing but the counts of the meter.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'
@@ -15,8 +15,8 @@ import type { RequestMeter } from './meter.ts'
 import type { Tokens } from './token.ts'
 
 /**
- * The rule for forwarded requests, which have `X-Forwarded-For` or `Forwarded`: all of them get 403; or only those that have or request
- * a session token, as on EC2; or they are only counted.
+ * The rule for forwarded requests, which have `X-Forwarded-For` or `Forwarded`: all of them get 403; or only those that
+ * have or request a session token, as on EC2; or they are only counted.
  */
 export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 
@@ -28,7 +28,10 @@ export interface Rules {
   readonly limitHops: (connection: Socket) => boolean
 }
 
-/** A request that may be resolved. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no token. */
+/**
+ * A request that may be resolved. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no
+ * token.
+ */
 export interface Authorized {
   readonly kind: 'authorized'
   readonly guest: Guest

@@ -1,13 +1,15 @@
 /**
- * Protects a listener from its connections: it admits each connection according to the share of its peer, refuses bytes that are not a request, closes
- * connections gracefully, and resets those that cost too much.
+ * Protects a listener from its connections: it admits each connection according to the share of its peer, refuses bytes
+ * that are not a request, closes connections gracefully, and resets those that cost too much.
  *
- * A peer with too many connections or too many requests is refused only after REFUSAL_DELAY_MS. Bytes that are not a request, requests that do not
- * arrive in time, and CONNECT count as requests. During the delay its connection may not send further requests (pipelining). A connection
- * that ends lingers (linger.ts), so that the peer receives the last response.
+ * A peer with too many connections or too many requests is refused only after REFUSAL_DELAY_MS. Bytes that are not a
+ * request, requests that do not arrive in time, and CONNECT count as requests. During the delay its connection may not
+ * send further requests (pipelining). A connection that ends lingers (linger.ts), so that the peer receives the last
+ * response.
  *
- * It guarantees that no refusal overtakes the response to an earlier request of the same connection: the peer would take it for that response.
- * Node itself enforces the limit of open connections, and the timeouts of idle and slow connections.
+ * It guarantees that no refusal overtakes the response to an earlier request of the same connection: the peer would
+ * take it for that response. Node itself enforces the limit of open connections, and the timeouts of idle and slow
+ * connections.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -36,11 +38,17 @@ export interface ConnectionGuardParts {
 
 /** The delay of a refusal, in ms. It limits how much a peer that exceeds its share and retries can cost. */
 const REFUSAL_DELAY_MS = 100
-/** Connections beyond a peer's share are refused after the delay; connections beyond this multiple of the share are reset. */
+/**
+ * Connections beyond a peer's share are refused after the delay; connections beyond this multiple of the share are
+ * reset.
+ */
 const RESET_ABOVE = 4
 /** The linger time of connections beyond a share, and of those whose request did not arrive in time, in ms. */
 const SHORT_LINGER_MS = 1_000
-/** The shortest time between two closes of idle connections when the listener is full, in ms. Finding them takes milliseconds. */
+/**
+ * The shortest time between two closes of idle connections when the listener is full, in ms. Finding them takes
+ * milliseconds.
+ */
 const MAKE_ROOM_INTERVAL_MS = 100
 
 /** Error codes of Node, and the refusal that each leads to. */
@@ -65,7 +73,8 @@ export class ConnectionGuard {
   start(server: Server): void {
     const { maxConnections, meter, shares } = this.#parts
     server.maxConnections = maxConnections
-    Object.assign(server, { httpAllowHalfOpen: true }) // undocumented: a peer that has closed its side still gets its responses
+    // undocumented: a peer that has closed its side still gets its responses
+    Object.assign(server, { httpAllowHalfOpen: true })
     server.closeAllConnections = () => {
       this.#connections.destroyAll()
     } // Node's own method leaves out connections that sent CONNECT
@@ -150,7 +159,9 @@ export class ConnectionGuard {
     this.#refuseInShare(socket, refusal, '', refusal === 'request-timeout' ? SHORT_LINGER_MS : LINGER_MS)
   }
 
-  /** Counts a new connection in the share of its peer. One that exceeds the share is refused after a delay, or reset. */
+  /**
+   * Counts a new connection in the share of its peer. One that exceeds the share is refused after a delay, or reset.
+   */
   #admit(socket: Socket): void {
     const { network, directory, meter } = this.#parts
     const found = directory.find(network, peerAddress(socket))
@@ -169,7 +180,10 @@ export class ConnectionGuard {
     }
   }
 
-  /** Closes idle connections when the listener is full, because a new request is more urgent than a connection that has had its response. */
+  /**
+   * Closes idle connections when the listener is full, because a new request is more urgent than a connection that has
+   * had its response.
+   */
   #makeRoom(server: Server): void {
     const { network, maxConnections, meter, refusalLog } = this.#parts
     meter.dropped('descriptors', 1)
@@ -194,8 +208,8 @@ export class ConnectionGuard {
   }
 
   /**
-   * Refuses what is not a request that can be served, and takes it from the share of its peer. If the share is used up, refuses it after the delay;
-   * resets a peer that sent it during the delay of another refusal.
+   * Refuses what is not a request that can be served, and takes it from the share of its peer. If the share is used up,
+   * refuses it after the delay; resets a peer that sent it during the delay of another refusal.
    */
   #refuseInShare(socket: Socket, refusal: Refusal, method: string, lingerMs: number): void {
     if (this.#connections.hadLastResponse(socket)) return
@@ -219,13 +233,14 @@ export class ConnectionGuard {
   }
 
   /**
-   * Resets all connections of a peer that pipelines during a delayed refusal. During the penalty, its new connections are not read. Node reads 64 KiB
-   * at a time, so up to 3,600 requests may follow in this turn; they are not parsed.
+   * Resets all connections of a peer that pipelines during a delayed refusal. During the penalty, its new connections
+   * are not read. Node reads 64 KiB at a time, so up to 3,600 requests may follow in this turn; they are not parsed.
    */
   #resetPipelining(socket: Socket, share: Share): void {
     stopParsing(socket)
     share.penalize(performance.now())
-    socket.resetAndDestroy() // may be counted in another share: its peer may have been unknown when the connection was opened
+    // may be counted in another share: its peer may have been unknown when the connection was opened
+    socket.resetAndDestroy()
     this.#parts.meter.dropped('over-share', 1 + this.#connections.endAll(share))
   }
 
@@ -257,7 +272,10 @@ export class ConnectionGuard {
     else last.once('finish', act)
   }
 
-  /** Ends a connection after `text`. Continues to read, unless its peer is penalized or has used up its share of discarded bytes. */
+  /**
+   * Ends a connection after `text`. Continues to read, unless its peer is penalized or has used up its share of
+   * discarded bytes.
+   */
   #close(socket: Socket, text = '', lingerMs = LINGER_MS): void {
     const share = this.#connections.shareOf(socket)
     const mayDiscard = (bytes: number) => share?.discard(performance.now(), bytes) === true
@@ -272,8 +290,9 @@ export class ConnectionGuard {
 }
 
 /**
- * Makes Node's parser drop all but one of the requests that it has read already. Undocumented: 2 is what Node's own listener returns for an
- * upgrade. If a version of Node ignores it, the requests are parsed, and `accepts` drops them because their connection is gone.
+ * Makes Node's parser drop all but one of the requests that it has read already. Undocumented: 2 is what Node's own
+ * listener returns for an upgrade. If a version of Node ignores it, the requests are parsed, and `accepts` drops them
+ * because their connection is gone.
  */
 function stopParsing(socket: Socket & { parser?: { onIncoming: unknown } }): void {
   if (socket.parser) socket.parser.onIncoming = () => 2

@@ -1,28 +1,40 @@
 /**
  * The open connections of a listener, and the last response of each.
  *
- * Node ends connections that are idle or whose request does not arrive in time. It does not end a connection whose peer never reads its
- * responses, or sends line breaks between requests, which its parser skips. A periodic check finds these here, since a timer for each connection
- * would slow down every request.
+ * Node ends connections that are idle or whose request does not arrive in time. It does not end a connection whose peer
+ * never reads its responses, or sends line breaks between requests, which its parser skips. A periodic check finds
+ * these here, since a timer for each connection would slow down every request.
  *
- * The state of a connection is a property of its socket, and all states are in an array. A Map or a Set of sockets makes garbage collection slower:
- * the old tables of a Map that has grown keep closed connections alive (seen with --trace-gc-nvp).
+ * The state of a connection is a property of its socket, and all states are in an array. A Map or a Set of sockets
+ * makes garbage collection slower: the old tables of a Map that has grown keep closed connections alive (seen with
+ * --trace-gc-nvp).
  */
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { isLingering } from './linger.ts'
 import type { Share } from './share.ts'
 
-/** The time after which a connection whose response is not read is ended, in ms. It may last CHECK_INTERVAL_MS longer. */
+/**
+ * The time after which a connection whose response is not read is ended, in ms. It may last CHECK_INTERVAL_MS longer.
+ */
 const STALLED_MS = 20_000
-/** The interval of the checks, in ms. For so long a flood of line breaks takes the time of other guests (docs/performance.md, "A guest that floods"). */
+/**
+ * The interval of the checks, in ms. For so long a flood of line breaks takes the time of other guests
+ * (docs/performance.md, "A guest that floods").
+ */
 export const CHECK_INTERVAL_MS = 500
-/** The bytes that a connection may send for each request: several times the longest head. Bodies are read by a connection that lingers (linger.ts). */
+/**
+ * The bytes that a connection may send for each request: several times the longest head. Bodies are read by a
+ * connection that lingers (linger.ts).
+ */
 const BYTES_PER_REQUEST = 65_536
 
 const CONNECTION = Symbol('connection')
 
-/** An open connection. `sinceMs` begins as NaN: if it began as a small integer, V8 would change the shape of all objects later. */
+/**
+ * An open connection. `sinceMs` begins as NaN: if it began as a small integer, V8 would change the shape of all objects
+ * later.
+ */
 class Connection {
   readonly socket: Socket
   readonly share: Share
@@ -55,7 +67,10 @@ type Connected = Socket & { [CONNECTION]?: Connection }
 export class Connections {
   readonly #open: Connection[] = []
 
-  /** Counts a new connection in its share until it closes. Returns the used part of the share: above 1, the peer has too many connections. */
+  /**
+   * Counts a new connection in its share until it closes. Returns the used part of the share: above 1, the peer has too
+   * many connections.
+   */
   add(socket: Connected, share: Share): number {
     const connection = new Connection(socket, share, this.#open)
     socket[CONNECTION] = connection
@@ -139,8 +154,8 @@ export class Connections {
   }
 
   /**
-   * Resets the connections that send more bytes than their requests can have, and penalizes their shares; and those that send bytes but no request.
-   * Returns the numbers of both.
+   * Resets the connections that send more bytes than their requests can have, and penalizes their shares; and those
+   * that send bytes but no request. Returns the numbers of both.
    */
   endWithoutRequests(nowMs: number): { flooding: number; idle: number } {
     const ended = { flooding: 0, idle: 0 }

@@ -22,7 +22,10 @@ export interface Exchange {
   readonly startedMs: number
 }
 
-/** A request that gets no content. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no token. */
+/**
+ * A request that gets no content. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no
+ * token.
+ */
 export interface Refused {
   readonly kind: 'refused'
   readonly route: Route

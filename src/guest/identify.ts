@@ -1,6 +1,7 @@
 /**
- * Identifies the guest of a connection, by the socket and never by a header (invariant 1): the network of the listener that accepted the
- * connection, and the address of the peer. A directory maps that pair to a guest; the interfaces here are all that the guest side needs of it.
+ * Identifies the guest of a connection, by the socket and never by a header (invariant 1): the network of the listener
+ * that accepted the connection, and the address of the peer. A directory maps that pair to a guest; the interfaces here
+ * are all that the guest side needs of it.
  */
 import type { Socket } from 'node:net'
 import type { Content } from '../metadata/tree.ts'
@@ -33,13 +34,16 @@ export type Found =
 export interface Directory {
   /** Reads memory only. */
   find(network: string, address: string): Found
-  /** Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects. */
+  /**
+   * Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects.
+   */
   ask(network: string, address: string): Promise<Found> | undefined
 }
 
 /**
- * The directory for one listener: loopback addresses name nobody (contract E1), unless the listener itself is on one, as in a demo. Otherwise any
- * program on the hypervisor could choose the address of an instance. `host` returns the listener's address; undefined if it does not listen.
+ * The directory for one listener: loopback addresses name nobody (contract E1), unless the listener itself is on one,
+ * as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host` returns the
+ * listener's address; undefined if it does not listen.
  */
 export function directoryFor(host: () => string | undefined, directory: Directory): Directory {
   const isNobody = (address: string) => isLoopback(address) && !isLoopback(host() ?? '')
@@ -50,8 +54,8 @@ export function directoryFor(host: () => string | undefined, directory: Director
 }
 
 /**
- * The address of a connection's peer: without a zone, and as an IPv4 address if it is IPv4-mapped. Empty if the connection is gone. The
- * system formats addresses in canonical form, so nothing else has to be normalised.
+ * The address of a connection's peer: without a zone, and as an IPv4 address if it is IPv4-mapped. Empty if the
+ * connection is gone. The system formats addresses in canonical form, so nothing else has to be normalised.
  */
 export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>): string {
   if (!remoteAddress.includes(':')) return remoteAddress
@@ -61,8 +65,8 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
 }
 
 /**
- * Why every request from an address is refused; undefined if it belongs to a guest whose requests may be served. Both ends of a connection are of one
- * family, so an IPv6 address means that the guest connected to an IPv6 address.
+ * Why every request from an address is refused; undefined if it belongs to a guest whose requests may be served. Both
+ * ends of a connection are of one family, so an IPv6 address means that the guest connected to an IPv6 address.
  */
 export function refusalOf(found: Found, address: string): Refusal | undefined {
   if (found.kind === 'unknown') return 'unknown-peer'

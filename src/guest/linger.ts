@@ -1,9 +1,9 @@
 /**
  * Lingering close, as in nginx: ends a connection while its peer may still be sending.
  *
- * Closing a socket with unread bytes sends a reset, which can destroy a response that the peer has not read yet. So the daemon closes its own side
- * first, then reads and discards what arrives, without parsing it, within bounds of time and bytes. Meanwhile the socket counts as a
- * connection of its peer.
+ * Closing a socket with unread bytes sends a reset, which can destroy a response that the peer has not read yet. So the
+ * daemon closes its own side first, then reads and discards what arrives, without parsing it, within bounds of time and
+ * bytes. Meanwhile the socket counts as a connection of its peer.
  */
 import type { Socket } from 'node:net'
 
@@ -27,8 +27,9 @@ export function isLingering(socket: Socket): boolean {
 }
 
 /**
- * Closes a connection after its pending output and `text`. Reads and discards for at most `ms`, and only as long as `mayDiscard`, called with the number
- * of bytes of each chunk, allows it. Does nothing to a connection that lingers already.
+ * Closes a connection after its pending output and `text`. Reads and discards for at most `ms`, and only as long as
+ * `mayDiscard`, called with the number of bytes of each chunk, allows it. Does nothing to a connection that lingers
+ * already.
  */
 export function closeSoon(socket: Socket, text: string, ms: number, mayDiscard: (bytes: number) => boolean): void {
   if (isLingering(socket)) return
@@ -51,7 +52,9 @@ export function closeSoon(socket: Socket, text: string, ms: number, mayDiscard: 
   if (socket.writable) socket.end(text, 'latin1')
 }
 
-/** Closes a connection after its pending output and `text`, without reading any more: the peer may lose the response. */
+/**
+ * Closes a connection after its pending output and `text`, without reading any more: the peer may lose the response.
+ */
 export function closeUnread(socket: Socket, text: string): void {
   if (isLingering(socket)) return
   destroyAfter(socket, FLUSH_MS)

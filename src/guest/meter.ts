@@ -1,15 +1,18 @@
 /**
  * Counts requests by route, method and outcome, and their durations.
  *
- * Every request is counted, so the counts are plain numbers in flat arrays and counting allocates nothing. metrics.ts reads them when Prometheus
- * scrapes. Every label has a closed set of values.
+ * Every request is counted, so the counts are plain numbers in flat arrays and counting allocates nothing. metrics.ts
+ * reads them when Prometheus scrapes. Every label has a closed set of values.
  */
 import { ROUTES, type Route } from '../metadata/target.ts'
 import { REFUSALS, statusOf, type Refusal } from './refusals.ts'
 
 /** Why a connection was closed without a response. */
 export const DROPS = ['descriptors', 'over-share', 'stalled'] as const
-/** The session of a request for metadata: a valid token, none, or refused because a token was required or the token was invalid. */
+/**
+ * The session of a request for metadata: a valid token, none, or refused because a token was required or the token was
+ * invalid.
+ */
 export const SESSIONS = ['token', 'none', 'refused'] as const
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other'] as const
@@ -62,7 +65,10 @@ export class RequestMeter {
   >
   #forwarded = 0
 
-  /** Counts a request. `seconds`: the time from reading its headers to passing its response to the socket; undefined if no request could be read. */
+  /**
+   * Counts a request. `seconds`: the time from reading its headers to passing its response to the socket; undefined if
+   * no request could be read.
+   */
   answered(route: Route, method: string, outcome: Outcome, seconds: number | undefined): void {
     const at = ROUTE_AT[route]
     const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]

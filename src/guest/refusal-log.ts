@@ -1,11 +1,13 @@
 /**
  * Throttled warnings of refusals and of dropped connections.
  *
- * A refused guest retries, often for minutes. The first refusal of a peer for a reason is logged at once; further ones are counted, and the next line,
- * at least a minute later, has their number. Dropped connections are logged in the same way for each listener.
+ * A refused guest retries, often for minutes. The first refusal of a peer for a reason is logged at once; further ones
+ * are counted, and the next line, at least a minute later, has their number. Dropped connections are logged in the same
+ * way for each listener.
  *
- * Memory and the number of lines are bounded, however many peers there are. The entries are in a Map, not in an LRU cache: evicting recent entries
- * would let a flood of addresses write a line for each. When the map is full of recent entries, all other peers share one.
+ * Memory and the number of lines are bounded, however many peers there are. The entries are in a Map, not in an LRU
+ * cache: evicting recent entries would let a flood of addresses write a line for each. When the map is full of recent
+ * entries, all other peers share one.
  */
 import type { Logger } from 'pino'
 import { sourceOf } from '../metadata/address.ts'

@@ -1,6 +1,6 @@
 /**
- * The expected refusals of the guest side, in one table: each has a status, headers and a body (contract A7; the page is
- * docs/ec2.md#error-page). Its name is the reason in metrics and logs.
+ * The expected refusals of the guest side, in one table: each has a status, headers and a body (contract A7; the page
+ * is docs/ec2.md#error-page). Its name is the reason in metrics and logs.
  */
 
 /** `page`: the response to a GET has the XHTML page as its body. `ordinary`: see `isOrdinary`. */
@@ -11,7 +11,10 @@ interface RefusalRow {
   readonly headers: readonly string[]
 }
 
-/** Not STATUS_CODES of node:http: importing a value from there loads Node's HTTP client too, which makes the start 40 ms slower. */
+/**
+ * Not STATUS_CODES of node:http: importing a value from there loads Node's HTTP client too, which makes the start 40 ms
+ * slower.
+ */
 const REASONS: Readonly<Record<number, string>> = {
   400: 'Bad Request',
   401: 'Unauthorized',
@@ -52,7 +55,10 @@ export type Refusal = keyof typeof TABLE
 /** Every refusal, for metrics and tests. */
 export const REFUSALS = Object.keys(TABLE) as readonly Refusal[]
 
-/** Whether a refusal needs no warning, because it is part of normal operation, because the operator configured it, or because it is logged elsewhere. */
+/**
+ * Whether a refusal needs no warning, because it is part of normal operation, because the operator configured it, or
+ * because it is logged elsewhere.
+ */
 export function isOrdinary(refusal: Refusal): boolean {
   return TABLE[refusal].ordinary
 }
@@ -80,7 +86,9 @@ export function responseOf(refusal: Refusal): RefusalResponse {
   return RESPONSES[refusal]
 }
 
-/** The response as text for a connection on which no request could be read. It must be the last one of the connection. */
+/**
+ * The response as text for a connection on which no request could be read. It must be the last one of the connection.
+ */
 export function refusalText(refusal: Refusal): string {
   const { status, headers, body } = RESPONSES[refusal]
   const lines = [`HTTP/1.1 ${String(status)} ${REASONS[status] ?? ''}`]

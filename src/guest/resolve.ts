@@ -35,8 +35,8 @@ export function resolve(
 }
 
 /**
- * Mints a token for a PUT that requests a lifetime of 1 to 21600 seconds (contract D1, D2). The hops of the connection are limited first, so
- * that no response to a PUT travels farther than the instance allows (D6).
+ * Mints a token for a PUT that requests a lifetime of 1 to 21600 seconds (contract D1, D2). The hops of the connection
+ * are limited first, so that no response to a PUT travels farther than the instance allows (D6).
  */
 function resolveToken(
   { network, request: { method, headers, socket } }: Pick<Exchange, 'network' | 'request'>,

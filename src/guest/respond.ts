@@ -1,9 +1,10 @@
 /**
  * Sends the responses of a listener, and counts and logs each of them.
  *
- * A response is sent in one write with a prepared header list. It bypasses Fastify's reply, which is slower and would add a charset
- * (docs/performance.md#guest-server-hooks-and-routes-of-fastify). On a connection that stays open, a response waits for the end of the turn
- * of the event loop, and up to BATCH responses are sent together: that is faster than sending each one alone.
+ * A response is sent in one write with a prepared header list. It bypasses Fastify's reply, which is slower and would
+ * add a charset (docs/performance.md#guest-server-hooks-and-routes-of-fastify). On a connection that stays open, a
+ * response waits for the end of the turn of the event loop, and up to BATCH responses are sent together: that is faster
+ * than sending each one alone.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { performance } from 'node:perf_hooks' // the global one is a getter
@@ -98,8 +99,8 @@ export class Responder {
 }
 
 /**
- * Writes status, headers and body. A HEAD gets the headers of the GET. Only a GET gets the page of a refusal: a person may read it, but a
- * shell script would use the body of a refused PUT as its token.
+ * Writes status, headers and body. A HEAD gets the headers of the GET. Only a GET gets the page of a refusal: a person
+ * may read it, but a shell script would use the body of a refused PUT as its token.
  */
 function write(response: Exchange['response'], result: Result, method: string): void {
   if (result.kind === 'served') {
@@ -122,8 +123,8 @@ function withTtl(headers: readonly string[], ttlSeconds: number | undefined): re
 }
 
 /**
- * Whether a request is the last one of its connection: its end is uncertain, it is an upgrade (Node loses what follows it in the same packet),
- * or it has a body, which is discarded without being parsed.
+ * Whether a request is the last one of its connection: its end is uncertain, it is an upgrade (Node loses what follows
+ * it in the same packet), or it has a body, which is discarded without being parsed.
  */
 export function isLast(headers: IncomingHttpHeaders, outcome: Outcome): boolean {
   return (

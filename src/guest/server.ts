@@ -1,9 +1,9 @@
 /**
  * The guest side of the daemon: one server for each listener. `serve` lists the steps of a request in their order.
  *
- * The steps run in Fastify's first hook, before a body is read; bodies are discarded after the response (contract A4; linger.ts). Fastify
- * sees the target `/` for every request: the tree resolves paths, and a second router costs a part of the rate
- * (docs/performance.md#guest-server-hooks-and-routes-of-fastify).
+ * The steps run in Fastify's first hook, before a body is read; bodies are discarded after the response (contract A4;
+ * linger.ts). Fastify sees the target `/` for every request: the tree resolves paths, and a second router costs a part
+ * of the rate (docs/performance.md#guest-server-hooks-and-routes-of-fastify).
  *
  * No step waits for I/O, with one exception: an unknown peer is looked up in the store, within bounds.
  */
@@ -125,7 +125,10 @@ function buildFastify(guard: ConnectionGuard): FastifyInstance {
   return server
 }
 
-/** Gives Fastify a target and a method that it knows. Otherwise it would itself refuse the methods of RTSP, which Node parses too. */
+/**
+ * Gives Fastify a target and a method that it knows. Otherwise it would itself refuse the methods of RTSP, which Node
+ * parses too.
+ */
 function rewriteUrl(request: { method?: string | undefined }): string {
   if (!isCounted(request.method ?? '')) request.method = 'TRACE' // counted as `other`
   return '/'

@@ -1,12 +1,15 @@
 /**
- * The fair share of a peer: a rate of requests, a rate of bytes that are discarded, and a number of open connections (contract F1).
+ * The fair share of a peer: a rate of requests, a rate of bytes that are discarded, and a number of open connections
+ * (contract F1).
  *
- * An instance has one share for all of its addresses, so a guest that exceeds it slows down no other (invariant 6). An unknown peer has a
- * smaller share for its address, or for its /64 of IPv6, since one peer owns a whole /64. All unknown peers together have a limit too, of which
- * one peer can use only a fraction; a penalty applies to one peer only.
+ * An instance has one share for all of its addresses, so a guest that exceeds it slows down no other (invariant 6). An
+ * unknown peer has a smaller share for its address, or for its /64 of IPv6, since one peer owns a whole /64. All
+ * unknown peers together have a limit too, of which one peer can use only a fraction; a penalty applies to one peer
+ * only.
  *
- * Memory is bounded: a share that is full again is forgotten, and at most MAX_UNKNOWN shares of unknown peers are kept. They are in a Map and
- * not in the library's LRU cache, which would evict a share with open connections: its peer could open as many again.
+ * Memory is bounded: a share that is full again is forgotten, and at most MAX_UNKNOWN shares of unknown peers are kept.
+ * They are in a Map and not in the library's LRU cache, which would evict a share with open connections: its peer could
+ * open as many again.
  */
 import { sourceOf } from '../metadata/address.ts'
 import { TokenBucket } from '../runtime/token-bucket.ts'
@@ -28,8 +31,8 @@ export interface UnknownAllowance {
 }
 
 /**
- * An unknown peer only ever gets 503, or becomes a known guest with its first request. `each` is less than the look-ups per second in the
- * store (view/peer-lookup.ts), so that the addresses of one /64 leave some to others.
+ * An unknown peer only ever gets 503, or becomes a known guest with its first request. `each` is less than the look-ups
+ * per second in the store (view/peer-lookup.ts), so that the addresses of one /64 leave some to others.
  */
 export const UNKNOWN_PEERS: UnknownAllowance = {
   each: { burst: 64, perSecond: 32, connections: 16 },
@@ -42,7 +45,9 @@ const TREES_AT_ONCE = 5
 const PENALTY_MS = 5_000
 /** The bytes to discard that a peer may send for each request of its share. Reading them costs less than a request. */
 const DISCARDED_PER_REQUEST = 131_072
-/** The number of unknown peers whose shares are kept, besides those with open connections. A share takes some 400 bytes. */
+/**
+ * The number of unknown peers whose shares are kept, besides those with open connections. A share takes some 400 bytes.
+ */
 const MAX_UNKNOWN = 4_096
 
 /** The share of one peer, or of all unknown peers together. Times are milliseconds of a monotonic clock. */
@@ -63,7 +68,10 @@ export class Share {
     this.#discarded = new TokenBucket(allowance.burst, allowance.perSecond)
   }
 
-  /** Takes one request. If none is left, returns false and takes nothing. `guest.paths`: the size of the guest's tree; undefined for unknown peers. */
+  /**
+   * Takes one request. If none is left, returns false and takes nothing. `guest.paths`: the size of the guest's tree;
+   * undefined for unknown peers.
+   */
   spend(nowMs: number, guest?: { readonly paths: number }): boolean {
     const hasToken =
       this.#requests.hasToken(nowMs) ||
@@ -98,7 +106,8 @@ export class Share {
   }
 
   closed(): void {
-    if (this.#connections <= this.#allowance.connections) this.#together?.closed() // connections beyond the peer's own share were not counted in `#together`
+    // connections beyond the peer's own share were not counted in `#together`
+    if (this.#connections <= this.#allowance.connections) this.#together?.closed()
     this.#connections -= 1
   }
 

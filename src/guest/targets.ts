@@ -1,6 +1,6 @@
 /**
- * Parses request targets, and caches the results: guests request the same targets again and again, and V8 keeps the hash of a cached path. Memory
- * is bounded, whatever guests request.
+ * Parses request targets, and caches the results: guests request the same targets again and again, and V8 keeps the
+ * hash of a cached path. Memory is bounded, whatever guests request.
  */
 import { LRUCache } from 'lru-cache'
 import { parseTarget } from '../metadata/target.ts'

@@ -1,8 +1,8 @@
 /**
  * The hypervisor's own key for session tokens, used if the operator configures none.
  *
- * It is created at the first start and saved in the state directory, so that tokens survive a restart. If it cannot be saved, the daemon runs
- * nevertheless, and guests must fetch new tokens after a restart.
+ * It is created at the first start and saved in the state directory, so that tokens survive a restart. If it cannot be
+ * saved, the daemon runs nevertheless, and guests must fetch new tokens after a restart.
  */
 import { randomBytes } from 'node:crypto'
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,10 +1,12 @@
 /**
- * Session tokens (EC2's IMDSv2; contract D1 to D4). A token is stateless: a MAC protects its network, its instance and its time of expiry, and no table
- * keeps them. So it is valid on every listener and after a restart, and minting costs no memory. It is bound to the instance and not to the
- * address: another instance that gets the address cannot use it (E3).
+ * Session tokens (EC2's IMDSv2; contract D1 to D4). A token is stateless: a MAC protects its network, its instance and
+ * its time of expiry, and no table keeps them. So it is valid on every listener and after a restart, and minting costs
+ * no memory. It is bound to the instance and not to the address: another instance that gets the address cannot use it
+ * (E3).
  *
- * A token has 40 bytes, in base64url with padding like EC2's tokens: 4 bytes for the key's id, 4 for the time of expiry (seconds since 1970,
- * big-endian), and 32 for the HMAC-SHA-256 of a label, the network, the instance's id and the first 8 bytes.
+ * A token has 40 bytes, in base64url with padding like EC2's tokens: 4 bytes for the key's id, 4 for the time of expiry
+ * (seconds since 1970, big-endian), and 32 for the HMAC-SHA-256 of a label, the network, the instance's id and the
+ * first 8 bytes.
  */
 import { LRUCache } from 'lru-cache'
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
@@ -17,7 +19,9 @@ export const KEY_BYTES = 32
 
 const FORM = /^[A-Za-z0-9_-]{54}==$/
 const HEAD_BYTES = 8
-/** The most verified tokens that are remembered, so that their MAC is not computed again. An entry takes some 200 bytes. */
+/**
+ * The most verified tokens that are remembered, so that their MAC is not computed again. An entry takes some 200 bytes.
+ */
 const MAX_KNOWN = 4_096
 
 interface Key {
@@ -30,7 +34,10 @@ interface Known {
   readonly endSeconds: number
 }
 
-/** Mints and verifies with keys of 32 bytes. The first mints, all verify: keys rotate with an overlap of MAX_TTL_SECONDS. */
+/**
+ * Mints and verifies with keys of 32 bytes. The first mints, all verify: keys rotate with an overlap of
+ * MAX_TTL_SECONDS.
+ */
 export class Tokens {
   readonly #keys: readonly Key[]
   readonly #nowSeconds: () => number
@@ -65,7 +72,8 @@ export class Tokens {
     }
     if (known.network !== network || known.instance !== instance) return undefined
     const left = known.endSeconds - Math.floor(this.#nowSeconds())
-    return left > 0 && left <= MAX_TTL_SECONDS ? left : undefined // more is left if the clock was ahead when the token was minted
+    // more is left if the clock was ahead when the token was minted
+    return left > 0 && left <= MAX_TTL_SECONDS ? left : undefined
   }
 
   /** The number of tokens that are remembered. */
@@ -85,22 +93,25 @@ export class Tokens {
 }
 
 /**
- * The time of tokens, in seconds since 1970: the wall clock at the start, advanced by a monotonic clock. So setting the wall clock later neither expires
- * a token early nor makes one valid again. The clocks of hypervisors that share keys must agree when their daemons start.
+ * The time of tokens, in seconds since 1970: the wall clock at the start, advanced by a monotonic clock. So setting the
+ * wall clock later neither expires a token early nor makes one valid again. The clocks of hypervisors that share keys
+ * must agree when their daemons start.
  */
 export function tokenTime(wallMs: () => number, steadyMs: () => number): () => number {
   const offsetMs = wallMs() - steadyMs()
   return () => (offsetMs + steadyMs()) / 1000
 }
 
-/** Computes the MAC. Names of networks and ids of instances contain no line feed, so no two pairs give the same text. */
+/**
+ * Computes the MAC. Names of networks and ids of instances contain no line feed, so no two pairs give the same text.
+ */
 function mac({ secret }: Key, network: string, instance: string, head: Uint8Array): Buffer {
   return createHmac('sha256', secret).update(`imds session token\n${network}\n${instance}\n`).update(head).digest()
 }
 
 /**
- * The lifetime in seconds that a PUT requests; undefined if it requests none, or one that is not allowed (contract D1). Node joins repeated
- * headers with a comma, so their value is not a number.
+ * The lifetime in seconds that a PUT requests; undefined if it requests none, or one that is not allowed (contract D1).
+ * Node joins repeated headers with a comma, so their value is not a number.
  */
 export function parseTtl(header: string | undefined): number | undefined {
   if (header === undefined || !/^[0-9]{1,9}$/.test(header)) return undefined

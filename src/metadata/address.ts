@@ -1,17 +1,19 @@
 /**
- * Addresses and their canonical form. Records, the store's indexes, the view and the peers of connections all use it, so addresses can be
- * compared as text. The ip-address library parses them.
+ * Addresses and their canonical form. Records, the store's indexes, the view and the peers of connections all use it,
+ * so addresses can be compared as text. The ip-address library parses them.
  *
- * A range is an address, or an IPv6 prefix with all of its addresses. Prefix lengths are multiples of 4, so a range is identified by the leading
- * hexadecimal digits of its addresses: it contains another range if its digits are the beginning of the other's, and it sorts right before
- * the ranges that it contains. Redis, which has no type for addresses, can search for that.
+ * A range is an address, or an IPv6 prefix with all of its addresses. Prefix lengths are multiples of 4, so a range is
+ * identified by the leading hexadecimal digits of its addresses: it contains another range if its digits are the
+ * beginning of the other's, and it sorts right before the ranges that it contains. Redis, which has no type for
+ * addresses, can search for that.
  */
 import { Address4, Address6 } from 'ip-address'
 import { isIPv4 } from 'node:net'
 
 /**
- * The canonical form of an address: IPv4 in dotted decimals without leading zeros, IPv6 according to RFC 5952, and an IPv4-mapped IPv6 address
- * as an IPv4 address. Undefined for anything else, and for an address with a zone or a prefix length.
+ * The canonical form of an address: IPv4 in dotted decimals without leading zeros, IPv6 according to RFC 5952, and an
+ * IPv4-mapped IPv6 address as an IPv4 address. Undefined for anything else, and for an address with a zone or a prefix
+ * length.
  */
 export function canonicalAddress(address: string): string | undefined {
   if (isIPv4(address)) return address // accepts no other form
@@ -40,14 +42,18 @@ export function isOneAddress(address: string): boolean {
   return canonicalAddress(address) === address && address !== '0.0.0.0' && address !== '::'
 }
 
-/** 0.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::, fe80::/10 and ff00::/8, in canonical form. publish.lua has the same list. */
+/**
+ * 0.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::, fe80::/10 and ff00::/8, in canonical form. publish.lua
+ * has the same list.
+ */
 const NOBODY = /^(?:0|169\.254|22[4-9]|23\d)\.|^255\.255\.255\.255$|^::$|^(?:fe[89ab]|ff[0-9a-f])[0-9a-f]:/
 /** The rule of `namesNobody` for people, as the end of a sentence about an address. */
 export const NAMES_NOBODY = 'is unspecified, link-local, multicast or broadcast, which names no guest'
 
 /**
- * True for a canonical address that cannot identify a guest (contract E1): guests on several links may have the same link-local address, and the
- * others are never the source of a connection. Loopback addresses are those of a demo's guests.
+ * True for a canonical address that cannot identify a guest (contract E1): guests on several links may have the same
+ * link-local address, and the others are never the source of a connection. Loopback addresses are those of a demo's
+ * guests.
  */
 export function namesNobody(address: string): boolean {
   return NOBODY.test(address)
@@ -67,12 +73,15 @@ export function subnetOf(address: string): string {
 }
 
 const PREFIX_LENGTHS = { least: 48, most: 124 }
-/** Global unicast and unique local. Multicast is never a source address, and all guests of a network share the link-local fe80::/64. */
+/**
+ * Global unicast and unique local. Multicast is never a source address, and all guests of a network share the
+ * link-local fe80::/64.
+ */
 const OWNABLE = /^(?:[23]|f[cd])/
 
 /**
- * True for a canonical IPv6 network that an interface may own, such as `2a02:1348:178:1::/64`. A site gets a /48 (RFC 6177): a shorter prefix is a
- * mistake that would take the addresses of others.
+ * True for a canonical IPv6 network that an interface may own, such as `2a02:1348:178:1::/64`. A site gets a /48 (RFC
+ * 6177): a shorter prefix is a mistake that would take the addresses of others.
  */
 export function isIpv6Prefix(range: string): boolean {
   const { address, prefixLength = 0 } = splitPrefix(range)
@@ -89,8 +98,8 @@ export function isIpv6Prefix(range: string): boolean {
 }
 
 /**
- * The hexadecimal digits that all addresses of an IPv6 range begin with: 32 for an address, length / 4 for a prefix. Accepts every form without dots.
- * The result for text that is not an address is unspecified; it does not throw.
+ * The hexadecimal digits that all addresses of an IPv6 range begin with: 32 for an address, length / 4 for a prefix.
+ * Accepts every form without dots. The result for text that is not an address is unspecified; it does not throw.
  */
 export function ipv6Digits(range: string): string {
   const { address, prefixLength = 128 } = splitPrefix(range)
@@ -98,7 +107,10 @@ export function ipv6Digits(range: string): string {
   return (head + '0'.repeat(Math.max(0, 32 - head.length - tail.length)) + tail).slice(0, prefixLength / 4)
 }
 
-/** The part of a canonical address that identifies its user: an IPv4 address, or the first 64 bits of an IPv6 address, as hexadecimal digits. */
+/**
+ * The part of a canonical address that identifies its user: an IPv4 address, or the first 64 bits of an IPv6 address,
+ * as hexadecimal digits.
+ */
 export function sourceOf(address: string): string {
   return address.includes(':') ? ipv6Digits(address).slice(0, 16) : address
 }

@@ -1,8 +1,10 @@
 /**
- * The catalogue of categories: the content of `meta-data/`, and the version from which each is visible (contract C; docs/ec2.md#categories).
+ * The catalogue of categories: the content of `meta-data/`, and the version from which each is visible (contract C;
+ * docs/ec2.md#categories).
  *
- * A row is a path pattern, EC2's date for it, and a function that returns the values. A row without values has no path in the tree. Listings are in
- * the order of the rows. Categories that exist only on AWS (`iam/`, `spot/`), or for which a record has no value, are left out.
+ * A row is a path pattern, EC2's date for it, and a function that returns the values. A row without values has no path
+ * in the tree. Listings are in the order of the rows. Categories that exist only on AWS (`iam/`, `spot/`), or for which
+ * a record has no value, are left out.
  */
 import { splitPrefix, subnetOf } from './address.ts'
 import type { Instance, Interface } from './instance.ts'
@@ -72,7 +74,9 @@ function ofInterface(
   return { pattern: `meta-data/network/interfaces/macs/{mac}/${name}`, since, entries }
 }
 
-/** Like `ofInterface`, for a list of addresses. Older versions show only its first line (docs/ec2.md#changed-formats). */
+/**
+ * Like `ofInterface`, for a list of addresses. Older versions show only its first line (docs/ec2.md#changed-formats).
+ */
 function addressesOfInterface(name: string, since: string, value: (nic: Interface) => Value): Category {
   const { pattern, entries } = ofInterface(name, since, value)
   const firstLine = (text: string) => text.split('\n', 1)[0] ?? ''
@@ -85,8 +89,8 @@ function addressesOfInterface(name: string, since: string, value: (nic: Interfac
 }
 
 /**
- * The interfaces that `network/` shows: all of them, or none if one has no IPv4 address with a prefix length, which cloud-init needs to configure it
- * (contract C4; docs/clients.md#network-configuration).
+ * The interfaces that `network/` shows: all of them, or none if one has no IPv4 address with a prefix length, which
+ * cloud-init needs to configure it (contract C4; docs/clients.md#network-configuration).
  */
 function networkInterfaces({ interfaces }: Instance): readonly Interface[] {
   return interfaces.every(
@@ -108,7 +112,10 @@ const dhcpv6Addresses = (nic: Interface) => (nic.dhcpv6 ? nic.ipv6Addresses : []
 const firstInterface = ({ interfaces }: Instance) => interfaces[0]
 const firstCloudIp = ({ interfaces }: Instance) => interfaces.flatMap(({ cloudIps }) => cloudIps)[0]
 
-/** Tag keys that the tree shows (contract C5). `=` is not allowed, because cloud-init reads `5=x` as an index of public keys. */
+/**
+ * Tag keys that the tree shows (contract C5). `=` is not allowed, because cloud-init reads `5=x` as an index of public
+ * keys.
+ */
 const TAG_KEY = /^(?!(?:\.|\.\.|_index)$)[A-Za-z0-9+\-.,_:@]{1,255}$/
 
 const tags = ({ tags, options }: Instance) =>
@@ -165,7 +172,8 @@ export const CATEGORIES: readonly Category[] = [
       ),
   },
   addressesOfInterface('ipv6s', '2016-06-30', (nic) => lines(addresses(dhcpv6Addresses(nic)))),
-  ofInterface('local-hostname', '2011-01-01', (_nic, { fqdn }) => fqdn), // EC2 gives it the date 2007-01-19, but its directory is from 2011
+  // EC2 gives it the date 2007-01-19, but its directory is from 2011
+  ofInterface('local-hostname', '2011-01-01', (_nic, { fqdn }) => fqdn),
   addressesOfInterface('local-ipv4s', '2011-01-01', ({ ipv4Addresses }) => lines(addresses(ipv4Addresses))),
   ofInterface('mac', '2011-01-01', ({ macAddress }) => macAddress),
   ofInterface('owner-id', '2011-01-01', (_nic, { account }) => account),
@@ -173,7 +181,8 @@ export const CATEGORIES: readonly Category[] = [
   ofInterface('public-ipv4s', '2011-01-01', ({ cloudIps }) => lines(cloudIps.map(({ publicIpv4 }) => publicIpv4))),
   ofInterface('security-group-ids', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ id }) => id))),
   ofInterface('security-groups', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ name }) => name))),
-  ofInterface('subnet-id', '2011-01-01', ({ id }) => `subnet-${suffix(id)}`), // in this cloud each interface has its own subnet
+  // in this cloud each interface has its own subnet
+  ofInterface('subnet-id', '2011-01-01', ({ id }) => `subnet-${suffix(id)}`),
   ofInterface('subnet-ipv4-cidr-block', '2011-01-01', ({ ipv4Addresses: [first] }) => first && subnetOf(first)),
   ofInterface('subnet-ipv6-cidr-blocks', '2016-06-30', (nic) =>
     lines([
@@ -184,7 +193,8 @@ export const CATEGORIES: readonly Category[] = [
       ),
     ]),
   ),
-  ofInterface('vpc-id', '2011-01-01', (_nic, { account }) => `vpc-${suffix(account)}`), // without a VPC cloud-init assumes EC2 Classic
+  // without a VPC cloud-init assumes EC2 Classic
+  ofInterface('vpc-id', '2011-01-01', (_nic, { account }) => `vpc-${suffix(account)}`),
   one('placement/availability-zone', '2008-02-01', ({ zone }) => zone.handle),
   one('placement/availability-zone-id', '2019-10-01', ({ zone }) => zone.id),
   one('placement/region', '2020-08-24', ({ region }) => region),

@@ -1,6 +1,6 @@
 /**
- * The type of a valid record. It is not in record.ts, because record.ts takes long to load, and a daemon that starts from its own snapshot does not
- * need it.
+ * The type of a valid record. It is not in record.ts, because record.ts takes long to load, and a daemon that starts
+ * from its own snapshot does not need it.
  */
 import type { Static } from 'typebox'
 import { namesNobody, splitPrefix } from './address.ts'
@@ -9,7 +9,10 @@ import type { InstanceSchema } from './schema.ts'
 /** The largest size of a record as JSON, in bytes, unknown fields included. */
 export const RECORD_MAX_BYTES = 256 * 1024
 
-/** Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked again. */
+/**
+ * Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked
+ * again.
+ */
 export const RECORD_FORM = '7380cc3643330e0e'
 
 type Deep<T> = T extends (infer U)[]

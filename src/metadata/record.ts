@@ -1,12 +1,13 @@
 /**
- * Checks the record of an instance, which the control plane publishes as a JSON document. `parse` turns an untrusted document into a frozen
- * Instance, or lists all of its faults. No later step checks a record again.
+ * Checks the record of an instance, which the control plane publishes as a JSON document. `parse` turns an untrusted
+ * document into a frozen Instance, or lists all of its faults. No later step checks a record again.
  *
- * A record must use canonical forms; `parse` does not normalise. publish.lua compares addresses as text, so another form of an address would
- * bypass its check of the owner. Unknown fields are ignored, so that a publisher may be newer than a daemon.
+ * A record must use canonical forms; `parse` does not normalise. publish.lua compares addresses as text, so another
+ * form of an address would bypass its check of the owner. Unknown fields are ignored, so that a publisher may be newer
+ * than a daemon.
  *
- * RECORD_MAX_BYTES limits the whole record. The code that reads or writes the bytes checks it. User-data is stored beside the record, which has only
- * its size and digest.
+ * RECORD_MAX_BYTES limits the whole record. The code that reads or writes the bytes checks it. User-data is stored
+ * beside the record, which has only its size and digest.
  */
 import type { Static } from 'typebox'
 import { Compile } from 'typebox/compile'
@@ -24,7 +25,10 @@ export interface Fault {
   readonly message: string
 }
 
-/** The time since which a document's user-data is sealed; undefined if it has no valid one. The rest of the document may be faulty. */
+/**
+ * The time since which a document's user-data is sealed; undefined if it has no valid one. The rest of the document may
+ * be faulty.
+ */
 export function sealOf(document: unknown): string | undefined {
   const sealedAt = (document as { sealedAt?: unknown } | null | undefined)?.sealedAt
   return typeof sealedAt === 'string' && sealedAt.length <= 35 && new RegExp(TIME).test(sealedAt) ? sealedAt : undefined
@@ -52,8 +56,8 @@ Settings.Set({ maxErrors: 1000 })
 const check = Compile(InstanceSchema)
 
 /**
- * Parses an untrusted document (from a JSON or YAML parser) into a frozen Instance with all defaults, or lists all of its faults. Does not change
- * or keep its argument.
+ * Parses an untrusted document (from a JSON or YAML parser) into a frozen Instance with all defaults, or lists all of
+ * its faults. Does not change or keep its argument.
  */
 export function parse(untrusted: unknown): Parsed<Instance, Fault> {
   const parsed = parseStored(untrusted)
@@ -62,8 +66,8 @@ export function parse(untrusted: unknown): Parsed<Instance, Fault> {
 }
 
 /**
- * Like `parse`, for a record that is in the store. Accepts addresses that name nobody, which older publishers did not refuse: a daemon serves the
- * instance on its other addresses.
+ * Like `parse`, for a record that is in the store. Accepts addresses that name nobody, which older publishers did not
+ * refuse: a daemon serves the instance on its other addresses.
  */
 export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
   if (typeof untrusted !== 'object' || untrusted === null || Array.isArray(untrusted)) {
@@ -110,12 +114,15 @@ interface Shape {
   readonly maxProperties?: number
 }
 
-/** Names with a meaning in JavaScript objects. A record cannot have an entry of a map with such a name: it is left out. */
+/**
+ * Names with a meaning in JavaScript objects. A record cannot have an entry of a map with such a name: it is left out.
+ */
 export const UNSAFE_NAMES = ['__proto__', 'constructor', 'prototype']
 
 /**
- * Copies the parts of an untrusted value that the schema has: fields, entries of maps and items of lists. It copies at most one more entry than the
- * limit of a list or map, and the check then rejects that. So checking any value costs no more than checking the largest valid record.
+ * Copies the parts of an untrusted value that the schema has: fields, entries of maps and items of lists. It copies at
+ * most one more entry than the limit of a list or map, and the check then rejects that. So checking any value costs no
+ * more than checking the largest valid record.
  */
 function known(
   { properties, patternProperties, items, maxItems = 0, maxProperties = 0 }: Shape,
@@ -139,8 +146,8 @@ function known(
 }
 
 /**
- * Restores an Instance from a snapshot: frozen, or undefined if it is not valid. Takes ownership of its argument. Accepts the limits of earlier versions,
- * and adds the defaults of fields that an older daemon did not have.
+ * Restores an Instance from a snapshot: frozen, or undefined if it is not valid. Takes ownership of its argument.
+ * Accepts the limits of earlier versions, and adds the defaults of fields that an older daemon did not have.
  */
 export function restore(value: unknown): Instance | undefined {
   if (check.Check(value)) return contradictions(value).length === 0 ? frozen(value) : undefined

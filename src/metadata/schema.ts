@@ -1,7 +1,8 @@
 /**
  * The schema of a record. The type, the check (record.ts) and the published JSON Schema are derived from it.
  *
- * Every list, map and text has a bound, which limits what one instance can cost a hypervisor. publish.lua has the same bounds.
+ * Every list, map and text has a bound, which limits what one instance can cost a hypervisor. publish.lua has the same
+ * bounds.
  */
 import Type from 'typebox'
 import { DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'

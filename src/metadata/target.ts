@@ -1,8 +1,10 @@
 /**
- * Parses the target of a request into its canonical form: a version, and a path of the tree (contract A3; docs/ec2.md#urls).
+ * Parses the target of a request into its canonical form: a version, and a path of the tree (contract A3;
+ * docs/ec2.md#urls).
  *
- * Real clients double slashes, add or omit the last one, send absolute URLs, and escape characters that need no escape. The target is split
- * before it is decoded, so an escaped slash does not separate segments. The host of an absolute URL is ignored.
+ * Real clients double slashes, add or omit the last one, send absolute URLs, and escape characters that need no escape.
+ * The target is split before it is decoded, so an escaped slash does not separate segments. The host of an absolute URL
+ * is ignored.
  */
 import type { Parsed } from './parsed.ts'
 import { LATEST, versionPosition } from './versions.ts'
@@ -21,7 +23,10 @@ export const ROUTES = [
 /** One of ROUTES. */
 export type Route = (typeof ROUTES)[number]
 
-/** A parsed target: the position of its version, and the path below it without slashes at its ends (empty for the root of the version). */
+/**
+ * A parsed target: the position of its version, and the path below it without slashes at its ends (empty for the root
+ * of the version).
+ */
 export interface Target {
   readonly route: Route
   readonly version: number

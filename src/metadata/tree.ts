@@ -1,9 +1,9 @@
 /**
  * The metadata tree of one instance: every path and its content.
  *
- * A tree is built once, from a record, its user-data and the catalogue, and does not change: a listing and the leaves that it names come from the
- * same object (contract B4). Listings are made from the nodes, so every listed path has content (B3). A leaf is visible in a version and all
- * later ones, a directory from the version of its first child.
+ * A tree is built once, from a record, its user-data and the catalogue, and does not change: a listing and the leaves
+ * that it names come from the same object (contract B4). Listings are made from the nodes, so every listed path has
+ * content (B3). A leaf is visible in a version and all later ones, a directory from the version of its first child.
  *
  * Bodies are ready to be sent: one character per byte, with their list of headers.
  */
@@ -11,7 +11,10 @@ import { CATEGORIES, type Provider } from './categories.ts'
 import type { Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
 
-/** The content of a path. `body`: text with one character per byte (latin1), or bytes. `headers` alternates names and values. */
+/**
+ * The content of a path. `body`: text with one character per byte (latin1), or bytes. `headers` alternates names and
+ * values.
+ */
 export interface Content {
   readonly body: string | Uint8Array
   readonly headers: readonly string[]
@@ -103,7 +106,10 @@ function add(nodes: Map<string, Node>, path: string, leaf: Leaf, instance: Insta
   }
 }
 
-/** How a listing shows a name: a directory ends in a slash, except in the root of a version; a key is `0=usr-x1y2z` (contract B1, C2). */
+/**
+ * How a listing shows a name: a directory ends in a slash, except in the root of a version; a key is `0=usr-x1y2z`
+ * (contract B1, C2).
+ */
 function listedAs(parentPath: string, name: string, node: Node, { publicKeys }: Instance): string {
   if (parentPath === 'meta-data/public-keys') return `${name}=${publicKeys[Number(name)]?.user ?? ''}`
   return parentPath !== '' && node.kind === 'directory' ? `${name}/` : name

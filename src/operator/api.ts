@@ -1,6 +1,7 @@
 /**
- * The documents of the operator API, declared once for the server, the client, imdsctl and the firewall agent. server.ts says which path
- * answers which; firewall/document.ts has the firewall's. The daemon imports only types from here: it need not load TypeBox.
+ * The documents of the operator API, declared once for the server, the client, imdsctl and the firewall agent.
+ * server.ts says which path answers which; firewall/document.ts has the firewall's. The daemon imports only types from
+ * here: it need not load TypeBox.
  */
 import Type, { type Static } from 'typebox'
 
@@ -27,7 +28,10 @@ export const ReadinessSchema = Type.Object({
 })
 export type Readiness = Static<typeof ReadinessSchema>
 
-/** The launch gate's answer. `revision`: the revision that this daemon serves, or null. `final`: the guest can never be started with this record. */
+/**
+ * The launch gate's answer. `revision`: the revision that this daemon serves, or null. `final`: the guest can never be
+ * started with this record.
+ */
 export const InstanceStateSchema = Type.Object({
   id: Type.String(),
   revision: Type.Union([Type.Integer(), Type.Null()]),
@@ -36,7 +40,10 @@ export const InstanceStateSchema = Type.Object({
 })
 export type InstanceState = Static<typeof InstanceStateSchema>
 
-/** What a guest at an address would get, and why. The fields after `because` are present if the address belongs to an instance. */
+/**
+ * What a guest at an address would get, and why. The fields after `because` are present if the address belongs to an
+ * instance.
+ */
 export const ExplanationSchema = Type.Object({
   network: Type.String(),
   address: Type.String(),

@@ -1,4 +1,6 @@
-/** The client of a daemon's operator API, over its unix socket or over TCP. It validates the documents that it receives. */
+/**
+ * The client of a daemon's operator API, over its unix socket or over TCP. It validates the documents that it receives.
+ */
 import { request, type IncomingMessage, type RequestOptions } from 'node:http'
 import type { Static, TSchema } from 'typebox'
 import Value from 'typebox/value'
@@ -9,14 +11,20 @@ import { parseFirewallDocument, type FirewallDocument } from '../firewall/docume
 import { ExplanationSchema, InstanceStateSchema, type Explanation, type InstanceState } from './api.ts'
 import { PATHS } from './paths.ts'
 
-/** `refused`: an answer without a valid document, or with a status that has none. `unreachable`: there was no answer, for this reason. */
+/**
+ * `refused`: an answer without a valid document, or with a status that has none. `unreachable`: there was no answer,
+ * for this reason.
+ */
 export type Answer<T> =
   | { readonly kind: 'answered'; readonly status: number; readonly value: T }
   | { readonly kind: 'refused'; readonly status: number }
   | { readonly kind: 'unreachable'; readonly reason: string }
   | { readonly kind: 'timeout' }
 
-/** The document of an answer. Throws a Failure with exit status 69 that says what the daemon at `operator` answered instead. */
+/**
+ * The document of an answer. Throws a Failure with exit status 69 that says what the daemon at `operator` answered
+ * instead.
+ */
 export function valueOf<T>(answer: Answer<T>, operator: string): T {
   switch (answer.kind) {
     case 'answered':
@@ -34,8 +42,9 @@ export function valueOf<T>(answer: Answer<T>, operator: string): T {
 }
 
 /**
- * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which may ask the store. `operator`, here and
- * below: `unix:/run/imds/operator.sock`, `127.0.0.1:9169` or `http://127.0.0.1:9169`.
+ * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which
+ * may ask the store. `operator`, here and below: `unix:/run/imds/operator.sock`, `127.0.0.1:9169` or
+ * `http://127.0.0.1:9169`.
  */
 export function getInstanceState(
   operator: string,
@@ -65,8 +74,8 @@ export function getExplanation(
 }
 
 /**
- * Asks for the firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once the document has another version
- * than the applied one, or after 5 s. Status 503: the daemon has none yet.
+ * Asks for the firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once
+ * the document has another version than the applied one, or after 5 s. Status 503: the daemon has none yet.
  */
 export function getFirewallDocument(
   operator: string,

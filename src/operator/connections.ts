@@ -1,8 +1,10 @@
 /**
- * Bounds the connections of the operators' TCP listener, so that they take no file descriptors of guests, and no caller keeps others out.
+ * Bounds the connections of the operators' TCP listener, so that they take no file descriptors of guests, and no caller
+ * keeps others out.
  *
- * A connection from an address outside of the list of networks is reset before anything of it is read. A connection beyond a bound is accepted, and the
- * oldest one is closed in its place: of its address, or of the address that has the most. So Prometheus is served while others hold connections.
+ * A connection from an address outside of the list of networks is reset before anything of it is read. A connection
+ * beyond a bound is accepted, and the oldest one is closed in its place: of its address, or of the address that has the
+ * most. So Prometheus is served while others hold connections.
  */
 import type { Server, Socket } from 'node:net'
 import type { Logger } from 'pino'

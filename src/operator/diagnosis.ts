@@ -1,7 +1,8 @@
 /**
  * Explains why this daemon does not serve an instance or an address, from its own state and one read of the store.
  *
- * `imdsctl explain` prints it, and `imdsctl wait` when it times out. It contains ids, hypervisors, addresses and faults, and nothing else of a record.
+ * `imdsctl explain` prints it, and `imdsctl wait` when it times out. It contains ids, hypervisors, addresses and
+ * faults, and nothing else of a record.
  */
 import { rangesOf } from '../metadata/instance.ts'
 import type { AssemblyFault } from '../view/validate.ts'

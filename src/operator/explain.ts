@@ -1,6 +1,6 @@
 /**
- * Explains which response a guest at an address would get, and why, for an operator whose guest gets no metadata. It reads the same state as the
- * guest server, changes nothing, and shows no secret of a guest.
+ * Explains which response a guest at an address would get, and why, for an operator whose guest gets no metadata. It
+ * reads the same state as the guest server, changes nothing, and shows no secret of a guest.
  */
 import type { Firewall } from '../firewall/firewall.ts'
 import { statusOf, type Refusal } from '../guest/refusals.ts'
@@ -12,8 +12,9 @@ import type { Explanation } from './api.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**
- * The parts of an explanation. `networks`: those that this daemon serves; `unserved`: those that it should serve; `hold`: why no guest is answered now, or
- * undefined; `unreachable`: why a guest cannot reach its listeners, or undefined.
+ * The parts of an explanation. `networks`: those that this daemon serves; `unserved`: those that it should serve;
+ * `hold`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
+ * undefined.
  */
 export interface ExplainParts {
   readonly view: View

@@ -1,6 +1,7 @@
 /**
- * The launch gate decides whether the guest of an instance may be started on this hypervisor. It may if this daemon serves the instance on one of its
- * networks, the instance's addresses are not contested, the listener's address exists, and the firewall, if it is required, admits the guest.
+ * The launch gate decides whether the guest of an instance may be started on this hypervisor. It may if this daemon
+ * serves the instance on one of its networks, the instance's addresses are not contested, the listener's address
+ * exists, and the firewall, if it is required, admits the guest.
  */
 import type { Firewall } from '../firewall/firewall.ts'
 import type { Instance } from '../metadata/instance.ts'
@@ -15,7 +16,10 @@ export interface LaunchGateParts {
   readonly unreachable: (instance: Instance) => string | undefined
 }
 
-/** `held`: this revision is served, but the guest must not be started yet; with `isFinal` it never can be started with this record. */
+/**
+ * `held`: this revision is served, but the guest must not be started yet; with `isFinal` it never can be started with
+ * this record.
+ */
 export type GateState =
   | { readonly kind: 'not-served' }
   | { readonly kind: 'open'; readonly revision: number }
@@ -37,8 +41,8 @@ export function buildLaunchGate({ view, firewall, networks, unreachable }: Launc
 }
 
 /**
- * Why a guest cannot reach the listeners of its networks, or undefined. `missing` returns the addresses of listeners that no interface of this
- * hypervisor has now, and `format` makes a sentence of one.
+ * Why a guest cannot reach the listeners of its networks, or undefined. `missing` returns the addresses of listeners
+ * that no interface of this hypervisor has now, and `format` makes a sentence of one.
  */
 export function unreachableBy(
   listeners: readonly { readonly network: string; readonly host: string }[],

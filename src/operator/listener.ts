@@ -1,6 +1,6 @@
 /**
- * A listener of operators. If it cannot open, for example because another program has its port, it is tried again until it is open: guests must not
- * lose their metadata because operators cannot look in.
+ * A listener of operators. If it cannot open, for example because another program has its port, it is tried again until
+ * it is open: guests must not lose their metadata because operators cannot look in.
  */
 import type { FastifyInstance } from 'fastify'
 import { mkdirSync } from 'node:fs'
@@ -82,8 +82,8 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
 }
 
 /**
- * Creates the directory of a unix socket if it is missing, for its owner and its group. If that fails, listening fails with the remedy. Not recursive:
- * below /proc, Node's recursive mkdirSync never returns.
+ * Creates the directory of a unix socket if it is missing, for its owner and its group. If that fails, listening fails
+ * with the remedy. Not recursive: below /proc, Node's recursive mkdirSync never returns.
  */
 function makeDirectoryOf(path: string): void {
   try {

@@ -1,9 +1,15 @@
-/** The document of /readyz: ready once the first resync is complete, its records can be used, and every listener is open and can be reached. */
+/**
+ * The document of /readyz: ready once the first resync is complete, its records can be used, and every listener is open
+ * and can be reached.
+ */
 import type { FirewallStatus } from '../firewall/firewall.ts'
 import type { SyncStatus } from '../view/sync.ts'
 import type { Readiness } from './api.ts'
 
-/** What readiness depends on. `listenerProblems`: a sentence for each listener that nobody can reach, of guests or of operators. */
+/**
+ * What readiness depends on. `listenerProblems`: a sentence for each listener that nobody can reach, of guests or of
+ * operators.
+ */
 export interface ReadinessParts {
   readonly sync: SyncStatus
   readonly store: string

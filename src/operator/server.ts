@@ -1,6 +1,6 @@
 /**
- * The servers of the operator API: a unix socket with all of it, for this hypervisor's own programs, and a TCP listener for Prometheus and people, which
- * only reads: no request there changes anything. Guests can reach neither.
+ * The servers of the operator API: a unix socket with all of it, for this hypervisor's own programs, and a TCP listener
+ * for Prometheus and people, which only reads: no request there changes anything. Guests can reach neither.
  */
 import Fastify, { type FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
@@ -17,7 +17,10 @@ import { PATHS } from './paths.ts'
 
 /** What the operator servers need of the firewall. */
 export interface OperatorFirewall {
-  /** The document once its version is not the one that the report of the agent names, or after 5 s; undefined when there is none yet. */
+  /**
+   * The document once its version is not the one that the report of the agent names, or after 5 s; undefined when there
+   * is none yet.
+   */
   next(report: AgentReport | undefined): Promise<FirewallDocument | undefined>
 }
 
@@ -70,7 +73,8 @@ export function buildTcpServer(parts: OperatorParts, { allow, most, now, log }: 
 }
 
 /**
- * Builds the server of the unix socket; it does not listen yet. At most `most` connections are open at a time. It has the paths of the TCP server, and:
+ * Builds the server of the unix socket; it does not listen yet. At most `most` connections are open at a time. It has
+ * the paths of the TCP server, and:
  *
  *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
  *   POST /firewall      the same with the report of the firewall agent (src/firewall/refusal.ts): the response is sent once the document has another
@@ -106,7 +110,8 @@ function buildServer({ metrics, readiness, launchGate, explain, diagnose }: Oper
     requestTimeout: 10_000,
     connectionTimeout: IDLE_MS,
     http: { connectionsCheckingInterval: 1_000 },
-    maxRequestsPerSocket: 1, // a peer that pipelines requests and never reads would make the daemon hold all their responses
+    // a peer that pipelines requests and never reads would make the daemon hold all their responses
+    maxRequestsPerSocket: 1,
   })
   refuseOtherVersions(server.server, TO_OPERATORS, () => {
     /* not counted */

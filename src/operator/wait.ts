@@ -1,11 +1,14 @@
 /**
- * Waits for the launch gate. Before a program starts a guest, it waits until this hypervisor's daemon serves the instance and, if the firewall is
- * required, until the firewall admits the guest.
+ * Waits for the launch gate. Before a program starts a guest, it waits until this hypervisor's daemon serves the
+ * instance and, if the firewall is required, until the firewall admits the guest.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { getInstanceState } from './client.ts'
 
-/** What to wait for. `operator`: the daemon's unix socket for operators, `unix:/run/imds/operator.sock`, or its TCP listener, `http://127.0.0.1:9169`. */
+/**
+ * What to wait for. `operator`: the daemon's unix socket for operators, `unix:/run/imds/operator.sock`, or its TCP
+ * listener, `http://127.0.0.1:9169`.
+ */
 export interface WaitFor {
   readonly operator: string
   readonly id: string
@@ -14,8 +17,8 @@ export interface WaitFor {
 }
 
 /**
- * How a wait ended. `answers`: guests get this revision. `timeout`: with the revision that guests get now, if any, and the reason.
- * `impossible`: the guest can never be started with this revision.
+ * How a wait ended. `answers`: guests get this revision. `timeout`: with the revision that guests get now, if any, and
+ * the reason. `impossible`: the guest can never be started with this revision.
  */
 export type Waited =
   | { readonly kind: 'answers'; readonly revision: number }
@@ -26,7 +29,9 @@ const POLL_MS = 25
 /** The daemon asks the store for a second at most. */
 const REASON_TIMEOUT_MS = 1500
 
-/** Resolves when the daemon serves `revision` of the instance or a later one, when it never can, or after the timeout. */
+/**
+ * Resolves when the daemon serves `revision` of the instance or a later one, when it never can, or after the timeout.
+ */
 export async function waitForInstance({ operator, id, revision, timeoutMs }: WaitFor): Promise<Waited> {
   const deadline = performance.now() + timeoutMs
   let gate: Gate = { served: undefined, reason: 'it does not answer' }
@@ -42,7 +47,10 @@ export async function waitForInstance({ operator, id, revision, timeoutMs }: Wai
   }
 }
 
-/** The gate's last answer. `served`: the revision whose guest may be started; `impossibleAt`: the one whose guest never can. */
+/**
+ * The gate's last answer. `served`: the revision whose guest may be started; `impossibleAt`: the one whose guest never
+ * can.
+ */
 interface Gate {
   readonly served: number | undefined
   readonly reason: string
@@ -63,7 +71,10 @@ async function askGate(operator: string, id: string, timeoutMs: number): Promise
   return { served: undefined, reason, ...(final === true && revision !== undefined && { impossibleAt: revision }) }
 }
 
-/** The daemon's reason; undefined if there is none. It is requested only once, because the daemon may ask the store for it. */
+/**
+ * The daemon's reason; undefined if there is none. It is requested only once, because the daemon may ask the store for
+ * it.
+ */
 async function askReason(operator: string, id: string): Promise<string | undefined> {
   const answer = await getInstanceState(operator, id, true, AbortSignal.timeout(REASON_TIMEOUT_MS))
   if (answer.kind !== 'answered' || answer.value.reason === undefined) return undefined

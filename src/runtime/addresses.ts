@@ -1,8 +1,9 @@
 /**
  * Detects that this hypervisor has lost the address of a listener.
  *
- * A socket stays bound when its address is removed, and systemd's FreeBind= binds to an address that no interface has. So the daemon and its
- * unit look healthy while no packet of a guest arrives. If `net.ipv4.ip_nonlocal_bind` is set, the loss of an address is not detected.
+ * A socket stays bound when its address is removed, and systemd's FreeBind= binds to an address that no interface has.
+ * So the daemon and its unit look healthy while no packet of a guest arrives. If `net.ipv4.ip_nonlocal_bind` is set,
+ * the loss of an address is not detected.
  */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
@@ -62,9 +63,9 @@ export function formatMissing(address: string): string {
 }
 
 /**
- * True if the kernel accepts packets to this address: if a socket can be bound to it. For an address of a VRF the kernel refuses to bind, so the
- * kernel's tables of addresses are read then. (Node's list of interfaces omits a bridge without ports, and needs a netlink socket, which the
- * unit forbids.)
+ * True if the kernel accepts packets to this address: if a socket can be bound to it. For an address of a VRF the
+ * kernel refuses to bind, so the kernel's tables of addresses are read then. (Node's list of interfaces omits a bridge
+ * without ports, and needs a netlink socket, which the unit forbids.)
  */
 async function isOurs(address: string): Promise<boolean> {
   const socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4')
@@ -74,7 +75,8 @@ async function isOurs(address: string): Promise<boolean> {
     await bound
     return true
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EADDRNOTAVAIL') return true // other errors, such as no free port, do not mean that the address is missing
+    // other errors, such as no free port, do not mean that the address is missing
+    if ((error as NodeJS.ErrnoException).code !== 'EADDRNOTAVAIL') return true
     return isIPv6(address) ? hasIpv6(await tableOf('if_inet6'), address) : hasIpv4(await tableOf('fib_trie'), address)
   } finally {
     socket.close()

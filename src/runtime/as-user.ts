@@ -1,6 +1,12 @@
-/** Checks what another user may do, by taking that user's rights for a moment: the kernel decides, with groups and access control lists. */
+/**
+ * Checks what another user may do, by taking that user's rights for a moment: the kernel decides, with groups and
+ * access control lists.
+ */
 
-/** Runs `use` with the effective user and the groups of `user`. Only root can. Throws if there is no such user. `use` must be synchronous. */
+/**
+ * Runs `use` with the effective user and the groups of `user`. Only root can. Throws if there is no such user. `use`
+ * must be synchronous.
+ */
 export function asUser<T>(user: string, use: () => T): T {
   const rights = process as unknown as UserCalls
   const groups = rights.getgroups()

@@ -10,8 +10,9 @@ export interface Owner {
 }
 
 /**
- * The owner of a directory (before it exists: of the nearest one above it) if this is a process of root and the directory belongs to somebody else. Such an
- * owner can put links into it that lead root to any file, and the id of any process into a file that says which one to end.
+ * The owner of a directory (before it exists: of the nearest one above it) if this is a process of root and the
+ * directory belongs to somebody else. Such an owner can put links into it that lead root to any file, and the id of any
+ * process into a file that says which one to end.
  */
 export function otherOwnerOf(directory: string): Owner | undefined {
   if (process.getuid?.() !== 0) return undefined
@@ -25,8 +26,9 @@ export function otherOwnerOf(directory: string): Owner | undefined {
 }
 
 /**
- * Makes this process one of the owner of a directory, for good, so that it can do no more than the owner. Call it before anything in the directory is touched,
- * and after everything was opened that only root may open. Throws if that is not possible.
+ * Makes this process one of the owner of a directory, for good, so that it can do no more than the owner. Call it
+ * before anything in the directory is touched, and after everything was opened that only root may open. Throws if that
+ * is not possible.
  */
 export function becomeOwnerOf(directory: string): void {
   const owner = otherOwnerOf(directory)

@@ -1,8 +1,9 @@
 /**
  * Reports that the wall clock was set back.
  *
- * A running daemon uses the monotonic clock, so setting the wall clock changes no response. The snapshot and session tokens outlive the process, so they
- * have wall times: the age of the snapshot is then unknown, and after the next start tokens use the new time (`tokenTime`).
+ * A running daemon uses the monotonic clock, so setting the wall clock changes no response. The snapshot and session
+ * tokens outlive the process, so they have wall times: the age of the snapshot is then unknown, and after the next
+ * start tokens use the new time (`tokenTime`).
  */
 import type { Logger } from 'pino'
 

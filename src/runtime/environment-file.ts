@@ -1,10 +1,12 @@
 /**
- * Parses a file of variables as systemd does for EnvironmentFile= (systemd.exec(5)): comments begin with # or ;, a value may have parts in quotes at
- * its beginning, a backslash escapes the next character or joins lines, and nothing is expanded. Neither a shell nor node:util's parseEnv agrees
- * with that. A test compares this parser with systemd.
+ * Parses a file of variables as systemd does for EnvironmentFile= (systemd.exec(5)): comments begin with # or ;, a
+ * value may have parts in quotes at its beginning, a backslash escapes the next character or joins lines, and nothing
+ * is expanded. Neither a shell nor node:util's parseEnv agrees with that. A test compares this parser with systemd.
  */
 
-/** The variables of a file, and the names that systemd ignores because no variable can have them, such as `export NAME`. */
+/**
+ * The variables of a file, and the names that systemd ignores because no variable can have them, such as `export NAME`.
+ */
 export interface ParsedEnvironmentFile {
   readonly variables: Readonly<Record<string, string>>
   readonly ignored: readonly string[]

@@ -1,6 +1,12 @@
-/** Escapes characters of records that a terminal would act on: control characters, and those that end a line or change the direction of text. */
+/**
+ * Escapes characters of records that a terminal would act on: control characters, and those that end a line or change
+ * the direction of text.
+ */
 
-/** Those beyond ASCII: DEL and C1, the line and paragraph separators, the embeddings, overrides and isolates of bidirectional text. */
+/**
+ * Those beyond ASCII: DEL and C1, the line and paragraph separators, the embeddings, overrides and isolates of
+ * bidirectional text.
+ */
 const HIDDEN = '\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069'
 const ANY_HIDDEN = new RegExp(`[${HIDDEN}]`)
 const ALL = new RegExp(`[\\u0000-\\u001f${HIDDEN}]`, 'g')

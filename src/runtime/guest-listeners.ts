@@ -1,4 +1,7 @@
-/** The text of IMDS_LISTEN: where guests reach the daemon. The daemon listens there, and the firewall agent admits rules for these places only. */
+/**
+ * The text of IMDS_LISTEN: where guests reach the daemon. The daemon listens there, and the firewall agent admits rules
+ * for these places only.
+ */
 import { DEFAULT_NETWORK, isName } from '../metadata/identifiers.ts'
 import { parseAddressPort, type HostPort } from './host-port.ts'
 
@@ -17,7 +20,10 @@ export function parseGuestListener(part: string): GuestPlace | undefined {
   return place === undefined || !isName(network) ? undefined : { network, ...place }
 }
 
-/** Parses the whole text, parts with commas between them. Leaves out parts that are not valid: the daemon does not start with them. */
+/**
+ * Parses the whole text, parts with commas between them. Leaves out parts that are not valid: the daemon does not start
+ * with them.
+ */
 export function parseGuestListeners(text: string): GuestPlace[] {
   return text
     .split(',')

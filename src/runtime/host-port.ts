@@ -13,7 +13,10 @@ export function formatHostPort({ host, port }: HostPort): string {
   return host.includes(':') ? `[${host}]:${String(port)}` : `${host}:${String(port)}`
 }
 
-/** Splits `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`; undefined for any other form and for a port above 65535. Does not check the host. */
+/**
+ * Splits `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`; undefined for any other form and for a port above 65535. Does not
+ * check the host.
+ */
 export function parseHostPort(text: string): { readonly host: string; readonly port: number | undefined } | undefined {
   const { v6, name, port } =
     /^(?:\[(?<v6>[0-9A-Fa-f:.]+)\]|(?<name>[A-Za-z0-9._-]+))(?::(?<port>\d{1,5}))?$/.exec(text)?.groups ?? {}
@@ -22,7 +25,10 @@ export function parseHostPort(text: string): { readonly host: string; readonly p
   return { host, port: port === undefined ? undefined : Number(port) }
 }
 
-/** `ADDRESS:PORT`: like `parseHostPort` with a port, and the host is an IPv4 address or an IPv6 address in brackets. The result has its canonical form. */
+/**
+ * `ADDRESS:PORT`: like `parseHostPort` with a port, and the host is an IPv4 address or an IPv6 address in brackets. The
+ * result has its canonical form.
+ */
 export function parseAddressPort(text: string): HostPort | undefined {
   const { host = '', port } = parseHostPort(text) ?? {}
   const address = canonicalAddress(host)

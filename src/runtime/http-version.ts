@@ -1,6 +1,6 @@
 /**
- * The versions of HTTP that imds accepts: 1.0 and 1.1. Node's parser also accepts 2.0, 0.9, and a request line without a version, which it reads as
- * 0.9. It parses headers and a body after each of them (issue 877 of llhttp).
+ * The versions of HTTP that imds accepts: 1.0 and 1.1. Node's parser also accepts 2.0, 0.9, and a request line without
+ * a version, which it reads as 0.9. It parses headers and a body after each of them (issue 877 of llhttp).
  */
 import type { RequestListener, Server } from 'node:http'
 
@@ -22,8 +22,8 @@ export const TO_OPERATORS: VersionRefusal = {
 }
 
 /**
- * Refuses requests of other versions and closes their connections. The listeners that the server has now get only the other requests. `counted` is
- * called for each refusal.
+ * Refuses requests of other versions and closes their connections. The listeners that the server has now get only the
+ * other requests. `counted` is called for each refusal.
  */
 export function refuseOtherVersions(
   server: Pick<Server, 'listeners' | 'removeAllListeners' | 'on'>,

@@ -6,25 +6,37 @@ import { connect, Server } from 'node:net'
 import { dirname } from 'node:path'
 import { formatPlace, type HostPort, type Place } from './host-port.ts'
 
-/** Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to this process. */
+/**
+ * Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to
+ * this process.
+ */
 export type Listener = (Place & { readonly fd?: undefined }) | { readonly fd: number; readonly path?: undefined }
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 
 /** The file that shows how many file descriptors this process may open. */
 const LIMITS = '/proc/self/limits'
-/** File descriptors that connections of guests may not use: those of operators, and 128 for the rest. An idle daemon has about 30 open. */
+/**
+ * File descriptors that connections of guests may not use: those of operators, and 128 for the rest. An idle daemon has
+ * about 30 open.
+ */
 const RESERVED = 256
 /** The most connections of each of the operators' two listeners. */
 const MOST_OPERATORS = 64
-/** Connections that may wait to be accepted. The same as in systemd/imds.socket, since listening on an inherited socket sets it again. */
+/**
+ * Connections that may wait to be accepted. The same as in systemd/imds.socket, since listening on an inherited socket
+ * sets it again.
+ */
 const BACKLOG = 4_096
 /**
- * During a stop, an idle connection stays open this long, in ms, because its request may be in flight. AWS's clients wait a second for a
- * response; the next daemon needs the rest of that time to start.
+ * During a stop, an idle connection stays open this long, in ms, because its request may be in flight. AWS's clients
+ * wait a second for a response; the next daemon needs the rest of that time to start.
  */
 const IDLE_GRACE_MS = 250
-/** During a stop, all connections are closed after this time, in ms. The slowest response waits 1 s for the store: that to an unknown peer. */
+/**
+ * During a stop, all connections are closed after this time, in ms. The slowest response waits 1 s for the store: that
+ * to an unknown peer.
+ */
 const STOP_TIMEOUT_MS = 1_500
 /** Of a unix socket: its owner and its group may connect. */
 const SOCKET_MODE = 0o660
@@ -35,9 +47,9 @@ export function readLimits(): string {
 }
 
 /**
- * The most connections of one guest listener, given the text of /proc/self/limits and the number of listeners. RESERVED descriptors stay for the
- * store, the snapshot, operators and systemd's watchdog. Without this bound guests could use up all descriptors, and Node closes a connection that it
- * cannot accept without reporting it.
+ * The most connections of one guest listener, given the text of /proc/self/limits and the number of listeners. RESERVED
+ * descriptors stay for the store, the snapshot, operators and systemd's watchdog. Without this bound guests could use
+ * up all descriptors, and Node closes a connection that it cannot accept without reporting it.
  */
 export function maxConnections(limits: string, listeners: number): number {
   const most = descriptors(limits)
@@ -45,8 +57,8 @@ export function maxConnections(limits: string, listeners: number): number {
 }
 
 /**
- * The most connections of each of the operators' two listeners: they take a quarter of the descriptors at most, guests at least a half, and the rest stays for
- * the daemon itself.
+ * The most connections of each of the operators' two listeners: they take a quarter of the descriptors at most, guests
+ * at least a half, and the rest stays for the daemon itself.
  */
 export function maxOperatorConnections(limits: string): number {
   return Math.max(1, Math.min(MOST_OPERATORS, Math.floor(descriptors(limits) / 8)))
@@ -123,8 +135,8 @@ async function open(acceptor: Server, listener: Listener, variable: string): Pro
 }
 
 /**
- * Removes a socket on which nothing listens: a process that was killed has left it. One that this user may not connect to, such as that of a daemon that
- * ran as root, is removed from a directory of this user.
+ * Removes a socket on which nothing listens: a process that was killed has left it. One that this user may not connect
+ * to, such as that of a daemon that ran as root, is removed from a directory of this user.
  */
 async function removeLeftSocket(path: string): Promise<void> {
   const file = lstatSync(path, { throwIfNoEntry: false })
@@ -145,9 +157,9 @@ async function removeLeftSocket(path: string): Promise<void> {
 }
 
 /**
- * Stops accepting, and gives open connections a bounded time for their request. Fastify adds `Connection: close` to responses from now on.
- * http.Server's own close is not called first: it closes connections whose request it has not read, so a guest that has just connected
- * would be reset.
+ * Stops accepting, and gives open connections a bounded time for their request. Fastify adds `Connection: close` to
+ * responses from now on. http.Server's own close is not called first: it closes connections whose request it has not
+ * read, so a guest that has just connected would be reset.
  */
 async function drain(server: FastifyInstance['server'], acceptors: readonly Server[]): Promise<void> {
   const open = acceptors.filter(({ listening }) => listening)

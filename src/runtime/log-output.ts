@@ -1,6 +1,7 @@
 /**
- * Where lines of the log and audit lines go. A write never waits for a reader: if the journal stops reading, the event loop, and with it every guest, would
- * wait too. Lines wait in a buffer then; further ones are dropped and counted. A line that cannot be written, as on a full disk, is dropped.
+ * Where lines of the log and audit lines go. A write never waits for a reader: if the journal stops reading, the event
+ * loop, and with it every guest, would wait too. Lines wait in a buffer then; further ones are dropped and counted. A
+ * line that cannot be written, as on a full disk, is dropped.
  */
 import { fstatSync, writeSync } from 'node:fs'
 import type { WriteStream } from 'node:tty'
@@ -12,13 +13,19 @@ const RETRY_MS = 20
 /** The longest time that `flushSync` waits for the reader, in ms. */
 const FLUSH_TIMEOUT_MS = 1_000
 
-/** `maxWaitingBytes`: the most bytes of lines that wait for the reader, default 1 MiB. `failed` is called for each line that cannot be written. */
+/**
+ * `maxWaitingBytes`: the most bytes of lines that wait for the reader, default 1 MiB. `failed` is called for each line
+ * that cannot be written.
+ */
 export interface LogOutputOptions {
   readonly maxWaitingBytes?: number
   readonly failed?: (error: Error) => void
 }
 
-/** Writes lines to a file descriptor that does not block, or is a file. `formatLost`: the line that reports the number of dropped lines. */
+/**
+ * Writes lines to a file descriptor that does not block, or is a file. `formatLost`: the line that reports the number
+ * of dropped lines.
+ */
 export class LogOutput {
   readonly #fd: number
   readonly #formatLost: (count: number) => string
@@ -104,13 +111,19 @@ export class LogOutput {
   }
 }
 
-/** Makes writes to `fd`, the descriptor of a standard stream of this process, return at once if it is a pipe or a socket. A file never blocks for long. */
+/**
+ * Makes writes to `fd`, the descriptor of a standard stream of this process, return at once if it is a pipe or a
+ * socket. A file never blocks for long.
+ */
 export function neverBlock(fd: number, stream: () => WriteStream): void {
   const kind = fstatSync(fd)
   if (kind.isFIFO() || kind.isSocket()) stream() // Node makes it non-blocking when it creates the stream
 }
 
-/** True if `journalStream`, the variable JOURNAL_STREAM of systemd, names the file of a descriptor: then the journal reads it (systemd.exec(5)). */
+/**
+ * True if `journalStream`, the variable JOURNAL_STREAM of systemd, names the file of a descriptor: then the journal
+ * reads it (systemd.exec(5)).
+ */
 export function isJournal(journalStream: string | undefined, fd: number): boolean {
   if (journalStream === undefined) return false
   const { dev, ino } = fstatSync(fd)

@@ -1,5 +1,6 @@
 /**
- * Detects that a file of this installation is missing. This happens during an upgrade, which replaces the directory with files of other names.
+ * Detects that a file of this installation is missing. This happens during an upgrade, which replaces the directory
+ * with files of other names.
  */
 import { fileURLToPath } from 'node:url'
 

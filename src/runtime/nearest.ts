@@ -6,7 +6,9 @@ export function describeUnknown(name: string, known: readonly string[]): string 
   return meant === undefined ? name : `${name} (did you mean ${meant}?)`
 }
 
-/** The candidate that differs in the fewest letters: at most three, and a third of the name. Undefined if there is none. */
+/**
+ * The candidate that differs in the fewest letters: at most three, and a third of the name. Undefined if there is none.
+ */
 export function nearest(name: string, candidates: readonly string[]): string | undefined {
   const [best] = candidates
     .map((candidate) => ({ candidate, letters: distance(name, candidate) }))

@@ -2,8 +2,8 @@
 import { BlockList, isIP } from 'node:net'
 
 /**
- * Builds the test for networks such as `10.1.0.0/16` and `fd00::/8`, and single addresses. An IPv4-mapped IPv6 address belongs to the networks of its IPv4
- * address. Text that is not an address belongs to none.
+ * Builds the test for networks such as `10.1.0.0/16` and `fd00::/8`, and single addresses. An IPv4-mapped IPv6 address
+ * belongs to the networks of its IPv4 address. Text that is not an address belongs to none.
  */
 export function buildNetworkTest(networks: readonly string[]): (address: string) => boolean {
   const list = new BlockList()

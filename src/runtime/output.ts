@@ -1,8 +1,8 @@
 /**
  * What a command prints: results on standard output, messages on standard error.
  *
- * A write may fail: a full disk, or a reader that closed the pipe. A command that only prints ends then. Any other command continues with its work;
- * at its end, `finish` reports the loss on standard error and in the exit status.
+ * A write may fail: a full disk, or a reader that closed the pipe. A command that only prints ends then. Any other
+ * command continues with its work; at its end, `finish` reports the loss on standard error and in the exit status.
  *
  * Control characters are escaped, because texts from the store must not reach a terminal as escape sequences.
  */
@@ -69,7 +69,9 @@ export class Output {
     this.#err.write(`${escapeControls(`${this.#program}: ${message}`, true)}\n`)
   }
 
-  /** Waits until everything is written. Resolves with the exit status of the process: `status`, or that of lost output. */
+  /**
+   * Waits until everything is written. Resolves with the exit status of the process: `status`, or that of lost output.
+   */
   async finish(status: number): Promise<number> {
     await Promise.all([this.#out, this.#err].map(written))
     return this.#report(status)

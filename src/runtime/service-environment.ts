@@ -1,6 +1,7 @@
 /**
- * The environment of a service as systemd gives it to the service, for commands that run beside it: the variables of its unit and drop-ins, those of
- * its environment file, and the files of its credentials. Variables of the command's own environment come first.
+ * The environment of a service as systemd gives it to the service, for commands that run beside it: the variables of
+ * its unit and drop-ins, those of its environment file, and the files of its credentials. Variables of the command's
+ * own environment come first.
  */
 import { readFileSync } from 'node:fs'
 import { parseEnvironmentFile } from './environment-file.ts'
@@ -30,9 +31,9 @@ export interface ServiceEnvironment {
 }
 
 /**
- * Reads the environment of a service for a command with the environment `env`. `file` replaces the environment files of the unit; a Failure is
- * thrown if it cannot be read. `hasStore`: the command was given a store, by an option or a variable. Then no file of secrets or certificates comes from
- * the service, because it belongs to another store.
+ * Reads the environment of a service for a command with the environment `env`. `file` replaces the environment files of
+ * the unit; a Failure is thrown if it cannot be read. `hasStore`: the command was given a store, by an option or a
+ * variable. Then no file of secrets or certificates comes from the service, because it belongs to another store.
  */
 export function readServiceEnvironment(
   service: Service,

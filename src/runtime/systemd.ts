@@ -1,22 +1,25 @@
 /**
- * The interface to systemd: the sockets that it passes to the daemon, so that a restart refuses no connection (sd_listen_fds(3)), and notifications that
- * a service is ready and that its event loop runs (sd_notify(3)). Node has no unix datagram sockets, so the program systemd-notify sends the
- * notifications; the unit needs NotifyAccess=all. Without systemd this does nothing.
+ * The interface to systemd: the sockets that it passes to the daemon, so that a restart refuses no connection
+ * (sd_listen_fds(3)), and notifications that a service is ready and that its event loop runs (sd_notify(3)). Node has
+ * no unix datagram sockets, so the program systemd-notify sends the notifications; the unit needs NotifyAccess=all.
+ * Without systemd this does nothing.
  */
 import { spawn } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Logger } from 'pino'
 
-/** A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit. */
+/**
+ * A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit.
+ */
 export interface InheritedSocket {
   readonly fd: number
   readonly name: string
 }
 
 /**
- * What systemd says about sockets: those that it passed, and the networks whose imds-network@NETWORK.socket is enabled. `faults`: why it is not known
- * which networks these are.
+ * What systemd says about sockets: those that it passed, and the networks whose imds-network@NETWORK.socket is enabled.
+ * `faults`: why it is not known which networks these are.
  */
 export interface SystemdSockets {
   readonly passed: readonly InheritedSocket[]
@@ -27,11 +30,17 @@ export interface SystemdSockets {
 /** Without systemd. */
 export const NO_SOCKETS: SystemdSockets = { passed: [], enabled: [] }
 
-/** Where units are, the highest priority first: a file hides those of the same name in later directories. systemd/imds.socket has the same. */
+/**
+ * Where units are, the highest priority first: a file hides those of the same name in later directories.
+ * systemd/imds.socket has the same.
+ */
 export const UNIT_DIRECTORIES: readonly string[] = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map(
   (root) => `${root}/systemd/system`,
 )
-/** The ends of the directories of links to the units that another unit wants or requires. systemd/imds.socket has the same. */
+/**
+ * The ends of the directories of links to the units that another unit wants or requires. systemd/imds.socket has the
+ * same.
+ */
 export const LINKS: readonly string[] = ['.wants', '.requires']
 
 const FIRST_FD = 3
@@ -44,8 +53,8 @@ export function inheritedSockets(env: Readonly<Record<string, string | undefined
 }
 
 /**
- * The networks whose imds-network@NETWORK.socket is enabled on this machine, whether or not it runs: any unit wants or requires it, by a link. (Wants= in the
- * text of a unit is not seen.)
+ * The networks whose imds-network@NETWORK.socket is enabled on this machine, whether or not it runs: any unit wants or
+ * requires it, by a link. (Wants= in the text of a unit is not seen.)
  */
 export function enabledNetworks(
   directories: readonly string[] = UNIT_DIRECTORIES,

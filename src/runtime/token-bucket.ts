@@ -1,7 +1,8 @@
 /**
  * A token bucket: a rate limit that allows bursts. It begins full.
  *
- * All times are milliseconds of one monotonic clock. There is no timer: each call first adds the tokens gained since the last call.
+ * All times are milliseconds of one monotonic clock. There is no timer: each call first adds the tokens gained since
+ * the last call.
  */
 
 /** A bucket of `burst` tokens that gains `perSecond` tokens a second. */
@@ -16,7 +17,9 @@ export class TokenBucket {
     this.#perSecond = perSecond
   }
 
-  /** Whether the bucket has a whole token. `burst`: the size of the bucket for this call, if it is larger than usual. */
+  /**
+   * Whether the bucket has a whole token. `burst`: the size of the bucket for this call, if it is larger than usual.
+   */
   hasToken(nowMs: number, burst = this.#burst): boolean {
     this.#refill(nowMs)
     return this.#spent <= burst - 1

@@ -1,4 +1,6 @@
-/** Checks that only root and one other user decide what a path leads to, for a program that trusts what it finds there. */
+/**
+ * Checks that only root and one other user decide what a path leads to, for a program that trusts what it finds there.
+ */
 import { lstatSync, type Stats } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 
@@ -6,9 +8,10 @@ const STICKY = 0o1000
 const WRITABLE_BY_OTHERS = 0o022
 
 /**
- * Why a process of the user `uid` must not trust the unix socket at `path`, or undefined. The socket and its directory must belong to one user, who need not be
- * `uid`: root has given that directory away, because all directories above belong to root (or `uid`), and no other user can change them. Symbolic links are
- * refused. Undefined too for a path that does not exist or may not be looked up: a connection to it fails with the same error.
+ * Why a process of the user `uid` must not trust the unix socket at `path`, or undefined. The socket and its directory
+ * must belong to one user, who need not be `uid`: root has given that directory away, because all directories above
+ * belong to root (or `uid`), and no other user can change them. Symbolic links are refused. Undefined too for a path
+ * that does not exist or may not be looked up: a connection to it fails with the same error.
  */
 export function findDistrust(path: string, uid: number): string | undefined {
   const socket = resolve(path)

@@ -1,8 +1,9 @@
 /**
  * Divides background work into slices, so that guests are answered between them.
  *
- * Hashing or decrypting the longest value of a store takes tens of milliseconds. So values are processed in slices of SLICE_BYTES, and each slice
- * is reported to a TurnBudget, which ends the turn of the event loop after a number of bytes or milliseconds.
+ * Hashing or decrypting the longest value of a store takes tens of milliseconds. So values are processed in slices of
+ * SLICE_BYTES, and each slice is reported to a TurnBudget, which ends the turn of the event loop after a number of
+ * bytes or milliseconds.
  */
 import { createHash } from 'node:crypto'
 import { setImmediate as nextTurn } from 'node:timers/promises'

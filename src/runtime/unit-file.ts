@@ -1,6 +1,6 @@
 /**
- * Reads what a unit of systemd and its drop-ins say about the environment of a service, from the directories of systemd.unit(5). It asks no running
- * systemd, so it sees a drop-in before `systemctl daemon-reload`.
+ * Reads what a unit of systemd and its drop-ins say about the environment of a service, from the directories of
+ * systemd.unit(5). It asks no running systemd, so it sees a drop-in before `systemctl daemon-reload`.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

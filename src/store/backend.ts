@@ -1,9 +1,10 @@
 /**
- * The two parts of a Publisher. A Backend stores records: in Redis, or in a directory of files. A Codec determines the form of stored records: plain
- * or encrypted.
+ * The two parts of a Publisher. A Backend stores records: in Redis, or in a directory of files. A Codec determines the
+ * form of stored records: plain or encrypted.
  *
- * If records are plain, the store reads them, and applies the rules of seals and user-data itself, atomically. It cannot read encrypted records, so the
- * codec applies these rules, and the store compares the facts that the codec sends with the records.
+ * If records are plain, the store reads them, and applies the rules of seals and user-data itself, atomically. It
+ * cannot read encrypted records, so the codec applies these rules, and the store compares the facts that the codec
+ * sends with the records.
  */
 import type { Instance } from '../metadata/instance.ts'
 import type { Seal } from './seal.ts'
@@ -27,7 +28,10 @@ export interface Change {
   readonly dryRun: boolean
 }
 
-/** The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data in the store, which the write was to keep, has changed. */
+/**
+ * The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data in the store, which
+ * the write was to keep, has changed.
+ */
 export type Written =
   | { readonly kind: 'published'; readonly sealedAt: Seal }
   | { readonly kind: 'unchanged'; readonly sealedAt: Seal }
@@ -40,7 +44,10 @@ export interface Backend<Writer> {
   readonly region: string | undefined
   /** Why this backend can encrypt and decrypt nothing with the plain codec, for messages. */
   readonly whyPlain: string
-  /** Runs a task that may read and then write. A backend with a lock holds it until the task ends. `dryRun`: the task writes nothing, nor may this. */
+  /**
+   * Runs a task that may read and then write. A backend with a lock holds it until the task ends. `dryRun`: the task
+   * writes nothing, nor may this.
+   */
   transaction<T>(task: (writer: Writer) => Promise<T>, dryRun?: boolean): Promise<T>
   /** Returns the names among `names` that no daemon has announced. */
   unannounced(names: readonly string[]): Promise<readonly string[]>

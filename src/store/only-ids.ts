@@ -1,6 +1,6 @@
 /**
- * A source that names, and asks for, nothing but ids. Other programs can write the index, the notices and the owners of a store, and the store makes
- * paths and keys of ids.
+ * A source that names, and asks for, nothing but ids. Other programs can write the index, the notices and the owners of
+ * a store, and the store makes paths and keys of ids.
  */
 import { isId } from '../metadata/identifiers.ts'
 import type { Loaded, Source } from './source.ts'

@@ -1,5 +1,6 @@
 /**
- * Opens a store for reading and writing. Loads only the modules that this kind of store needs, so that imdsctl starts fast.
+ * Opens a store for reading and writing. Loads only the modules that this kind of store needs, so that imdsctl starts
+ * fast.
  */
 import { readFileSync } from 'node:fs'
 import { FILE_SYSTEM } from './files/operations.ts'

@@ -1,6 +1,7 @@
 /**
- * Publishes many records through one publisher, several at a time. Keeps the order where it matters: records of one instance are published in
- * their order. If another instance owns an address of a record, the record is tried again after all records before it, which may release the address.
+ * Publishes many records through one publisher, several at a time. Keeps the order where it matters: records of one
+ * instance are published in their order. If another instance owns an address of a record, the record is tried again
+ * after all records before it, which may release the address.
  */
 import { StoreUnavailable, type Publisher, type PutOptions, type PutResult } from './publisher.ts'
 import type { UserDataChange } from './user-data.ts'
@@ -21,8 +22,9 @@ export interface PublishedAll {
 }
 
 /**
- * Publishes records with at most `atOnce` in flight, and calls `settled` for each. Resolves with `unavailable` as soon as the store cannot be used
- * and nothing is in flight, even while it waits for the next record. The remaining records are not published.
+ * Publishes records with at most `atOnce` in flight, and calls `settled` for each. Resolves with `unavailable` as soon
+ * as the store cannot be used and nothing is in flight, even while it waits for the next record. The remaining records
+ * are not published.
  */
 export async function publishMany<T extends ToPublish>(
   publisher: Publisher,

@@ -1,6 +1,7 @@
 /**
- * Publishes to a store: joins a backend and a codec (backend.ts) to a Publisher. This has the parts of a publish that are the same for every store:
- * checking the id, the record, the region and the user-data, and changing a seal. A backend gets checked ids only, and makes paths and keys of them.
+ * Publishes to a store: joins a backend and a codec (backend.ts) to a Publisher. This has the parts of a publish that
+ * are the same for every store: checking the id, the record, the region and the user-data, and changing a seal. A
+ * backend gets checked ids only, and makes paths and keys of them.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'

@@ -1,31 +1,35 @@
 /**
  * The write side of a store, as the control plane and imdsctl use it.
  *
- * A publish first checks the whole record and its user-data, and reports all faults at once. Then the store decides atomically whether the
- * revision is new and the addresses are free. Refusals are values: union types on `kind`. A Publisher rejects only when it cannot do its work.
+ * A publish first checks the whole record and its user-data, and reports all faults at once. Then the store decides
+ * atomically whether the revision is new and the addresses are free. Refusals are values: union types on `kind`. A
+ * Publisher rejects only when it cannot do its work.
  */
 import type { Instance } from '../metadata/instance.ts'
 import type { Fault } from '../metadata/record.ts'
 import type { UserDataChange } from './user-data.ts'
 
 /**
- * The outcome of a put. `instance.sealedAt` is the seal in the store, even if the document has none. `unannounced`: the hypervisors of
- * the record that no daemon has announced, which may be misspelled; always empty for files.
+ * The outcome of a put. `instance.sealedAt` is the seal in the store, even if the document has none. `unannounced`: the
+ * hypervisors of the record that no daemon has announced, which may be misspelled; always empty for files.
  */
 export type PutResult =
   | { readonly kind: 'published'; readonly instance: Instance; readonly unannounced: readonly string[] }
   | { readonly kind: 'unchanged'; readonly instance: Instance; readonly unannounced: readonly string[] }
   | PutRefusal
 
-/** Why nothing was written. `stale`: the revision in the store. `address-owned`: the conflict; `address` may be an IPv6 prefix. */
+/**
+ * Why nothing was written. `stale`: the revision in the store. `address-owned`: the conflict; `address` may be an IPv6
+ * prefix.
+ */
 export type PutRefusal =
   | { readonly kind: 'invalid'; readonly faults: readonly Fault[] }
   | { readonly kind: 'stale'; readonly revision: number }
   | { readonly kind: 'address-owned'; readonly network: string; readonly address: string; readonly owner: string }
 
 /**
- * The outcome of a removal. `unchanged`: the store had no such instance, and has its tombstone now. `absent`: the store has neither an
- * instance nor a tombstone with this id, no revision was given, and nothing was written.
+ * The outcome of a removal. `unchanged`: the store had no such instance, and has its tombstone now. `absent`: the store
+ * has neither an instance nor a tombstone with this id, no revision was given, and nothing was written.
  */
 export type RemoveResult =
   | { readonly kind: 'removed'; readonly revision: number }
@@ -34,8 +38,8 @@ export type RemoveResult =
   | { readonly kind: 'stale'; readonly revision: number }
 
 /**
- * The outcome of a seal or an unseal. `sealedAt`: since when the user-data is sealed; undefined: it is not. `unchanged`: nothing had to be
- * done. `absent`: there is no such instance.
+ * The outcome of a seal or an unseal. `sealedAt`: since when the user-data is sealed; undefined: it is not.
+ * `unchanged`: nothing had to be done. `absent`: there is no such instance.
  */
 export type SealResult =
   | { readonly kind: 'sealed'; readonly revision: number; readonly sealedAt: string }
@@ -66,7 +70,10 @@ export interface PutOptions {
   readonly dryRun?: boolean
 }
 
-/** A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last reported (RFC 3339). */
+/**
+ * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
+ * reported (RFC 3339).
+ */
 export interface AnnouncedHypervisor {
   readonly name: string
   readonly version: string
@@ -83,45 +90,70 @@ export interface Published {
 /** The error of a Publisher when the store as a whole cannot be reached or used, not just one instance in it. */
 export class StoreUnavailable extends Error {}
 
-/** A store open for writing. Every method rejects with an Error when the store cannot be reached or used, and with a TypeError for an invalid id. */
+/**
+ * A store open for writing. Every method rejects with an Error when the store cannot be reached or used, and with a
+ * TypeError for an invalid id.
+ */
 export interface Publisher {
   /**
-   * Publishes a record (an untrusted document) with its user-data. Fills in the document's `userData` from the bytes if it is missing. By
-   * default the user-data in the store stays.
+   * Publishes a record (an untrusted document) with its user-data. Fills in the document's `userData` from the bytes if
+   * it is missing. By default the user-data in the store stays.
    */
   put(document: unknown, userData?: UserDataChange, options?: PutOptions): Promise<PutResult>
   /** Returns the instance as last published, or undefined. */
   get(id: string): Promise<Published | undefined>
-  /** Removes an instance and leaves a tombstone for 7 days. Default revision: the last one plus 1. An unknown id gets a tombstone only with a revision. */
+  /**
+   * Removes an instance and leaves a tombstone for 7 days. Default revision: the last one plus 1. An unknown id gets a
+   * tombstone only with a revision.
+   */
   remove(id: string, revision?: number): Promise<RemoveResult>
-  /** Seals the user-data of an instance with a new revision: no guest gets it from then on. An existing seal keeps its time. */
+  /**
+   * Seals the user-data of an instance with a new revision: no guest gets it from then on. An existing seal keeps its
+   * time.
+   */
   seal(id: string): Promise<SealResult>
   /** Lifts a seal with a new revision. Nothing else lifts one. */
   unseal(id: string): Promise<SealResult>
   /**
-   * Encrypts an instance with the first record key, at the same revision. Encrypts plain values only with `fromPlain`, since nothing proves
-   * that they are authentic. Rejects if records are not encrypted.
+   * Encrypts an instance with the first record key, at the same revision. Encrypts plain values only with `fromPlain`,
+   * since nothing proves that they are authentic. Rejects if records are not encrypted.
    */
   encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
-  /** Decrypts an instance at the same revision, to stop the use of record keys. Rejects if no record keys are configured. */
+  /**
+   * Decrypts an instance at the same revision, to stop the use of record keys. Rejects if no record keys are
+   * configured.
+   */
   decrypt(id: string): Promise<DecryptResult>
-  /** Removes the mark of an encrypted region: publishers without keys are accepted again. Rejects if no record keys are configured. */
+  /**
+   * Removes the mark of an encrypted region: publishers without keys are accepted again. Rejects if no record keys are
+   * configured.
+   */
   markPlain(): Promise<void>
-  /** Marks the region as encrypted, as each encrypted publish does: publishers without keys are refused. Rejects if records are not encrypted. */
+  /**
+   * Marks the region as encrypted, as each encrypted publish does: publishers without keys are refused. Rejects if
+   * records are not encrypted.
+   */
   markEncrypted(): Promise<void>
-  /** Initialises an empty region, so that daemons accept it and become ready. False: it was initialised already, or needs none (files). */
+  /**
+   * Initialises an empty region, so that daemons accept it and become ready. False: it was initialised already, or
+   * needs none (files).
+   */
   initialise(): Promise<boolean>
   /** Returns the names among `names` that no daemon has announced; none if the store cannot say, as one of files. */
   unannounced(names: readonly string[]): Promise<readonly string[]>
-  /** Lists every hypervisor that has announced itself, by name. A connected daemon does so every 30 s. Rejects for files. */
+  /**
+   * Lists every hypervisor that has announced itself, by name. A connected daemon does so every 30 s. Rejects for
+   * files.
+   */
   hypervisors(): Promise<readonly AnnouncedHypervisor[]>
   /** Lists every instance by id, from the store's index, which is not authenticated. */
   list(): Promise<readonly Listed[]>
   /** The ids of the instances that have a tombstone: they were removed in the last 7 days. */
   tombstones(): Promise<readonly string[]>
   /**
-   * Calls back with the id of each instance that changes, until the returned function is called. Changes of one instance within 50 ms may be
-   * one call, and a call may be redundant. The last call for an id comes after its last change, so that `get` returns its latest state.
+   * Calls back with the id of each instance that changes, until the returned function is called. Changes of one
+   * instance within 50 ms may be one call, and a call may be redundant. The last call for an id comes after its last
+   * change, so that `get` returns its latest state.
    */
   watch(changed: (id: string) => void): Promise<() => Promise<void>>
   close(): Promise<void>

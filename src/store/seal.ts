@@ -1,9 +1,9 @@
 /**
  * The rule of seals, for every store. publish.lua repeats it for records that it can read.
  *
- * A seal on user-data stays until `unseal` lifts it: a record that is published without a seal gets the one in the store, and a removal
- * keeps the seal in the tombstone. Sealing and unsealing publish a new revision. So every hypervisor reads the change, a put of an older revision is
- * stale, and the launch gate can wait for the change.
+ * A seal on user-data stays until `unseal` lifts it: a record that is published without a seal gets the one in the
+ * store, and a removal keeps the seal in the tombstone. Sealing and unsealing publish a new revision. So every
+ * hypervisor reads the change, a put of an older revision is stale, and the launch gate can wait for the change.
  */
 import { sealOf } from '../metadata/record.ts'
 
@@ -15,7 +15,9 @@ export function sealAfter(inStore: Seal, ofRecord: Seal, lifts: boolean): Seal {
   return lifts ? ofRecord : (inStore ?? ofRecord)
 }
 
-/** The seal of an instance whose record, tombstone and ledger may each have one. Any one is enough; the first counts. */
+/**
+ * The seal of an instance whose record, tombstone and ledger may each have one. Any one is enough; the first counts.
+ */
 export function firstSeal(...seals: readonly Seal[]): Seal {
   return seals.find((seal) => seal !== undefined)
 }

@@ -1,6 +1,7 @@
 /**
- * The settings of a store, declared once for the daemon (variables), imdsctl (options and the same variables) and the library (fields), with the
- * checks that all three need. Pure: opens and reads nothing. IMDS_HYPERVISOR is not among them, because only the daemon needs it.
+ * The settings of a store, declared once for the daemon (variables), imdsctl (options and the same variables) and the
+ * library (fields), with the checks that all three need. Pure: opens and reads nothing. IMDS_HYPERVISOR is not among
+ * them, because only the daemon needs it.
  */
 import { isName } from '../metadata/identifiers.ts'
 import {
@@ -29,7 +30,10 @@ export interface StoreSettings extends RedisFiles {
   readonly region?: string | undefined
   /** Default USER_DATA_MAX_BYTES. */
   readonly userDataMaxBytes?: number | undefined
-  /** A file of record keys (record-cipher.ts), for Redis only. The first key encrypts, and plain records are rejected. Read once. */
+  /**
+   * A file of record keys (record-cipher.ts), for Redis only. The first key encrypts, and plain records are rejected.
+   * Read once.
+   */
   readonly recordKeysFile?: string | undefined
 }
 

@@ -1,11 +1,12 @@
 /**
- * The read side of a store: the interface that makes Redis and a directory of files look the same to the daemon. A source reads bytes; the
- * view checks them (validate.ts, sync.ts).
+ * The read side of a store: the interface that makes Redis and a directory of files look the same to the daemon. A
+ * source reads bytes; the view checks them (validate.ts, sync.ts).
  */
 
 /**
- * One instance as loaded. The `document` is not checked yet. `unreadable`: there is no document. `rejected`: the cipher does not accept the values.
- * `user-data`: the user-data is too long to read. `digest`: that of the record, as `index` has it; undefined if the store has none.
+ * One instance as loaded. The `document` is not checked yet. `unreadable`: there is no document. `rejected`: the cipher
+ * does not accept the values. `user-data`: the user-data is too long to read. `digest`: that of the record, as `index`
+ * has it; undefined if the store has none.
  */
 export type Loaded =
   | LoadedRecord
@@ -18,7 +19,10 @@ export type Loaded =
   | { readonly kind: 'removed'; readonly id: string }
   | { readonly kind: 'absent'; readonly id: string }
 
-/** A record and its user-data with its SHA-256 (lower-case hexadecimal), which a source computes in slices; undefined: no user-data. */
+/**
+ * A record and its user-data with its SHA-256 (lower-case hexadecimal), which a source computes in slices; undefined:
+ * no user-data.
+ */
 export interface LoadedRecord {
   readonly kind: 'record'
   readonly id: string
@@ -30,7 +34,10 @@ export interface LoadedRecord {
 
 /** The index of this hypervisor's instances, without their records. */
 export interface Index {
-  /** False: nothing was ever published to this store, it was emptied, or it is the wrong one. `digests` has no meaning then. */
+  /**
+   * False: nothing was ever published to this store, it was emptied, or it is the wrong one. `digests` has no meaning
+   * then.
+   */
   readonly initialised: boolean
   /** Id -> a text that differs whenever the record or its user-data does. */
   readonly digests: ReadonlyMap<string, string>
@@ -54,13 +61,19 @@ export interface Source {
   start(events: SourceEvents): void
   /** Reads the index. Rejects when the store does not answer. */
   index(): Promise<Index>
-  /** Loads instances in the given order, a few at a time, as fast as the caller takes them. Rejects when the store does not answer. */
+  /**
+   * Loads instances in the given order, a few at a time, as fast as the caller takes them. Rejects when the store does
+   * not answer.
+   */
   load(ids: readonly string[]): AsyncIterable<Loaded>
-  /** Returns the owner of an address by the store's index, which is only a hint; undefined: none. Rejects when the store does not answer. */
+  /**
+   * Returns the owner of an address by the store's index, which is only a hint; undefined: none. Rejects when the store
+   * does not answer.
+   */
   owner(network: string, address: string): Promise<string | undefined>
   /**
-   * Returns a sample of the hypervisors that the records of the region name, in order. Empty: the region has no record. Undefined: the store does
-   * not say. Rejects when the store does not answer.
+   * Returns a sample of the hypervisors that the records of the region name, in order. Empty: the region has no record.
+   * Undefined: the store does not say. Rejects when the store does not answer.
    */
   hypervisors(): Promise<readonly string[] | undefined>
   stop(): Promise<void>

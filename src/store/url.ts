@@ -54,7 +54,10 @@ export interface RedisFiles {
   readonly keyFile?: string | undefined
 }
 
-/** True if the URL of a Redis has a password in it. Other programs can read URLs in the environment and in arguments, so it belongs into a file. */
+/**
+ * True if the URL of a Redis has a password in it. Other programs can read URLs in the environment and in arguments, so
+ * it belongs into a file.
+ */
 export function hasPassword(url: string): boolean {
   return /^rediss?(?:-sentinel|-cluster)?:\/\/[^/?#:]*:[^/?#]+@/.test(url)
 }

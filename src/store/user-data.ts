@@ -3,7 +3,10 @@
 /** What happens to the user-data of an instance: it becomes these bytes, is removed, or stays as it is. */
 export type UserDataChange = Uint8Array | 'none' | 'keep'
 
-/** Returns the document with a `userData` that describes the bytes, whose SHA-256 is `digest`, unless it has one already. */
+/**
+ * Returns the document with a `userData` that describes the bytes, whose SHA-256 is `digest`, unless it has one
+ * already.
+ */
 export function fillUserData(document: unknown, bytes: Uint8Array | undefined, digest: string | undefined): unknown {
   if (
     bytes === undefined ||

@@ -1,11 +1,13 @@
 /**
  * Which instance owns an address.
  *
- * Instances claim ranges of a network (see metadata/address.ts): addresses and IPv6 prefixes. An address belongs to the instance whose range
- * contains it. If ranges of two instances contain it, it is contested (invariant 7). Ranges of one instance may contain each other.
+ * Instances claim ranges of a network (see metadata/address.ts): addresses and IPv6 prefixes. An address belongs to the
+ * instance whose range contains it. If ranges of two instances contain it, it is contested (invariant 7). Ranges of one
+ * instance may contain each other.
  *
- * Owners are computed when a claim is added or removed. For an IPv4 address, and for an IPv6 address that is claimed itself, `find` takes one lookup by
- * text. For any other IPv6 address it takes one more lookup for each prefix length in use.
+ * Owners are computed when a claim is added or removed. For an IPv4 address, and for an IPv6 address that is claimed
+ * itself, `find` takes one lookup by text. For any other IPv6 address it takes one more lookup for each prefix length
+ * in use.
  */
 import { ipv6Digits } from '../metadata/address.ts'
 
@@ -25,7 +27,10 @@ interface Claim<T> {
   ownership: Ownership<T>
 }
 
-/** The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list if no instance claims it any more. */
+/**
+ * The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list if no
+ * instance claims it any more.
+ */
 export class AddressIndex<T> {
   readonly #settled: (range: string, owners: readonly T[]) => void
   readonly #claims = new Map<string, Claim<T>>()

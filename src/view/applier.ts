@@ -23,7 +23,10 @@ export interface ApplierParts extends PlanContext {
 /** Applies loaded records to the view, one at a time. */
 export class Applier {
   readonly #parts: ApplierParts
-  /** Id -> digest of the last record read, for ids in this hypervisor's index whose record names others. A resync does not read them again unchanged. */
+  /**
+   * Id -> digest of the last record read, for ids in this hypervisor's index whose record names others. A resync does
+   * not read them again unchanged.
+   */
   readonly #elsewhere = new Map<string, string | undefined>()
 
   constructor(parts: ApplierParts) {
@@ -43,8 +46,9 @@ export class Applier {
   }
 
   /**
-   * Applies a loaded record. Calls `done` when its change is applied, or there is none. Resolves when another record may be applied, which may be before that.
-   * An unexpected error in the handling of a record affects only its instance, not the sync with the store.
+   * Applies a loaded record. Calls `done` when its change is applied, or there is none. Resolves when another record
+   * may be applied, which may be before that. An unexpected error in the handling of a record affects only its
+   * instance, not the sync with the store.
    */
   async apply(loaded: Loaded, origin: Origin, done: () => void): Promise<void> {
     const change = this.#guarded(loaded, () => this.#apply(loaded, origin))

@@ -1,14 +1,16 @@
 /**
  * Applies changes of the view in their order, each after it is on the disk.
  *
- * The changes that arrive while a group is being written are the next group, so a resync of many records needs few writes. The queue is bounded: `add`
- * waits while there is no room.
+ * The changes that arrive while a group is being written are the next group, so a resync of many records needs few
+ * writes. The queue is bounded: `add` waits while there is no room.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { TurnBudget } from '../runtime/turn-budget.ts'
 import { encodeChange, type Change } from './change.ts'
 
-/** The size of a group and of what waits for the next one, in encoded bytes. A single longer change is a group of one. */
+/**
+ * The size of a group and of what waits for the next one, in encoded bytes. A single longer change is a group of one.
+ */
 const GROUP_BYTES = 1024 * 1024
 
 interface Waiting {
@@ -32,7 +34,9 @@ export class ChangeQueue {
     this.#write = write
   }
 
-  /** Calls `apply` when the change was written. Resolves when there is room for another one, which may be before that. */
+  /**
+   * Calls `apply` when the change was written. Resolves when there is room for another one, which may be before that.
+   */
   async add(change: Change, apply: () => void): Promise<void> {
     const parts = encodeChange(change)
     const bytes = parts.reduce((sum, part) => sum + part.length, 0)

@@ -1,5 +1,6 @@
 /**
- * A change of the view, and how files have it: a line of JSON, and for an instance the bytes of its user-data and a line feed.
+ * A change of the view, and how files have it: a line of JSON, and for an instance the bytes of its user-data and a
+ * line feed.
  */
 import type { Assembled } from './validate.ts'
 import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
@@ -12,8 +13,8 @@ export type Change =
 /** Records changes of the view on disk before they are applied. */
 export interface ChangeLog {
   /**
-   * Calls `apply` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which may be before that.
-   * `takesUserData`: user-data that files may have leaves the view.
+   * Calls `apply` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which
+   * may be before that. `takesUserData`: user-data that files may have leaves the view.
    */
   record(change: Change, takesUserData: boolean, apply: () => void): Promise<void>
   /** Resolves when all recorded changes are applied. */
@@ -39,8 +40,9 @@ export function encodeChange(change: Change): Uint8Array[] {
 export type Restore = (document: unknown, digest: unknown, userData: Uint8Array | undefined) => Assembled
 
 /**
- * How the documents of a file are read. Those of this version's schema are not checked again, so that a start need not load the library of the schema.
- * Those of another one are, and have no digests, so that the first resync reads all records again.
+ * How the documents of a file are read. Those of this version's schema are not checked again, so that a start need not
+ * load the library of the schema. Those of another one are, and have no digests, so that the first resync reads all
+ * records again.
  */
 export async function restoreOf(schema: unknown): Promise<Restore> {
   const isOfThisVersion = schema === RECORD_FORM

@@ -1,5 +1,6 @@
 /**
- * The operations on the files that keep the view on disk. They are passed as an argument, so that a test can stop, delay or fail each of them.
+ * The operations on the files that keep the view on disk. They are passed as an argument, so that a test can stop,
+ * delay or fail each of them.
  */
 import { mkdir, open, readdir, rename, rm, stat, utimes, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'

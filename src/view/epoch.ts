@@ -4,8 +4,9 @@
  *     open -> append, append ... -> rotate (a new journal) -> fold (a snapshot that names it; then the older journals are deleted) -> append ...
  *     drop: at any moment, for good
  *
- * An epoch begins at a start, or after the files were given up, and is dropped as a whole. Dropped work stops at its next step, closes its files, and
- * touches neither this nor the next epoch: persistence.ts begins the next one when all work of this one has ended.
+ * An epoch begins at a start, or after the files were given up, and is dropped as a whole. Dropped work stops at its
+ * next step, closes its files, and touches neither this nor the next epoch: persistence.ts begins the next one when all
+ * work of this one has ended.
  */
 import type { Disk } from './disk.ts'
 import { inTime } from './in-time.ts'
@@ -20,7 +21,10 @@ const SHORT_BYTES = 1024 * 1024
 /** The most that journals may have, in multiples of the length at which they are folded. */
 const MOST_LENGTHS = 4
 
-/** What an epoch needs. `instances` returns what to write. `nextGeneration` returns each number once. `timeoutMs`: how long a change waits for the disk. */
+/**
+ * What an epoch needs. `instances` returns what to write. `nextGeneration` returns each number once. `timeoutMs`: how
+ * long a change waits for the disk.
+ */
 export interface EpochParts {
   readonly disk: Disk
   readonly path: string
@@ -83,8 +87,8 @@ export class Epoch {
   }
 
   /**
-   * The journals are to be folded. They are then as long as the snapshot, so a fold writes at most as much as was written since the last one, and the files
-   * have at most a multiple of the view's size, however often it changes.
+   * The journals are to be folded. They are then as long as the snapshot, so a fold writes at most as much as was
+   * written since the last one, and the files have at most a multiple of the view's size, however often it changes.
    */
   get isLong(): boolean {
     return this.#bytes > this.#foldBytes
@@ -138,7 +142,10 @@ export class Epoch {
     return this.#folding
   }
 
-  /** Waits for the fold that is under way, as long as it makes progress. Rejects as it does, and if no snapshot is on the disk then. */
+  /**
+   * Waits for the fold that is under way, as long as it makes progress. Rejects as it does, and if no snapshot is on
+   * the disk then.
+   */
   async folded(): Promise<void> {
     await inTime(this.#folding ?? Promise.resolve(), this.#parts.timeoutMs, () => this.steps)
     if (!this.isOnDisk) throw new Error('the snapshot could not be written')

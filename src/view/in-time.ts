@@ -1,6 +1,9 @@
 /** Bounds how long a change waits for the disk. */
 
-/** Settles as `work` does, but rejects when it takes longer than `timeoutMs`. With `steps`, the time starts again as long as that number grows. */
+/**
+ * Settles as `work` does, but rejects when it takes longer than `timeoutMs`. With `steps`, the time starts again as
+ * long as that number grows.
+ */
 export async function inTime<T>(work: Promise<T>, timeoutMs: number, steps: () => number = () => 0): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const tooLate = new Promise<never>((_resolve, reject) => {

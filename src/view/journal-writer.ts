@@ -12,8 +12,8 @@ import { headerOf, TEMPORARY, type StateKeys, type StateOwner } from './state-fi
 const ONE_WRITE_BYTES = 1024 * 1024
 
 /**
- * What a journal is written with. `after`: the last MAC of the journal that it continues; undefined: it only continues the snapshot that names it.
- * `isWanted`: asked before the journal appears under its name.
+ * What a journal is written with. `after`: the last MAC of the journal that it continues; undefined: it only continues
+ * the snapshot that names it. `isWanted`: asked before the journal appears under its name.
  */
 export interface JournalFacts {
   readonly owner: StateOwner
@@ -46,7 +46,10 @@ export class JournalWriter {
     this.#bytes = bytes
   }
 
-  /** Creates a journal on the disk: after a power failure it is there. If that fails, it may be there too: then the caller removes it. */
+  /**
+   * Creates a journal on the disk: after a power failure it is there. If that fails, it may be there too: then the
+   * caller removes it.
+   */
   static async create(disk: Disk, path: string, facts: JournalFacts): Promise<JournalWriter> {
     const { owner, keys, generation, after, isWanted } = facts
     const header = {

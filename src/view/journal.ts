@@ -1,11 +1,13 @@
 /**
- * An append-only file with the changes of the view since a snapshot was begun, so that a kill or a power failure loses nothing that a guest has seen.
+ * An append-only file with the changes of the view since a snapshot was begun, so that a kill or a power failure loses
+ * nothing that a guest has seen.
  *
  *     frame:  length of the payload (4 bytes, big-endian)  MAC (32 bytes)  payload
  *
- * The payload of the first frame is a header, that of each other one a group of changes (change.ts) that was written at once; with record keys it is one
- * encrypted value. The MAC of a frame covers the MAC of the frame before it, and the header of a journal names the last MAC of the journal before it. So
- * frames can be cut off at the end, but not changed, exchanged or left out. The first frame that is not complete or not authentic ends a journal.
+ * The payload of the first frame is a header, that of each other one a group of changes (change.ts) that was written at
+ * once; with record keys it is one encrypted value. The MAC of a frame covers the MAC of the frame before it, and the
+ * header of a journal names the last MAC of the journal before it. So frames can be cut off at the end, but not
+ * changed, exchanged or left out. The first frame that is not complete or not authentic ends a journal.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { closeSync, fdatasyncSync, fstatSync, openSync, readSync } from 'node:fs'
@@ -42,8 +44,9 @@ export interface Journal {
 }
 
 /**
- * Opens a journal for `use`, which reads one group after another. Rejects as `use` does, or with a Mismatch if none of the keys fits, a Rejection
- * if it has another format, an Undecryptable if the keys do not decrypt it, or an error of the file system.
+ * Opens a journal for `use`, which reads one group after another. Rejects as `use` does, or with a Mismatch if none of
+ * the keys fits, a Rejection if it has another format, an Undecryptable if the keys do not decrypt it, or an error of
+ * the file system.
  */
 export async function readJournal<T>(
   path: string,
@@ -53,7 +56,9 @@ export async function readJournal<T>(
 ): Promise<T> {
   const fd = openSync(path, 'r')
   try {
-    fdatasyncSync(fd) // a killed daemon may have written more than it has flushed: what is served now must be there after a power failure too
+    // a killed daemon may have written more than it has flushed: what is served now must be there after a power failure
+    // too
+    fdatasyncSync(fd)
     const frames = new Frames(fd, keys)
     const first = frames.next()
     if (first === undefined)
@@ -134,10 +139,11 @@ function decrypted({ cipher }: StateKeys, hypervisor: string, payload: Buffer): 
   return result.bytes
 }
 
-/** The changes of a group, as they were written. `document` is not checked yet. Throws a Rejection if it has another form. */
-export function* changesOf(
-  group: Buffer,
-): Generator<
+/**
+ * The changes of a group, as they were written. `document` is not checked yet. Throws a Rejection if it has another
+ * form.
+ */
+export function* changesOf(group: Buffer): Generator<
   | { readonly kind: 'remove'; readonly id: string }
   | {
       readonly kind: 'replace'

@@ -1,23 +1,30 @@
 /**
  * Asks the store about a peer that the view does not know.
  *
- * This is the only case in which a guest's request may ask the store: the daemon may have missed the notice of its instance. However many requests wait
- * for an address, it is looked up once, for at most a second, and the result is remembered for a second. The peer is served only if the record that owns
- * its address names this hypervisor, so that a guest that forges its address learns nothing about the instances of other hypervisors. The rate of
- * lookups is limited, so that a flood from unknown addresses does not overload the store. While the store is not connected, there are no lookups.
+ * This is the only case in which a guest's request may ask the store: the daemon may have missed the notice of its
+ * instance. However many requests wait for an address, it is looked up once, for at most a second, and the result is
+ * remembered for a second. The peer is served only if the record that owns its address names this hypervisor, so that a
+ * guest that forges its address learns nothing about the instances of other hypervisors. The rate of lookups is
+ * limited, so that a flood from unknown addresses does not overload the store. While the store is not connected, there
+ * are no lookups.
  */
 import { LRUCache } from 'lru-cache'
 import { TokenBucket } from '../runtime/token-bucket.ts'
 import type { Found } from './view.ts'
 
-/** Lookups per second, and the burst. A hypervisor has some hundred guests, and they do not all boot in the same second. */
+/**
+ * Lookups per second, and the burst. A hypervisor has some hundred guests, and they do not all boot in the same second.
+ */
 const RATE = 100
 const TIMEOUT_MS = 1000
 const MEMORY_MS = 1000
 /** Many times what RATE allows within TIMEOUT_MS and MEMORY_MS, so that no answer is evicted too early. */
 const MAX_REMEMBERED = 4096
 
-/** What a lookup needs. `lookUp` reads the instance that owns an address into the view, which `find` searches; `now` is monotonic, in milliseconds. */
+/**
+ * What a lookup needs. `lookUp` reads the instance that owns an address into the view, which `find` searches; `now` is
+ * monotonic, in milliseconds.
+ */
 export interface PeerLookupParts {
   readonly find: (network: string, address: string) => Found
   readonly lookUp: (network: string, address: string) => Promise<void>
@@ -38,7 +45,10 @@ export class PeerLookup {
     this.#parts = parts
   }
 
-  /** The instance of this hypervisor that owns the address according to the store, within a second; undefined when the store may not be asked now. */
+  /**
+   * The instance of this hypervisor that owns the address according to the store, within a second; undefined when the
+   * store may not be asked now.
+   */
   ask(network: string, address: string): Promise<Found> | undefined {
     const key = `${network} ${address}`
     const pending = this.#pending.get(key)

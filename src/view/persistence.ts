@@ -4,8 +4,8 @@
  *     change -> journal (write, fdatasync) -> view -> guests, firewall, launch gate
  *     fold:     begin a new journal -> write the view as a snapshot that names it -> rename -> delete the older journals
  *
- * A fold happens when the journals are longer than the snapshot, soon after a change that takes user-data away, at a resync if the snapshot is not as this
- * daemon would write it, and at a clean stop. It goes on beside changes.
+ * A fold happens when the journals are longer than the snapshot, soon after a change that takes user-data away, at a
+ * resync if the snapshot is not as this daemon would write it, and at a clean stop. It goes on beside changes.
  *
  *     idle --- first change, or a fold is due ---> kept <--- its journal is there --- opening
  *                                                   |                                 |   ^
@@ -13,9 +13,10 @@
  *                                                   +-----> clearing <----------------+   |
  *                                                              +--- files are deleted ---> resting
  *
- * In `idle` the files are as the start has found them. In `kept` a change waits for the journal of an epoch (epoch.ts). When that fails or takes too long, the
- * epoch is dropped, and the files are deleted: the next start then has nothing to serve until the store answers, rather than an old state. Changes of the last
- * three states are applied without the disk. Only the queue's loop (#write) changes the state; work in the background reports to it.
+ * In `idle` the files are as the start has found them. In `kept` a change waits for the journal of an epoch (epoch.ts).
+ * When that fails or takes too long, the epoch is dropped, and the files are deleted: the next start then has nothing
+ * to serve until the store answers, rather than an old state. Changes of the last three states are applied without the
+ * disk. Only the queue's loop (#write) changes the state; work in the background reports to it.
  */
 import type { Logger } from 'pino'
 import { ChangeQueue } from './change-queue.ts'
@@ -27,7 +28,10 @@ import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
 
 /** The delay between a change that takes user-data away and the fold, which collects more of them. */
 const SETTLE_MS = 200
-/** The longest pause after a fold, in ms. It is ten times its duration, so that changes of user-data cause writes in at most about a tenth of the time. */
+/**
+ * The longest pause after a fold, in ms. It is ten times its duration, so that changes of user-data cause writes in at
+ * most about a tenth of the time.
+ */
 const MOST_BETWEEN_MS = 30_000
 const LOST =
   'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. Make room in the state directory, or repair its disk'
@@ -43,7 +47,10 @@ interface Counter {
 export interface PersistenceParts extends Omit<EpochParts, 'nextGeneration'> {
   readonly restored: Omit<Restored, 'instances' | 'ageMs'>
   readonly maxAgeMs: number
-  /** When the view was last compared with the store, in milliseconds since 1970: the snapshot's time, until the first resync. */
+  /**
+   * When the view was last compared with the store, in milliseconds since 1970: the snapshot's time, until the first
+   * resync.
+   */
   readonly asOfMs: number
   readonly snapshotWrites: Counter
   readonly journalWrites: Counter
@@ -158,11 +165,14 @@ export class Persistence implements ChangeLog {
     }
   }
 
-  /** Folds journals that are too long for another change, also if the last fold failed. False if the epoch was dropped. */
+  /**
+   * Folds journals that are too long for another change, also if the last fold failed. False if the epoch was dropped.
+   */
   async #shorten(epoch: Epoch): Promise<boolean> {
     await this.#backgroundEnded()
     await this.#takeReports()
-    if (!epoch.isDropped && epoch.isTooLong) await this.#fold(epoch) // one that ran until now lacks what was appended meanwhile
+    // one that ran until now lacks what was appended meanwhile
+    if (!epoch.isDropped && epoch.isTooLong) await this.#fold(epoch)
     let cause: unknown
     await epoch.folded().catch((error: unknown) => {
       cause = error
@@ -291,8 +301,8 @@ export class Persistence implements ChangeLog {
   }
 
   /**
-   * Renews the time of the snapshot, and deletes what was set aside long ago. One at a time, and not beside a fold: on a disk that hangs, each takes one of
-   * the four threads that Node has for files and host names.
+   * Renews the time of the snapshot, and deletes what was set aside long ago. One at a time, and not beside a fold: on
+   * a disk that hangs, each takes one of the four threads that Node has for files and host names.
    */
   #tidy(epoch: Epoch | undefined): void {
     const { disk, path, maxAgeMs } = this.#parts

@@ -1,15 +1,16 @@
 /**
  * Decides what a loaded record means for the view. Pure: applier.ts carries the decision out.
  *
- * An instance leaves the view only by a tombstone or by a record that names other hypervisors (invariant 8). A faulty record leaves the
- * last good one in place (invariant 3).
+ * An instance leaves the view only by a tombstone or by a record that names other hypervisors (invariant 8). A faulty
+ * record leaves the last good one in place (invariant 3).
  */
 import { assemble, type Assembled, type AssemblyFault } from './validate.ts'
 import type { Loaded } from '../store/source.ts'
 
 /**
- * Why an id was read: the store's index or a notice names it for this hypervisor, or its record owns the address of an unknown peer. In the last case,
- * a record that does not name this hypervisor is ignored, because anyone can send a packet from any address.
+ * Why an id was read: the store's index or a notice names it for this hypervisor, or its record owns the address of an
+ * unknown peer. In the last case, a record that does not name this hypervisor is ignored, because anyone can send a
+ * packet from any address.
  */
 export type Origin = 'index' | 'notice' | 'peer'
 
@@ -26,7 +27,10 @@ export type Plan =
   /** The instance is not in the view, and is not one of this hypervisor. */
   | { readonly kind: 'ignore' }
 
-/** What a plan depends on besides the record. `hypervisor`: the name of this hypervisor; undefined to serve every instance of the store. */
+/**
+ * What a plan depends on besides the record. `hypervisor`: the name of this hypervisor; undefined to serve every
+ * instance of the store.
+ */
 export interface PlanContext {
   readonly hypervisor: string | undefined
   readonly userDataMaxBytes: number

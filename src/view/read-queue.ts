@@ -1,8 +1,9 @@
 /**
- * The ids whose records sync has to read: those of unknown peers, those that notices named, and those of the resync in progress.
+ * The ids whose records sync has to read: those of unknown peers, those that notices named, and those of the resync in
+ * progress.
  *
- * A batch takes ids from the three kinds in turn, so each kind gets a third of it, however many ids the others have. Within a kind the order is
- * first come, first served. An id that is named again while it waits is read once.
+ * A batch takes ids from the three kinds in turn, so each kind gets a third of it, however many ids the others have.
+ * Within a kind the order is first come, first served. An id that is named again while it waits is read once.
  */
 import type { Origin } from './plan.ts'
 
@@ -39,7 +40,9 @@ export class ReadQueue {
     this.#dirty.add(id)
   }
 
-  /** Queues an id for a lookup. The promise resolves once it has been read, and rejects when the store does not answer. */
+  /**
+   * Queues an id for a lookup. The promise resolves once it has been read, and rejects when the store does not answer.
+   */
   addLookUp(id: string): Promise<void> {
     const waiting: PromiseWithResolvers<void> = this.#lookUps.get(id) ?? Promise.withResolvers()
     this.#lookUps.set(id, waiting)

@@ -1,5 +1,6 @@
 /**
- * The health of the records and of the store: which records are faulty, missing or contested, and whether the store can be used.
+ * The health of the records and of the store: which records are faulty, missing or contested, and whether the store can
+ * be used.
  *
  * Each state of a problem is logged once, and a problem is counted as long as it lasts.
  */
@@ -71,7 +72,10 @@ export class RecordHealth {
     return false
   }
 
-  /** Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. `others`: as `Source.hypervisors` has them. */
+  /**
+   * Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. `others`: as
+   * `Source.hypervisors` has them.
+   */
   unnamed(hypervisor: string, others: readonly string[] | undefined): void {
     const before = this.#hint
     if (others?.length === 0) {
@@ -113,7 +117,10 @@ export class RecordHealth {
     return 'debug'
   }
 
-  /** Reports on a complete resync, whose index has `named` for this hypervisor: a problem of many records is logged once, with its cause. */
+  /**
+   * Reports on a complete resync, whose index has `named` for this hypervisor: a problem of many records is logged
+   * once, with its cause.
+   */
   resynced(named: Iterable<string>): void {
     const ids = [...named]
     const faulty = ids.filter((id) => this.#faults.has(id))
@@ -144,7 +151,10 @@ export class RecordHealth {
       )
   }
 
-  /** Reports instances of the view whose records have addresses that name nobody (contract E1), each once. Older publishers accepted them. */
+  /**
+   * Reports instances of the view whose records have addresses that name nobody (contract E1), each once. Older
+   * publishers accepted them.
+   */
   withNobody(): void {
     const all = this.#view.instances().map(({ instance }) => [instance.id, addressesOfNobody(instance)] as const)
     const found = new Map(all.filter(([, addresses]) => addresses.length > 0))

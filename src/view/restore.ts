@@ -1,9 +1,10 @@
 /**
  * Reads the view from the state directory at a start: the snapshot, and its journals in their order on top of it.
  *
- * It is all or nothing: a state that is older than one that a guest has seen may give an address to its former owner. Only the end of the last journal may
- * be missing, since its changes were not made in the view when they were being written. Files that can never be served are deleted, since they may have
- * user-data. Files of another owner or key, or of another time, stay where they are; persistence.ts sets them aside before the first change of the view.
+ * It is all or nothing: a state that is older than one that a guest has seen may give an address to its former owner.
+ * Only the end of the last journal may be missing, since its changes were not made in the view when they were being
+ * written. Files that can never be served are deleted, since they may have user-data. Files of another owner or key, or
+ * of another time, stay where they are; persistence.ts sets them aside before the first change of the view.
  */
 import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -24,15 +25,16 @@ import {
 import type { Assembled } from './validate.ts'
 
 /**
- * What is on the disk after the start. `served`: this view. `unserved`: files that stay until the view changes. `plain`: the same, but they are deleted
- * then, because the daemon has record keys. `none`: nothing.
+ * What is on the disk after the start. `served`: this view. `unserved`: files that stay until the view changes.
+ * `plain`: the same, but they are deleted then, because the daemon has record keys. `none`: nothing.
  */
 export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
 
 /**
- * The view as the last daemon left it. `ageMs`: time since it was compared with the store; negative if the clock was set back since; undefined: nothing is
- * served. `isWhole`: a resync had completed. `isCurrent`: this daemon would write the snapshot with the same keys and schema. `end`: the last MAC of the
- * journals, and their size; undefined if the snapshot has no journal yet (an older version wrote it). `generation`: no journal on the disk has a higher one.
+ * The view as the last daemon left it. `ageMs`: time since it was compared with the store; negative if the clock was
+ * set back since; undefined: nothing is served. `isWhole`: a resync had completed. `isCurrent`: this daemon would write
+ * the snapshot with the same keys and schema. `end`: the last MAC of the journals, and their size; undefined if the
+ * snapshot has no journal yet (an older version wrote it). `generation`: no journal on the disk has a higher one.
  */
 export interface Restored {
   readonly instances: readonly Assembled[]
@@ -66,7 +68,8 @@ export async function restoreView(
     generation: generationsBeside(path).at(-1) ?? 0,
   })
   try {
-    for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true, recursive: true }) // also a directory
+    // also a directory
+    for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true, recursive: true })
     await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
     if (!isThere(path)) {
       deleteJournals(path, Infinity)

@@ -1,6 +1,6 @@
 /**
- * Reads a snapshot's file from its first byte to its last, one slice at a time, whether plain or encrypted. The data of an encrypted file must not be
- * used before `authenticate` has returned, since it may be forged.
+ * Reads a snapshot's file from its first byte to its last, one slice at a time, whether plain or encrypted. The data of
+ * an encrypted file must not be used before `authenticate` has returned, since it may be forged.
  */
 import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
@@ -42,8 +42,8 @@ export class SnapshotInput {
   #slice: Buffer = Buffer.alloc(0)
   #at = 0
   /**
-   * Where the last line begins in the current slice (Infinity: bytes came after it), and the parts of it in earlier slices. A line is hashed
-   * once it is known not to be the trailer.
+   * Where the last line begins in the current slice (Infinity: bytes came after it), and the parts of it in earlier
+   * slices. A line is hashed once it is known not to be the trailer.
    */
   #lineStart = 0
   #earlier: Buffer[] = []
@@ -112,7 +112,9 @@ export class SnapshotInput {
     return bytes
   }
 
-  /** The SHA-256, in hexadecimal, of everything before the last line that was read, which must be the file's last line. */
+  /**
+   * The SHA-256, in hexadecimal, of everything before the last line that was read, which must be the file's last line.
+   */
   digest(): string {
     if (this.#at < this.#slice.length || this.#position < this.#limit) throw torn()
     return this.#hash.update(this.#slice.subarray(0, this.#lineStart)).digest('hex')

@@ -1,12 +1,14 @@
 /**
  * The view as one file, so that a daemon that starts without the store answers at once.
  *
- * A header line, then for each instance a line of JSON and the bytes of its user-data, then a trailer line with their number, the SHA-256 of everything
- * before and a MAC of that. With record keys the whole file is one encrypted value (record-cipher.ts). The header names the journal that has the changes
- * since the snapshot was begun (journal.ts): without it the snapshot is not served. The file's modification time is the time when the view was last
- * compared with the store.
+ * A header line, then for each instance a line of JSON and the bytes of its user-data, then a trailer line with their
+ * number, the SHA-256 of everything before and a MAC of that. With record keys the whole file is one encrypted value
+ * (record-cipher.ts). The header names the journal that has the changes since the snapshot was begun (journal.ts):
+ * without it the snapshot is not served. The file's modification time is the time when the view was last compared with
+ * the store.
  *
- * Format 1 is that of versions without journals, which reject format 2: they would serve it without the changes in its journals.
+ * Format 1 is that of versions without journals, which reject format 2: they would serve it without the changes in its
+ * journals.
  */
 import { createHash, createHmac } from 'node:crypto'
 import { RECORD_FORM } from '../metadata/instance.ts'
@@ -29,13 +31,19 @@ export interface JournalStart {
   readonly mac: string
 }
 
-/** What the header of a snapshot says besides the owner. `isWhole`: a resync has completed for this view, so it lacks no instance. */
+/**
+ * What the header of a snapshot says besides the owner. `isWhole`: a resync has completed for this view, so it lacks no
+ * instance.
+ */
 export interface SnapshotFacts {
   readonly isWhole: boolean
   readonly journal: JournalStart
 }
 
-/** A snapshot as it was read. `journal` undefined: format 1. `isCurrent`: this daemon would write it with the same keys and schema. */
+/**
+ * A snapshot as it was read. `journal` undefined: format 1. `isCurrent`: this daemon would write it with the same keys
+ * and schema.
+ */
 export interface Snapshot {
   readonly instances: readonly Assembled[]
   readonly isWhole: boolean
@@ -44,13 +52,14 @@ export interface Snapshot {
 }
 
 /**
- * Reads a snapshot in one turn of the event loop. Throws a Rejection if it is torn or was changed, a Mismatch if it is another owner's or was written with
- * other keys, or an error of the file system.
+ * Reads a snapshot in one turn of the event loop. Throws a Rejection if it is torn or was changed, a Mismatch if it is
+ * another owner's or was written with other keys, or an error of the file system.
  */
 export async function readSnapshot(path: string, owner: StateOwner, keys: StateKeys): Promise<Snapshot> {
   const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.cipher)
   try {
-    // Whoever can write the state directory can read the hypervisor's own key there, so its MAC does not prove who wrote a plain file.
+    // Whoever can write the state directory can read the hypervisor's own key there, so its MAC does not prove who
+    // wrote a plain file.
     if (keys.cipher !== undefined && !input.isEncrypted)
       throw new PlainSnapshot('it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)')
     const { header, entries, trailer, sha256 } = structureOf(input)
@@ -107,7 +116,9 @@ interface Structure {
   readonly sha256: string
 }
 
-/** Reads a whole file. An encrypted file that is not authentic throws an Undecryptable, whatever else is wrong with it. */
+/**
+ * Reads a whole file. An encrypted file that is not authentic throws an Undecryptable, whatever else is wrong with it.
+ */
 function structureOf(input: SnapshotInput): Structure {
   let structure: Structure | Rejection
   try {
@@ -147,7 +158,10 @@ export interface SnapshotContent extends SnapshotFacts {
   readonly asOf: Date
 }
 
-/** Writes a snapshot to `path` and flushes it, in short turns of the event loop. Calls `progress` after each write. Returns its size in bytes. */
+/**
+ * Writes a snapshot to `path` and flushes it, in short turns of the event loop. Calls `progress` after each write.
+ * Returns its size in bytes.
+ */
 export async function writeSnapshot(
   disk: Disk,
   path: string,

@@ -23,7 +23,10 @@ export interface StateOwner {
   readonly hypervisor: string | undefined
 }
 
-/** `cipher` encrypts the files (undefined: they are plain). The first of `macKeys`, of any length, authenticates what is written, and all of them verify. */
+/**
+ * `cipher` encrypts the files (undefined: they are plain). The first of `macKeys`, of any length, authenticates what is
+ * written, and all of them verify.
+ */
 export interface StateKeys {
   readonly cipher: RecordCipher | undefined
   readonly macKeys: readonly (Uint8Array | KeyObject)[]
@@ -67,13 +70,17 @@ export async function deleteFiles(disk: Disk, snapshot: string): Promise<void> {
   await disk.syncDirectory(snapshot)
 }
 
-/** Sets a snapshot and its journals aside, in place of those that were set aside before. Continues after an interruption. Needs no space on the disk. */
+/**
+ * Sets a snapshot and its journals aside, in place of those that were set aside before. Continues after an
+ * interruption. Needs no space on the disk.
+ */
 export async function setAside(disk: Disk, snapshot: string): Promise<void> {
   const names = await disk.namesBeside(snapshot)
   const generations = journalGenerations(names)
   const former = snapshot + PREVIOUS
   if (generations.length === 0 && !names.includes(basename(snapshot))) return
-  // The snapshot is set aside last, and deleted last. So without it, the journals that were set aside belong to the one that is still in its place.
+  // The snapshot is set aside last, and deleted last. So without it, the journals that were set aside belong to the one
+  // that is still in its place.
   if (names.includes(basename(former))) {
     for (const name of previousFiles(snapshot, names))
       if (name !== basename(former)) await disk.remove(join(dirname(snapshot), name))
@@ -92,7 +99,10 @@ async function renameIfThere(disk: Disk, path: string): Promise<void> {
   }
 }
 
-/** Deletes files that were set aside longer ago than a snapshot may be served. They may have user-data. Never rejects: the next resync tries again. */
+/**
+ * Deletes files that were set aside longer ago than a snapshot may be served. They may have user-data. Never rejects:
+ * the next resync tries again.
+ */
 export async function deleteOldPrevious(disk: Disk, snapshot: string, maxAgeMs: number, nowMs: number): Promise<void> {
   const names = await disk.namesBeside(snapshot).catch(() => [])
   for (const name of previousFiles(snapshot, names)) {

@@ -1,6 +1,7 @@
 /**
- * The lock of the state directory: two daemons with one directory would overwrite each other's journals. The kernel releases it when the process ends,
- * however it ends. A daemon that could not write the directory at its start has no lock, so it writes nothing there later either.
+ * The lock of the state directory: two daemons with one directory would overwrite each other's journals. The kernel
+ * releases it when the process ends, however it ends. A daemon that could not write the directory at its start has no
+ * lock, so it writes nothing there later either.
  */
 import { randomBytes } from 'node:crypto'
 import { accessSync, constants, mkdirSync, rmSync } from 'node:fs'
@@ -19,9 +20,9 @@ export interface StateLock extends locks.Lock {
 }
 
 /**
- * Takes the lock, and creates the directory if it is missing. Waits for up to `waitMs` for a daemon that is stopping, then rejects with a StartFailure.
- * Without a lock, it says so: on a file system that has none, and if the file of the lock cannot be used. Root gets no directory of another user, who could
- * put links there that lead root to any file.
+ * Takes the lock, and creates the directory if it is missing. Waits for up to `waitMs` for a daemon that is stopping,
+ * then rejects with a StartFailure. Without a lock, it says so: on a file system that has none, and if the file of the
+ * lock cannot be used. Root gets no directory of another user, who could put links there that lead root to any file.
  */
 export async function lockState(
   stateDirectory: string,
@@ -77,7 +78,10 @@ export async function lockState(
     return unlocked(DISK)
   }
 
-  /** Whether a file that nobody else can have locked, since its name cannot be guessed, can be locked. SQLite reports both as "busy". */
+  /**
+   * Whether a file that nobody else can have locked, since its name cannot be guessed, can be locked. SQLite reports
+   * both as "busy".
+   */
   async function hasLocks(directory: string): Promise<boolean> {
     const fresh = join(directory, `view.${randomBytes(16).toString('hex')}.tmp`)
     try {

@@ -1,14 +1,18 @@
 /**
  * Decides whether the store as a whole can be used, and names the likely cause if it cannot. Pure.
  *
- * If more than UNUSABLE_SHARE of the records are faulty, the likely cause is a wrong record key or an incompatible version, not single bad records.
+ * If more than UNUSABLE_SHARE of the records are faulty, the likely cause is a wrong record key or an incompatible
+ * version, not single bad records.
  */
 import type { AssemblyFault } from './validate.ts'
 
 /** Above this share of faulty records the daemon is not ready, which stops a rolling restart. */
 const UNUSABLE_SHARE = 0.9
 
-/** Why the store as a whole cannot be used. `reasons` counts the faulty records by reason; `cause` is the likely one, with its remedy. */
+/**
+ * Why the store as a whole cannot be used. `reasons` counts the faulty records by reason; `cause` is the likely one,
+ * with its remedy.
+ */
 export interface StoreProblem {
   readonly named: number
   readonly faulty: number
@@ -30,7 +34,10 @@ const CAUSES: Readonly<Record<AssemblyFault['reason'], string>> = {
     'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: set it to the limit of the publishers, or publish again',
 }
 
-/** The problem of a store that names `named` instances for this hypervisor; `faults` has the reason of each faulty one. Undefined if there is no problem. */
+/**
+ * The problem of a store that names `named` instances for this hypervisor; `faults` has the reason of each faulty one.
+ * Undefined if there is no problem.
+ */
 export function storeProblem(named: number, faults: readonly AssemblyFault['reason'][]): StoreProblem | undefined {
   if (named === 0 || faults.length <= UNUSABLE_SHARE * named) return undefined
   const reasons: Partial<Record<AssemblyFault['reason'], number>> = {}

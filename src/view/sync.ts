@@ -1,9 +1,9 @@
 /**
  * Keeps the view in step with the store.
  *
- * A notice is a hint; the key is the truth (invariant 4): a notice only queues an id, and the record that is then read decides. Every (re)connect
- * and a slow timer start a resync, which compares digests and reads the records that differ. The instance of an unknown peer, whose notice may have been
- * missed, is looked up by the peer's address.
+ * A notice is a hint; the key is the truth (invariant 4): a notice only queues an id, and the record that is then read
+ * decides. Every (re)connect and a slow timer start a resync, which compares digests and reads the records that differ.
+ * The instance of an unknown peer, whose notice may have been missed, is looked up by the peer's address.
  *
  *     notice ------\                                                            replace -> ChangeLog (on disk) -> view
  *     lookup -------> ReadQueue -> batch -> Source.load -> validate -> plan ->  remove  -> ChangeLog (on disk) -> view
@@ -15,14 +15,16 @@
  *                                                      -> nearly all records faulty (store-problem.ts): not ready, the view stays
  *                     -> region not initialised: not ready, the view stays
  *
- * One loop reads all records, one batch at a time. So an older state of a record is never applied after a newer one, whichever connections
- * the store's answers use. Each iteration reads one batch, then the index if a resync is due. A batch has up to BATCH ids (fewer where
- * user-data may be long: #batchSize), and each kind of work has a third of it (ReadQueue): n ids of a kind are read within n / 33 iterations
- * (n / 3 in the smallest batches), whatever else arrives. A resync that is requested during another begins when that one is complete.
- * Records that could not be read are read again after 1 to 2 s, so a resync completes even if connections are lost again and again.
+ * One loop reads all records, one batch at a time. So an older state of a record is never applied after a newer one,
+ * whichever connections the store's answers use. Each iteration reads one batch, then the index if a resync is due. A
+ * batch has up to BATCH ids (fewer where user-data may be long: #batchSize), and each kind of work has a third of it
+ * (ReadQueue): n ids of a kind are read within n / 33 iterations (n / 3 in the smallest batches), whatever else
+ * arrives. A resync that is requested during another begins when that one is complete. Records that could not be read
+ * are read again after 1 to 2 s, so a resync completes even if connections are lost again and again.
  *
- * Guests are answered meanwhile: the source reads a batch in parts of bounded size, each instance is applied when it is read, and a TurnBudget
- * ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the ids and one such part in memory.
+ * Guests are answered meanwhile: the source reads a batch in parts of bounded size, each instance is applied when it is
+ * read, and a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the
+ * ids and one such part in memory.
  */
 import type { Logger } from 'pino'
 import { TurnBudget } from '../runtime/turn-budget.ts'
@@ -37,11 +39,17 @@ import type { View } from './view.ts'
 
 /** Ids in one batch, at most. */
 const BATCH = 100
-/** If user-data may be long, a batch has fewer ids (at least SMALL_BATCH), so that its user-data has at most about this many bytes. */
+/**
+ * If user-data may be long, a batch has fewer ids (at least SMALL_BATCH), so that its user-data has at most about this
+ * many bytes.
+ */
 const BATCH_BYTES = 64 * 1024 * 1024
 const SMALL_BATCH = 10
 const RETRY_MS = 1000
-/** After a reconnect a daemon with a view waits up to this long, so that a thousand hypervisors do not all read from a new primary at once. */
+/**
+ * After a reconnect a daemon with a view waits up to this long, so that a thousand hypervisors do not all read from a
+ * new primary at once.
+ */
 const RESYNC_JITTER_MS = 2000
 
 /** The counters that sync increments. */
@@ -86,7 +94,10 @@ export interface SyncStatus {
   readonly isStoreUnusable: boolean
   /** What an operator should check although it is ready, as a sentence; undefined: nothing. */
   readonly hint: string | undefined
-  /** When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`; undefined before the first. */
+  /**
+   * When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`;
+   * undefined before the first.
+   */
   readonly resyncedAtMs: number | undefined
   /** How long that resync took. */
   readonly resyncTookMs: number
@@ -171,7 +182,10 @@ export class Sync {
     void this.#work()
   }
 
-  /** Reads the instance that owns an address into the view, if its record names this hypervisor. Rejects when the store does not answer. */
+  /**
+   * Reads the instance that owns an address into the view, if its record names this hypervisor. Rejects when the store
+   * does not answer.
+   */
   async lookUp(network: string, address: string): Promise<void> {
     const id = await this.#parts.source.owner(network, address)
     if (id === undefined) return
@@ -212,7 +226,9 @@ export class Sync {
     return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
   }
 
-  /** The loop: reads while there is something to read and the store is connected. Returns at once if it runs already. */
+  /**
+   * The loop: reads while there is something to read and the store is connected. Returns at once if it runs already.
+   */
   async #work(): Promise<void> {
     if (this.#working) return
     this.#working = true
@@ -222,7 +238,8 @@ export class Sync {
         if (this.#queue.isResyncRead) await this.#completeResync()
         if (this.#resyncWanted && !this.#queue.isResyncing) await this.#beginResync()
       } catch (error) {
-        if (this.#stopped || !this.#connected) break // `disconnected` reports the loss of the store; the queue waits for its return
+        // `disconnected` reports the loss of the store; the queue waits for its return
+        if (this.#stopped || !this.#connected) break
         this.#parts.metrics.resyncs.inc({ result: 'failed' })
         this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
         await new Promise<void>((resolve) => {

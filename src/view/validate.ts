@@ -6,7 +6,9 @@ import { parseStored, type Fault } from '../metadata/record.ts'
 import { userDataFaults } from '../metadata/user-data.ts'
 import type { Loaded } from '../store/source.ts'
 
-/** A valid record with the user-data that it describes. `userData` is undefined if there is none, or if it is sealed. */
+/**
+ * A valid record with the user-data that it describes. `userData` is undefined if there is none, or if it is sealed.
+ */
 export interface Assembled {
   readonly instance: Instance
   readonly userData: Uint8Array | undefined

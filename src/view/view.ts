@@ -1,9 +1,10 @@
 /**
  * The instances that this hypervisor serves, found by (network, address).
  *
- * Sync fills the view; the guest server reads it without waiting. It evicts nothing and does no I/O. An instance is added or changed as one frozen
- * object (invariants 3 and 5). An address that two instances claim is served to neither (invariant 7). A path that a change removed still answers
- * for a grace period, so that a crawl that began before the change finds everything that it listed (contract B5).
+ * Sync fills the view; the guest server reads it without waiting. It evicts nothing and does no I/O. An instance is
+ * added or changed as one frozen object (invariants 3 and 5). An address that two instances claim is served to neither
+ * (invariant 7). A path that a change removed still answers for a grace period, so that a crawl that began before the
+ * change finds everything that it listed (contract B5).
  */
 import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
@@ -16,7 +17,10 @@ const GRACE_MS = 60_000
 /** The largest number of former states of an instance that are kept, however often it changes. */
 const MAX_FORMER_STATES = 64
 
-/** The owner of a (network, address) on this hypervisor. `contested`: more than one instance claims it, or a prefix that contains it. */
+/**
+ * The owner of a (network, address) on this hypervisor. `contested`: more than one instance claims it, or a prefix that
+ * contains it.
+ */
 export type Found = Ownership<ServedInstance>
 
 /** One instance of the view, with its tree. */
@@ -65,7 +69,10 @@ export class ServedInstance {
     return (this.#tree ??= buildTree(this.instance, this.userData, this.#provider))
   }
 
-  /** Paths that former states listed to the guest and this state lacks, latest first. Empty if the guest has sent no request. */
+  /**
+   * Paths that former states listed to the guest and this state lacks, latest first. Empty if the guest has sent no
+   * request.
+   */
   #formerStates(before: ServedInstance): FormerState[] {
     const now = this.#now()
     const still = before.#former.filter(({ untilMs }) => now < untilMs)

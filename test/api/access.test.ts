@@ -1,4 +1,7 @@
-/** Who is let in: every route of the API, with tokens that must open nothing. The routes come from the router, so a new one is tested too. */
+/**
+ * Who is let in: every route of the API, with tokens that must open nothing. The routes come from the router, so a new
+ * one is tested too.
+ */
 import { once } from 'node:events'
 import type { IncomingMessage } from 'node:http'
 import { connect, type AddressInfo } from 'node:net'
@@ -59,7 +62,10 @@ const BODIES: Readonly<Record<string, object>> = {
   'POST /server_groups/ID/remove_servers': { servers: [] },
   'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
 }
-/** What every account sees: what the region offers, and routes of other documents of the interface, which have no members. */
+/**
+ * What every account sees: what the region offers, and routes of other documents of the interface, which have no
+ * members.
+ */
 const COMMON =
   /^\/(?:zones|server_types|images\/ID|load_balancers|database_snapshots|firewall_(?:policies|rules)|volumes|database_types)(?:\/|$)/
 

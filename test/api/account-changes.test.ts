@@ -147,7 +147,8 @@ t.test('refreshes of one sign-in that wait for a change of its user leave connec
   })
   const client = await connect(t)
   await client.query('begin')
-  await client.query('select from token_families for share') // as the check of a token does in the transaction of a change
+  // as the check of a token does in the transaction of a change
+  await client.query('select from token_families for share')
   const refreshes = Array.from({ length: 20 }, () =>
     api.server.inject({
       method: 'POST',
@@ -351,7 +352,8 @@ t.test('a change whose right ends while it waits is refused, and changes nothing
       unauthorized,
     ],
   ] as readonly (readonly [string, string, typeof ONE | typeof TWO, (by: Change) => Promise<unknown>, object])[]) {
-    t.match(await api.callWith(bearer, 'GET', `/1.0/config_maps?account_id=${account}`), { status: 200 }, name) // its token is in the cache
+    // its token is in the cache
+    t.match(await api.callWith(bearer, 'GET', `/1.0/config_maps?account_id=${account}`), { status: 200 }, name)
     const before = await mapsOf(account)
     const answer = await api.during(
       async (by) => {

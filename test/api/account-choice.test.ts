@@ -122,7 +122,10 @@ t.test('no request reads a whole table of users, accounts, collaborations, image
     insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
       select 'srv-m' || n, 'acc-m' || n, '', 'active', 'img-m' || n, 'typ-small', 'zon-aaaa1', 'hv-1', false, false from generate_series(1, ${String(MANY)}) n;
     analyze`)
-  /** How many rows PostgreSQL has read, of each table. A connection adds its own reads to these counters only when asked to. */
+  /**
+   * How many rows PostgreSQL has read, of each table. A connection adds its own reads to these counters only when asked
+   * to.
+   */
   const rowsRead = async () => {
     for (const {
       options: { max = 0 },

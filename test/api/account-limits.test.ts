@@ -1,4 +1,7 @@
-/** The limits of an account: each is exact for requests at the same time, and an account that is beyond one keeps what it has. */
+/**
+ * The limits of an account: each is exact for requests at the same time, and an account that is beyond one keeps what
+ * it has.
+ */
 import { Kysely, PostgresDialect } from 'kysely'
 import pg from 'pg'
 import t from 'tap'

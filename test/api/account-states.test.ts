@@ -1,4 +1,7 @@
-/** What an account allows in each of its states: every route that changes something, as the table of src/api/model/account-states.ts says. */
+/**
+ * What an account allows in each of its states: every route that changes something, as the table of
+ * src/api/model/account-states.ts says.
+ */
 import t from 'tap'
 import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/api/model/account-states.ts'
 import { ADA, CLIENT_OF, ONE } from '../support/fixtures/region.ts'

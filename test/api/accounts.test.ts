@@ -1,4 +1,7 @@
-/** Changes of an account: every field of the document, who may change it, and the password of the image library. test/api/catalog.test.ts has the forms. */
+/**
+ * Changes of an account: every field of the document, who may change it, and the password of the image library.
+ * test/api/catalog.test.ts has the forms.
+ */
 import { sql } from 'kysely'
 import t from 'tap'
 import { digest } from '../../src/api/auth/secrets.ts'

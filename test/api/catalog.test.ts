@@ -1,4 +1,7 @@
-/** What an account and the region are: accounts, users, zones, server types, images, and the resources of other documents. Compared whole. */
+/**
+ * What an account and the region are: accounts, users, zones, server types, images, and the resources of other
+ * documents. Compared whole.
+ */
 import t from 'tap'
 import { ADA, ADAS_KEY, GRACE, GRACES_KEY, ONE, TWO } from '../support/fixtures/region.ts'
 import {
@@ -110,7 +113,8 @@ t.test('users: those of the account, and the owner as the user of the token', as
     accounts: [nestedAccount(TWO)],
     default_account: nestedAccount(TWO),
   }
-  const adaInTwo = { ...ada, accounts: [nestedAccount(TWO)], default_account: null } // her own account is none of its users' business
+  // her own account is none of its users' business
+  const adaInTwo = { ...ada, accounts: [nestedAccount(TWO)], default_account: null }
   t.strictSame(
     list,
     [adaInTwo, grace].map((user) => ({ ...user, default_account: null })),

@@ -381,7 +381,8 @@ t.test('a collaborator of the region file has access, also one who is invited al
   const {
     accounts: [one, two],
   } = aRegion()
-  await tables.deleteFrom('collaborations').where('account_id', '=', ONE).execute() // she has rejected and ended some, which the file would respect
+  // she has rejected and ended some, which the file would respect
+  await tables.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
   const { id } = member(await invite(email.toUpperCase()))
   t.strictSame(await apply(api.database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })), [
     `~ collaboration of ${MARY} in ${ONE}: pending -> accepted`,

@@ -1,4 +1,7 @@
-/** Who may use the compute interface, with processes and real certificates; and what a process that is killed leaves behind. */
+/**
+ * Who may use the compute interface, with processes and real certificates; and what a process that is killed leaves
+ * behind.
+ */
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'

@@ -1,4 +1,7 @@
-/** The compute interface: hypervisors fetch the actions of their servers in order, report outcomes, and the states follow. */
+/**
+ * The compute interface: hypervisors fetch the actions of their servers in order, report outcomes, and the states
+ * follow.
+ */
 import { sql } from 'kysely'
 import pg from 'pg'
 import { pino } from 'pino'

@@ -183,7 +183,8 @@ t.test('first starts on one state directory wait for each other, and make one da
     'two imds-api that start together each end with a clear reason, and one of them has the database',
     async (t) => {
       rmSync(state, { recursive: true })
-      const outputs = await Promise.all([1, 2].map(() => imdsApi([], env))) // there is no region, so the one that has the database ends too
+      // there is no region, so the one that has the database ends too
+      const outputs = await Promise.all([1, 2].map(() => imdsApi([], env)))
       const reasons = outputs.map(
         ({ stdout }) =>
           /another imds-api uses|was stopped during this start, by another imds-api|the database has no region yet/.exec(
@@ -285,7 +286,8 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     for (const api of apis) t.equal(await statusAt(api), 200, 'a token of one is a token of the other')
     await client.query('update api_clients set revoked_at = now() where id = $1', [CLIENT_OF[ONE]])
     for (const api of apis)
-      await until(async () => (await statusAt(api)) === 401, 'a revoked client to be refused by both', 5_000) // both remember it for 1 s
+      // both remember it for 1 s
+      await until(async () => (await statusAt(api)) === 401, 'a revoked client to be refused by both', 5_000)
     await client.query('update api_clients set revoked_at = null where id = $1', [CLIENT_OF[ONE]])
     for (const api of apis) t.equal(await api.stop(), 0)
     t.notOk(existsSync(env.IMDS_API_STATE_DIR + '/postgres'), 'no server of its own')

@@ -1,5 +1,6 @@
 /**
- * `npm start` as a newcomer runs it: the daemon and imds-api together, the lines that it prints and the README has, and its end.
+ * `npm start` as a newcomer runs it: the daemon and imds-api together, the lines that it prints and the README has, and
+ * its end.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,5 +1,6 @@
 /**
- * The examples of docs/api.md, executed in one shell as a reader does, against the imds-api that its first example starts.
+ * The examples of docs/api.md, executed in one shell as a reader does, against the imds-api that its first example
+ * starts.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -18,7 +19,10 @@ type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' |
   readonly errors?: readonly string[]
 }
 
-/** The examples in their order, and what each prints: resources as `resource_type status`, errors as their name; n of a list. */
+/**
+ * The examples in their order, and what each prints: resources as `resource_type status`, errors as their name; n of a
+ * list.
+ */
 const EXAMPLES = [
   [executed('docs/api.md', 'five'), /^\+ region gb1\n[^]*\n(?:creating|active)\n$/],
   [executed('docs/api.md', 'function'), []],

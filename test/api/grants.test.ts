@@ -1,4 +1,6 @@
-/** How users sign in: the grants password and refresh_token of applications, one-time passwords, and families of tokens. */
+/**
+ * How users sign in: the grants password and refresh_token of applications, one-time passwords, and families of tokens.
+ */
 import { createHook } from 'node:async_hooks'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'

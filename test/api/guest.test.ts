@@ -26,7 +26,8 @@ interface CloudIp {
 }
 
 const USER_DATA = '#!/bin/sh\necho "grüß dich"\n'
-const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-b', user_data: Buffer.from(USER_DATA).toString('base64') } // hv-3 is the only hypervisor of gb1-b
+// hv-3 is the only hypervisor of gb1-b
+const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-b', user_data: Buffer.from(USER_DATA).toString('base64') }
 
 t.test('a guest reads with curl what its server was created with, and each change of its cloud IP', async (t) => {
   const redis = await startRedis()

@@ -118,12 +118,10 @@ t.test('imds-api serves at every place; owner and group may use a unix socket; a
   const listening = api.log.find(({ msg }) => msg === 'listening')!['listening'] as string[]
   t.match(listening, [/^127\.0\.0\.1:\d+$/, /^\[::1\]:\d+$/, `unix:${path}`])
   const places = [
-    ...listening
-      .slice(0, 2)
-      .map((text) => ({
-        host: new URL(`http://${text}`).hostname.replace(/[[\]]/g, ''),
-        port: Number(new URL(`http://${text}`).port),
-      })),
+    ...listening.slice(0, 2).map((text) => ({
+      host: new URL(`http://${text}`).hostname.replace(/[[\]]/g, ''),
+      port: Number(new URL(`http://${text}`).port),
+    })),
     { path },
   ]
   for (const place of places) t.match(await ask(place, '/1.0/account'), { error_name: 'unauthorized' })
@@ -214,7 +212,9 @@ t.test('with a certificate every place speaks HTTPS', async (t) => {
   await t.rejects(ask(places[2]!, '/ip'), { code: 'ECONNRESET' })
 })
 
-/** Sends bytes on a new connection. Returns the responses until the server closes it, each as status, headers and JSON. */
+/**
+ * Sends bytes on a new connection. Returns the responses until the server closes it, each as status, headers and JSON.
+ */
 async function exchange(
   place: Place,
   bytes: string,

@@ -1,4 +1,7 @@
-/** No secret is seen: not in the log, the audit lines, the metrics or the responses, whatever goes wrong with a token request. */
+/**
+ * No secret is seen: not in the log, the audit lines, the metrics or the responses, whatever goes wrong with a token
+ * request.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Secret, TOTP } from 'otpauth'
@@ -111,5 +114,6 @@ t.test('no secret, password, token or code is in a log line, an audit line, a me
   for (const text of texts)
     for (const output of seen) t.notOk(output.includes(text), `${text}: ${output.slice(0, 120)}`)
   for (const code of codes)
-    for (const output of seen) t.notOk(new RegExp(`(?<![\\d.])${code}(?![\\d.])`).test(output), 'a code') // not as a part of a number
+    // not as a part of a number
+    for (const output of seen) t.notOk(new RegExp(`(?<![\\d.])${code}(?![\\d.])`).test(output), 'a code')
 })

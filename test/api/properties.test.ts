@@ -1,6 +1,7 @@
 /**
- * Properties that hold after any sequence of requests, also concurrent ones: addresses are unique, the use of an account is a count, cloud IPs have a
- * destination if and only if they are not free, no answer is a 500, and the store equals the composition of the database.
+ * Properties that hold after any sequence of requests, also concurrent ones: addresses are unique, the use of an
+ * account is a count, cloud IPs have a destination if and only if they are not free, no answer is a 500, and the store
+ * equals the composition of the database.
  */
 import t from 'tap'
 import { SERVER_ACTIONS } from '../../src/api/model/server-actions.ts'
@@ -84,7 +85,10 @@ async function step(next: () => number): Promise<{ method: Method; path: string;
   return { method, path, answer: await api.call(method, `/1.0/${path}`, body, account) }
 }
 
-/** What is wrong with the database, in words. The unique indexes of the database are not asked: the answers of the API are. */
+/**
+ * What is wrong with the database, in words. The unique indexes of the database are not asked: the answers of the API
+ * are.
+ */
 async function problems(): Promise<string[]> {
   const found: string[] = []
   const addresses: string[] = []

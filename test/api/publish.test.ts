@@ -1,4 +1,7 @@
-/** From a change in the database to the store: what is published, in which order, and what happens to a record that the store refuses. */
+/**
+ * From a change in the database to the store: what is published, in which order, and what happens to a record that the
+ * store refuses.
+ */
 import pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
@@ -615,7 +618,10 @@ t.test('publishing', async (t) => {
   })
 })
 
-/** What goes first is among so many of the first publishes. Four are in flight at once, and the first publish of a new server takes longer than others. */
+/**
+ * What goes first is among so many of the first publishes. Four are in flight at once, and the first publish of a new
+ * server takes longer than others.
+ */
 const FIRST = 12
 
 t.test('the order of publishing', async (t) => {

@@ -1,4 +1,7 @@
-/** What a record cannot hold is refused where a client asks for it. The publisher could only keep such a record back, and its guest would see no change. */
+/**
+ * What a record cannot hold is refused where a client asks for it. The publisher could only keep such a record back,
+ * and its guest would see no change.
+ */
 import t from 'tap'
 import { compose } from '../../src/api/publish/compose.ts'
 import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'

@@ -673,7 +673,8 @@ t.test('a row keeps every field that a request can change, whatever the file say
       { name: 'stock', description: 'of Leeds' },
       ['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule'],
     ],
-    ['api_clients', first!.id, { name: 'Other', description: 'Makes nothing', permissions_group: 'storage' }, []], // last: the requests are its own
+    // last: the requests are its own
+    ['api_clients', first!.id, { name: 'Other', description: 'Makes nothing', permissions_group: 'storage' }, []],
   ]
   for (const [path, id, body, refused] of changes) {
     const known = Object.keys(

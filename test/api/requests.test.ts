@@ -1,4 +1,7 @@
-/** What all routes have in common: bodies, content types, methods, unknown parameters, other accounts, and the shape of every error. */
+/**
+ * What all routes have in common: bodies, content types, methods, unknown parameters, other accounts, and the shape of
+ * every error.
+ */
 import t from 'tap'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'

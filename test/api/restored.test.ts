@@ -1,4 +1,7 @@
-/** A database that was restored from an older backup: the store has servers that it does not know, with the ids and addresses that it would give next. */
+/**
+ * A database that was restored from an older backup: the store has servers that it does not know, with the ids and
+ * addresses that it would give next.
+ */
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { advance } from '../../src/api/database/advance.ts'

@@ -1,4 +1,7 @@
-/** What clients ask of servers, with IMDS_API_COMPUTE=none: an action has succeeded at once. Snapshots are images of the account. */
+/**
+ * What clients ask of servers, with IMDS_API_COMPUTE=none: an action has succeeded at once. Snapshots are images of the
+ * account.
+ */
 import t from 'tap'
 import { SERVER_ACTIONS } from '../../src/api/model/server-actions.ts'
 import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'

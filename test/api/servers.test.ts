@@ -784,7 +784,8 @@ t.test('lists make as many queries for one server as for 1,000, and load no user
         connections.add(client)
         const query = client.query.bind(client)
         client.query = (...queryArgs) => {
-          if (!/access_tokens|from ..region/.test(JSON.stringify(queryArgs[0]))) queries++ // the token and the domain are remembered for a second
+          // the token and the domain are remembered for a second
+          if (!/access_tokens|from ..region/.test(JSON.stringify(queryArgs[0]))) queries++
           const result = query(...queryArgs) as Promise<{ rows: object[] }> | undefined // undefined: it has a callback
           void result?.then(({ rows: [row = {}] }) => {
             for (const column of Object.keys(row)) columns.add(column)

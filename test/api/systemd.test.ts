@@ -1,5 +1,6 @@
 /**
- * imds-api as its package installs it: imds-api.service in its sandbox, on a host that systemd boots, with the embedded PostgreSQL.
+ * imds-api as its package installs it: imds-api.service in its sandbox, on a host that systemd boots, with the embedded
+ * PostgreSQL.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'

@@ -268,7 +268,10 @@ t.test('every other mistake of a token request is 400 with the error of OAuth', 
   t.match(await api.server.inject({ url: '/token' }), { statusCode: 405, headers: { allow: 'POST' } })
 })
 
-/** Grants with a memory of their own, as those of another process. `queries`: how many of them were about known addresses. */
+/**
+ * Grants with a memory of their own, as those of another process. `queries`: how many of them were about known
+ * addresses.
+ */
 function aProcess(Limit = FailureLimit) {
   const seen = { queries: 0, warnings: 0, nowMs: Date.now(), steadyMs: 1000 }
   const plugin: KyselyPlugin = {

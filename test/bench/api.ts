@@ -1,8 +1,8 @@
 /**
  * imds-api: its rates beside a bare route that reads one row, and the time from a change to the guest.
  *
- * The API runs from its sources on its embedded PostgreSQL and publishes to Redis; the daemon serves guests on 127.0.1.x. Both measured servers share a core
- * with nothing else; PostgreSQL is on the other core, with wrk.
+ * The API runs from its sources on its embedded PostgreSQL and publishes to Redis; the daemon serves guests on
+ * 127.0.1.x. Both measured servers share a core with nothing else; PostgreSQL is on the other core, with wrk.
  */
 import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -174,7 +174,8 @@ async function changes(imdsApi: BenchApi, { port }: { readonly port: number }): 
     'the first server',
   )
   const times: number[] = []
-  // Two cloud IPs take turns: a value that was removed still answers for a minute, so the same one again would be no news.
+  // Two cloud IPs take turns: a value that was removed still answers for a minute, so the same one again would be no
+  // news.
   for (let n = 0; n < WARM_UP + MAPPINGS; n++) {
     const { id, public_ipv4: ip } = cloudIps[n % 2]!
     await imdsApi.call('POST', `/1.0/cloud_ips/${id}/map`, { destination: server.interface })

@@ -3,8 +3,8 @@
  *
  *   npm run bench [-- PART... [--markdown] [--quick] [--main FILE]]
  *
- * They measure and do not test: no time makes them fail. Most figures are ratios to a bare server that is measured in the same run.
- * `--quick` takes less time and is less exact. `--main` measures another build of the daemon.
+ * They measure and do not test: no time makes them fail. Most figures are ratios to a bare server that is measured in
+ * the same run. `--quick` takes less time and is less exact. `--main` measures another build of the daemon.
  */
 import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'

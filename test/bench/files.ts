@@ -1,5 +1,6 @@
 /**
- * What a put into a directory of files costs as the directory grows, beside the least that it has to do: three files that are written, fsynced and renamed.
+ * What a put into a directory of files costs as the directory grows, beside the least that it has to do: three files
+ * that are written, fsynced and renamed.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -11,7 +11,9 @@ const INSTANCES = 500
 const GUESTS = Array.from({ length: 9 }, (_, i) => addressOf(i + 2))
 const SECONDS = 10
 
-/** Latencies without a flood and under each kind of flood, with the default share of a guest and without the firewall. */
+/**
+ * Latencies without a flood and under each kind of flood, with the default share of a guest and without the firewall.
+ */
 export const flood: Part = async ({ built, redisUrl }) => {
   const env = {
     ...(await populate(redisUrl, 'flood', INSTANCES)),

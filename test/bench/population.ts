@@ -1,5 +1,6 @@
 /**
- * A region full of instances. Each has its own loopback address, so that this machine can send requests as any of them; the first is 127.0.0.1.
+ * A region full of instances. Each has its own loopback address, so that this machine can send requests as any of them;
+ * the first is 127.0.0.1.
  */
 import { openStore } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'

@@ -1,8 +1,8 @@
 /**
  * The processes of a measurement: where they run, and how much CPU time and memory they use (read from /proc).
  *
- * The measured server has core 0 for itself; wrk, Redis and this process share core 1. The daemon runs as it is installed: bundled
- * JavaScript, with the flags of its unit.
+ * The measured server has core 0 for itself; wrk, Redis and this process share core 1. The daemon runs as it is
+ * installed: bundled JavaScript, with the flags of its unit.
  */
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -66,7 +66,10 @@ export async function startBare({ bare }: Built, body: string): Promise<Server> 
   return { ...server, port }
 }
 
-/** Starts the daemon, with more arguments for Node, and waits until it serves all instances. Its log goes to a file in the build's folder. */
+/**
+ * Starts the daemon, with more arguments for Node, and waits until it serves all instances. Its log goes to a file in
+ * the build's folder.
+ */
 export async function startImds(
   { main, directory }: Built,
   env: Readonly<Record<string, string>>,

@@ -1,9 +1,9 @@
 /**
  * The time from a publish until a guest sees the change.
  *
- * One change after another is published by the library. Meanwhile a guest reads the leaf that contains the revision, again and again
- * on a keep-alive connection. A measured time ends when the guest has read the new value. So it includes one and a half round trips of
- * the guest on average: the row `a guest's GET` shows how long one is.
+ * One change after another is published by the library. Meanwhile a guest reads the leaf that contains the revision,
+ * again and again on a keep-alive connection. A measured time ends when the guest has read the new value. So it
+ * includes one and a half round trips of the guest on average: the row `a guest's GET` shows how long one is.
  */
 import { connect, type Socket } from 'node:net'
 import { openStore } from '../../src/store/open.ts'
@@ -21,7 +21,10 @@ const REQUEST = 'GET /latest/meta-data/tags/instance/revision HTTP/1.1\r\nHost: 
 /** The other instances of the region, and the hypervisors that run them. */
 const [OTHER_INSTANCES, OTHER_HYPERVISORS] = [10_000, 1_000]
 
-/** The time from a publish in Redis to the guest's response: in a region without other changes, and while the instances of 1,000 other hypervisors change. */
+/**
+ * The time from a publish in Redis to the guest's response: in a region without other changes, and while the instances
+ * of 1,000 other hypervisors change.
+ */
 export const publish: Part = async ({ built, redisUrl }) => {
   const tables = [await measure(built, redisUrl, 'publish', false)]
   return [...tables, await measure(built, redisUrl, 'publish-region', true)]

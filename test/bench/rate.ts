@@ -1,8 +1,8 @@
 /**
  * The rate of requests, compared with a bare `node:http` server.
  *
- * Two processes of the same program can differ by a fifth for their whole life, because V8 optimised them differently. So each pair of
- * rounds has new processes.
+ * Two processes of the same program can differ by a fifth for their whole life, because V8 optimised them differently.
+ * So each pair of rounds has new processes.
  */
 import type { Part } from './bench.ts'
 import { idOf, populate } from './population.ts'

@@ -1,8 +1,8 @@
 /**
  * The cost of following the store: time and bytes of a resync, and commands per second while nothing changes.
  *
- * The time is the daemon's metric, the bytes are those that Redis counts as sent. "All changed" is the first resync of an empty view,
- * which reads every instance.
+ * The time is the daemon's metric, the bytes are those that Redis counts as sent. "All changed" is the first resync of
+ * an empty view, which reads every instance.
  */
 import { Redis } from 'ioredis'
 import { request, until } from '../support/programs/daemon.ts'

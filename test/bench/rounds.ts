@@ -1,5 +1,6 @@
 /**
- * Compares servers: they take turns on one core, in rounds of alternating order, so that other load affects all of them.
+ * Compares servers: they take turns on one core, in rounds of alternating order, so that other load affects all of
+ * them.
  *
  * A ratio is the median of the rounds' ratios, so a drift from round to round does not change it.
  */
@@ -22,7 +23,10 @@ export interface Round extends WrkRun {
   readonly othersShare: number
 }
 
-/** Loads every server in turn by wrk with the same options. Returns the rounds of each server, in the order of `servers`. */
+/**
+ * Loads every server in turn by wrk with the same options. Returns the rounds of each server, in the order of
+ * `servers`.
+ */
 export async function takeTurns(
   servers: readonly Server[],
   path: string,

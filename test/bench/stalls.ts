@@ -1,15 +1,16 @@
 /**
- * The longest turns of the daemon's event loop while it reads, writes or restores large user-data: during a turn, guests wait.
+ * The longest turns of the daemon's event loop while it reads, writes or restores large user-data: during a turn,
+ * guests wait.
  *
  * Each size of user-data, plain and encrypted, has three phases:
  *
- * - resync: a running daemon has one instance; then its database is swapped for one with many more (SWAPDB, so there is no notice).
- *   It ends when all of them are in the view and in the snapshot.
+ * - resync: a running daemon has one instance; then its database is swapped for one with many more (SWAPDB, so there is
+ *   no notice). It ends when all of them are in the view and in the snapshot.
  * - snapshot: one small instance changes, and the whole snapshot is written again.
  * - start: from that snapshot, without Redis. It ends with the first response.
  *
- * In the first two phases a guest reads a leaf every few milliseconds. The figures are the CPU time of each turn (turns.ts), the guest's
- * longest wait, and the peak of resident memory.
+ * In the first two phases a guest reads a leaf every few milliseconds. The figures are the CPU time of each turn
+ * (turns.ts), the guest's longest wait, and the peak of resident memory.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { Agent, get } from 'node:http'
@@ -28,7 +29,10 @@ import { quantile } from './report.ts'
 const KIB = 1024
 const MIB = 1024 * KIB
 const DEFAULT_LIMIT = 16 * KIB
-/** How many instances, with how many bytes of user-data each. A size above the default limit needs IMDS_USER_DATA_MAX_BYTES. */
+/**
+ * How many instances, with how many bytes of user-data each. A size above the default limit needs
+ * IMDS_USER_DATA_MAX_BYTES.
+ */
 const SIZES = [
   [1_000, 16 * KIB],
   [200, MIB],
@@ -36,7 +40,10 @@ const SIZES = [
   [8, 16 * MIB],
 ] as const
 const WARM_UP_MS = 2_000
-/** The pause between two requests of the guest. Without it most turns would be responses, and the quantiles would hide the long turns. */
+/**
+ * The pause between two requests of the guest. Without it most turns would be responses, and the quantiles would hide
+ * the long turns.
+ */
 const PAUSE_MS = 3
 const PHASE_TIMEOUT_MS = 60_000
 const REGION = 'stalls'
@@ -245,7 +252,10 @@ class Guest {
     this.#port = port
   }
 
-  /** Sends a request every few milliseconds while the task runs. Returns the longest wait for a response, in milliseconds. */
+  /**
+   * Sends a request every few milliseconds while the task runs. Returns the longest wait for a response, in
+   * milliseconds.
+   */
   async during(task: () => Promise<unknown>): Promise<number> {
     let longestMs = 0
     let isOver = false as boolean // TypeScript does not see that the task's end sets it

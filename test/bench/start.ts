@@ -1,7 +1,8 @@
 /**
  * The time from the start of the process to its first response with status 200.
  *
- * Each process is started on the server's core and gets requests without a pause; the bare server and the daemon take turns.
+ * Each process is started on the server's core and gets requests without a pause; the bare server and the daemon take
+ * turns.
  */
 import { cpSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -16,8 +17,8 @@ const INSTANCES = 500
 const ROUNDS = 15
 
 /**
- * Starts of the bare server, and of the daemon: from a snapshot without Redis, from a snapshot with Redis, from Redis only. All have a cache of compiled
- * code, as in the unit, except in the last case.
+ * Starts of the bare server, and of the daemon: from a snapshot without Redis, from a snapshot with Redis, from Redis
+ * only. All have a cache of compiled code, as in the unit, except in the last case.
  */
 export const start: Part = async ({ built, redisUrl }) => {
   const env = { ...(await populate(redisUrl, 'start', INSTANCES)), IMDS_STATE_DIR: built.directory }

@@ -15,7 +15,9 @@ const PATH = '/latest/meta-data/instance-id'
 const TTL = 'X-aws-ec2-metadata-token-ttl-seconds'
 const SPENDS = 5_000_000
 
-/** The rate of requests with a required token, the rate of minting tokens, and the time of one check of a guest's share. */
+/**
+ * The rate of requests with a required token, the rate of minting tokens, and the time of one check of a guest's share.
+ */
 export const tokens: Part = async ({ built, redisUrl, effort }) => {
   const env = await populate(redisUrl, 'tokens', INSTANCES, { options: { httpTokens: 'required' } })
   const bare = await startBare(built, idOf(0))

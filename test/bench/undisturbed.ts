@@ -1,8 +1,8 @@
 /**
  * Repeats a measurement that other processes disturbed.
  *
- * The cores of a round may be used by other processes, or by other guests of this machine's host. Such a round says little about the
- * server: it is repeated when the machine is idle again.
+ * The cores of a round may be used by other processes, or by other guests of this machine's host. Such a round says
+ * little about the server: it is repeated when the machine is idle again.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -15,7 +15,10 @@ const ATTEMPTS = 3
 const IDLE_TIMEOUT_MS = 5_000
 const SAMPLE_MS = 500
 
-/** Runs something until it was not disturbed, at most three times. Returns the least disturbed run, and the share of a core that other processes used. */
+/**
+ * Runs something until it was not disturbed, at most three times. Returns the least disturbed run, and the share of a
+ * core that other processes used.
+ */
 export async function undisturbed<T>(
   serverPid: number,
   run: () => Promise<T>,
@@ -40,7 +43,10 @@ async function observed<T>(serverPid: number, run: () => Promise<T>): Promise<{ 
   }
 }
 
-/** CPU time on both cores that neither the server nor this process used. The time of wrk counts for this process once wrk has ended. */
+/**
+ * CPU time on both cores that neither the server nor this process used. The time of wrk counts for this process once
+ * wrk has ended.
+ */
 function otherCpuSeconds(serverPid: number): number {
   return busySeconds(SERVER_CORE) + busySeconds(LOAD_CORE) - cpuSeconds(serverPid) - cpuSeconds(process.pid, true)
 }

@@ -1,9 +1,10 @@
 /**
  * Rate and memory with a small and a large view.
  *
- * The rate must not depend on the number of instances; memory does. Memory per instance is the difference in resident memory between the
- * two views, divided by the difference in instances. It is measured before any guest has sent a request, and after every guest has read
- * one leaf, which builds its tree. No garbage collection is forced: memory is read after some idle seconds.
+ * The rate must not depend on the number of instances; memory does. Memory per instance is the difference in resident
+ * memory between the two views, divided by the difference in instances. It is measured before any guest has sent a
+ * request, and after every guest has read one leaf, which builds its tree. No garbage collection is forced: memory is
+ * read after some idle seconds.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { request } from '../support/programs/daemon.ts'

@@ -18,7 +18,10 @@ export interface WrkRun {
 const CONNECTIONS = 32
 const MS: Readonly<Record<string, number>> = { us: 0.001, ms: 1, s: 1000, m: 60_000 }
 
-/** Loads a URL from one thread with 32 connections. Rejects if any status was not 200, because the figures would mean nothing. */
+/**
+ * Loads a URL from one thread with 32 connections. Rejects if any status was not 200, because the figures would mean
+ * nothing.
+ */
 export async function runWrk(
   url: string,
   connections: Connections,

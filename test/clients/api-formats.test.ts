@@ -1,9 +1,11 @@
 /**
- * What API clients send and demand, from their own code: fog-brightbox (Ruby), brightbox-cli (Ruby, on fog) and gobrightbox (Go). Each row is one request as
- * the client sends it, and what it demands of the answer: the status, the format of its test suite, or a value that it waits for. Each answer has to be
- * one that gobrightbox decodes. The rows are in the order in which the client's own tests or commands send them.
+ * What API clients send and demand, from their own code: fog-brightbox (Ruby), brightbox-cli (Ruby, on fog) and
+ * gobrightbox (Go). Each row is one request as the client sends it, and what it demands of the answer: the status, the
+ * format of its test suite, or a value that it waits for. Each answer has to be one that gobrightbox decodes. The rows
+ * are in the order in which the client's own tests or commands send them.
  *
- * Creates of database servers, load balancers, firewall policies and volumes are not here: other documents of the interface define them.
+ * Creates of database servers, load balancers, firewall policies and volumes are not here: other documents of the
+ * interface define them.
  */
 import { Secret, TOTP } from 'otpauth'
 import t, { type Test } from 'tap'
@@ -73,7 +75,8 @@ const ACCOUNTS: readonly Row[] = [
     status: 200,
     format: FOG.account.full,
   },
-  { client: 'fog', send: 'GET /1.0/accounts/', status: 200, format: [FOG.account.collected] }, // get_account without an id
+  // get_account without an id
+  { client: 'fog', send: 'GET /1.0/accounts/', status: 200, format: [FOG.account.collected] },
   { client: 'cli', send: 'GET /1.0/accounts?nested=false', status: 200, format: [FOG.account.collected] },
   { client: 'cli', send: 'GET /1.0/account?nested=false', status: 200, format: FOG.account.full },
   {
@@ -250,7 +253,8 @@ const SERVERS: readonly Row[] = [
       disk_encrypted: true,
     },
     match: { user_data: 'IyEvYmluL3NoCg==', disk_encrypted: true, cloud_ips: [{ status: 'reserved' }] },
-    undecoded: ['the answer.cloud_ips.0.status is "reserved", not mapped,unmapped'], // until the server is active (docs/api.md#extensions-and-what-we-chose)
+    // until the server is active (docs/api.md#extensions-and-what-we-chose)
+    undecoded: ['the answer.cloud_ips.0.status is "reserved", not mapped,unmapped'],
   },
   {
     client: 'fog',

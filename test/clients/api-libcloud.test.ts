@@ -1,6 +1,6 @@
 /**
- * Third-party clients of the API: Debian's requests-oauthlib gets an access token, and Libcloud's driver uses it. (The driver's own token
- * request asks for a grant "none", which no document has.)
+ * Third-party clients of the API: Debian's requests-oauthlib gets an access token, and Libcloud's driver uses it. (The
+ * driver's own token request asks for a grant "none", which no document has.)
  */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'

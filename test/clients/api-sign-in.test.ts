@@ -1,6 +1,6 @@
 /**
- * Signing in with a client that nobody here wrote: Debian's requests-oauthlib uses all grants, with one-time passwords from Debian's oathtool. And the token
- * requests as fog and Go's x/oauth2 write them.
+ * Signing in with a client that nobody here wrote: Debian's requests-oauthlib uses all grants, with one-time passwords
+ * from Debian's oathtool. And the token requests as fog and Go's x/oauth2 write them.
  */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
@@ -27,7 +27,9 @@ const isMissing = [
 ].some(([command, ...args]) => spawnSync(command!, args).status !== 0)
 const skip = isMissing && "Debian's python3-requests-oauthlib or oathtool is missing"
 
-/** The user without two-factor authentication. A code is accepted once, so each program signs in as a user of its own. */
+/**
+ * The user without two-factor authentication. A code is accepted once, so each program signs in as a user of its own.
+ */
 const JOAN = 'usr-joan3'
 
 const PRELUDE = `

@@ -1,6 +1,6 @@
 /**
- * The real cloud-init boots guests: its local and its network stage, as the packaged units run them, with the modules that use metadata. The
- * tests check the files that it writes.
+ * The real cloud-init boots guests: its local and its network stage, as the packaged units run them, with the modules
+ * that use metadata. The tests check the files that it writes.
  */
 import { execFileSync } from 'node:child_process'
 import { gzipSync } from 'node:zlib'
@@ -156,7 +156,10 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
   })
 })
 
-/** Boots a guest, which stops with the test. `log` is the log of cloud-init; `metadata` is the tree as cloud-init parsed it. */
+/**
+ * Boots a guest, which stops with the test. `log` is the log of cloud-init; `metadata` is the tree as cloud-init parsed
+ * it.
+ */
 async function boot(
   t: Test,
   guest: Guest,

@@ -1,6 +1,6 @@
 /**
- * Ignition, which configures CoreOS and Flatcar. On this cloud it requests a single path, and a 404 means "no configuration" (contract A8,
- * docs/clients.md#ignition).
+ * Ignition, which configures CoreOS and Flatcar. On this cloud it requests a single path, and a 404 means "no
+ * configuration" (contract A8, docs/clients.md#ignition).
  */
 import { existsSync } from 'node:fs'
 import t, { type Test } from 'tap'

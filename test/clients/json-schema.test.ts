@@ -1,6 +1,6 @@
 /**
- * The JSON Schema of a record: an independent validator (Python's jsonschema, which Debian installs with cloud-init) accepts the same records
- * as `parse`.
+ * The JSON Schema of a record: an independent validator (Python's jsonschema, which Debian installs with cloud-init)
+ * accepts the same records as `parse`.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

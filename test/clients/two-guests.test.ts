@@ -1,6 +1,6 @@
 /**
- * Two guests of one hypervisor, each in its own network namespace, read their whole trees while their records change. Every field of a record
- * contains a text or number of its tenant, so that data of the other guest is recognised.
+ * Two guests of one hypervisor, each in its own network namespace, read their whole trees while their records change.
+ * Every field of a record contains a text or number of its tenant, so that data of the other guest is recognised.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -19,7 +19,9 @@ import {
 } from '../support/netns/namespaces.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
-/** The tenant of a guest. Its addresses begin with `numbers`. No data of another tenant contains its name or numbers. */
+/**
+ * The tenant of a guest. Its addresses begin with `numbers`. No data of another tenant contains its name or numbers.
+ */
 interface Tenant {
   readonly name: string
   readonly link: Link

@@ -1,5 +1,6 @@
 /**
- * B2, B3 and B6 over whole trees: every listed path has content, and no other path is listed, in every version and for every state of an instance.
+ * B2, B3 and B6 over whole trees: every listed path has content, and no other path is listed, in every version and for
+ * every state of an instance.
  */
 import { expect, test } from 'vitest'
 import type { Instance } from '../../src/metadata/instance.ts'
@@ -13,7 +14,9 @@ import { aFullInstance } from '../support/fixtures/instance.ts'
 const RECORDS = 400
 const PROVIDERS = [{}, { domain: 'example.com' }, { domain: 'example.com', partition: 'x' }]
 
-/** How cloud-init reads a line of a listing: the path below, and whether it is a directory (docs/clients.md#listings). */
+/**
+ * How cloud-init reads a line of a listing: the path below, and whether it is a directory (docs/clients.md#listings).
+ */
 function entry(directory: string, line: string): { path: string; isDirectory: boolean } {
   const index = /^(\d+)=/.exec(line)?.[1]
   if (index !== undefined) return { path: `${directory}${index}/`, isDirectory: true }
@@ -24,7 +27,10 @@ function entry(directory: string, line: string): { path: string; isDirectory: bo
   }
 }
 
-/** Every path that can be reached by listings, with its body. Fails on a listed path without content, and on a line that no client can read. */
+/**
+ * Every path that can be reached by listings, with its body. Fails on a listed path without content, and on a line that
+ * no client can read.
+ */
 function crawl(get: (path: string) => string | undefined): Map<string, string> {
   const found = new Map<string, string>()
   const visit = (path: string, isDirectory: boolean) => {
@@ -128,7 +134,8 @@ test(`B3: in ${String(RECORDS)} generated records, exactly what is listed answer
         return !target.ok ? undefined : resolve(tree, target.value.version, target.value.path)?.body.toString()
       })
       const paths = new Set(found.keys())
-      expect([...older].filter((path) => !paths.has(path))).toEqual([]) // a later version has all that an earlier one has
+      // a later version has all that an earlier one has
+      expect([...older].filter((path) => !paths.has(path))).toEqual([])
       older = paths
       leaves += paths.size
     }

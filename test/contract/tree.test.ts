@@ -229,7 +229,8 @@ describe('every category', () => {
     const otherDate = documented
       .filter(([path, since]) => since !== null && ours.has(path) && ours.get(path) !== since)
       .map(([path]) => path)
-    expect(otherDate).toEqual(['meta-data/network/interfaces/macs/{mac}/local-hostname']) // EC2's date is older than the tree that it is in
+    // EC2's date is older than the tree that it is in
+    expect(otherDate).toEqual(['meta-data/network/interfaces/macs/{mac}/local-hostname'])
     const invented = [...ours.keys()].filter((pattern) => !documented.some(([path]) => path === pattern))
     expect(invented).toEqual([])
   })

@@ -22,7 +22,8 @@ t.test(
     await (await openStore({ url })).put(anInstance())
     await ip('link add bridge type bridge')
     await ip('link set bridge up')
-    await ip('address add 169.254.169.253/32 dev bridge') // a bridge without ports has no carrier, but its address counts as present
+    // a bridge without ports has no carrier, but its address counts as present
+    await ip('address add 169.254.169.253/32 dev bridge')
     await ip('address add fd00:ec2::254/128 dev lo')
     const listen = [`${SERVICE}:80`, '169.254.169.253:80', '[fd00:ec2::254]:80'].join(',')
     const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: listen }, hypervisor.within)
@@ -109,7 +110,8 @@ t.test(
     const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
     await ip('link add bridge type bridge')
     await ip('link set bridge up')
-    await ip('address add fd00:ec2::1/64 dev bridge') // tentative: without a carrier, duplicate address detection does not end
+    // tentative: without a carrier, duplicate address detection does not end
+    await ip('address add fd00:ec2::1/64 dev bridge')
     await ip('route add local 192.0.2.1 dev lo scope host table 10')
     const script = `import { AddressWatch } from ${JSON.stringify(new URL('../../src/runtime/addresses.ts', import.meta.url).pathname)}
     const watch = new AddressWatch(${JSON.stringify(['192.0.2.1', '192.0.2.2', 'fd00:ec2::1', 'fd00:ec2::2', '0.0.0.0', '::'])}, { error() {}, info() {} })

@@ -1,6 +1,6 @@
 /**
- * Connections that the daemon ends while the guest is still sending: the response arrives (contract A4, A9), and the daemon reads only a
- * limited amount after it (F2).
+ * Connections that the daemon ends while the guest is still sending: the response arrives (contract A4, A9), and the
+ * daemon reads only a limited amount after it (F2).
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
@@ -18,7 +18,10 @@ const MIB = 2 ** 20
 /** The repetitions of each case, because a response may be lost only sometimes. */
 const TIMES = 8
 const [GUEST, OTHER] = ['127.0.0.2', '127.0.0.3']
-/** Addresses that two instances claim. Each has its own share, which is that of an unknown peer and smaller than a guest's. */
+/**
+ * Addresses that two instances claim. Each has its own share, which is that of an unknown peer and smaller than a
+ * guest's.
+ */
 const CONTESTED = Array.from({ length: 17 }, (_, i) => `127.0.1.${String(i + 1)}`)
 
 /** A daemon whose guests have the default share, or an unlimited one. */
@@ -59,8 +62,8 @@ interface Sent {
 }
 
 /**
- * Sends like a client that reads nothing before it has sent everything (Python's http.client, most C clients): if the connection is reset before
- * that, the response is lost. `pauseMs` is the pause after each 64 KiB.
+ * Sends like a client that reads nothing before it has sent everything (Python's http.client, most C clients): if the
+ * connection is reset before that, the response is lost. `pauseMs` is the pause after each 64 KiB.
  */
 async function send(
   { guestPort }: TestDaemon,

@@ -1,6 +1,6 @@
 /**
- * On a host that systemd boots: environment files mean the same to our commands as to systemd, and imdsctl and `imdsd --check` find the variables and the
- * credentials of the service.
+ * On a host that systemd boots: environment files mean the same to our commands as to systemd, and imdsctl and `imdsd
+ * --check` find the variables and the credentials of the service.
  */
 import t from 'tap'
 import { parseEnvironmentFile } from '../../src/runtime/environment-file.ts'

@@ -1,6 +1,6 @@
 /**
- * The examples of the documents for publishers, executed as they are against Redis and a daemon: imdsctl in README.md and docs/publishing.md, the
- * record of docs/record.md, and the Python function of docs/encryption.md.
+ * The examples of the documents for publishers, executed as they are against Redis and a daemon: imdsctl in README.md
+ * and docs/publishing.md, the record of docs/record.md, and the Python function of docs/encryption.md.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

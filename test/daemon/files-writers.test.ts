@@ -1,5 +1,6 @@
 /**
- * Publishers to a file store as processes: killed at any step, concurrent, in other PID namespaces, and as root for an unprivileged daemon.
+ * Publishers to a file store as processes: killed at any step, concurrent, in other PID namespaces, and as root for an
+ * unprivileged daemon.
  */
 import {
   chmodSync,
@@ -48,7 +49,10 @@ async function aStore(t: Test) {
   return { directory, store }
 }
 
-/** The state in the files as a daemon reads it: the host name and the user-data of the instance, or `removed` or `absent`. */
+/**
+ * The state in the files as a daemon reads it: the host name and the user-data of the instance, or `removed` or
+ * `absent`.
+ */
 async function stateOf(directory: string): Promise<string> {
   const loaded = await loadFiles(directory, ID)
   if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind
@@ -223,7 +227,8 @@ t.test('an error names a lock file that imds did not create; the lock file of im
 })
 
 t.test('imdsctl prints no warning about SQLite, and the daemon does not load SQLite', async (t) => {
-  const directory = t.testdir({ store: {}, 'record.json': JSON.stringify(local(1)) }) // outside the store, where record.json would be the file of an instance
+  // outside the store, where record.json would be the file of an instance
+  const directory = t.testdir({ store: {}, 'record.json': JSON.stringify(local(1)) })
   t.same(
     await run(
       [process.execPath, IMDSCTL, '-s', `file:${join(directory, 'store')}`, 'put', join(directory, 'record.json')],

@@ -176,7 +176,8 @@ t.test("a change of the directory's times or permissions causes no reconnect", a
     touch()
     const notices = await daemon.metric('imds_notices_total')
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
-    await until(async () => (await daemon.metric('imds_notices_total')) > notices, 'a notice') // by then the daemon has handled the touch too
+    // by then the daemon has handled the touch too
+    await until(async () => (await daemon.metric('imds_notices_total')) > notices, 'a notice')
   }
   matchAll(
     t,
@@ -394,7 +395,8 @@ t.test('FIFOs, directories and huge files are faults of their instances, and hol
   const fifos = Array.from({ length: 8 }, (_, i) =>
     join(directory, `srv-fifo${String(i)}${['.json', '.removed', '.pending', '.user-data'][i % 4]!}`),
   ) // more than threads for files
-  execFileSync('mkfifo', fifos) // before their records: a daemon that reads a record between the two would serve it, and its address
+  // before their records: a daemon that reads a record between the two would serve it, and its address
+  execFileSync('mkfifo', fifos)
   for (const fifo of fifos.filter((name) => name.endsWith('.user-data')))
     writeFileSync(fifo.replace('.user-data', '.json'), JSON.stringify(local({ id: basename(fifo, '.user-data') })))
   mkdirSync(join(directory, 'srv-bad00.json'))

@@ -10,7 +10,9 @@ const skip = withoutNamespaces()
 const TOKEN = `http://${SERVICE}/latest/api/token`
 const PUT = ['--request', 'PUT', '--header', 'X-aws-ec2-metadata-token-ttl-seconds: 60']
 
-/** Counts, in a guest's namespace, packets from the service that have a DSCP. Returns a function that reads the count. */
+/**
+ * Counts, in a guest's namespace, packets from the service that have a DSCP. Returns a function that reads the count.
+ */
 async function countDscps({ within }: { readonly within: readonly string[] }): Promise<() => Promise<number>> {
   await must([
     ...within,

@@ -1,5 +1,6 @@
 /**
- * The firewall agent maintains its rules when others change them or nft fails, and imdsctl prints, applies and removes them.
+ * The firewall agent maintains its rules when others change them or nft fails, and imdsctl prints, applies and removes
+ * them.
  */
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -309,7 +310,10 @@ async function documentOf(host: FirewallHost): Promise<Record<string, unknown>> 
   ) as Record<string, unknown>
 }
 
-/** Starts a program that answers every request on a unix socket with a document. Returns its socket, as `--operator` takes it. */
+/**
+ * Starts a program that answers every request on a unix socket with a document. Returns its socket, as `--operator`
+ * takes it.
+ */
 async function startOtherDaemon(t: Test, host: FirewallHost, path: string, document: object): Promise<string> {
   const daemon = await startChild([
     ...host.hypervisor.within,

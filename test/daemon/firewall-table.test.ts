@@ -39,7 +39,10 @@ function rulesOf(limits: readonly number[], port = 9169): FirewallRules {
   )
 }
 
-/** Changes of the rules, and the number of transactions for each. Replacing the whole table takes two, and discards the learned elements of its sets. */
+/**
+ * Changes of the rules, and the number of transactions for each. Replacing the whole table takes two, and discards the
+ * learned elements of its sets.
+ */
 const STEPS: readonly (readonly [what: string, from: FirewallRules, to: FirewallRules, transactions: number])[] = [
   ['the whole table', rulesOf([1]), rulesOf([1, 7], 9170), 2],
   ['one more guest', rulesOf([1]), rulesOf([1, 1]), 1],
@@ -116,7 +119,10 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
   },
 )
 
-/** Puts an nft into PATH that rejects input if `rejects`, a shell condition on $text, is true. Other input goes to the real nft in a namespace. */
+/**
+ * Puts an nft into PATH that rejects input if `rejects`, a shell condition on $text, is true. Other input goes to the
+ * real nft in a namespace.
+ */
 async function withNft(t: Test, rejects: string): Promise<{ nft: (...args: string[]) => Promise<string> }> {
   const { within, remove } = await makeHypervisor()
   t.teardown(remove)

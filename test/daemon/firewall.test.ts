@@ -206,7 +206,8 @@ t.test('on a bridge, MAC and address are checked together for guests on the same
   t.same([await curl(alpha), await curl(bravo)], [200, 200])
   await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
   const before = await host.counted('unknown_peers')
-  t.not(await curl(alpha, ['--interface', bravo.address]), 200, 'an address of bravo with the MAC of alpha') // if bridges are filtered, the outcome is a reset
+  // if bridges are filtered, the outcome is a reset
+  t.not(await curl(alpha, ['--interface', bravo.address]), 200, 'an address of bravo with the MAC of alpha')
   t.ok((await host.counted('unknown_peers')) > before)
 })
 
@@ -221,7 +222,8 @@ t.test(
       { id, network, macAddress: alpha.macAddress, ipv4Addresses: [alpha.address] },
     ]
     await host.put(alpha, { interfaces: nic('int-alpha', 'red') })
-    await host.put(alpha, { id: 'srv-blue', interfaces: nic('int-blue', 'blue') }) // its guest has the same address, on a link that does not exist here
+    // its guest has the same address, on a link that does not exist here
+    await host.put(alpha, { id: 'srv-blue', interfaces: nic('int-blue', 'blue') })
     const asBlue = () => curl(alpha, [], `http://${blueAddress}/latest/meta-data/instance-id`)
     const ready = async () =>
       JSON.parse(await host.operator('/readyz')) as { ready: boolean; instances: number; problem?: string }

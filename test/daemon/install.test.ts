@@ -1,6 +1,7 @@
 /**
- * The commands of docs/install.md, docs/configuration.md and docs/firewall.md, executed as they are on a host that systemd boots: installation,
- * check of the configuration, firewall, upgrade and removal. `npm ci` is left out, since `npm test` has run it.
+ * The commands of docs/install.md, docs/configuration.md and docs/firewall.md, executed as they are on a host that
+ * systemd boots: installation, check of the configuration, firewall, upgrade and removal. `npm ci` is left out, since
+ * `npm test` has run it.
  */
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -22,8 +23,8 @@ const RECORD = anInstance({
   interfaces: [{ id: 'int-x1y2z', macAddress: LINK.macAddress, ipv4Addresses: [LINK.address] }],
 })
 /**
- * What other processes than imds leave on a host: systemd's state, the databases of users and packages, npm's cache and logs, and the test's own files.
- * /etc/sysusers.d is a directory of systemd, which an install may be the first to need.
+ * What other processes than imds leave on a host: systemd's state, the databases of users and packages, npm's cache and
+ * logs, and the test's own files. /etc/sysusers.d is a directory of systemd, which an install may be the first to need.
  */
 const OTHERS =
   /^\/changes\/((units|store|srv|log|root|var\/(log|cache|tmp|lib\/(systemd|apt|dpkg)))(\/|$)|etc\/((passwd|shadow|group|gshadow|subuid|subgid)-?|\.pwd\.lock|sysusers\.d)$)/

@@ -34,7 +34,8 @@ t.test('an IPv6 listener', async (t) => {
   await put({})
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '[::1]:0' })
   t.teardown(() => daemon.stop())
-  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance') // before that the guest is an unknown peer, which is logged
+  // before that the guest is an unknown peer, which is logged
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance')
   const ask = (bytes = `GET ${ID} HTTP/1.0\r\n\r\n`) => exchange(daemon.guestPort, bytes, { host: '::1' })
   const counted = (reason: string) =>
     daemon.metric(`imds_requests_total{route="unknown",method="other",status="403",reason="${reason}"}`)
@@ -84,7 +85,10 @@ t.test('an IPv6 listener', async (t) => {
   })
 })
 
-/** Sends a request of a guest over IPv6 on a new connection, from any of its addresses or the given one. Returns the response. */
+/**
+ * Sends a request of a guest over IPv6 on a new connection, from any of its addresses or the given one. Returns the
+ * response.
+ */
 async function ask(guest: Guest, path = ID, from?: string): Promise<{ status: number; body: string }> {
   const code = `require('node:http').get({ host: '${SERVICE}', path: process.argv[1], localAddress: process.argv[2], agent: false }, async (response) => {
     console.log(JSON.stringify({ status: response.statusCode, body: Buffer.concat(await response.toArray()).toString() }))
@@ -98,7 +102,10 @@ async function ask(guest: Guest, path = ID, from?: string): Promise<{ status: nu
 
 const ip = ({ within }: Pick<Guest, 'within'>, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
 
-/** A hypervisor with both addresses of the service, and a function that adds a guest with the first addresses of a /64 on its link. */
+/**
+ * A hypervisor with both addresses of the service, and a function that adds a guest with the first addresses of a /64
+ * on its link.
+ */
 async function aHypervisor(t: Test) {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
@@ -184,7 +191,8 @@ t.test(
     const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, ...LISTEN }, hypervisor.within)
     t.teardown(() => daemon.stop())
     const [alpha, bravo] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
-    for (const guest of [alpha, bravo]) await ip(guest, 'address add fe80::a/64 dev eth0 nodad') // each link has its own fe80::a
+    // each link has its own fe80::a
+    for (const guest of [alpha, bravo]) await ip(guest, 'address add fe80::a/64 dev eth0 nodad')
     await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
     t.equal((await ask(bravo, ID, 'fe80::a%eth0')).status, 503, 'the guest of another link, which may have the address')
     t.equal((await ask(alpha, ID, 'fe80::a%eth0')).status, 503)

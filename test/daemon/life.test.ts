@@ -338,7 +338,10 @@ function withoutScript(): string | false {
     : 'the command script of util-linux is not installed'
 }
 
-/** Runs the demo on a pseudo-terminal. Returns the lines that it prints, without colours, a function that types keys, and its exit status. */
+/**
+ * Runs the demo on a pseudo-terminal. Returns the lines that it prints, without colours, a function that types keys,
+ * and its exit status.
+ */
 function onTerminal(env: Record<string, string | undefined>): {
   lines: readonly string[]
   press: (keys: string) => void

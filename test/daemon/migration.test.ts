@@ -1,6 +1,6 @@
 /**
- * Live migration: two hypervisors follow one Redis. The record names both while the guest's link moves from one to the other, and then only
- * the new one. The guest reads its tree without a pause.
+ * Live migration: two hypervisors follow one Redis. The record names both while the guest's link moves from one to the
+ * other, and then only the new one. The guest reads its tree without a pause.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,6 +1,6 @@
 /**
- * Tenants that use the same address on separate links (contract E4). systemd binds a socket to each link, and the socket's name is that of
- * the network (systemd/imds-network@.socket).
+ * Tenants that use the same address on separate links (contract E4). systemd binds a socket to each link, and the
+ * socket's name is that of the network (systemd/imds-network@.socket).
  */
 import t from 'tap'
 import { bootHost, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
@@ -237,14 +237,20 @@ t.test(
   },
 )
 
-/** The commands in the header of systemd/imds-network@.socket, which add the network `red`. The last one restarts the daemon. */
+/**
+ * The commands in the header of systemd/imds-network@.socket, which add the network `red`. The last one restarts the
+ * daemon.
+ */
 const COMMANDS = read('systemd/imds-network@.socket')
   .split('\n')
   .filter((line) => /^# {3}(mkdir|printf|systemctl) /.test(line))
   .map((line) => line.slice(4))
   .join('\n')
 
-/** Publishes the record of a network's guest and adds the network by these commands and the other settings that the header asks for. */
+/**
+ * Publishes the record of a network's guest and adds the network by these commands and the other settings that the
+ * header asks for.
+ */
 async function enable(host: BootedHost, network: string): Promise<void> {
   await host.shell(`cat > /store/srv-${network}.json`, JSON.stringify(recordOf(network)))
   await must([...host.within, 'sh', '-c', `echo 2 > /proc/sys/net/ipv4/conf/br-${network}/rp_filter`])

@@ -1,6 +1,6 @@
 /**
- * The client of the operator API, and the wait for the launch gate, against a server that answers as a test says. launch-gate.test.ts and explain.test.ts
- * have a real daemon.
+ * The client of the operator API, and the wait for the launch gate, against a server that answers as a test says.
+ * launch-gate.test.ts and explain.test.ts have a real daemon.
  */
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -216,7 +216,10 @@ t.test('the failure of a command names the daemon and its answer', (t) => {
   t.end()
 })
 
-/** Waits for revision 7, with the replies of the daemon in turn, and then the last one again and again; `reason` answers the question for one. */
+/**
+ * Waits for revision 7, with the replies of the daemon in turn, and then the last one again and again; `reason` answers
+ * the question for one.
+ */
 async function waited(t: Test, replies: readonly Reply[], { timeoutMs = 60_000, reason = [404, {}] as Reply } = {}) {
   let asked = 0
   let askedReason = 0

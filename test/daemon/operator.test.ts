@@ -122,7 +122,10 @@ t.test('idle connections of operators leave guests and Prometheus served, with f
   })
 })
 
-/** Starts a process that listens, given the arguments of `listen` in JavaScript. Its first value is its port, if it has one. */
+/**
+ * Starts a process that listens, given the arguments of `listen` in JavaScript. Its first value is its port, if it has
+ * one.
+ */
 async function aListener(where: string): Promise<Child> {
   return startChild([
     process.execPath,

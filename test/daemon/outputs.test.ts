@@ -1,5 +1,6 @@
 /**
- * Commands whose output cannot be written: standard output is a full disk (/dev/full), or a pipe that its reader has closed.
+ * Commands whose output cannot be written: standard output is a full disk (/dev/full), or a pipe that its reader has
+ * closed.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

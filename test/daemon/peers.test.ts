@@ -1,6 +1,6 @@
 /**
- * Vulnerabilities of other services (docs/security.md#lessons-from-other-services) that this one does not have, over real sockets: headers by
- * which a guest could impersonate another, and paths that led to other data.
+ * Vulnerabilities of other services (docs/security.md#lessons-from-other-services) that this one does not have, over
+ * real sockets: headers by which a guest could impersonate another, and paths that led to other data.
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -76,7 +76,9 @@ for (const [service, header] of FORGED_HEADERS) {
   })
 }
 
-/** Vulnerable services, the weakness that the path used there, and the status here. `ours`: paths of the operator API. */
+/**
+ * Vulnerable services, the weakness that the path used there, and the status here. `ours`: paths of the operator API.
+ */
 const PATHS: readonly (readonly [service: string, what: string, target: string, status: number])[] = [
   ['kiam', 'a query that names another address', `${PATH}?ip=${NEIGHBOUR}&remote=${NEIGHBOUR}`, 200],
   [

@@ -159,7 +159,8 @@ t.test('an installed command uses the Node.js beside it, and a program says if N
   for (const folder of ['bin', 'others', 'lib/node_modules']) mkdirSync(join(prefix, folder), { recursive: true })
   writeFileSync(join(others, 'node'), '#!/bin/sh\necho the wrong one; exit 9\n', { mode: 0o755 })
   symlinkSync(process.execPath, join(prefix, 'bin/node'))
-  // As npm installs the package with --prefix: the package in lib/node_modules/imds, and a link in bin to each of its commands.
+  // As npm installs the package with --prefix: the package in lib/node_modules/imds, and a link in bin to each of its
+  // commands.
   mkdirSync(join(prefix, 'lib/node_modules/imds'))
   for (const name of ['dist', 'package.json'])
     renameSync(join(prefix, name), join(prefix, 'lib/node_modules/imds', name))
@@ -174,7 +175,8 @@ t.test('an installed command uses the Node.js beside it, and a program says if N
     }
     t.same(await started(join(prefix, 'bin', command)), [0, `${version}\n`], command)
     t.same(await started(join(others, command)), [0, `${version}\n`], `a link to ${command}`)
-    renameSync(join(prefix, 'lib/node_modules/imds'), join(prefix, 'imds')) // as `npm install -g DIRECTORY` does, and `npm link`
+    // as `npm install -g DIRECTORY` does, and `npm link`
+    renameSync(join(prefix, 'lib/node_modules/imds'), join(prefix, 'imds'))
     symlinkSync('../../imds', join(prefix, 'lib/node_modules/imds'))
     t.same(await started(join(prefix, 'bin', command)), [0, `${version}\n`], `${command} of a package behind a link`)
     t.same(await started(join(others, command)), [0, `${version}\n`], `a link to ${command} of a package behind a link`)

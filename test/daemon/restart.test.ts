@@ -23,7 +23,9 @@ async function start(t: Test): Promise<TestDaemon> {
   return daemon
 }
 
-/** Opens a connection and sends bytes. The daemon has received them when a request on a later connection is answered. */
+/**
+ * Opens a connection and sends bytes. The daemon has received them when a request on a later connection is answered.
+ */
 async function open(daemon: TestDaemon, bytes: string): Promise<{ socket: Socket; ended: Promise<string> }> {
   const socket = connect(daemon.guestPort, '127.0.0.1')
   await once(socket, 'connect')

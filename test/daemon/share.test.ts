@@ -1,5 +1,6 @@
 /**
- * Part F of the contract over real sockets: the responses to a guest beyond its share, and that other guests are not affected.
+ * Part F of the contract over real sockets: the responses to a guest beyond its share, and that other guests are not
+ * affected.
  */
 import diagnostics from 'node:diagnostics_channel'
 import { once } from 'node:events'
@@ -99,7 +100,8 @@ t.test('F1: a guest beyond its share gets 503 on a connection that stays open; a
   socket.write(REQUEST.repeat(550))
   await until(() => text().split('HTTP/1.1 200').length > 550, '550 answers')
   for (let i = 0; i < 800 && !text().includes('503'); i++) {
-    const response = once(socket, 'data') // without a pause: otherwise the share would be refilled faster than it is used
+    // without a pause: otherwise the share would be refilled faster than it is used
+    const response = once(socket, 'data')
     socket.write(REQUEST)
     await Promise.race([response, closed])
   }

@@ -202,7 +202,8 @@ for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
       ['unknown peer', 503],
     ] as const) {
       for (const many of [1, 2, 7, 60]) {
-        const from = role === 'guest' ? address(2) : `127.0.${String(3 + row)}.${String(many)}` // each has its own share
+        // each has its own share
+        const from = role === 'guest' ? address(2) : `127.0.${String(3 + row)}.${String(many)}`
         const { text } = await send(
           daemon.guestPort,
           from,

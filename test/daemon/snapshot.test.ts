@@ -102,7 +102,8 @@ t.test('a removed instance is removed from the snapshot and the journal too', as
   const daemon = await startDaemon(host.env)
   t.teardown(() => daemon.stop())
   const files = () =>
-    execFileSync('sh', ['-c', 'cat view.* 2> /dev/null || true'], { cwd: dirname(host.path) }).toString('latin1') // a file may go meanwhile
+    // a file may go meanwhile
+    execFileSync('sh', ['-c', 'cat view.* 2> /dev/null || true'], { cwd: dirname(host.path) }).toString('latin1')
   await host.store.put(local(1), Buffer.from('S3CRET'))
   await until(() => files().includes('S3CRET'), 'the instance on disk')
   await host.store.remove('srv-n1')

@@ -94,7 +94,8 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
   await t.test('the watchdog restarts a daemon with a blocked event loop, and guests are served', async (t) => {
     const { MainPID: pid } = await show('MainPID')
     await shell(`kill -STOP ${pid!}`)
-    const request = answered().catch(() => answered()) // a guest whose connection the blocked daemon had accepted retries
+    // a guest whose connection the blocked daemon had accepted retries
+    const request = answered().catch(() => answered())
     await until(async () => (await restarts()) === 1, 'the next start', 30_000)
     t.not((await show('MainPID'))['MainPID'], pid)
     t.ok(await request)

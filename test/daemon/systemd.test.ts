@@ -31,7 +31,8 @@ function settings(unit: (typeof FILES)[number], key: string): string[] {
 }
 
 t.test("systemd's checker accepts the units", { skip: withoutAnalyze }, (t) => {
-  // A root directory as after the installation of the package: our units, systemd's own, and the executables of ExecStart=.
+  // A root directory as after the installation of the package: our units, systemd's own, and the executables of
+  // ExecStart=.
   const root = mkdtempSync(join(tmpdir(), 'imds-units-'))
   t.teardown(() => {
     rmSync(root, { recursive: true })
@@ -117,7 +118,8 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       const status = await shell(`cat /proc/${pid!}/status`)
       const uid = (await shell('id -u imds')).trim()
       t.match(status, new RegExp(`^Uid:(\\t${uid}){4}$`, 'm'))
-      for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000000400`) // bit 10: CAP_NET_BIND_SERVICE
+      // bit 10: CAP_NET_BIND_SERVICE
+      for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000000400`)
       t.match(status, 'NoNewPrivs:\t1')
       t.match(status, 'Seccomp:\t2')
       const mounts = (await shell(`cat /proc/${pid!}/mountinfo`)).split('\n').map((line) => line.split(' '))
@@ -145,7 +147,8 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     const pid = (await shell('systemctl show --property=MainPID --value imds-firewall.service')).trim()
     const status = await shell(`cat /proc/${pid}/status`)
     t.notMatch(status, /^Uid:\t0/m)
-    for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000001000`) // bit 12: CAP_NET_ADMIN
+    // bit 12: CAP_NET_ADMIN
+    for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000001000`)
     await shell('nft flush ruleset')
     await until(async () => (await shell('nft list tables')).includes('inet imds'), 'the rules to be restored', 15_000)
     await systemctl('stop', 'imds-firewall.service')

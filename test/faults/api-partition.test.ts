@@ -27,6 +27,7 @@ t.test(
     const stoppingMs = performance.now()
     t.equal(await api.stop(), 0)
     const tookMs = performance.now() - stoppingMs
-    t.ok(tookMs < 20_000, `it waits for no answer of PostgreSQL: ${tookMs.toFixed()} ms`) // TCP gives up after a quarter of an hour, systemd after a minute
+    // TCP gives up after a quarter of an hour, systemd after a minute
+    t.ok(tookMs < 20_000, `it waits for no answer of PostgreSQL: ${tookMs.toFixed()} ms`)
   },
 )

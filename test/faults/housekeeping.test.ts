@@ -89,7 +89,8 @@ t.test(
     const { daemon, change } = host
     t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal.1\nview.lock\nview.snapshot\n')
     await run(inside(host, 'head -c 1M /dev/zero > filler'))
-    while ((await daemon.metric('imds_journal_writes_total{result="failed"}')) === 0) await change() // the last page of the journal has room for some
+    // the last page of the journal has room for some
+    while ((await daemon.metric('imds_journal_writes_total{result="failed"}')) === 0) await change()
     await change()
     t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
     t.same(
@@ -143,7 +144,9 @@ t.test(
   },
 )
 
-/** Opens a connection of another guest: without a request, or with one that has been answered. The daemon may drop it. */
+/**
+ * Opens a connection of another guest: without a request, or with one that has been answered. The daemon may drop it.
+ */
 async function openIdle({ guestPort }: TestDaemon, event: 'connect' | 'data', from = '127.0.0.2'): Promise<Socket> {
   const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => {
     /* dropped */
@@ -189,7 +192,8 @@ t.test('F2: idle connections are closed in favour of connections that send reque
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const idle: Socket[] = []
   while ((await daemon.metric(DROPPED)) === 0)
-    idle.push(await openIdle(daemon, 'data', `127.0.0.${String(2 + (idle.length % 50))}`)) // more than one peer may open
+    // more than one peer may open
+    idle.push(await openIdle(daemon, 'data', `127.0.0.${String(2 + (idle.length % 50))}`))
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
   for (const socket of idle) socket.destroy()
 })

@@ -1,5 +1,6 @@
 /**
- * Redis is slow, full or read-only while guests read their trees, and a change that is published meanwhile arrives (contract G1).
+ * Redis is slow, full or read-only while guests read their trees, and a change that is published meanwhile arrives
+ * (contract G1).
  */
 import t from 'tap'
 import { startFaultHost } from '../support/netns/fault-host.ts'

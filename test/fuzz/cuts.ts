@@ -1,9 +1,9 @@
 /**
- * Fuzzes the hop limit of session tokens (contract D6): sends token requests through the real firewall rules, split into segments at any
- * byte and preceded by other bytes.
+ * Fuzzes the hop limit of session tokens (contract D6): sends token requests through the real firewall rules, split
+ * into segments at any byte and preceded by other bytes.
  *
- * The sender is a container one hop behind the guest. With a hop limit of 1 the daemon mints every token, and none may reach the container.
- * With 2 every token must reach it, which shows that the bytes are token requests.
+ * The sender is a container one hop behind the guest. With a hop limit of 1 the daemon mints every token, and none may
+ * reach the container. With 2 every token must reach it, which shows that the bytes are token requests.
  */
 import type { Test } from 'tap'
 import { until } from '../support/programs/daemon.ts'
@@ -50,8 +50,8 @@ const PREFIXES: readonly (readonly [bytes: string, tokens: number])[] = [
 ]
 
 /**
- * Each request split in two at every byte, after each prefix: in the same segment as the prefix, or in the next one. Only if `long`, every
- * request has every prefix, and the prefix also has its own segment.
+ * Each request split in two at every byte, after each prefix: in the same segment as the prefix, or in the next one.
+ * Only if `long`, every request has every prefix, and the prefix also has its own segment.
  */
 export function everyCut(long: boolean): Cut[] {
   const cuts: Cut[] = []
@@ -141,7 +141,10 @@ export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], 
 const PREFIX = '2a02:1348:178:1'
 const MOST_FAILURES = 10
 
-/** Sends cuts from a namespace to a service address. Returns how many tokens the daemon minted, and how many arrived for each cut. */
+/**
+ * Sends cuts from a namespace to a service address. Returns how many tokens the daemon minted, and how many arrived for
+ * each cut.
+ */
 async function sendCuts(
   host: FirewallHost,
   { within }: { readonly within: readonly string[] },

@@ -1,5 +1,6 @@
 /**
- * Repeatable random choices. Every input of a run has its own generator, so that one input can be repeated without the others.
+ * Repeatable random choices. Every input of a run has its own generator, so that one input can be repeated without the
+ * others.
  */
 import { random } from '../support/fixtures/generated-records.ts'
 

@@ -24,7 +24,10 @@ export interface FuzzHost {
   readonly token: string
   /** The directory of the file store. */
   readonly store: string
-  /** Waits until all connections are closed, then collects the garbage and measures memory. Rejects if connections stay open. */
+  /**
+   * Waits until all connections are closed, then collects the garbage and measures memory. Rejects if connections stay
+   * open.
+   */
   settle(): Promise<Memory>
   /** Describes what is wrong with the process, its log and its metrics. */
   problems(): Promise<string[]>

@@ -6,7 +6,10 @@ import { REAL, SERVED, targetOf } from './real.ts'
 import { AFTER, OPEN, SHAPES, SMUGGLED } from './smuggling.ts'
 import { mutatedTarget } from './targets.ts'
 
-/** One input. `statuses` are the only correct statuses of the responses, if they are known. `target` is that of its first request. */
+/**
+ * One input. `statuses` are the only correct statuses of the responses, if they are known. `target` is that of its
+ * first request.
+ */
 export interface Input {
   readonly family: Family
   readonly bytes: string

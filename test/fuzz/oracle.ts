@@ -30,7 +30,9 @@ const HEADERS = new Set([
 const PAGES = new Set([400, 401, 404, 503])
 const DATE = /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/
 
-/** Checks the responses on one connection. `wrong` describes what is wrong; it is absent if they follow the contract. */
+/**
+ * Checks the responses on one connection. `wrong` describes what is wrong; it is absent if they follow the contract.
+ */
 export function checkAnswers(
   input: Input,
   guest: FuzzGuest,

@@ -1,6 +1,6 @@
 /**
- * The guests of a fuzzed host. Each has its own address, and its canary is in most fields of its record and in no other record, so that a
- * leak of data is recognised. Some guests are not served, or only with a session token.
+ * The guests of a fuzzed host. Each has its own address, and its canary is in most fields of its record and in no other
+ * record, so that a leak of data is recognised. Some guests are not served, or only with a session token.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -15,10 +15,15 @@ import { diceOf } from './dice.ts'
 
 /** The beginning of every canary. */
 export const CANARY = 'cnry'
-/** A canary: CANARY and 8 lower-case letters or digits. With capital letters too, a random session token would match sometimes. */
+/**
+ * A canary: CANARY and 8 lower-case letters or digits. With capital letters too, a random session token would match
+ * sometimes.
+ */
 const CANARIES = /cnry[0-9a-z]{8}/g
 
-/** The state of an address. `required`: its instance requires session tokens. `disabled`: its httpEndpoint is disabled. */
+/**
+ * The state of an address. `required`: its instance requires session tokens. `disabled`: its httpEndpoint is disabled.
+ */
 export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'unknown'
 
 /** One address from which requests are sent. */
@@ -28,7 +33,9 @@ export interface FuzzGuest {
   readonly canary: string
   /** True for the first guest: the session token in the inputs belongs to it. */
   readonly ownsToken: boolean
-  /** The body of a target in the guest's tree: undefined if the path does not exist, null if the target is malformed. */
+  /**
+   * The body of a target in the guest's tree: undefined if the path does not exist, null if the target is malformed.
+   */
   bodyOf(target: string): string | undefined | null
   /** True if any path of the guest's tree has this body. */
   hasBody(body: string): boolean

@@ -1,5 +1,6 @@
 /**
- * Requests of real clients, byte for byte as far as that is known (docs/clients.md). Other inputs are mutations of them.
+ * Requests of real clients, byte for byte as far as that is known (docs/clients.md). Other inputs are mutations of
+ * them.
  */
 
 const request = (line: string, headers: readonly string[], body = '') =>

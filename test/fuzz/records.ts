@@ -1,8 +1,8 @@
 /**
  * Generates mutated records and checks how they are parsed.
  *
- * Parsing never throws. Its result is a valid instance whose whole tree can be crawled, or faults that name places in the record and
- * contain none of its values.
+ * Parsing never throws. Its result is a valid instance whose whole tree can be crawled, or faults that name places in
+ * the record and contain none of its values.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { Instance } from '../../src/metadata/instance.ts'
@@ -103,7 +103,10 @@ export function mutatedRecord(dice: Dice): unknown {
   return JSON.parse(JSON.stringify(document))
 }
 
-/** A mutated record as a file of the store with the ending of its name: JSON, YAML, a pending change, or bytes that are none of these. */
+/**
+ * A mutated record as a file of the store with the ending of its name: JSON, YAML, a pending change, or bytes that are
+ * none of these.
+ */
 export function mutatedFile(dice: Dice): { readonly ending: '.json' | '.yaml' | '.pending'; readonly bytes: Buffer } {
   const ending = dice.pick(['.json', '.yaml', '.pending'] as const)
   const record = mutatedRecord(dice)
@@ -166,7 +169,10 @@ function wrongOf(wrong: string | undefined): { wrong?: string } {
   return wrong === undefined ? {} : { wrong }
 }
 
-/** Checks a valid instance: it is frozen, parsing or restoring it again gives an equal one, and its tree answers every listed path. */
+/**
+ * Checks a valid instance: it is frozen, parsing or restoring it again gives an equal one, and its tree answers every
+ * listed path.
+ */
 function wrongInstance(instance: Instance): string | undefined {
   const copy = JSON.parse(JSON.stringify(instance)) as unknown
   if (!Object.isFrozen(instance) || !instance.interfaces.every((nic) => Object.isFrozen(nic.ipv4Addresses)))

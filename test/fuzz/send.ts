@@ -1,5 +1,6 @@
 /**
- * Sends an input on a new connection: whole or in pieces, complete or not, and with different ways to end the connection.
+ * Sends an input on a new connection: whole or in pieces, complete or not, and with different ways to end the
+ * connection.
  */
 import { connect } from 'node:net'
 import type { Dice } from './dice.ts'
@@ -11,11 +12,17 @@ export interface Plan {
   readonly pauseMs: number
   /** Only the bytes before this offset are sent. */
   readonly cutAt?: number
-  /** `end`: half-closes the connection. `reset`: resets it. `hold`: leaves it open, and keeps writing after the server has closed its side. */
+  /**
+   * `end`: half-closes the connection. `reset`: resets it. `hold`: leaves it open, and keeps writing after the server
+   * has closed its side.
+   */
   readonly then: 'end' | 'reset' | 'hold'
 }
 
-/** Everything that was received. `broken`: the connection was reset, so responses may be lost. `stuck`: its state when it did not end in time. */
+/**
+ * Everything that was received. `broken`: the connection was reset, so responses may be lost. `stuck`: its state when
+ * it did not end in time.
+ */
 export interface Sent {
   readonly plan: Plan
   readonly text: string
@@ -23,7 +30,10 @@ export interface Sent {
   readonly stuck?: string
 }
 
-/** The daemon closes an open connection earlier: a request times out after 10 s, checked once a second, and it lingers for 10 s at most. */
+/**
+ * The daemon closes an open connection earlier: a request times out after 10 s, checked once a second, and it lingers
+ * for 10 s at most.
+ */
 const HOLD_MS = 20_000
 /** The daemon closes a half-closed connection at once; this is much longer, for a busy machine. */
 const END_MS = 10_000

@@ -1,5 +1,6 @@
 /**
- * Requests for request smuggling, which two parsers could read differently (RFC 9112, 11.2), each with the correct result.
+ * Requests for request smuggling, which two parsers could read differently (RFC 9112, 11.2), each with the correct
+ * result.
  *
  * An ambiguous request gets a 400, and its connection is closed. One that has only one meaning is answered.
  */
@@ -11,7 +12,10 @@ export const SMUGGLED = 'GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'
 /** The request that is sent after each shape. It must get its own response or none. */
 export const AFTER = `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
 
-/** A shape: its bytes, and the statuses of the responses to it and to AFTER, in order. `refused`: one 400, and the connection is closed. */
+/**
+ * A shape: its bytes, and the statuses of the responses to it and to AFTER, in order. `refused`: one 400, and the
+ * connection is closed.
+ */
 export interface Shape {
   readonly name: string
   readonly bytes: string

@@ -1,8 +1,9 @@
 /**
  * Generates mutated snapshots and journals and checks how a start reads them.
  *
- * A view is served only if it is exactly what was written, possibly without the last changes of its journal. Otherwise it is rejected with one clear log
- * line. A forged snapshot of the format without a MAC may be served, but must not throw. An encrypted snapshot cannot be forged.
+ * A view is served only if it is exactly what was written, possibly without the last changes of its journal. Otherwise
+ * it is rejected with one clear log line. A forged snapshot of the format without a MAC may be served, but must not
+ * throw. An encrypted snapshot cannot be forged.
  */
 import { createHash, createSecretKey } from 'node:crypto'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,5 +1,6 @@
 /**
- * Fuzzes the guest listener: sends inputs from hundreds of addresses over raw sockets, checks each connection, and checks the daemon at the end.
+ * Fuzzes the guest listener: sends inputs from hundreds of addresses over raw sockets, checks each connection, and
+ * checks the daemon at the end.
  */
 import { diceOf, escaped } from './dice.ts'
 import type { FuzzHost, Memory } from './host.ts'
@@ -7,7 +8,10 @@ import { inputOf, TOKEN } from './inputs.ts'
 import { checkAnswers } from './oracle.ts'
 import { planOf, send } from './send.ts'
 
-/** The settings of a run. `holds`: how many of 10,000 connections stay open until the daemon closes them. `index`: the only input to send. */
+/**
+ * The settings of a run. `holds`: how many of 10,000 connections stay open until the daemon closes them. `index`: the
+ * only input to send.
+ */
 export interface SocketRun {
   readonly seed: number
   readonly requests: number

@@ -1,6 +1,6 @@
 /**
- * Generates unusual request targets: with escapes (overlong, double, incomplete, of slashes, dots, NUL and non-ASCII characters), slashes,
- * dots, backslashes, hosts and queries, and with lengths around every limit.
+ * Generates unusual request targets: with escapes (overlong, double, incomplete, of slashes, dots, NUL and non-ASCII
+ * characters), slashes, dots, backslashes, hosts and queries, and with lengths around every limit.
  */
 import type { Dice } from './dice.ts'
 

@@ -1,8 +1,8 @@
 /**
  * Parses responses strictly: every byte must belong to a well-formed response.
  *
- * Whether a response has a body depends on the method, which is unknown for a mutated request. If it could be HEAD, both possibilities are
- * tried.
+ * Whether a response has a body depends on the method, which is unknown for a mutated request. If it could be HEAD,
+ * both possibilities are tried.
  */
 
 /** One final response. */
@@ -12,7 +12,10 @@ export interface WireAnswer {
   readonly body: string
 }
 
-/** All responses on a connection, and what is wrong with the bytes, if anything is. `interim` counts 100 Continue. `cut`: the last response is incomplete. */
+/**
+ * All responses on a connection, and what is wrong with the bytes, if anything is. `interim` counts 100 Continue.
+ * `cut`: the last response is incomplete.
+ */
 export interface WireAnswers {
   readonly answers: readonly WireAnswer[]
   readonly interim: number

@@ -1,9 +1,11 @@
 /**
- * `npm run mutate`: changes the code in one place at a time and runs the tests that cover the place. A change that no test notices survives.
+ * `npm run mutate`: changes the code in one place at a time and runs the tests that cover the place. A change that no
+ * test notices survives.
  *
  *   npm run mutate [-- ROOM|FILE...]     all rooms; or some rooms, or files of them: metadata src/guest/share.ts
  *
- * Prints every survivor and the score of each room: killed mutants of those that a test covers. Fails if the score of a room is below its floor.
+ * Prints every survivor and the score of each room: killed mutants of those that a test covers. Fails if the score of a
+ * room is below its floor.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

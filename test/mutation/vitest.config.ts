@@ -1,5 +1,6 @@
 /**
- * The tests that may kill a mutant: those of its room, in the order in which mutate.ts names them. Left out: tests with random input.
+ * The tests that may kill a mutant: those of its room, in the order in which mutate.ts names them. Left out: tests with
+ * random input.
  */
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'

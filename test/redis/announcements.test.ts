@@ -1,5 +1,6 @@
 /**
- * How daemons announce their hypervisors, with a real Redis: for publishers of this version and earlier daemons, whatever a daemon writes.
+ * How daemons announce their hypervisors, with a real Redis: for publishers of this version and earlier daemons,
+ * whatever a daemon writes.
  */
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'

@@ -1,6 +1,6 @@
 /**
- * The limits of a record, with a real Redis: the library, the script and the daemon reject the same records. A record that a daemon served before
- * a limit existed is still served, and is reported.
+ * The limits of a record, with a real Redis: the library, the script and the daemon reject the same records. A record
+ * that a daemon served before a limit existed is still served, and is reported.
  */
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'

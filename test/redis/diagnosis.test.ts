@@ -1,5 +1,6 @@
 /**
- * `imdsctl explain` and a timeout of `imdsctl wait` name the cause: the state of the store, a faulty record or another hypervisor.
+ * `imdsctl explain` and a timeout of `imdsctl wait` name the cause: the state of the store, a faulty record or another
+ * hypervisor.
  */
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'

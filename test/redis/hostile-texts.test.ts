@@ -1,6 +1,6 @@
 /**
- * Texts of other programs in the store (records, ids, names of hypervisors) reach no terminal as escape sequences: neither from imdsctl nor from the
- * daemon's log.
+ * Texts of other programs in the store (records, ids, names of hypervisors) reach no terminal as escape sequences:
+ * neither from imdsctl nor from the daemon's log.
  */
 import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'

@@ -1,5 +1,6 @@
 /**
- * A daemon that is killed while changes arrive: the next start gives no guest an older state than it has had (contract E3), with the store and without it.
+ * A daemon that is killed while changes arrive: the next start gives no guest an older state than it has had (contract
+ * E3), with the store and without it.
  */
 import { once } from 'node:events'
 import t from 'tap'

@@ -64,7 +64,8 @@ t.test('invariant 3: a long value is not read at notices and resyncs; the last g
     ['digest', 'the digest is 4194304 bytes, more than the limit of 4096'],
   ] as const) {
     await redis.client.hset(KEYS.instance('srv-n1'), { digest: field, [field]: LONG })
-    await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', field) // the digest differs, so each resync reads the instance
+    // the digest differs, so each resync reads the instance
+    await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', field)
     await sendsLittle(t, field, async () => {
       const done = await resyncs(daemon)
       for (let i = 0; i < 5; i++) await notify()

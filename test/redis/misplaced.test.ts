@@ -1,5 +1,6 @@
 /**
- * Mistakes of a publisher that would leave a guest without metadata: another region, a misspelt or missing hypervisor, an empty store.
+ * Mistakes of a publisher that would leave a guest without metadata: another region, a misspelt or missing hypervisor,
+ * an empty store.
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'

@@ -1,5 +1,6 @@
 /**
- * `--check --connect` of imdsd and imds-api: what it finds in a store and of the rights of the Redis user, and that it changes nothing.
+ * `--check --connect` of imdsd and imds-api: what it finds in a store and of the rights of the Redis user, and that it
+ * changes nothing.
  */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'

@@ -1,5 +1,6 @@
 /**
- * Sealed user-data: no guest gets it, and only an unseal removes the seal. For Redis, Redis with record keys, and files.
+ * Sealed user-data: no guest gets it, and only an unseal removes the seal. For Redis, Redis with record keys, and
+ * files.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,6 @@
 /**
- * Redis with users: what deploy/redis.acl allows the daemon and the control plane, and passwords that change at run time.
+ * Redis with users: what deploy/redis.acl allows the daemon and the control plane, and passwords that change at run
+ * time.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { Redis } from 'ioredis'

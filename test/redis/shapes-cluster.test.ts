@@ -1,5 +1,6 @@
 /**
- * Redis Cluster: clients find the node of the region, follow it when its slot moves, and use the replica when its primary fails.
+ * Redis Cluster: clients find the node of the region, follow it when its slot moves, and use the replica when its
+ * primary fails.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'

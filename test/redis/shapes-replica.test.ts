@@ -1,5 +1,6 @@
 /**
- * A replica as the store, without Sentinel: the daemon uses it while it follows its primary, and again when it is promoted.
+ * A replica as the store, without Sentinel: the daemon uses it while it follows its primary, and again when it is
+ * promoted.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'

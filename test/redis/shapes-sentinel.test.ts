@@ -158,7 +158,8 @@ t.test('a former primary that only the Sentinels cannot reach is left by daemons
   }, 'all to leave the former primary')
   await store.put(record(2))
   await serves(daemon, 2)
-  // One of three Sentinels knows nothing of the failover, or is a forgotten one of another setup that had more failovers.
+  // One of three Sentinels knows nothing of the failover, or is a forgotten one of another setup that had more
+  // failovers.
   for (const epoch of [0, 99]) {
     const mistaken = new URL(await startMistakenSentinel(t, former.port, epoch)).host
     const mixed = url.replace(/@[^,]+/, `@${mistaken}`)

@@ -1,5 +1,6 @@
 /**
- * One unknown peer does not affect another (contract F1). A guest whose notice was lost is an unknown peer too, until it is looked up.
+ * One unknown peer does not affect another (contract F1). A guest whose notice was lost is an unknown peer too, until
+ * it is looked up.
  */
 import { connect, type Socket } from 'node:net'
 import t from 'tap'

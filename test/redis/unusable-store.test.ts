@@ -1,5 +1,6 @@
 /**
- * A store with almost no usable record: the record key is wrong, or a newer control plane writes records that this version cannot read.
+ * A store with almost no usable record: the record key is wrong, or a newer control plane writes records that this
+ * version cannot read.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -105,7 +105,8 @@ t.test('invariant 4: the next resync finds a change whose notice was lost', asyn
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
-  await redis.client.call('ACL', 'SETUSER', 'default', 'resetchannels') // the daemon's subscription ends and cannot be restored
+  // the daemon's subscription ends and cannot be restored
+  await redis.client.call('ACL', 'SETUSER', 'default', 'resetchannels')
   await redis.client.eval(`redis.call('HSET', KEYS[1], 'digest', 'x'); return 1`, 1, KEYS.instance('srv-n1'))
   await redis.client.call('ACL', 'SETUSER', 'default', 'allchannels')
   const changeWithoutNotice = `local t = redis.call('HGET', KEYS[1], 'record'); t = string.gsub(t, '"revision":1', '"revision":2'); t = string.gsub(t, 'r1[.]', 'r2.')

@@ -1,6 +1,6 @@
 /**
- * Generates tables of the documents from the code. `node test/tools/generate.ts` writes them; test/unit/docs.test.ts checks that they are
- * up to date.
+ * Generates tables of the documents from the code. `node test/tools/generate.ts` writes them; test/unit/docs.test.ts
+ * checks that they are up to date.
  *
  * A table is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
  */

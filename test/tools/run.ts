@@ -1,8 +1,9 @@
 /**
- * Runs `npm test`: lint, types, vitest and tap, and prints a summary. Lint runs beside the others: tap's tests often wait, and leave it the time.
+ * Runs `npm test`: lint, types, vitest and tap, and prints a summary. Lint runs beside the others: tap's tests often
+ * wait, and leave it the time.
  *
- * As root, it installs the Debian packages that the tests need. Otherwise it prints the command that installs them. Tests whose package is
- * missing are skipped and listed at the end.
+ * As root, it installs the Debian packages that the tests need. Otherwise it prints the command that installs them.
+ * Tests whose package is missing are skipped and listed at the end.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -163,7 +164,10 @@ async function makeEmptyState(state: string): Promise<string> {
   return state
 }
 
-/** The failures in tap's output: the names of the tests around each, its line and its details. (If CI is set, tap's reporters print nothing.) */
+/**
+ * The failures in tap's output: the names of the tests around each, its line and its details. (If CI is set, tap's
+ * reporters print nothing.)
+ */
 function failures(lines: readonly string[]): string[] {
   const found: string[] = []
   const outerTests: string[] = []
@@ -181,7 +185,10 @@ function failures(lines: readonly string[]): string[] {
   return found
 }
 
-/** Adds the counts of a runner. One that failed without a failed test counts as a failure: for example, a file that could not be loaded. */
+/**
+ * Adds the counts of a runner. One that failed without a failed test counts as a failure: for example, a file that
+ * could not be loaded.
+ */
 function add({ passed, failed, skipped }: Count, succeeded: boolean): void {
   total.passed += passed
   total.failed += failed === 0 && !succeeded ? 1 : failed

@@ -1,5 +1,6 @@
 /**
- * The check of a configuration, with its files in a temporary directory. test/daemon/check.test.ts runs it as a user without root's rights.
+ * The check of a configuration, with its files in a temporary directory. test/daemon/check.test.ts runs it as a user
+ * without root's rights.
  */
 import { createPrivateKey } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'

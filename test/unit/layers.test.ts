@@ -4,7 +4,9 @@ import { expect, test } from 'vitest'
 
 const SRC = new URL('../../src', import.meta.url).pathname
 
-/** Room -> the rooms that it may import from. Files directly in src/ are the composition roots and may import from any. */
+/**
+ * Room -> the rooms that it may import from. Files directly in src/ are the composition roots and may import from any.
+ */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   metadata: [],
   runtime: ['metadata'],

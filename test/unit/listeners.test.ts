@@ -82,7 +82,8 @@ test('while a network has an enabled socket, IMDS_LISTEN is not used, even if no
 })
 
 test('one address and port of two networks is a fault only if IMDS_LISTEN is used', () => {
-  const places = 'red=169.254.169.254:80,blue=169.254.169.254:80' // the addresses of the sockets of both, as the firewall agent needs them
+  // the addresses of the sockets of both, as the firewall agent needs them
+  const places = 'red=169.254.169.254:80,blue=169.254.169.254:80'
   expect(listeners(places, {}, true).faults).toEqual(['names one address and port twice'])
   expect(listeners(places, { passed, enabled: ['blue', 'red'] }).faults).toEqual([])
 })

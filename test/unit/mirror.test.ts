@@ -9,8 +9,8 @@ const ROOT = new URL('../../', import.meta.url).pathname
 const OF_THE_REPOSITORY = ['docs.test.ts', 'layers.test.ts', 'mirror.test.ts']
 
 /**
- * Source files without a unit test -> the test that holds them: what they do needs a process, a port or a real server, or shows only in the files
- * that use them.
+ * Source files without a unit test -> the test that holds them: what they do needs a process, a port or a real server,
+ * or shows only in the files that use them.
  */
 const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/api.ts': 'api/program',

@@ -1,6 +1,7 @@
 /**
- * The account of a request. An API client acts for its own account and may name it. A user names one by the query parameter `account_id`: an account that
- * the user owns, or has access to by an accepted collaboration. Any other account does not exist for the caller.
+ * The account of a request. An API client acts for its own account and may name it. A user names one by the query
+ * parameter `account_id`: an account that the user owns, or has access to by an accepted collaboration. Any other
+ * account does not exist for the caller.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Kysely } from 'kysely'
@@ -19,7 +20,10 @@ export interface Caller extends AccountRequester {
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The accounts that a request may read: the named one, or all of the caller. Set for all routes of /1.0 but /1.0/user/collaborations. */
+    /**
+     * The accounts that a request may read: the named one, or all of the caller. Set for all routes of /1.0 but
+     * /1.0/user/collaborations.
+     */
     accountIds: readonly string[]
     /** Set for routes that need one account. */
     caller: Caller
@@ -27,8 +31,8 @@ declare module 'fastify' {
 }
 
 /**
- * Builds a hook that sets `accountIds`, after the check of the access token. With `isRequired`, it also sets `caller`, and refuses (400) a user who names
- * no account.
+ * Builds a hook that sets `accountIds`, after the check of the access token. With `isRequired`, it also sets `caller`,
+ * and refuses (400) a user who names no account.
  */
 export function buildAccountChoice(
   tables: Kysely<Tables>,

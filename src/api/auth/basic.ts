@@ -19,7 +19,10 @@ export function parseBasic(header: string | undefined): Credentials | undefined 
   return colon === -1 || CONTROL.test(text) ? undefined : { id: text.slice(0, colon), secret: text.slice(colon + 1) }
 }
 
-/** Decodes a form-encoded secret. RFC 6749 (2.3.1) demands that clients encode it, but not all do. Text that cannot be decoded stays as it is. */
+/**
+ * Decodes a form-encoded secret. RFC 6749 (2.3.1) demands that clients encode it, but not all do. Text that cannot be
+ * decoded stays as it is.
+ */
 export function formDecoded(text: string): string {
   try {
     return decodeURIComponent(text.replaceAll('+', ' '))

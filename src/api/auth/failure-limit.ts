@@ -5,22 +5,28 @@
  *
  * - The limit of a pair is small. It stops guesses from one address, and does not affect others.
  * - The limit of an address is larger. It stops one address that tries many subjects.
- * - The limit of a subject is larger too. It stops guesses from many addresses. An attacker can use up this limit, but must not
- *   lock out the real subject. So an address from which the subject has succeeded before has only the limit of its pair.
+ * - The limit of a subject is larger too. It stops guesses from many addresses. An attacker can use up this limit, but
+ *   must not lock out the real subject. So an address from which the subject has succeeded before has only the limit of
+ *   its pair.
  *
- * A request beyond a limit is refused before its secret is checked, so a guess beyond it learns nothing. Made-up names have the same limits as real ones, so
- * the limits do not show which are real. But they are counted in tables of their own, and so are clients and users: an attacker who has many addresses can
- * make up names without end, and must not push out what is counted for a real subject.
+ * A request beyond a limit is refused before its secret is checked, so a guess beyond it learns nothing. Made-up names
+ * have the same limits as real ones, so the limits do not show which are real. But they are counted in tables of their
+ * own, and so are clients and users: an attacker who has many addresses can make up names without end, and must not
+ * push out what is counted for a real subject.
  *
- * Memory is bounded: MOST entries of each table, some 30 MB, and at most 5 KB for each client or user that has succeeded. An address beyond its limit makes no
- * entries. Each process counts for itself. The known addresses are in the database too (known-addresses.ts).
+ * Memory is bounded: MOST entries of each table, some 30 MB, and at most 5 KB for each client or user that has
+ * succeeded. An address beyond its limit makes no entries. Each process counts for itself. The known addresses are in
+ * the database too (known-addresses.ts).
  */
 import { LRUCache } from 'lru-cache'
 import { hash } from 'node:crypto'
 import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
 import { TokenBucket } from '../../runtime/token-bucket.ts'
 
-/** Whom a request claims to come from: the id of a client, or the id of a user (of an unknown one, the name as it was sent). */
+/**
+ * Whom a request claims to come from: the id of a client, or the id of a user (of an unknown one, the name as it was
+ * sent).
+ */
 export interface Subject {
   readonly kind: 'client' | 'user'
   readonly name: string
@@ -54,7 +60,10 @@ export const KNOWN_ADDRESSES = 64
 /** A success at a known address is reported again after a day, so that the database has the day of the last one. */
 const REPORT_AGAIN_MS = 86_400_000
 
-/** An address from which a subject has succeeded. `reportedMs`: when `succeeded` returned true for it; undefined: never in this process. */
+/**
+ * An address from which a subject has succeeded. `reportedMs`: when `succeeded` returned true for it; undefined: never
+ * in this process.
+ */
 interface Known {
   readonly bucket: TokenBucket
   readonly reportedMs: number | undefined
@@ -66,7 +75,10 @@ export class FailureLimit {
   readonly #addresses = table<TokenBucket>()
   readonly #real = { client: tables(), user: tables() }
   readonly #unknown = { client: tables(), user: tables() }
-  /** The addresses from which a subject has succeeded, each with the bucket of the pair; the latest is the last. Only real subjects have them. */
+  /**
+   * The addresses from which a subject has succeeded, each with the bucket of the pair; the latest is the last. Only
+   * real subjects have them.
+   */
   readonly #known = { client: table<Map<string, Known>>(), user: table<Map<string, Known>>() }
 
   constructor(now: () => number) {
@@ -82,7 +94,8 @@ export class FailureLimit {
 
   /** `isReal`: the client or user exists. */
   failed(subject: Subject, address: string, isReal: boolean): void {
-    const isWithin = this.waitSeconds(subject, address) === undefined // false for requests in parallel that fail after the limit was reached
+    // false for requests in parallel that fail after the limit was reached
+    const isWithin = this.waitSeconds(subject, address) === undefined
     const counted = isReal ? this.#real : this.#unknown
     for (const {
       buckets,
@@ -105,12 +118,16 @@ export class FailureLimit {
     const isReported = reportedMs === undefined || this.#now() - reportedMs >= REPORT_AGAIN_MS
     known.delete(source)
     known.set(source, { bucket, reportedMs: isReported ? this.#now() : reportedMs })
-    if (known.size > KNOWN_ADDRESSES) known.delete(known.keys().next().value!) // the one that is the longest without a success
+    // the one that is the longest without a success
+    if (known.size > KNOWN_ADDRESSES) known.delete(known.keys().next().value!)
     this.#known[subject.kind].set(name, known)
     return isReported
   }
 
-  /** True if the subject is beyond the limit of its failures, which counts at all addresses that are not known, and the address is not known. */
+  /**
+   * True if the subject is beyond the limit of its failures, which counts at all addresses that are not known, and the
+   * address is not known.
+   */
   isLockedOut(subject: Subject, address: string): boolean {
     const keys = keysOf(subject, address)
     if (this.#known[subject.kind].get(keys.subject)?.has(keys.address) === true) return false
@@ -119,7 +136,10 @@ export class FailureLimit {
     )
   }
 
-  /** Adds known addresses. `sources`: in the form of `keysOf`, the latest last. Those that this process has seen itself count as later. */
+  /**
+   * Adds known addresses. `sources`: in the form of `keysOf`, the latest last. Those that this process has seen itself
+   * count as later.
+   */
   learn(subject: Subject, sources: readonly string[]): void {
     if (sources.length === 0) return
     const { subject: name } = keysOf(subject, '')
@@ -162,7 +182,8 @@ function tables(): Tables {
 }
 
 /**
- * The keys of the buckets. An IPv6 address counts as its /64, because one user often has a whole /64. A name may have any length, so its hash is the key.
+ * The keys of the buckets. An IPv6 address counts as its /64, because one user often has a whole /64. A name may have
+ * any length, so its hash is the key.
  */
 export function keysOf(
   { name }: Subject,

@@ -1,6 +1,6 @@
 /**
- * The grants of OAuth 2.0 (RFC 6749) that this API has. An API client uses client_credentials, and acts for its account. An application uses password and
- * refresh_token, and acts for its users.
+ * The grants of OAuth 2.0 (RFC 6749) that this API has. An API client uses client_credentials, and acts for its
+ * account. An application uses password and refresh_token, and acts for its users.
  */
 import type { Kysely } from 'kysely'
 import {
@@ -26,7 +26,10 @@ import type { TokenFamilies } from './token-families.ts'
 import type { AccessTokens } from './tokens.ts'
 import { WorkQueue } from './work-queue.ts'
 
-/** What the grants need. `known`: of `limit`. `seconds`: the lifetime of an access token. `now`: milliseconds since 1970. */
+/**
+ * What the grants need. `known`: of `limit`. `seconds`: the lifetime of an access token. `now`: milliseconds since
+ * 1970.
+ */
 export interface GrantParts {
   readonly tables: Kysely<Tables>
   readonly tokens: AccessTokens
@@ -69,8 +72,8 @@ export type TokenOutcome =
 /** A check of a password takes 32 MiB and some 0.2 s of one core. A queue of this length is some seconds long. */
 const CHECKS = { atOnce: 2, waiting: 32 } as const
 /**
- * The token requests of the clients of an account that use the database at once. Those of one sign-in wait for each other's locks, and for the changes of its
- * user: without a bound they would take all connections for requests.
+ * The token requests of the clients of an account that use the database at once. Those of one sign-in wait for each
+ * other's locks, and for the changes of its user: without a bound they would take all connections for requests.
  */
 const GRANTS: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
 
@@ -187,7 +190,8 @@ export class Grants {
     if (scopes === undefined) return WRONG_SCOPE
     const name = username.toLowerCase()
     const user = await findUser(this.#parts.tables, name)
-    const subject: Subject = { kind: 'user', name: user?.id ?? name } // the id and the e-mail address of a user are one subject
+    // the id and the e-mail address of a user are one subject
+    const subject: Subject = { kind: 'user', name: user?.id ?? name }
     const seconds = await this.#parts.known.waitSeconds(subject, request.address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     return (
@@ -197,7 +201,10 @@ export class Grants {
     )
   }
 
-  /** Runs in the queue and checks the limit again, so guesses that were sent in parallel exceed the limit by one at most. */
+  /**
+   * Runs in the queue and checks the limit again, so guesses that were sent in parallel exceed the limit by one at
+   * most.
+   */
   async #signIn(
     applicationId: string,
     user: UserCredentials | undefined,
@@ -223,7 +230,8 @@ export class Grants {
       if ((await verifyPassword(presented, user?.passwordHash)) && secret !== undefined) return NO_CODE
     }
     if (user === undefined || !isRight) return failed(WRONG_PASSWORD)
-    if (secret !== undefined && code === undefined) return NO_CODE // not a failure: the client now asks the user for the code
+    // not a failure: the client now asks the user for the code
+    if (secret !== undefined && code === undefined) return NO_CODE
     const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
     if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
     const granted = await inTransaction(tables, async (change) => {

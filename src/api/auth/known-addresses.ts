@@ -1,7 +1,8 @@
 /**
- * The addresses from which clients and users have succeeded, kept in the database: after a restart, and in other processes, an attacker who uses up the limit
- * of a subject still cannot lock it out at these. FailureLimit has them in memory. A row is written when it learns of an address, and again each day that the
- * address is used. Rows are read only for a subject that is locked out.
+ * The addresses from which clients and users have succeeded, kept in the database: after a restart, and in other
+ * processes, an attacker who uses up the limit of a subject still cannot lock it out at these. FailureLimit has them in
+ * memory. A row is written when it learns of an address, and again each day that the address is used. Rows are read
+ * only for a subject that is locked out.
  */
 import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
@@ -29,7 +30,10 @@ export interface KnownAddressesParts {
 /** A FailureLimit whose known addresses outlive the process. */
 export class KnownAddresses {
   readonly #parts: KnownAddressesParts
-  /** By subject, the reads that run or were made in the last minute. Those of made-up names too, so that the time of an answer does not show which are real. */
+  /**
+   * By subject, the reads that run or were made in the last minute. Those of made-up names too, so that the time of an
+   * answer does not show which are real.
+   */
   readonly #reads: LRUCache<string, Promise<void>>
 
   constructor(parts: KnownAddressesParts) {
@@ -90,7 +94,10 @@ export class KnownAddresses {
     limit.learn(subject, rows.map(({ source }) => source).toReversed())
   }
 
-  /** One statement that waits for no other: requests at the same time may exceed the number of rows until the next write. */
+  /**
+   * One statement that waits for no other: requests at the same time may exceed the number of rows until the next
+   * write.
+   */
   async #write({ kind, name }: Subject, address: string): Promise<void> {
     const { tables, now } = this.#parts
     const { subject, address: source } = keysOf({ kind, name }, address)

@@ -13,8 +13,9 @@ const SKEW = 1
 const SECRET = /^[A-Z2-7]{16,128}$/
 
 /**
- * Finds the code of a user with two-factor authentication: in a header, or behind the password and a `+`. A client may send it in both places (fog does).
- * If the header has another code, what looks like a code behind the `+` is part of the password.
+ * Finds the code of a user with two-factor authentication: in a header, or behind the password and a `+`. A client may
+ * send it in both places (fog does). If the header has another code, what looks like a code behind the `+` is part of
+ * the password.
  */
 export function splitCode(password: string, header: string | undefined): Presented {
   const [, before, code] = /^(.*)\+(\d{6})$/s.exec(password) ?? []
@@ -32,5 +33,6 @@ export function stepOfCode(secret: string, code: string, nowMs: number): number 
 /** Parses a secret. The database has it in base32 without spaces and padding. Undefined: the text is not a secret. */
 export function parseTotpSecret(text: string): string | undefined {
   const secret = text.replaceAll(/[\s=]/g, '').toUpperCase()
-  return SECRET.test(secret) && [0, 2, 4, 5, 7].includes(secret.length % 8) ? secret : undefined // other lengths are no whole bytes
+  // other lengths are no whole bytes
+  return SECRET.test(secret) && [0, 2, 4, 5, 7].includes(secret.length % 8) ? secret : undefined
 }

@@ -1,6 +1,6 @@
 /**
- * Passwords of users, stored as scrypt hashes. A hash is a PHC string, `$scrypt$ln=15,r=8,p=3$SALT$KEY`. It contains its cost, so old hashes stay
- * valid when new ones get another cost.
+ * Passwords of users, stored as scrypt hashes. A hash is a PHC string, `$scrypt$ln=15,r=8,p=3$SALT$KEY`. It contains
+ * its cost, so old hashes stay valid when new ones get another cost.
  */
 import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
@@ -21,7 +21,10 @@ interface Hash {
 const COST: Cost = { ln: 15, r: 8, p: 3 }
 const SALT_BYTES = 16
 const KEY_BYTES = 32
-/** The most bytes of memory of a hash. A region file may have hashes of other programs, and every sign-in takes the memory of one. */
+/**
+ * The most bytes of memory of a hash. A region file may have hashes of other programs, and every sign-in takes the
+ * memory of one.
+ */
 const MOST_MEMORY = 1 << 26
 const LEAST_LN = 10
 const MOST_P = 16
@@ -46,7 +49,10 @@ export async function hashPassword(password: string): Promise<string> {
   return `$scrypt$ln=${String(COST.ln)},r=${String(COST.r)},p=${String(COST.p)}$${encode(salt)}$${encode(key)}`
 }
 
-/** True if a password matches a hash. Without a hash (the user is unknown, or has no password) it is false, after the time of a hash with the usual cost. */
+/**
+ * True if a password matches a hash. Without a hash (the user is unknown, or has no password) it is false, after the
+ * time of a hash with the usual cost.
+ */
 export async function verifyPassword(password: string, text: string | undefined): Promise<boolean> {
   const hash = text === undefined ? undefined : parseHash(text)
   const { cost, salt, key } = hash ?? NOBODYS

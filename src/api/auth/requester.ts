@@ -1,4 +1,7 @@
-/** The requesters of changes: who asks, and which rights are checked again when the change has its turn (database/account-changes.ts). */
+/**
+ * The requesters of changes: who asks, and which rights are checked again when the change has its turn
+ * (database/account-changes.ts).
+ */
 import type { FastifyRequest } from 'fastify'
 import type { Selectable } from 'kysely'
 import type { AccountRequester, ProfileRequester } from '../database/account-changes.ts'
@@ -17,7 +20,10 @@ export function memberOf(request: Sender, accountId: string): AccountRequester {
   )
 }
 
-/** The sender of a request as the requester of a change for which the account gives no right, such as accepting an invitation. Its token is checked. */
+/**
+ * The sender of a request as the requester of a change for which the account gives no right, such as accepting an
+ * invitation. Its token is checked.
+ */
 export function outsiderOf(request: Sender, accountId: string): AccountRequester {
   return requesterOf(request, accountId, request.recheckToken)
 }
@@ -37,7 +43,10 @@ export function profileOwnerOf(request: Sender): ProfileRequester {
   return { bodyBytes: () => request.bodyBytes, stillMay: request.recheckToken }
 }
 
-/** Refuses a user who has no access to the account any more. Locks the collaboration that gives it. The token of an API client is for its account. */
+/**
+ * Refuses a user who has no access to the account any more. Locks the collaboration that gives it. The token of an API
+ * client is for its account.
+ */
 async function recheckAccess(
   change: Change,
   { identity }: Sender,

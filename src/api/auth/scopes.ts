@@ -12,8 +12,8 @@ export const SCOPES_OF_GROUP: Readonly<Record<'full' | 'storage', readonly Scope
 }
 
 /**
- * The scopes that a token request asks for, among those that its client may have. Clients separate them by spaces (RFC 6749, 3.3) or commas. Undefined: an
- * unknown one, or none that is allowed.
+ * The scopes that a token request asks for, among those that its client may have. Clients separate them by spaces (RFC
+ * 6749, 3.3) or commas. Undefined: an unknown one, or none that is allowed.
  */
 export function grantScopes(requested: string | undefined, allowed: readonly Scope[]): readonly Scope[] | undefined {
   const names = namesOf(requested)
@@ -23,7 +23,10 @@ export function grantScopes(requested: string | undefined, allowed: readonly Sco
   return granted.length > 0 ? granted : undefined
 }
 
-/** The scopes that a refresh asks for: those of its token, or some of them. Undefined: it asks for another scope, which is not allowed (RFC 6749, 6). */
+/**
+ * The scopes that a refresh asks for: those of its token, or some of them. Undefined: it asks for another scope, which
+ * is not allowed (RFC 6749, 6).
+ */
 export function narrowScopes(requested: string | undefined, granted: readonly string[]): readonly string[] | undefined {
   const names = namesOf(requested)
   if (names.length === 0) return granted

@@ -1,7 +1,12 @@
-/** Random secrets and their digests. The database holds only digests: a secret of 128 bits or more needs no slow hash. */
+/**
+ * Random secrets and their digests. The database holds only digests: a secret of 128 bits or more needs no slow hash.
+ */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 
-/** Bytes of a client's secret: 160 bits, 27 characters. fog's HTTP library refuses an Authorization header for more than 35 characters. */
+/**
+ * Bytes of a client's secret: 160 bits, 27 characters. fog's HTTP library refuses an Authorization header for more than
+ * 35 characters.
+ */
 const SECRET_BYTES = 20
 const TOKEN_BYTES = 32
 

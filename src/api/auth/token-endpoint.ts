@@ -1,5 +1,6 @@
 /**
- * POST /token (RFC 6749): gives an access token for credentials. grants.ts has the rules, and this file their form in HTTP.
+ * POST /token (RFC 6749): gives an access token for credentials. grants.ts has the rules, and this file their form in
+ * HTTP.
  *
  * The body is a form or JSON. Failures have OAuth's `error`, and the `error_name` and `errors` of this API beside it.
  */
@@ -13,7 +14,10 @@ import { parseBasic } from './basic.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
 import { formatScopes } from './scopes.ts'
 
-/** What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a one-time password, in lower case. */
+/**
+ * What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a
+ * one-time password, in lower case.
+ */
 export interface TokenEndpointParts {
   readonly grants: Grants
   readonly seconds: number
@@ -21,8 +25,8 @@ export interface TokenEndpointParts {
 }
 
 /**
- * The limit of the body, in bytes: several times the longest one. Anybody can send it, and 4,096 connections of them must leave room for those of others
- * (body-budget.ts).
+ * The limit of the body, in bytes: several times the longest one. Anybody can send it, and 4,096 connections of them
+ * must leave room for those of others (body-budget.ts).
  */
 const BODY_LIMIT = 16_384
 /** The most parameters of a form. */
@@ -107,7 +111,8 @@ function parseForm(text: string): unknown {
     throw new RefusedBody(refuse('bad_request', `the form must have at most ${String(FORM_MAX)} parameters`))
   const parameters = new Map<string, string>()
   for (const [name, value] of new URLSearchParams(text)) {
-    if (parameters.has(name)) throw new RefusedBody(refuse('bad_request', `${name} is given more than once`)) // RFC 6749, 3.2
+    // RFC 6749, 3.2
+    if (parameters.has(name)) throw new RefusedBody(refuse('bad_request', `${name} is given more than once`))
     parameters.set(name, value)
   }
   return Object.fromEntries(parameters)

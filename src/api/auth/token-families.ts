@@ -1,10 +1,12 @@
 /**
- * Refresh tokens. All tokens that come from one sign-in are a family. It belongs to one application and one user, and is revoked as a whole.
+ * Refresh tokens. All tokens that come from one sign-in are a family. It belongs to one application and one user, and
+ * is revoked as a whole.
  *
  *     issued --first use--> used --30 s--> spent
  *
- * Each use returns a new refresh token. A used token can be used again for 30 s, since a client may send two requests in parallel. If a spent token is
- * used, somebody else probably has a copy, so the family is revoked, with its access tokens (RFC 9700, 4.14.2).
+ * Each use returns a new refresh token. A used token can be used again for 30 s, since a client may send two requests
+ * in parallel. If a spent token is used, somebody else probably has a copy, so the family is revoked, with its access
+ * tokens (RFC 9700, 4.14.2).
  */
 import { sql, type Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
@@ -31,7 +33,10 @@ export interface Usable {
 const SIBLINGS_MS = 30_000
 /** The most sign-ins of one user with one application. */
 const FAMILIES_MAX = 100
-/** The most refresh tokens of a sign-in: with the default lifetimes, those of its last 30 days. The reuse of an older one is refused, and ends nothing. */
+/**
+ * The most refresh tokens of a sign-in: with the default lifetimes, those of its last 30 days. The reuse of an older
+ * one is refused, and ends nothing.
+ */
 const REFRESH_TOKENS_MAX = 400
 
 /** Issues and uses refresh tokens. `now`: milliseconds since 1970. `seconds`: the lifetime of one. */
@@ -46,7 +51,10 @@ export class TokenFamilies {
     this.#now = now
   }
 
-  /** Begins a family with its first refresh token. Ends the oldest of this user and application beyond the limit. The user must be locked. */
+  /**
+   * Begins a family with its first refresh token. Ends the oldest of this user and application beyond the limit. The
+   * user must be locked.
+   */
   async begin(change: Change, applicationId: string, userId: string, scopes: readonly string[]): Promise<Begun> {
     await sql`delete from token_families where id in (
       select id from token_families where application_id = ${applicationId} and user_id = ${userId} order by id desc offset ${FAMILIES_MAX - 1})`.execute(
@@ -60,7 +68,10 @@ export class TokenFamilies {
     return { family: { id, scopes }, refreshToken: await this.#issue(change, id) }
   }
 
-  /** Finds a refresh token that this application may use now. Revokes the family of a spent one, so the transaction must be committed in any case. */
+  /**
+   * Finds a refresh token that this application may use now. Revokes the family of a spent one, so the transaction must
+   * be committed in any case.
+   */
   async find(change: Change, applicationId: string, token: string): Promise<Usable | undefined> {
     const sha256 = digest(token)
     const row = await change
@@ -127,7 +138,10 @@ export class TokenFamilies {
   }
 }
 
-/** Deletes the oldest tokens of a family, so that there is room for one more. The family must be locked, or new in this transaction. */
+/**
+ * Deletes the oldest tokens of a family, so that there is room for one more. The family must be locked, or new in this
+ * transaction.
+ */
 export async function makeRoomInFamily(
   database: Reader,
   table: 'access_tokens' | 'refresh_tokens',

@@ -1,6 +1,6 @@
 /**
- * Access tokens: opaque and random. The database has their SHA-256. The result of a check is cached for CACHE_MS, so a revocation takes effect in every
- * process within that time, and at once in the process that made it (`forget`).
+ * Access tokens: opaque and random. The database has their SHA-256. The result of a check is cached for CACHE_MS, so a
+ * revocation takes effect in every process within that time, and at once in the process that made it (`forget`).
  */
 import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
@@ -11,8 +11,8 @@ import { digest, newToken } from './secrets.ts'
 import { makeRoomInFamily } from './token-families.ts'
 
 /**
- * Whom a token authenticates, and its scopes: an API client, which acts for its account, or a user, who has signed in with an application and names an
- * account in each request.
+ * Whom a token authenticates, and its scopes: an API client, which acts for its account, or a user, who has signed in
+ * with an application and names an account in each request.
  */
 export type Identity =
   | {
@@ -37,7 +37,10 @@ const KEEP_EXPIRED_MS = 86_400_000
 /** The most access tokens of one sign-in of a user. */
 const FAMILY_ACCESS_TOKENS_MAX = 100
 
-/** Issues and checks access tokens. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock, for the cache. */
+/**
+ * Issues and checks access tokens. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock, for the
+ * cache.
+ */
 export class AccessTokens {
   readonly #tables: Kysely<Tables>
   readonly #now: () => number
@@ -56,8 +59,8 @@ export class AccessTokens {
   }
 
   /**
-   * Issues a token. The oldest tokens of its owner beyond the limit end: another process may accept one of them for CACHE_MS more. `database`: the transaction
-   * in which it becomes valid.
+   * Issues a token. The oldest tokens of its owner beyond the limit end: another process may accept one of them for
+   * CACHE_MS more. `database`: the transaction in which it becomes valid.
    */
   async issue(
     database: Kysely<Tables>,
@@ -80,8 +83,8 @@ export class AccessTokens {
   }
 
   /**
-   * Checks a token. A token of a revoked client or family is unknown, and so is one of a client that belongs to another account
-   * since. A token of a client has at most the scopes that the client may have now.
+   * Checks a token. A token of a revoked client or family is unknown, and so is one of a client that belongs to another
+   * account since. A token of a client has at most the scopes that the client may have now.
    */
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
@@ -97,7 +100,8 @@ export class AccessTokens {
   }
 
   /**
-   * Checks a token in a transaction, without the cache. Locks what the token belongs to, so that a revocation that comes later waits for the commit.
+   * Checks a token in a transaction, without the cache. Locks what the token belongs to, so that a revocation that
+   * comes later waits for the commit.
    */
   async recheck(change: Change, token: string, { kind, clientId }: Identity): Promise<TokenCheck> {
     await (
@@ -176,8 +180,9 @@ interface ClientToken {
 }
 
 /**
- * Inserts an access token of an API client, and deletes the oldest ones beyond the limit of the account. It is one statement and locks no client, so requests
- * at the same time do not wait for each other's commit: they may exceed the limit until the next request.
+ * Inserts an access token of an API client, and deletes the oldest ones beyond the limit of the account. It is one
+ * statement and locks no client, so requests at the same time do not wait for each other's commit: they may exceed the
+ * limit until the next request.
  */
 async function insertForClient(
   database: Kysely<Tables>,

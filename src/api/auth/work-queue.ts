@@ -1,9 +1,10 @@
 /**
  * A queue for work that takes much memory or time. Few tasks run at once, and a limited number of others wait.
  *
- * The places are shared: each task belongs to a subject, and each subject to an owner. Owners take turns, and so do the subjects of an owner. While no place
- * is free, a task takes that of an owner who has at least two more than the task's owner, or else of such a subject of the same owner. So no owner or subject
- * makes others wait for more than one turn, or keeps them out.
+ * The places are shared: each task belongs to a subject, and each subject to an owner. Owners take turns, and so do the
+ * subjects of an owner. While no place is free, a task takes that of an owner who has at least two more than the task's
+ * owner, or else of such a subject of the same owner. So no owner or subject makes others wait for more than one turn,
+ * or keeps them out.
  */
 
 interface Waiting {
@@ -46,7 +47,10 @@ export class WorkQueue {
     })
   }
 
-  /** Drops the last task of those who have the most places. False: all have as few as this subject, with one more, would have. */
+  /**
+   * Drops the last task of those who have the most places. False: all have as few as this subject, with one more, would
+   * have.
+   */
   #makeRoom(owner: string, subject: string): boolean {
     const own = this.#owners.get(owner)
     const most = largest(this.#owners, countOf)

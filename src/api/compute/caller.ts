@@ -1,6 +1,6 @@
 /**
- * Who calls the compute interface: the hypervisor that a client certificate names. Without TLS only this host can connect, and a caller may act for every
- * hypervisor.
+ * Who calls the compute interface: the hypervisor that a client certificate names. Without TLS only this host can
+ * connect, and a caller may act for every hypervisor.
  */
 import type { Socket } from 'node:net'
 import { TLSSocket, type PeerCertificate } from 'node:tls'
@@ -23,7 +23,10 @@ export function mayActFor(socket: Socket, hypervisor: string): boolean {
   return !(socket instanceof TLSSocket) || namesOfCaller(socket).includes(hypervisor)
 }
 
-/** The names of the client certificate of a connection: none without TLS. A connection that is closed has no certificate any more. */
+/**
+ * The names of the client certificate of a connection: none without TLS. A connection that is closed has no certificate
+ * any more.
+ */
 export function namesOfCaller(socket: Socket): readonly string[] {
   const certificate = socket instanceof TLSSocket ? (socket.getPeerCertificate() as PeerCertificate | null) : null
   return certificate === null ? [] : namesOf(certificate)

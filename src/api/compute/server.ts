@@ -1,6 +1,6 @@
 /**
- * The compute interface (docs/compute.md). Hypervisors fetch the actions of their servers, report the outcomes, begin and end live migrations, and seal
- * user-data.
+ * The compute interface (docs/compute.md). Hypervisors fetch the actions of their servers, report the outcomes, begin
+ * and end live migrations, and seal user-data.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type, { type Static, type TSchema } from 'typebox'
@@ -26,14 +26,17 @@ import type { Waiters } from './waiters.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The first name of the client certificate. It is read at the start of the request, because a closed connection has no certificate. */
+    /**
+     * The first name of the client certificate. It is read at the start of the request, because a closed connection has
+     * no certificate.
+     */
     callerName: string | undefined
   }
 }
 
 /**
- * What the compute interface needs. `retrySeconds`: after this time without an outcome, an action is given out again. `pollMs`: how often a waiting
- * request checks the queue, for actions that are given out again.
+ * What the compute interface needs. `retrySeconds`: after this time without an outcome, an action is given out again.
+ * `pollMs`: how often a waiting request checks the queue, for actions that are given out again.
  */
 export interface ComputeParts {
   readonly tables: Kysely<Tables>

@@ -3,8 +3,8 @@ import { formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type Place 
 import { parseWhole, wholeFault } from '../../runtime/whole-number.ts'
 
 /**
- * Where hypervisors reach the compute interface. `tls`: files; undefined: only this host can connect. `retrySeconds`: after this time without an outcome, an
- * action is given out again.
+ * Where hypervisors reach the compute interface. `tls`: files; undefined: only this host can connect. `retrySeconds`:
+ * after this time without an outcome, an action is given out again.
  */
 export interface ComputeListener {
   readonly listen: Place

@@ -2,7 +2,10 @@
 
 /** One request that waits. */
 export interface Waiter {
-  /** Resolves at a wake, at once if there was one since the last `wait` (or `watch`), and at the latest after `timeoutMs`. */
+  /**
+   * Resolves at a wake, at once if there was one since the last `wait` (or `watch`), and at the latest after
+   * `timeoutMs`.
+   */
   wait(timeoutMs: number): Promise<void>
   /** Forgets the request. */
   end(): void

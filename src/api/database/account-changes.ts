@@ -8,8 +8,8 @@ import type { Tables } from './tables.ts'
 import { inTransaction, type Change } from './transaction.ts'
 
 /**
- * The queue of each account: how long a change may wait for its turn, and how many bytes may wait. Less than the bodies of an account may have
- * (body-budget.ts), so that the changes that wait leave room for those that arrive.
+ * The queue of each account: how long a change may wait for its turn, and how many bytes may wait. Less than the bodies
+ * of an account may have (body-budget.ts), so that the changes that wait leave room for those that arrive.
  */
 export const ACCOUNT_QUEUE: FairQueueLimits = { atOnce: 1, waitingMax: 8 * 2 ** 20, timeoutMs: 10_000 }
 /** The bytes of a change that waits, besides those of its body. So 1,024 changes can wait. */
@@ -22,8 +22,8 @@ export interface Requester {
   /** The length of its body, once that has arrived. */
   readonly bodyBytes: () => number
   /**
-   * Refuses the change if the requester may not make it any more: it may have waited. Runs in the transaction of the change, in which `account` is locked.
-   * Until the commit nobody can take away the right.
+   * Refuses the change if the requester may not make it any more: it may have waited. Runs in the transaction of the
+   * change, in which `account` is locked. Until the commit nobody can take away the right.
    */
   readonly stillMay: (change: Change, account: Selectable<Tables['accounts']>) => Promise<Refusal | undefined>
 }
@@ -42,12 +42,13 @@ export interface ProfileRequester extends Pick<Requester, 'bodyBytes'> {
 const COMPUTE: Requester = { requesterId: 'compute', bodyBytes: () => 0, stillMay: () => Promise.resolve(undefined) }
 
 /**
- * The changes of all accounts. A change gets a connection to the database only at its turn, so an account uses at most one connection of each process for
- * changes. It then locks the account's row against the changes of other processes. So changes of one account cannot deadlock, and what one of them has checked
- * (the right of its requester, the state of the account, that a destination exists, that a limit has room) stays true until it commits.
+ * The changes of all accounts. A change gets a connection to the database only at its turn, so an account uses at most
+ * one connection of each process for changes. It then locks the account's row against the changes of other processes.
+ * So changes of one account cannot deadlock, and what one of them has checked (the right of its requester, the state of
+ * the account, that a destination exists, that a limit has room) stays true until it commits.
  *
- * What withdraws access goes first. Otherwise requesters take turns, so none can delay the others by many changes. Each method is refused (503) if the changes
- * before it take too long, or too many wait.
+ * What withdraws access goes first. Otherwise requesters take turns, so none can delay the others by many changes. Each
+ * method is refused (503) if the changes before it take too long, or too many wait.
  */
 export class AccountChanges {
   readonly #database: Kysely<Tables>
@@ -63,7 +64,10 @@ export class AccountChanges {
     return this.#queue.isBusy
   }
 
-  /** Commits a change, unless the requester or the state of the account may not make it. `request`: the request, if model/account-states.ts lists it. */
+  /**
+   * Commits a change, unless the requester or the state of the account may not make it. `request`: the request, if
+   * model/account-states.ts lists it.
+   */
   async commit<T>(
     requester: AccountRequester,
     change: (transaction: Change) => Promise<T | Refusal>,

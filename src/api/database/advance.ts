@@ -1,6 +1,6 @@
 /**
- * Moves the database past what the store has, after a restore of an older database: it has forgotten the ids and addresses that it gave after the backup, and
- * the servers that have them are running.
+ * Moves the database past what the store has, after a restore of an older database: it has forgotten the ids and
+ * addresses that it gave after the backup, and the servers that have them are running.
  *
  *   sequences       past every id of a record or a tombstone
  *   revisions       above those in the store; the servers are published again
@@ -34,7 +34,10 @@ export interface StoreSurvey {
   readonly ids: ReadonlySet<string>
 }
 
-/** How many ids beyond the last one that the store has are looked at. An id that another program chose does not move a sequence far away. */
+/**
+ * How many ids beyond the last one that the store has are looked at. An id that another program chose does not move a
+ * sequence far away.
+ */
 const SEARCHED = 100_000
 /** The holder of an address that only a server in the store has. */
 const HOLDER = 'store:'
@@ -99,7 +102,10 @@ async function advanceRevisions(change: Change, servers: readonly StoredServer[]
   return [`${String(rows.length)} servers have a higher revision in the store: they are published above it`]
 }
 
-/** Keeps the addresses of `others` from new servers, frees those of servers that are gone, and moves the cursors of the pools. */
+/**
+ * Keeps the addresses of `others` from new servers, frees those of servers that are gone, and moves the cursors of the
+ * pools.
+ */
 async function keepAddresses(
   change: Change,
   servers: readonly StoredServer[],

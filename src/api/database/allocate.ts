@@ -27,9 +27,9 @@ export interface Allocated {
 }
 
 /**
- * Allocates a free address for a holder: the next one after the last that was given, so that a freed one stays unused for as long as possible. Undefined: all
- * pools of this kind are full. An address that is in two pools (one was replaced by a wider one) is given once. Locks the pools until the end of the
- * transaction.
+ * Allocates a free address for a holder: the next one after the last that was given, so that a freed one stays unused
+ * for as long as possible. Undefined: all pools of this kind are full. An address that is in two pools (one was
+ * replaced by a wider one) is given once. Locks the pools until the end of the transaction.
  */
 export async function allocateAddress(change: Change, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
   const rows = await change
@@ -74,8 +74,8 @@ export async function freeAddresses(change: Change, holders: readonly string[]):
 }
 
 /**
- * Frees the addresses of a cloud IP that is not mapped. Nobody gets them before the waiting changes of its account are published, because until then the record
- * of a server may name them.
+ * Frees the addresses of a cloud IP that is not mapped. Nobody gets them before the waiting changes of its account are
+ * published, because until then the record of a server may name them.
  */
 export async function freeCloudIp(change: Change, accountId: string, id: string): Promise<void> {
   const {
@@ -107,7 +107,10 @@ interface Pool {
   readonly range: AddressRange
 }
 
-/** The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: the range's own pool and those that overlap it. */
+/**
+ * The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: the range's own
+ * pool and those that overlap it.
+ */
 async function findFree(
   change: Change,
   pools: readonly Pool[],

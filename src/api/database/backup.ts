@@ -1,6 +1,6 @@
 /**
- * A backup of the database: all rows of our tables as lines of JSON, from one snapshot of the database. The npm package of the embedded server has no pg_dump,
- * and Debian's may be too old for it.
+ * A backup of the database: all rows of our tables as lines of JSON, from one snapshot of the database. The npm package
+ * of the embedded server has no pg_dump, and Debian's may be too old for it.
  *
  *   {"format": "imds-api backup", "version": 1, "imds": "...", "migrations": [...], "region": "gb1", "created": "..."}
  *   {"table": "servers", "columns": ["id", ...]}
@@ -8,8 +8,9 @@
  *   {"sequences": {"ids_srv": "12", ...}}           the last number that each has given, or 0
  *   {"rows": 1234, "sha256": "..."}                 the number of rows, and the digest of all lines before this one
  *
- * It leaves out sign-ins and access tokens, because one that was ended after the backup must not be valid again, and the outbox, because a restore publishes
- * every server. It leaves out the addresses of clients and users too: a file that is kept for years should have no personal data that a region does not need.
+ * It leaves out sign-ins and access tokens, because one that was ended after the backup must not be valid again, and
+ * the outbox, because a restore publishes every server. It leaves out the addresses of clients and users too: a file
+ * that is kept for years should have no personal data that a region does not need.
  */
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
@@ -66,7 +67,8 @@ export async function* backupLines(database: Reader): AsyncGenerator<string> {
         yield hashed(lines.map((line) => `${line}\n`).join(''))
       }
     }
-    yield hashed(`${JSON.stringify({ sequences: await lastNumbers(change) })}\n`) // after the rows: sequences are in no transaction
+    // after the rows: sequences are in no transaction
+    yield hashed(`${JSON.stringify({ sequences: await lastNumbers(change) })}\n`)
     yield `${JSON.stringify({ rows, sha256: hash.digest('hex') })}\n`
   } finally {
     await change.rollback().execute()

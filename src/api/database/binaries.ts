@@ -1,5 +1,6 @@
 /**
- * PostgreSQL's own programs, from the npm package of this platform. They refuse to run as root, so a root process runs them as the user `nobody`.
+ * PostgreSQL's own programs, from the npm package of this platform. They refuse to run as root, so a root process runs
+ * them as the user `nobody`.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
@@ -17,8 +18,9 @@ export interface Binaries {
 const NOBODY = { uid: 65_534, gid: 65_534 }
 
 /**
- * Finds the programs. If the user that runs them cannot read them (a clone in root's home directory is closed to others), they are copied into
- * `stateDirectory`, once for each version. Throws if no package for this platform is installed.
+ * Finds the programs. If the user that runs them cannot read them (a clone in root's home directory is closed to
+ * others), they are copied into `stateDirectory`, once for each version. Throws if no package for this platform is
+ * installed.
  */
 export function findBinaries(stateDirectory: string): Binaries {
   const user = process.getuid?.() === 0 ? NOBODY : undefined
@@ -34,7 +36,8 @@ export function findBinaries(stateDirectory: string): Binaries {
     for (const name of readdirSync(stateDirectory))
       if (name.startsWith('postgresql-')) rmSync(join(stateDirectory, name), { recursive: true })
     cpSync(packaged, `${copy}.new`, { recursive: true, verbatimSymlinks: true })
-    for (const directory of [`${copy}.new`, ...directoriesIn(`${copy}.new`)]) chmodSync(directory, 0o755) // our umask may be 077
+    // our umask may be 077
+    for (const directory of [`${copy}.new`, ...directoriesIn(`${copy}.new`)]) chmodSync(directory, 0o755)
     renameSync(`${copy}.new`, copy)
     if (!canRun(copy, user))
       throw new StartFailure(

@@ -1,6 +1,6 @@
 /**
- * The actions that the compute system has to carry out, and what follows from their outcome. Every action is a row, in the transaction of the change that asks
- * for it. IMDS_API_COMPUTE says what happens then:
+ * The actions that the compute system has to carry out, and what follows from their outcome. Every action is a row, in
+ * the transaction of the change that asks for it. IMDS_API_COMPUTE says what happens then:
  *
  *   none       the action succeeds at once
  *   reported   the action waits until its outcome is reported
@@ -21,7 +21,10 @@ import type { Change, Reader } from './transaction.ts'
 
 /** How actions are carried out (IMDS_API_COMPUTE). */
 export type ComputeMode = 'none' | 'reported'
-/** PostgreSQL's channel that wakes the waiting requests of a hypervisor in all processes. The payload is the name of the hypervisor. */
+/**
+ * PostgreSQL's channel that wakes the waiting requests of a hypervisor in all processes. The payload is the name of the
+ * hypervisor.
+ */
 export const COMPUTE_CHANNEL = 'imds_compute'
 
 /** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
@@ -75,7 +78,10 @@ export async function expectedStatus(
   )
 }
 
-/** Refuses one more action of a client if the server, or its account, has as many without an outcome as it may have. The account must be locked. */
+/**
+ * Refuses one more action of a client if the server, or its account, has as many without an outcome as it may have. The
+ * account must be locked.
+ */
 export async function refuseBeyondOpenActions(
   change: Change,
   accountId: string,
@@ -97,8 +103,9 @@ export async function refuseBeyondOpenActions(
 }
 
 /**
- * Ends the waiting actions that the deletion of a server makes pointless, as failed, so that the deletion does not wait for them. An action that a hypervisor
- * has got goes on, and so do those before a snapshot: it shows the disk as they leave it.
+ * Ends the waiting actions that the deletion of a server makes pointless, as failed, so that the deletion does not wait
+ * for them. An action that a hypervisor has got goes on, and so do those before a snapshot: it shows the disk as they
+ * leave it.
  */
 export async function supersedeActions(change: Change, serverId: string): Promise<void> {
   await sql`

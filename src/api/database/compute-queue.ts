@@ -1,8 +1,9 @@
 /**
  * The queue of actions for the compute system (IMDS_API_COMPUTE=reported).
  *
- * A hypervisor gets the actions of its servers. Of each server it gets only the first action without an outcome, so they are carried out in the order of the
- * requests. While a server migrates, its actions wait. An action whose outcome does not come in time is given out again, to the server's hypervisor.
+ * A hypervisor gets the actions of its servers. Of each server it gets only the first action without an outcome, so
+ * they are carried out in the order of the requests. While a server migrates, its actions wait. An action whose outcome
+ * does not come in time is given out again, to the server's hypervisor.
  */
 import { sql, type Kysely, type Selectable } from 'kysely'
 import { notFound, refuse, type Refusal } from '../refusal.ts'
@@ -11,7 +12,10 @@ import { applyOutcome, COMPUTE_CHANNEL } from './compute-actions.ts'
 import type { ActionKind, Outcome, Tables } from './tables.ts'
 import type { Change, Reader } from './transaction.ts'
 
-/** An action as it is given out. `imageId`: the snapshot that is made or deleted. `console`: the token that opens the console, and when it expires. */
+/**
+ * An action as it is given out. `imageId`: the snapshot that is made or deleted. `console`: the token that opens the
+ * console, and when it expires.
+ */
 export interface GivenAction {
   readonly id: number
   readonly kind: ActionKind
@@ -46,14 +50,18 @@ const BATCH = 64
 /** Finished actions are kept this long, and of each server at most this many. */
 const [KEPT, KEPT_OF_SERVER] = ['30 days', 1000]
 
-/** Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not among them. */
+/**
+ * Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not
+ * among them.
+ */
 export async function giveOutActions(
   database: Kysely<Tables>,
   hypervisor: string,
   retrySeconds: number,
 ): Promise<readonly GivenAction[]> {
   return database.transaction().execute(async (change) => {
-    // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store refuses may have the id of another one.
+    // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store
+    // refuses may have the id of another one.
     const { rows: due } = await sql<{ id: number }>`
       with due as (
         select action.id from compute_actions action join servers on servers.id = action.server_id
@@ -126,8 +134,8 @@ export interface FinishedAction extends Report {
 }
 
 /**
- * Records the outcome of an action that this hypervisor got, and what follows from it. The same report again changes nothing. An action that was given to
- * another hypervisor does not exist for this one.
+ * Records the outcome of an action that this hypervisor got, and what follows from it. The same report again changes
+ * nothing. An action that was given to another hypervisor does not exist for this one.
  */
 export async function reportOutcome(
   database: Kysely<Tables>,
@@ -154,8 +162,8 @@ export async function reportOutcome(
 }
 
 /**
- * Finishes all waiting actions as succeeded, in their order, and returns how many. For a start without a compute system, because nobody reports their outcome
- * any more.
+ * Finishes all waiting actions as succeeded, in their order, and returns how many. For a start without a compute
+ * system, because nobody reports their outcome any more.
  */
 export async function finishWaitingActions(database: Kysely<Tables>, accounts: AccountChanges): Promise<number> {
   const waiting = await database
@@ -196,7 +204,10 @@ async function finishAction(
   await applyOutcome(change, action, outcome)
 }
 
-/** Finds an action that was given to a hypervisor. An action without an outcome is no longer its own once the server has migrated. */
+/**
+ * Finds an action that was given to a hypervisor. An action without an outcome is no longer its own once the server has
+ * migrated.
+ */
 async function findAction(database: Reader, hypervisor: string, id: number) {
   return database
     .selectFrom('compute_actions')
@@ -214,7 +225,10 @@ export async function wakeHypervisor(change: Change, hypervisor: string): Promis
   await sql`select pg_notify(${COMPUTE_CHANNEL}, ${hypervisor})`.execute(change)
 }
 
-/** True if a hypervisor got an action of a server less than `retrySeconds` ago and has not reported the outcome: it may be working on it. */
+/**
+ * True if a hypervisor got an action of a server less than `retrySeconds` ago and has not reported the outcome: it may
+ * be working on it.
+ */
 export async function isWorkedOn(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
   const { rows } = await sql`
     select from compute_actions where server_id = ${serverId} and finished_at is null and given_out_at > now() - make_interval(secs => ${retrySeconds}) limit 1`.execute(
@@ -232,7 +246,10 @@ export async function purgeActions(database: Reader): Promise<void> {
       where age > ${KEPT_OF_SERVER})`.execute(database)
 }
 
-/** For metrics: how many actions wait, for how many seconds the oldest has, and for how many seconds the oldest that could be fetched has not been fetched. */
+/**
+ * For metrics: how many actions wait, for how many seconds the oldest has, and for how many seconds the oldest that
+ * could be fetched has not been fetched.
+ */
 export interface QueueState {
   readonly waiting: number
   readonly age: number

@@ -1,4 +1,7 @@
-/** Creates a server: finds what the request names, places the server on a hypervisor, gives it addresses and keys, and asks for the action `create`. */
+/**
+ * Creates a server: finds what the request names, places the server on a hypervisor, gives it addresses and keys, and
+ * asks for the action `create`.
+ */
 import { sql } from 'kysely'
 import { fieldFault, isRefusal, noSuchIn, refuse, refuseAll, type Refusal } from '../refusal.ts'
 import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
@@ -28,7 +31,10 @@ export interface NewServer {
   readonly tags: Readonly<Record<string, string>>
 }
 
-/** Returns the id of the new server. Locks the account, and the hypervisors of the requested zone (default: of the region). */
+/**
+ * Returns the id of the new server. Locks the account, and the hypervisors of the requested zone (default: of the
+ * region).
+ */
 export async function createServer(
   change: Change,
   compute: ComputeMode,
@@ -95,7 +101,10 @@ interface Parts {
   readonly groupIds: readonly string[]
 }
 
-/** Finds what the request names, or refuses with all faults at once. Locks the image, type, zone and groups, so that none is deleted before the commit. */
+/**
+ * Finds what the request names, or refuses with all faults at once. Locks the image, type, zone and groups, so that
+ * none is deleted before the commit.
+ */
 async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
   const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter(
     (fault) => fault !== undefined,
@@ -183,7 +192,10 @@ async function findParts(change: Change, accountId: string, asked: NewServer): P
   return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
 }
 
-/** Copies the present SSH keys of the account's users: of the owner and of the accepted collaborators. Later changes of a key affect only newer servers. */
+/**
+ * Copies the present SSH keys of the account's users: of the owner and of the accepted collaborators. Later changes of
+ * a key affect only newer servers.
+ */
 async function copyKeys(change: Change, accountId: string, serverId: string): Promise<void> {
   await sql`
     insert into server_keys (server_id, user_id, key)

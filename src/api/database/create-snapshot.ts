@@ -1,11 +1,17 @@
-/** Creates the image of a snapshot. It belongs to the server's account, and is `creating` until the compute system has made it. */
+/**
+ * Creates the image of a snapshot. It belongs to the server's account, and is `creating` until the compute system has
+ * made it.
+ */
 import type { Selectable } from 'kysely'
 import { formatTime } from '../model/time.ts'
 import { nextId } from './allocate.ts'
 import type { Tables } from './tables.ts'
 import type { Change } from './transaction.ts'
 
-/** Returns the id of the new image. Its `virtual_size` is the disk of the server; user name, architecture, size and licence are those of the server's image. */
+/**
+ * Returns the id of the new image. Its `virtual_size` is the disk of the server; user name, architecture, size and
+ * licence are those of the server's image.
+ */
 export async function createSnapshot(change: Change, server: Selectable<Tables['servers']>): Promise<string> {
   const { username, arch, licence_name, disk_size } = await change
     .selectFrom('images')

@@ -10,7 +10,10 @@ export type Client =
   | { readonly kind: 'api-client'; readonly id: string; readonly accountId: string; readonly scopes: readonly Scope[] }
   | { readonly kind: 'application'; readonly id: string; readonly accountId: string }
 
-/** A user as the password grant needs it. `passwordHash`: undefined without a password. `totpSecret`: undefined without two-factor authentication. */
+/**
+ * A user as the password grant needs it. `passwordHash`: undefined without a password. `totpSecret`: undefined without
+ * two-factor authentication.
+ */
 export interface UserCredentials {
   readonly id: string
   readonly passwordHash: string | undefined
@@ -71,8 +74,9 @@ export async function findUser(tables: Kysely<Tables>, name: string): Promise<Us
 }
 
 /**
- * Claims a sign-in for a transaction: uses up the step of a one-time password, so that it is accepted once, even if two requests have it at the same time.
- * Locks the user. False: that step or a later one was used before, or the credentials were changed since they were read.
+ * Claims a sign-in for a transaction: uses up the step of a one-time password, so that it is accepted once, even if two
+ * requests have it at the same time. Locks the user. False: that step or a later one was used before, or the
+ * credentials were changed since they were read.
  */
 export async function claimSignIn(change: Change, user: UserCredentials, step: number | undefined): Promise<boolean> {
   const { id, passwordHash = null, totpSecret = null } = user

@@ -6,11 +6,12 @@
  *   STATE/start.lock        held while a process looks for the server, makes the database and starts it
  *   STATE/command.lock      held by a command until it ends, since a command that has started the server stops it at its end
  *
- * The server stops with us. If we are killed, it keeps running, and the next start takes it over. An advisory lock in the database itself shows whether an
- * imds-api is alive: PostgreSQL releases it when the connection of its holder ends.
+ * The server stops with us. If we are killed, it keeps running, and the next start takes it over. An advisory lock in
+ * the database itself shows whether an imds-api is alive: PostgreSQL releases it when the connection of its holder
+ * ends.
  *
- * A process of root works only in a state directory of root (runtime/become-owner.ts). There STATE/postgres belongs to the user who runs PostgreSQL, and
- * only processes of that user create, replace or delete anything in it.
+ * A process of root works only in a state directory of root (runtime/become-owner.ts). There STATE/postgres belongs to
+ * the user who runs PostgreSQL, and only processes of that user create, replace or delete anything in it.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -57,8 +58,9 @@ export function wasStopped(stateDirectory: string, cause: unknown): StartFailure
 }
 
 /**
- * Starts the server, or takes over one whose imds-api was killed. With `shared`, for a command, it also uses one whose imds-api is alive, and leaves it
- * running; commands take turns. Rejects with a message that names the remedy, and leaves nothing running then.
+ * Starts the server, or takes over one whose imds-api was killed. With `shared`, for a command, it also uses one whose
+ * imds-api is alive, and leaves it running; commands take turns. Rejects with a message that names the remedy, and
+ * leaves nothing running then.
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
@@ -100,7 +102,8 @@ async function startOrJoin(stateDirectory: string, directory: string, shared: bo
   checkVersion(directory, data)
   const connection = { host: directory, user: USER, database: DATABASE }
   const launched = await oneAtATime(stateDirectory, async () => {
-    const found = await probeUntilIdle(connection) // up: the server of an imds-api that was killed or, for a command, that runs
+    // up: the server of an imds-api that was killed or, for a command, that runs
+    const found = await probeUntilIdle(connection)
     return found === 'up' ? undefined : prepareAndLaunch(stateDirectory, directory, data, connection)
   })
   const lock = await takeLock(connection, shared ? 0 : LOCK_TIMEOUT_MS).catch((error: unknown) => {
@@ -169,7 +172,10 @@ async function prepareAndLaunch(
   return launch(directory, data, binaries, connection)
 }
 
-/** Gives our directory to the user who runs PostgreSQL. Refuses a link, and a directory that a third user made: others may write to the one above. */
+/**
+ * Gives our directory to the user who runs PostgreSQL. Refuses a link, and a directory that a third user made: others
+ * may write to the one above.
+ */
 function giveTo(directory: string, { uid, gid }: NonNullable<Binaries['user']>): void {
   let fd: number
   try {
@@ -203,7 +209,10 @@ function checkVersion(directory: string, data: string): void {
   imds-api restore imds.backup   # with this version`)
 }
 
-/** Makes the database beside its place and renames it, so that a kill never leaves half a database. $0: the directory; the rest: the command. */
+/**
+ * Makes the database beside its place and renames it, so that a kill never leaves half a database. $0: the directory;
+ * the rest: the command.
+ */
 const INITIALISE = '/bin/rm -rf "$0.new" && "$@" --pgdata="$0.new" && /bin/mv "$0.new" "$0"'
 /** $0: the file of the log; the rest: the command. */
 const LAUNCH = 'umask 077; /bin/rm -f "$0"; exec "$@" > "$0" 2>&1'

@@ -12,8 +12,8 @@ interface Published {
 }
 
 /**
- * Moves a server to its next state, in the transaction that deletes its rows of the outbox. A server that waits for the compute system stays as it is,
- * since the outcome enqueues it again.
+ * Moves a server to its next state, in the transaction that deletes its rows of the outbox. A server that waits for the
+ * compute system stays as it is, since the outcome enqueues it again.
  */
 export async function finishServer(
   change: Change,

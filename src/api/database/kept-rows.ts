@@ -1,11 +1,20 @@
-/** Rows that an account can still read after their end. The newest are kept: otherwise an account that makes and deletes them could fill the database. */
+/**
+ * Rows that an account can still read after their end. The newest are kept: otherwise an account that makes and deletes
+ * them could fill the database.
+ */
 import { sql } from 'kysely'
 import type { Change } from './transaction.ts'
 
-/** How many deleted API clients, deleted applications and finished collaborations of an account can still be read: the newest. */
+/**
+ * How many deleted API clients, deleted applications and finished collaborations of an account can still be read: the
+ * newest.
+ */
 const KEPT_MAX = 1000
 
-/** Deletes the oldest revoked API clients or applications beyond KEPT_MAX. Those of the region file stay, because applying it would make them again. */
+/**
+ * Deletes the oldest revoked API clients or applications beyond KEPT_MAX. Those of the region file stay, because
+ * applying it would make them again.
+ */
 export async function forgetRevoked(
   change: Change,
   table: 'api_clients' | 'applications',
@@ -17,8 +26,8 @@ export async function forgetRevoked(
 }
 
 /**
- * Deletes the oldest finished collaborations beyond KEPT_MAX. The last one of an address that was rejected or has ended stays, because the region file would
- * give its user access again.
+ * Deletes the oldest finished collaborations beyond KEPT_MAX. The last one of an address that was rejected or has ended
+ * stays, because the region file would give its user access again.
  */
 export async function forgetFinished(change: Change, accountId: string): Promise<void> {
   await sql`delete from collaborations where id in (

@@ -16,8 +16,8 @@ export interface Usage {
 }
 
 /**
- * Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as access tokens. Undefined: it was
- * deleted.
+ * Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as
+ * access tokens. Undefined: it was deleted.
  */
 export async function lockAccount(
   change: Change,
@@ -103,8 +103,8 @@ const COUNTED = {
 } as const satisfies Readonly<Partial<Record<AccountLimit, Counted>>>
 
 /**
- * Refuses `more` of what a limit counts if the account would have more than that. The account must be locked. An account that is beyond its limit already
- * keeps what it has.
+ * Refuses `more` of what a limit counts if the account would have more than that. The account must be locked. An
+ * account that is beyond its limit already keeps what it has.
  */
 export async function refuseBeyondLimit(
   change: Change,

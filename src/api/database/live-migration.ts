@@ -33,7 +33,10 @@ export async function findPlacement(database: Reader, id: string, mayActFor: May
     : row
 }
 
-/** Begins a live migration: the record names both hypervisors, and no action is given out until its end. A repeated request changes nothing. */
+/**
+ * Begins a live migration: the record names both hypervisors, and no action is given out until its end. A repeated
+ * request changes nothing.
+ */
 export async function beginMigration(
   database: Kysely<Tables>,
   accounts: AccountChanges,
@@ -103,7 +106,10 @@ export async function cancelMigration(
   })
 }
 
-/** Seals the user-data: from the next revision on the guest does not get it. A repeated seal keeps the time of the first. */
+/**
+ * Seals the user-data: from the next revision on the guest does not get it. A repeated seal keeps the time of the
+ * first.
+ */
 export async function sealUserData(
   database: Kysely<Tables>,
   accounts: AccountChanges,
@@ -117,7 +123,10 @@ export async function sealUserData(
 
 type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at'>>
 
-/** Changes a server and its record in one transaction, which waits for other changes of its account. `columnsFor` returns the columns to change, if any. */
+/**
+ * Changes a server and its record in one transaction, which waits for other changes of its account. `columnsFor`
+ * returns the columns to change, if any.
+ */
 async function changePlacement(
   database: Kysely<Tables>,
   accounts: AccountChanges,

@@ -1,4 +1,7 @@
-/** Who belongs to which account: its owner, and the users of its accepted collaborations. Unions, because with OR PostgreSQL reads a whole table. */
+/**
+ * Who belongs to which account: its owner, and the users of its accepted collaborations. Unions, because with OR
+ * PostgreSQL reads a whole table.
+ */
 import { sql, type RawBuilder } from 'kysely'
 
 /** The ids of the users of accounts, for `in`. `accountIds`: an expression that is an array of ids. */

@@ -1,4 +1,7 @@
-/** Brings the tables to the version of this program. Kysely holds an advisory lock meanwhile, so two processes that start together do not collide. */
+/**
+ * Brings the tables to the version of this program. Kysely holds an advisory lock meanwhile, so two processes that
+ * start together do not collide.
+ */
 import { sql, type Kysely, type Transaction } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
@@ -29,7 +32,9 @@ const MIGRATIONS: Readonly<Record<string, Migration>> = {
 /** The names of all migrations, in order. */
 export const MIGRATION_NAMES = Object.keys(MIGRATIONS)
 
-/** How the database compares with this program. `unknown`: migrations of a later version, which this one must not touch. */
+/**
+ * How the database compares with this program. `unknown`: migrations of a later version, which this one must not touch.
+ */
 export interface Comparison {
   readonly missing: readonly string[]
   readonly unknown: readonly string[]
@@ -72,7 +77,10 @@ export async function makeMigrationTables(database: Kysely<Tables>): Promise<voi
   if (error !== undefined) throw error instanceof Error ? error : new Error('the migration failed', { cause: error })
 }
 
-/** Applies those of these migrations that are missing, inside of a transaction, which must have locked kysely_migration. For a restore. */
+/**
+ * Applies those of these migrations that are missing, inside of a transaction, which must have locked kysely_migration.
+ * For a restore.
+ */
 export async function applyMigrations(
   change: Transaction<Tables>,
   names: readonly string[] = MIGRATION_NAMES,

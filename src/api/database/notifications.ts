@@ -4,7 +4,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 const RETRY_MS = 1_000
 
-/** One listener. `notified` is called for each notification, and with an empty payload after each connect, because some may have been lost before. */
+/**
+ * One listener. `notified` is called for each notification, and with an empty payload after each connect, because some
+ * may have been lost before.
+ */
 export class NotificationListener {
   readonly #connect: () => Promise<pg.Client>
   readonly #channel: string

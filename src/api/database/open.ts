@@ -21,8 +21,8 @@ export interface Pool {
 }
 
 /**
- * An open database: the connections for requests, and in `background` those for everything else, such as publishing and readiness, so that these do not wait
- * for requests.
+ * An open database: the connections for requests, and in `background` those for everything else, such as publishing and
+ * readiness, so that these do not wait for requests.
  */
 export interface Database extends Pool {
   readonly background: Pool
@@ -33,7 +33,10 @@ export interface Database extends Pool {
   close(): Promise<void>
 }
 
-/** A connection of the pool. TypeScript's types of pg leave out that its stream is a socket, and `readyForQuery`: true while no query waits. */
+/**
+ * A connection of the pool. TypeScript's types of pg leave out that its stream is a socket, and `readyForQuery`: true
+ * while no query waits.
+ */
 type Connected = pg.PoolClient &
   pg.Client & {
     readonly connection: { readonly stream: Pick<Socket, 'setTimeout' | 'on' | 'destroy'> }
@@ -42,19 +45,28 @@ type Connected = pg.PoolClient &
 
 /** The most connections for requests. */
 const FOR_REQUESTS = 16
-/** The most connections for the rest: one for each worker of the publisher and for the sender of mail, and some for the short queries of the others. */
+/**
+ * The most connections for the rest: one for each worker of the publisher and for the sender of mail, and some for the
+ * short queries of the others.
+ */
 const IN_BACKGROUND = 8
-/** A request that waits 5 s for a connection is refused. TCP's keep-alive notices when the network has lost a connection that listens for notifications. */
+/**
+ * A request that waits 5 s for a connection is refused. TCP's keep-alive notices when the network has lost a connection
+ * that listens for notifications.
+ */
 const LIVENESS = { connectionTimeoutMillis: 5_000, keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
-/** A connection counts as lost if nothing arrives on it for this long while a query waits. The pool closes idle connections earlier. */
+/**
+ * A connection counts as lost if nothing arrives on it for this long while a query waits. The pool closes idle
+ * connections earlier.
+ */
 const SILENCE_TIMEOUT_MS = 30_000
 /** A stop waits this long for transactions. One that waits for the store is rolled back. */
 const CLOSE_TIMEOUT_MS = 1_000
 const OLDEST_POSTGRESQL = 15
 
 /**
- * Opens the database and its pool. Rejects if it cannot be reached; the message names the remedy. `shared`: true for a command, which may run beside an
- * imds-api. `failed` is called when an idle connection breaks.
+ * Opens the database and its pool. Rejects if it cannot be reached; the message names the remedy. `shared`: true for a
+ * command, which may run beside an imds-api. `failed` is called when an idle connection breaks.
  */
 export async function openDatabase(
   settings: DatabaseSettings,
@@ -72,7 +84,8 @@ export async function openDatabase(
     pool.on('error', (error) => {
       if (!closing) failed(error)
     })
-    // A connection that breaks between two queries of a transaction has no other listener, and an error without one ends the process. The next query fails.
+    // A connection that breaks between two queries of a transaction has no other listener, and an error without one
+    // ends the process. The next query fails.
     pool.on('connect', (client) => {
       client.on('error', () => {
         /* the query reports it */
@@ -121,12 +134,16 @@ export async function openDatabase(
   }
 }
 
-/** Ends a lost connection: the operating system notices the loss only after 15 minutes. Not for commands, because one of their queries may take long. */
+/**
+ * Ends a lost connection: the operating system notices the loss only after 15 minutes. Not for commands, because one of
+ * their queries may take long.
+ */
 function endWhenSilent(client: Connected): void {
   const { stream } = client.connection
   stream.setTimeout(SILENCE_TIMEOUT_MS) // its second parameter would be called once only
   stream.on('timeout', () => {
-    if (!client.readyForQuery) stream.destroy() // the query gets "Connection terminated"; a transaction that waits for a mail server keeps its locks
+    // the query gets "Connection terminated"; a transaction that waits for a mail server keeps its locks
+    if (!client.readyForQuery) stream.destroy()
   })
 }
 

@@ -1,6 +1,6 @@
 /**
- * The outbox: which servers have to be published. A change and its rows are one transaction. A row says only which server changed; what is published is
- * what the database holds when the publisher reads it.
+ * The outbox: which servers have to be published. A change and its rows are one transaction. A row says only which
+ * server changed; what is published is what the database holds when the publisher reads it.
  */
 import { sql } from 'kysely'
 import type { Change } from './transaction.ts'
@@ -11,7 +11,10 @@ export const OUTBOX_CHANNEL = 'imds_outbox'
 /** A change of at most this many servers is published before changes of more. */
 const FEW = 16
 
-/** Marks servers as changed: a new revision of each, and a row in the outbox. Locks them in the order of their ids, so that two changes cannot deadlock. */
+/**
+ * Marks servers as changed: a new revision of each, and a row in the outbox. Locks them in the order of their ids, so
+ * that two changes cannot deadlock.
+ */
 export async function markChanged(change: Change, serverIds: readonly string[]): Promise<void> {
   const ids = [...new Set(serverIds)].sort()
   if (ids.length === 0) return

@@ -23,7 +23,10 @@ export async function usedHypervisors(database: Reader): Promise<readonly UsedHy
   return rows
 }
 
-/** The hypervisors of a zone (default: of the region), those with the most free RAM first. Locks them, so that two changes cannot use the same free RAM. */
+/**
+ * The hypervisors of a zone (default: of the region), those with the most free RAM first. Locks them, so that two
+ * changes cannot use the same free RAM.
+ */
 export async function freeHypervisors(change: Change, zoneId: string | undefined): Promise<readonly FreeHypervisor[]> {
   const all = change
     .selectFrom('hypervisors')

@@ -1,8 +1,9 @@
 /**
  * The process of an embedded server: ending it, also one that an imds-api started which was killed.
  *
- * The directory of the server belongs to the user who runs PostgreSQL, and that user may have put anything there. So no link is followed, and what a file says
- * to be a server gets a signal only if it is PostgreSQL, of that user, with this data directory.
+ * The directory of the server belongs to the user who runs PostgreSQL, and that user may have put anything there. So no
+ * link is followed, and what a file says to be a server gets a signal only if it is PostgreSQL, of that user, with this
+ * data directory.
  */
 import type { ChildProcess } from 'node:child_process'
 import { closeSync, constants, fstatSync, openSync, readlinkSync, readSync, realpathSync, statSync } from 'node:fs'
@@ -22,7 +23,10 @@ const MAX_BYTES = 64 * 1024
 /** What the kernel calls the program of a server; an upgrade may have deleted it. */
 const PROGRAM = /\/postgres(?: \(deleted\))?$/
 
-/** The end of a file of the server. Undefined: it is not a file of the owner of `directory`, or there is none. `name`: its path in the directory. */
+/**
+ * The end of a file of the server. Undefined: it is not a file of the owner of `directory`, or there is none. `name`:
+ * its path in the directory.
+ */
 export function readOwned(directory: string, name: string): string | undefined {
   let fd: number
   try {
@@ -73,7 +77,10 @@ function signalServer(pid: number, directory: string, name: NodeJS.Signals): boo
   }
 }
 
-/** True if this process is the PostgreSQL server of a directory. Without /proc (macOS) the kernel alone protects the processes of other users. */
+/**
+ * True if this process is the PostgreSQL server of a directory. Without /proc (macOS) the kernel alone protects the
+ * processes of other users.
+ */
 function isServer(pid: number, directory: string): boolean {
   if (!Number.isSafeInteger(pid) || pid <= 1) return false
   if (process.platform !== 'linux') return process.getuid!() !== 0 && process.kill(pid, 0)

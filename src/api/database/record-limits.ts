@@ -1,4 +1,7 @@
-/** The limits of a record (docs/record.md) for what clients add to a server: server groups, SSH keys, tags and cloud IPs. */
+/**
+ * The limits of a record (docs/record.md) for what clients add to a server: server groups, SSH keys, tags and cloud
+ * IPs.
+ */
 import { sql } from 'kysely'
 import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import { CLOUD_IPS_MAX, PUBLIC_KEYS_MAX, SERVER_GROUPS_MAX } from '../../metadata/schema.ts'
@@ -6,8 +9,9 @@ import { refuse, type Refusal } from '../refusal.ts'
 import type { Change } from './transaction.ts'
 
 /**
- * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 32 KiB are enough for everything else at its longest, most of all the
- * cloud IPs, and for what is added without a check: a longer domain of the region, a second hypervisor, a seal.
+ * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 32 KiB are enough for
+ * everything else at its longest, most of all the cloud IPs, and for what is added without a check: a longer domain of
+ * the region, a second hypervisor, a seal.
  */
 const ADDED_MAX_BYTES = RECORD_MAX_BYTES - 32 * 1024
 
@@ -20,14 +24,14 @@ interface Added {
 }
 
 /**
- * Refuses a change after which servers have more than their records can hold. Call it in the transaction of each change that makes a record longer, after
- * the change. The account must be locked, so that no other change adds to them. `bytes` counts what json_build_object writes, which is no shorter than
- * JSON.stringify.
+ * Refuses a change after which servers have more than their records can hold. Call it in the transaction of each change
+ * that makes a record longer, after the change. The account must be locked, so that no other change adds to them.
+ * `bytes` counts what json_build_object writes, which is no shorter than JSON.stringify.
  */
 export async function refuseBeyondRecord(change: Change, serverIds: readonly string[]): Promise<Refusal | undefined> {
   const ids = [...serverIds]
-  // The JSON of a server group is made once. A full join is never a nested loop, whatever PostgreSQL guesses of the tables: 258 servers in 200 groups have
-  // 51,600 memberships.
+  // The JSON of a server group is made once. A full join is never a nested loop, whatever PostgreSQL guesses of the
+  // tables: 258 servers in 200 groups have 51,600 memberships.
   const { rows } = await sql<Added>`
     with sizes as materialized (
       select id, octet_length(json_build_object('id', id, 'name', coalesce(nullif(name, ''), id))::text) as bytes

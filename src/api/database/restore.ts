@@ -1,6 +1,7 @@
 /**
- * Restores a backup (backup.ts) into an empty database, in one transaction: the tables as they were at the backup, its rows, the later migrations, and what
- * follows from the store (advance.ts). So a damaged backup, a full disk or a kill leaves an empty database.
+ * Restores a backup (backup.ts) into an empty database, in one transaction: the tables as they were at the backup, its
+ * rows, the later migrations, and what follows from the store (advance.ts). So a damaged backup, a full disk or a kill
+ * leaves an empty database.
  */
 import { createHash } from 'node:crypto'
 import { sql, type Kysely } from 'kysely'
@@ -25,8 +26,9 @@ export class BackupFault extends Error {}
 /** Rows that are written with one statement, at least one. */
 const BATCH_BYTES = 1 << 20
 /**
- * How many numbers of a sequence are skipped: ids that were given after the backup, and that the store does not show (config maps, API clients). Agents of the
- * compute system recognise an action by its number, and would take a new one with an old number for done.
+ * How many numbers of a sequence are skipped: ids that were given after the backup, and that the store does not show
+ * (config maps, API clients). Agents of the compute system recognise an action by its number, and would take a new one
+ * with an old number for done.
  */
 const [SKIPPED_IDS, SKIPPED_ACTIONS] = [10_000, 1_000_000]
 
@@ -45,8 +47,8 @@ export function parseHeader(line: string): BackupHeader {
 }
 
 /**
- * Restores a backup: its header (`first`) and the lines after it. Returns lines that say what was restored and moved. Rejects with a BackupFault if the
- * database is not empty or the backup is not whole. `survey`: what the store has.
+ * Restores a backup: its header (`first`) and the lines after it. Returns lines that say what was restored and moved.
+ * Rejects with a BackupFault if the database is not empty or the backup is not whole. `survey`: what the store has.
  */
 export async function restoreLines(
   database: Kysely<Tables>,
@@ -110,7 +112,10 @@ interface ForeignKey {
   readonly definition: string
 }
 
-/** Drops the foreign keys, since servers and images refer to each other. They are made again, and checked, when all rows are there. */
+/**
+ * Drops the foreign keys, since servers and images refer to each other. They are made again, and checked, when all rows
+ * are there.
+ */
 async function dropForeignKeys(change: Change): Promise<readonly ForeignKey[]> {
   const { rows } = await sql<ForeignKey>`
     select relname as table, conname as name, pg_get_constraintdef(pg_constraint.oid) as definition from pg_constraint join pg_class on pg_class.oid = conrelid

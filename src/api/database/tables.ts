@@ -18,7 +18,10 @@ interface Region {
   domain: string
   library_ftp_host: string
 }
-/** `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still deletes their snapshots. */
+/**
+ * `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still
+ * deletes their snapshots.
+ */
 interface Removable {
   removed_at: Nullable<Date>
 }
@@ -177,7 +180,10 @@ interface RefreshTokens {
   used_at: Nullable<Date>
 }
 
-/** An address from which a client or user has succeeded (auth/known-addresses.ts). `subject`: a hash of its id. `source`: an IPv4 address or a /64. */
+/**
+ * An address from which a client or user has succeeded (auth/known-addresses.ts). `subject`: a hash of its id.
+ * `source`: an IPv4 address or a /64.
+ */
 interface KnownAddresses {
   kind: 'client' | 'user'
   subject: string
@@ -191,7 +197,10 @@ interface AddressPools {
   range: string
   cursor: Default<number>
 }
-/** `freed_account`, `freed_after`: the holder is gone, and records of this account may name the address until this row of the outbox is published. */
+/**
+ * `freed_account`, `freed_after`: the holder is gone, and records of this account may name the address until this row
+ * of the outbox is published.
+ */
 interface Allocations {
   pool_id: number
   number: number
@@ -329,7 +338,10 @@ interface ComputeActions {
   fault: Nullable<string>
 }
 
-/** `account_id` and `urgent`: for the order in which servers are published. `retry_at`: when a publish that failed is tried again. */
+/**
+ * `account_id` and `urgent`: for the order in which servers are published. `retry_at`: when a publish that failed is
+ * tried again.
+ */
 interface Outbox {
   readonly id: Generated<number>
   server_id: string
@@ -341,7 +353,9 @@ interface Outbox {
 
 /** The states of a server. */
 export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
-/** The actions of the compute system on a server: those that clients ask for, and those that follow from other requests. */
+/**
+ * The actions of the compute system on a server: those that clients ask for, and those that follow from other requests.
+ */
 export type ActionKind =
   | 'create'
   | 'start'
@@ -388,7 +402,10 @@ export interface Tables {
   compute_actions: ComputeActions
   outbox: Outbox
   given_ids: { id: string }
-  /** Servers whose id was claimed in the store, before their first publish. In a table of its own, since a claim must lock no server. */
+  /**
+   * Servers whose id was claimed in the store, before their first publish. In a table of its own, since a claim must
+   * lock no server.
+   */
   published_ids: { id: string }
 }
 

@@ -1,4 +1,6 @@
-/** Which images an account sees: its own, and the public ones of the region and of the accounts that may publish images. */
+/**
+ * Which images an account sees: its own, and the public ones of the region and of the accounts that may publish images.
+ */
 import { sql, type RawBuilder } from 'kysely'
 
 /** True for an image that is not deleted and that an account may see. For a query of `images`. */

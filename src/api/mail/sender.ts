@@ -1,13 +1,15 @@
 /**
- * Sends the invitations of pending collaborations that have no `invited_at`, and then sets `invited_at`. So the database is the queue: no request waits for
- * mail, a kill loses no invitation, and a request that clears the column has the invitation sent again.
+ * Sends the invitations of pending collaborations that have no `invited_at`, and then sets `invited_at`. So the
+ * database is the queue: no request waits for mail, a kill loses no invitation, and a request that clears the column
+ * has the invitation sent again.
  *
- * Two processes never send one invitation at the same time, because a sender holds its advisory lock. The lock does not delay changes of the collaboration.
- * If the mail server has accepted a mail and the database cannot record it, the sender only records it later. A kill in between sends the mail
- * again, and so does another imds-api, which does not know that it was accepted.
+ * Two processes never send one invitation at the same time, because a sender holds its advisory lock. The lock does not
+ * delay changes of the collaboration. If the mail server has accepted a mail and the database cannot record it, the
+ * sender only records it later. A kill in between sends the mail again, and so does another imds-api, which does not
+ * know that it was accepted.
  *
- * An invitation that cannot be sent is tried again with back-off, without end, and others do not wait for it. Without a mail server, the log has a warning for
- * each invitation and each resend.
+ * An invitation that cannot be sent is tried again with back-off, without end, and others do not wait for it. Without a
+ * mail server, the log has a warning for each invitation and each resend.
  */
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
@@ -28,7 +30,10 @@ export interface InvitationSenderParts {
   readonly log: Logger
 }
 
-/** An invitation that could not be sent or recorded. `acceptedVersion`: the version of its row whose mail the mail server has accepted. */
+/**
+ * An invitation that could not be sent or recorded. `acceptedVersion`: the version of its row whose mail the mail
+ * server has accepted.
+ */
 interface Postponed {
   readonly reason: string
   readonly acceptedVersion: string | undefined
@@ -36,16 +41,24 @@ interface Postponed {
   readonly atMs: number
 }
 
-/** The first number of our advisory locks; the second is a hash of the collaboration's id. Two ids with the same hash only delay each other. */
+/**
+ * The first number of our advisory locks; the second is a hash of the collaboration's id. Two ids with the same hash
+ * only delay each other.
+ */
 const LOCK_CLASS = 8_172
 const POLL_MS = 1_000
 const BATCH = 100
 const FIRST_BACKOFF_MS = 1_000
 const LONGEST_BACKOFF_MS = 900_000
-/** How long a postponed invitation is remembered after it was due. If it was not tried by then, it was answered, or another process has sent it. */
+/**
+ * How long a postponed invitation is remembered after it was due. If it was not tried by then, it was answered, or
+ * another process has sent it.
+ */
 const FORGET_MS = 3_600_000
 
-/** PostgreSQL's version of the row of a collaboration. Every change of the row, such as a resend, gives it another one. */
+/**
+ * PostgreSQL's version of the row of a collaboration. Every change of the row, such as a resend, gives it another one.
+ */
 const ROW_VERSION = sql<string>`collaborations.xmin::text`.as('version')
 
 /** True if a user has the invited address. The mail may say so, because it goes to this address. */
@@ -108,10 +121,14 @@ export class InvitationSender {
     }
   }
 
-  /** The invitations to send now. Accounts take turns, each with its oldest invitation first, so an account with many does not delay the others. */
+  /**
+   * The invitations to send now. Accounts take turns, each with its oldest invitation first, so an account with many
+   * does not delay the others.
+   */
   async #due(): Promise<readonly string[]> {
     const now = Date.now()
-    this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now)) // answered or sent since
+    // answered or sent since
+    this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now))
     const later = [...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)
     const turn = sql`row_number() over (partition by account_id order by created_at, id)`
     const rows = await this.#waiting()
@@ -192,7 +209,10 @@ export class InvitationSender {
   }
 }
 
-/** Locks an invitation until the end of the transaction. Undefined: another process has the lock, or there is nothing to send any more. */
+/**
+ * Locks an invitation until the end of the transaction. Undefined: another process has the lock, or there is nothing to
+ * send any more.
+ */
 async function lockInvitation(
   change: Change,
   id: string,

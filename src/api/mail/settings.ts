@@ -7,7 +7,10 @@ import { faultOfWebUrl } from '../model/web-url.ts'
 export interface MailSettings {
   readonly host: string
   readonly port: number
-  /** `smtps`: TLS from the start. `starttls`: STARTTLS is required. `optional`: STARTTLS if the server offers it. `none`: no TLS. */
+  /**
+   * `smtps`: TLS from the start. `starttls`: STARTTLS is required. `optional`: STARTTLS if the server offers it.
+   * `none`: no TLS.
+   */
   readonly tls: 'smtps' | 'starttls' | 'optional' | 'none'
   readonly credentials: { readonly user: string; readonly passwordFile: string } | undefined
   readonly from: string
@@ -63,7 +66,10 @@ export function parseMailSettings(
   return { host, port, tls: tlsOf(scheme, host, credentials !== undefined), credentials, from, invitationUrl }
 }
 
-/** Credentials are never sent in clear text. A mail server on this host often has a self-signed certificate, so TLS is not used with it. */
+/**
+ * Credentials are never sent in clear text. A mail server on this host often has a self-signed certificate, so TLS is
+ * not used with it.
+ */
 function tlsOf(scheme: Scheme, host: string, hasCredentials: boolean): MailSettings['tls'] {
   if (scheme === 'smtps:') return 'smtps'
   if (hasCredentials) return 'starttls'

@@ -7,10 +7,16 @@ import type { MailSettings } from './settings.ts'
 export type SendMail = (mail: Mail, signal: AbortSignal) => Promise<void>
 
 const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 10_000, dnsTimeout: 10_000, socketTimeout: 30_000 }
-/** Faults of the connection, whose messages name only the server. The messages of others may quote the server, with an address or a user. */
+/**
+ * Faults of the connection, whose messages name only the server. The messages of others may quote the server, with an
+ * address or a user.
+ */
 const FAULTS_OF_CONNECTION = ['ECONNECTION', 'ETIMEDOUT', 'ESOCKET', 'EDNS', 'ETLS']
 
-/** Builds the sender. Each mail has its own connection. The library is loaded for the first mail, so that the start is faster. */
+/**
+ * Builds the sender. Each mail has its own connection. The library is loaded for the first mail, so that the start is
+ * faster.
+ */
 export function buildSmtp({ host, port, tls, credentials, from }: MailSettings): SendMail {
   const server = {
     host,

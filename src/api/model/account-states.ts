@@ -1,6 +1,6 @@
 /**
- * The states of an account, and what may be changed in each. Reading is always allowed. The table is shown in docs/api.md#states-of-an-account; the state
- * itself comes from the region file.
+ * The states of an account, and what may be changed in each. Reading is always allowed. The table is shown in
+ * docs/api.md#states-of-an-account; the state itself comes from the region file.
  */
 import { refuse, type Refusal } from '../refusal.ts'
 
@@ -28,8 +28,8 @@ export interface AccountStanding {
 }
 
 /**
- * When a change is allowed. `needsVerification`: only with a verified telephone and a valid payment card. `isWithdrawal`: the change only takes access away, so
- * it does not wait for changes that the access allows.
+ * When a change is allowed. `needsVerification`: only with a verified telephone and a valid payment card.
+ * `isWithdrawal`: the change only takes access away, so it does not wait for changes that the access allows.
  */
 interface Rule {
   readonly states: readonly AccountStatus[]
@@ -41,7 +41,10 @@ const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerification: false, isWithd
 const WITHDRAWAL: Rule = { ...ALWAYS, isWithdrawal: true }
 const IN_USE: Rule = { states: ['active', 'overdue', 'warning'], needsVerification: true, isWithdrawal: false }
 
-/** When each change is allowed. Requests that correct an account or withdraw access are always allowed; all others need an account in use, and verified. */
+/**
+ * When each change is allowed. Requests that correct an account or withdraw access are always allowed; all others need
+ * an account in use, and verified.
+ */
 export const CHANGES = {
   'PUT /accounts/ID': ALWAYS,
   'PUT /account': ALWAYS,

@@ -13,7 +13,9 @@
 export const COLLABORATION_STATES = ['pending', 'accepted', 'rejected', 'cancelled', 'ended'] as const
 /** One of COLLABORATION_STATES. */
 export type CollaborationStatus = (typeof COLLABORATION_STATES)[number]
-/** What changes a collaboration. `resend` sends the invitation again; `remove` is by the account, `leave` by the user. */
+/**
+ * What changes a collaboration. `resend` sends the invitation again; `remove` is by the account, `leave` by the user.
+ */
 export type CollaborationTrigger = 'accept' | 'reject' | 'resend' | 'remove' | 'leave'
 
 const TRANSITIONS: Readonly<
@@ -34,7 +36,10 @@ export function nextStatus(
   return TRANSITIONS[status][trigger]
 }
 
-/** The most invitations of an account that are pending or younger than an hour. Cancelled ones count too, so cancelling does not allow more mail. */
+/**
+ * The most invitations of an account that are pending or younger than an hour. Cancelled ones count too, so cancelling
+ * does not allow more mail.
+ */
 export const INVITATION_LIMIT = 100
 /** The most resends of one invitation in an hour. */
 export const RESEND_LIMIT = 5

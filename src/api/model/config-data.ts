@@ -4,9 +4,15 @@ import { compactJson, type JsonBounds, jsonFault, memberTexts } from './json-tex
 
 /** The interface's limit of data, in bytes of UTF-8. It is for the text that is stored. */
 export const DATA_MAX_BYTES = 1_048_576
-/** The limit of a request's body: clients may send each byte of data as an escape of six bytes, such as \u0061. The seventh part is room for the name. */
+/**
+ * The limit of a request's body: clients may send each byte of data as an escape of six bytes, such as \u0061. The
+ * seventh part is room for the name.
+ */
 export const BODY_MAX_BYTES = 7 * DATA_MAX_BYTES
-/** Ruby's parser, which the CLI uses, reads 100 levels. The object of the response around `data` is one of them, as is the body. */
+/**
+ * Ruby's parser, which the CLI uses, reads 100 levels. The object of the response around `data` is one of them, as is
+ * the body.
+ */
 export const MOST_LEVELS = 100
 /** The bounds of a body. Each token of data is at least a byte of it; the rest is for the other members. */
 export const BODY_BOUNDS: JsonBounds = {
@@ -22,8 +28,9 @@ export interface DataText {
 }
 
 /**
- * Reads a body that is within BODY_BOUNDS. `data`, if it is an object, becomes a DataText; other values of `data` and of `name` are what JSON.parse makes of
- * them, but an array is empty. Other members are undefined. Throws a SyntaxError if the body is no JSON.
+ * Reads a body that is within BODY_BOUNDS. `data`, if it is an object, becomes a DataText; other values of `data` and
+ * of `name` are what JSON.parse makes of them, but an array is empty. Other members are undefined. Throws a SyntaxError
+ * if the body is no JSON.
  */
 export async function parseBody(body: string, budget: TurnBudget): Promise<unknown> {
   const fault = await jsonFault(body, MOST_LEVELS, budget)

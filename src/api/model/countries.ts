@@ -8,7 +8,9 @@ export function countryName(code: string): string {
   return NAMES.get(code) ?? code
 }
 
-/** Other codes of a country: the three-letter ones, those that its people or the EU use, and its name. In upper case. */
+/**
+ * Other codes of a country: the three-letter ones, those that its people or the EU use, and its name. In upper case.
+ */
 const OTHER_CODES: ReadonlyMap<string, string> = new Map([
   ...iso31661.flatMap(
     ({ alpha2, alpha3, name }) =>
@@ -21,7 +23,10 @@ const OTHER_CODES: ReadonlyMap<string, string> = new Map([
   ['EL', 'GR'],
 ])
 
-/** The code of the country that a text was meant to name: a code in lower case, another code of a country, or its official name. */
+/**
+ * The code of the country that a text was meant to name: a code in lower case, another code of a country, or its
+ * official name.
+ */
 export function meantCountry(text: string): string | undefined {
   const upper = text.trim().toUpperCase()
   return NAMES.has(upper) ? upper : OTHER_CODES.get(upper)

@@ -1,4 +1,7 @@
-/** The formats that schemas of requests name in `format`: how the text of a field is checked, and what the error says of a wrong one. */
+/**
+ * The formats that schemas of requests name in `format`: how the text of a field is checked, and what the error says of
+ * a wrong one.
+ */
 import { isCountryCode, meantCountry } from './countries.ts'
 import { parseVatNumber } from './vat-number.ts'
 
@@ -12,7 +15,9 @@ interface Format {
 /** Telephone numbers of E.164 with the leading +, without spaces. */
 const TELEPHONE = /^\+[1-9][0-9]{6,14}$/
 
-/** RFC 1123, 2.1, and RFC 1035, 2.3.4; at least two labels. Names in other scripts are in their ASCII form (xn--...). */
+/**
+ * RFC 1123, 2.1, and RFC 1035, 2.3.4; at least two labels. Names in other scripts are in their ASCII form (xn--...).
+ */
 function isHostName(text: string): boolean {
   const name = text.replace(/\.$/, '')
   const labels = name.split('.')
@@ -24,7 +29,10 @@ function isHostName(text: string): boolean {
   )
 }
 
-/** A domain below which records have host names: they are longer by a label, at most the 20 characters of `cip-203-0-113-100.`, and have no final dot. */
+/**
+ * A domain below which records have host names: they are longer by a label, at most the 20 characters of
+ * `cip-203-0-113-100.`, and have no final dot.
+ */
 function isDomain(text: string): boolean {
   return text.length <= 200 && text === text.toLowerCase() && !text.endsWith('.') && isHostName(`srv.${text}`)
 }

@@ -1,7 +1,7 @@
 /**
- * Ids of resources: a prefix, a dash and a number in base 36, of five characters; of six once a tenth of the five-character ids is used up, since clients
- * expect five (Terraform: `^srv-.....$`). Numbers come from sequences of the database, so no id is given twice. Consecutive
- * numbers give ids that do not look alike. Ids are no secrets.
+ * Ids of resources: a prefix, a dash and a number in base 36, of five characters; of six once a tenth of the
+ * five-character ids is used up, since clients expect five (Terraform: `^srv-.....$`). Numbers come from sequences of
+ * the database, so no id is given twice. Consecutive numbers give ids that do not look alike. Ids are no secrets.
  */
 
 /** Prefixes of the ids that this program gives. */
@@ -19,7 +19,9 @@ export const PREFIXES = {
 /** One of PREFIXES. */
 export type Prefix = (typeof PREFIXES)[keyof typeof PREFIXES]
 
-/** What the ids of each prefix identify, in the words of error texts. Some belong to other documents of the interface. */
+/**
+ * What the ids of each prefix identify, in the words of error texts. Some belong to other documents of the interface.
+ */
 const KINDS = {
   acc: 'account',
   app: 'application',
@@ -54,7 +56,10 @@ export function kindOf(id: string): Kind | undefined {
 const FIVE = 36n ** 5n
 const SIX = 36n ** 6n
 const SHORT_IDS = FIVE / 10n
-/** Multipliers near the golden ratio of each space, and coprime to it: `n * multiplier` modulo the space gives each value once. */
+/**
+ * Multipliers near the golden ratio of each space, and coprime to it: `n * multiplier` modulo the space gives each
+ * value once.
+ */
 const FIVE_MULTIPLIER = 37_370_153n
 const SIX_MULTIPLIER = 1_345_325_411n
 const PREFIX_SHIFT = 1_299_709n

@@ -1,11 +1,14 @@
 /**
- * JSON as text: bounds that are checked before JSON.parse, and data that has to come back as it was sent. Parsing changes data: numbers become doubles, keys
- * that look like numbers move to the front, and repeated keys go missing. Each function reads the text once, in its order, without recursion, and lets other
- * requests run meanwhile.
+ * JSON as text: bounds that are checked before JSON.parse, and data that has to come back as it was sent. Parsing
+ * changes data: numbers become doubles, keys that look like numbers move to the front, and repeated keys go missing.
+ * Each function reads the text once, in its order, without recursion, and lets other requests run meanwhile.
  */
 import type { TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** What a text may have at most. `members`: of the outermost object or array; `innerMembers`: of each object or array in it. */
+/**
+ * What a text may have at most. `members`: of the outermost object or array; `innerMembers`: of each object or array in
+ * it.
+ */
 export interface JsonBounds {
   readonly levels: number
   readonly tokens: number
@@ -25,7 +28,10 @@ const PLAIN_STRING = /"[^"\\\0-\x1f]*"/y
 const NOT_SPACE = /[^ \t\n\r]/g
 const NUMBER_OR_LITERAL = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null/y
 
-/** The tokens of a text: punctuation marks, strings, and runs of other characters. Any text has tokens, even if it is no JSON. */
+/**
+ * The tokens of a text: punctuation marks, strings, and runs of other characters. Any text has tokens, even if it is no
+ * JSON.
+ */
 class Tokens {
   readonly text: string
   /** The place of the present token, and its first character. */
@@ -70,7 +76,10 @@ class Tokens {
   }
 }
 
-/** Says which bound a text exceeds. Undefined: none. The text need not be JSON, and is read up to the first bound that it exceeds. */
+/**
+ * Says which bound a text exceeds. Undefined: none. The text need not be JSON, and is read up to the first bound that
+ * it exceeds.
+ */
 export async function boundsFault(
   json: string,
   { levels, tokens, members, innerMembers }: JsonBounds,
@@ -160,7 +169,10 @@ function kindOf(
   }
 }
 
-/** The members of the object that a text is: names and the texts of their values. Of a repeated name it is the last one, as with JSON.parse. */
+/**
+ * The members of the object that a text is: names and the texts of their values. Of a repeated name it is the last one,
+ * as with JSON.parse.
+ */
 export async function memberTexts(json: string, budget: TurnBudget): Promise<Map<string, string>> {
   const token = new Tokens(json)
   const members = new Map<string, string>()
@@ -186,7 +198,10 @@ export async function memberTexts(json: string, budget: TurnBudget): Promise<Map
   return members
 }
 
-/** JSON without white space between its tokens and with the escapes that JSON.stringify would write. Numbers and the order of names stay as they are. */
+/**
+ * JSON without white space between its tokens and with the escapes that JSON.stringify would write. Numbers and the
+ * order of names stay as they are.
+ */
 export async function compactJson(json: string, budget: TurnBudget): Promise<string> {
   const token = new Tokens(json)
   const parts: string[] = []

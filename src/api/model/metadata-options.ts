@@ -1,6 +1,6 @@
 /**
- * The metadata options and the tags of a server, which are extensions of the interface. Their rules are those of the record (docs/record.md). The names of the
- * options have underscores, as all names of the interface.
+ * The metadata options and the tags of a server, which are extensions of the interface. Their rules are those of the
+ * record (docs/record.md). The names of the options have underscores, as all names of the interface.
  */
 import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'
@@ -51,7 +51,10 @@ export function recordOptions(options: MetadataOptions): Static<typeof OptionsSc
 
 const [KEY_OF_RECORD] = Object.keys(TagsSchema.patternProperties)
 
-/** What is wrong with tags that have the form of the schema; undefined: nothing. A record would lose such tags, or no path can name them. */
+/**
+ * What is wrong with tags that have the form of the schema; undefined: nothing. A record would lose such tags, or no
+ * path can name them.
+ */
 export function tagsFault(tags: Readonly<Record<string, unknown>>): Detail | undefined {
   const isKey = new RegExp(KEY_OF_RECORD!, 'u')
   if (!Object.keys(tags).every((key) => key !== '' && isKey.test(key) && !UNSAFE_NAMES.includes(key))) {

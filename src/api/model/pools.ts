@@ -1,12 +1,15 @@
 /**
- * Ranges of addresses: a network (`10.0.0.0/16`, `2001:db8::/64`), a span (`127.0.0.2-127.0.0.254`), or MAC addresses with a prefix length
- * (`02:24:19:00:00:00/24`). The database knows which of them are in use.
+ * Ranges of addresses: a network (`10.0.0.0/16`, `2001:db8::/64`), a span (`127.0.0.2-127.0.0.254`), or MAC addresses
+ * with a prefix length (`02:24:19:00:00:00/24`). The database knows which of them are in use.
  */
 import { Address4, Address6 } from 'ip-address'
 import type { Parsed } from '../../metadata/parsed.ts'
 import type { PoolKind } from '../database/tables.ts'
 
-/** A range: its first address as a number, how many there are, and the length of its network (undefined for a span and for MAC addresses). */
+/**
+ * A range: its first address as a number, how many there are, and the length of its network (undefined for a span and
+ * for MAC addresses).
+ */
 export interface AddressRange {
   readonly kind: PoolKind
   readonly first: bigint
@@ -14,7 +17,10 @@ export interface AddressRange {
   readonly prefixLength: number | undefined
 }
 
-/** The most addresses of a range. No region uses so many, and a JavaScript number up to here is exact. Only an IPv6 range can be larger. */
+/**
+ * The most addresses of a range. No region uses so many, and a JavaScript number up to here is exact. Only an IPv6
+ * range can be larger.
+ */
 const MOST = 2n ** 48n
 /** From this length on an IPv4 network has no network and broadcast address. */
 const POINT_TO_POINT = 31
@@ -66,7 +72,8 @@ function parseMacRange(text: string): Span | undefined {
   if (mac === undefined || Number(length) > 46) return undefined
   const first = BigInt(`0x${mac.replaceAll(':', '')}`)
   const size = 1n << BigInt(48 - Number(length))
-  return first % size === 0n && (first >> 40n) % 2n === 0n ? span(first, first + size - 1n) : undefined // a multicast address is not one of a guest
+  // a multicast address is not one of a guest
+  return first % size === 0n && (first >> 40n) % 2n === 0n ? span(first, first + size - 1n) : undefined
 }
 
 function parseSpan(kind: PoolKind, text: string): Span | undefined {

@@ -53,7 +53,10 @@ export function isPossible(action: ServerAction, status: ServerStatus): boolean 
   return ACTION_RULES[action].from.includes(status)
 }
 
-/** The state of a server after actions that succeed. Actions that clients cannot ask for, and actions that are not possible, leave it as it is. */
+/**
+ * The state of a server after actions that succeed. Actions that clients cannot ask for, and actions that are not
+ * possible, leave it as it is.
+ */
 export function statusAfter(status: ServerStatus, actions: readonly ActionKind[]): ServerStatus {
   return actions.reduce(
     (now, kind) => (isServerAction(kind) && isPossible(kind, now) ? (ACTION_RULES[kind].to ?? now) : now),

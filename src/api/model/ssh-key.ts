@@ -16,9 +16,11 @@ const MAX_LENGTH = 16_384
 const LINE = /^(\S+) ([A-Za-z0-9+/]+={0,2})(?: \P{Cc}*)?$/u
 
 /**
- * Parses a key. Space around it is dropped, because clients send whole files, which end with a line break. Empty: no key.
+ * Parses a key. Space around it is dropped, because clients send whole files, which end with a line break. Empty: no
+ * key.
  *
- * The base64 text must be exactly one key (RFC 4253, 6.6): parts, each after its length, up to the last byte. The first part is the type.
+ * The base64 text must be exactly one key (RFC 4253, 6.6): parts, each after its length, up to the last byte. The first
+ * part is the type.
  */
 export function parseSshKey(text: string): Parsed<string, string> {
   const line = text.trim()

@@ -2,7 +2,10 @@
 import { USER_DATA_MAX_BYTES } from '../../store/settings.ts'
 import { fieldFault, type Detail } from '../refusal.ts'
 
-/** The form in which user_data is kept: without the white space that clients send, such as line breaks. The bytes are the same. */
+/**
+ * The form in which user_data is kept: without the white space that clients send, such as line breaks. The bytes are
+ * the same.
+ */
 export function compactUserData(text: string): string {
   return text.replaceAll(/\s/g, '')
 }

@@ -1,8 +1,10 @@
 /**
- * VAT numbers of the European Union: the 27 member states, with the prefixes of VIES (Greece has EL), and Northern Ireland (XI). Format and check digits are
- * checked, not whether the number is registered. Since 2021 the numbers of Great Britain are not among them.
+ * VAT numbers of the European Union: the 27 member states, with the prefixes of VIES (Greece has EL), and Northern
+ * Ireland (XI). Format and check digits are checked, not whether the number is registered. Since 2021 the numbers of
+ * Great Britain are not among them.
  */
-import { validate as at } from 'stdnum/lib/cjs/at/uid.js' // one file for each country: the index loads all countries of the world
+// one file for each country: the index loads all countries of the world
+import { validate as at } from 'stdnum/lib/cjs/at/uid.js'
 import { validate as be } from 'stdnum/lib/cjs/be/vat.js'
 import { validate as egn } from 'stdnum/lib/cjs/bg/egn.js'
 import { validate as pnf } from 'stdnum/lib/cjs/bg/pnf.js'
@@ -47,7 +49,10 @@ function sumOf(body: string, weights: readonly number[]): number {
   return weights.reduce((sum, weight, i) => sum + weight * Number(body[i]), 0) % 11
 }
 
-/** Bulgaria. The library (stdnum 1.12) rejects companies whose number begins with 4 to 8, and accepts nearly every number of 10 digits. */
+/**
+ * Bulgaria. The library (stdnum 1.12) rejects companies whose number begins with 4 to 8, and accepts nearly every
+ * number of 10 digits.
+ */
 function isBulgarian(body: string): boolean {
   if (/^\d{10}$/.test(body))
     return (
@@ -59,7 +64,9 @@ function isBulgarian(body: string): boolean {
   return (sum === 10 ? sumOf(body, [3, 4, 5, 6, 7, 8, 9, 10]) % 10 : sum) === Number(body[8])
 }
 
-/** Latvia. The personal numbers of 2017 and later begin with 32 and have no check digit; the library does not know them. */
+/**
+ * Latvia. The personal numbers of 2017 and later begin with 32 and have no check digit; the library does not know them.
+ */
 function isLatvian(body: string): boolean {
   return /^32\d{9}$/.test(body) || complete(lv)(body)
 }
@@ -104,7 +111,10 @@ const CHECKS: ReadonlyMap<string, Check> = new Map<string, Check>([
   }).map(([prefix, validate]): [string, Check] => [prefix, complete(validate)]),
 ])
 
-/** The number without the spaces, dots and dashes that people write in it, in upper case. Undefined: it is not a VAT number of the EU. */
+/**
+ * The number without the spaces, dots and dashes that people write in it, in upper case. Undefined: it is not a VAT
+ * number of the EU.
+ */
 export function parseVatNumber(text: string): string | undefined {
   const number = text.replaceAll(/[ .-]/g, '').toUpperCase()
   const body = number.slice(2)

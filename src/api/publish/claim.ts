@@ -1,8 +1,10 @@
 /**
- * Whether the store already has the id of a server that was never published. It has after a restore of an older database: the database gives the ids again
- * that it gave after the backup, and the store still has their records. Such a record belongs to a running server, perhaps of another account.
+ * Whether the store already has the id of a server that was never published. It has after a restore of an older
+ * database: the database gives the ids again that it gave after the backup, and the store still has their records. Such
+ * a record belongs to a running server, perhaps of another account.
  *
- * A server claims its id before its first publish, in a transaction of its own. So its own record never looks like that of another one, whenever we are killed.
+ * A server claims its id before its first publish, in a transaction of its own. So its own record never looks like that
+ * of another one, whenever we are killed.
  */
 import type { Publisher } from '../../store/publisher.ts'
 import type { Composed } from './compose.ts'

@@ -1,11 +1,14 @@
 /**
- * Finds the hypervisors of the region that no daemon has ever announced. Most often the name in the region file is not IMDS_HYPERVISOR of the daemon there:
- * the guests of its servers get no metadata.
+ * Finds the hypervisors of the region that no daemon has ever announced. Most often the name in the region file is not
+ * IMDS_HYPERVISOR of the daemon there: the guests of its servers get no metadata.
  */
 import type { Logger } from 'pino'
 import type { UsedHypervisor } from '../database/placement.ts'
 
-/** What the check needs. `unannounced`: the names among these that no daemon has announced. `counted` is called with the number of them. */
+/**
+ * What the check needs. `unannounced`: the names among these that no daemon has announced. `counted` is called with the
+ * number of them.
+ */
 export interface HypervisorCheckParts {
   readonly hypervisors: () => Promise<readonly UsedHypervisor[]>
   readonly unannounced: (names: readonly string[]) => Promise<readonly string[]>
@@ -45,7 +48,10 @@ export class HypervisorCheck {
     clearInterval(this.#timer)
   }
 
-  /** Logs each hypervisor once, and again when it gets its first server. Rejects if the database or the store does not answer. */
+  /**
+   * Logs each hypervisor once, and again when it gets its first server. Rejects if the database or the store does not
+   * answer.
+   */
   async check(): Promise<void> {
     const { hypervisors, unannounced, counted, log } = this.#parts
     const all = await hypervisors()

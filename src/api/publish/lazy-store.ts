@@ -1,4 +1,7 @@
-/** A store that is opened at its first use, so that imds-api starts while Redis is unreachable. If that fails, the next use tries again. */
+/**
+ * A store that is opened at its first use, so that imds-api starts while Redis is unreachable. If that fails, the next
+ * use tries again.
+ */
 import type { Publisher } from '../../store/publisher.ts'
 
 /** Opens at most one store. */

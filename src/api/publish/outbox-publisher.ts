@@ -1,9 +1,9 @@
 /**
  * Publishes the servers of the outbox (database/outbox.ts), in the order of turns.ts.
  *
- * For each server: take its lock, compose the current record, publish it through the store, and delete its rows of the outbox. Two processes never publish
- * one server at the same time, because the lock is PostgreSQL's. A kill between the store and the database leaves the rows: the record is published again,
- * unchanged.
+ * For each server: take its lock, compose the current record, publish it through the store, and delete its rows of the
+ * outbox. Two processes never publish one server at the same time, because the lock is PostgreSQL's. A kill between the
+ * store and the database leaves the rows: the record is published again, unchanged.
  *
  *   published, unchanged   the server is `active` (or, removed from the store, `deleted`)
  *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl. Publish above it.
@@ -45,18 +45,27 @@ export interface OutboxPublisherParts {
 export type PublishOutcome =
   'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
 
-/** How an attempt to publish a server ended. `claimed`: its id is its own once the transaction is committed. `refused`: why the store refuses it. */
+/**
+ * How an attempt to publish a server ended. `claimed`: its id is its own once the transaction is committed. `refused`:
+ * why the store refuses it.
+ */
 type Attempt = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
 const DONE: Attempt = { kind: 'done' }
 
 /** Servers that are published at the same time. */
 const WORKERS = 4
-/** The first number of our advisory locks; the second is a hash of the server's id. Two ids with the same hash only delay each other. */
+/**
+ * The first number of our advisory locks; the second is a hash of the server's id. Two ids with the same hash only
+ * delay each other.
+ */
 const LOCK_CLASS = 8_170
 /** How often the outbox is read without a notification, which may be lost. */
 const POLL_MS = 1_000
 const FAULT_RETRY_MS = 60_000
-/** PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do not fit the tables. */
+/**
+ * PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do
+ * not fit the tables.
+ */
 const FAULT_OF_ROWS = /^(22|23|42)/
 const FIRST_BACKOFF_MS = 100
 /** The longest pause before the store is tried again. */
@@ -136,8 +145,8 @@ export class OutboxPublisher {
   }
 
   /**
-   * Publishes until no server waits that another process does not publish. Rejects if the store or the database cannot be used. In both cases nothing is in
-   * flight any more.
+   * Publishes until no server waits that another process does not publish. Rejects if the store or the database cannot
+   * be used. In both cases nothing is in flight any more.
    */
   async #publishWaiting(): Promise<void> {
     const inFlight = new Map<string, Promise<void>>()
@@ -175,8 +184,8 @@ export class OutboxPublisher {
   }
 
   /**
-   * Publishes a server, unless another process is publishing it. The lock is an advisory one: a lock of rows would make changes of this server wait for
-   * the store. An error of the server's rows stops only this server.
+   * Publishes a server, unless another process is publishing it. The lock is an advisory one: a lock of rows would make
+   * changes of this server wait for the store. An error of the server's rows stops only this server.
    */
   async #publishIfFree(id: string): Promise<boolean> {
     const { tables, counted, log } = this.#parts
@@ -207,8 +216,8 @@ export class OutboxPublisher {
   }
 
   /**
-   * Deletes the rows that were there before the record was composed, and no others: a change that commits later has to be published too. `claimed`: only the id
-   * was claimed, and the server can be published once that is committed.
+   * Deletes the rows that were there before the record was composed, and no others: a change that commits later has to
+   * be published too. `claimed`: only the id was claimed, and the server can be published once that is committed.
    */
   async #publishRows(transaction: Change, id: string): Promise<boolean | 'claimed'> {
     const rows = (
@@ -298,7 +307,8 @@ export class OutboxPublisher {
     try {
       return await task()
     } catch (error) {
-      if (error instanceof StoreUnavailable || this.#hasToStop()) throw error // a stop closes the store, which is no fault of this server
+      // a stop closes the store, which is no fault of this server
+      if (error instanceof StoreUnavailable || this.#hasToStop()) throw error
       return { kind: 'failed', reason: (error as Error).message }
     }
   }
@@ -332,7 +342,10 @@ export class OutboxPublisher {
   }
 }
 
-/** Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that is tried again; default: all rows of the server. */
+/**
+ * Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that is tried again;
+ * default: all rows of the server.
+ */
 async function postpone(transaction: Change, id: string, fault: string, row?: number): Promise<void> {
   await transaction.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
   await transaction

@@ -9,7 +9,10 @@ const AT_ONCE = 16
 /** The network of every interface that imds-api publishes. */
 const NETWORK = 'default'
 
-/** Reads the store. `unreadable`: ids of records that cannot be read; only what the index says of them is known. Rejects if the store cannot be used. */
+/**
+ * Reads the store. `unreadable`: ids of records that cannot be read; only what the index says of them is known. Rejects
+ * if the store cannot be used.
+ */
 export async function surveyStore(
   store: Pick<Publisher, 'list' | 'get' | 'tombstones'>,
 ): Promise<StoreSurvey & { readonly unreadable: readonly string[] }> {

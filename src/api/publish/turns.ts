@@ -5,7 +5,8 @@
  *   urgent changes go first   those of few servers (database/outbox.ts), such as a new server, before those of many, such as a new name of a large group
  *   nothing starves           every MASS_TURN-th turn is for a change of many servers, if one waits
  *
- * Each process has its own turns. The order of the changes of one server does not matter here: a publish writes the server as it is then.
+ * Each process has its own turns. The order of the changes of one server does not matter here: a publish writes the
+ * server as it is then.
  */
 import { sql, type Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
@@ -54,7 +55,10 @@ export class Turns {
   }
 }
 
-/** The first row of a kind in the order of the accounts. Each of these queries reads one row of the index outbox_turns, and those of `except`. */
+/**
+ * The first row of a kind in the order of the accounts. Each of these queries reads one row of the index outbox_turns,
+ * and those of `except`.
+ */
 function first(except: readonly string[], choice: number, isUrgent: boolean, accounts: ReturnType<typeof sql>) {
   return sql`(select ${sql.lit(choice)} as choice, server_id, account_id, urgent from outbox
     where retry_at is null and urgent = ${sql.lit(isUrgent)} and ${accounts} and server_id <> all(${[...except]}) order by account_id, id limit 1)`

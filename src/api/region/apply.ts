@@ -1,6 +1,7 @@
 /**
- * Applies a region file: inserts and changes rows until the database has what the file says. Columns that requests can change too get the value of the file
- * only in a new row. Applying a file again changes nothing. Rows that the file does not have stay, unless `prune` deletes them; a row in use cannot be deleted.
+ * Applies a region file: inserts and changes rows until the database has what the file says. Columns that requests can
+ * change too get the value of the file only in a new row. Applying a file again changes nothing. Rows that the file
+ * does not have stay, unless `prune` deletes them; a row in use cannot be deleted.
  */
 import { sql, type RawBuilder, type Transaction } from 'kysely'
 import { nextId } from '../database/allocate.ts'
@@ -33,7 +34,10 @@ export const SEEN_BY_GUESTS: Readonly<Record<string, readonly string[]>> = {
 const LOCK = 8_171
 /** Tables whose rows requests can make too. When `prune` deletes an account, it deletes these rows with it. */
 const MADE_WITH_THE_API = ['api_clients', 'applications']
-/** Columns that requests can change (docs/api.md#what-apply-changes). The file has the values of a new row; a row that exists keeps its own. */
+/**
+ * Columns that requests can change (docs/api.md#what-apply-changes). The file has the values of a new row; a row that
+ * exists keeps its own.
+ */
 const CHANGED_BY_REQUESTS: Readonly<Record<string, readonly string[]>> = {
   users: ['name', 'ssh_key', 'messaging_pref'],
   accounts: [
@@ -52,7 +56,10 @@ const CHANGED_BY_REQUESTS: Readonly<Record<string, readonly string[]>> = {
   applications: ['name', 'description'],
   database_servers: ['name', 'description'],
 }
-/** Queries for the rows that refer to a row of a table. `is_alive`: false for a deleted server, which clients can still read, and a removed hypervisor. */
+/**
+ * Queries for the rows that refer to a row of a table. `is_alive`: false for a deleted server, which clients can still
+ * read, and a removed hypervisor.
+ */
 const REFERENCES: Readonly<Record<string, (id: string) => RawBuilder<{ is_alive: boolean }>>> = {
   zones: (id) =>
     sql`select deleted_at is null as is_alive from servers where zone_id = ${id} union select removed_at is null from hypervisors where zone_id = ${id}`,
@@ -67,7 +74,9 @@ const UNIQUE_VIOLATION = '23505'
 /** A row that cannot be deleted because others refer to it. */
 export class InUse extends Error {}
 
-/** Applies a file and its secrets in a transaction, and returns the difference: one line for each row, without secrets. */
+/**
+ * Applies a file and its secrets in a transaction, and returns the difference: one line for each row, without secrets.
+ */
 export async function applyRegion(
   change: Change,
   file: RegionFile,
@@ -293,7 +302,10 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
   return { lines, seen }
 }
 
-/** Runs an insert or update of the row `name`. Rejects with the remedy where another row has a value that only one may have, such as a handle. */
+/**
+ * Runs an insert or update of the row `name`. Rejects with the remedy where another row has a value that only one may
+ * have, such as a handle.
+ */
 async function write(query: { execute(): Promise<unknown> }, name: string): Promise<void> {
   try {
     await query.execute()
@@ -324,14 +336,17 @@ function secretOf({ secret_sha256 = null, secret_file_sha256 = null }: Row): Row
   return { secret_sha256, secret_file_sha256 }
 }
 
-/** True for a client or application that the file gives to another account. It gets the file's secret: the old account knows one that was reset. */
+/**
+ * True for a client or application that the file gives to another account. It gets the file's secret: the old account
+ * knows one that was reset.
+ */
 function isMoved(table: string, row: Row, before: Row): boolean {
   return MADE_WITH_THE_API.includes(table) && row['account_id'] !== before['account_id']
 }
 
 /**
- * The columns to write. A secret is written only if the file has another one than before, or the client moves, so a client keeps the secret of a later
- * reset_secret.
+ * The columns to write. A secret is written only if the file has another one than before, or the client moves, so a
+ * client keeps the secret of a later reset_secret.
  */
 function differenceOf(table: string, row: Row, before: Row): readonly string[] {
   const kept = isOfRegion(table, row) ? [] : (CHANGED_BY_REQUESTS[table] ?? [])
@@ -374,7 +389,10 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
   return lines
 }
 
-/** True if only deleted servers and removed hypervisors refer to a row, so it must stay. Locks it, so that no new server uses it meanwhile. */
+/**
+ * True if only deleted servers and removed hypervisors refer to a row, so it must stay. Locks it, so that no new server
+ * uses it meanwhile.
+ */
 async function isShownWithDeleted(change: Change, table: string, keyColumn: string, key: string): Promise<boolean> {
   const references = REFERENCES[table]
   if (references === undefined) return false
@@ -383,7 +401,10 @@ async function isShownWithDeleted(change: Change, table: string, keyColumn: stri
   return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
 }
 
-/** Deletes a row with the rows that belong to it, and returns a line for each collaboration of a user. Throws InUse if other rows refer to it. */
+/**
+ * Deletes a row with the rows that belong to it, and returns a line for each collaboration of a user. Throws InUse if
+ * other rows refer to it.
+ */
 async function deleteRow(change: Change, table: string, key: readonly string[], row: Row): Promise<string[]> {
   let remove = (change as unknown as Transaction<AnyTables>).deleteFrom(table)
   for (const column of key) remove = remove.where(column, '=', row[column])
@@ -417,13 +438,15 @@ async function deleteRow(change: Change, table: string, key: readonly string[], 
 }
 
 /**
- * Makes the collaborations of the file, which are accepted from the start. A pending invitation of such a user becomes accepted. Once the user or the account
- * has ended or rejected one, the file makes no other. Collaborations that the file does not have stay.
+ * Makes the collaborations of the file, which are accepted from the start. A pending invitation of such a user becomes
+ * accepted. Once the user or the account has ended or rejected one, the file makes no other. Collaborations that the
+ * file does not have stay.
  */
 async function applyCollaborations(change: Change, file: RegionFile): Promise<string[]> {
   const lines: string[] = []
   for (const { id: account_id, owner, collaborators = [] } of file.accounts) {
-    if (collaborators.length > 0) await lockAccount(change, account_id) // an invitation at the same time would make a second collaboration
+    // an invitation at the same time would make a second collaboration
+    if (collaborators.length > 0) await lockAccount(change, account_id)
     for (const user_id of collaborators) {
       const email = file.users.find((user) => user.id === user_id)!.email_address
       const rows = await change
@@ -459,8 +482,8 @@ async function applyCollaborations(change: Change, file: RegionFile): Promise<st
 }
 
 /**
- * Completes what the file sets: a deleted database server gets the time of its deletion. A deleting or deleted one loses its cloud IPs, and so does one that
- * has moved to another account.
+ * Completes what the file sets: a deleted database server gets the time of its deletion. A deleting or deleted one
+ * loses its cloud IPs, and so does one that has moved to another account.
  */
 async function finishDatabaseServers(change: Change): Promise<void> {
   await sql`update database_servers set deleted_at = case when status = 'deleted' then now() end where (status = 'deleted') <> (deleted_at is not null)`.execute(

@@ -6,7 +6,10 @@ import type { Change } from '../database/transaction.ts'
 import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
 
-/** The password hash and the TOTP secret that the database must have for a user, and whether they differ from the stored ones. */
+/**
+ * The password hash and the TOTP secret that the database must have for a user, and whether they differ from the stored
+ * ones.
+ */
 export interface Credentials {
   readonly id: string
   readonly isChanged: boolean
@@ -15,7 +18,10 @@ export interface Credentials {
   readonly totpSecret: string | null
 }
 
-/** Returns the credentials in the order of the file's users. A password that matches the stored hash keeps that hash, so applying it again is no difference. */
+/**
+ * Returns the credentials in the order of the file's users. A password that matches the stored hash keeps that hash, so
+ * applying it again is no difference.
+ */
 export async function wantedCredentials(
   change: Change,
   file: RegionFile,
@@ -47,7 +53,10 @@ export async function wantedCredentials(
   return credentials
 }
 
-/** Ends the sign-ins of users whose password or TOTP secret has changed. With a new TOTP secret, the last used code is forgotten too. */
+/**
+ * Ends the sign-ins of users whose password or TOTP secret has changed. With a new TOTP secret, the last used code is
+ * forgotten too.
+ */
 export async function endSessions(change: Change, credentials: readonly Credentials[]): Promise<void> {
   const idsOf = (some: readonly Credentials[]) => some.map(({ id }) => id)
   const [changed, withNewTotp] = [

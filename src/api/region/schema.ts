@@ -1,6 +1,7 @@
 /**
- * The schema of the region file, which has what other systems decide (signing up, billing, hardware). Fields have the names that the interface gives them.
- * Requests can change some of them later (docs/api.md#what-apply-changes). deploy/region.example.yaml is an example.
+ * The schema of the region file, which has what other systems decide (signing up, billing, hardware). Fields have the
+ * names that the interface gives them. Requests can change some of them later (docs/api.md#what-apply-changes).
+ * deploy/region.example.yaml is an example.
  */
 import Type, { type Static, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
@@ -205,7 +206,10 @@ const CHECK = Compile(RegionSchema)
 
 const POOL_KINDS = ['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const
 
-/** Parses a region file. Reports every fault of the form of its entries at once, and if there is none, all others: ids given twice, names that do not exist. */
+/**
+ * Parses a region file. Reports every fault of the form of its entries at once, and if there is none, all others: ids
+ * given twice, names that do not exist.
+ */
 export async function parseRegion(text: string): Promise<Parsed<RegionFile, string>> {
   const document = await parseDocument(text, 'YAML')
   if (!document.ok)

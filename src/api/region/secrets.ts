@@ -1,4 +1,7 @@
-/** The secrets of a region file. They are in files beside it, so that the region file itself can be shown and kept under version control. */
+/**
+ * The secrets of a region file. They are in files beside it, so that the region file itself can be shown and kept under
+ * version control.
+ */
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseTotpSecret } from '../auth/one-time-password.ts'
 import { isPassword } from '../auth/password.ts'
@@ -13,7 +16,10 @@ export interface RegionSecrets {
   readonly totpSecrets: ReadonlyMap<string, string>
 }
 
-/** Loads every file of secrets that a region file names. Reports every fault at once, without the secret. `read`: the text of a file. */
+/**
+ * Loads every file of secrets that a region file names. Reports every fault at once, without the secret. `read`: the
+ * text of a file.
+ */
 export function loadSecrets(
   { users, api_clients, applications = [] }: RegionFile,
   read: (file: string) => string,

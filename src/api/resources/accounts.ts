@@ -1,7 +1,8 @@
 /**
  * Accounts, in their full and collected form. Their status and limits come from the region file.
  *
- * The password of an account for the image library's FTP server is random. The database has only its SHA-256, in hexadecimal.
+ * The password of an account for the image library's FTP server is random. The database has only its SHA-256, in
+ * hexadecimal.
  */
 import { sql, type InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
@@ -152,7 +153,8 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
         await selectAccounts(tables, accountIds).orderBy('accounts.id').execute(),
         await usageOfAccounts(tables, accountIds),
       ]
-      return rows.filter(({ id }) => usage.has(id)).map((row) => collect(site, row, usage.get(row.id)!)) // without one that was deleted between the queries
+      // without one that was deleted between the queries
+      return rows.filter(({ id }) => usage.has(id)).map((row) => collect(site, row, usage.get(row.id)!))
     },
   )
   server.get(

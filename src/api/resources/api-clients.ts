@@ -1,8 +1,8 @@
 /**
  * API clients: programs that get access tokens for their account with an id and a secret.
  *
- * A client is created without a secret: reset_secret makes its first one, and each later one. DELETE revokes a client: it gets no more tokens, and its
- * tokens end at once. It stays readable with `revoked_at`, but is in no list.
+ * A client is created without a secret: reset_secret makes its first one, and each later one. DELETE revokes a client:
+ * it gets no more tokens, and its tokens end at once. It stays readable with `revoked_at`, but is in no list.
  */
 import type { InferResult, Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'

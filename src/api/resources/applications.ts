@@ -1,9 +1,10 @@
 /**
- * OAuth applications: programs with which users sign in, such as a dashboard or a command line. They belong to an account as API clients do, but act for
- * the users that sign in.
+ * OAuth applications: programs with which users sign in, such as a dashboard or a command line. They belong to an
+ * account as API clients do, but act for the users that sign in.
  *
- * An application is created without a secret: reset_secret makes its first one, and each later one. DELETE revokes an application. Nobody can sign in
- * with it any more, the tokens that its users have end at once, and it stays readable with `revoked_at`, but is in no list.
+ * An application is created without a secret: reset_secret makes its first one, and each later one. DELETE revokes an
+ * application. Nobody can sign in with it any more, the tokens that its users have end at once, and it stays readable
+ * with `revoked_at`, but is in no list.
  */
 import type { InferResult, Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'

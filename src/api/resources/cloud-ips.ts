@@ -264,7 +264,10 @@ function valuesOf({
 type Destination = Pick<Selectable<Tables['cloud_ips']>, 'interface_id' | 'server_group_id' | 'database_server_id'>
 const NOWHERE: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
 
-/** Finds a destination in the account and locks it, so that a server or database server is not deleted and no server joins a group meanwhile. */
+/**
+ * Finds a destination in the account and locks it, so that a server or database server is not deleted and no server
+ * joins a group meanwhile.
+ */
 async function findDestination(change: Change, accountId: string, id: string): Promise<Destination | Refusal> {
   const alive = change
     .selectFrom('interfaces')
@@ -321,7 +324,9 @@ async function findDestination(change: Change, accountId: string, id: string): P
   }
 }
 
-/** The servers whose guests see a change at a destination. Locks a group, so that no server joins it before the commit. */
+/**
+ * The servers whose guests see a change at a destination. Locks a group, so that no server joins it before the commit.
+ */
 async function serversAt(change: Change, { interface_id, server_group_id }: Destination): Promise<string[]> {
   if (interface_id === null && server_group_id === null) return []
   if (interface_id !== null)

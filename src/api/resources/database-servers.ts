@@ -1,6 +1,6 @@
 /**
- * Database servers and their types. The region file makes them and sets their states; a client gives a database server a name and a description, and maps
- * cloud IPs to it.
+ * Database servers and their types. The region file makes them and sets their states; a client gives a database server
+ * a name and a description, and maps cloud IPs to it.
  */
 import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
@@ -35,7 +35,10 @@ const DatabaseServer = Type.Object(
   },
   { title: 'DatabaseServer' },
 )
-/** The fields that only the region file sets. Some clients send them with every change, so their present values are accepted. */
+/**
+ * The fields that only the region file sets. Some clients send them with every change, so their present values are
+ * accepted.
+ */
 const SET_BY_REGION = ['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule'] as const
 const Fixed = Type.Optional(Type.Unknown({ description: 'The present value: the region file sets it.' }))
 const Update = Type.Object({

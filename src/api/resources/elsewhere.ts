@@ -1,6 +1,7 @@
 /**
- * Resources that other documents of the interface define. Clients list them, so each list is empty; a member does not exist (404), and a change is not
- * implemented (501). Database servers exist, but most changes of them are not implemented either.
+ * Resources that other documents of the interface define. Clients list them, so each list is empty; a member does not
+ * exist (404), and a change is not implemented (501). Database servers exist, but most changes of them are not
+ * implemented either.
  */
 import Type from 'typebox'
 import { notFound, refuse } from '../refusal.ts'

@@ -222,7 +222,8 @@ async function remove(
     .where('deleted_at', 'is', null)
     .limit(1)
     .executeTakeFirst()
-  if (user !== undefined) return refuse('resource_conflict', `a server uses ${id}`) // not named: it may be another account's, if the image is public
+  // not named: it may be another account's, if the image is public
+  if (user !== undefined) return refuse('resource_conflict', `a server uses ${id}`)
   await change
     .updateTable('images')
     .set({ status: serverId === null ? 'deleted' : 'deleting' })

@@ -1,6 +1,6 @@
 /**
- * The nested form of every resource: its schema, and the function that makes it from a row. It has the fields of the interface, and others that clients
- * read (docs/api.md#representations).
+ * The nested form of every resource: its schema, and the function that makes it from a row. It has the fields of the
+ * interface, and others that clients read (docs/api.md#representations).
  */
 import Type, { type Static, type TArray, type TObject, type TProperties } from 'typebox'
 import { cloudIpFqdn } from '../model/names.ts'
@@ -142,7 +142,10 @@ export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof 
   }
 }
 
-/** The characters of an image's description in lists and in other resources. Clients filter images by it, and other accounts' public ones are in each list. */
+/**
+ * The characters of an image's description in lists and in other resources. Clients filter images by it, and other
+ * accounts' public ones are in each list.
+ */
 const IMAGE_DESCRIPTION_MAX = 255
 export const NestedImage = representation('NestedImage', 'image', {
   name: Type.String(),
@@ -175,7 +178,8 @@ export interface ImageRow {
 }
 export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImage> {
   const { name, username, status, locked, source, source_trigger, arch, official } = row
-  const description = row.description.slice(0, IMAGE_DESCRIPTION_MAX).replace(/[\ud800-\udbff]$/, '') // no half of a surrogate pair
+  // no half of a surrogate pair
+  const description = row.description.slice(0, IMAGE_DESCRIPTION_MAX).replace(/[\ud800-\udbff]$/, '')
   return {
     ...head(site, 'image', 'images', row.id),
     name,

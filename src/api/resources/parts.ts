@@ -7,8 +7,8 @@ import type { Tables } from '../database/tables.ts'
 import type { Site } from './nested.ts'
 
 /**
- * The database (`pool`: for prepared queries; `accounts`: for the changes of accounts' resources), the API's URL and domain, and how actions on servers are
- * carried out.
+ * The database (`pool`: for prepared queries; `accounts`: for the changes of accounts' resources), the API's URL and
+ * domain, and how actions on servers are carried out.
  */
 export interface ResourceParts {
   readonly tables: Kysely<Tables>

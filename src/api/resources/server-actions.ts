@@ -71,7 +71,10 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
   }
 }
 
-/** Opens the console and returns its token. The server's row has only its expiry; an action that waits has the token until it is finished. */
+/**
+ * Opens the console and returns its token. The server's row has only its expiry; an action that waits has the token
+ * until it is finished.
+ */
 async function openConsole(change: Change, id: string): Promise<string> {
   await change
     .updateTable('servers')

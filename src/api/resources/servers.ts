@@ -3,8 +3,9 @@
  *
  *   creating --its record is in the store--> active --DELETE--> deleting --its record is out of the store--> deleted
  *
- * With IMDS_API_COMPUTE=reported, a hypervisor must also have created or deleted it; the server is `failed` if that fails. The actions between `active` and
- * `inactive` are in server-actions.ts. Every change that a guest can see enqueues the server for publishing (database/outbox.ts).
+ * With IMDS_API_COMPUTE=reported, a hypervisor must also have created or deleted it; the server is `failed` if that
+ * fails. The actions between `active` and `inactive` are in server-actions.ts. Every change that a guest can see
+ * enqueues the server for publishing (database/outbox.ts).
  */
 import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
@@ -361,7 +362,10 @@ async function missingGroups(change: Change, accountId: string, ids: readonly st
     .map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups'))
 }
 
-/** Servers with everything that their collected form shows, in one query. It leaves out the long columns, which only the full form has. */
+/**
+ * Servers with everything that their collected form shows, in one query. It leaves out the long columns, which only the
+ * full form has.
+ */
 function selectServers(database: Reader, accountId: string) {
   return database
     .selectFrom('servers')
@@ -476,7 +480,10 @@ function collect(site: Site, row: CollectedRow): Static<typeof Collected> {
   }
 }
 
-/** The full form. It has the extensions only if the server uses them: gobrightbox's tests reject fields that the interface does not have. */
+/**
+ * The full form. It has the extensions only if the server uses them: gobrightbox's tests reject fields that the
+ * interface does not have.
+ */
 function represent(site: Site, row: Row): Static<typeof Server> {
   const { user_data, disk_encrypted, status, console_token_expires: expires } = row
   const hasConsole =

@@ -1,4 +1,7 @@
-/** The URL of this API and the domain of its region. The domain is read from the database again and again, because applying a region file may change it. */
+/**
+ * The URL of this API and the domain of its region. The domain is read from the database again and again, because
+ * applying a region file may change it.
+ */
 import type { Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Site } from './nested.ts'
@@ -26,7 +29,10 @@ export class CurrentSite implements Site {
     return this.#domain
   }
 
-  /** Reads the domain, unless it was read less than a second ago: call it before each use of the site. Rejects when the database cannot be read. */
+  /**
+   * Reads the domain, unless it was read less than a second ago: call it before each use of the site. Rejects when the
+   * database cannot be read.
+   */
   async refresh(): Promise<void> {
     const startMs = this.#steady()
     if (startMs - this.#readAtMs < DOMAIN_MAX_AGE_MS) return

@@ -175,8 +175,8 @@ function changesOf(
 }
 
 /**
- * The users of these accounts, and `self`, who may have no account. Of the accounts of each user, it shows only those among `accountIds`: the caller must not
- * see the others.
+ * The users of these accounts, and `self`, who may have no account. Of the accounts of each user, it shows only those
+ * among `accountIds`: the caller must not see the others.
  */
 function selectUsers(database: Reader, accountIds: readonly string[], self?: string) {
   return database

@@ -1,9 +1,9 @@
 /**
  * The firewall agent (imdsctl firewall): keeps the rules of this hypervisor in step with the daemon's view.
  *
- * It runs a loop: ask the daemon for the firewall document, apply it, and report with the next request which version is applied. It leaves
- * out an interface that nft refuses, and reports it. If anything else fails, the rules stay as they are: a guest that was admitted stays
- * admitted, and others stay out. The rules also stay when the agent ends.
+ * It runs a loop: ask the daemon for the firewall document, apply it, and report with the next request which version is
+ * applied. It leaves out an interface that nft refuses, and reports it. If anything else fails, the rules stay as they
+ * are: a guest that was admitted stays admitted, and others stay out. The rules also stay when the agent ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { getFirewallDocument, valueOf } from '../../operator/client.ts'
@@ -27,7 +27,10 @@ export interface FirewallOptions {
   readonly operator: string
   /** Rules for a document that contradicts it are not applied. */
   readonly own: OwnSettings
-  /** The variable JOURNAL_STREAM: if the journal reads the output, lines that are no warnings say so (systemd/imds-firewall.service). */
+  /**
+   * The variable JOURNAL_STREAM: if the journal reads the output, lines that are no warnings say so
+   * (systemd/imds-firewall.service).
+   */
   readonly journalStream: string | undefined
 }
 
@@ -68,7 +71,10 @@ export async function firewall(
   if (faults.length > 0) throw new Failure(EXIT.badData, rules.faults.map(formatFault).join('\n'), { faults })
 }
 
-/** Applies the rules of a view without the interfaces that nft refuses, and returns these. `before`: the interfaces that nft refused the last time. */
+/**
+ * Applies the rules of a view without the interfaces that nft refuses, and returns these. `before`: the interfaces that
+ * nft refused the last time.
+ */
 async function applyAccepted(
   table: Table,
   view: FirewallDocument,
@@ -173,8 +179,8 @@ function formatFault({ instance, message }: FirewallFault): string {
 }
 
 /**
- * The daemon's document. Rejects when it has none yet, and when another user than root and the daemon's could have made the socket: an ordinary user could
- * pretend to be the daemon.
+ * The daemon's document. Rejects when it has none yet, and when another user than root and the daemon's could have made
+ * the socket: an ordinary user could pretend to be the daemon.
  */
 async function ask(operator: string, report: AgentReport | undefined, signal: AbortSignal): Promise<FirewallDocument> {
   const socket = parseUnixSocket(operator)

@@ -1,8 +1,8 @@
 /**
  * The nftables table of imds: applies rules in transactions, and checks that no other program changed them.
  *
- * A transaction that nft refuses changes nothing. If only elements differ, only elements are changed, so that counters and dynamic sets keep their
- * content.
+ * A transaction that nft refuses changes nothing. If only elements differ, only elements are changed, so that counters
+ * and dynamic sets keep their content.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -25,8 +25,9 @@ const MAX_ATTEMPTS = 5
 export class Refusal extends Error {}
 
 /**
- * The table as this process has applied it. Another program may change it between a transaction and the listing that follows. To detect that, a
- * replacement is repeated until two listings are equal, and after a change of elements everything else must be as before.
+ * The table as this process has applied it. Another program may change it between a transaction and the listing that
+ * follows. To detect that, a replacement is repeated until two listings are equal, and after a change of elements
+ * everything else must be as before.
  */
 export class Table {
   #rules: FirewallRules | undefined

@@ -1,6 +1,7 @@
 /**
- * The firewall agent's own configuration, which it holds against the document of the daemon. Guests connect to the daemon, so an attacker may take it over;
- * the document may then name any listener, and rules for it would close a service of the hypervisor.
+ * The firewall agent's own configuration, which it holds against the document of the daemon. Guests connect to the
+ * daemon, so an attacker may take it over; the document may then name any listener, and rules for it would close a
+ * service of the hypervisor.
  */
 import { DEFAULT_OPERATOR_LISTEN } from '../../operator/paths.ts'
 import { DEFAULT_LISTEN, parseGuestListeners } from '../../runtime/guest-listeners.ts'
@@ -16,8 +17,9 @@ export type OwnSettings = Readonly<
 const REMEDY = 'correct it in /etc/imds/imds.env if the daemon is right, and restart imds and imds-firewall'
 
 /**
- * What of the document the agent's own configuration does not have, with the remedy; undefined if it has all. Networks are not compared: they decide which of
- * the document's guests reach a listener, and two networks may have one address and port.
+ * What of the document the agent's own configuration does not have, with the remedy; undefined if it has all. Networks
+ * are not compared: they decide which of the document's guests reach a listener, and two networks may have one address
+ * and port.
  */
 export function findContradiction(
   { listeners, operator, link }: Pick<FirewallDocument, 'listeners' | 'operator' | 'link'>,

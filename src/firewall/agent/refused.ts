@@ -1,6 +1,7 @@
 /**
- * Finds the interfaces that nft refuses, so that the rules of all others can be applied. It bisects the interfaces, and tests each half together with
- * those that are accepted already, since nft may refuse an interface because of another one.
+ * Finds the interfaces that nft refuses, so that the rules of all others can be applied. It bisects the interfaces, and
+ * tests each half together with those that are accepted already, since nft may refuse an interface because of another
+ * one.
  */
 import { MOST_REFUSED, type FirewallRefusal } from '../refusal.ts'
 import { buildRules } from '../rules.ts'
@@ -13,8 +14,9 @@ interface Place {
 }
 
 /**
- * The interfaces that must be left out of a refused view. `before`: the interfaces that nft refused the last time, which are tested last. Undefined if nft
- * refuses the rules even without any interface, or refuses more than MOST_REFUSED interfaces.
+ * The interfaces that must be left out of a refused view. `before`: the interfaces that nft refused the last time,
+ * which are tested last. Undefined if nft refuses the rules even without any interface, or refuses more than
+ * MOST_REFUSED interfaces.
  */
 export async function findRefused(
   view: FirewallDocument,

@@ -1,9 +1,10 @@
 /**
  * The codec of encrypted records.
  *
- * The store cannot read encrypted values, so the codec does what publish.lua does for plain records: it encrypts user-data that stays again for the
- * new revision, and copies the seal in the store into the record. Beside the values, the store gets the fields that it compares (id, revision,
- * addresses, hypervisors, seal), which daemons do not trust. If the instance changed meanwhile, the store refuses the write, and the codec repeats it.
+ * The store cannot read encrypted values, so the codec does what publish.lua does for plain records: it encrypts
+ * user-data that stays again for the new revision, and copies the seal in the store into the record. Beside the values,
+ * the store gets the fields that it compares (id, revision, addresses, hypervisors, seal), which daemons do not trust.
+ * If the instance changed meanwhile, the store refuses the write, and the codec repeats it.
  */
 import type { Instance } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
@@ -15,7 +16,10 @@ import { isEncrypted, type RecordCipher } from './record-cipher.ts'
 import { readPublished, readStored, type Stored } from './stored.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** The stored values of an instance. `userData` and `digest` are undefined if the store has none. `fault`: why they were not read. */
+/**
+ * The stored values of an instance. `userData` and `digest` are undefined if the store has none. `fault`: why they were
+ * not read.
+ */
 export interface Values {
   readonly record: Buffer
   readonly userData: Buffer | undefined
@@ -31,14 +35,20 @@ export interface EncryptedValues {
   readonly userData: Buffer | undefined
 }
 
-/** `onlyIf`: write only if the instance has this digest in the store (undefined: only if the store has no such instance). Without `onlyIf`: always. */
+/**
+ * `onlyIf`: write only if the instance has this digest in the store (undefined: only if the store has no such
+ * instance). Without `onlyIf`: always.
+ */
 export interface WriteOptions {
   readonly liftsSeal: boolean
   readonly onlyIf: { readonly digest: string | undefined } | undefined
   readonly dryRun: boolean
 }
 
-/** The outcome of a write. `sealed`: the store has a seal, which the record must have too. `changed`: the instance has another digest. */
+/**
+ * The outcome of a write. `sealed`: the store has a seal, which the record must have too. `changed`: the instance has
+ * another digest.
+ */
 export type EncryptedWritten =
   | Exclude<Written, { kind: 'user-data-changed' }>
   | { readonly kind: 'sealed'; readonly sealedAt: string }

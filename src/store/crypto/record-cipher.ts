@@ -1,18 +1,19 @@
 /**
  * Authenticated encryption of records, user-data and snapshots.
  *
- * With keys, the values in Redis and the snapshot on disk are encrypted. An attacker who can read them learns nothing, and an attacker who can write
- * them can neither forge a value nor exchange one for another. Publishers in any language can make a value:
+ * With keys, the values in Redis and the snapshot on disk are encrypted. An attacker who can read them learns nothing,
+ * and an attacker who can write them can neither forge a value nor exchange one for another. Publishers in any language
+ * can make a value:
  *
  *   imds1 NAME REVISION LF  nonce (12 bytes)  ciphertext  tag (16 bytes)
  *
- * The cipher is AES-256-GCM. The key is derived from the record key NAME by HKDF-SHA256 without salt, with the info `imds1 KIND REGION`. The
- * additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is `record` or `user-data`, and REVISION is that of the record for both. A
- * snapshot and each entry of a journal have revision 0 and their hypervisor's name as ID, also at the end of the info, so that each hypervisor has its
- * own key.
+ * The cipher is AES-256-GCM. The key is derived from the record key NAME by HKDF-SHA256 without salt, with the info
+ * `imds1 KIND REGION`. The additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is `record` or `user-data`,
+ * and REVISION is that of the record for both. A snapshot and each entry of a journal have revision 0 and their
+ * hypervisor's name as ID, also at the end of the info, so that each hypervisor has its own key.
  *
- * Nonces are random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3), which is 100 publishes a second for 16 months. The first key
- * encrypts and every key decrypts, so that keys can be replaced one after the other.
+ * Nonces are random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3), which is 100 publishes a second
+ * for 16 months. The first key encrypts and every key decrypts, so that keys can be replaced one after the other.
  *
  * It does not protect against replay: an older value of the same instance, with its older revision, is authentic too.
  */
@@ -54,7 +55,10 @@ export interface Decrypted {
   readonly key: string
 }
 
-/** The parts of a value in their order: `head`, the result of `update` for each part of the contents, the result of `end`. */
+/**
+ * The parts of a value in their order: `head`, the result of `update` for each part of the contents, the result of
+ * `end`.
+ */
 export interface Encryption {
   readonly head: Buffer
   readonly update: (part: Uint8Array) => Buffer
@@ -69,8 +73,8 @@ export interface Ends {
 }
 
 /**
- * A decryption in parts: `update` takes the parts of the ciphertext, which begins at `start` and ends before the tag. `end` returns a Rejection
- * where the value is not authentic.
+ * A decryption in parts: `update` takes the parts of the ciphertext, which begins at `start` and ends before the tag.
+ * `end` returns a Rejection where the value is not authentic.
  */
 export interface Decryption {
   readonly kind: 'begun'
@@ -128,7 +132,9 @@ export class RecordCipher {
     return this.#keys.map(({ name }) => name)
   }
 
-  /** Keys for MACs over the state of a hypervisor, one derived from each record key, that of the first record key first. */
+  /**
+   * Keys for MACs over the state of a hypervisor, one derived from each record key, that of the first record key first.
+   */
   macKeys(hypervisor: string): readonly [KeyObject, ...KeyObject[]] {
     const [first, ...others] = this.#keys
     const derive = (key: RecordKey) => this.#deriveFor(key, `state-mac ${this.#region} ${hypervisor}`)

@@ -1,6 +1,7 @@
 /**
- * Reads the two values of an instance in Redis, for the daemon and for publishers. Without keys the values are plain. With keys, plain values are
- * rejected, and so are values that were not encrypted for this id, or a record and user-data that were encrypted for different revisions.
+ * Reads the two values of an instance in Redis, for the daemon and for publishers. Without keys the values are plain.
+ * With keys, plain values are rejected, and so are values that were not encrypted for this id, or a record and
+ * user-data that were encrypted for different revisions.
  */
 import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'

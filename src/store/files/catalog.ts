@@ -7,8 +7,9 @@
  *   a survey        compares the stamps of all files, and reads those that changed: people edit records. At most once a second
  *   a look          compares the stamps of one instance: of the one that is written, and of the one that owns its address, before each write
  *
- * So a record that was edited by hand counts at once for writes of its own instance, and its new addresses count for other instances within a second (if
- * comparing all stamps takes long, within SURVEY_RATIO times as long). Meanwhile both records could claim an address: then no daemon serves it (invariant 7).
+ * So a record that was edited by hand counts at once for writes of its own instance, and its new addresses count for
+ * other instances within a second (if comparing all stamps takes long, within SURVEY_RATIO times as long). Meanwhile
+ * both records could claim an address: then no daemon serves it (invariant 7).
  */
 import { join } from 'node:path'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
@@ -29,7 +30,10 @@ const READ_AT_ONCE = 4
 /** How long a tombstone stays, as in Redis (publish.lua). */
 export const TOMBSTONE_MS = 7 * 24 * 3600 * 1000
 
-/** The endings of an instance's files, in the order of their names. User-data counts only if the record is faulty: it may be what is wrong. */
+/**
+ * The endings of an instance's files, in the order of their names. User-data counts only if the record is faulty: it
+ * may be what is wrong.
+ */
 const ENDINGS = ['.json', '.pending', '.removed', '.user-data', '.yaml', '.yml']
 
 /** How a writer finishes the changes of others. `apply` resolves with false if there is none. */
@@ -62,8 +66,9 @@ export class Catalog {
   }
 
   /**
-   * Brings the catalog in line with the directory, and finishes the changes that other writers did not finish. Without a `recovery`, writes nothing. Rejects
-   * when the ledger, or the record of an instance that it does not have, cannot be read.
+   * Brings the catalog in line with the directory, and finishes the changes that other writers did not finish. Without
+   * a `recovery`, writes nothing. Rejects when the ledger, or the record of an instance that it does not have, cannot
+   * be read.
    */
   async refresh(recovery: Recovery | undefined): Promise<void> {
     const { lines, isWhole } = await this.#ledger.read()
@@ -71,7 +76,8 @@ export class Catalog {
     for (const line of lines) this.#apply(line)
     const files = performance.now() >= this.#surveyAtMs ? await this.#files() : undefined
     const pending = [...(files ?? [])].filter(([, endings]) => endings.includes('.pending')).map(([id]) => id)
-    const written = isWhole ? [] : lines.map(([id]) => id) // by a writer that may have been killed before it removed its pending file
+    // by a writer that may have been killed before it removed its pending file
+    const written = isWhole ? [] : lines.map(([id]) => id)
     const applied: string[] = []
     for (const id of new Set([...this.#begun, ...pending, ...written]))
       if ((await recovery?.apply(id)) === true) applied.push(id)
@@ -104,7 +110,10 @@ export class Catalog {
     return undefined
   }
 
-  /** Notes in the ledger that a change of an instance begins. Not on disk yet when this resolves: after a power failure, a survey finds the change. */
+  /**
+   * Notes in the ledger that a change of an instance begins. Not on disk yet when this resolves: after a power failure,
+   * a survey finds the change.
+   */
   async begin(id: string): Promise<void> {
     await this.#ledger.append([[id]], false)
     this.#begun.add(id)
@@ -175,7 +184,9 @@ export class Catalog {
     this.#surveyAtMs = performance.now() + Math.max(SURVEY_MS, SURVEY_RATIO * comparedMs)
   }
 
-  /** Computes the protection of an instance. The stamp is older than what is read, so a change meanwhile is read again. */
+  /**
+   * Computes the protection of an instance. The stamp is older than what is read, so a change meanwhile is read again.
+   */
   async #evaluate(id: string, endings: readonly string[]): Promise<void> {
     const known = this.#protections.get(id)
     const [plain, withUserData] = [this.#stamps(id, endings, false), this.#stamps(id, endings, true)]

@@ -1,6 +1,7 @@
 /**
- * Watches a directory for changes of instances' files, also after another directory took its place. inotify reports the changes of the directory that it
- * was given, and nothing when the path leads to another one: a directory that was replaced, or a symbolic link on the way to it.
+ * Watches a directory for changes of instances' files, also after another directory took its place. inotify reports the
+ * changes of the directory that it was given, and nothing when the path leads to another one: a directory that was
+ * replaced, or a symbolic link on the way to it.
  */
 import { statSync, watch, type FSWatcher } from 'node:fs'
 import { idOfFile } from './load.ts'
@@ -8,8 +9,8 @@ import { idOfFile } from './load.ts'
 const RETRY_MS = 1000
 
 /**
- * The callbacks of a watch. None may throw. `changed`: a file of this instance changed. `watching`: changes are reported from now on, earlier ones may have
- * been missed.
+ * The callbacks of a watch. None may throw. `changed`: a file of this instance changed. `watching`: changes are
+ * reported from now on, earlier ones may have been missed.
  */
 export interface WatchEvents {
   readonly changed: (id: string) => void
@@ -88,7 +89,10 @@ export class DirectoryWatch {
   }
 }
 
-/** Identifies the directory that a path leads to; undefined if there is none. An inode number alone is not enough: free numbers are reused at once. */
+/**
+ * Identifies the directory that a path leads to; undefined if there is none. An inode number alone is not enough: free
+ * numbers are reused at once.
+ */
 function identityOf(path: string): string | undefined {
   try {
     const { dev, ino, birthtimeNs } = statSync(path, { bigint: true })

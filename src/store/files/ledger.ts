@@ -1,9 +1,11 @@
 /**
- * The ledger of a directory, `.publisher.json`: the last revision, the seal and the addresses of each instance, and the stamps of the files that say so.
+ * The ledger of a directory, `.publisher.json`: the last revision, the seal and the addresses of each instance, and the
+ * stamps of the files that say so.
  *
- * The records contain the same facts, but people edit records. If a record cannot be read, or is gone without a tombstone, daemons serve its last good
- * state, and the ledger protects that state from other publishes. A valid record or tombstone always overrides the ledger. So the ledger may be lost:
- * the next write rebuilds it from the records, and only instances whose records cannot be read at that time are unprotected.
+ * The records contain the same facts, but people edit records. If a record cannot be read, or is gone without a
+ * tombstone, daemons serve its last good state, and the ledger protects that state from other publishes. A valid record
+ * or tombstone always overrides the ledger. So the ledger may be lost: the next write rebuilds it from the records, and
+ * only instances whose records cannot be read at that time are unprotected.
  *
  * A write appends a line, so its cost does not grow with the number of instances. The last line of an id counts:
  *
@@ -41,8 +43,9 @@ const ProtectionSchema = Type.Object({
 const check = Compile(ProtectionSchema)
 
 /**
- * What later publishes must respect. A removed instance owns no address. `isFaulty`: the record in the directory is not valid, and the last good one is
- * protected. `stamp`: that of the files which this was read from (stamps.ts); undefined: they have to be read again.
+ * What later publishes must respect. A removed instance owns no address. `isFaulty`: the record in the directory is not
+ * valid, and the last good one is protected. `stamp`: that of the files which this was read from (stamps.ts);
+ * undefined: they have to be read again.
  */
 export type Protection = Static<typeof ProtectionSchema>
 
@@ -64,11 +67,17 @@ export function removedAt(revision: number, sealedAt: string | undefined): Prote
   return { revision, ...(sealedAt !== undefined && { sealedAt }), ranges: [], isRemoved: true }
 }
 
-/** The file of a ledger, as one process reads and writes it. Only for writers that hold the lock of the directory, and for readers that write nothing. */
+/**
+ * The file of a ledger, as one process reads and writes it. Only for writers that hold the lock of the directory, and
+ * for readers that write nothing.
+ */
 export class LedgerFile {
   readonly #directory: string
   readonly #operations: FileOperations
-  /** The first line, and the end of the last line that was read. Undefined: nothing was read, or the file is to be written anew. */
+  /**
+   * The first line, and the end of the last line that was read. Undefined: nothing was read, or the file is to be
+   * written anew.
+   */
   #read: { readonly header: string; readonly end: number; readonly lines: number } | undefined
   #wasAbsent = false
 
@@ -77,7 +86,10 @@ export class LedgerFile {
     this.#operations = operations
   }
 
-  /** Reads the lines that are new since the last call. `isWhole`: these are all lines, of another file than before. Rejects when it cannot be read. */
+  /**
+   * Reads the lines that are new since the last call. `isWhole`: these are all lines, of another file than before.
+   * Rejects when it cannot be read.
+   */
   async read(): Promise<{ readonly lines: readonly LedgerLine[]; readonly isWhole: boolean }> {
     const path = join(this.#directory, LEDGER)
     const opened = await openRegularFile(path, 'refuse')
@@ -115,7 +127,10 @@ export class LedgerFile {
     this.#wasAbsent = false
   }
 
-  /** True if the file has to be written anew: it is missing, torn, of another version, or has too many lines for `instances`. */
+  /**
+   * True if the file has to be written anew: it is missing, torn, of another version, or has too many lines for
+   * `instances`.
+   */
   isToRewrite(instances: number): boolean {
     return this.#read === undefined || this.#read.lines > 2 * instances + SPARE_LINES
   }

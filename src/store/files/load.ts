@@ -1,6 +1,7 @@
 /**
- * Loads an instance from a directory of files: one consistent state, even while a writer changes its files. source.ts describes the files. Reads
- * regular files of allowed length only (regular-file.ts); anything else is a fault of its instance.
+ * Loads an instance from a directory of files: one consistent state, even while a writer changes its files. source.ts
+ * describes the files. Reads regular files of allowed length only (regular-file.ts); anything else is a fault of its
+ * instance.
  */
 import { createHash } from 'node:crypto'
 import { stat } from 'node:fs/promises'
@@ -15,7 +16,10 @@ import { fillUserData } from '../user-data.ts'
 import { parsePending, type Change } from './pending.ts'
 import { ifThere, readRegularFile, stampOf } from './regular-file.ts'
 
-/** How often files that change while they are read are read again. The last attempt is used: a notice follows the last change. */
+/**
+ * How often files that change while they are read are read again. The last attempt is used: a notice follows the last
+ * change.
+ */
 const ATTEMPTS = 10
 
 /** The limit of a file. It may be longer than its record as JSON, since it may be indented or have comments. */
@@ -23,7 +27,10 @@ const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
 /** The limit for YAML is lower, because it is parsed in one turn of the event loop and much slower than JSON. */
 const YAML_MAX_BYTES = 64 * 1024
 export const TOMBSTONE_MAX_BYTES = 1024
-/** The highest limit of user-data that a daemon can have (IMDS_USER_DATA_MAX_BYTES): a publisher, whose own limit may be lower, reads what others wrote. */
+/**
+ * The highest limit of user-data that a daemon can have (IMDS_USER_DATA_MAX_BYTES): a publisher, whose own limit may be
+ * lower, reads what others wrote.
+ */
 export const MOST_USER_DATA_BYTES = 16 * 1024 * 1024
 
 const ENDINGS = [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']
@@ -47,7 +54,8 @@ export class FileFault extends Error {
 }
 
 /**
- * Loads an instance. Rejects when a file exists and cannot be read. User-data longer than `userDataMaxBytes` is a fault, and is not read.
+ * Loads an instance. Rejects when a file exists and cannot be read. User-data longer than `userDataMaxBytes` is a
+ * fault, and is not read.
  */
 export async function loadFiles(
   directory: string,
@@ -67,8 +75,9 @@ export async function loadFiles(
 }
 
 /**
- * Returns a stamp for the pending file and for each possible record file: a text that changes with the file, undefined if the file does not exist. Every
- * change by a writer changes a stamp: it begins with a pending file, and ends with another record file or none.
+ * Returns a stamp for the pending file and for each possible record file: a text that changes with the file, undefined
+ * if the file does not exist. Every change by a writer changes a stamp: it begins with a pending file, and ends with
+ * another record file or none.
  */
 function stampsOf(directory: string, id: string): Promise<(string | undefined)[]> {
   return Promise.all(
@@ -84,7 +93,10 @@ export function formatRecord(document: unknown): string {
   return `${JSON.stringify(document, undefined, 2)}\n`
 }
 
-/** Reads a file of the store; undefined if there is none. Rejects with a FileFault for anything but a regular file of at most `mostBytes`. */
+/**
+ * Reads a file of the store; undefined if there is none. Rejects with a FileFault for anything but a regular file of at
+ * most `mostBytes`.
+ */
 async function read(directory: string, name: string, mostBytes: number, instead = ''): Promise<Buffer | undefined> {
   const file = await readRegularFile(join(directory, name), mostBytes, name.endsWith('.pending') ? 'refuse' : 'follow')
   if (file.kind === 'not-regular') throw notRegular(name, file.what)
@@ -96,7 +108,10 @@ async function read(directory: string, name: string, mostBytes: number, instead 
   return file.kind === 'absent' ? undefined : file.bytes
 }
 
-/** Reads the pending change of an instance; undefined if there is none. `invalid`: imds did not write it. Rejects with a FileFault as `loadFiles` does not. */
+/**
+ * Reads the pending change of an instance; undefined if there is none. `invalid`: imds did not write it. Rejects with a
+ * FileFault as `loadFiles` does not.
+ */
 export async function readPending(
   directory: string,
   id: string,

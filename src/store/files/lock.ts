@@ -1,11 +1,12 @@
 /**
  * The lock of a directory: one writer at a time, in any process.
  *
- * Node cannot lock a file, but SQLite can: the lock is an exclusive transaction on an empty database, into which nothing is ever written. The
- * kernel releases it when the process ends, however it ends. Containers that share the directory share the lock.
+ * Node cannot lock a file, but SQLite can: the lock is an exclusive transaction on an empty database, into which
+ * nothing is ever written. The kernel releases it when the process ends, however it ends. Containers that share the
+ * directory share the lock.
  *
- * Limits: on a file system without POSIX locks, nothing can be written. If the locks of a mount are local to each machine (NFS with `nolock`), writers on
- * two machines do not exclude each other.
+ * Limits: on a file system without POSIX locks, nothing can be written. If the locks of a mount are local to each
+ * machine (NFS with `nolock`), writers on two machines do not exclude each other.
  */
 import { accessSync, closeSync, constants, fchownSync, lstatSync, openSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -26,7 +27,10 @@ export interface Lock {
 /** Another process, or another part of this one, has the lock. */
 export class LockHeld extends Error {}
 
-/** Takes the lock at `path`, and creates its file if it is missing. Waits for up to `waitMs`, then rejects with a LockHeld. */
+/**
+ * Takes the lock at `path`, and creates its file if it is missing. Waits for up to `waitMs`, then rejects with a
+ * LockHeld.
+ */
 export async function takeLock(path: string, waitMs = WAIT_MS): Promise<Lock> {
   for (const deadlineMs = performance.now() + waitMs; ;) {
     const lock = tryLock(path)
@@ -62,8 +66,8 @@ function tryLock(path: string): Lock | undefined {
 }
 
 /**
- * Creates the file, as root with the owner of its directory. Synchronous, and never opens an existing file: closing any descriptor of a file
- * releases every POSIX lock that this process has on it.
+ * Creates the file, as root with the owner of its directory. Synchronous, and never opens an existing file: closing any
+ * descriptor of a file releases every POSIX lock that this process has on it.
  */
 function makeFile(path: string): void {
   try {

@@ -1,5 +1,6 @@
 /**
- * The operations of a writer on the file system. The writer gets them as an argument, so that a test can end its process between any two of them.
+ * The operations of a writer on the file system. The writer gets them as an argument, so that a test can end its
+ * process between any two of them.
  */
 import { constants } from 'node:fs'
 import { open, rename, rm, stat } from 'node:fs/promises'
@@ -8,7 +9,10 @@ import { isLinkOfOther } from '../../runtime/become-owner.ts'
 
 /** Operations on files. Each rejects with the error of the file system. */
 export interface FileOperations {
-  /** Creates a file with all of its content, durably. Root gives it the owner and group of its directory. Rejects if the file exists. */
+  /**
+   * Creates a file with all of its content, durably. Root gives it the owner and group of its directory. Rejects if the
+   * file exists.
+   */
   readonly create: (path: string, content: string | Uint8Array) => Promise<void>
   /** Appends to a file that exists and is no link. `isDurable`: the content is on disk when this resolves. */
   readonly append: (path: string, content: string, isDurable: boolean) => Promise<void>

@@ -30,7 +30,9 @@ export class Owners {
     }
   }
 
-  /** The instances that own an address of a range. Takes a few lookups, and a search of all ranges for an IPv6 prefix. */
+  /**
+   * The instances that own an address of a range. Takes a few lookups, and a search of all ranges for an IPv6 prefix.
+   */
   overlapping(range: Range): Set<string> {
     const key = keyOf(range)
     if (!range.range.includes(':')) return new Set(this.#ids.get(key))

@@ -1,9 +1,9 @@
 /**
- * The file `ID.pending`: a complete change of an instance. Renaming it into place commits the change. It overrides the other files of the instance
- * until the writer has updated them and removes it.
+ * The file `ID.pending`: a complete change of an instance. Renaming it into place commits the change. It overrides the
+ * other files of the instance until the writer has updated them and removes it.
  *
- * The first line is JSON, `{ "record": ..., "userData": "set" | "keep" | "none" }` or `{ "tombstone": "REVISION [SEALED-AT]" }`. With
- * "set" the user-data follows the line, byte for byte.
+ * The first line is JSON, `{ "record": ..., "userData": "set" | "keep" | "none" }` or `{ "tombstone": "REVISION
+ * [SEALED-AT]" }`. With "set" the user-data follows the line, byte for byte.
  */
 import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import type { UserDataChange } from '../user-data.ts'

@@ -11,7 +11,10 @@ import { publishedAs, removedAt, type Protection } from './ledger.ts'
 import { loadFiles, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
 import { readRegularFile } from './regular-file.ts'
 
-/** Computes the protection; undefined: nothing is to be protected. Rejects when a file cannot be read and the ledger does not know its instance. */
+/**
+ * Computes the protection; undefined: nothing is to be protected. Rejects when a file cannot be read and the ledger
+ * does not know its instance.
+ */
 export async function protectionOf(
   directory: string,
   id: string,

@@ -1,8 +1,9 @@
 /**
  * The write side in a directory of files.
  *
- * One writer at a time works in a directory: it holds the lock (lock.ts), first finishes what an earlier writer left pending, and then
- * checks and writes (writer.ts). A writer that waits for the lock holds the queue, so it is next, however many writes another process has.
+ * One writer at a time works in a directory: it holds the lock (lock.ts), first finishes what an earlier writer left
+ * pending, and then checks and writes (writer.ts). A writer that waits for the lock holds the queue, so it is next,
+ * however many writes another process has.
  *
  *   .publisher.lock    the lock: an empty file
  *   .publisher.queue   the lock of the writer that is next: an empty file
@@ -31,7 +32,10 @@ const REPORT_INTERVAL_MS = 50
 /** How often a watch checks that its path still leads to the same directory. */
 const CHECK_INTERVAL_MS = 1_000
 
-/** Opens a directory for writing. The first write creates the directory if it is missing. `now`: Unix time in milliseconds. */
+/**
+ * Opens a directory for writing. The first write creates the directory if it is missing. `now`: Unix time in
+ * milliseconds.
+ */
 export function openFilePublisher(
   directory: string,
   userDataMaxBytes: number,
@@ -49,7 +53,10 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   readonly #catalog: Catalog
   /** The catalog of dry runs: what it finds is never written. */
   readonly #preview: Catalog
-  /** The last write of this publisher. Its writes wait for each other here, so that only other publishers compete for the lock. */
+  /**
+   * The last write of this publisher. Its writes wait for each other here, so that only other publishers compete for
+   * the lock.
+   */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(directory: string, operations: FileOperations, now: () => number) {
@@ -84,7 +91,10 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     }
   }
 
-  /** Runs a task that writes nothing. It needs no lock, since what it finds may be outdated by the time the caller has it anyway. */
+  /**
+   * Runs a task that writes nothing. It needs no lock, since what it finds may be outdated by the time the caller has
+   * it anyway.
+   */
   async #read<T>(task: (writer: PlainWriter) => Promise<T>): Promise<T> {
     await this.#preview.refresh(undefined)
     return task(new FileWriter(this.#directory, this.#operations, this.#preview))

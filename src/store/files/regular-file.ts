@@ -1,11 +1,15 @@
 /**
- * Reads files that other users and programs may have made. Reads regular files only, and no more of them than a limit: opening a FIFO would hold up a
- * thread for ever, opening a device can have effects, and a sparse file may be larger than the memory.
+ * Reads files that other users and programs may have made. Reads regular files only, and no more of them than a limit:
+ * opening a FIFO would hold up a thread for ever, opening a device can have effects, and a sparse file may be larger
+ * than the memory.
  */
 import { constants, type StatsBase } from 'node:fs'
 import { lstat, open, stat, type FileHandle } from 'node:fs/promises'
 
-/** What is at a path. `not-regular`: something else than a file; `what` it is, with its article. `stamp`: differs when the file does. */
+/**
+ * What is at a path. `not-regular`: something else than a file; `what` it is, with its article. `stamp`: differs when
+ * the file does.
+ */
 export type RegularFile =
   | { readonly kind: 'read'; readonly bytes: Buffer }
   | { readonly kind: 'absent' }
@@ -20,7 +24,10 @@ export interface OpenFile {
   readonly stamp: string
 }
 
-/** Whether symbolic links are followed. Operators may link records from elsewhere; nobody has to link the files that only imds writes. */
+/**
+ * Whether symbolic links are followed. Operators may link records from elsewhere; nobody has to link the files that
+ * only imds writes.
+ */
 export type Links = 'follow' | 'refuse'
 
 /** Opens a regular file for reading. Rejects when the file cannot be opened. */
@@ -28,7 +35,8 @@ export async function openRegularFile(
   path: string,
   links: Links,
 ): Promise<OpenFile | Exclude<RegularFile, { kind: 'read' | 'too-long' }>> {
-  const before = await ifThere(links === 'follow' ? stat(path) : lstat(path)) // before it is opened, which could have effects
+  // before it is opened, which could have effects
+  const before = await ifThere(links === 'follow' ? stat(path) : lstat(path))
   if (before === undefined) return { kind: 'absent' }
   if (!before.isFile()) return { kind: 'not-regular', what: kindOf(before) }
   // Another program may have replaced the file by now.
@@ -75,8 +83,8 @@ export async function readFrom(file: FileHandle, position: number, length: numbe
 }
 
 /**
- * A text that differs when the file does. It has the time of the last change of the inode, which the kernel sets: programs that copy files set the time
- * of the last modification to whatever it was elsewhere.
+ * A text that differs when the file does. It has the time of the last change of the inode, which the kernel sets:
+ * programs that copy files set the time of the last modification to whatever it was elsewhere.
  */
 export function stampOf({
   ino,

@@ -6,8 +6,8 @@
  *   srv-x1y2z.removed                                 the tombstone: the instance was removed (a missing record alone is no removal)
  *   srv-x1y2z.pending                                 a change that a writer has not finished (pending.ts): overrides the other files
  *
- * A record may omit `userData`: then it is computed from the file of the user-data. If the record has it, it must match that file. Other files are
- * ignored.
+ * A record may omit `userData`: then it is computed from the file of the user-data. If the record has it, it must match
+ * that file. Other files are ignored.
  */
 import { sizeFaults } from '../../metadata/record.ts'
 import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-names.ts'
@@ -119,7 +119,10 @@ class FileSource implements Source {
   }
 }
 
-/** Makes a record that is too large unreadable, for the daemon only: a publisher that replaces it may keep its user-data. */
+/**
+ * Makes a record that is too large unreadable, for the daemon only: a publisher that replaces it may keep its
+ * user-data.
+ */
 function bounded(loaded: Loaded): Loaded {
   const [fault] = loaded.kind === 'record' ? sizeFaults(loaded.document) : []
   return loaded.kind === 'record' && fault !== undefined

@@ -1,5 +1,6 @@
 /**
- * Stamps of the files of a directory: texts that change when the files do. Comparing them costs a fraction of reading the files.
+ * Stamps of the files of a directory: texts that change when the files do. Comparing them costs a fraction of reading
+ * the files.
  */
 import { statSync, type BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
@@ -10,14 +11,14 @@ import { ifThere, stampOf } from './regular-file.ts'
 /** Files that are looked up at the same time. */
 const AT_ONCE = 128
 /**
- * A file that changed so recently may change again within the same tick of its file system's clock, and keep its stamp. Two seconds is the longest
- * such tick.
+ * A file that changed so recently may change again within the same tick of its file system's clock, and keep its stamp.
+ * Two seconds is the longest such tick.
  */
 const TICK_MS = 2_000
 
 /**
- * The stamps of an instance's files. `isRecent`: one changed less than TICK_MS ago, so that a later change may not show. `changedAtMs`: when the content of
- * one was changed last (Unix time), by the programs that wrote it.
+ * The stamps of an instance's files. `isRecent`: one changed less than TICK_MS ago, so that a later change may not
+ * show. `changedAtMs`: when the content of one was changed last (Unix time), by the programs that wrote it.
  */
 export interface Stamps {
   readonly text: string

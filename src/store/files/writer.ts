@@ -1,9 +1,10 @@
 /**
  * Checks and writes one instance in a directory of files, while the lock is held.
  *
- * One rename, to `ID.pending`, commits a change. Then the writer updates the other files of the instance and removes the pending file. So if a writer
- * ends at any moment, even by a power failure, daemons read either the old state or the new one, and the next writer finishes the change. Revisions,
- * seals and the owners of addresses are checked against the records, or against the ledger for records that cannot be read.
+ * One rename, to `ID.pending`, commits a change. Then the writer updates the other files of the instance and removes
+ * the pending file. So if a writer ends at any moment, even by a power failure, daemons read either the old state or
+ * the new one, and the next writer finishes the change. Revisions, seals and the owners of addresses are checked
+ * against the records, or against the ledger for records that cannot be read.
  */
 import { lstat, stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -21,7 +22,10 @@ import { ifThere, stampOf } from './regular-file.ts'
 
 const TEMPORARY = '.publisher.tmp'
 
-/** The writer of a directory. `catalog` is brought in line with the directory by `recover`, each time that the lock is taken. */
+/**
+ * The writer of a directory. `catalog` is brought in line with the directory by `recover`, each time that the lock is
+ * taken.
+ */
 export class FileWriter implements PlainWriter {
   readonly #directory: string
   readonly #operations: FileOperations
@@ -82,7 +86,10 @@ export class FileWriter implements PlainWriter {
     return { kind: isThere ? 'removed' : 'unchanged', revision }
   }
 
-  /** Rejects if a directory has the name of a file that a commit would replace or remove, which would stop every writer halfway. */
+  /**
+   * Rejects if a directory has the name of a file that a commit would replace or remove, which would stop every writer
+   * halfway.
+   */
   async #checkFiles(id: string): Promise<void> {
     for (const ending of [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']) {
       const stats = await ifThere(lstat(join(this.#directory, id + ending)))
@@ -110,12 +117,16 @@ export class FileWriter implements PlainWriter {
       if (!(error instanceof FileFault)) throw error
       return undefined
     })
-    if (change === undefined || change === 'invalid') return false // not written by imds: daemons report its instance as faulty
+    // not written by imds: daemons report its instance as faulty
+    if (change === undefined || change === 'invalid') return false
     await this.#apply(id, change)
     return true
   }
 
-  /** Updates the files of an instance according to a pending change, and returns their stamp as `#replace` does. Repeating it changes nothing more. */
+  /**
+   * Updates the files of an instance according to a pending change, and returns their stamp as `#replace` does.
+   * Repeating it changes nothing more.
+   */
   async #apply(id: string, change: PendingChange): Promise<string | undefined> {
     if (change.kind === 'remove') {
       const stamp = await this.#replace(`${id}.removed`, `${change.tombstone}\n`)

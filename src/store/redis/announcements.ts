@@ -1,11 +1,12 @@
 /**
- * Announcements: each daemon writes its version and how many instances it serves into a key for its hypervisor, when it connects and every 30 s.
- * Publishers read them to warn of misspelt hypervisors, and to list all hypervisors.
+ * Announcements: each daemon writes its version and how many instances it serves into a key for its hypervisor, when it
+ * connects and every 30 s. Publishers read them to warn of misspelt hypervisors, and to list all hypervisors.
  *
- * A hypervisor's Redis user may write only its own key, and a reader reads only the first bytes of it. So it can neither announce for others, nor make
- * a publisher read much.
+ * A hypervisor's Redis user may write only its own key, and a reader reads only the first bytes of it. So it can
+ * neither announce for others, nor make a publisher read much.
  *
- * Earlier daemons write into a hash for all hypervisors, which is read too as long as regions may have such daemons: up to version 0.2.
+ * Earlier daemons write into a hash for all hypervisors, which is read too as long as regions may have such daemons: up
+ * to version 0.2.
  */
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
@@ -44,7 +45,8 @@ export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<An
       redis,
       names.map((name) => ['getrange', keys.announcement(name), 0, MAX_BYTES - 1]),
     )
-    for (const [i, name] of names.entries()) if (texts[i] !== '') found.set(name, parseAnnouncement(name, texts[i])) // empty: it has expired
+    // empty: it has expired
+    for (const [i, name] of names.entries()) if (texts[i] !== '') found.set(name, parseAnnouncement(name, texts[i]))
   }
   return [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }

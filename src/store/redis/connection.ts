@@ -1,13 +1,14 @@
 /**
  * Connects to the server that has a region: in a single Redis, with Sentinel, or in a Cluster.
  *
- * One server has a region: the server of the URL, the primary that Sentinels name, or the primary of the Cluster's slot of the region's hash tag.
- * Each connect finds that server again: by asking the Sentinels, or by following the redirections of any node. Nothing here reconnects. When a
- * connection ends, the caller gets the reason and opens another one. That reads passwords and certificates again, so that replacing them needs no
- * restart.
+ * One server has a region: the server of the URL, the primary that Sentinels name, or the primary of the Cluster's slot
+ * of the region's hash tag. Each connect finds that server again: by asking the Sentinels, or by following the
+ * redirections of any node. Nothing here reconnects. When a connection ends, the caller gets the reason and opens
+ * another one. That reads passwords and certificates again, so that replacing them needs no restart.
  *
- * The clients of ioredis for Sentinel and Cluster are not used, because they reconnect and redirect by themselves: the daemon could not tell when notices
- * were lost, and operators would not see the reasons. A region needs only one server, so finding it takes little code.
+ * The clients of ioredis for Sentinel and Cluster are not used, because they reconnect and redirect by themselves: the
+ * daemon could not tell when notices were lost, and operators would not see the reasons. A region needs only one
+ * server, so finding it takes little code.
  */
 import { isIP } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -37,8 +38,8 @@ const SENTINEL_INTERVAL_MS = 5000
 const MOST_REDIRECTIONS = 5
 
 /**
- * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `check` does. With Sentinel, the connection
- * ends when the primary is replaced. Rejects with the reason of every server that was tried.
+ * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `check` does. With
+ * Sentinel, the connection ends when the primary is replaced. Rejects with the reason of every server that was tried.
  */
 export async function connectToRegion(
   settings: RedisSettings,
@@ -70,9 +71,9 @@ export async function connectTo(settings: RedisSettings, node: Node, name: strin
 }
 
 /**
- * Checks that this server has the region now, and resolves with its role. Rejects if another node of a Cluster has the slot, if the server is a replica
- * and a primary is needed, or if it is a replica without its primary. When the role of a server changes, make another connection, since notices may
- * have been lost in between.
+ * Checks that this server has the region now, and resolves with its role. Rejects if another node of a Cluster has the
+ * slot, if the server is a replica and a primary is needed, or if it is a replica without its primary. When the role of
+ * a server changes, make another connection, since notices may have been lost in between.
  */
 export async function check(redis: Redis, settings: RedisSettings, key: string): Promise<string> {
   const [held, info] = await attempt(redis, [
@@ -100,8 +101,8 @@ export async function attempt(redis: Redis, commands: (string | number)[][]): Pr
 }
 
 /**
- * Runs one session after the other until `signal` aborts. Reports the reason for the end of each to `ended`. The pause before the next one
- * increases with each failure in a row, from 25 ms to 2 s.
+ * Runs one session after the other until `signal` aborts. Reports the reason for the end of each to `ended`. The pause
+ * before the next one increases with each failure in a row, from 25 ms to 2 s.
  */
 export async function again(
   session: () => Promise<string>,
@@ -121,8 +122,9 @@ export async function again(
 }
 
 /**
- * Parses a redirection by a node of a Cluster: `MOVED 3999 HOST:PORT` for good, `ASK 3999 HOST:PORT` for this key and now. An empty host means
- * the one that answered. Undefined for any other reply. Source: the Redis Cluster specification.
+ * Parses a redirection by a node of a Cluster: `MOVED 3999 HOST:PORT` for good, `ASK 3999 HOST:PORT` for this key and
+ * now. An empty host means the one that answered. Undefined for any other reply. Source: the Redis Cluster
+ * specification.
  */
 export function redirection(kind: 'MOVED' | 'ASK', reply: unknown, { host }: Node): Node | undefined {
   if (!(reply instanceof Error) || !reply.message.startsWith(`${kind} `)) return undefined
@@ -145,7 +147,8 @@ export function reasonOf(error: unknown): string {
     missing !== undefined
       ? `the Redis user may not do this: ${missing} (deploy/redis.acl has what imds needs)`
       : MEANINGS.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1]
-  const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '') // the arguments may be a password
+  // the arguments may be a password
+  const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '')
   return meaning === undefined ? text : `${meaning} (${text})`
 }
 
@@ -174,7 +177,9 @@ export function isDenied({ message }: Error): boolean {
   return /\bNOPERM\b|ACL failure in script|executing the script can't (run|access)/.test(message)
 }
 
-/** What to do about a right that the user lacks; undefined for any other error. Source: the replies of Redis 6 and 7. */
+/**
+ * What to do about a right that the user lacks; undefined for any other error. Source: the replies of Redis 6 and 7.
+ */
 function missingRight(message: string): string | undefined {
   if (!isDenied({ name: '', message })) return undefined
   const [, command] = /run the '([^']+)' command/.exec(message) ?? []
@@ -219,8 +224,9 @@ interface Primary {
 }
 
 /**
- * Connects to the primary that the Sentinels name. The connection ends when they name another one. The server itself may not know of the failover, if
- * the Sentinels cannot reach it: it still calls itself the primary, but gets no more publishes. Sentinels that do not answer end nothing.
+ * Connects to the primary that the Sentinels name. The connection ends when they name another one. The server itself
+ * may not know of the failover, if the Sentinels cannot reach it: it still calls itself the primary, but gets no more
+ * publishes. Sentinels that do not answer end nothing.
  */
 async function connectToPrimary(
   settings: RedisSettings,
@@ -252,9 +258,10 @@ async function connectToPrimary(
 }
 
 /**
- * Asks all Sentinels at once. Resolves with the server that more than half of them name, as soon as they do. Otherwise, when all have answered or
- * failed, with the server that most of them name, of two with equally many the one of the latest failover. A Sentinel without contact to the others
- * may name a former primary, or one of another setup. Rejects with the reason of each if none answers.
+ * Asks all Sentinels at once. Resolves with the server that more than half of them name, as soon as they do. Otherwise,
+ * when all have answered or failed, with the server that most of them name, of two with equally many the one of the
+ * latest failover. A Sentinel without contact to the others may name a former primary, or one of another setup. Rejects
+ * with the reason of each if none answers.
  */
 async function askSentinels(settings: RedisSettings, sentinels: readonly Node[], name: string): Promise<Node> {
   const answers: Primary[] = []
@@ -349,8 +356,8 @@ async function dial(
 }
 
 /**
- * Explains a reset during TLS. A server that refuses the client's certificate sends its alert after its side of the TLS 1.3 handshake. The client is
- * already writing then, so it may see a reset instead of the alert.
+ * Explains a reset during TLS. A server that refuses the client's certificate sends its alert after its side of the TLS
+ * 1.3 handshake. The client is already writing then, so it may see a reset instead of the alert.
  */
 function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: RedisSettings): Error | undefined {
   if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss'))
@@ -362,8 +369,8 @@ function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: Red
 }
 
 /**
- * Explains a wrong protocol. A server without TLS does not answer a handshake, and a server with TLS closes the connection at the first command;
- * neither says why.
+ * Explains a wrong protocol. A server without TLS does not answer a handshake, and a server with TLS closes the
+ * connection at the first command; neither says why.
  */
 function otherProtocol(error: NodeJS.ErrnoException, { url }: RedisSettings): Error | undefined {
   const isTls = url.startsWith('rediss')

@@ -1,13 +1,15 @@
 /**
- * The hypervisors that some entries of the region's index name. Reads a few entries, and no long one. Redis users of earlier versions may not ask
- * (HRANDFIELD), and Redis before 6.2 cannot.
+ * The hypervisors that some entries of the region's index name. Reads a few entries, and no long one. Redis users of
+ * earlier versions may not ask (HRANDFIELD), and Redis before 6.2 cannot.
  */
 import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-names.ts'
 
 /** The longest entry that is read. Only entries of instances with dozens of addresses are longer. */
 const ENTRY_MAX_BYTES = 4096
 
-/** Returns a sample as `Source.hypervisors` does, of the index in `key`. `ask` runs commands; a reply may be an Error. */
+/**
+ * Returns a sample as `Source.hypervisors` does, of the index in `key`. `ask` runs commands; a reply may be an Error.
+ */
 export async function sampleHypervisors(
   ask: (commands: (string | number)[][]) => Promise<unknown[]>,
   key: string,

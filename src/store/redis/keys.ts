@@ -1,6 +1,7 @@
 /**
- * Every key and channel in Redis, with its shape, writer and readers. One hash tag holds a region, so one shard has all of it and one
- * script can change it atomically. publish.lua builds the same names, and docs/redis-layout.md lists them for publishers in other languages.
+ * Every key and channel in Redis, with its shape, writer and readers. One hash tag holds a region, so one shard has all
+ * of it and one script can change it atomically. publish.lua builds the same names, and docs/redis-layout.md lists them
+ * for publishers in other languages.
  */
 
 /** How long an announcement lasts, in seconds. */
@@ -8,34 +9,46 @@ export const ANNOUNCEMENT_SECONDS = 30 * 24 * 3600
 
 /** The names of one region. Only publish.lua writes them, except `announcement`. */
 export interface Keys {
-  /** STRING: the time (Unix, seconds) of the initialisation or the first publish. Missing: the store is empty or the wrong one. Reader: sync. */
+  /**
+   * STRING: the time (Unix, seconds) of the initialisation or the first publish. Missing: the store is empty or the
+   * wrong one. Reader: sync.
+   */
   readonly region: string
-  /** STRING: the time (Unix, seconds) of the first encrypted value. Present: publishers need the record keys. Reader: the script. */
+  /**
+   * STRING: the time (Unix, seconds) of the first encrypted value. Present: publishers need the record keys. Reader:
+   * the script.
+   */
   readonly encrypted: string
   /**
-   * HASH id -> JSON `{revision, digest, addresses, hypervisors, sealedAt}`, the last only if the user-data is sealed. Readers: the script,
-   * list, and hypervisors that no record names (a few entries).
+   * HASH id -> JSON `{revision, digest, addresses, hypervisors, sealedAt}`, the last only if the user-data is sealed.
+   * Readers: the script, list, and hypervisors that no record names (a few entries).
    */
   readonly instances: string
   /**
-   * HASH `record` (JSON text) and `user-data` (raw bytes; absent: none), both encrypted if there are keys (record-cipher.ts), and `digest` of
-   * the two as stored. Reader: sync.
+   * HASH `record` (JSON text) and `user-data` (raw bytes; absent: none), both encrypted if there are keys
+   * (record-cipher.ts), and `digest` of the two as stored. Reader: sync.
    */
   readonly instance: (id: string) => string
-  /** STRING `REVISION` or `REVISION SEALED-AT`: an instance was removed at this revision. Expires after 7 days. Readers: the script, sync. */
+  /**
+   * STRING `REVISION` or `REVISION SEALED-AT`: an instance was removed at this revision. Expires after 7 days. Readers:
+   * the script, sync.
+   */
   readonly tombstone: (id: string) => string
   /** HASH id -> digest of every instance whose record names this hypervisor. Reader: sync, for its resync. */
   readonly hypervisor: (name: string) => string
-  /** STRING: JSON `{version, instances, seenAt}` of a hypervisor's daemon. Expires after 30 days. Writer: the daemon. Reader: publishers. */
+  /**
+   * STRING: JSON `{version, instances, seenAt}` of a hypervisor's daemon. Expires after 30 days. Writer: the daemon.
+   * Reader: publishers.
+   */
   readonly announcement: (hypervisor: string) => string
   /** HASH name -> JSON as in `announcement`. Writer: earlier daemons. Reader: publishers (announcements.ts). */
   readonly hypervisors: string
   /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, peer lookup. */
   readonly addresses: (network: string) => string
   /**
-   * ZSET of `DIGITS ID`, all scores 0: the IPv6 addresses and prefixes of one network (digits: `ipv6Digits`) with their owners. A range inside
-   * another of the same owner is left out, so no two overlap, and the range that contains an address is the last member that does not
-   * sort after it. Readers: the script, peer lookup.
+   * ZSET of `DIGITS ID`, all scores 0: the IPv6 addresses and prefixes of one network (digits: `ipv6Digits`) with their
+   * owners. A range inside another of the same owner is left out, so no two overlap, and the range that contains an
+   * address is the last member that does not sort after it. Readers: the script, peer lookup.
    */
   readonly ranges: (network: string) => string
   /** CHANNEL: the notices of one hypervisor, each the id of a record that changed. Subscriber: sync. */

@@ -1,5 +1,6 @@
 /**
- * What a value in Redis may weigh before it is read: lengths are asked first, so that a value of any length costs its readers little.
+ * What a value in Redis may weigh before it is read: lengths are asked first, so that a value of any length costs its
+ * readers little.
  */
 import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../crypto/record-cipher.ts'
@@ -47,7 +48,10 @@ export function formatTooLong(
 /** The error of an index that is too large to be read. Asking again does not help. */
 export class IndexTooLarge extends Error {}
 
-/** Rejects with IndexTooLarge if an index is too large to be read. Redis users of earlier versions may not ask: they read it in any case. */
+/**
+ * Rejects with IndexTooLarge if an index is too large to be read. Redis users of earlier versions may not ask: they
+ * read it in any case.
+ */
 export async function checkIndex(
   ask: (commands: (string | number)[][]) => Promise<unknown[]>,
   key: string,

@@ -1,6 +1,6 @@
 /**
- * Tries the store in Redis as a program would use it, and writes nothing. A right to write is tried with a command that Redis refuses for another reason,
- * because it checks the rights of the user first.
+ * Tries the store in Redis as a program would use it, and writes nothing. A right to write is tried with a command that
+ * Redis refuses for another reason, because it checks the rights of the user first.
  */
 import { formatHostPort } from '../../runtime/host-port.ts'
 import {
@@ -27,7 +27,10 @@ const NAME = 'imds-check'
 const IMPOSSIBLE = ['', 'nx', 'xx']
 const SYNTAX_ERROR = 'ERR syntax error'
 
-/** Tries the store as the daemon of `hypervisor`, or undefined: as a publisher. Rejects with the reason if it cannot be reached. */
+/**
+ * Tries the store as the daemon of `hypervisor`, or undefined: as a publisher. Rejects with the reason if it cannot be
+ * reached.
+ */
 export async function probeRedis(
   settings: RedisSettings,
   region: string,

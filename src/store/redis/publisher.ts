@@ -1,6 +1,6 @@
 /**
- * The write side in Redis. It changes the region only through publish.lua, and repeats a command on a new connection while the region moves from
- * one server to another.
+ * The write side in Redis. It changes the region only through publish.lua, and repeats a command on a new connection
+ * while the region moves from one server to another.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -60,12 +60,20 @@ const PATIENCE_MS = 10_000
 const RETRY_MS = 200
 /** How many keys a scan looks at in one command. */
 const SCAN_BATCH = 1_000
-/** The shortest interval between two reports of one instance to a watcher: a migration sends two notices of each change. */
+/**
+ * The shortest interval between two reports of one instance to a watcher: a migration sends two notices of each change.
+ */
 const REPORT_INTERVAL_MS = 50
-/** Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last one. */
+/**
+ * Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last
+ * one.
+ */
 const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|NOREPLICAS|LOADING|MASTERDOWN) |non local key/
 
-/** Connects to a region's store for writing. `cipher` undefined: records are plain. Rejects when the store cannot be reached. */
+/**
+ * Connects to a region's store for writing. `cipher` undefined: records are plain. Rejects when the store cannot be
+ * reached.
+ */
 export async function openRedisPublisher(
   settings: RedisSettings,
   region: string,
@@ -196,7 +204,8 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
     const pending = new Map<string, NodeJS.Timeout>()
     const report = (id: string) => {
-      // The report covers every notice before it; a later notice starts another timer. So the last report comes after the last change.
+      // The report covers every notice before it; a later notice starts another timer. So the last report comes after
+      // the last change.
       if (pending.has(id)) return
       pending.set(
         id,
@@ -251,7 +260,10 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     if (connection !== undefined) close(connection)
   }
 
-  /** Reads the values of an instance, if they are not too long. A Redis user of an earlier version may not ask for lengths, and reads any values. */
+  /**
+   * Reads the values of an instance, if they are not too long. A Redis user of an earlier version may not ask for
+   * lengths, and reads any values.
+   */
   async #values(redis: Redis, key: string): Promise<Values | undefined> {
     const replies = await attempt(redis, lengthCommands(key))
     const lengths = replies.some((reply) => reply instanceof Error && isDenied(reply))
@@ -260,7 +272,8 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     const fault = formatTooLong(lengths, true) ?? formatUserDataTooLong(lengths.userData)
     if (fault !== undefined) return { record: NONE, userData: undefined, digest: undefined, fault }
     const [record, userData, digest] = await redis.hmgetBuffer(key, 'record', 'user-data', 'digest')
-    return record ? { record, userData: userData ?? undefined, digest: digest?.toString() } : undefined // ioredis has null for nil
+    // ioredis has null for nil
+    return record ? { record, userData: userData ?? undefined, digest: digest?.toString() } : undefined
   }
 
   async #index(redis: Redis): Promise<Record<string, string>> {
@@ -272,7 +285,10 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return this.#patiently((redis) => (redis as ScriptedRedis).imdsPublish(this.#keys.region, ...args))
   }
 
-  /** Runs a task that may run twice, and repeats it on a new connection while the store moves from one server to another. */
+  /**
+   * Runs a task that may run twice, and repeats it on a new connection while the store moves from one server to
+   * another.
+   */
   async #patiently<T>(task: (redis: Redis) => Promise<T>): Promise<T> {
     for (const deadlineMs = performance.now() + PATIENCE_MS; ;) {
       const connecting = this.connected()

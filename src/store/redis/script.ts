@@ -1,5 +1,6 @@
 /**
- * The commands of publish.lua as typed functions: formats their arguments and parses their answers. The header of the script is their reference.
+ * The commands of publish.lua as typed functions: formats their arguments and parses their answers. The header of the
+ * script is their reference.
  */
 import type { Converted, EncryptedValues, EncryptedWritten, WriteOptions } from '../crypto/encrypted-codec.ts'
 import type { Change, Written } from '../backend.ts'

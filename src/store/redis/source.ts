@@ -1,10 +1,11 @@
 /**
  * The store in Redis, as the daemon reads it.
  *
- * A session is two connections to the server that has the region: one for commands, one subscribed to the channel of this hypervisor. The source
- * reports `connected` when both are ready, so the resync that follows misses nothing. When either is lost, both are closed; the next session
- * finds the server again, and its resync finds the changes whose notices were lost. Both connections are checked every few seconds, because a
- * server may disappear without closing them, lose its role as primary, or lose the region. Without a check, that would look like a store without changes.
+ * A session is two connections to the server that has the region: one for commands, one subscribed to the channel of
+ * this hypervisor. The source reports `connected` when both are ready, so the resync that follows misses nothing. When
+ * either is lost, both are closed; the next session finds the server again, and its resync finds the changes whose
+ * notices were lost. Both connections are checked every few seconds, because a server may disappear without closing
+ * them, lose its role as primary, or lose the region. Without a check, that would look like a store without changes.
  */
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
@@ -45,7 +46,10 @@ const READ_BYTES = 4 * 1024 * 1024
 const MAY_NOT_WRITE = /NOPERM|READONLY/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
 
-/** How a daemon announces itself in the store. `state`: what it reports, beside the time. `failed`: called if Redis does not let it write. */
+/**
+ * How a daemon announces itself in the store. `state`: what it reports, beside the time. `failed`: called if Redis does
+ * not let it write.
+ */
 export interface Announcement {
   readonly state: () => { readonly version: string; readonly instances: number }
   readonly failed: (reason: string) => void
@@ -61,7 +65,10 @@ export interface RedisSourceParts {
   readonly announcement: Announcement
 }
 
-/** Builds the source; nothing connects before `start`. With a `cipher` plain values are rejected; without one records are plain. */
+/**
+ * Builds the source; nothing connects before `start`. With a `cipher` plain values are rejected; without one records
+ * are plain.
+ */
 export function buildRedisSource(parts: RedisSourceParts): Source {
   return new RedisSource(parts)
 }
@@ -74,7 +81,9 @@ interface Session {
 
 const WRONG_TYPE = 'a key of this instance has a wrong type'
 
-/** An instance to read: the fields of its key, `digest` first, with as many bytes. `fault`: why the others are not read. */
+/**
+ * An instance to read: the fields of its key, `digest` first, with as many bytes. `fault`: why the others are not read.
+ */
 interface ToRead {
   readonly id: string
   readonly fields: readonly string[]
@@ -127,7 +136,10 @@ class RedisSource implements Source {
     }
   }
 
-  /** Asks for the lengths of all values first, so that each read is bounded in bytes, and nothing is read that is too long. */
+  /**
+   * Asks for the lengths of all values first, so that each read is bounded in bytes, and nothing is read that is too
+   * long.
+   */
   async *load(ids: readonly string[]): AsyncIterable<Loaded> {
     const replies = await this.#ask(ids.flatMap((id) => lengthCommands(this.#keys.instance(id))))
     let some: ToRead[] = []
@@ -203,7 +215,8 @@ class RedisSource implements Source {
       ),
     )
     for (const { id, fields, fault } of some) {
-      const [values = [], tombstone] = replies.splice(0, fields.length === 0 ? 0 : 2) // frees them while the others are processed
+      // frees them while the others are processed
+      const [values = [], tombstone] = replies.splice(0, fields.length === 0 ? 0 : 2)
       if (isWrongType(values)) {
         yield { kind: 'unreadable', id, digest: undefined, reason: WRONG_TYPE }
         continue
@@ -228,7 +241,9 @@ class RedisSource implements Source {
     }
   }
 
-  /** Whether a key exists, given the reply to EXISTS. Redis users of earlier versions may not ask that, but may read it. */
+  /**
+   * Whether a key exists, given the reply to EXISTS. Redis users of earlier versions may not ask that, but may read it.
+   */
   async #exists(key: string, reply: unknown): Promise<boolean> {
     if (!(reply instanceof Error) || !isDenied(reply)) return valueOf(reply) === 1
     const [value] = await this.#ask([['get', key]])

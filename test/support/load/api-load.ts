@@ -46,7 +46,10 @@ export interface Clients {
   stop(): Promise<ReadonlyMap<string, number>>
 }
 
-/** Starts one client for each server: it counts in the server's user_data. `baseUrls`: it asks them in turn. `stop` returns the last number of each that was acknowledged. */
+/**
+ * Starts one client for each server: it counts in the server's user_data. `baseUrls`: it asks them in turn. `stop`
+ * returns the last number of each that was acknowledged.
+ */
 export function startClients(t: Test, baseUrls: readonly string[], token: string, servers: readonly string[]): Clients {
   const statuses = new Map<number, number>()
   const acknowledged = new Map<string, number>()
@@ -103,7 +106,9 @@ export function watchRevisions(t: Test, store: Publisher): { stop(): Promise<rea
   }
 }
 
-/** Waits until everything is published, and checks that the store has the composition of the database and nothing else. */
+/**
+ * Waits until everything is published, and checks that the store has the composition of the database and nothing else.
+ */
 export async function storeEqualsDatabase(
   t: Test,
   settings: DatabaseSettings,

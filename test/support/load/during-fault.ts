@@ -23,8 +23,9 @@ export interface Operator {
 const LEAST_REQUESTS = 50
 
 /**
- * All guests send requests without a pause while `cause` causes and ends a fault, and until all changes have arrived. At most `mostFailed`
- * requests may fail, no guest may get the data of another instance, and no log line may be an error.
+ * All guests send requests without a pause while `cause` causes and ends a fault, and until all changes have arrived.
+ * At most `mostFailed` requests may fail, no guest may get the data of another instance, and no log line may be an
+ * error.
  */
 export async function underFault(
   t: Test,

@@ -23,7 +23,10 @@ export const FLOODS = [
 const FLOODER = new URL('../programs/flooder.ts', import.meta.url).pathname
 const BOOTERS = new URL('../programs/booters.ts', import.meta.url).pathname
 
-/** Lets guests boot for `seconds` during a flood, which begins a second earlier. Returns their figures, and the number of responses to the flooder. */
+/**
+ * Lets guests boot for `seconds` during a flood, which begins a second earlier. Returns their figures, and the number
+ * of responses to the flooder.
+ */
 export async function bootDuringFlood(
   flood: (typeof FLOODS)[number],
   port: number,
@@ -32,7 +35,8 @@ export async function bootDuringFlood(
   seconds: number,
 ): Promise<BootFigures & { readonly flooded: number }> {
   const attacker = flood === null ? null : await startChild([process.execPath, FLOODER, flood, String(port), flooder])
-  if (attacker !== null) execFileSync('renice', ['-n', '19', '-p', String(attacker.pid)], { stdio: 'ignore' }) // it may share a core with the guests, whose latencies are measured
+  // it may share a core with the guests, whose latencies are measured
+  if (attacker !== null) execFileSync('renice', ['-n', '19', '-p', String(attacker.pid)], { stdio: 'ignore' })
   await sleep(1_000)
   const booters = await startChild([process.execPath, BOOTERS, String(port), ...guests])
   await sleep(seconds * 1_000)

@@ -6,8 +6,8 @@ import { startChild } from '../programs/processes.ts'
 import { SERVICE, type Guest } from '../netns/namespaces.ts'
 
 /**
- * The clients of one guest, each with a connection per request (as cloud-init) or a keep-alive connection. A request fails if its connection
- * receives nothing for `patienceMs` (default 30 s).
+ * The clients of one guest, each with a connection per request (as cloud-init) or a keep-alive connection. A request
+ * fails if its connection receives nothing for `patienceMs` (default 30 s).
  */
 export interface Load {
   readonly clients: number
@@ -24,7 +24,10 @@ export interface Failure {
   readonly endedMs: number
 }
 
-/** The figures of a load. `retried` counts requests that were repeated because the server had already closed the keep-alive connection. */
+/**
+ * The figures of a load. `retried` counts requests that were repeated because the server had already closed the
+ * keep-alive connection.
+ */
 export interface Figures {
   readonly requests: number
   readonly retried: number

@@ -1,10 +1,10 @@
 /**
- * A hypervisor that systemd boots, with our unchanged units, the daemon installed as by the package, and guests. Or a bare host, on which a test
- * installs imds.
+ * A hypervisor that systemd boots, with our unchanged units, the daemon installed as by the package, and guests. Or a
+ * bare host, on which a test installs imds.
  *
- * systemd is the first process in its own namespaces, on a temporary overlay of this machine's files. The targets of the distribution are
- * empty. Two things differ from a real host: there is no journal (a drop-in sends the log to a file), and OOMScoreAdjust= and LimitNOFILE=
- * have no effect where root lacks CAP_SYS_RESOURCE.
+ * systemd is the first process in its own namespaces, on a temporary overlay of this machine's files. The targets of
+ * the distribution are empty. Two things differ from a real host: there is no journal (a drop-in sends the log to a
+ * file), and OOMScoreAdjust= and LimitNOFILE= have no effect where root lacks CAP_SYS_RESOURCE.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
@@ -25,7 +25,9 @@ const SHELL = ['env', '-u', 'NODE_OPTIONS', 'sh', '-c']
 /** The link of a guest, for tests that need no particular one. */
 export const LINK: Link = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee' }
 
-/** A running host. Its daemon is not started yet, and will read the records in /store. `within` is that of `Hypervisor`. */
+/**
+ * A running host. Its daemon is not started yet, and will read the records in /store. `within` is that of `Hypervisor`.
+ */
 export interface BootedHost {
   readonly within: readonly string[]
   /** The guests, in the order of their links. */
@@ -49,7 +51,10 @@ export function withoutSystemd(): string | false {
   return withoutNamespaces()
 }
 
-/** Starts BOOT in a control group and namespaces, waits until its input ends, then kills all of it and removes the control group. */
+/**
+ * Starts BOOT in a control group and namespaces, waits until its input ends, then kills all of it and removes the
+ * control group.
+ */
 const SUPERVISE = `
 set -eu
 mount -t cgroup2 cgroup2 /mnt
@@ -126,8 +131,8 @@ exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc
 `
 
 /**
- * Boots a host with an installed imds and a guest on each link. It stops with the test. `devices`: systemd has a device unit for each link, as with udev, so a
- * unit that needs a missing link waits for it.
+ * Boots a host with an installed imds and a guest on each link. It stops with the test. `devices`: systemd has a device
+ * unit for each link, as with udev, so a unit that needs a missing link waits for it.
  */
 export async function bootHost(
   t: Test,
@@ -146,7 +151,10 @@ export async function bootHost(
   return host
 }
 
-/** Boots a host without imds. Its directory /changes shows what differs from this machine, except in /etc/systemd, /run and /tmp. */
+/**
+ * Boots a host without imds. Its directory /changes shows what differs from this machine, except in /etc/systemd, /run
+ * and /tmp.
+ */
 export async function bootBareHost(t: Test, links: readonly Link[]): Promise<BootedHost> {
   return boot(t, links, '', false)
 }

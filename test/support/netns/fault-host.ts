@@ -1,6 +1,6 @@
 /**
- * A host for tests of faults: four guests, each in its own namespace; the daemon in the hypervisor's namespace, on a socket that outlives it;
- * and Redis in another namespace.
+ * A host for tests of faults: four guests, each in its own namespace; the daemon in the hypervisor's namespace, on a
+ * socket that outlives it; and Redis in another namespace.
  */
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -50,7 +50,10 @@ export interface FaultHost {
 
 const GUESTS = 4
 const REGION = 'gb1'
-/** Runs a command with the variables of sd_listen_fds(3) for the socket that it inherits. LISTEN_PID must be the command's own process id. */
+/**
+ * Runs a command with the variables of sd_listen_fds(3) for the socket that it inherits. LISTEN_PID must be the
+ * command's own process id.
+ */
 const PASS_SOCKET = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
 
 /** Starts a host whose guests are published and served. It stops with the test. */

@@ -1,5 +1,6 @@
 /**
- * A host whose daemon requires the firewall. A test starts the firewall agent, adds guests and sends requests from them.
+ * A host whose daemon requires the firewall. A test starts the firewall agent, adds guests and sends requests from
+ * them.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -167,7 +168,10 @@ export async function startFirewallHost(
   }
 }
 
-/** Gives a guest the address `PREFIX::2` and the other `addresses`, gives its container `PREFIX:c::2`, and adds their routes to SERVICE6. */
+/**
+ * Gives a guest the address `PREFIX::2` and the other `addresses`, gives its container `PREFIX:c::2`, and adds their
+ * routes to SERVICE6.
+ */
 export async function giveIpv6(
   host: FirewallHost,
   guest: FirewallGuest,
@@ -216,8 +220,8 @@ export async function curl(
 }
 
 /**
- * Sends bytes in pieces on one connection, 100 ms apart. With `isPaced` each further piece also waits for a response. Returns everything that
- * arrives until two seconds after the last piece.
+ * Sends bytes in pieces on one connection, 100 ms apart. With `isPaced` each further piece also waits for a response.
+ * Returns everything that arrives until two seconds after the last piece.
  */
 export async function sendPieces(
   { within }: { readonly within: readonly string[] },

@@ -1,8 +1,8 @@
 /**
  * The operating system of a guest: this machine's files on a temporary overlay.
  *
- * Its mounts, host name and processes are its own. Directories that describe this machine or an earlier boot are empty: homes, logs, DMI, and the
- * state and configuration of cloud-init.
+ * Its mounts, host name and processes are its own. Directories that describe this machine or an earlier boot are empty:
+ * homes, logs, DMI, and the state and configuration of cloud-init.
  */
 import { must, run, startChild, type Ran } from '../programs/processes.ts'
 import type { Guest } from './namespaces.ts'

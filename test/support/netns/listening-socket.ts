@@ -1,7 +1,9 @@
 /**
- * A listening socket that outlives the daemons that use it, like a socket of systemd. Connections wait on it while no daemon runs.
+ * A listening socket that outlives the daemons that use it, like a socket of systemd. Connections wait on it while no
+ * daemon runs.
  *
- * A `net.Server` would accept them, so this uses the internal function by which Node's cluster module opens sockets for its workers.
+ * A `net.Server` would accept them, so this uses the internal function by which Node's cluster module opens sockets for
+ * its workers.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,8 +1,8 @@
 /**
  * A hypervisor and its guests, as network namespaces of this machine.
  *
- * The hypervisor has the address 169.254.169.254. Each guest has its own link to the hypervisor and reaches nothing else. The network of this
- * machine does not change, and a namespace ends with the child process that keeps it alive.
+ * The hypervisor has the address 169.254.169.254. Each guest has its own link to the hypervisor and reaches nothing
+ * else. The network of this machine does not change, and a namespace ends with the child process that keeps it alive.
  */
 import { execFileSync } from 'node:child_process'
 import type { Answer } from '../programs/daemon.ts'
@@ -12,8 +12,8 @@ import { must, startChild, type Child } from '../programs/processes.ts'
 export const SERVICE = '169.254.169.254'
 
 /**
- * The link of a guest. The guest's end is eth0 and has `address` (with its prefix length) and `macAddress`. The hypervisor's end has the address
- * `gateway` and the name `device`.
+ * The link of a guest. The guest's end is eth0 and has `address` (with its prefix length) and `macAddress`. The
+ * hypervisor's end has the address `gateway` and the name `device`.
  */
 export interface Link {
   readonly address: string
@@ -22,7 +22,10 @@ export interface Link {
   readonly device?: string
 }
 
-/** A request of a guest. `path` may be any request target. The Host header is the service's address unless `headers` has another. */
+/**
+ * A request of a guest. `path` may be any request target. The Host header is the service's address unless `headers` has
+ * another.
+ */
 export interface Ask {
   readonly path: string
   readonly method?: string
@@ -34,11 +37,17 @@ export interface Guest {
   readonly within: readonly string[]
   /** Sends one request to port 80 of the service on a new connection. Rejects if no response arrives. */
   ask(ask: Ask): Promise<Answer>
-  /** Adds a container to the guest, one hop behind it. The guest routes its packets and masquerades them, as Docker does. */
+  /**
+   * Adds a container to the guest, one hop behind it. The guest routes its packets and masquerades them, as Docker
+   * does.
+   */
   addContainer(): Promise<{ readonly within: readonly string[] }>
 }
 
-/** A hypervisor. `within` is a command that runs another one inside, as for a guest. `pid` is a process in its namespace. */
+/**
+ * A hypervisor. `within` is a command that runs another one inside, as for a guest. `pid` is a process in its
+ * namespace.
+ */
 export interface Hypervisor {
   readonly within: readonly string[]
   readonly pid: number

@@ -1,6 +1,6 @@
 /**
- * imds-api on an embedded PostgreSQL of its own: inside the process of a test (`anApi`), or as a child process (`startImdsApi`). Both end with the
- * test, even if its process is killed.
+ * imds-api on an embedded PostgreSQL of its own: inside the process of a test (`anApi`), or as a child process
+ * (`startImdsApi`). Both end with the test, even if its process is killed.
  */
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -33,7 +33,10 @@ import { type LogLine, until } from './daemon.ts'
 import { IMDS_API, programEnvironment } from './imds.ts'
 import { must, startChild } from './processes.ts'
 
-/** A state directory with an empty database, which `npm test` makes once: a copy takes a tenth of the time of initdb. A test that runs alone makes its own. */
+/**
+ * A state directory with an empty database, which `npm test` makes once: a copy takes a tenth of the time of initdb. A
+ * test that runs alone makes its own.
+ */
 const EMPTY_STATE = process.env['IMDS_TEST_STATE']
 
 /** The methods of the interface. */
@@ -65,9 +68,15 @@ export interface TestApi {
   userToken(user: string, scopes?: readonly string[]): Promise<string>
   /** Sends a request with JSON and an access token. `body` undefined: the request has no body. */
   callWith(token: string, method: Method, url: string, body?: unknown): Promise<ApiAnswer>
-  /** Sends a request with JSON in the name of an account (ONE unless another is named). `body` undefined: the request has no body. */
+  /**
+   * Sends a request with JSON in the name of an account (ONE unless another is named). `body` undefined: the request
+   * has no body.
+   */
   call(method: Method, url: string, body?: unknown, account?: keyof typeof CLIENT_OF): Promise<ApiAnswer>
-  /** Makes a request while a transaction is open, and commits only when the request waits for it (or was answered, which it must not be). */
+  /**
+   * Makes a request while a transaction is open, and commits only when the request waits for it (or was answered, which
+   * it must not be).
+   */
   during<T>(change: (transaction: Change) => Promise<unknown>, request: () => Promise<T>): Promise<T>
   /** Starts a publisher to a directory of files (or to `store`), which stops with the test. Returns the store. */
   startPublisher(store?: Publisher): Promise<Publisher>
@@ -75,7 +84,10 @@ export interface TestApi {
   drained(): Promise<void>
 }
 
-/** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`: the clock of tokens, default the real one. */
+/**
+ * Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`:
+ * the clock of tokens, default the real one.
+ */
 export interface ApiOptions {
   readonly region?: RegionFile
   readonly accessTokenSeconds?: number
@@ -273,8 +285,9 @@ export interface TestImdsApi {
 }
 
 /**
- * Applies a region and starts imds-api on free ports of 127.0.0.1 with an embedded PostgreSQL and a directory of files as its store. `env` adds to its
- * environment and overrides. `stderr`: a file descriptor. `wrapper`: a command that starts it, such as prlimit. Resolves when it listens; the test stops it.
+ * Applies a region and starts imds-api on free ports of 127.0.0.1 with an embedded PostgreSQL and a directory of files
+ * as its store. `env` adds to its environment and overrides. `stderr`: a file descriptor. `wrapper`: a command that
+ * starts it, such as prlimit. Resolves when it listens; the test stops it.
  */
 export async function startImdsApi(
   t: Test,
@@ -365,8 +378,8 @@ export async function startProcess(
 }
 
 /**
- * Ends with its input. A PostgreSQL that is still there was left by a test that was killed; the file is gone after a stop. The directory has to be short
- * for a unix socket, and open to the user in whose name root runs PostgreSQL.
+ * Ends with its input. A PostgreSQL that is still there was left by a test that was killed; the file is gone after a
+ * stop. The directory has to be short for a unix socket, and open to the user in whose name root runs PostgreSQL.
  */
 const KEEPER = `echo up; cat > /dev/null; pid=$(head -n 1 "$0/state/postgres/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" && sleep 1; rm -rf "$0"`
 

@@ -1,6 +1,7 @@
 /**
- * Guests that boot: each reads its whole tree and its user-data, with one connection per request as cloud-init does, and boots again every
- * second. Usage: `booters.ts PORT ADDRESS...`. Prints the figures of all guests as JSON when its input ends.
+ * Guests that boot: each reads its whole tree and its user-data, with one connection per request as cloud-init does,
+ * and boots again every second. Usage: `booters.ts PORT ADDRESS...`. Prints the figures of all guests as JSON when its
+ * input ends.
  */
 import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'

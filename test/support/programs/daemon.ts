@@ -72,15 +72,18 @@ export async function runDaemon(
 /** Settings for tests and benchmarks whose guests send more requests than the default share. */
 export const ENDLESS_SHARE = { IMDS_GUEST_BURST: '1000000000', IMDS_GUEST_CONNECTIONS: '65536' }
 
-/** Options of a daemon besides its environment: the entry point of another build, and file descriptors to inherit (the first becomes 3). */
+/**
+ * Options of a daemon besides its environment: the entry point of another build, and file descriptors to inherit (the
+ * first becomes 3).
+ */
 export interface DaemonOptions {
   readonly main?: string
   readonly fds?: readonly number[]
 }
 
 /**
- * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. Its guests have an unlimited share. `env` adds to these settings or
- * overrides them; `within` is a command that runs another one, such as `ip netns exec NAME`.
+ * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. Its guests have an unlimited share. `env` adds
+ * to these settings or overrides them; `within` is a command that runs another one, such as `ip netns exec NAME`.
  */
 export async function startDaemon(
   env: Readonly<Record<string, string>>,
@@ -184,6 +187,7 @@ export async function until(
     if (await condition()) return
     const waitedMs = performance.now() - startedMs
     if (waitedMs > timeoutMs) throw new Error(`waited ${String(timeoutMs)} ms in vain for ${what}`)
-    await sleep(Math.min(5 + waitedMs / 10, 100)) // a condition that starts a process would use a whole core without a pause
+    // a condition that starts a process would use a whole core without a pause
+    await sleep(Math.min(5 + waitedMs / 10, 100))
   }
 }

@@ -6,7 +6,8 @@
  *   file-writer.ts DIRECTORY race MARK LAST          prints `up`, waits for a line, puts revisions up to LAST with MARK as user-data, and prints
  *                                                    the revisions that were published
  *
- * WHAT is `set TEXT`, `none` or `remove`. The steps are the operations on files; creating a file, and appending to one, have a second step, when half of it is written.
+ * WHAT is `set TEXT`, `none` or `remove`. The steps are the operations on files; creating a file, and appending to one,
+ * have a second step, when half of it is written.
  */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -55,7 +56,8 @@ function halting(waits: boolean, step: number): FileOperations {
     if (++count !== step) return
     if (waits) console.log('up')
     else process.kill(process.pid, 'SIGKILL')
-    await once(process.stdin.resume(), 'end') // a promise that never settles would be garbage-collected, which would free the lock
+    // a promise that never settles would be garbage-collected, which would free the lock
+    await once(process.stdin.resume(), 'end')
     process.exit()
   }
   return {

@@ -1,6 +1,6 @@
 /**
- * A guest that floods the daemon in one of several ways until its input ends. Usage: `flooder.ts KIND PORT ADDRESS`; ADDRESS must be a
- * loopback address. Prints the number of responses at the end.
+ * A guest that floods the daemon in one of several ways until its input ends. Usage: `flooder.ts KIND PORT ADDRESS`;
+ * ADDRESS must be a loopback address. Prints the number of responses at the end.
  */
 import { connect, type Socket } from 'node:net'
 

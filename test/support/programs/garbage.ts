@@ -3,7 +3,10 @@
  */
 import { freePort } from '../redis/redis.ts'
 
-/** The environment of a daemon whose garbage can be collected, and the command that runs it: it redirects the debugger's messages. */
+/**
+ * The environment of a daemon whose garbage can be collected, and the command that runs it: it redirects the debugger's
+ * messages.
+ */
 export interface Collectable {
   readonly env: Readonly<Record<string, string>>
   readonly within: readonly string[]

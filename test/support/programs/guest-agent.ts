@@ -1,5 +1,6 @@
 /**
- * Sends requests inside a guest: reads them as lines of JSON and prints the responses as lines of JSON until its input ends.
+ * Sends requests inside a guest: reads them as lines of JSON and prints the responses as lines of JSON until its input
+ * ends.
  */
 import { request } from 'node:http'
 import { createInterface } from 'node:readline'

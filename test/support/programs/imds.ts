@@ -1,6 +1,6 @@
 /**
- * The programs and the library that tests use. `npm test` builds them once into IMDS_TEST_BUILD, because built programs start faster. A test
- * that runs alone uses the source.
+ * The programs and the library that tests use. `npm test` builds them once into IMDS_TEST_BUILD, because built programs
+ * start faster. A test that runs alone uses the source.
  */
 import { execFileSync } from 'node:child_process'
 import { cpSync } from 'node:fs'

@@ -1,7 +1,8 @@
 /**
  * Sends the requests of load/load.ts inside a guest: several clients read the tree again and again without a pause.
  *
- * The line `count` prints the number of requests so far; any other line stops the clients and prints the figures as JSON.
+ * The line `count` prints the number of requests so far; any other line stops the clients and prints the figures as
+ * JSON.
  */
 import { Agent, request, type ClientRequest } from 'node:http'
 import { createInterface } from 'node:readline'
@@ -36,7 +37,10 @@ async function get(path: string, agent: Agent | false): Promise<Answer> {
   return answer
 }
 
-/** If the server closed a connection between two requests, the client retries on another (RFC 9112, 9.3.1): that is no failure. */
+/**
+ * If the server closed a connection between two requests, the client retries on another (RFC 9112, 9.3.1): that is no
+ * failure.
+ */
 async function ask(path: string, agent: Agent | false): Promise<Answer> {
   const asked = request({ host, path, agent, timeout: patienceMs, ...(localPort !== undefined && { localPort }) })
   try {

@@ -1,8 +1,8 @@
 /**
  * Opens connections inside a namespace and sends the bytes of each in pieces, for test/fuzz/cuts.ts.
  *
- * Each line of input is a JSON list of connections, and a connection is a list of pieces: it prints `sent` when all are sent. The line
- * `stop` closes all connections, and prints a JSON list of the bytes that were received on each.
+ * Each line of input is a JSON list of connections, and a connection is a list of pieces: it prints `sent` when all are
+ * sent. The line `stop` closes all connections, and prints a JSON list of the bytes that were received on each.
  */
 import { connect, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'

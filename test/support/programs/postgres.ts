@@ -1,5 +1,6 @@
 /**
- * Debian's PostgreSQL 15 as a server of its own, on a free port of 127.0.0.1. It refuses to run as root, so root runs it as `nobody`.
+ * Debian's PostgreSQL 15 as a server of its own, on a free port of 127.0.0.1. It refuses to run as root, so root runs
+ * it as `nobody`.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -93,7 +94,10 @@ export async function startPostgres(t: Test, demands?: Demands): Promise<TestPos
   return { url, shutDown, restart, setPassword }
 }
 
-/** Lets in by TCP only those with TLS and a password. Returns the options of the certificate, whose key must belong to the server's user. */
+/**
+ * Lets in by TCP only those with TLS and a password. Returns the options of the certificate, whose key must belong to
+ * the server's user.
+ */
 function setDemands(
   directory: string,
   { certificate: { certFile, keyFile } }: Demands,

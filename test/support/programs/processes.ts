@@ -1,8 +1,8 @@
 /**
  * Child processes for tests.
  *
- * A child of `startChild` ends when its input ends, at the latest when the test process ends. So it leaves no namespace, mount or interface
- * behind.
+ * A child of `startChild` ends when its input ends, at the latest when the test process ends. So it leaves no
+ * namespace, mount or interface behind.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,5 +1,6 @@
 /**
- * Moves the wall clock of a process ahead by the milliseconds in the file CLOCK_FILE, which it reads at each call. Loaded by `node --import`.
+ * Moves the wall clock of a process ahead by the milliseconds in the file CLOCK_FILE, which it reads at each call.
+ * Loaded by `node --import`.
  */
 import { readFileSync } from 'node:fs'
 

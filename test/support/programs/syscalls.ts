@@ -1,5 +1,6 @@
 /**
- * Traces the system calls by which a program changes files (strace). Their order shows what a power failure would leave on disk.
+ * Traces the system calls by which a program changes files (strace). Their order shows what a power failure would leave
+ * on disk.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -7,8 +8,8 @@ import { join } from 'node:path'
 import { must } from './processes.ts'
 
 /**
- * Runs a program until it ends. Returns the successful calls below a directory in order, with paths relative to it: `fsync a`, `rename a b`,
- * `unlink a`. The directory itself is `.`.
+ * Runs a program until it ends. Returns the successful calls below a directory in order, with paths relative to it:
+ * `fsync a`, `rename a b`, `unlink a`. The directory itself is `.`.
  */
 export async function traceFileCalls(command: readonly string[], directory: string): Promise<readonly string[]> {
   const own = mkdtempSync(join(tmpdir(), 'imds-strace-'))

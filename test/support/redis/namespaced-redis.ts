@@ -1,6 +1,6 @@
 /**
- * A Redis in its own network namespace, with a link to the hypervisor. A test uses a unix socket, so that it reaches Redis even when the
- * daemon does not.
+ * A Redis in its own network namespace, with a link to the hypervisor. A test uses a unix socket, so that it reaches
+ * Redis even when the daemon does not.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'

@@ -25,7 +25,10 @@ export interface TestRedis {
   stop(): Promise<void>
 }
 
-/** Starts a redis-server on 127.0.0.1. It saves no data, unless `args`, which are added to its command line, change that. */
+/**
+ * Starts a redis-server on 127.0.0.1. It saves no data, unless `args`, which are added to its command line, change
+ * that.
+ */
 export async function startRedis(args: readonly string[] = []): Promise<TestRedis> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-redis-'))
   const port = await freePort()
@@ -87,7 +90,10 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Waits until a server on a port of 127.0.0.1 answers a PING, if only with an error. (It listens before it has loaded its files.) */
+/**
+ * Waits until a server on a port of 127.0.0.1 answers a PING, if only with an error. (It listens before it has loaded
+ * its files.)
+ */
 export async function untilAnswers(port: number): Promise<void> {
   for (let i = 0; i < 1000; i++) {
     const answered = await new Promise<boolean>((resolve) => {

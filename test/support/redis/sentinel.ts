@@ -132,8 +132,8 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
 }
 
 /**
- * Starts a Sentinel that calls a server the primary `main`, whatever its role, and can never fail over: it needs a second one. `epoch` is that of the
- * last failover that it knows. Returns its URL.
+ * Starts a Sentinel that calls a server the primary `main`, whatever its role, and can never fail over: it needs a
+ * second one. `epoch` is that of the last failover that it knows. Returns its URL.
  */
 export async function startMistakenSentinel(t: Test, port: number, epoch = 0): Promise<string> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))

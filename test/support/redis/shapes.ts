@@ -1,6 +1,6 @@
 /**
- * What the tests of all shapes of Redis share (docs/configuration.md#shapes-of-redis): a record whose host name shows its revision, a daemon that
- * serves it, and guests that send requests without a pause.
+ * What the tests of all shapes of Redis share (docs/configuration.md#shapes-of-redis): a record whose host name shows
+ * its revision, a daemon that serves it, and guests that send requests without a pause.
  */
 import type { Test } from 'tap'
 import type { RedisFiles } from '../../../src/store/url.ts'
@@ -25,8 +25,8 @@ export function record(revision: number, change: Record<string, unknown> = {}): 
 }
 
 /**
- * Starts a daemon without periodic resyncs: it learns of a change only by a notice, or by the resync after a reconnect. `env` and `within` are
- * those of startDaemon.
+ * Starts a daemon without periodic resyncs: it learns of a change only by a notice, or by the resync after a reconnect.
+ * `env` and `within` are those of startDaemon.
  */
 export async function aDaemon(
   t: Test,
@@ -120,7 +120,10 @@ export async function logsReason(daemon: TestDaemon, reason: RegExp): Promise<vo
   )
 }
 
-/** Sends requests as the guest at 127.0.0.1, four at a time without a pause. `stop` returns the responses and errors other than 200. */
+/**
+ * Sends requests as the guest at 127.0.0.1, four at a time without a pause. `stop` returns the responses and errors
+ * other than 200.
+ */
 export function guestsWithoutPause(t: Test, daemon: TestDaemon): { stop(): Promise<unknown[]> } {
   let isStopped = false
   t.teardown(() => {

@@ -8,8 +8,8 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 export interface SlowLink {
   readonly port: number
   /**
-   * Forwards nothing any more, and closes nothing: as a network does that loses every packet. `first`: only for the open connections from this one on, in
-   * the order in which they were made.
+   * Forwards nothing any more, and closes nothing: as a network does that loses every packet. `first`: only for the
+   * open connections from this one on, in the order in which they were made.
    */
   freeze(first?: number): void
   stop(): Promise<void>

@@ -9,7 +9,10 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-/** A queue whose tasks run until they are ended. `started` and `refused` name them in their order. A name that ends with ! is urgent. */
+/**
+ * A queue whose tasks run until they are ended. `started` and `refused` name them in their order. A name that ends with
+ * ! is urgent.
+ */
 function aQueue(limits: Partial<FairQueueLimits> = {}) {
   const queue = new FairQueue({ atOnce: 1, waitingMax: 100, timeoutMs: 1_000, ...limits })
   const [started, refused]: [string[], string[]] = [[], []]

@@ -1,5 +1,6 @@
 /**
- * The commands as far as they need no store and no daemon. test/redis/ and test/daemon/files.test.ts run them as a program.
+ * The commands as far as they need no store and no daemon. test/redis/ and test/daemon/files.test.ts run them as a
+ * program.
  */
 import { PassThrough } from 'node:stream'
 import { describe, expect, test } from 'vitest'

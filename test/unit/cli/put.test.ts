@@ -1,5 +1,6 @@
 /**
- * `put` and `validate` on temporary directories. test/redis/put-many.test.ts and test/daemon/validate.test.ts run them as a program.
+ * `put` and `validate` on temporary directories. test/redis/put-many.test.ts and test/daemon/validate.test.ts run them
+ * as a program.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -18,7 +18,10 @@ const file = (name: string, content: string | Buffer) => {
   return join(directory, name)
 }
 
-/** Reads paths: a record as its place (without the directory), document and user-data, a fault as its place, exit status and message. */
+/**
+ * Reads paths: a record as its place (without the directory), document and user-data, a fault as its place, exit status
+ * and message.
+ */
 async function read(...paths: string[]): Promise<unknown[][]> {
   const found: unknown[][] = []
   for await (const one of readRecords(paths)) {

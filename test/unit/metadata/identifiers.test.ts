@@ -1,7 +1,10 @@
 import { expect, test } from 'vitest'
 import { isId, isName } from '../../../src/metadata/identifiers.ts'
 
-/** Texts that are neither an id nor a name: they would end a Redis key's hash tag, a file name, a path or an nftables rule. */
+/**
+ * Texts that are neither an id nor a name: they would end a Redis key's hash tag, a file name, a path or an nftables
+ * rule.
+ */
 const HOSTILE = [
   '',
   ' ',

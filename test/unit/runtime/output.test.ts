@@ -1,4 +1,7 @@
-/** What is printed, and what happens when it cannot be. test/daemon/outputs.test.ts runs the programs with a full disk and closed pipes. */
+/**
+ * What is printed, and what happens when it cannot be. test/daemon/outputs.test.ts runs the programs with a full disk
+ * and closed pipes.
+ */
 import { Writable } from 'node:stream'
 import { expect, test } from 'vitest'
 import { EXIT } from '../../../src/runtime/failure.ts'

@@ -11,5 +11,6 @@ test("one of Node's tick objects is kept until the process ends", async () => {
   process.off('exit', kept!)
   expect(others).toEqual([])
   const tick = kept as unknown as () => unknown
-  expect(tick()).toHaveProperty('callback') // a field of Node's TickObject, which executionAsyncResource() gives only inside of a tick
+  // a field of Node's TickObject, which executionAsyncResource() gives only inside of a tick
+  expect(tick()).toHaveProperty('callback')
 })

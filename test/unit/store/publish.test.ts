@@ -1,5 +1,6 @@
 /**
- * What every store shares of a publish, on a store in memory. The real stores have their own tests: test/redis/publish.test.ts, files/writer.test.ts.
+ * What every store shares of a publish, on a store in memory. The real stores have their own tests:
+ * test/redis/publish.test.ts, files/writer.test.ts.
  */
 import { describe, expect, test } from 'vitest'
 import { PLAIN, type Backend, type Change, type PlainWriter, type Written } from '../../../src/store/backend.ts'

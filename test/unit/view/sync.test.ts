@@ -284,7 +284,8 @@ test('E3: a late answer to a lookup of an unknown peer does not restore an older
   const found = sync.lookUp('default', '10.1.0.2')
   await source.roundTrip()
   const late = await source.next(isLoad)
-  late?.execute() // revision 1 was read; its answer is on its way, in a Cluster's ASK window over a connection of its own
+  // revision 1 was read; its answer is on its way, in a Cluster's ASK window over a connection of its own
+  late?.execute()
   source.put(record(2, 2))
   source.events.notice(id(2))
   const other = await source.next((request) => request !== late)

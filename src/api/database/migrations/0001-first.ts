@@ -1,6 +1,6 @@
 /**
- * The first tables. PostgreSQL holds every rule that concurrent requests could break: addresses and names are unique, an account has one default group,
- * and a cloud IP has a destination if and only if it is not free.
+ * The first tables. PostgreSQL holds every rule that concurrent requests could break: addresses and names are unique,
+ * an account has one default group, and a cloud IP has a destination if and only if it is not free.
  */
 import { sql, type Kysely } from 'kysely'
 
@@ -117,7 +117,8 @@ const STATEMENTS = [
   )`,
   'create index access_tokens_expiry on access_tokens (expires_at)',
   'create index access_tokens_client on access_tokens (client_id)',
-  // Addresses. `number` counts from the first address of the pool's range; the holder is the id of an interface or a cloud IP.
+  // Addresses. `number` counts from the first address of the pool's range; the holder is the id of an interface or a
+  // cloud IP.
   `create table address_pools (
     id integer generated always as identity primary key,
     kind text not null check (kind in ('mac', 'private_ipv4', 'public_ipv4', 'public_ipv6')),

@@ -1,8 +1,12 @@
-/** The tables of the rest of the interface: users' tokens, applications, config maps, database servers, and the actions of servers. */
+/**
+ * The tables of the rest of the interface: users' tokens, applications, config maps, database servers, and the actions
+ * of servers.
+ */
 import { sql, type Kysely } from 'kysely'
 
 const STATEMENTS = [
-  // Users and their tokens. A family is what began with one password: its refresh tokens, and the access tokens that came with them.
+  // Users and their tokens. A family is what began with one password: its refresh tokens, and the access tokens that
+  // came with them.
   'alter table users add totp_last_step bigint',
   `create table applications (
     id text primary key,
@@ -39,7 +43,8 @@ const STATEMENTS = [
   'alter table access_tokens add family_id bigint references token_families on delete cascade',
   'alter table access_tokens add check (num_nonnulls(client_id, family_id) = 1 and num_nonnulls(account_id, family_id) = 1)',
   'create index access_tokens_family on access_tokens (family_id)',
-  // Collaborations. invited_at: when the invitation was last sent; null: it is waiting to be sent. resends: when clients asked to send it again.
+  // Collaborations. invited_at: when the invitation was last sent; null: it is waiting to be sent. resends: when
+  // clients asked to send it again.
   'alter table collaborations add invited_at timestamptz',
   "alter table collaborations add resends timestamptz[] not null default '{}'",
   'create index collaborations_account on collaborations (account_id)',
@@ -80,7 +85,8 @@ const STATEMENTS = [
     check (num_nonnulls(interface_id, server_group_id, database_server_id) = case status when 'unmapped' then 0 else 1 end)`,
   'create index cloud_ips_database_server on cloud_ips (database_server_id)',
   'alter table cloud_ips add mapped_at timestamptz',
-  // Servers: extensions of this API, the console, snapshots, and actions for the compute system. An action waits until its outcome is reported.
+  // Servers: extensions of this API, the console, snapshots, and actions for the compute system. An action waits until
+  // its outcome is reported.
   'alter table servers add metadata_options json',
   "alter table servers add tags json not null default '{}'",
   'alter table servers add console_token_expires timestamptz',
@@ -103,9 +109,11 @@ const STATEMENTS = [
     check ((finished_at is null) = (outcome is null))
   )`,
   'create index compute_actions_server on compute_actions (server_id, id) where finished_at is null',
-  // For the metrics: the last finished action of a server. PostgreSQL prefers an index on finished_at alone, and reads it to its end.
+  // For the metrics: the last finished action of a server. PostgreSQL prefers an index on finished_at alone, and reads
+  // it to its end.
   'create index compute_actions_finished on compute_actions (server_id, finished_at) where finished_at is not null',
-  // The catalog. What `imds-api apply --prune` removes stays for the deleted servers that refer to it, and another row may have its handle.
+  // The catalog. What `imds-api apply --prune` removes stays for the deleted servers that refer to it, and another row
+  // may have its handle.
   "alter table server_types add check (status in ('experimental', 'available', 'deprecated'))",
   ...['zones', 'server_types', 'hypervisors'].map((table) => `alter table ${table} add removed_at timestamptz`),
   ...['zones', 'server_types'].flatMap((table) => [

@@ -1,4 +1,7 @@
-/** Which accounts may publish images. An account that has public images may, until a region file that says otherwise is applied. */
+/**
+ * Which accounts may publish images. An account that has public images may, until a region file that says otherwise is
+ * applied.
+ */
 import { sql, type Kysely } from 'kysely'
 
 const STATEMENTS = [

@@ -1,4 +1,6 @@
-/** The ids of servers whose record in the store is that of this database. Those of earlier versions count as published. */
+/**
+ * The ids of servers whose record in the store is that of this database. Those of earlier versions count as published.
+ */
 import { sql, type Kysely } from 'kysely'
 
 export async function up(database: Kysely<unknown>): Promise<void> {

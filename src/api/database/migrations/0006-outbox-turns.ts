@@ -1,4 +1,7 @@
-/** What the publisher needs to take turns (publish/turns.ts): the account of each row of the outbox, and whether the change was one of few servers. */
+/**
+ * What the publisher needs to take turns (publish/turns.ts): the account of each row of the outbox, and whether the
+ * change was one of few servers.
+ */
 import { sql, type Kysely } from 'kysely'
 
 const STATEMENTS = [

@@ -1,4 +1,7 @@
-/** Indexes for what requests look for: the accounts of a user, the invitations of an address, the images of an account, and the servers of an image. */
+/**
+ * Indexes for what requests look for: the accounts of a user, the invitations of an address, the images of an account,
+ * and the servers of an image.
+ */
 import { sql, type Kysely } from 'kysely'
 
 const STATEMENTS = [

@@ -1,4 +1,7 @@
-/** The addresses from which clients and users have succeeded (auth/known-addresses.ts). `subject`: the SHA-256 of its id, as FailureLimit has it. */
+/**
+ * The addresses from which clients and users have succeeded (auth/known-addresses.ts). `subject`: the SHA-256 of its
+ * id, as FailureLimit has it.
+ */
 import { sql, type Kysely } from 'kysely'
 
 const STATEMENTS = [

@@ -1,7 +1,10 @@
 import { expect, test } from 'vitest'
 import { FailureLimit } from '../../../../src/api/auth/failure-limit.ts'
 
-/** A limit with a clock of its own, for users. `fails` counts the failures until a request is refused; `most` bounds it. `floods`: with a made-up name. */
+/**
+ * A limit with a clock of its own, for users. `fails` counts the failures until a request is refused; `most` bounds it.
+ * `floods`: with a made-up name.
+ */
 function aLimit() {
   const clock = { nowMs: 1_000_000 }
   const limit = new FailureLimit(() => clock.nowMs)

@@ -47,7 +47,10 @@ test('a task that fails rejects its own promise, and the next one runs', async (
   expect(await second).toBe(2)
 })
 
-/** A queue in which a task runs until `end`, which returns the order of those that `add` has added. `refused`: those that were dropped, or not taken. */
+/**
+ * A queue in which a task runs until `end`, which returns the order of those that `add` has added. `refused`: those
+ * that were dropped, or not taken.
+ */
 function aBusyQueue(waiting: number) {
   const queue = new WorkQueue(1, waiting)
   const order: string[] = []

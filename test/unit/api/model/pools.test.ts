@@ -9,7 +9,8 @@ function rangeOf(kind: PoolKind, text: string) {
 }
 
 test.each<[PoolKind, string, number, string, string, number | undefined]>([
-  ['private_ipv4', '10.0.0.0/16', 65_534, '10.0.0.1', '10.0.255.254', 16], // without the network and its broadcast address
+  // without the network and its broadcast address
+  ['private_ipv4', '10.0.0.0/16', 65_534, '10.0.0.1', '10.0.255.254', 16],
   ['private_ipv4', '10.0.0.77/24', 254, '10.0.0.1', '10.0.0.254', 24],
   ['private_ipv4', '10.0.0.0/31', 2, '10.0.0.0', '10.0.0.1', 31],
   ['private_ipv4', '10.0.0.9/32', 1, '10.0.0.9', '10.0.0.9', 32],

@@ -1,5 +1,6 @@
 /**
- * What a writer knows of a directory: which records are protected when they cannot be read, what is read again, and when tombstones end.
+ * What a writer knows of a directory: which records are protected when they cannot be read, what is read again, and
+ * when tombstones end.
  */
 import {
   mkdirSync,
@@ -316,7 +317,8 @@ describe('a record that is edited by hand', () => {
       utimesSync(join(directory, `${ID}.json`), 1000, 1000)
     }
     write('10.0.0.2/30')
-    await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).put(other(1)) // for it, the record is not recent
+    // for it, the record is not recent
+    await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).put(other(1))
     await new Promise((resolve) => {
       setTimeout(resolve, 20)
     }) // another tick of the file system's clock
@@ -327,7 +329,8 @@ describe('a record that is edited by hand', () => {
 
   test('counts for other instances soon, also after a survey that had to read very much', async () => {
     const directory = aDirectory()
-    const store = openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000) // for it, no file is recent, so each is read once
+    // for it, no file is recent, so each is read once
+    const store = openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000)
     for (let i = 0; i < 40; i++) {
       writeFileSync(
         join(directory, `srv-${String(i)}.json`),
@@ -388,7 +391,8 @@ test('a write of a process that another one follows reads no other record again'
       anInstance({ id: `srv-${String(i)}`, interfaces: other(1, `10.0.1.${String(i)}/24`)['interfaces'] }),
     )
   const old = new Date(Date.now() - 60_000)
-  for (const name of readdirSync(directory)) utimesSync(join(directory, name), old, old) // not by a writer: each is read again, once
+  // not by a writer: each is read again, once
+  for (const name of readdirSync(directory)) utimesSync(join(directory, name), old, old)
   await (await openStore({ url: `file:${directory}` })).remove('srv-none')
   const ledger = readFileSync(join(directory, '.publisher.json'), 'utf8')
   for (let revision = 2; revision < 5; revision++) {

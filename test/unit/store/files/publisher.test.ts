@@ -1,5 +1,6 @@
 /**
- * A directory of files as a store. ledger.test.ts has what protects its records, writer.test.ts what an interrupted write leaves.
+ * A directory of files as a store. ledger.test.ts has what protects its records, writer.test.ts what an interrupted
+ * write leaves.
  */
 import {
   cpSync,

@@ -139,7 +139,8 @@ test.each(Object.entries(SCENARIOS))(
   async (_what, { before, change }) => {
     const directory = aDirectory()
     await before(openFilePublisher(directory, 16384, QUICK, Date.now), directory)
-    await openFilePublisher(directory, 16384, QUICK, Date.now).remove('srv-none') // the ledger of what was written by hand
+    // the ledger of what was written by hand
+    await openFilePublisher(directory, 16384, QUICK, Date.now).remove('srv-none')
     const [old, initial, contentBefore] = [await stateOf(directory), filesOf(directory), await contentOf(directory)]
     const steps: Step[] = []
     let content: string | Uint8Array = ''

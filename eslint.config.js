@@ -43,8 +43,9 @@ const JSON_FILES = [
   'src/api/auth/secrets.ts', // a client without a secret
   'src/api/auth/{token-endpoint,token-families,tokens}.ts', // a callback; and what was not used or not revoked
   'src/api/compute/{caller,server}.ts', // a closed connection without a certificate; and a representation that has null
-  'src/api/{body,strict}.ts', // a body, or what it has in it, may be null
-  'src/api/{refusal,server}.ts', // what a callback or a handler gives, which may be null
+  'src/api/http/*.ts', // a body, what it has in it, or what a callback gives, may be null
+  'src/api/changes/*.ts', // a column that may be NULL
+  'src/api/model/refusal.ts', // `field` of a fault of the whole request
 ]
 const DEFAULT_EXPORT = { selector: 'ExportDefaultDeclaration', message: 'name what you export' }
 

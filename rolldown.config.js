@@ -111,7 +111,7 @@ const build = (input, output, external, ...plugins) => ({
 /** imdsctl and imds-api are bundled separately, because a start takes longer with each file that it loads. */
 const config = defineConfig([
   build(
-    { 'main-program': 'src/main.ts', library: 'src/library.ts' },
+    { 'main-program': 'src/daemon/main.ts', library: 'src/library.ts' },
     { cleanDir: true },
     UNUSED,
     entries,

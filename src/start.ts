@@ -9,8 +9,8 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync } from 'node:fs'
 import { createInterface } from 'node:readline'
-import { prepareDemo } from './demo.ts'
-import { buildLog, standardOutput, terminalOutput } from './log.ts'
+import { prepareDemo } from './daemon/demo.ts'
+import { buildLog, standardOutput, terminalOutput } from './runtime/log.ts'
 import { formatHostPort } from './runtime/host-port.ts'
 import { StartFailure } from './runtime/listen.ts'
 
@@ -31,7 +31,7 @@ if (args.length > Number(isDaemonOnly)) {
 }
 if (isDaemonOnly || (process.env['IMDS_STORE'] ?? '') !== '') {
   process.argv.splice(2, Infinity, '--demo')
-  await import('./main.ts')
+  await import('./daemon/main.ts')
 } else await startBoth()
 
 async function startBoth(): Promise<void> {
@@ -40,7 +40,7 @@ async function startBoth(): Promise<void> {
   const output = process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM'])
   const log = buildLog('info', output)
 
-  const daemon = spawn(process.execPath, [...DAEMON_OPTIONS, new URL('./main.ts', import.meta.url).pathname], {
+  const daemon = spawn(process.execPath, [...DAEMON_OPTIONS, new URL('./daemon/main.ts', import.meta.url).pathname], {
     env: demo.env,
     stdio: ['ignore', 'pipe', 'inherit'],
   })

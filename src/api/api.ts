@@ -12,9 +12,9 @@ import { formatHostPort, formatPlace, type HostPort, type Place } from '../runti
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
-import { VERSION } from '../version.ts'
-import { buildAudit, describeClient, openAudit, type AuditStream } from './audit.ts'
-import { buildAccountChoice } from './auth/account-choice.ts'
+import { VERSION } from '../runtime/version.ts'
+import { buildAudit, openAudit, type AuditStream } from './http/audit.ts'
+import { buildAccountChoice, describeClient } from './auth/account-choice.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
 import { FailureLimit } from './auth/failure-limit.ts'
 import { Grants } from './auth/grants.ts'
@@ -25,24 +25,24 @@ import { AccessTokens } from './auth/tokens.ts'
 import { buildComputeServer } from './compute/server.ts'
 import { Waiters } from './compute/waiters.ts'
 import type { ApiConfig } from './config.ts'
-import { Connections, shareConnections, shareOfAddress } from './connections.ts'
-import { ACCOUNT_QUEUE, AccountChanges } from './database/account-changes.ts'
-import { COMPUTE_CHANNEL } from './database/compute-actions.ts'
-import { finishWaitingActions, purgeActions } from './database/compute-queue.ts'
+import { Connections, shareConnections, shareOfAddress } from './http/connections.ts'
+import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
+import { COMPUTE_CHANNEL } from './changes/actions.ts'
+import { finishWaitingActions, purgeActions } from './changes/action-queue.ts'
 import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
-import { usedHypervisors } from './database/placement.ts'
-import { FairQueue } from './fair-queue.ts'
+import { usedHypervisors } from './changes/placement.ts'
+import { FairQueue } from './http/fair-queue.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
-import { completeOpenApi, takesAccount } from './openapi.ts'
+import { completeOpenApi, takesAccount } from './http/openapi.ts'
 import { buildOperatorServer } from './operator.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
-import { addReadShare, READ_SHARE } from './read-share.ts'
+import { addReadShare, READ_SHARE } from './http/read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addApiClientRoutes } from './resources/api-clients.ts'
 import { addApplicationRoutes } from './resources/applications.ts'
@@ -51,7 +51,7 @@ import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addDatabaseServerRoutes } from './resources/database-servers.ts'
-import { addRoutesOfOtherDocuments } from './resources/elsewhere.ts'
+import { addRoutesOfOtherDocuments } from './resources/unimplemented.ts'
 import { addImageRoutes } from './resources/images.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
 import { addServerActionRoutes } from './resources/server-actions.ts'
@@ -59,8 +59,8 @@ import { addServerGroupRoutes } from './resources/server-groups.ts'
 import { addServerRoutes } from './resources/servers.ts'
 import { CurrentSite } from './resources/site.ts'
 import { addUserRoutes } from './resources/users.ts'
-import { buildServer, type ApiServer, type ApiServerSettings } from './server.ts'
-import { respectStrict } from './strict.ts'
+import { buildServer, type ApiServer, type ApiServerSettings } from './http/server.ts'
+import { respectStrict } from './http/strict.ts'
 
 /** A running imds-api. `failed` resolves with the reason when it cannot continue. */
 export interface Api {
@@ -97,8 +97,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     for (const step of stops.toReversed()) await step()
   }
   try {
-    await migrate(database.tables)
-    const region = await database.tables.selectFrom('region').select('name').executeTakeFirst()
+    await migrate(database.db)
+    const region = await database.db.selectFrom('region').select('name').executeTakeFirst()
     if (region === undefined)
       throw new StartFailure(
         'the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE',
@@ -116,28 +116,28 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const { background } = database
     const metrics = buildApiMetrics(database)
     const publisher = new OutboxPublisher({
-      tables: background.tables,
+      db: background.db,
       connect: () => connect(database),
       store,
       counted: metrics.published,
       log,
     })
     const hypervisorCheck = new HypervisorCheck({
-      hypervisors: () => usedHypervisors(background.tables),
+      hypervisors: () => usedHypervisors(background.db),
       unannounced: (names) => store.unannounced(names),
       counted: metrics.unannounced,
       log,
     })
     const { mail } = config
     const sender = new InvitationSender({
-      tables: background.tables,
+      db: background.db,
       counted: metrics.invited,
       log,
       mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
     })
     const audit = openAuditOrFail(config.auditFile, log)
-    const auth = buildAuth(database.tables, config, () => Date.now(), log)
-    const accounts = new AccountChanges(database.tables, ACCOUNT_QUEUE)
+    const auth = buildAuth(database.db, config, () => Date.now(), log)
+    const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
     const server = await buildApiServer(config, database, accounts, auth, metrics.unreadable, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
       metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
@@ -161,7 +161,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       ]),
     )
     // before clients can ask for new ones
-    if (config.compute === 'none') await finishActions(database.tables, accounts, log)
+    if (config.compute === 'none') await finishActions(database.db, accounts, log)
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
@@ -169,7 +169,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     hypervisorCheck.start()
     await compute.start()
     const purge = setInterval(() => {
-      Promise.all([auth.purge(), purgeActions(database.tables)]).catch((error: unknown) => {
+      Promise.all([auth.purge(), purgeActions(database.db)]).catch((error: unknown) => {
         log.warn(
           { reason: (error as Error).message },
           'expired tokens, old addresses and old actions were not deleted; retrying in an hour',
@@ -238,8 +238,8 @@ interface Service {
  * Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their
  * outcomes.
  */
-async function finishActions(tables: Database['tables'], accounts: AccountChanges, log: Logger): Promise<void> {
-  const actions = await finishWaitingActions(tables, accounts)
+async function finishActions(db: Database['db'], accounts: AccountChanges, log: Logger): Promise<void> {
+  const actions = await finishWaitingActions(db, accounts)
   if (actions > 0)
     log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
 }
@@ -254,7 +254,7 @@ function buildCompute(
   audit: DestinationStream,
   log: Logger,
 ): Service {
-  const { tables } = database
+  const { db } = database
   if (compute === 'none') return { start: () => Promise.resolve(), stop: () => Promise.resolve() }
   const { listen: place, tls, retrySeconds } = computeListener
   const waiters = new Waiters()
@@ -266,7 +266,7 @@ function buildCompute(
     },
   )
   const { actionFinished: counted, unreadable } = metrics
-  const parts = { tables, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted, unreadable, audit, log }
+  const parts = { db, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted, unreadable, audit, log }
   const server = buildComputeServer(parts, readTls(tls))
   bounds.start(server)
   let listened = Promise.resolve()
@@ -342,19 +342,19 @@ export interface Auth {
 
 /** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
 export function buildAuth(
-  tables: Database['tables'],
+  db: Database['db'],
   { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>,
   now: () => number,
   log: Logger,
 ): Auth {
   const steady = () => performance.now()
-  const tokens = new AccessTokens(tables, now, steady)
-  const families = new TokenFamilies(tables, refreshTokenSeconds, now)
+  const tokens = new AccessTokens(db, now, steady)
+  const families = new TokenFamilies(db, refreshTokenSeconds, now)
   const limit = new FailureLimit(steady)
-  const known = new KnownAddresses({ tables, limit, now, steady, log })
+  const known = new KnownAddresses({ db, limit, now, steady, log })
   return {
     tokens,
-    grants: new Grants({ tables, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
+    grants: new Grants({ db, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
     purge: async () => {
       await tokens.purge()
       await families.purge()
@@ -371,7 +371,7 @@ type ServerConfig = Pick<
 /** The API's HTTP server with all routes. */
 export async function buildApiServer(
   config: ServerConfig,
-  { tables, pool }: Pick<Database, 'tables' | 'pool'>,
+  { db, pool }: Pick<Database, 'db' | 'pool'>,
   accounts: AccountChanges,
   { tokens, grants }: Auth,
   unreadable: ApiServerSettings['unreadable'],
@@ -405,7 +405,7 @@ export async function buildApiServer(
     transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
   })
   await server.register(swaggerUi, { routePrefix: '/docs' })
-  const site = new CurrentSite(baseUrl, tables, () => performance.now())
+  const site = new CurrentSite(baseUrl, db, () => performance.now())
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
   await server.register(
     (api: ApiServer, _options: object, done: () => void) => {
@@ -418,16 +418,16 @@ export async function buildApiServer(
       addReadShare(api, new FairQueue(READ_SHARE))
       api.addHook('preHandler', () => site.refresh())
       api.addHook('onSend', buildAudit(audit, describeClient))
-      const parts = { tables, pool, accounts, site, compute }
+      const parts = { db, pool, accounts, site, compute }
       addUserCollaborationRoutes(api, parts)
       void api.register((any: ApiServer, _none: object, added: () => void) => {
-        any.addHook('onRequest', buildAccountChoice(tables, false))
+        any.addHook('onRequest', buildAccountChoice(db, false))
         addAccountRoutes(any, parts)
         addUserRoutes(any, parts)
         added()
       })
       void api.register((one: ApiServer, _none: object, added: () => void) => {
-        one.addHook('onRequest', buildAccountChoice(tables, true))
+        one.addHook('onRequest', buildAccountChoice(db, true))
         addChosenAccountRoute(one, parts)
         addApiClientRoutes(one, parts, tokens)
         addApplicationRoutes(one, parts, tokens)

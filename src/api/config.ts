@@ -3,8 +3,9 @@
  * it. Pure: it opens nothing. API_SETTINGS lists all variables; a test compares docs/configuration.md with it. Those of
  * the store are the same as imdsctl's.
  */
+import { UNIX_PROXIES } from './http/server.ts'
 import { Address4, Address6 } from 'ip-address'
-import { LOG_LEVELS, type LogLevel } from '../log.ts'
+import { LOG_LEVELS, type LogLevel } from '../runtime/log.ts'
 import {
   formatHostPort,
   formatPlace,
@@ -18,7 +19,7 @@ import { describeUnknown } from '../runtime/nearest.ts'
 import { parseWhole, wholeFault } from '../runtime/whole-number.ts'
 import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
 import { COMPUTE_SETTINGS, parseComputeListener, type ComputeListener } from './compute/settings.ts'
-import type { ComputeMode } from './database/compute-actions.ts'
+import type { ComputeMode } from './changes/actions.ts'
 import type { DatabaseSettings } from './database/open.ts'
 import { parseMailSettings, type MailSettings } from './mail/settings.ts'
 import { faultOfWebUrl } from './model/web-url.ts'
@@ -141,9 +142,6 @@ const TAKEN_HEADER = new RegExp(
     'x-request-id',
   ].join('|')})$`,
 )
-
-/** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
-export const UNIX_PROXIES = 'unix:'
 
 const COMPUTE_MODES: readonly ComputeMode[] = ['none', 'reported']
 

@@ -98,8 +98,8 @@ export async function prepareDatabase(
   })
   await database.pool.query('alter system set fsync = off') // the demo deletes the database at its end
   await database.pool.query('select pg_reload_conf()')
-  await migrate(database.tables)
-  await inTransaction(database.tables, (change) => applyRegion(change, REGION, false, SECRETS))
+  await migrate(database.db)
+  await inTransaction(database.db, (tx) => applyRegion(tx, REGION, false, SECRETS))
   await database.close()
   return []
 }

@@ -9,7 +9,7 @@
 import { Command } from 'commander'
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { buildLog, standardOutput } from '../log.ts'
+import { buildLog, standardOutput } from '../runtime/log.ts'
 import { becomeOwnerOf } from '../runtime/become-owner.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
@@ -20,15 +20,15 @@ import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
 import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { StoreSettings } from '../store/settings.ts'
-import { VERSION } from '../version.ts'
+import { VERSION } from '../runtime/version.ts'
 import { startApi } from './api.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
-import { enqueueAll } from './database/finish-server.ts'
+import { enqueueAll } from './changes/finish-server.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
 import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
-import { refuse } from './refusal.ts'
+import { refuse } from './model/refusal.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion, type RegionFile } from './region/schema.ts'
 import { loadSecrets, type RegionSecrets } from './region/secrets.ts'
@@ -221,7 +221,7 @@ async function checkStore(settings: StoreSettings): Promise<number> {
 async function checkTables(settings: DatabaseSettings): Promise<number> {
   if (!databaseExists(settings)) throw noDatabase()
   const database = await openForCommand(settings)
-  const { missing, unknown } = await compareMigrations(database.tables)
+  const { missing, unknown } = await compareMigrations(database.db)
   await database.close()
   for (const name of missing) output.print(`missing: ${name} (the next start applies it)`)
   for (const name of unknown) output.print(`unknown: ${name} (of a later version)`)
@@ -240,10 +240,10 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
     )
   const database = await openForCommand(config.database)
   try {
-    await migrate(database.tables)
+    await migrate(database.db)
     let difference: readonly string[] = []
-    await inTransaction(database.tables, async (change) => {
-      difference = await applyRegion(change, file, prune, secrets)
+    await inTransaction(database.db, async (tx) => {
+      difference = await applyRegion(tx, file, prune, secrets)
       return isDryRun ? refuse('bad_request', 'a dry run is rolled back') : undefined
     })
     output.print(difference.length === 0 ? 'no difference' : difference.join('\n'))
@@ -270,8 +270,8 @@ async function republish(): Promise<void> {
   const database = await openForCommand(readConfig().config.database)
   try {
     let count = 0
-    await inTransaction(database.tables, async (change) => {
-      count = await enqueueAll(change)
+    await inTransaction(database.db, async (tx) => {
+      count = await enqueueAll(tx)
     })
     output.print(`${String(count)} servers will be published again`)
     status = 0

@@ -1,14 +1,14 @@
 /** The metrics of imds-api. Labels are from closed sets: routes as declared, methods, statuses. */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
 import { sql } from 'kysely'
-import { VERSION } from '../version.ts'
-import { CLOSED_REASONS, type ClosedReason } from './connections.ts'
-import { readQueue, type QueueState } from './database/compute-queue.ts'
+import { VERSION } from '../runtime/version.ts'
+import { CLOSED_REASONS, type ClosedReason } from './http/connections.ts'
+import { readQueue, type QueueState } from './changes/action-queue.ts'
 import type { Database } from './database/open.ts'
-import type { Outcome } from './database/tables.ts'
+import type { Outcome } from './model/server-actions.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/outbox-publisher.ts'
-import { UNREADABLE_REASONS, type UnreadableReason } from './unreadable.ts'
+import { UNREADABLE_REASONS, type UnreadableReason } from './http/unreadable.ts'
 
 /** The registry, and the functions that count. */
 export interface ApiMetrics {
@@ -95,8 +95,8 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
   })
   let reading: Promise<{ readonly outbox: Outbox; readonly queue: QueueState } | undefined> | undefined
   const readAll = async () => ({
-    outbox: await readOutbox(background.tables),
-    queue: await readQueue(background.tables),
+    outbox: await readOutbox(background.db),
+    queue: await readQueue(background.db),
   })
   /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
   const read = () =>
@@ -184,12 +184,12 @@ interface Outbox {
 }
 
 /** The servers that wait, the age of the oldest change in seconds, and how many of the servers the store refuses. */
-async function readOutbox(tables: Database['tables']): Promise<Outbox> {
+async function readOutbox(db: Database['db']): Promise<Outbox> {
   const {
     rows: [row],
   } = await sql<Outbox>`
     select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
       count(distinct server_id) filter (where retry_at is not null) as faulty
-    from outbox`.execute(tables)
+    from outbox`.execute(db)
   return row!
 }

@@ -9,9 +9,9 @@ import type { Output } from '../runtime/output.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import type { StoreSettings } from '../store/settings.ts'
-import { linesOf, replaceFile } from './backup-file.ts'
+import { linesOf, replaceFile } from './database/backup-file.ts'
 import type { ApiConfig } from './config.ts'
-import { advance } from './database/advance.ts'
+import { advance, catchUpWith } from './changes/advance.ts'
 import { backupLines } from './database/backup.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, type Database, type DatabaseSettings } from './database/open.ts'
@@ -36,10 +36,10 @@ export async function advanceDatabase({ config, output, open }: RecoveryParts): 
   const survey = await readStore(config.store)
   const database = await open(config.database)
   try {
-    await migrate(database.tables)
+    await migrate(database.db)
     let lines: readonly string[] = []
-    await inTransaction(database.tables, async (change) => {
-      lines = await advance(change, survey)
+    await inTransaction(database.db, async (tx) => {
+      lines = await advance(tx, survey)
     })
     output.print(lines.length === 0 ? 'nothing had to be moved' : lines.join('\n'))
     return reportUnreadable(output, survey.unreadable)
@@ -69,7 +69,7 @@ export async function backup(parts: RecoveryParts, file: string, options: readon
 async function backupToOutput({ config, open }: RecoveryParts): Promise<number> {
   const database = await open(config.database)
   try {
-    const { missing, unknown } = await compareMigrations(database.tables)
+    const { missing, unknown } = await compareMigrations(database.db)
     if (unknown.length > 0)
       throw new Failure(
         1,
@@ -80,12 +80,10 @@ async function backupToOutput({ config, open }: RecoveryParts): Promise<number> 
         1,
         `the database is of an earlier version of imds-api (without ${missing.join(', ')}): use that version, or start this one once`,
       )
-    await pipeline(Readable.from(backupLines(database.tables)), process.stdout, { end: false }).catch(
-      (error: unknown) => {
-        const { syscall, message } = error as NodeJS.ErrnoException
-        throw syscall === 'write' ? new Failure(EXIT.outputLost, `the backup cannot be written: ${message}`) : error
-      },
-    )
+    await pipeline(Readable.from(backupLines(database.db)), process.stdout, { end: false }).catch((error: unknown) => {
+      const { syscall, message } = error as NodeJS.ErrnoException
+      throw syscall === 'write' ? new Failure(EXIT.outputLost, `the backup cannot be written: ${message}`) : error
+    })
     return EXIT.done
   } finally {
     await database.close()
@@ -107,7 +105,7 @@ export async function restore({ config, output, open }: RecoveryParts, file: str
     const survey = await readStore(config.store)
     const database = await open(config.database)
     try {
-      const restored = await restoreLines(database.tables, first, lines, survey)
+      const restored = await restoreLines(database.db, first, lines, catchUpWith(survey))
       output.print([`the region ${region} as of ${created}:`, ...restored].join('\n'))
       return reportUnreadable(output, survey.unreadable)
     } finally {

@@ -6,7 +6,7 @@
 import { parseArgs } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { STORE_SETTINGS, type StoreSettings } from '../store/settings.ts'
-import { VERSION } from '../version.ts'
+import { VERSION } from '../runtime/version.ts'
 import type { Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'

@@ -56,7 +56,7 @@ export class Applier {
       done()
       return
     }
-    await this.#parts.changeLog.record(change.change, change.takesUserData, () => {
+    await this.#parts.changeLog.record(change.tx, change.takesUserData, () => {
       this.#guarded(loaded, change.apply)
       done()
     })
@@ -124,7 +124,7 @@ export class Applier {
     const takesUserData =
       before?.userData !== undefined && (userData === undefined || Buffer.compare(before.userData, userData) !== 0)
     return {
-      change: { kind: 'replace', assembled },
+      tx: { kind: 'replace', assembled },
       takesUserData,
       apply: () => {
         if (before !== undefined && revision < before.instance.revision) {
@@ -145,7 +145,7 @@ export class Applier {
     const { view, log, changed } = this.#parts
     if (view.get(id) === undefined) return undefined
     return {
-      change: { kind: 'remove', id },
+      tx: { kind: 'remove', id },
       takesUserData: true,
       apply: () => {
         view.remove(id)
@@ -163,7 +163,7 @@ export class Applier {
 
 /** A change, and what makes it once it is on disk. */
 interface PlannedChange {
-  readonly change: Change
+  readonly tx: Change
   readonly takesUserData: boolean
   readonly apply: () => void
 }

@@ -16,7 +16,7 @@ export interface ChangeLog {
    * Calls `apply` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which
    * may be before that. `takesUserData`: user-data that files may have leaves the view.
    */
-  record(change: Change, takesUserData: boolean, apply: () => void): Promise<void>
+  record(tx: Change, takesUserData: boolean, apply: () => void): Promise<void>
   /** Resolves when all recorded changes are applied. */
   settled(): Promise<void>
 }
@@ -30,9 +30,9 @@ export function lineOf(value: object): Buffer {
 }
 
 /** The bytes of a change, in parts. */
-export function encodeChange(change: Change): Uint8Array[] {
-  if (change.kind === 'remove') return [lineOf({ removed: change.id })]
-  const { instance, userData, digest } = change.assembled
+export function encodeChange(tx: Change): Uint8Array[] {
+  if (tx.kind === 'remove') return [lineOf({ removed: tx.id })]
+  const { instance, userData, digest } = tx.assembled
   return [lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null }), userData ?? NONE, LF]
 }
 

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import type { Logger } from 'pino'
 import { otherOwnerOf } from '../runtime/become-owner.ts'
 import { StartFailure } from '../runtime/listen.ts'
-import type * as locks from '../store/files/lock.ts'
+import type * as locks from '../runtime/kernel-lock.ts'
 import { DISK, type Disk } from './disk.ts'
 
 /** The locks of files. They are loaded late, since they need SQLite. */

@@ -27,7 +27,7 @@ const api = await anApi(t, {
     ],
   }),
 })
-const { tables } = api.database
+const { db } = api.database
 const ROUTES = routesOf(api.server)
 
 async function create(path: string, body: object): Promise<string> {
@@ -38,7 +38,7 @@ async function create(path: string, body: object): Promise<string> {
 
 /** A resource of the account ONE for each collection. */
 const server = await create('servers', { image: 'img-deb12' })
-const [{ id: serverInterface }] = (await tables.selectFrom('interfaces').select('id').execute()) as [{ id: string }]
+const [{ id: serverInterface }] = (await db.selectFrom('interfaces').select('id').execute()) as [{ id: string }]
 const RESOURCES: Readonly<Record<string, string>> = {
   accounts: ONE,
   servers: server,
@@ -171,10 +171,10 @@ async function postWithoutBody(token: string, url: string): Promise<() => Promis
 
 t.test('a request whose body arrives after its access has ended changes nothing', async (t) => {
   await api.server.listen({ host: '127.0.0.1', port: 0 })
-  const count = async () => (await tables.selectFrom('cloud_ips').select('id').execute()).length
+  const count = async () => (await db.selectFrom('cloud_ips').select('id').execute()).length
   const before = await count()
   const setStatus = (status: 'accepted' | 'ended') =>
-    tables.updateTable('collaborations').set({ status }).where('account_id', '=', TWO).execute()
+    db.updateTable('collaborations').set({ status }).where('account_id', '=', TWO).execute()
   const ofCollaborator = await postWithoutBody(await api.userToken(ADA), `/1.0/cloud_ips?account_id=${TWO}`)
   await setStatus('ended')
   t.equal(await ofCollaborator(), 404)
@@ -196,7 +196,7 @@ t.test('a request whose body arrives after its access has ended changes nothing'
 t.test('a collaborator whose collaboration has ended gets 404 from every route', async (t) => {
   const token = await api.userToken(ADA)
   t.equal((await api.callWith(token, 'GET', `/1.0/servers?account_id=${TWO}`)).status, 200)
-  await tables.updateTable('collaborations').set({ status: 'ended' }).where('account_id', '=', TWO).execute()
+  await db.updateTable('collaborations').set({ status: 'ended' }).where('account_id', '=', TWO).execute()
   await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${TWO}`, {
     status: 404,
     body: { errors: ['this account does not exist'] },
@@ -205,12 +205,12 @@ t.test('a collaborator whose collaboration has ended gets 404 from every route',
 
 t.test('an expired token, one of a revoked client, and none get 401 from every route', async (t) => {
   const [expired, revoked] = [await api.token(CLIENT_OF[ONE]), await api.token(CLIENT_OF[TWO])]
-  await tables
+  await db
     .updateTable('access_tokens')
     .set({ expires_at: new Date(0) })
     .where('client_id', '=', CLIENT_OF[ONE])
     .execute()
-  await tables.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', CLIENT_OF[TWO]).execute()
+  await db.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', CLIENT_OF[TWO]).execute()
   await eachRoute(t, ROUTES, expired, '', {
     status: 401,
     headers: { 'www-authenticate': /^Bearer .*error="token_expired"/ },
@@ -226,6 +226,6 @@ t.test('an expired token, one of a revoked client, and none get 401 from every r
 
 t.test('tokens of an application that was deleted get 401 from every route', async (t) => {
   const token = await api.userToken(GRACE)
-  await tables.deleteFrom('applications').where('id', '=', APPLICATION).execute()
+  await db.deleteFrom('applications').where('id', '=', APPLICATION).execute()
   await eachRoute(t, ROUTES, token, '', { status: 401, body: { error: 'invalid_token' } })
 })

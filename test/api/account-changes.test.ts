@@ -11,16 +11,16 @@ import {
   AccountChanges,
   CHANGE_BYTES,
   type AccountRequester,
-} from '../../src/api/database/account-changes.ts'
-import type { Change } from '../../src/api/database/transaction.ts'
-import { READ_SHARE } from '../../src/api/read-share.ts'
-import { refuse } from '../../src/api/refusal.ts'
+} from '../../src/api/changes/account-changes.ts'
+import type { Tx } from '../../src/api/database/transaction.ts'
+import { READ_SHARE } from '../../src/api/http/read-share.ts'
+import { refuse } from '../../src/api/model/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { compute: 'reported' })
-const { tables, connection } = api.database
+const { db, connection } = api.database
 
 /** A connection beside the pool. */
 async function connect(t: Test): Promise<pg.Client> {
@@ -98,7 +98,7 @@ t.test('a request of an account for which too many changes wait gets 503 with Re
 t.test('reports and placements of hypervisors wait in the same queue', async (t) => {
   const compute = buildComputeServer(
     {
-      tables,
+      db,
       accounts: api.accounts,
       waiters: new Waiters(),
       retrySeconds: 60,
@@ -141,9 +141,9 @@ t.test('reports and placements of hypervisors wait in the same queue', async (t)
 
 t.test('refreshes of one sign-in that wait for a change of its user leave connections to others', async (t) => {
   await api.userToken(ADA) // makes the application
-  const refreshToken = await tables.transaction().execute(async (transaction) => {
-    const families = new TokenFamilies(tables, 60, () => Date.now())
-    return (await families.begin(transaction, APPLICATION, ADA, ['infrastructure'])).refreshToken
+  const refreshToken = await db.transaction().execute(async (tx) => {
+    const families = new TokenFamilies(db, 60, () => Date.now())
+    return (await families.begin(tx, APPLICATION, ADA, ['infrastructure'])).refreshToken
   })
   const client = await connect(t)
   await client.query('begin')
@@ -175,7 +175,7 @@ const somebody: AccountRequester = {
 }
 
 t.test('changes of one account by two processes run one after another', async (t) => {
-  const [one, other] = [new AccountChanges(tables, ACCOUNT_QUEUE), new AccountChanges(tables, ACCOUNT_QUEUE)]
+  const [one, other] = [new AccountChanges(db, ACCOUNT_QUEUE), new AccountChanges(db, ACCOUNT_QUEUE)]
   const order: string[] = []
   const first = one.commit(somebody, async () => {
     const second = other.commit(somebody, () => Promise.resolve(order.push('second')))
@@ -193,7 +193,7 @@ t.test('changes of one account by two processes run one after another', async (t
 t.test(
   'after a change that was refused, and one that failed, the next one runs, and the queue is forgotten',
   async (t) => {
-    const accounts = new AccountChanges(tables, ACCOUNT_QUEUE)
+    const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
     const results = await Promise.allSettled([
       accounts.commit(somebody, () => Promise.resolve(refuse('resource_conflict', 'no'))),
       accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
@@ -205,7 +205,7 @@ t.test(
 )
 
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
-  const accounts = new AccountChanges(tables, { atOnce: 1, waitingMax: CHANGE_BYTES, timeoutMs: 1 })
+  const accounts = new AccountChanges(db, { atOnce: 1, waitingMax: CHANGE_BYTES, timeoutMs: 1 })
   const unlock = await lockAccount(t, ONE)
   const first = accounts.commit(somebody, () => Promise.resolve('first'))
   const refusal = refuse('service_unavailable', 'other changes of this account take too long: try again')
@@ -238,20 +238,20 @@ async function enqueue<T>(
 
 /** Whether Ada collaborates in TWO. */
 const collaborate = (status: 'accepted' | 'ended') =>
-  tables
+  db
     .updateTable('collaborations')
     .set({ status, finished_at: null })
     .where('account_id', '=', TWO)
     .where('user_id', '=', ADA)
     .execute()
 const mapsOf = async (account: string) =>
-  (await tables.selectFrom('config_maps').select('id').where('account_id', '=', account).execute()).length
+  (await db.selectFrom('config_maps').select('id').where('account_id', '=', account).execute()).length
 const post = (bearer: string, account: string) => () =>
   api.callWith(bearer, 'POST', `/1.0/config_maps?account_id=${account}`, { data: {} })
 
 t.test('a withdrawal goes before all changes that wait, and those of whose access it takes are refused', async (t) => {
   const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
-  const { id } = await tables
+  const { id } = await db
     .selectFrom('collaborations')
     .select('id')
     .where('account_id', '=', TWO)
@@ -291,7 +291,7 @@ t.test('the callers of an account take turns, and none uses the room of another'
 t.test('a change whose right ends while it waits is refused, and changes nothing', async (t) => {
   const newClient = async () => {
     const { id } = (await api.call('POST', '/1.0/api_clients', {})).body as { id: string }
-    const token = await tables
+    const token = await db
       .transaction()
       .execute((by) => api.auth.tokens.issue(by, { clientId: id, accountId: ONE }, ['infrastructure', 'orbit'], 3_600))
     return { id, token }
@@ -351,7 +351,7 @@ t.test('a change whose right ends while it waits is refused, and changes nothing
       (by) => by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute(),
       unauthorized,
     ],
-  ] as readonly (readonly [string, string, typeof ONE | typeof TWO, (by: Change) => Promise<unknown>, object])[]) {
+  ] as readonly (readonly [string, string, typeof ONE | typeof TWO, (by: Tx) => Promise<unknown>, object])[]) {
     // its token is in the cache
     t.match(await api.callWith(bearer, 'GET', `/1.0/config_maps?account_id=${account}`), { status: 200 }, name)
     const before = await mapsOf(account)
@@ -365,7 +365,7 @@ t.test('a change whose right ends while it waits is refused, and changes nothing
     t.match(answer, expected, name)
     t.equal(await mapsOf(account), before, name)
   }
-  await tables.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
+  await db.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
   await collaborate('accepted')
 })
 
@@ -392,7 +392,7 @@ t.test(
       () => api.callWith(ada, 'PUT', '/1.0/user', { name: 'Another' }),
     )
     t.match(answer, { status: 401 })
-    t.match(await tables.selectFrom('users').select('name').where('id', '=', ADA).executeTakeFirst(), {
+    t.match(await db.selectFrom('users').select('name').where('id', '=', ADA).executeTakeFirst(), {
       name: 'Ada Lovelace',
     })
   },

@@ -57,27 +57,27 @@ t.test("without account_id a user sees all of the user's accounts, and their use
 
 t.test('a user loses access as soon as the collaboration ends', async (t) => {
   t.equal((await api.callWith(ada, 'GET', `/1.0/servers?account_id=${TWO}`)).status, 200)
-  await api.database.tables.updateTable('collaborations').set({ status: 'ended' }).where('user_id', '=', ADA).execute()
+  await api.database.db.updateTable('collaborations').set({ status: 'ended' }).where('user_id', '=', ADA).execute()
   t.equal((await api.callWith(ada, 'GET', `/1.0/servers?account_id=${TWO}`)).status, 404)
   t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/accounts')), [ONE])
 })
 
 t.test('the default account of a user is not one that is closed', async (t) => {
-  const { tables } = api.database
-  await tables.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute()
-  await tables.updateTable('accounts').set({ status: 'closed' }).where('id', '=', ONE).execute()
+  const { db } = api.database
+  await db.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute()
+  await db.updateTable('accounts').set({ status: 'closed' }).where('id', '=', ONE).execute()
   t.match(await api.callWith(ada, 'GET', '/1.0/user'), {
     body: { accounts: [{ id: ONE }, { id: TWO }], default_account: { id: TWO } },
   })
-  await tables.updateTable('accounts').set({ status: 'deleted' }).where('id', '=', TWO).execute()
+  await db.updateTable('accounts').set({ status: 'deleted' }).where('id', '=', TWO).execute()
   t.match(await api.callWith(ada, 'GET', '/1.0/user'), { body: { default_account: { id: ONE } } })
-  await tables.updateTable('accounts').set({ status: 'active' }).execute()
-  await tables.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
+  await db.updateTable('accounts').set({ status: 'active' }).execute()
+  await db.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
 })
 
 t.test("a user without an account can read the user's own profile", async (t) => {
-  const { tables } = api.database
-  await tables
+  const { db } = api.database
+  await db
     .insertInto('users')
     .values({
       id: 'usr-new03',

@@ -6,7 +6,7 @@ import { Kysely, PostgresDialect } from 'kysely'
 import pg from 'pg'
 import t from 'tap'
 import { makeRoomInFamily } from '../../src/api/auth/token-families.ts'
-import { forgetFinished } from '../../src/api/database/kept-rows.ts'
+import { forgetFinished } from '../../src/api/changes/kept-rows.ts'
 import * as first from '../../src/api/database/migrations/0001-first.ts'
 import * as wholeDocument from '../../src/api/database/migrations/0002-whole-document.ts'
 import * as accountLimits from '../../src/api/database/migrations/0003-account-limits.ts'
@@ -36,7 +36,7 @@ const region = aRegion({
   accounts: aRegion().accounts.map((account) => (account.id === ONE ? { ...account, ...LIMITS } : account)),
 })
 const api = await anApi(t, { region })
-const { tables, pool } = api.database
+const { db, pool } = api.database
 const call = async (method: Method, path: string, body?: object, account: typeof ONE | typeof TWO = ONE) => {
   const { status, body: found } = await api.call(method, `/1.0/${path}`, body, account)
   return { status, body: found as Body }
@@ -122,7 +122,7 @@ t.test('the config maps of an account have a limit of bytes, for new data and lo
   t.match(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(255) }), { status: 200 }, 'the name does not count')
   t.match(await call('PUT', `config_maps/${id}`, data(20)), { status: 200 })
   t.match(await call('PUT', `config_maps/${other}`, data(80)), { status: 200 })
-  await tables.updateTable('accounts').set({ config_maps_bytes_limit: 10 }).where('id', '=', ONE).execute()
+  await db.updateTable('accounts').set({ config_maps_bytes_limit: 10 }).where('id', '=', ONE).execute()
   t.match(
     await call('PUT', `config_maps/${other}`, data(78)),
     { status: 200 },
@@ -130,7 +130,7 @@ t.test('the config maps of an account have a limit of bytes, for new data and lo
   )
   t.match(await call('PUT', `config_maps/${other}`, data(80)), { status: 403 })
   t.match(await call('PUT', `config_maps/${id}`, data(22), TWO), { status: 404 })
-  await tables.updateTable('accounts').set({ config_maps_bytes_limit: 100 }).where('id', '=', ONE).execute()
+  await db.updateTable('accounts').set({ config_maps_bytes_limit: 100 }).where('id', '=', ONE).execute()
 })
 
 t.test('an account that is beyond its limits keeps what it has, and may change it', async (t) => {
@@ -139,7 +139,7 @@ t.test('an account that is beyond its limits keeps what it has, and may change i
       .filter((name) => name !== 'access_tokens_limit')
       .map((name) => [name, 0]),
   )
-  await tables.updateTable('accounts').set(none).where('id', '=', ONE).execute()
+  await db.updateTable('accounts').set(none).where('id', '=', ONE).execute()
   for (const [path, status] of [
     ['server_groups', 202],
     ['api_clients', 200],
@@ -163,7 +163,7 @@ t.test('beyond the limit of access tokens, the oldest of the same client end, an
   const own = await call('POST', 'api_clients', { name: 'own' }, TWO)
   const others = [await api.token(CLIENT_OF[TWO]), await api.userToken(ADA)]
   const secret = String((await call('POST', `api_clients/${own.body.id}/reset_secret`, undefined, TWO)).body['secret'])
-  await tables.updateTable('accounts').set({ access_tokens_limit: 5 }).where('id', '=', TWO).execute()
+  await db.updateTable('accounts').set({ access_tokens_limit: 5 }).where('id', '=', TWO).execute()
   const token = async () => {
     const { statusCode, body } = await api.server.inject({
       method: 'POST',
@@ -175,7 +175,7 @@ t.test('beyond the limit of access tokens, the oldest of the same client end, an
     return (JSON.parse(body) as { access_token: string }).access_token
   }
   const count = async () =>
-    (await tables.selectFrom('access_tokens').select('sha256').where('client_id', '=', own.body.id).execute()).length
+    (await db.selectFrom('access_tokens').select('sha256').where('client_id', '=', own.body.id).execute()).length
   const first = await token()
   const later: string[] = []
   for (let i = 0; i < 5; i++) later.push(await token())
@@ -193,7 +193,7 @@ t.test('a user has at most 100 sign-ins with one application: one more ends the 
   await api.userToken(ADA)
   const families = async () =>
     (
-      await tables
+      await db
         .selectFrom('token_families')
         .select('id')
         .where('application_id', '=', APPLICATION)
@@ -227,12 +227,12 @@ t.test('a user has at most 100 sign-ins with one application: one more ends the 
 })
 
 t.test('a sign-in has at most 100 access tokens and 400 refresh tokens: the oldest end', async (t) => {
-  const { id } = await tables
+  const { id } = await db
     .insertInto('token_families')
     .values({ application_id: APPLICATION, user_id: ADA, scopes: ['infrastructure'] })
     .returning('id')
     .executeTakeFirstOrThrow()
-  const later = await tables
+  const later = await db
     .insertInto('token_families')
     .values({ application_id: APPLICATION, user_id: ADA, scopes: ['infrastructure'] })
     .returning('id')
@@ -246,9 +246,9 @@ t.test('a sign-in has at most 100 access tokens and 400 refresh tokens: the olde
       select sha256(($1 || n)::bytea), $2, now() + n * interval '1 s'${table === 'access_tokens' ? ", '{infrastructure}'" : ''} from generate_series(1, 450) as n`,
       [table, id],
     )
-    await tables.transaction().execute(async (change) => {
-      await makeRoomInFamily(change, table, id, most)
-      await makeRoomInFamily(change, table, later.id, most)
+    await db.transaction().execute(async (tx) => {
+      await makeRoomInFamily(tx, table, id, most)
+      await makeRoomInFamily(tx, table, later.id, most)
     })
     const { rows } = await pool.query<{ count: number; has_newest: boolean }>(
       `select count(*), bool_or(sha256 = sha256(($1 || 450)::bytea)) as has_newest from ${table} where family_id = $2`,
@@ -292,9 +292,9 @@ t.test('of finished collaborations the newest 1,000 are kept, and each that appl
     from generate_series(1, 1004) as n`,
     [TWO],
   )
-  await tables.transaction().execute((change) => forgetFinished(change, TWO))
+  await db.transaction().execute((tx) => forgetFinished(tx, TWO))
   const left = (
-    await tables
+    await db
       .selectFrom('collaborations')
       .select('id')
       .where('account_id', '=', TWO)
@@ -311,10 +311,10 @@ t.test('of finished collaborations the newest 1,000 are kept, and each that appl
   ] as const)
     t.equal(left.includes(id), isKept, id)
   await pool.query("update collaborations set status = 'cancelled' where id = 'col-z1001'")
-  await tables.transaction().execute((change) => forgetFinished(change, TWO))
+  await db.transaction().execute((tx) => forgetFinished(tx, TWO))
   t.equal(
     (
-      await tables
+      await db
         .selectFrom('collaborations')
         .select('id')
         .where('account_id', '=', TWO)

@@ -10,7 +10,7 @@ import { anApi, type Method } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t)
-const { tables } = api.database
+const { db } = api.database
 const ada = await api.userToken(ADA)
 
 /** Bodies that are right, for the routes that require one. Where one is missing, the test of its route sees 422. */
@@ -67,7 +67,7 @@ const ACCOUNTS = [
 
 for (const [name, account] of ACCOUNTS) {
   t.test(`an account that is ${name} allows the changes of the table`, async (t) => {
-    await tables.updateTable('accounts').set(account).where('id', '=', ONE).execute()
+    await db.updateTable('accounts').set(account).where('id', '=', ONE).execute()
     const client = await api.token(CLIENT_OF[ONE])
     for (const route of ROUTES) {
       const refusal = refuseChange(route in CHANGES ? (route as ChangeRequest) : 'every other change', account)
@@ -83,7 +83,7 @@ for (const [name, account] of ACCOUNTS) {
 }
 
 t.test('a suspended account can lower the permissions of an API client, and change nothing else of it', async (t) => {
-  await tables
+  await db
     .updateTable('accounts')
     .set({ status: 'suspended', ...VERIFIED })
     .where('id', '=', ONE)
@@ -106,12 +106,12 @@ t.test('a suspended account can lower the permissions of an API client, and chan
     status: 200,
     body: { permissions_group: 'storage' },
   })
-  await tables.updateTable('api_clients').set({ permissions_group: 'full' }).where('id', '=', CLIENT_OF[ONE]).execute()
+  await db.updateTable('api_clients').set({ permissions_group: 'full' }).where('id', '=', CLIENT_OF[ONE]).execute()
 })
 
 t.test('every state allows reading', async (t) => {
   for (const status of ACCOUNT_STATES) {
-    await tables
+    await db
       .updateTable('accounts')
       .set({ status, telephone_verified: false, valid_credit_card: false })
       .where('id', '=', ONE)
@@ -134,12 +134,12 @@ t.test('every state allows reading', async (t) => {
 })
 
 t.test('a change that waits while the account is suspended is refused', async (t) => {
-  await tables
+  await db
     .updateTable('accounts')
     .set({ status: 'active', ...VERIFIED })
     .where('id', '=', ONE)
     .execute()
-  const suspension = await tables.startTransaction().execute()
+  const suspension = await db.startTransaction().execute()
   await suspension.updateTable('accounts').set({ status: 'suspended' }).where('id', '=', ONE).execute()
   const answer = api.call('POST', '/1.0/server_groups', {})
   await until(

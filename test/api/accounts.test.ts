@@ -5,15 +5,15 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { digest } from '../../src/api/auth/secrets.ts'
-import type { Change } from '../../src/api/database/transaction.ts'
-import { STORABLE_FAULT } from '../../src/api/storable-text.ts'
+import type { Tx } from '../../src/api/database/transaction.ts'
+import { STORABLE_FAULT } from '../../src/api/model/storable-text.ts'
 import { ADA, CLIENT_OF, GRACE, ONE, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 
 type Body = Record<string, unknown>
 
 const api = await anApi(t)
-const { tables } = api.database
+const { db } = api.database
 const [ada, grace, client, other] = [
   await api.userToken(ADA),
   await api.userToken(GRACE),
@@ -32,9 +32,9 @@ t.test('an account that is deleted while it is read is not shown, and not a 500'
     `insert into accounts select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).* from accounts where id = $1`,
     [ONE],
   )
-  const remove = async (change: Change) => {
-    await sql`lock table server_types`.execute(change) // the second query of the request waits for it
-    await change.deleteFrom('accounts').where('id', '=', 'acc-new03').execute()
+  const remove = async (tx: Tx) => {
+    await sql`lock table server_types`.execute(tx) // the second query of the request waits for it
+    await tx.deleteFrom('accounts').where('id', '=', 'acc-new03').execute()
   }
   const list = await api.during(remove, () => api.callWith(ada, 'GET', '/1.0/accounts'))
   t.match(list, { status: 200 })
@@ -259,7 +259,7 @@ t.test('the owner, a collaborator and an API client of the account may change it
 t.test('reset_ftp_password shows the new password once; the database has its digest', async (t) => {
   const hashOf = async () =>
     (
-      await tables
+      await db
         .selectFrom('accounts')
         .select('library_ftp_password_hash')
         .where('id', '=', ONE)

@@ -15,7 +15,7 @@ interface Body {
 }
 
 const api = await anApi(t)
-const { tables } = api.database
+const { db } = api.database
 const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
 const call = async (
   method: 'GET' | 'POST' | 'PUT' | 'DELETE',
@@ -159,7 +159,7 @@ t.test('a new client has no secret: reset_secret gives it one, in that response 
   t.strictSame((await call('GET', `api_clients/${id}`)).body, { ...body, secret: null })
   t.notMatch(JSON.stringify(await list()), new RegExp(body.secret!))
   t.strictSame(
-    (await tables.selectFrom('api_clients').select('secret_sha256').where('id', '=', id).executeTakeFirstOrThrow())
+    (await db.selectFrom('api_clients').select('secret_sha256').where('id', '=', id).executeTakeFirstOrThrow())
       .secret_sha256,
     digest(body.secret!),
   )
@@ -219,7 +219,7 @@ t.test('another process sees a DELETE when its cache of one second ends', async 
   const { access_token } = await tokenFor(id, secret)
   let steadyMs = 5_000
   const another = new AccessTokens(
-    tables,
+    db,
     () => Date.now(),
     () => steadyMs,
   )
@@ -233,14 +233,14 @@ t.test('a check that began before a change is not remembered after it', async (t
   const { id, secret } = await aClient()
   const { access_token } = await tokenFor(id, secret)
   const tokens = new AccessTokens(
-    tables,
+    db,
     () => Date.now(),
     () => performance.now(),
   )
   const check = tokens.check(access_token)
   tokens.forget()
   t.match(await check, { kind: 'valid' })
-  await tables.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', id).execute()
+  await db.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', id).execute()
   t.strictSame(await tokens.check(access_token), { kind: 'unknown' })
 })
 

@@ -118,8 +118,8 @@ t.test('deleting an application ends the tokens of its users at once, and those 
 t.test('a sign-in that began before its application was deleted gets no token', async (t) => {
   const { id } = await create()
   const secret = ((await api.call('POST', `/1.0/applications/${id}/reset_secret`)).body as Application).secret!
-  const { tables, pool } = api.database
-  const open = await tables.startTransaction().execute()
+  const { db, pool } = api.database
+  const open = await db.startTransaction().execute()
   await open.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
   const signingIn = signIn(id, secret)
   await until(
@@ -129,7 +129,7 @@ t.test('a sign-in that began before its application was deleted gets no token', 
   t.equal((await api.call('DELETE', `/1.0/applications/${id}`)).status, 200)
   await open.commit().execute()
   t.equal((await signingIn).status, 401)
-  t.strictSame(await tables.selectFrom('token_families').select('id').where('application_id', '=', id).execute(), [])
+  t.strictSame(await db.selectFrom('token_families').select('id').where('application_id', '=', id).execute(), [])
 })
 
 t.test('an application of another account does not exist', async (t) => {
@@ -156,8 +156,8 @@ t.test('an application of another account does not exist', async (t) => {
 
 t.test('in a suspended account applications can lose their secret and be deleted, and nothing else', async (t) => {
   const { id } = await create()
-  const { tables } = api.database
-  await tables.updateTable('accounts').set({ status: 'suspended' }).where('id', '=', ONE).execute()
+  const { db } = api.database
+  await db.updateTable('accounts').set({ status: 'suspended' }).where('id', '=', ONE).execute()
   for (const [method, path] of [
     ['POST', ''],
     ['PUT', `/${id}`],

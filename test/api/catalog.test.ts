@@ -127,7 +127,7 @@ t.test('users: those of the account, and the owner as the user of the token', as
 })
 
 t.test('an ssh_key that is not set is empty text, and 2fa shows that a TOTP secret is set', async (t) => {
-  await api.database.tables
+  await api.database.db
     .updateTable('users')
     .set({ ssh_key: null, totp_secret: 'JBSWY3DPEHPK3PXP' })
     .where('id', '=', GRACE)

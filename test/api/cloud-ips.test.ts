@@ -1,6 +1,6 @@
 /** Cloud IPs and server groups: their forms, mapping, membership, and what is refused. */
 import t from 'tap'
-import type { Change } from '../../src/api/database/transaction.ts'
+import type { Tx } from '../../src/api/database/transaction.ts'
 import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
 import {
   nestedAccount,
@@ -25,7 +25,7 @@ interface Body extends Record<string, unknown> {
 const api = await anApi(t, {
   region: aRegion({ accounts: aRegion().accounts.map((account) => ({ ...account, server_groups_limit: 1000 })) }),
 })
-const { tables } = api.database
+const { db } = api.database
 const call = async (
   method: 'GET' | 'POST' | 'PUT' | 'DELETE',
   path: string,
@@ -44,10 +44,10 @@ const aServer = (body: object = {}) => create('servers', { image: 'img-deb12', .
 const refused = (status: number, error_name: string, ...errors: string[]) => ({ status, body: { error_name, errors } })
 /** The servers that a task enqueues for publishing. */
 const enqueuedBy = async (task: () => Promise<unknown>) => {
-  await tables.deleteFrom('outbox').execute()
+  await db.deleteFrom('outbox').execute()
   await task()
   return [
-    ...new Set((await tables.selectFrom('outbox').select('server_id').execute()).map(({ server_id }) => server_id)),
+    ...new Set((await db.selectFrom('outbox').select('server_id').execute()).map(({ server_id }) => server_id)),
   ].sort()
 }
 
@@ -114,7 +114,7 @@ t.test('a cloud IP in its full, collected and nested form, free, mapped to a ser
   t.strictSame(await call('DELETE', `cloud_ips/${body.id}`), { status: 200, body: free })
   t.equal((await call('GET', `cloud_ips/${body.id}`)).status, 404)
   t.strictSame(
-    await tables
+    await db
       .selectFrom('allocations')
       .select('number')
       .where('holder', '=', body.id)
@@ -324,13 +324,13 @@ t.test('the limit of cloud IPs: 403 account_limit_reached', async (t) => {
 })
 
 t.test('a pool without a free address is 503, and nothing is created', async (t) => {
-  await tables
+  await db
     .updateTable('address_pools')
     .set({ range: '2001:db8:1::1-2001:db8:1::1', cursor: 0 })
     .where('kind', '=', 'public_ipv6')
     .execute()
   const before = (await call('GET', 'account')).body['cloud_ips_used']
-  await tables
+  await db
     .insertInto('allocations')
     .expression((eb) =>
       eb
@@ -345,11 +345,7 @@ t.test('a pool without a free address is 503, and nothing is created', async (t)
     refused(503, 'insufficient_capacity', 'the region has no free public address'),
   )
   t.equal((await call('GET', 'account')).body['cloud_ips_used'], before)
-  await tables
-    .updateTable('address_pools')
-    .set({ range: '2001:db8:1::/64' })
-    .where('kind', '=', 'public_ipv6')
-    .execute()
+  await db.updateTable('address_pools').set({ range: '2001:db8:1::/64' }).where('kind', '=', 'public_ipv6').execute()
 })
 
 t.test('a server group in its full, collected and nested form', async (t) => {
@@ -477,7 +473,7 @@ t.test('members: add, remove and move, with every id that is wrong at once', asy
 t.test('a cloud IP of a group is one of each member, and members that join or leave are published', async (t) => {
   const [a, b] = [await aServer(), await aServer()]
   const group = await create('server_groups', { servers: [{ server: a.id }, { server: b.id }] })
-  await tables.updateTable('accounts').set({ cloud_ips_limit: 100 }).execute()
+  await db.updateTable('accounts').set({ cloud_ips_limit: 100 }).execute()
   const { id } = await create('cloud_ips')
   t.strictSame(
     await enqueuedBy(() => call('POST', `cloud_ips/${id}/map`, { destination: group.id })),
@@ -501,7 +497,7 @@ t.test('a cloud IP of a group is one of each member, and members that join or le
 
 t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its record can hold: 422', async (t) => {
   const [server, other] = [await aServer(), await aServer()]
-  await tables
+  await db
     .insertInto('server_groups')
     .values(
       Array.from({ length: 255 }, (_, i) => ({
@@ -513,7 +509,7 @@ t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its r
       })),
     )
     .execute()
-  await tables
+  await db
     .insertInto('server_group_members')
     .expression((eb) =>
       eb
@@ -542,7 +538,7 @@ t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its r
     )
   }
   // 257: as an earlier version could
-  await tables.insertInto('server_group_members').values({ server_group_id: from.id, server_id: other.id }).execute()
+  await db.insertInto('server_group_members').values({ server_group_id: from.id, server_id: other.id }).execute()
   t.equal(
     (await call('POST', `server_groups/${from.id}/move_servers`, { ...members(other.id), destination: group.id }))
       .status,
@@ -557,7 +553,7 @@ t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its r
   )
 
   const [direct, byGroup] = [await aServer({ server_groups: [group.id] }), await create('cloud_ips')]
-  await tables
+  await db
     .insertInto('cloud_ips')
     .values(
       Array.from({ length: 63 }, (_, i) => ({
@@ -583,7 +579,7 @@ t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its r
   t.strictSame(await call('POST', `server_groups/${from.id}/add_servers`, members(direct.id)), tooManyIps)
   t.strictSame(await call('PUT', `servers/${direct.id}`, { server_groups: [group.id, from.id] }), tooManyIps)
   for (const { id } of [server, other, direct]) await call('DELETE', `servers/${id}`)
-  await tables.deleteFrom('cloud_ips').where('id', 'like', 'cip-many-%').execute()
+  await db.deleteFrom('cloud_ips').where('id', 'like', 'cip-many-%').execute()
 })
 
 t.test('a server that joins a group while its cloud IP is mapped or unmapped is published after both', async (t) => {
@@ -593,11 +589,8 @@ t.test('a server that joins a group while its cloud IP is mapped or unmapped is 
     ['unmap', 'unmapped'],
   ] as const) {
     const server = await aServer()
-    const join = (transaction: Change) =>
-      transaction
-        .insertInto('server_group_members')
-        .values({ server_group_id: group.id, server_id: server.id })
-        .execute()
+    const join = (tx: Tx) =>
+      tx.insertInto('server_group_members').values({ server_group_id: group.id, server_id: server.id }).execute()
     t.strictSame(
       (
         await enqueuedBy(() =>
@@ -613,8 +606,7 @@ t.test('a server that joins a group while its cloud IP is mapped or unmapped is 
 
 t.test('a cloud IP cannot be mapped to a server whose delete is under way', async (t) => {
   const [{ id }, server] = [await create('cloud_ips'), await aServer()]
-  const remove = (transaction: Change) =>
-    transaction.updateTable('servers').set({ status: 'deleting' }).where('id', '=', server.id).execute()
+  const remove = (tx: Tx) => tx.updateTable('servers').set({ status: 'deleting' }).where('id', '=', server.id).execute()
   t.match(
     await api.during(remove, () => call('POST', `cloud_ips/${id}/map`, { destination: server.interfaces[0]!.id })),
     { status: 404 },

@@ -8,7 +8,7 @@ import { anApi, apply, type ApiAnswer } from '../support/programs/api.ts'
 
 const region = withMary()
 const api = await anApi(t, { region })
-const { tables } = api.database
+const { db } = api.database
 const [ada, grace, mary] = [await api.userToken(ADA), await api.userToken(GRACE), await api.userToken(MARY)]
 const { email_address: email } = region.users.find(({ id }) => id === MARY)!
 
@@ -39,14 +39,14 @@ const INTO: Readonly<Record<CollaborationStatus, readonly (keyof typeof REQUESTS
 }
 
 async function inState(status: CollaborationStatus): Promise<string> {
-  await tables.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
+  await db.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
   const { id } = member(await invite())
   for (const request of INTO[status]) await REQUESTS[request](id)
   return id
 }
 
 t.beforeEach(async () => {
-  await tables.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
+  await db.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
 })
 
 t.test('each state has every field of the interface, on the side of the account and of the user', async (t) => {
@@ -121,9 +121,9 @@ t.test(
       status: 201,
       body: { account: { id: TWO }, inviter: { id: ADA } },
     })
-    await tables.deleteFrom('collaborations').where('email', '=', email).execute()
+    await db.deleteFrom('collaborations').where('email', '=', email).execute()
     t.match(await invite(email, TWO), { status: 201, body: { inviter: { id: GRACE } } })
-    await tables.deleteFrom('collaborations').where('email', '=', email).execute()
+    await db.deleteFrom('collaborations').where('email', '=', email).execute()
   },
 )
 
@@ -156,7 +156,7 @@ t.test('an address that is invited or has access cannot be invited again, in any
     })
   await REQUESTS.accept(id)
   t.match(await invite(), { status: 409, body: { errors: [`${email} has the accepted collaboration ${id} already`] } })
-  await tables.updateTable('collaborations').set({ email: 'other@example.com' }).where('id', '=', id).execute()
+  await db.updateTable('collaborations').set({ email: 'other@example.com' }).where('id', '=', id).execute()
   t.match(
     await invite(),
     { status: 409, body: { errors: [`${email} has access to the account already`] } },
@@ -170,7 +170,7 @@ t.test('an address that is invited or has access cannot be invited again, in any
   t.equal((await invite(email, TWO)).status, 201, 'another account')
   await REQUESTS.remove(id)
   t.equal((await invite()).status, 201, 'after the end')
-  await tables.deleteFrom('collaborations').where('email', '=', email).execute()
+  await db.deleteFrom('collaborations').where('email', '=', email).execute()
 })
 
 t.test('of invitations of one address at the same time one is created', async (t) => {
@@ -193,7 +193,7 @@ t.test('an account has at most 100 invitations that are pending or younger than 
     started_at: null,
     finished_at: null,
   }))
-  await tables.insertInto('collaborations').values(old).execute()
+  await db.insertInto('collaborations').values(old).execute()
   const answers = await Promise.all(Array.from({ length: 4 }, (_, i) => invite(`new-${String(i)}@example.com`)))
   t.strictSame(answers.map(({ status }) => status).sort(), [201, 201, 403, 403])
   const refused = {
@@ -213,7 +213,7 @@ t.test('an account has at most 100 invitations that are pending or younger than 
   t.ok(id, 'in place of an old one')
   await REQUESTS.remove(id)
   t.match(await invite(), refused, 'in place of a new one')
-  await tables.deleteFrom('collaborations').where('account_id', '=', TWO).execute()
+  await db.deleteFrom('collaborations').where('account_id', '=', TWO).execute()
 })
 
 t.test('an invitation is sent again at most 5 times in an hour', async (t) => {
@@ -236,12 +236,12 @@ t.test('an invitation is sent again at most 5 times in an hour', async (t) => {
     String(headers['retry-after']),
   )
   t.equal((await REQUESTS.resend(other.id)).status, 200)
-  const { resends } = await tables
+  const { resends } = await db
     .selectFrom('collaborations')
     .select('resends')
     .where('id', '=', id)
     .executeTakeFirstOrThrow()
-  await tables
+  await db
     .updateTable('collaborations')
     .set({ resends: [new Date(Date.now() - 3_601_000), ...resends.slice(1)] })
     .where('id', '=', id)
@@ -312,10 +312,10 @@ t.test('a user sees the own invitations only, and needs no account', async (t) =
 
 t.test('an address that is not verified has no invitations', async (t) => {
   const { id } = member(await invite())
-  await tables.updateTable('users').set({ email_verified: false }).where('id', '=', MARY).execute()
+  await db.updateTable('users').set({ email_verified: false }).where('id', '=', MARY).execute()
   t.strictSame(idsOf(await api.callWith(mary, 'GET', '/1.0/user/collaborations')), [])
   t.equal((await REQUESTS.accept(id)).status, 404)
-  await tables.updateTable('users').set({ email_verified: true }).where('id', '=', MARY).execute()
+  await db.updateTable('users').set({ email_verified: true }).where('id', '=', MARY).execute()
   t.equal((await REQUESTS.accept(id)).status, 200)
 })
 
@@ -333,7 +333,7 @@ t.test(
     const keysOfNewServer = async () => {
       const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
       return (
-        await tables.selectFrom('server_keys').select('key').where('server_id', '=', id).orderBy('user_id').execute()
+        await db.selectFrom('server_keys').select('key').where('server_id', '=', id).orderBy('user_id').execute()
       ).map(({ key }) => key)
     }
     for (const end of ['remove', 'leave'] as const) {
@@ -356,9 +356,9 @@ t.test(
 
 t.test('a user who has access by another way cannot accept', async (t) => {
   const { id } = member(await invite())
-  await tables.updateTable('accounts').set({ owner_id: MARY }).where('id', '=', ONE).execute()
+  await db.updateTable('accounts').set({ owner_id: MARY }).where('id', '=', ONE).execute()
   t.match(await REQUESTS.accept(id), { status: 409, body: { errors: [`you have access to ${ONE} already`] } })
-  await tables.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', ONE).execute()
+  await db.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', ONE).execute()
   t.equal((await REQUESTS.reject(id)).status, 200)
 })
 
@@ -382,7 +382,7 @@ t.test('a collaborator of the region file has access, also one who is invited al
     accounts: [one, two],
   } = aRegion()
   // she has rejected and ended some, which the file would respect
-  await tables.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
+  await db.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
   const { id } = member(await invite(email.toUpperCase()))
   t.strictSame(await apply(api.database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })), [
     `~ collaboration of ${MARY} in ${ONE}: pending -> accepted`,
@@ -407,7 +407,7 @@ t.test(
     const seen = new Set<string>()
     /** A random change. Most are of a current collaboration, by its account and the user who has its address. */
     const step = async () => {
-      const current = await tables
+      const current = await db
         .selectFrom('collaborations')
         .selectAll()
         .where('status', 'in', ['pending', 'accepted'])
@@ -447,7 +447,7 @@ t.test(
       if ((answer.status ?? 0) >= 500) t.fail(`${name}: ${JSON.stringify(answer.body)}`)
     }
     const problems = async () => {
-      const rows = await tables.selectFrom('collaborations').selectAll().execute()
+      const rows = await db.selectFrom('collaborations').selectAll().execute()
       const current = rows
         .filter(({ status }) => ['pending', 'accepted'].includes(status))
         .map(({ account_id, email: address }) => `${account_id} ${address.toLowerCase()}`)

@@ -8,9 +8,9 @@ import { pino } from 'pino'
 import t from 'tap'
 import { buildComputeServer } from '../../src/api/compute/server.ts'
 import { Waiters } from '../../src/api/compute/waiters.ts'
-import { COMPUTE_CHANNEL } from '../../src/api/database/compute-actions.ts'
-import { purgeActions, readQueue } from '../../src/api/database/compute-queue.ts'
-import { freeHypervisors } from '../../src/api/database/placement.ts'
+import { COMPUTE_CHANNEL } from '../../src/api/changes/actions.ts'
+import { purgeActions, readQueue } from '../../src/api/changes/action-queue.ts'
+import { freeHypervisors } from '../../src/api/changes/placement.ts'
 import { NotificationListener } from '../../src/api/database/notifications.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion, ONE } from '../support/fixtures/region.ts'
@@ -37,7 +37,7 @@ interface Member extends Record<string, unknown> {
 
 const region = aRegion({ accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536 })) })
 const api = await anApi(t, { region, compute: 'reported' })
-const { tables, pool, connection } = api.database
+const { db, pool, connection } = api.database
 const store = await api.startPublisher()
 
 /** Two compute interfaces on one database, as two processes of imds-api have them. */
@@ -76,7 +76,7 @@ const computes = [0, 1].map(() => {
   }
   const server = buildComputeServer(
     {
-      tables,
+      db,
       accounts: api.accounts,
       waiters,
       retrySeconds: 60,
@@ -121,9 +121,7 @@ const statusOf = async (id: string) => (await call('GET', `servers/${id}`)).body
 const recordOf = async (id: string) =>
   (await store.get(id))?.document as { hypervisors: string[]; sealedAt?: string; revision: number } | undefined
 const freeOf = async (hypervisor: string) =>
-  (await tables.transaction().execute((change) => freeHypervisors(change, undefined))).find(
-    ({ name }) => name === hypervisor,
-  )!.free
+  (await db.transaction().execute((tx) => freeHypervisors(tx, undefined))).find(({ name }) => name === hypervisor)!.free
 const expireGiven = () =>
   pool.query("update compute_actions set given_out_at = now() - interval '1 hour' where finished_at is null")
 
@@ -150,10 +148,10 @@ async function carryOut(hypervisor = 'hv-1'): Promise<string[]> {
 }
 /** Creates a server on hv-1. */
 async function create(body: object = {}): Promise<Member> {
-  await tables.updateTable('hypervisors').set({ ram: 1 }).where('name', '!=', 'hv-1').execute()
+  await db.updateTable('hypervisors').set({ ram: 1 }).where('name', '!=', 'hv-1').execute()
   const { status, body: server } = await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a', ...body })
   if (status !== 202) throw new Error(JSON.stringify(server))
-  await tables.updateTable('hypervisors').set({ ram: 65_536 }).execute()
+  await db.updateTable('hypervisors').set({ ram: 65_536 }).execute()
   return server
 }
 async function activeServer(body: object = {}): Promise<string> {
@@ -206,7 +204,7 @@ t.test(
 
     const second = await create()
     await api.drained()
-    await tables.updateTable('servers').set({ publish_fault: 'x' }).where('id', '=', second.id).execute()
+    await db.updateTable('servers').set({ publish_fault: 'x' }).where('id', '=', second.id).execute()
     await pool.query("insert into outbox (server_id, retry_at) values ($1, now() + interval '1 hour')", [second.id])
     await carryOut()
     await until(async () => (await statusOf(second.id)) === 'active', 'the outcome to publish the server again')
@@ -425,7 +423,7 @@ t.test('a server has at most 16 actions without an outcome, and an account as ma
     refused(`${id} has 16 actions without an outcome, and the most are 16: try again when some have ended`),
   )
   t.equal((await act(other, 'reboot')).status, 202)
-  await tables.updateTable('accounts').set({ open_actions_limit: 18 }).where('id', '=', ONE).execute()
+  await db.updateTable('accounts').set({ open_actions_limit: 18 }).where('id', '=', ONE).execute()
   const more = await Promise.all(Array.from({ length: 4 }, () => act(other, 'reset')))
   t.equal(more.filter(({ status }) => status === 202).length, 1)
   t.match(
@@ -435,7 +433,7 @@ t.test('a server has at most 16 actions without an outcome, and an account as ma
   for (const one of [id, other])
     t.equal((await call('DELETE', `servers/${one}`)).status, 202, 'a delete is not limited')
   t.strictSame(await carryOut(), ['delete', 'delete'])
-  await tables.updateTable('accounts').set({ open_actions_limit: 1000 }).where('id', '=', ONE).execute()
+  await db.updateTable('accounts').set({ open_actions_limit: 1000 }).where('id', '=', ONE).execute()
 })
 
 t.test('an action whose outcome does not come in time is given out again', async (t) => {
@@ -456,7 +454,7 @@ t.test('an action whose outcome does not come in time is given out again', async
 t.test('a report counts once: the same again changes nothing, another one is 409, a foreign one 404', async (t) => {
   const id = await activeServer()
   await act(id, 'stop')
-  const waiting = await tables
+  const waiting = await db
     .selectFrom('compute_actions')
     .select('id')
     .where('server_id', '=', id)
@@ -518,7 +516,7 @@ t.test('a request that waits is answered when an action comes, whichever process
     )
     await report(
       (
-        await tables
+        await db
           .selectFrom('compute_actions')
           .select('id')
           .where('server_id', '=', id)
@@ -597,7 +595,7 @@ t.test('a migration needs another hypervisor of the zone with room, and no actio
   t.match(await report(given!.id, 'succeeded'), { status: 404 }, 'the action is not its own any more')
   t.strictSame(await carryOut('hv-2'), ['reboot'])
   const used = 65_536 - (await freeOf('hv-1'))
-  await tables
+  await db
     .updateTable('hypervisors')
     .set({ ram: used + 1023 })
     .where('name', '=', 'hv-1')
@@ -606,14 +604,14 @@ t.test('a migration needs another hypervisor of the zone with room, and no actio
     status: 503,
     body: { error_name: 'insufficient_capacity', errors: [`hv-1 has 1023 MB of RAM free, and ${id} needs 1024`] },
   })
-  await tables
+  await db
     .updateTable('hypervisors')
     .set({ ram: used + 1024 })
     .where('name', '=', 'hv-1')
     .execute()
   for (const method of ['POST', 'DELETE'] as const)
     t.equal((await compute(method, `/servers/${id}/migration`, { to: 'hv-1' })).status, 200)
-  await tables.updateTable('hypervisors').set({ ram: 65_536 }).execute()
+  await db.updateTable('hypervisors').set({ ram: 65_536 }).execute()
   await call('DELETE', `servers/${id}`)
   t.match(await compute('POST', `/servers/${id}/migration`, { to: 'hv-1' }), {
     status: 409,
@@ -643,17 +641,17 @@ t.test('a server that migrates uses RAM on both hypervisors', async (t) => {
   } = await pool.query<{ ram: number }>(
     "select coalesce(sum(ram), 0)::int as ram from servers join server_types on server_types.id = server_type_id where hypervisor = 'hv-2' and deleted_at is null",
   )
-  await tables
+  await db
     .updateTable('hypervisors')
     .set({ ram: row!.ram + 1024 })
     .where('name', '=', 'hv-2')
     .execute()
-  await tables.updateTable('hypervisors').set({ ram: 1 }).where('name', '=', 'hv-1').execute()
+  await db.updateTable('hypervisors').set({ ram: 1 }).where('name', '=', 'hv-1').execute()
   t.equal((await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })).status, 200)
   t.match(await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a' }), { status: 503 })
   await compute('DELETE', `/servers/${id}/migration`)
   t.match(await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a' }), { status: 202 })
-  await tables.updateTable('hypervisors').set({ ram: 65_536 }).execute()
+  await db.updateTable('hypervisors').set({ ram: 65_536 }).execute()
   await carryOut('hv-2')
 })
 
@@ -704,14 +702,14 @@ t.test('each change of a hypervisor leaves an audit line; a read and a refused r
 
 t.test('the metrics: what waits, for how long, and what nobody fetches', async (t) => {
   await carryOut()
-  t.strictSame(await readQueue(tables), { waiting: 0, age: 0, unfetched: 0 })
+  t.strictSame(await readQueue(db), { waiting: 0, age: 0, unfetched: 0 })
   const id = await activeServer()
   for (const action of ['stop', 'start']) await act(id, action)
   await pool.query(
     "update compute_actions set requested_at = now() - interval '1000 s', finished_at = finished_at - interval '900 s' where server_id = $1",
     [id],
   )
-  const before = await readQueue(tables)
+  const before = await readQueue(db)
   t.equal(before.waiting, 2)
   const { rows } = await pool.query<Record<string, unknown>>(executed('docs/operations.md', 'compute-queue'))
   t.match(rows, [
@@ -721,11 +719,11 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
   t.ok(before.age >= 1000 && before.age < 1100)
   t.ok(before.unfetched >= 900 && before.unfetched < 1000, String(before.unfetched))
   const [given] = await fetchActions()
-  const fetched = await readQueue(tables)
+  const fetched = await readQueue(db)
   t.ok(fetched.unfetched < 900)
   await report(given!.id, 'succeeded')
   t.ok(
-    (await readQueue(tables)).unfetched < 900,
+    (await readQueue(db)).unfetched < 900,
     'an action that had to wait for another one is not one that nobody fetches',
   )
   await carryOut()
@@ -742,9 +740,9 @@ t.test('actions are kept for 30 days after they were finished, and until they ar
       'update compute_actions set requested_at = now() - $2::interval, finished_at = case when outcome is not null then now() - $2::interval end where server_id = $1',
       [id, `${String(days)} days`],
     )
-    await purgeActions(tables)
+    await purgeActions(db)
     return (
-      await tables.selectFrom('compute_actions').select('kind').where('server_id', '=', id).orderBy('id').execute()
+      await db.selectFrom('compute_actions').select('kind').where('server_id', '=', id).orderBy('id').execute()
     ).map(({ kind }) => kind)
   }
   t.strictSame(await keptAfter(29), ['create', 'stop', 'start', 'reboot'])
@@ -759,7 +757,7 @@ t.test('of the finished actions of a server the newest 1,000 are kept', async (t
     select $1, 'reboot', now() - n * interval '1 s', now() - n * interval '1 s', 'succeeded' from generate_series(1, 1100) n`,
     [busy],
   )
-  await purgeActions(tables)
+  await purgeActions(db)
   const { rows } = await pool.query(
     "select server_id, count(*), min(finished_at) > now() - interval '1010 s' as are_newest from compute_actions where server_id in ($1, $2) group by server_id order by count",
     [busy, other],
@@ -780,7 +778,7 @@ t.test('the metrics read few rows, however many actions were finished', async (t
     [busy],
   )
   await pool.query('analyze compute_actions')
-  await tables.connection().execute(async (connection) => {
+  await db.connection().execute(async (connection) => {
     const rowsRead = async () => {
       await sql`select pg_stat_force_next_flush()`.execute(connection)
       const {
@@ -842,7 +840,7 @@ t.test(
     }
     const before = outcomes.length
     const rest = (
-      await tables
+      await db
         .selectFrom('compute_actions')
         .select('id')
         .where('server_id', 'in', servers)
@@ -853,7 +851,7 @@ t.test(
     t.equal((await carryOut()).length, rest, 'what was given out to nobody that lives is given out again')
     t.equal(outcomes.length, before + rest, 'each outcome counts once')
     for (const id of servers) {
-      const rows = await tables
+      const rows = await db
         .selectFrom('compute_actions')
         .select(['id', 'kind'])
         .where('server_id', '=', id)

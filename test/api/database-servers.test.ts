@@ -48,7 +48,7 @@ const regionWith = (...servers: NonNullable<RegionFile['database_servers']>) =>
 const writable = { ...full, allow_access: [...full.allow_access] }
 
 const api = await anApi(t, { region: regionWith(writable, small, theirs) })
-const { tables } = api.database
+const { db } = api.database
 const call = async (method: Method, path: string, body?: object, account?: typeof ONE | typeof TWO) => {
   const { status, body: found } = await api.call(method, `/1.0/${path}`, body, account)
   return { status, body: found as Body }
@@ -151,7 +151,7 @@ t.test('a database server in its full, collected and nested form', async (t) => 
 })
 
 t.test('a client renames a database server; the other fields may be sent as they are', async (t) => {
-  await tables
+  await db
     .updateTable('database_servers')
     .set({ updated_at: new Date(0) })
     .execute()
@@ -235,10 +235,10 @@ t.test('a cloud IP that is mapped to a database server, in all forms of both', a
     await call('POST', `cloud_ips/${free.id}/map`, { destination: id }),
     refused(409, 'resource_conflict', `${free.id} is mapped: unmap it first`),
   )
-  t.strictSame(await tables.selectFrom('outbox').selectAll().execute(), [], 'no guest hears of it')
+  t.strictSame(await db.selectFrom('outbox').selectAll().execute(), [], 'no guest hears of it')
   t.strictSame(await call('POST', `cloud_ips/${free.id}/unmap`), { status: 202, body: free })
   t.strictSame((await call('GET', `database_servers/${id}`)).body['cloud_ips'], [])
-  t.strictSame(await tables.selectFrom('outbox').selectAll().execute(), [])
+  t.strictSame(await db.selectFrom('outbox').selectAll().execute(), [])
   t.strictSame(
     await call('POST', `cloud_ips/${free.id}/map`, { destination: 'dbs-two03' }),
     refused(404, 'resource_not_found', 'the destination dbs-two03 does not exist'),
@@ -285,7 +285,7 @@ t.test('the state of a database server: which can be mapped to, changed and list
 
 t.test('a cloud IP cannot be mapped to a database server whose deletion is under way', async (t) => {
   const ip = await aCloudIp()
-  const deletion = await tables.startTransaction().execute()
+  const deletion = await db.startTransaction().execute()
   await deletion.updateTable('database_servers').set({ status: 'deleting' }).where('id', '=', id).execute()
   let isAnswered = false
   const answer = call('POST', `cloud_ips/${ip.id}/map`, { destination: id }).finally(() => {

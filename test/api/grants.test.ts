@@ -5,7 +5,7 @@ import { createHook } from 'node:async_hooks'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'
 import { hashPassword } from '../../src/api/auth/password.ts'
-import { claimSignIn } from '../../src/api/database/credentials.ts'
+import { claimSignIn } from '../../src/api/changes/sign-ins.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import {
   ADA,
@@ -46,7 +46,7 @@ const api = await anApi(t, {
     })),
   }),
 })
-const { tables } = api.database
+const { db } = api.database
 
 const post = tokenRequests(api)
 const signIn = (username: string, password: string, from?: From) =>
@@ -180,13 +180,13 @@ t.test('a code is taken from either header, behind the password, or from both pl
 })
 
 t.test('a password that ends like a code is right without a code, and then a code is required', async (t) => {
-  const { password_hash } = await tables
+  const { password_hash } = await db
     .selectFrom('users')
     .select('password_hash')
     .where('id', '=', ADA)
     .executeTakeFirstOrThrow()
   const password = 'correct horse+123456'
-  await tables
+  await db
     .updateTable('users')
     .set({ password_hash: await hashPassword(password) })
     .where('id', '=', ADA)
@@ -198,7 +198,7 @@ t.test('a password that ends like a code is right without a code, and then a cod
   })
   t.equal((await signIn(ADA, `${password}+${freshCode()}`)).status, 200)
   t.notOk('x-service-otp' in (await signIn(ADA, 'correct horse+654321')).headers)
-  await tables.updateTable('users').set({ password_hash }).where('id', '=', ADA).execute()
+  await db.updateTable('users').set({ password_hash }).where('id', '=', ADA).execute()
 })
 
 t.test('the number of scrypt hashes of a wrong password is the same for every user, known or not', async (t) => {
@@ -256,24 +256,24 @@ t.test('of requests in parallel with one code, exactly one succeeds', async (t) 
 })
 
 t.test('a sign-in fails if the password or the second factor changes while it is checked', async (t) => {
-  const { password_hash: passwordHash } = await tables
+  const { password_hash: passwordHash } = await db
     .selectFrom('users')
     .select('password_hash')
     .where('id', '=', GRACE)
     .executeTakeFirstOrThrow()
   const claim = (user: object, step?: number) =>
-    inTransaction(tables, (change) =>
-      claimSignIn(change, { id: GRACE, passwordHash: passwordHash!, totpSecret: undefined, ...user }, step),
+    inTransaction(db, (tx) =>
+      claimSignIn(tx, { id: GRACE, passwordHash: passwordHash!, totpSecret: undefined, ...user }, step),
     )
   t.equal(await claim({}), true)
   t.equal(await claim({ passwordHash: 'other' }), false)
   t.equal(await claim({ totpSecret: TOTP_SECRET }, 1), false)
-  await tables.updateTable('users').set({ totp_secret: TOTP_SECRET }).where('id', '=', GRACE).execute()
+  await db.updateTable('users').set({ totp_secret: TOTP_SECRET }).where('id', '=', GRACE).execute()
   t.strictSame(
     [await claim({}), await claim({ totpSecret: TOTP_SECRET }, 1), await claim({ totpSecret: TOTP_SECRET }, 1)],
     [false, true, false],
   )
-  await tables.updateTable('users').set({ totp_secret: null, totp_last_step: null }).where('id', '=', GRACE).execute()
+  await db.updateTable('users').set({ totp_secret: null, totp_last_step: null }).where('id', '=', GRACE).execute()
 })
 
 t.test('a refresh gives an access token and a new refresh token, without a code', async (t) => {
@@ -416,7 +416,7 @@ t.test('families of tokens follow their states in any order of uses', async (t) 
   for (const state of ['of another', 'dead', 'spent', 'first use', 'sibling'])
     t.ok((counts[state] ?? 0) >= 5, `${state}: ${String(counts[state])}`)
   const families = new Set(tokens.map(({ family }) => family))
-  const revoked = (await tables.selectFrom('token_families').select('id').where('revoked_at', 'is not', null).execute())
+  const revoked = (await db.selectFrom('token_families').select('id').where('revoked_at', 'is not', null).execute())
     .length
   t.ok(revoked >= [...families].filter(({ isRevoked }) => isRevoked).length)
 })
@@ -434,8 +434,8 @@ t.test('a refresh token that is used in parallel gives each request tokens that 
 
 t.test('the purge deletes expired refresh tokens, and families once their access tokens are gone too', async (t) => {
   const count = async () => [
-    (await tables.selectFrom('refresh_tokens').select('sha256').execute()).length,
-    (await tables.selectFrom('token_families').select('id').execute()).length,
+    (await db.selectFrom('refresh_tokens').select('sha256').execute()).length,
+    (await db.selectFrom('token_families').select('id').execute()).length,
   ]
   nowMs += REFRESH_MS + 2 * DAY_MS
   await api.auth.purge()
@@ -446,8 +446,8 @@ t.test('the purge deletes expired refresh tokens, and families once their access
   await api.auth.purge()
   t.strictSame(await count(), [2, 1], 'a used one is kept: its reuse must be seen')
   nowMs += 1
-  const { id: familyId } = await tables.selectFrom('token_families').select('id').executeTakeFirstOrThrow()
-  await tables.transaction().execute((change) => api.auth.tokens.issue(change, { familyId }, [], 60))
+  const { id: familyId } = await db.selectFrom('token_families').select('id').executeTakeFirstOrThrow()
+  await db.transaction().execute((tx) => api.auth.tokens.issue(tx, { familyId }, [], 60))
   await api.auth.purge()
   t.strictSame(await count(), [0, 1], 'an access token is left')
   nowMs += 2 * DAY_MS
@@ -458,7 +458,7 @@ t.test('the purge deletes expired refresh tokens, and families once their access
 t.test('the database has digests of refresh tokens and a hash of passwords, and not the texts', async (t) => {
   const { access_token, refresh_token } = await graceSignsIn()
   for (const table of ['access_tokens', 'refresh_tokens', 'token_families', 'users', 'applications'] as const) {
-    const rows = (await tables.selectFrom(table).selectAll().execute()).map((row) =>
+    const rows = (await db.selectFrom(table).selectAll().execute()).map((row) =>
       Object.values(row).map((value: unknown) => (Buffer.isBuffer(value) ? value.toString('latin1') : value)),
     )
     for (const text of [access_token, refresh_token, secretOf(GRACE), secretOf(APPLICATION)])

@@ -18,7 +18,7 @@ const PAGE = 'https://cloud.example.com/invitations'
 const FROM = 'noreply@example.com'
 const EMAIL = 'mary@example.com'
 const api = await anApi(t, { region: withMary() })
-const { tables } = api.database
+const { db } = api.database
 
 interface Member {
   readonly id: string
@@ -27,8 +27,7 @@ interface Member {
 const invite = async (email = EMAIL) =>
   (await api.call('POST', '/1.0/collaborations', { email, role: 'admin' })).body as Member
 const invitedAt = async (id: string) =>
-  (await tables.selectFrom('collaborations').select('invited_at').where('id', '=', id).executeTakeFirstOrThrow())
-    .invited_at
+  (await db.selectFrom('collaborations').select('invited_at').where('id', '=', id).executeTakeFirstOrThrow()).invited_at
 
 /** Starts a sender in this process. `port` undefined: without mail. */
 function startSender(t: Test, port: number | undefined) {
@@ -54,7 +53,7 @@ function startSender(t: Test, port: number | undefined) {
           invitationUrl: PAGE,
         }
   const sender = new InvitationSender({
-    tables,
+    db,
     mail,
     counted: (outcome) => {
       outcomes.push(outcome)
@@ -67,7 +66,7 @@ function startSender(t: Test, port: number | undefined) {
 }
 
 t.beforeEach(async () => {
-  await tables.deleteFrom('collaborations').execute()
+  await db.deleteFrom('collaborations').execute()
 })
 
 t.test('the invitee gets a mail, and its link leads to the collaboration, which the invitee accepts', async (t) => {
@@ -211,7 +210,7 @@ t.test('accounts take turns: an account with many invitations does not delay ano
       started_at: null,
       finished_at: null,
     }))
-  await tables
+  await db
     .insertInto('collaborations')
     .values([...rows(ONE, 150, 900), ...rows(TWO, 2, 60)])
     .execute()
@@ -247,7 +246,7 @@ t.test(
     startSender(t, smtp.port)
     await until(() => smtp.held === 1, 'the first mail to be on its way')
     t.match(await api.call('DELETE', `/1.0/collaborations/${ids[1]!}`), { status: 200 })
-    await tables.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
+    await db.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
     await invite('last@example.com')
     release()
     smtp.hold = undefined
@@ -290,17 +289,17 @@ t.test('an invitation that was on its way when the sender stopped is sent after 
 
 t.test('a mail that was accepted is not sent again while the database cannot record it, but a resend is', async (t) => {
   const smtp = await startSmtp(t)
-  await sql`create sequence attempts`.execute(tables) // a rollback does not change it back
+  await sql`create sequence attempts`.execute(db) // a rollback does not change it back
   await sql`create function refuse_invited() returns trigger language plpgsql as $$ begin perform nextval('attempts'); raise exception 'the disk is full'; end $$`.execute(
-    tables,
+    db,
   )
   await sql`create trigger refuse_invited before update on collaborations for each row when (new.invited_at is not null) execute function refuse_invited()`.execute(
-    tables,
+    db,
   )
-  const repair = () => sql`drop trigger if exists refuse_invited on collaborations`.execute(tables)
+  const repair = () => sql`drop trigger if exists refuse_invited on collaborations`.execute(db)
   t.teardown(repair)
   const attempts = async () =>
-    (await sql<{ last_value: number }>`select last_value from attempts`.execute(tables)).rows[0]!.last_value
+    (await sql<{ last_value: number }>`select last_value from attempts`.execute(db)).rows[0]!.last_value
   const { outcomes, log } = startSender(t, smtp.port)
   const { id } = await invite()
   await until(async () => (await attempts()) >= 2, 'two attempts to record the mail')
@@ -333,8 +332,8 @@ t.test('names and addresses cannot add headers or recipients to a mail', async (
   const smtp = await startSmtp(t)
   startSender(t, smtp.port)
   const evil = 'X\r\nBcc: eve@example.com\r\n\r\nhello'
-  await tables.updateTable('accounts').set({ name: evil }).where('id', '=', ONE).execute()
-  await tables
+  await db.updateTable('accounts').set({ name: evil }).where('id', '=', ONE).execute()
+  await db
     .updateTable('users')
     .set({ name: `Åda ${evil}` })
     .where('id', '=', ADA)
@@ -367,7 +366,7 @@ t.test('without a mail server each invitation and each resend is reported once, 
     started_at: null,
     finished_at: null,
   }))
-  await tables.insertInto('collaborations').values(many).execute()
+  await db.insertInto('collaborations').values(many).execute()
   const { log } = startSender(t, undefined)
   await until(() => log.length === many.length, 'the reports')
   const { id } = await invite()

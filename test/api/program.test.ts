@@ -80,18 +80,15 @@ t.test('while requests hold all their connections, servers are published, and re
       t.fail(error.message)
     },
   )
-  const { tables, pool } = database
-  await tables
-    .insertInto('applications')
-    .values({ id: APPLICATION, account_id: ONE, name: '', description: '' })
-    .execute()
+  const { db, pool } = database
+  await db.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: '', description: '' }).execute()
   const userToken = async (user: string) => {
-    const { id: family_id } = await tables
+    const { id: family_id } = await db
       .insertInto('token_families')
       .values({ application_id: APPLICATION, user_id: user, scopes: ['infrastructure'] })
       .returning('id')
       .executeTakeFirstOrThrow()
-    await tables
+    await db
       .insertInto('access_tokens')
       .values({
         sha256: digest(user),
@@ -120,9 +117,9 @@ t.test('while requests hold all their connections, servers are published, and re
     async () => (await pool.query('select from pg_locks where not granted')).rowCount === 16,
     'all connections for requests to wait',
   )
-  await sql`insert into outbox (server_id) select id from servers`.execute(tables)
+  await sql`insert into outbox (server_id) select id from servers`.execute(db)
   await until(
-    async () => (await tables.selectFrom('outbox').select('id').executeTakeFirst()) === undefined,
+    async () => (await db.selectFrom('outbox').select('id').executeTakeFirst()) === undefined,
     'the server to be published',
   )
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)

@@ -18,7 +18,7 @@ const CLIENTS = 4
 
 const ACCOUNTS = [ONE, TWO] as const
 const api = await anApi(t)
-const { tables, pool } = api.database
+const { db, pool } = api.database
 
 interface Id {
   readonly id: string
@@ -149,7 +149,7 @@ async function problems(): Promise<string[]> {
 
 /** Where the store differs from the composition of the database. */
 async function differences(store: Publisher): Promise<string[]> {
-  const rows = await tables.selectFrom('servers').select(['id', 'status']).execute()
+  const rows = await db.selectFrom('servers').select(['id', 'status']).execute()
   const alive = rows.filter(({ status }) => status !== 'deleted').map(({ id }) => id)
   const found = rows
     .filter(({ status }) => !['active', 'inactive', 'deleted'].includes(status))
@@ -157,7 +157,7 @@ async function differences(store: Publisher): Promise<string[]> {
   const listed = (await store.list()).map(({ id }) => id)
   found.push(...listed.filter((id) => !alive.includes(id)).map((id) => `${id} is in the store only`))
   for (const id of alive) {
-    const [published, composed] = [await store.get(id), await compose(tables, id)]
+    const [published, composed] = [await store.get(id), await compose(db, id)]
     const document = Object.fromEntries(
       Object.entries(published?.document ?? {}).filter(([field]) => field !== 'userData'),
     ) // the store adds its size
@@ -208,7 +208,7 @@ t.test(
 )
 
 t.test('concurrent creates cannot pass a limit together', async (t) => {
-  await tables
+  await db
     .updateTable('accounts')
     .set({ cloud_ips_limit: 50, ram_limit: 60 * 1024 })
     .execute()

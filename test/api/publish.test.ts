@@ -5,7 +5,7 @@
 import pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { enqueueAll } from '../../src/api/database/finish-server.ts'
+import { enqueueAll } from '../../src/api/changes/finish-server.ts'
 import { markChanged } from '../../src/api/database/outbox.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
@@ -56,7 +56,7 @@ t.test('the address of a deleted cloud IP is free once no record in the store na
     id,
     cloud_ips: [cloudIp],
   } = body as Server
-  await database.tables.updateTable('cloud_ips').set({ status: 'mapped' }).execute() // as after a publish
+  await database.db.updateTable('cloud_ips').set({ status: 'mapped' }).execute() // as after a publish
   t.match(await call('POST', `/1.0/cloud_ips/${cloudIp!.id}/unmap`), { status: 202 })
   t.match(await call('DELETE', `/1.0/cloud_ips/${cloudIp!.id}`), { status: 200 })
   t.match(
@@ -108,7 +108,7 @@ t.test('publishing', async (t) => {
   const api = await anApi(t, { region })
   const store = await openStore({ url: `file:${api.directory}/` })
   t.teardown(() => store.close())
-  const { tables } = api.database
+  const { db } = api.database
 
   const create = async (body: object = {}) => {
     const { status, body: server } = await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body })
@@ -123,7 +123,7 @@ t.test('publishing', async (t) => {
   }
   const recordOf = async (id: string) => (await store.get(id))?.document as StoredRecord | undefined
   const isPublished = async (id: string) =>
-    (await tables.selectFrom('outbox').select('id').where('server_id', '=', id).executeTakeFirst()) === undefined
+    (await db.selectFrom('outbox').select('id').where('server_id', '=', id).executeTakeFirst()) === undefined
   const cloudIpsOf = async (id: string) => (await recordOf(id))!.interfaces[0]!.cloudIps.map((one) => one.id)
   const deadlocks = async () =>
     Number(
@@ -134,7 +134,7 @@ t.test('publishing', async (t) => {
       ).rows[0]!.deadlocks,
     )
   const revisionOf = async (id: string) =>
-    (await tables.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+    (await db.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
 
   t.test('several changes of one server are one publish, of its latest state', async (t) => {
     const { id } = await create({ user_data: base64('first') })
@@ -227,7 +227,7 @@ t.test('publishing', async (t) => {
       cloud_ips: [cloudIp],
     } = await create({ cloud_ip: true })
     const allocations = async () =>
-      (await tables.selectFrom('allocations').select('number').where('holder', '=', first!.id).execute()).length
+      (await db.selectFrom('allocations').select('number').where('holder', '=', first!.id).execute()).length
     let whileRemoved: number | undefined
     aPublisher(t, api, {
       ...methodsOf(store),
@@ -278,7 +278,7 @@ t.test('publishing', async (t) => {
         const result = await store.put(document, userData, options)
         if (result.kind === 'stale' && !isRaised) {
           isRaised = true
-          await tables.updateTable('servers').set({ revision: 50 }).where('id', '=', id).execute()
+          await db.updateTable('servers').set({ revision: 50 }).where('id', '=', id).execute()
         }
         return result
       },
@@ -314,15 +314,15 @@ t.test('publishing', async (t) => {
     for (const { id } of servers) for (let i = 0; i < 5; i++) await update(id, { user_data: base64(String(i)) })
     const [kept, deleted] = servers.map(({ id }) => id) as [string, string]
     await until(async () => (await isPublished(kept)) && (await isPublished(deleted)), 'both to be published')
-    await tables
+    await db
       .updateTable('servers')
       .set({ revision: 1, user_data: base64('of the backup') })
       .where('id', 'in', [kept, deleted])
       .execute()
-    await inTransaction(tables, enqueueAll)
+    await inTransaction(db, enqueueAll)
     await until(() => isPublished(kept), 'the server to be published')
     t.match(await store.get(kept), { document: { revision: 7 }, userData: Buffer.from('of the backup') })
-    await tables.updateTable('servers').set({ revision: 1 }).where('id', '=', deleted).execute()
+    await db.updateTable('servers').set({ revision: 1 }).where('id', '=', deleted).execute()
     await api.call('DELETE', `/1.0/servers/${deleted}`)
     await until(async () => (await serverOf(deleted)).status === 'deleted', 'the server to be deleted')
     t.equal(await recordOf(deleted), undefined)
@@ -332,27 +332,23 @@ t.test('publishing', async (t) => {
     const [owned, invalid, good] = [await create(), await create(), await create()]
     const address = owned.interfaces[0]!.ipv4_address
     const foreign = {
-      ...(await compose(tables, good.id))!.record,
+      ...(await compose(db, good.id))!.record,
       id: 'srv-other',
       interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }],
     }
     t.match(await store.put(foreign), { kind: 'published' })
     const mac = (
-      await tables
+      await db
         .selectFrom('interfaces')
         .select('mac_address')
         .where('server_id', '=', invalid.id)
         .executeTakeFirstOrThrow()
     ).mac_address
-    await tables
-      .updateTable('interfaces')
-      .set({ mac_address: 'nonsense' })
-      .where('server_id', '=', invalid.id)
-      .execute()
+    await db.updateTable('interfaces').set({ mac_address: 'nonsense' }).where('server_id', '=', invalid.id).execute()
 
     const { log, counted } = aPublisher(t, api, store)
     const faultOf = async (id: string) =>
-      (await tables.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
+      (await db.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
         .publish_fault
     await until(
       async () =>
@@ -374,8 +370,8 @@ t.test('publishing', async (t) => {
     await update(owned.id, { user_data: base64('a change') })
     await until(() => isPublished(owned.id), 'the change to be published at once')
     t.equal(await faultOf(owned.id), null)
-    await tables.updateTable('interfaces').set({ mac_address: mac }).where('server_id', '=', invalid.id).execute()
-    await tables
+    await db.updateTable('interfaces').set({ mac_address: mac }).where('server_id', '=', invalid.id).execute()
+    await db
       .updateTable('outbox')
       .set({ retry_at: new Date(0) })
       .where('server_id', '=', invalid.id)
@@ -393,14 +389,14 @@ t.test('publishing', async (t) => {
     const { log } = aPublisher(t, api, store)
     await until(() => isPublished(stuck.id), 'the server to be published')
     const { id: cloudIp } = (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp
-    await inTransaction(tables, async (change) => {
-      await change.updateTable('servers').set({ status: 'deleting' }).where('id', '=', stuck.id).execute()
-      await change
+    await inTransaction(db, async (tx) => {
+      await tx.updateTable('servers').set({ status: 'deleting' }).where('id', '=', stuck.id).execute()
+      await tx
         .updateTable('cloud_ips')
         .set({ status: 'mapped', interface_id: first!.id })
         .where('id', '=', cloudIp)
         .execute() // only a bug could do this
-      await markChanged(change, [stuck.id])
+      await markChanged(tx, [stuck.id])
     })
     await until(
       () => log.some((line) => line.level === 'error' && line['server'] === stuck.id),
@@ -409,12 +405,12 @@ t.test('publishing', async (t) => {
     const other = await create()
     await until(() => isPublished(other.id), 'another server to be published')
     t.notOk(log.some(({ msg }) => msg.startsWith('servers cannot be published')))
-    await tables
+    await db
       .updateTable('cloud_ips')
       .set({ status: 'unmapped', interface_id: null })
       .where('id', '=', cloudIp)
       .execute()
-    await tables
+    await db
       .updateTable('outbox')
       .set({ retry_at: new Date(0) })
       .where('server_id', '=', stuck.id)
@@ -464,7 +460,7 @@ t.test('publishing', async (t) => {
     const ids: string[] = []
     for (let i = 0; i < 4; i++) ids.push(((await api.call('POST', '/1.0/cloud_ips')).body as CloudIp).id)
     const listed = async () =>
-      ((await compose(tables, id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id)
+      ((await compose(db, id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id)
     for (const order of [[...ids].sort(), [...ids].sort().reverse()]) {
       for (const [i, cloudIp] of order.entries()) {
         t.equal(
@@ -479,7 +475,7 @@ t.test('publishing', async (t) => {
     await api.call('POST', `/1.0/server_groups/${group}/add_servers`, { servers: [{ server: reserving.id }] })
     await api.call('POST', `/1.0/cloud_ips/${ids[1]!}/map`, { destination: group })
     t.strictSame(
-      ((await compose(tables, reserving.id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id),
+      ((await compose(db, reserving.id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id),
       ids.slice(0, 2),
       'one that the create reserves is first',
     )
@@ -489,15 +485,15 @@ t.test('publishing', async (t) => {
 
   t.test('a change that commits while an older record is on its way is published after it', async (t) => {
     const { id } = await create()
-    const slow = await tables.startTransaction().execute()
+    const slow = await db.startTransaction().execute()
     await slow.insertInto('outbox').values({ server_id: id }).execute()
     await slow
       .updateTable('servers')
       .set({ user_data: base64('of the slow change'), revision: 2 })
       .where('id', '=', id)
       .execute()
-    await inTransaction(tables, async (change) => {
-      await change.insertInto('outbox').values({ server_id: id }).execute()
+    await inTransaction(db, async (tx) => {
+      await tx.insertInto('outbox').values({ server_id: id }).execute()
     }) // a row with a higher number, visible first
     aPublisher(t, api, {
       ...methodsOf(store),
@@ -570,7 +566,7 @@ t.test('publishing', async (t) => {
     t.equal(await deadlocks(), 0)
     await api.drained()
     for (const { id } of servers) {
-      const [composed, published] = [(await compose(tables, id))!, await recordOf(id)]
+      const [composed, published] = [(await compose(db, id))!, await recordOf(id)]
       if (composed.status === 'deleted') t.equal(published, undefined)
       else t.match(published, composed.record)
     }
@@ -607,8 +603,8 @@ t.test('publishing', async (t) => {
   })
 
   t.test('at the end the store has exactly the records that the database describes', async (t) => {
-    const servers = await tables.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
-    for (const { id } of servers) t.match(await recordOf(id), (await compose(tables, id))!.record)
+    const servers = await db.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
+    for (const { id } of servers) t.match(await recordOf(id), (await compose(db, id))!.record)
     t.strictSame(
       (await store.list()).map(({ id }) => id),
       servers.map(({ id }) => id).sort(),
@@ -626,7 +622,7 @@ const FIRST = 12
 
 t.test('the order of publishing', async (t) => {
   const api = await anApi(t, { region })
-  const { tables, pool } = api.database
+  const { db, pool } = api.database
   const store = await openStore({ url: `file:${api.directory}/` })
   t.teardown(() => store.close())
   const create = async (account: keyof typeof CLIENT_OF = ONE) =>
@@ -701,7 +697,7 @@ t.test('the order of publishing', async (t) => {
         const { id } = document as { id: string }
         order.push(id)
         waiting.delete(id)
-        await inTransaction(tables, (change) => markChanged(change, [stream[order.length % stream.length]!]))
+        await inTransaction(db, (tx) => markChanged(tx, [stream[order.length % stream.length]!]))
         return store.put(document, userData)
       },
     })
@@ -728,7 +724,7 @@ t.test('the order of publishing', async (t) => {
       },
     })
     await until(
-      async () => (await tables.selectFrom('outbox').select('server_id').distinct().execute()).length === 1,
+      async () => (await db.selectFrom('outbox').select('server_id').distinct().execute()).length === 1,
       'the others to be published',
     )
     const later = await create(TWO)
@@ -753,7 +749,7 @@ const MANY = 70_000
 
 t.test('a region of more servers than a statement has parameters is applied and published again', async (t) => {
   const { database, call, startPublisher, drained } = await anApi(t, { region })
-  const { tables, pool } = database
+  const { db, pool } = database
   await call('POST', '/1.0/servers', { image: 'img-deb12' })
   await pool.query(
     `insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
@@ -762,20 +758,16 @@ t.test('a region of more servers than a statement has parameters is applied and 
   )
   const enqueued = async () =>
     (await pool.query<{ count: number }>('select count(distinct server_id) from outbox')).rows[0]!.count
-  await tables.deleteFrom('outbox').execute()
-  t.equal(await inTransaction(tables, enqueueAll), MANY)
+  await db.deleteFrom('outbox').execute()
+  t.equal(await inTransaction(db, enqueueAll), MANY)
   t.equal(await enqueued(), MANY)
-  await tables.deleteFrom('outbox').execute()
+  await db.deleteFrom('outbox').execute()
   await apply(database, { ...region, domain: 'gb2.example.com' })
   t.equal(await enqueued(), MANY)
   const { rows } = await pool.query('select revision, count(*) from servers group by revision')
   t.strictSame(rows, [{ revision: 2, count: MANY }], 'each has a new revision')
-  await tables.deleteFrom('outbox').execute()
-  const { id } = await tables
-    .selectFrom('servers')
-    .select('id')
-    .where('status', '=', 'creating')
-    .executeTakeFirstOrThrow()
+  await db.deleteFrom('outbox').execute()
+  const { id } = await db.selectFrom('servers').select('id').where('status', '=', 'creating').executeTakeFirstOrThrow()
   await pool.query('insert into outbox (server_id) select $1 from generate_series(1, $2::integer)', [id, MANY])
   await startPublisher()
   await drained()
@@ -804,7 +796,7 @@ function aPublisher(t: Test, api: TestApi, store: Store) {
   const counted: PublishOutcome[] = []
   const puts: { readonly id: string; readonly revision: number }[] = []
   const publisher = new OutboxPublisher({
-    tables: api.database.tables,
+    db: api.database.db,
     connect: async () => {
       const client = new pg.Client(api.database.connection)
       await client.connect()

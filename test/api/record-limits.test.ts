@@ -33,7 +33,7 @@ const api = await anApi(t, {
   }),
 })
 const store = await api.startPublisher()
-const { tables, pool } = api.database
+const { db, pool } = api.database
 const call = async (method: Method, path: string, body?: object) => {
   const { status, body: found } = await api.call(method, `/1.0/${path}`, body)
   return { status, body: found as Body }
@@ -45,7 +45,7 @@ const create = async (path: string, body: object = {}) => {
   return answer.body
 }
 const members = (...ids: string[]) => ({ servers: ids.map((id) => ({ server: id })) })
-const jsonOf = async (id: string) => JSON.stringify({ ...(await compose(tables, id))!.record, revision: 1 })
+const jsonOf = async (id: string) => JSON.stringify({ ...(await compose(db, id))!.record, revision: 1 })
 
 /** The longest name of a group: 1,020 bytes. */
 const LONG = '😀'.repeat(255)
@@ -143,8 +143,8 @@ t.test('a server for which the account has too many or too long SSH keys is refu
       [ONE, count, key],
     )
   const end = async () => {
-    await tables.deleteFrom('collaborations').where('id', 'like', 'col-usr-k%').execute()
-    await tables.deleteFrom('users').where('id', 'like', 'usr-k%').execute()
+    await db.deleteFrom('collaborations').where('id', 'like', 'col-usr-k%').execute()
+    await db.deleteFrom('users').where('id', 'like', 'usr-k%').execute()
   }
   await collaborate(256, 'ssh-ed25519 AAAA') // with Ada's, 257
   t.match(await call('POST', 'servers', { image: 'img-deb12' }), {
@@ -213,7 +213,7 @@ t.test('no other request makes a record longer', async (t) => {
       bodies[`${method} ${path}`],
     )
     t.ok(status < 300 || [409, 501].includes(status), `${method} ${path} is possible: ${String(status)}`)
-    const now = (await compose(tables, id)) === undefined ? 0 : (await jsonOf(id)).length
+    const now = (await compose(db, id)) === undefined ? 0 : (await jsonOf(id)).length
     t.ok(now <= length, `${method} ${path} leaves ${String(length)} bytes: ${String(now)}`)
     length = now
     await api.drained()
@@ -223,20 +223,20 @@ t.test('no other request makes a record longer', async (t) => {
 t.test('a record with all that clients can add and everything else at its longest is published', async (t) => {
   const domain = `${'d'.repeat(63)}.${'d'.repeat(63)}.${'d'.repeat(63)}.${'d'.repeat(10)}`
   const name = (first: string) => first.padEnd(63, 'x')
-  await tables.updateTable('region').set({ domain }).execute()
-  await tables
+  await db.updateTable('region').set({ domain }).execute()
+  await db
     .updateTable('zones')
     .set({ handle: name('z') })
     .where('id', '=', 'zon-aaaa1')
     .execute()
-  await tables
+  await db
     .updateTable('server_types')
     .set({ handle: name('t') })
     .where('id', '=', 'typ-small')
     .execute()
   for (const hypervisor of [name('h1'), name('h2')])
-    await tables.insertInto('hypervisors').values({ name: hypervisor, zone_id: 'zon-aaaa1', ram: 1024 }).execute()
-  await tables
+    await db.insertInto('hypervisors').values({ name: hypervisor, zone_id: 'zon-aaaa1', ram: 1024 }).execute()
+  await db
     .updateTable('servers')
     .set({
       hypervisor: name('h1'),
@@ -254,7 +254,7 @@ t.test('a record with all that clients can add and everything else at its longes
     })
     .where('id', '=', server.id)
     .execute()
-  const { record, userData } = (await compose(tables, server.id))!
+  const { record, userData } = (await compose(db, server.id))!
   const bytes = Buffer.byteLength(JSON.stringify(record))
   t.ok(bytes > RECORD_MAX_BYTES - 32 * 1024 && bytes <= RECORD_MAX_BYTES, String(bytes))
   t.match(await store.put(record, userData, { dryRun: true }), { kind: 'published' })

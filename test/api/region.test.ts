@@ -1,7 +1,7 @@
 /** Applying a region file to a database: the difference, what --prune deletes, and what changes for guests. */
 import t from 'tap'
-import { createServer } from '../../src/api/database/create-server.ts'
-import { lockAccount } from '../../src/api/database/limits.ts'
+import { createServer } from '../../src/api/changes/create-server.ts'
+import { lockAccount } from '../../src/api/changes/limits.ts'
 import { formatId } from '../../src/api/model/ids.ts'
 import { compose } from '../../src/api/publish/compose.ts'
 import { InUse } from '../../src/api/region/apply.ts'
@@ -22,7 +22,7 @@ import { anApi, apply } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t)
-const { tables } = api.database
+const { db } = api.database
 
 t.test('applying a region file again changes nothing', async (t) => {
   t.strictSame(await apply(api.database, aRegion()), [])
@@ -221,7 +221,7 @@ t.test(
     }
     const prune = () => apply(database, aRegion({ server_types: server_types.slice(0, 1) }), true)
     await t.rejects(
-      during((change) => createServer(change, 'none', ONE, asked), prune),
+      during((tx) => createServer(tx, 'none', ONE, asked), prune),
       new InUse('server type typ-large is in use and cannot be deleted: nothing was changed'),
     )
     t.match(await call('GET', '/1.0/server_types/typ-large'), { status: 200 })
@@ -247,9 +247,9 @@ t.test(
       finished_at: null,
     } as const
     const difference = await during(
-      async (change) => {
-        await lockAccount(change, ONE)
-        await change.insertInto('collaborations').values(invitation).execute()
+      async (tx) => {
+        await lockAccount(tx, ONE)
+        await tx.insertInto('collaborations').values(invitation).execute()
       },
       () => apply(database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })),
     )
@@ -280,7 +280,7 @@ t.test('a server is published again when its record changes with the file, and o
     new Map(
       await Promise.all(
         all.map(
-          async (id) => [id, JSON.stringify({ ...(await compose(database.tables, id))!.record, revision: 0 })] as const,
+          async (id) => [id, JSON.stringify({ ...(await compose(database.db, id))!.record, revision: 0 })] as const,
         ),
       ),
     )
@@ -320,9 +320,9 @@ t.test('a server is published again when its record changes with the file, and o
   ]
   for (const [what, change, published] of changes) {
     const before = await recordsOf()
-    await database.tables.deleteFrom('outbox').execute()
+    await database.db.deleteFrom('outbox').execute()
     t.not((await apply(database, aRegion(change))).length, 0, what)
-    const enqueued = (await database.tables.selectFrom('outbox').select('server_id').execute()).map(
+    const enqueued = (await database.db.selectFrom('outbox').select('server_id').execute()).map(
       ({ server_id }) => server_id,
     )
     t.strictSame(enqueued.toSorted(), published.toSorted(), what)
@@ -335,7 +335,7 @@ t.test('a server is published again when its record changes with the file, and o
 t.test('an id of the region file is never given to a new resource', async (t) => {
   const { id } = (await api.call('POST', '/1.0/server_groups', {})).body as { id: string }
   t.match(id, /^grp-/)
-  await tables
+  await db
     .insertInto('given_ids')
     .values({ id: nextAfter(id) })
     .execute()
@@ -356,7 +356,7 @@ t.test('a password and a TOTP secret come from files; applied again, the same on
   const other = withFiles(ada, 'other.password', 'ada.totp')
   t.strictSame(await apply(api.database, aRegion({ users: [other, grace] })), [`~ user ${ADA}: password_hash`])
   t.strictSame(await apply(api.database, aRegion({ users: [other, grace] })), [])
-  const { password_hash: hash } = await tables
+  const { password_hash: hash } = await db
     .selectFrom('users')
     .select('password_hash')
     .where('id', '=', ADA)
@@ -369,10 +369,9 @@ t.test('a password and a TOTP secret come from files; applied again, the same on
     [`~ user ${ADA}: password_hash, totp_secret`],
     'without them the user cannot sign in',
   )
-  t.strictSame(
-    await tables.selectFrom('users').select(['password_hash', 'totp_secret']).where('id', '=', ADA).execute(),
-    [{ password_hash: null, totp_secret: null }],
-  )
+  t.strictSame(await db.selectFrom('users').select(['password_hash', 'totp_secret']).where('id', '=', ADA).execute(), [
+    { password_hash: null, totp_secret: null },
+  ])
   t.strictSame(await apply(api.database, aRegion()), [`~ user ${ADA}: password_hash`])
 })
 
@@ -387,11 +386,11 @@ t.test('another password or TOTP secret ends sign-ins; only another secret forge
     [{ password_hash: grace.password_hash! }, 7],
   ] as const) {
     const token = await api.userToken(ADA)
-    await tables.updateTable('users').set({ totp_last_step: 7 }).where('id', '=', ADA).execute()
+    await db.updateTable('users').set({ totp_last_step: 7 }).where('id', '=', ADA).execute()
     await apply(api.database, aRegion({ users: [{ ...ada, ...change }, grace] }))
     await until(async () => !(await isValid(token)), 'the token to end', 5000)
     t.ok(await isValid(tokens.grace))
-    t.strictSame(await tables.selectFrom('users').select('totp_last_step').where('id', '=', ADA).execute(), [
+    t.strictSame(await db.selectFrom('users').select('totp_last_step').where('id', '=', ADA).execute(), [
       { totp_last_step },
     ])
     await apply(api.database, aRegion())
@@ -406,14 +405,14 @@ t.test('applications come from the file, and are pruned with the tokens of their
     await apply(api.database, aRegion({ applications: [{ ...application, secret_file: 'another.secret' }] })),
     ['~ application app-file1: secret'],
   )
-  const { id } = await tables
+  const { id } = await db
     .insertInto('token_families')
     .values({ application_id: 'app-file1', user_id: ADA, scopes: [] })
     .returning('id')
     .executeTakeFirstOrThrow()
-  await tables.deleteFrom('applications').where('id', '!=', 'app-file1').execute() // that of userToken
+  await db.deleteFrom('applications').where('id', '!=', 'app-file1').execute() // that of userToken
   t.strictSame(await apply(api.database, aRegion(), true), ['- application app-file1'])
-  t.strictSame(await tables.selectFrom('token_families').select('id').where('id', '=', id).execute(), [])
+  t.strictSame(await db.selectFrom('token_families').select('id').where('id', '=', id).execute(), [])
 })
 
 t.test('a secret that was reset stays, until the file has another', async (t) => {
@@ -422,13 +421,9 @@ t.test('a secret that was reset stays, until the file has another', async (t) =>
   } = aRegion()
   const secretOf = async () =>
     (
-      await tables
-        .selectFrom('api_clients')
-        .select('secret_sha256')
-        .where('id', '=', client!.id)
-        .executeTakeFirstOrThrow()
+      await db.selectFrom('api_clients').select('secret_sha256').where('id', '=', client!.id).executeTakeFirstOrThrow()
     ).secret_sha256!.toString()
-  await tables
+  await db
     .updateTable('api_clients')
     .set({ secret_sha256: Buffer.from('reset') })
     .where('id', '=', client!.id)
@@ -444,7 +439,7 @@ t.test('a secret that was reset stays, until the file has another', async (t) =>
 })
 
 t.test('a secret file that has the present secret again is named as a change of the secret', async (t) => {
-  await tables.updateTable('api_clients').set({ secret_file_sha256: null }).where('id', '=', STORAGE_CLIENT).execute()
+  await db.updateTable('api_clients').set({ secret_file_sha256: null }).where('id', '=', STORAGE_CLIENT).execute()
   t.strictSame(await apply(api.database, aRegion()), [`~ api client ${STORAGE_CLIENT}: secret`])
 })
 
@@ -458,9 +453,9 @@ t.test(
     await apply(api.database, moved(ONE))
     const old = await api.token(client.id)
     t.equal((await api.callWith(old, 'GET', '/1.0/account')).status, 200)
-    const cloudIps = () => tables.selectFrom('cloud_ips').select('id').execute()
+    const cloudIps = () => db.selectFrom('cloud_ips').select('id').execute()
     const before = await cloudIps()
-    await tables
+    await db
       .updateTable('api_clients')
       .set({ secret_sha256: Buffer.from('reset') })
       .where('id', '=', client.id)
@@ -485,14 +480,14 @@ t.test('an application that moves to another account loses the secret that the o
   const application = { id: 'app-move1', account: ONE, name: 'Dashboard', secret_file: 'app-move1.secret' }
   const secret = async () =>
     (
-      await tables
+      await db
         .selectFrom('applications')
         .select('secret_sha256')
         .where('id', '=', 'app-move1')
         .executeTakeFirstOrThrow()
     ).secret_sha256!.toString()
   await apply(api.database, aRegion({ applications: [application] }))
-  await tables
+  await db
     .updateTable('applications')
     .set({ secret_sha256: Buffer.from('reset') })
     .where('id', '=', 'app-move1')
@@ -518,7 +513,7 @@ t.test('a VAT number of the file is stored without its spaces, as that of a requ
   await apply(api.database, aRegion({ users: [...aRegion().users, owner], accounts: [one!, two!, third] }))
   t.equal(
     (
-      await tables
+      await db
         .selectFrom('accounts')
         .select('vat_registration_number')
         .where('id', '=', third.id)
@@ -537,14 +532,14 @@ t.test('clients and applications that were made with the API are pruned only wit
   }
   await apply(api.database, aRegion(more))
   const made = { account_id: 'acc-more4', name: '', description: '', secret_sha256: null }
-  await tables
+  await db
     .insertInto('api_clients')
     .values([
       { ...made, id: 'cli-api01', permissions_group: 'full', revoked_at: null },
       { ...made, id: 'cli-api02', permissions_group: 'full', revoked_at: new Date() },
     ])
     .execute()
-  await tables
+  await db
     .insertInto('applications')
     .values({ ...made, id: 'app-api01' })
     .execute()
@@ -735,22 +730,22 @@ t.test('a row keeps every field that a request can change, whatever the file say
 t.test('what no request can change comes back to the value of the file', async (t) => {
   const full = aRegion({ ...types, database_servers: [databaseServer] })
   await apply(api.database, full)
-  await tables
+  await db
     .updateTable('users')
     .set({ email_address: 'augusta@example.com', email_verified: false })
     .where('id', '=', ADA)
     .execute()
-  await tables
+  await db
     .updateTable('accounts')
     .set({ status: 'suspended', ram_limit: 1, telephone_verified: false })
     .where('id', '=', ONE)
     .execute()
-  await tables
+  await db
     .updateTable('images')
     .set({ name: 'x', username: 'x', status: 'deleted', locked: true, public: false, description: 'x' })
     .where('id', '=', 'img-deb12')
     .execute()
-  await tables
+  await db
     .updateTable('database_servers')
     .set({ locked: true, status: 'failed', maintenance_hour: 1 })
     .where('id', '=', databaseServer.id)
@@ -786,7 +781,7 @@ t.test('a user or an account who has ended or rejected a collaboration of the fi
   const { database, call, callWith, userToken } = await anApi(t, { region })
   const collaborations = async () =>
     (
-      await database.tables
+      await database.db
         .selectFrom('collaborations')
         .select(['account_id', 'email', 'status'])
         .orderBy('created_at')
@@ -795,7 +790,7 @@ t.test('a user or an account who has ended or rejected a collaboration of the fi
     ).map((row) => Object.values(row).join(' '))
   const idOf = async (account: string) =>
     (
-      await database.tables
+      await database.db
         .selectFrom('collaborations')
         .select('id')
         .where('account_id', '=', account)

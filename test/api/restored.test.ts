@@ -4,8 +4,8 @@
  */
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { advance } from '../../src/api/database/advance.ts'
-import { giveOutActions, reportOutcome } from '../../src/api/database/compute-queue.ts'
+import { advance } from '../../src/api/changes/advance.ts'
+import { giveOutActions, reportOutcome } from '../../src/api/changes/action-queue.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { surveyStore } from '../../src/api/publish/survey.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
@@ -29,19 +29,19 @@ interface Server {
 /** A region with a store. `forget`: brings the database back to what it was before its first server. */
 async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, url: string | undefined) {
   const api = await anApi(t, { region: aRegion(), compute })
-  const { tables, pool } = api.database
+  const { db, pool } = api.database
   const storeUrl = url ?? `file:${join(api.directory, 'store')}`
   const store = await openStore({ url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
   t.teardown(() => store.close())
   const create = async (account: typeof ONE | typeof TWO, body: object = {}) =>
     (await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body }, account)).body as Server
   const faultOf = async (id: string) =>
-    (await tables.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
+    (await db.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
       .publish_fault
-  const actionsOf = async () => giveOutActions(tables, 'hv-1', 60)
+  const actionsOf = async () => giveOutActions(db, 'hv-1', 60)
   return {
     api,
-    tables,
+    db,
     store,
     storeUrl,
     create,
@@ -51,10 +51,10 @@ async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, u
     has: async (id: string, status: string) =>
       until(async () => {
         for (const action of await actionsOf())
-          await reportOutcome(tables, api.accounts, 'hv-1', action.id, { outcome: 'succeeded', fault: null })
+          await reportOutcome(db, api.accounts, 'hv-1', action.id, { outcome: 'succeeded', fault: null })
         return (
-          (await tables.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow())
-            .status === status
+          (await db.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow()).status ===
+          status
         )
       }, `${id} to be ${status}`),
     forget: async () => {
@@ -79,8 +79,8 @@ async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, u
     advance: async () => {
       const survey = await surveyStore(store)
       let lines: readonly string[] = []
-      await inTransaction(tables, async (change) => {
-        lines = await advance(change, survey)
+      await inTransaction(db, async (tx) => {
+        lines = await advance(tx, survey)
       })
       return lines
     },
@@ -96,7 +96,7 @@ for (const kind of ['Redis', 'files'] as const) {
   t.test(`${kind}: after a restore no id or address of a running server is given again`, async (t) => {
     const redis = kind === 'Redis' ? await startRedis() : undefined
     if (redis !== undefined) t.teardown(() => redis.stop())
-    const { api, tables, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(
+    const { api, db, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(
       t,
       kind === 'Redis' ? 'reported' : 'none',
       redis?.url,
@@ -155,7 +155,7 @@ for (const kind of ['Redis', 'files'] as const) {
         `taken: the store had another server with this id, which was removed. ${remedy}`,
       )
       t.strictSame(await recordsNow(), records, 'the records of the running servers are untouched')
-      t.strictSame(await tables.selectFrom('servers').select('status').distinct().execute(), [{ status: 'creating' }])
+      t.strictSame(await db.selectFrom('servers').select('status').distinct().execute(), [{ status: 'creating' }])
       t.strictSame(await actionsOf(), [], 'no hypervisor creates a machine with such an id')
     })
 
@@ -196,7 +196,7 @@ for (const kind of ['Redis', 'files'] as const) {
         [],
       )
       t.strictSame(await recordsNow(), records)
-      await tables.updateTable('address_pools').set({ cursor: 0 }).execute() // a pool that is full begins again
+      await db.updateTable('address_pools').set({ cursor: 0 }).execute() // a pool that is full begins again
       const again = await create(TWO)
       t.notOk(
         addressesOf(again).some((address) => taken.includes(address)),
@@ -208,7 +208,7 @@ for (const kind of ['Redis', 'files'] as const) {
       const { id } = await create(ONE)
       await has(id, 'active')
       await api.drained()
-      await tables.updateTable('servers').set({ revision: 0 }).where('id', '=', id).execute()
+      await db.updateTable('servers').set({ revision: 0 }).where('id', '=', id).execute()
       t.match(await advance(), [
         '1 servers have a higher revision in the store: they are published above it',
         ...running.map(() => String),
@@ -224,7 +224,7 @@ for (const kind of ['Redis', 'files'] as const) {
         new RegExp(`^${running[1]!.id} `),
       ])
       t.strictSame(
-        await tables.selectFrom('allocations').select('holder').distinct().where('holder', 'like', 'store:%').execute(),
+        await db.selectFrom('allocations').select('holder').distinct().where('holder', 'like', 'store:%').execute(),
         [{ holder: `store:${running[1]!.id}` }],
       )
     })
@@ -234,7 +234,7 @@ for (const kind of ['Redis', 'files'] as const) {
 t.test(
   'a kill between a first publish and its commit leaves no fault, though the server changes meanwhile',
   async (t) => {
-    const { api, tables, store, create, has } = await aRestored(t, 'none', undefined)
+    const { api, db, store, create, has } = await aRestored(t, 'none', undefined)
     let killed: string | undefined
     const killing: Publisher = Object.assign(Object.create(store) as Publisher, {
       get: (id: string) => store.get(id),
@@ -244,7 +244,7 @@ t.test(
         const result = await store.put(document, userData, options)
         if (killed !== undefined || options?.dryRun === true) return result
         killed = (document as { id: string }).id
-        await tables.updateTable('servers').set({ revision: 2, user_data: 'bmV3' }).where('id', '=', killed).execute()
+        await db.updateTable('servers').set({ revision: 2, user_data: 'bmV3' }).where('id', '=', killed).execute()
         throw new StoreUnavailable('the transaction is rolled back, as by a kill')
       },
     })

@@ -16,7 +16,7 @@ interface Member extends Record<string, unknown> {
 }
 
 const api = await anApi(t)
-const { tables } = api.database
+const { db } = api.database
 const call = async (method: Method, path: string, body?: object, account?: typeof ONE | typeof TWO) => {
   const { status, headers, body: found } = await api.call(method, `/1.0/${path}`, body, account)
   return { status, headers, body: found as Member & { errors: string[] } }
@@ -71,11 +71,11 @@ t.test("a server that is being created or deleted takes no action, and another a
   } = await call('POST', 'servers', { image: 'img-deb12' })
   await until(async () => (await call('GET', `servers/${id}`)).body.status === 'active', 'the server to be active')
   for (const status of ['creating', 'failed', 'unavailable', 'deleting', 'deleted'] as const) {
-    await tables.updateTable('servers').set({ status }).where('id', '=', id).execute()
+    await db.updateTable('servers').set({ status }).where('id', '=', id).execute()
     for (const action of SERVER_ACTIONS)
       t.match(await act(id, action), { status: 409 }, `${action} of a server that is ${status}`)
   }
-  await tables.updateTable('servers').set({ status: 'active' }).where('id', '=', id).execute()
+  await db.updateTable('servers').set({ status: 'active' }).where('id', '=', id).execute()
   for (const action of SERVER_ACTIONS) {
     t.match(
       await call('POST', `servers/${id}/${action}`, undefined, TWO),
@@ -88,7 +88,7 @@ t.test("a server that is being created or deleted takes no action, and another a
 
 t.test('a start sets started_at', async (t) => {
   const id = await activeServer()
-  await tables
+  await db
     .updateTable('servers')
     .set({ started_at: new Date(0) })
     .where('id', '=', id)
@@ -128,7 +128,7 @@ t.test('the console: its URL, a token in this response only, and its end after 1
     rows.some(({ text }) => text.includes(String(body['console_token']))),
     'the database does not have the token',
   )
-  await tables
+  await db
     .updateTable('servers')
     .set({ console_token_expires: new Date(Date.now() - 1) })
     .where('id', '=', id)
@@ -268,11 +268,7 @@ t.test('images of the region are 403, those of other accounts 404', async (t) =>
       { status: path === '' && method === 'DELETE' ? 202 : 200 },
       `${method} ${path}`,
     )
-    await tables
-      .updateTable('images')
-      .set({ status: 'available', locked: false })
-      .where('id', '=', 'img-two02')
-      .execute()
+    await db.updateTable('images').set({ status: 'available', locked: false }).where('id', '=', 'img-two02').execute()
   }
 })
 
@@ -286,7 +282,7 @@ t.test('every action is recorded, and none waits', async (t) => {
   const id = await activeServer()
   for (const action of ['stop', 'start', 'activate_console'] as const) await act(id, action)
   await call('DELETE', `servers/${id}`)
-  const rows = await tables
+  const rows = await db
     .selectFrom('compute_actions')
     .select(['kind', 'outcome'])
     .where('server_id', '=', id)

@@ -1,7 +1,7 @@
 /** Servers: their forms, what creates and changes them, and what is refused. */
 import t from 'tap'
-import { finishServer } from '../../src/api/database/finish-server.ts'
-import type { Change } from '../../src/api/database/transaction.ts'
+import { finishServer } from '../../src/api/changes/finish-server.ts'
+import type { Tx } from '../../src/api/database/transaction.ts'
 import { ADA, ADAS_KEY, GRACE, GRACES_KEY, ONE, TWO } from '../support/fixtures/region.ts'
 import {
   nestedAccount,
@@ -27,7 +27,7 @@ interface Server extends Record<string, unknown> {
 }
 
 const api = await anApi(t)
-const { tables } = api.database
+const { db } = api.database
 const call = async (
   method: 'GET' | 'POST' | 'PUT' | 'DELETE',
   path: string,
@@ -43,7 +43,7 @@ const create = async (body: object = {}, account?: typeof ONE | typeof TWO) => {
   return answer.body
 }
 const revisionOf = async (id: string) =>
-  (await tables.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+  (await db.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
 const refused = (status: number, error_name: string, ...errors: string[]) => ({ status, body: { error_name, errors } })
 
 /** The metadata options of a server that names none. */
@@ -154,7 +154,7 @@ t.test('a create needs only an image: smallest type, freest zone, default group,
     server_groups: [{ default: true }],
   })
   t.equal(server.cloud_ips.length, 0)
-  const { hypervisor } = await tables
+  const { hypervisor } = await db
     .selectFrom('servers')
     .select('hypervisor')
     .where('id', '=', server.id)
@@ -168,14 +168,14 @@ t.test(
   async (t) => {
     const placed = async (zoneName: string) => {
       const { id } = await create({ zone: zoneName })
-      const { hypervisor } = await tables
+      const { hypervisor } = await db
         .selectFrom('servers')
         .select('hypervisor')
         .where('id', '=', id)
         .executeTakeFirstOrThrow()
       return [id, hypervisor] as const
     }
-    await tables.updateTable('hypervisors').set({ ram: 2048 }).where('zone_id', '=', 'zon-aaaa1').execute()
+    await db.updateTable('hypervisors').set({ ram: 2048 }).where('zone_id', '=', 'zon-aaaa1').execute()
     const places = [await placed('gb1-a'), await placed('gb1-a'), await placed('gb1-a'), await placed('zon-aaaa1')]
     t.strictSame(
       places.map(([, hypervisor]) => hypervisor),
@@ -187,7 +187,7 @@ t.test(
     )
     t.equal((await placed('gb1-b'))[1], 'hv-3')
     for (const { id } of (await call('GET', 'servers')).body as unknown as Server[]) await remove(id)
-    await tables.updateTable('hypervisors').set({ ram: 65_536 }).where('name', '=', 'hv-1').execute()
+    await db.updateTable('hypervisors').set({ ram: 65_536 }).where('name', '=', 'hv-1').execute()
   },
 )
 
@@ -253,7 +253,7 @@ t.test('a refused create names all of its faults at once', async (t) => {
     ['failed', 'is failed: name one that is available'],
     ['deleted', 'does not exist'],
   ] as const) {
-    await tables.updateTable('images').set({ status }).where('id', '=', 'img-two02').execute()
+    await db.updateTable('images').set({ status }).where('id', '=', 'img-two02').execute()
     t.match(
       await call('POST', 'servers', { image: 'img-two02' }, TWO),
       { status: 422, body: { errors: [`image: img-two02 ${fault}`] } },
@@ -265,10 +265,10 @@ t.test('a refused create names all of its faults at once', async (t) => {
       'the image of another account',
     )
   }
-  await tables.updateTable('images').set({ status: 'available' }).where('id', '=', 'img-two02').execute()
+  await db.updateTable('images').set({ status: 'available' }).where('id', '=', 'img-two02').execute()
   t.strictSame((await call('GET', 'servers')).body, [], 'nothing was created')
   t.strictSame(
-    await tables
+    await db
       .selectFrom('allocations')
       .innerJoin('address_pools', 'address_pools.id', 'pool_id')
       .select('number')
@@ -533,7 +533,7 @@ t.test('scheduled snapshots are 501: at the creation and as a change, which chan
 })
 
 t.test('a server has at least the min_ram of its image: 422 with both numbers', async (t) => {
-  await tables.updateTable('images').set({ min_ram: 1025 }).where('id', '=', 'img-deb12').execute()
+  await db.updateTable('images').set({ min_ram: 1025 }).where('id', '=', 'img-deb12').execute()
   const tooSmall = (type: string, ram: number, needed: number) =>
     refused(
       422,
@@ -548,14 +548,14 @@ t.test('a server has at least the min_ram of its image: 422 with both numbers', 
     { body: { server_type: { id: 'typ-large' } } },
     'the default is the smallest type that has it',
   )
-  await tables.updateTable('images').set({ min_ram: 4097 }).where('id', '=', 'img-deb12').execute()
+  await db.updateTable('images').set({ min_ram: 4097 }).where('id', '=', 'img-deb12').execute()
   t.match(await call('POST', 'servers', { image: 'debian-12' }), {
     status: 422,
     body: { errors: [/RAM, and the image img-deb12 needs at least 4097$/] },
   })
-  await tables.updateTable('images').set({ min_ram: 1024 }).where('id', '=', 'img-deb12').execute()
+  await db.updateTable('images').set({ min_ram: 1024 }).where('id', '=', 'img-deb12').execute()
   const exact = await create({ server_type: '1gb.ssd' })
-  await tables.updateTable('images').set({ min_ram: null }).where('id', '=', 'img-deb12').execute()
+  await db.updateTable('images').set({ min_ram: null }).where('id', '=', 'img-deb12').execute()
   for (const server of [id, exact.id]) await remove(server)
 })
 
@@ -643,8 +643,8 @@ t.test('a cloud IP that a create names is reserved for it; one that is not free 
       path,
     )
   }
-  await tables.updateTable('servers').set({ status: 'active' }).where('id', '=', id).execute()
-  await tables.updateTable('cloud_ips').set({ status: 'mapped' }).where('id', '=', ip).execute()
+  await db.updateTable('servers').set({ status: 'active' }).where('id', '=', id).execute()
+  await db.updateTable('cloud_ips').set({ status: 'mapped' }).where('id', '=', ip).execute()
   t.strictSame(
     await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }),
     refused(409, 'resource_conflict', `cloud_ip: ${ip} is mapped: unmap it first`),
@@ -682,22 +682,23 @@ t.test('a create beyond the limit of cloud IPs creates nothing', async (t) => {
 t.test('a new server gets the keys that the owner and the collaborators have at that time', async (t) => {
   const keysOf = async (id: string) =>
     Object.fromEntries(
-      (await tables.selectFrom('server_keys').selectAll().where('server_id', '=', id).execute()).map(
-        ({ user_id, key }) => [user_id, key],
-      ),
+      (await db.selectFrom('server_keys').selectAll().where('server_id', '=', id).execute()).map(({ user_id, key }) => [
+        user_id,
+        key,
+      ]),
     )
   const [one, two] = [await create(), await create({ image: 'img-two02' }, TWO)]
   t.strictSame(await keysOf(one.id), { [ADA]: ADAS_KEY })
   t.strictSame(await keysOf(two.id), { [ADA]: ADAS_KEY, [GRACE]: GRACES_KEY })
-  await tables.updateTable('users').set({ ssh_key: null }).where('id', '=', ADA).execute()
+  await db.updateTable('users').set({ ssh_key: null }).where('id', '=', ADA).execute()
   t.strictSame(await keysOf((await create({}, TWO)).id), { [GRACE]: GRACES_KEY })
   t.strictSame(await keysOf(two.id), { [ADA]: ADAS_KEY, [GRACE]: GRACES_KEY })
 })
 
 t.test('a create waits for a change that takes away what it names, and is refused then', async (t) => {
-  await tables.insertInto('zones').values({ id: 'zon-gone3', handle: 'gb1-c' }).execute()
-  await tables.insertInto('hypervisors').values({ name: 'hv-gone', zone_id: 'zon-gone3', ram: 65_536 }).execute()
-  await tables
+  await db.insertInto('zones').values({ id: 'zon-gone3', handle: 'gb1-c' }).execute()
+  await db.insertInto('hypervisors').values({ name: 'hv-gone', zone_id: 'zon-gone3', ram: 65_536 }).execute()
+  await db
     .insertInto('server_types')
     .values({
       id: 'typ-gone',
@@ -710,35 +711,35 @@ t.test('a create waits for a change that takes away what it names, and is refuse
       storage_type: 'local',
     })
     .execute()
-  await tables.updateTable('images').set({ status: 'available', public: true }).execute()
-  await tables.updateTable('accounts').set({ publish_images: true }).execute()
+  await db.updateTable('images').set({ status: 'available', public: true }).execute()
+  await db.updateTable('accounts').set({ publish_images: true }).execute()
   const named = { image: 'img-deb12', server_type: 'typ-small', zone: 'gb1-a' }
-  const images = (change: Change, id: string) => change.updateTable('images').where('id', '=', id)
+  const images = (tx: Tx, id: string) => tx.updateTable('images').where('id', '=', id)
   for (const [body, take, ...errors] of [
     [
       { image: 'img-old03' },
-      (change) => images(change, 'img-old03').set({ status: 'deleted' }).execute(),
+      (tx) => images(tx, 'img-old03').set({ status: 'deleted' }).execute(),
       'image: img-old03 does not exist: GET /1.0/images lists them',
     ],
     [
       { image: 'img-two02' },
-      (change) => images(change, 'img-two02').set({ public: false }).execute(),
+      (tx) => images(tx, 'img-two02').set({ public: false }).execute(),
       'image: img-two02 does not exist: GET /1.0/images lists them',
     ],
     [
       { server_type: 'typ-gone' },
-      (change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(),
+      (tx) => tx.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(),
       'server_type: typ-gone does not exist, or is deprecated: GET /1.0/server_types lists them',
     ],
     [
       { zone: 'gb1-c' },
-      async (change) => {
-        await change.deleteFrom('hypervisors').where('name', '=', 'hv-gone').execute()
-        await change.deleteFrom('zones').where('id', '=', 'zon-gone3').execute()
+      async (tx) => {
+        await tx.deleteFrom('hypervisors').where('name', '=', 'hv-gone').execute()
+        await tx.deleteFrom('zones').where('id', '=', 'zon-gone3').execute()
       },
       'zone: gb1-c does not exist: GET /1.0/zones lists them',
     ],
-  ] satisfies (readonly [object, (change: Change) => Promise<unknown>, string])[]) {
+  ] satisfies (readonly [object, (tx: Tx) => Promise<unknown>, string])[]) {
     t.strictSame(
       await api.during(take, () => call('POST', 'servers', { ...named, ...body })),
       refused(422, 'unprocessable_entity', ...errors),
@@ -748,7 +749,7 @@ t.test('a create waits for a change that takes away what it names, and is refuse
 })
 
 t.test('a create without a type takes the next one if the smallest is deleted at that moment', async (t) => {
-  await tables
+  await db
     .insertInto('server_types')
     .values({
       id: 'typ-gone',
@@ -762,7 +763,7 @@ t.test('a create without a type takes the next one if the smallest is deleted at
     })
     .execute()
   const server = await api.during(
-    (change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(),
+    (tx) => tx.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(),
     () => create(),
   )
   t.match(server, { server_type: { id: 'typ-small' } })
@@ -770,7 +771,7 @@ t.test('a create without a type takes the next one if the smallest is deleted at
 })
 
 t.test('lists make as many queries for one server as for 1,000, and load no user_data and no password', async (t) => {
-  await tables.updateTable('accounts').set({ ram_limit: 10_000_000 }).execute()
+  await db.updateTable('accounts').set({ ram_limit: 10_000_000 }).execute()
   const columns = new Set<string>()
   const count = async () => {
     let queries = 0
@@ -833,9 +834,8 @@ async function remove(id: string): Promise<void> {
 }
 
 async function finishDeletes(): Promise<void> {
-  const deleting = await tables.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
-  await tables.transaction().execute(async (change) => {
-    for (const { id } of deleting)
-      await finishServer(change, id, { status: 'deleting', awaitsCompute: false, fault: null })
+  const deleting = await db.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
+  await db.transaction().execute(async (tx) => {
+    for (const { id } of deleting) await finishServer(tx, id, { status: 'deleting', awaitsCompute: false, fault: null })
   })
 }

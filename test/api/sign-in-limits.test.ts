@@ -164,7 +164,7 @@ t.test('guesses in parallel exceed the limit by one at most', async (t) => {
 
 /** Two sign-ins of Grace that take both places until `end`: they wait for her row, which is locked. */
 async function takeBothPlaces(): Promise<{ readonly end: () => Promise<void> }> {
-  const lock = await api.database.tables.startTransaction().execute()
+  const lock = await api.database.db.startTransaction().execute()
   await lock.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
   const first = [signIn(GRACE, secretOf(GRACE)), signIn(GRACE, secretOf(GRACE))]
   await until(

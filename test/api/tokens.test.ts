@@ -27,7 +27,7 @@ const api = await anApi(t, {
     applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }],
   }),
 })
-const { tables } = api.database
+const { db } = api.database
 const JSON_TYPE = 'application/json'
 const FORM_TYPE = 'application/x-www-form-urlencoded'
 const GRANT = 'grant_type=client_credentials'
@@ -152,7 +152,7 @@ t.test('a token request without the id and secret of a client gets 401 that says
 
 t.test('a secret is accepted as it is and form-encoded, and a wrong one counts as one failure', async (t) => {
   const [id, secret, address] = [CLIENT_OF[TWO], 'a/b+c=d%41&e', '10.8.0.1']
-  await tables
+  await db
     .updateTable('api_clients')
     .set({ secret_sha256: digest(secret) })
     .where('id', '=', id)
@@ -171,13 +171,13 @@ t.test('a secret is accepted as it is and form-encoded, and a wrong one counts a
   for (const sent of [secret, 'a%2Fb%2Bc%3Dd%2541%26e', ...Array.from({ length: 10 }, () => 'a%2Fb'), secret])
     statuses.push(await statusOf(sent))
   t.strictSame(statuses, [200, 200, ...Array.from({ length: 10 }, () => 401), 429])
-  await tables
+  await db
     .updateTable('api_clients')
     .set({ secret_sha256: digest('a b') })
     .where('id', '=', id)
     .execute()
   t.match(await post(GRANT, { authorization: basic(id, 'a+b') }), { status: 200 })
-  await tables
+  await db
     .updateTable('api_clients')
     .set({ secret_sha256: digest(secretOf(id)) })
     .where('id', '=', id)
@@ -281,10 +281,10 @@ function aProcess(Limit = FailureLimit) {
     },
     transformResult: ({ result }) => Promise.resolve(result),
   }
-  const [counting, now, steady] = [tables.withPlugin(plugin), () => seen.nowMs, () => seen.steadyMs]
+  const [counting, now, steady] = [db.withPlugin(plugin), () => seen.nowMs, () => seen.steadyMs]
   const limit = new Limit(steady)
   const known = new KnownAddresses({
-    tables: counting,
+    db: counting,
     limit,
     now,
     steady,
@@ -295,9 +295,9 @@ function aProcess(Limit = FailureLimit) {
     },
   })
   const grants = new Grants({
-    tables: counting,
+    db: counting,
     tokens: api.auth.tokens,
-    families: new TokenFamilies(tables, 3600, Date.now),
+    families: new TokenFamilies(db, 3600, Date.now),
     limit,
     known,
     seconds: 60,
@@ -386,7 +386,7 @@ t.test('a missing, malformed or unknown token gets 401 with a challenge', async 
 
 t.test('an expired token gets 401 token_expired, and is deleted only after a day', async (t) => {
   const token = await api.token(CLIENT_OF[ONE])
-  await tables
+  await db
     .updateTable('access_tokens')
     .set({ expires_at: new Date(Date.now() - 1) })
     .execute()
@@ -395,13 +395,13 @@ t.test('an expired token gets 401 token_expired, and is deleted only after a day
   t.equal(headers['www-authenticate'], 'Bearer realm="imds-api", error="token_expired"')
   t.match(body, { error: 'expired_token', error_name: 'unauthorized', errors: ['the access token has expired'] })
   await new AccessTokens(
-    tables,
+    db,
     () => Date.now(),
     () => 0,
   ).purge()
   t.equal((await read(`Bearer ${token}`)).body['error'], 'expired_token')
   await new AccessTokens(
-    tables,
+    db,
     () => Date.now() + 86_400_001,
     () => 0,
   ).purge()
@@ -437,7 +437,7 @@ t.test('the database has digests of secrets and tokens, and not the texts', asyn
   const token = await api.token(CLIENT_OF[ONE])
   for (const table of ['access_tokens', 'api_clients'] as const) {
     const text = JSON.stringify(
-      (await tables.selectFrom(table).selectAll().execute()).map((row) =>
+      (await db.selectFrom(table).selectAll().execute()).map((row) =>
         Object.values(row).map((value: unknown) => (Buffer.isBuffer(value) ? value.toString('latin1') : value)),
       ),
     )
@@ -449,13 +449,13 @@ t.test('the database has digests of secrets and tokens, and not the texts', asyn
 t.test('a token that was checked is remembered for one second from the beginning of its check', async (t) => {
   let [wallMs, steadyMs] = [Date.now(), 1000]
   const tokens = new AccessTokens(
-    tables,
+    db,
     () => wallMs,
     () => steadyMs,
   )
   const token = await api.token(CLIENT_OF[TWO])
   const revoke = (revoked_at: Date | null) =>
-    tables.updateTable('api_clients').set({ revoked_at }).where('id', '=', CLIENT_OF[TWO]).execute()
+    db.updateTable('api_clients').set({ revoked_at }).where('id', '=', CLIENT_OF[TWO]).execute()
   const checking = tokens.check(token)
   steadyMs = 1500 // the query has taken half a second
   t.equal((await checking).kind, 'valid')
@@ -474,14 +474,14 @@ t.test('a token that was checked is remembered for one second from the beginning
 t.test('the tokens of a revoked client end within the second of the cache, and it gets no new one', async (t) => {
   const token = `Bearer ${await api.token(CLIENT_OF[TWO])}`
   t.equal((await read(token)).status, 200)
-  await tables.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', CLIENT_OF[TWO]).execute()
+  await db.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', CLIENT_OF[TWO]).execute()
   await until(async () => (await read(token)).status === 401, 'the token to end', 5000)
   t.match((await read(token)).body, { error: 'invalid_token' })
   t.match(await post(GRANT, { authorization: basic(CLIENT_OF[TWO]) }), {
     status: 401,
     body: { error: 'invalid_client' },
   })
-  await tables
+  await db
     .updateTable('api_clients')
     .set({ revoked_at: null, secret_sha256: null })
     .where('id', '=', CLIENT_OF[TWO])
@@ -556,14 +556,14 @@ t.test('a process reads the addresses of a user that it locks out, once a minute
 
 t.test('the database has the last 64 addresses of a client or user, and each for 90 days', async (t) => {
   const { seen, known, limit } = aProcess()
-  await tables.deleteFrom('known_addresses').execute()
+  await db.deleteFrom('known_addresses').execute()
   const subject: Subject = { kind: 'client', name: CLIENT_OF[ONE] }
   for (let i = 0; i < 70; i++) {
     seen.nowMs += 1000
     await known.succeeded(subject, `198.51.100.${String(i)}`)
   }
   await known.succeeded(subject, 'x'.repeat(3000))
-  const rows = await tables.selectFrom('known_addresses').selectAll().orderBy('last_success').execute()
+  const rows = await db.selectFrom('known_addresses').selectAll().orderBy('last_success').execute()
   t.strictSame(
     rows.map(({ source }) => source),
     Array.from({ length: 64 }, (_, i) => `198.51.100.${String(i + 6)}`),
@@ -580,7 +580,7 @@ t.test('the database has the last 64 addresses of a client or user, and each for
   t.equal(limit.waitSeconds(subject, '198.51.100.69'), undefined)
   seen.nowMs += 90 * 86_400_000 - 5000
   await known.purge()
-  t.equal((await tables.selectFrom('known_addresses').selectAll().execute()).length, 6)
+  t.equal((await db.selectFrom('known_addresses').selectAll().execute()).length, 6)
 })
 
 t.test('an address that cannot be written fails no request, and a read that failed is made again', async (t) => {

@@ -4,13 +4,13 @@ import { ADA, ADAS_KEY, CLIENT_OF, GRACE, GRACES_KEY, MARY, ONE, TWO, withMary }
 import { anApi } from '../support/programs/api.ts'
 
 const api = await anApi(t, { region: withMary() })
-const { tables } = api.database
+const { db } = api.database
 const [ada, grace, mary] = [await api.userToken(ADA), await api.userToken(GRACE), await api.userToken(MARY)]
 const NEW_KEY = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIM5WgrQ5SynmwXKzx1G+R0wr5Bnrw/KGzs58u3PZ4mu5 ada@laptop'
 const unchanged = { name: 'Ada Lovelace', email_address: 'ada@example.com', ssh_key: ADAS_KEY, messaging_pref: true }
 
 t.beforeEach(async () => {
-  await tables.updateTable('users').set(unchanged).where('id', '=', ADA).execute()
+  await db.updateTable('users').set(unchanged).where('id', '=', ADA).execute()
 })
 
 t.test('a user changes name, key and messaging_pref, by id and as /user, and clears the key', async (t) => {
@@ -117,7 +117,7 @@ t.test('a changed key goes into new servers only', async (t) => {
   const create = async () =>
     ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' }, TWO)).body as { id: string }).id
   const keys = async (id: string) =>
-    (await tables.selectFrom('server_keys').select('key').where('server_id', '=', id).orderBy('user_id').execute()).map(
+    (await db.selectFrom('server_keys').select('key').where('server_id', '=', id).orderBy('user_id').execute()).map(
       ({ key }) => key,
     )
   const before = await create()

@@ -247,7 +247,7 @@ t.test('imdsctl prints no warning about SQLite, and the daemon does not load SQL
     )
       .toString()
       .trim()
-  for (const module of ['../../src/daemon.ts', '../../src/store/files/load.ts', '../../src/store/open.ts'])
+  for (const module of ['../../src/daemon/daemon.ts', '../../src/store/files/load.ts', '../../src/store/open.ts'])
     t.equal(await loads(module), 'false', module)
   t.equal(await loads('../../src/store/files/publisher.ts'), 'true')
 })

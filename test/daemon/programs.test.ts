@@ -15,7 +15,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { SETTINGS } from '../../src/config.ts'
+import { SETTINGS } from '../../src/daemon/config.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { curl, startFirewallHost } from '../support/netns/firewall-host.ts'

@@ -65,7 +65,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   store: { files: files('store', STORE), tests: STORE.map((name) => `unit/store/${name}`), floor: 95 },
   runtime: { files: files('runtime', RUNTIME), tests: RUNTIME.map((name) => `unit/runtime/${name}`), floor: 90 },
   firewall: { files: 'src/firewall/*.ts', tests: ['unit/firewall/*'], floor: 88 },
-  config: { files: 'src/config.ts', tests: ['unit/config', 'unit/runtime/systemd'], floor: 95 },
+  config: { files: 'src/daemon/config.ts', tests: ['unit/daemon/config', 'unit/runtime/systemd'], floor: 95 },
 }
 
 type Status = 'Killed' | 'Timeout' | 'Survived' | 'NoCoverage' | 'Ignored' | 'CompileError' | 'RuntimeError' | 'Pending'

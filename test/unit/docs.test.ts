@@ -6,8 +6,8 @@ import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { EXIT } from '../../src/runtime/failure.ts'
 import { API_SETTINGS } from '../../src/api/config.ts'
-import { SETTINGS } from '../../src/config.ts'
-import { buildMetrics } from '../../src/metrics.ts'
+import { SETTINGS } from '../../src/daemon/config.ts'
+import { buildMetrics } from '../../src/daemon/metrics.ts'
 import { REFUSALS, responseOf, statusOf } from '../../src/guest/refusals.ts'
 import { PATHS } from '../../src/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
@@ -214,7 +214,7 @@ test('configuration.md has every variable of imds-api, with its default', () => 
 })
 
 test('api.md has every error of imds-api, with its status', () => {
-  const statuses = found([['', read('src/api/refusal.ts')]], /^ {2}(\w+: \d{3}),$/gm).map(([, text]) => text)
+  const statuses = found([['', read('src/api/model/refusal.ts')]], /^ {2}(\w+: \d{3}),$/gm).map(([, text]) => text)
   expect(statuses.length).toBeGreaterThan(10)
   expect(
     rowsBelow('docs/api.md', '## Errors')
@@ -270,7 +270,7 @@ test('every command and option of imdsctl and imdsd that documents, alerts and u
   )
   const declared = [
     read('src/cli/imdsctl.ts'),
-    read('src/arguments.ts'),
+    read('src/daemon/arguments.ts'),
     ...Object.values(STORE_SETTINGS).map(({ flags }) => flags),
   ].join()
   const options = found(found(texts, /(?:^|`)(?:imdsctl|imdsd)( [^`\n#]*)/gm), / (--[a-z][\w-]*)/g)

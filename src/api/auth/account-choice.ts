@@ -5,10 +5,11 @@
  */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Kysely } from 'kysely'
-import type { AccountRequester } from '../database/account-changes.ts'
-import { selectAccountsOf } from '../database/members.ts'
+import type { AccountRequester } from '../changes/account-changes.ts'
+import { selectAccountsOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
-import { fieldFault, isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { DescribeActor } from '../http/audit.ts'
+import { fieldFault, isRefusal, notFound, refuse, type Refusal } from '../model/refusal.ts'
 import { memberOf } from './requester.ts'
 import type { Identity } from './tokens.ts'
 
@@ -35,13 +36,13 @@ declare module 'fastify' {
  * and refuses (400) a user who names no account.
  */
 export function buildAccountChoice(
-  tables: Kysely<Tables>,
+  db: Kysely<Tables>,
   isRequired: boolean,
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
   return async (request, reply) => {
     const { identity } = request
     const chosen = await chooseAccounts(
-      tables,
+      db,
       identity,
       (request.query as Readonly<Record<string, unknown>>)['account_id'],
       isRequired,
@@ -60,7 +61,7 @@ export function buildAccountChoice(
 
 /** An account of others gets the same refusal as an account that does not exist. */
 async function chooseAccounts(
-  tables: Kysely<Tables>,
+  db: Kysely<Tables>,
   identity: Identity,
   named: unknown,
   isRequired: boolean,
@@ -81,14 +82,21 @@ async function chooseAccounts(
         'account_id is missing: add ?account_id= with the account that the request is for',
       ),
     )
-  const ids = await accountsOf(tables, identity.userId)
+  const ids = await accountsOf(db, identity.userId)
   if (named === undefined) return ids
   const chosen = ids.find((id) => id === named)
   return chosen === undefined ? notFound('this account') : [chosen]
 }
 
 /** The accounts that a user owns, or has access to by an accepted collaboration. */
-export async function accountsOf(tables: Kysely<Tables>, userId: string): Promise<readonly string[]> {
-  const { rows } = await selectAccountsOf(userId).execute(tables)
+export async function accountsOf(db: Kysely<Tables>, userId: string): Promise<readonly string[]> {
+  const { rows } = await selectAccountsOf(userId).execute(db)
   return rows.map(({ id }) => id)
 }
+
+/** Describes, for audit lines, the actor of a route with an access token. Routes of the user's own side have no account. */
+export const describeClient: DescribeActor = ({ identity, caller }) => ({
+  client: identity.clientId,
+  user: identity.kind === 'user' ? identity.userId : undefined,
+  account: (caller as Caller | undefined)?.accountId,
+})

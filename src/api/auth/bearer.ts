@@ -1,8 +1,8 @@
 /** The check of an access token on every request to the API. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { Change } from '../database/transaction.ts'
-import { refuse, type Refusal } from '../refusal.ts'
-import { formatScopes } from './scopes.ts'
+import type { Tx } from '../database/transaction.ts'
+import { refuse, type Refusal } from '../model/refusal.ts'
+import { formatScopes } from '../model/scopes.ts'
 import type { AccessTokens, Identity, TokenCheck } from './tokens.ts'
 
 declare module 'fastify' {
@@ -10,7 +10,7 @@ declare module 'fastify' {
     /** Set by the check of the access token, before a route of /1.0 runs. */
     identity: Identity
     /** Checks the access token again, in a transaction: until its commit the token cannot be revoked. */
-    recheckToken: (change: Change) => Promise<Refusal | undefined>
+    recheckToken: (tx: Tx) => Promise<Refusal | undefined>
   }
 }
 
@@ -47,7 +47,7 @@ export function buildBearerCheck(
       const { identity } = check
       request.identity = identity
       request.bodyOwner = identity.kind === 'client' ? identity.accountId : identity.userId
-      request.recheckToken = async (change) => refuseToken(await tokens.recheck(change, token, identity))
+      request.recheckToken = async (tx) => refuseToken(await tokens.recheck(tx, token, identity))
       void reply.header('X-Oauth-Scopes', formatScopes(identity.scopes))
     }
     const refusal = refuseToken(check)

@@ -10,17 +10,17 @@ import {
   lockApplication,
   type Client,
   type UserCredentials,
-} from '../database/credentials.ts'
+} from '../changes/sign-ins.ts'
 import type { Tables } from '../database/tables.ts'
-import { inTransaction, type Change } from '../database/transaction.ts'
-import { FairQueue, type FairQueueLimits } from '../fair-queue.ts'
-import { isRefusal } from '../refusal.ts'
+import { inTransaction, type Tx } from '../database/transaction.ts'
+import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
+import { isRefusal } from '../model/refusal.ts'
 import { formDecoded, type Credentials } from './basic.ts'
 import type { FailureLimit, Subject } from './failure-limit.ts'
 import type { KnownAddresses } from './known-addresses.ts'
 import { splitCode, stepOfCode } from './one-time-password.ts'
 import { verifyPassword } from './password.ts'
-import { grantScopes, narrowScopes, SCOPES, type Scope } from './scopes.ts'
+import { grantScopes, narrowScopes, SCOPES, type Scope } from '../model/scopes.ts'
 import { isSecret } from './secrets.ts'
 import type { TokenFamilies } from './token-families.ts'
 import type { AccessTokens } from './tokens.ts'
@@ -31,7 +31,7 @@ import { WorkQueue } from './work-queue.ts'
  * 1970.
  */
 export interface GrantParts {
-  readonly tables: Kysely<Tables>
+  readonly db: Kysely<Tables>
   readonly tokens: AccessTokens
   readonly families: TokenFamilies
   readonly limit: FailureLimit
@@ -140,12 +140,12 @@ export class Grants {
   }
 
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client | TokenOutcome> {
-    const { tables, limit, known } = this.#parts
+    const { db, limit, known } = this.#parts
     const { id, secret } = credentials ?? { id: '', secret: '' }
     const subject: Subject = { kind: 'client', name: id }
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
-    const found = await findClient(tables, id)
+    const found = await findClient(db, id)
     if (found === undefined || !(isSecret(secret, found.sha256) || isSecret(formDecoded(secret), found.sha256))) {
       limit.failed(subject, address, found !== undefined)
       return credentials === undefined ? NO_CLIENT : WRONG_CLIENT
@@ -168,12 +168,12 @@ export class Grants {
     { id, accountId, scopes: allowed }: Extract<Client, { kind: 'api-client' }>,
     { body }: TokenRequest,
   ): Promise<TokenOutcome> {
-    const { tables, tokens, seconds } = this.#parts
+    const { db, tokens, seconds } = this.#parts
     const scopes = grantScopes(body.scope, allowed)
     if (scopes === undefined) return WRONG_SCOPE
     return {
       kind: 'granted',
-      accessToken: await tokens.issue(tables, { clientId: id, accountId }, scopes, seconds),
+      accessToken: await tokens.issue(db, { clientId: id, accountId }, scopes, seconds),
       refreshToken: undefined,
       scopes,
     }
@@ -189,7 +189,7 @@ export class Grants {
     const scopes = grantScopes(scope, SCOPES)
     if (scopes === undefined) return WRONG_SCOPE
     const name = username.toLowerCase()
-    const user = await findUser(this.#parts.tables, name)
+    const user = await findUser(this.#parts.db, name)
     // the id and the e-mail address of a user are one subject
     const subject: Subject = { kind: 'user', name: user?.id ?? name }
     const seconds = await this.#parts.known.waitSeconds(subject, request.address)
@@ -213,7 +213,7 @@ export class Grants {
     scopes: readonly Scope[],
     request: TokenRequest,
   ): Promise<TokenOutcome> {
-    const { tables, families, limit, known, now } = this.#parts
+    const { db, families, limit, known, now } = this.#parts
     const { address } = request
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
@@ -234,11 +234,11 @@ export class Grants {
     if (secret !== undefined && code === undefined) return NO_CODE
     const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
     if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
-    const granted = await inTransaction(tables, async (change) => {
-      if (!(await claimSignIn(change, user, step))) return undefined
-      if (!(await lockApplication(change, applicationId))) return WRONG_CLIENT // deleted while the password was checked
-      const { family, refreshToken } = await families.begin(change, applicationId, user.id, scopes)
-      return this.#issue(change, family.id, refreshToken, scopes)
+    const granted = await inTransaction(db, async (tx) => {
+      if (!(await claimSignIn(tx, user, step))) return undefined
+      if (!(await lockApplication(tx, applicationId))) return WRONG_CLIENT // deleted while the password was checked
+      const { family, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)
+      return this.#issue(tx, family.id, refreshToken, scopes)
     })
     if (granted === undefined || isRefusal(granted)) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
     await known.succeeded(subject, address)
@@ -246,11 +246,11 @@ export class Grants {
   }
 
   async #refresh(applicationId: string, { body }: TokenRequest): Promise<TokenOutcome> {
-    const { tables, families } = this.#parts
+    const { db, families } = this.#parts
     const { refresh_token: token, scope } = body
     if (token === undefined) return invalid('invalid_request', 'refresh_token is required')
-    const outcome = await inTransaction(tables, async (change): Promise<TokenOutcome> => {
-      const used = await families.find(change, applicationId, token)
+    const outcome = await inTransaction(db, async (tx): Promise<TokenOutcome> => {
+      const used = await families.find(tx, applicationId, token)
       if (used === undefined) return WRONG_REFRESH
       const scopes = narrowScopes(scope, used.family.scopes)
       if (scopes === undefined)
@@ -258,21 +258,16 @@ export class Grants {
           'invalid_scope',
           `scope must be within the scopes of the refresh token: ${used.family.scopes.join(', ')}`,
         )
-      return this.#issue(change, used.family.id, await families.rotate(change, used), scopes)
+      return this.#issue(tx, used.family.id, await families.rotate(tx, used), scopes)
     })
     return isRefusal(outcome) ? WRONG_REFRESH : outcome
   }
 
-  async #issue(
-    change: Change,
-    familyId: number,
-    refreshToken: string,
-    scopes: readonly string[],
-  ): Promise<TokenOutcome> {
+  async #issue(tx: Tx, familyId: number, refreshToken: string, scopes: readonly string[]): Promise<TokenOutcome> {
     const { tokens, seconds } = this.#parts
     return {
       kind: 'granted',
-      accessToken: await tokens.issue(change, { familyId }, scopes, seconds),
+      accessToken: await tokens.issue(tx, { familyId }, scopes, seconds),
       refreshToken,
       scopes,
     }

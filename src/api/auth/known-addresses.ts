@@ -20,7 +20,7 @@ const SOURCE_LENGTH_MAX = 64
 
 /** What it needs. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock. */
 export interface KnownAddressesParts {
-  readonly tables: Kysely<Tables>
+  readonly db: Kysely<Tables>
   readonly limit: FailureLimit
   readonly now: () => number
   readonly steady: () => number
@@ -62,8 +62,8 @@ export class KnownAddresses {
 
   /** Deletes the addresses without a success for 90 days. */
   async purge(): Promise<void> {
-    const { tables, now } = this.#parts
-    await tables
+    const { db, now } = this.#parts
+    await db
       .deleteFrom('known_addresses')
       .where('last_success', '<', new Date(now() - KEEP_MS))
       .execute()
@@ -82,8 +82,8 @@ export class KnownAddresses {
   }
 
   async #read(subject: Subject): Promise<void> {
-    const { tables, limit } = this.#parts
-    const rows = await tables
+    const { db, limit } = this.#parts
+    const rows = await db
       .selectFrom('known_addresses')
       .select('source')
       .where('kind', '=', subject.kind)
@@ -99,7 +99,7 @@ export class KnownAddresses {
    * write.
    */
   async #write({ kind, name }: Subject, address: string): Promise<void> {
-    const { tables, now } = this.#parts
+    const { db, now } = this.#parts
     const { subject, address: source } = keysOf({ kind, name }, address)
     if (source.length > SOURCE_LENGTH_MAX) return
     await sql`
@@ -112,6 +112,6 @@ export class KnownAddresses {
         )
       )
       insert into known_addresses (kind, subject, source, last_success) values (${kind}, ${subject}, ${source}, ${new Date(now())})
-      on conflict (kind, subject, source) do update set last_success = excluded.last_success`.execute(tables)
+      on conflict (kind, subject, source) do update set last_success = excluded.last_success`.execute(db)
   }
 }

@@ -4,10 +4,10 @@
  */
 import type { FastifyRequest } from 'fastify'
 import type { Selectable } from 'kysely'
-import type { AccountRequester, ProfileRequester } from '../database/account-changes.ts'
+import type { AccountRequester, ProfileRequester } from '../changes/account-changes.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change } from '../database/transaction.ts'
-import { notFound, type Refusal } from '../refusal.ts'
+import type { Tx } from '../database/transaction.ts'
+import { notFound, type Refusal } from '../model/refusal.ts'
 
 type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes'>
 
@@ -16,7 +16,7 @@ export function memberOf(request: Sender, accountId: string): AccountRequester {
   return requesterOf(
     request,
     accountId,
-    async (change, account) => (await request.recheckToken(change)) ?? recheckAccess(change, request, account),
+    async (tx, account) => (await request.recheckToken(tx)) ?? recheckAccess(tx, request, account),
   )
 }
 
@@ -48,12 +48,12 @@ export function profileOwnerOf(request: Sender): ProfileRequester {
  * client is for its account.
  */
 async function recheckAccess(
-  change: Change,
+  tx: Tx,
   { identity }: Sender,
   account: Selectable<Tables['accounts']>,
 ): Promise<Refusal | undefined> {
   if (identity.kind === 'client' || account.owner_id === identity.userId) return undefined
-  const found = await change
+  const found = await tx
     .selectFrom('collaborations')
     .select('id')
     .where('account_id', '=', account.id)

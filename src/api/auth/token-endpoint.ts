@@ -6,13 +6,13 @@
  */
 import type { FastifyError, FastifyReply } from 'fastify'
 import Type from 'typebox'
-import { RefusedBody, setBodyParsers, shortJson } from '../body.ts'
-import { formatFaults } from '../faults.ts'
-import { bodyOf, refuse, statusOf, type RefusalBody, type RefusalName } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { RefusedBody, setBodyParsers, shortJson } from '../http/body.ts'
+import { formatFaults } from '../http/faults.ts'
+import { bodyOf, refuse, statusOf, type RefusalBody, type RefusalName } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from './basic.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
-import { formatScopes } from './scopes.ts'
+import { formatScopes } from '../model/scopes.ts'
 
 /**
  * What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a

@@ -10,7 +10,7 @@
  */
 import { sql, type Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
 import { digest, newToken } from './secrets.ts'
 
 /** A family, for a new access token. */
@@ -41,12 +41,12 @@ const REFRESH_TOKENS_MAX = 400
 
 /** Issues and uses refresh tokens. `now`: milliseconds since 1970. `seconds`: the lifetime of one. */
 export class TokenFamilies {
-  readonly #tables: Kysely<Tables>
+  readonly #db: Kysely<Tables>
   readonly #seconds: number
   readonly #now: () => number
 
-  constructor(tables: Kysely<Tables>, seconds: number, now: () => number) {
-    this.#tables = tables
+  constructor(db: Kysely<Tables>, seconds: number, now: () => number) {
+    this.#db = db
     this.#seconds = seconds
     this.#now = now
   }
@@ -55,26 +55,26 @@ export class TokenFamilies {
    * Begins a family with its first refresh token. Ends the oldest of this user and application beyond the limit. The
    * user must be locked.
    */
-  async begin(change: Change, applicationId: string, userId: string, scopes: readonly string[]): Promise<Begun> {
+  async begin(tx: Tx, applicationId: string, userId: string, scopes: readonly string[]): Promise<Begun> {
     await sql`delete from token_families where id in (
       select id from token_families where application_id = ${applicationId} and user_id = ${userId} order by id desc offset ${FAMILIES_MAX - 1})`.execute(
-      change,
+      tx,
     )
-    const { id } = await change
+    const { id } = await tx
       .insertInto('token_families')
       .values({ application_id: applicationId, user_id: userId, scopes: [...scopes] })
       .returning('id')
       .executeTakeFirstOrThrow()
-    return { family: { id, scopes }, refreshToken: await this.#issue(change, id) }
+    return { family: { id, scopes }, refreshToken: await this.#issue(tx, id) }
   }
 
   /**
    * Finds a refresh token that this application may use now. Revokes the family of a spent one, so the transaction must
    * be committed in any case.
    */
-  async find(change: Change, applicationId: string, token: string): Promise<Usable | undefined> {
+  async find(tx: Tx, applicationId: string, token: string): Promise<Usable | undefined> {
     const sha256 = digest(token)
-    const row = await change
+    const row = await tx
       .selectFrom('refresh_tokens')
       .innerJoin('token_families', 'token_families.id', 'refresh_tokens.family_id')
       .select(['refresh_tokens.used_at', 'token_families.id', 'token_families.scopes'])
@@ -87,28 +87,28 @@ export class TokenFamilies {
     if (row === undefined) return undefined
     const { id, scopes, used_at } = row
     if (used_at !== null && used_at.getTime() + SIBLINGS_MS <= this.#now()) {
-      await revokeFamilies(change, 'id', [id])
+      await revokeFamilies(tx, 'id', [id])
       return undefined
     }
     return { family: { id, scopes }, sha256, isFirstUse: used_at === null }
   }
 
   /** Uses a refresh token. Returns the next one. */
-  async rotate(change: Change, { family, sha256, isFirstUse }: Usable): Promise<string> {
+  async rotate(tx: Tx, { family, sha256, isFirstUse }: Usable): Promise<string> {
     if (isFirstUse)
-      await change
+      await tx
         .updateTable('refresh_tokens')
         .set({ used_at: new Date(this.#now()) })
         .where('sha256', '=', sha256)
         .execute()
-    return this.#issue(change, family.id)
+    return this.#issue(tx, family.id)
   }
 
   /** Deletes expired refresh tokens, revoked families with their tokens, and families without any token. */
   async purge(): Promise<void> {
-    await this.#tables.deleteFrom('refresh_tokens').where('expires_at', '<=', new Date(this.#now())).execute()
-    await this.#tables.deleteFrom('token_families').where('revoked_at', 'is not', null).execute()
-    await this.#tables
+    await this.#db.deleteFrom('refresh_tokens').where('expires_at', '<=', new Date(this.#now())).execute()
+    await this.#db.deleteFrom('token_families').where('revoked_at', 'is not', null).execute()
+    await this.#db
       .deleteFrom('token_families')
       .where((where) =>
         where.not(
@@ -127,10 +127,10 @@ export class TokenFamilies {
       .execute()
   }
 
-  async #issue(change: Change, familyId: number): Promise<string> {
+  async #issue(tx: Tx, familyId: number): Promise<string> {
     const token = newToken()
-    await makeRoomInFamily(change, 'refresh_tokens', familyId, REFRESH_TOKENS_MAX)
-    await change
+    await makeRoomInFamily(tx, 'refresh_tokens', familyId, REFRESH_TOKENS_MAX)
+    await tx
       .insertInto('refresh_tokens')
       .values({ sha256: digest(token), family_id: familyId, expires_at: new Date(this.#now() + this.#seconds * 1000) })
       .execute()

@@ -5,8 +5,8 @@
 import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
-import { SCOPES_OF_GROUP } from './scopes.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+import { SCOPES_OF_GROUP } from '../model/scopes.ts'
 import { digest, newToken } from './secrets.ts'
 import { makeRoomInFamily } from './token-families.ts'
 
@@ -42,7 +42,7 @@ const FAMILY_ACCESS_TOKENS_MAX = 100
  * cache.
  */
 export class AccessTokens {
-  readonly #tables: Kysely<Tables>
+  readonly #db: Kysely<Tables>
   readonly #now: () => number
   readonly #steady: () => number
   readonly #known: LRUCache<string, { readonly identity: Identity; readonly expiresAtMs: number }>
@@ -51,8 +51,8 @@ export class AccessTokens {
   /** How often `forget` was called. The result of a check that began before the last call must not be cached. */
   #forgotten = 0
 
-  constructor(tables: Kysely<Tables>, now: () => number, steady: () => number) {
-    this.#tables = tables
+  constructor(db: Kysely<Tables>, now: () => number, steady: () => number) {
+    this.#db = db
     this.#now = now
     this.#steady = steady
     this.#known = new LRUCache({ max: CACHE_SIZE, ttl: CACHE_MS, ttlResolution: 0, perf: { now: steady } })
@@ -103,19 +103,19 @@ export class AccessTokens {
    * Checks a token in a transaction, without the cache. Locks what the token belongs to, so that a revocation that
    * comes later waits for the commit.
    */
-  async recheck(change: Change, token: string, { kind, clientId }: Identity): Promise<TokenCheck> {
+  async recheck(tx: Tx, token: string, { kind, clientId }: Identity): Promise<TokenCheck> {
     await (
       kind === 'client'
         ? sql`select from api_clients where id = ${clientId} for share`
         : sql`select from token_families where id = (select family_id from access_tokens where sha256 = ${digest(token)}) for share`
-    ).execute(change)
-    return (await this.#find(change, token)).check
+    ).execute(tx)
+    return (await this.#find(tx, token)).check
   }
 
   async #read(token: string): Promise<TokenCheck> {
     const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
     const forgotten = this.#forgotten
-    const { check, expiresAtMs } = await this.#find(this.#tables, token)
+    const { check, expiresAtMs } = await this.#find(this.#db, token)
     if (check.kind === 'valid' && forgotten === this.#forgotten)
       this.#known.set(token, { identity: check.identity, expiresAtMs }, { start })
     return check
@@ -164,7 +164,7 @@ export class AccessTokens {
 
   /** Deletes tokens that expired a day ago. */
   async purge(): Promise<void> {
-    await this.#tables
+    await this.#db
       .deleteFrom('access_tokens')
       .where('expires_at', '<', new Date(this.#now() - KEEP_EXPIRED_MS))
       .execute()

@@ -6,9 +6,9 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type, { type Static, type TSchema } from 'typebox'
 import type { Kysely } from 'kysely'
 import type { DestinationStream, Logger } from 'pino'
-import { buildAudit } from '../audit.ts'
-import type { AccountChanges } from '../database/account-changes.ts'
-import { giveOutActions, reportOutcome, type GivenAction } from '../database/compute-queue.ts'
+import { buildAudit } from '../http/audit.ts'
+import type { AccountChanges } from '../changes/account-changes.ts'
+import { giveOutActions, reportOutcome, type GivenAction } from '../changes/action-queue.ts'
 import {
   beginMigration,
   cancelMigration,
@@ -16,11 +16,12 @@ import {
   findPlacement,
   sealUserData,
   type Placement,
-} from '../database/live-migration.ts'
-import type { Outcome, Tables } from '../database/tables.ts'
+} from '../changes/migrations.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Outcome } from '../model/server-actions.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { isRefusal, notFound, type Refusal } from '../refusal.ts'
-import { buildServer, type ApiServer, type ApiServerSettings } from '../server.ts'
+import { isRefusal, notFound, type Refusal } from '../model/refusal.ts'
+import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
 import { mayActFor, namesOfCaller } from './caller.ts'
 import type { Waiters } from './waiters.ts'
 
@@ -39,7 +40,7 @@ declare module 'fastify' {
  * `pollMs`: how often a waiting request checks the queue, for actions that are given out again.
  */
 export interface ComputeParts {
-  readonly tables: Kysely<Tables>
+  readonly db: Kysely<Tables>
   readonly accounts: AccountChanges
   readonly waiters: Waiters
   readonly retrySeconds: number
@@ -106,7 +107,7 @@ const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
 export function buildComputeServer(
-  { tables, accounts, waiters, retrySeconds, pollMs, counted, unreadable, audit, log }: ComputeParts,
+  { db, accounts, waiters, retrySeconds, pollMs, counted, unreadable, audit, log }: ComputeParts,
   tls: ApiServerSettings['tls'],
 ): ApiServer {
   const server = buildServer({ tls, trustedProxies: [], unreadable, log })
@@ -130,7 +131,7 @@ export function buildComputeServer(
     const { hypervisor } = request.params as Static<typeof OfHypervisor>
     const isKnown =
       mayActFor(request.raw.socket, hypervisor) &&
-      (await tables.selectFrom('hypervisors').select('name').where('name', '=', hypervisor).executeTakeFirst()) !==
+      (await db.selectFrom('hypervisors').select('name').where('name', '=', hypervisor).executeTakeFirst()) !==
         undefined
     return isKnown ? undefined : reply.refuse(notFound(`the hypervisor ${hypervisor}`))
   }
@@ -159,7 +160,7 @@ export function buildComputeServer(
       socket.once('close', closed)
       try {
         while (!socket.destroyed) {
-          const actions = await giveOutActions(tables, params.hypervisor, retrySeconds)
+          const actions = await giveOutActions(db, params.hypervisor, retrySeconds)
           const left = until - Date.now()
           if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions.map(represent)
           await waiter.wait(Math.min(left, pollMs))
@@ -186,7 +187,7 @@ export function buildComputeServer(
       },
     },
     async ({ params, body }, reply) => {
-      const finished = await reportOutcome(tables, accounts, params.hypervisor, Number(params.action), {
+      const finished = await reportOutcome(db, accounts, params.hypervisor, Number(params.action), {
         outcome: body.outcome,
         fault: body.fault ?? null,
       })
@@ -217,7 +218,7 @@ export function buildComputeServer(
       mayActFor(socket, hypervisor)
   const schema = { params: OfServer, response: { 200: Server } }
   server.get('/servers/:id', { schema }, async (request, reply) =>
-    respond(reply, await findPlacement(tables, request.params.id, callerOf(request))),
+    respond(reply, await findPlacement(db, request.params.id, callerOf(request))),
   )
   server.post(
     '/servers/:id/migration',
@@ -225,17 +226,17 @@ export function buildComputeServer(
     async (request, reply) =>
       respond(
         reply,
-        await beginMigration(tables, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds),
+        await beginMigration(db, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds),
       ),
   )
   server.post('/servers/:id/migration/end', { schema }, async (request, reply) =>
-    respond(reply, await endMigration(tables, accounts, request.params.id, callerOf(request))),
+    respond(reply, await endMigration(db, accounts, request.params.id, callerOf(request))),
   )
   server.delete('/servers/:id/migration', { schema }, async (request, reply) =>
-    respond(reply, await cancelMigration(tables, accounts, request.params.id, callerOf(request))),
+    respond(reply, await cancelMigration(db, accounts, request.params.id, callerOf(request))),
   )
   server.post('/servers/:id/seal', { schema }, async (request, reply) =>
-    respond(reply, await sealUserData(tables, accounts, request.params.id, callerOf(request))),
+    respond(reply, await sealUserData(db, accounts, request.params.id, callerOf(request))),
   )
   return server
 }

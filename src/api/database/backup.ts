@@ -14,10 +14,10 @@
  */
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
-import { VERSION } from '../../version.ts'
+import { VERSION } from '../../runtime/version.ts'
 import { appliedMigrations } from './migrate.ts'
 import { TABLES } from './tables.ts'
-import type { Change, Reader } from './transaction.ts'
+import type { Tx, Reader } from './transaction.ts'
 
 /** The value of `format` in the first line. */
 export const FORMAT = 'imds-api backup'
@@ -33,11 +33,7 @@ const FETCH_BYTES = 1 << 20
 
 /** The lines of a backup, in pieces. Each piece ends with a line feed. Rejects if the database has no region. */
 export async function* backupLines(database: Reader): AsyncGenerator<string> {
-  const change = await database
-    .startTransaction()
-    .setIsolationLevel('repeatable read')
-    .setAccessMode('read only')
-    .execute()
+  const tx = await database.startTransaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute()
   const hash = createHash('sha256')
   const hashed = (text: string) => {
     hash.update(text)
@@ -47,51 +43,51 @@ export async function* backupLines(database: Reader): AsyncGenerator<string> {
   try {
     // Texts that any other server reads as the same values.
     await sql`select set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true), set_config('bytea_output', 'hex', true)`.execute(
-      change,
+      tx,
     )
-    const region = await change.selectFrom('region').select('name').executeTakeFirst()
+    const region = await tx.selectFrom('region').select('name').executeTakeFirst()
     if (region === undefined) throw new Error('the database has no region: there is nothing to back up')
     const made = {
       imds: VERSION,
-      migrations: await appliedMigrations(change),
+      migrations: await appliedMigrations(tx),
       region: region.name,
       created: new Date().toISOString(),
     }
     const header = { format: FORMAT, version: FORMAT_VERSION, ...made }
     yield hashed(`${JSON.stringify(header)}\n`)
     for (const table of KEPT_TABLES) {
-      const columns = (await columnsOf(change, table)).map(({ name }) => name)
+      const columns = (await columnsOf(tx, table)).map(({ name }) => name)
       yield hashed(`${JSON.stringify({ table, columns })}\n`)
-      for await (const lines of rowsOf(change, table, columns)) {
+      for await (const lines of rowsOf(tx, table, columns)) {
         rows += lines.length
         yield hashed(lines.map((line) => `${line}\n`).join(''))
       }
     }
     // after the rows: sequences are in no transaction
-    yield hashed(`${JSON.stringify({ sequences: await lastNumbers(change) })}\n`)
+    yield hashed(`${JSON.stringify({ sequences: await lastNumbers(tx) })}\n`)
     yield `${JSON.stringify({ rows, sha256: hash.digest('hex') })}\n`
   } finally {
-    await change.rollback().execute()
+    await tx.rollback().execute()
   }
 }
 
-async function* rowsOf(change: Change, table: string, columns: readonly string[]): AsyncGenerator<readonly string[]> {
+async function* rowsOf(tx: Tx, table: string, columns: readonly string[]): AsyncGenerator<readonly string[]> {
   const values = sql.join(columns.map((column) => sql`${sql.ref(column)}::text`))
   await sql`declare backup_rows no scroll cursor for select json_build_array(${values})::text as line from ${sql.table(table)}`.execute(
-    change,
+    tx,
   )
   const {
     rows: [found],
   } = await sql<{
     longest: number
-  }>`select coalesce(max(octet_length(kept::text)), 0) as longest from ${sql.table(table)} as kept`.execute(change)
+  }>`select coalesce(max(octet_length(kept::text)), 0) as longest from ${sql.table(table)} as kept`.execute(tx)
   const count = Math.min(FETCH_ROWS, Math.max(1, Math.floor(FETCH_BYTES / Math.max(1, found!.longest))))
   for (;;) {
-    const { rows } = await sql<{ line: string }>`fetch ${sql.lit(count)} from backup_rows`.execute(change)
+    const { rows } = await sql<{ line: string }>`fetch ${sql.lit(count)} from backup_rows`.execute(tx)
     if (rows.length > 0) yield rows.map(({ line }) => line)
     if (rows.length < count) break
   }
-  await sql`close backup_rows`.execute(change)
+  await sql`close backup_rows`.execute(tx)
 }
 
 /** The columns of a table with their types, in their order. None: there is no such table. */
@@ -108,12 +104,12 @@ export async function columnsOf(
 }
 
 /** The last number of each sequence of ours; 0: it has given none. */
-async function lastNumbers(change: Change): Promise<Readonly<Record<string, string>>> {
+async function lastNumbers(tx: Tx): Promise<Readonly<Record<string, string>>> {
   const { rows } = await sql<{ name: string; last: string }>`
     select sequencename as name, coalesce(last_value, 0)::text as last from pg_sequences
     where schemaname = current_schema() and (starts_with(sequencename, 'ids_') or exists (
       select from unnest(${[...TABLES]}::text[]) as own(name) where starts_with(sequencename, own.name || '_')))`.execute(
-    change,
+    tx,
   )
   return Object.fromEntries(rows.map(({ name, last }) => [name, last]))
 }

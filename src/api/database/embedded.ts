@@ -22,7 +22,7 @@ import pg from 'pg'
 import { otherOwnerOf } from '../../runtime/become-owner.ts'
 import { UNIX_SOCKET_PATH_MAX_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
-import { takeLock as takeFileLock } from '../../store/files/lock.ts'
+import { takeLock as takeFileLock } from '../../runtime/kernel-lock.ts'
 import { environmentOf, findBinaries, majorVersion, type Binaries } from './binaries.ts'
 import { readOwned, stopLaunched, stopOther, type Launched } from './postmaster.ts'
 

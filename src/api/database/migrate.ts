@@ -82,13 +82,13 @@ export async function makeMigrationTables(database: Kysely<Tables>): Promise<voi
  * For a restore.
  */
 export async function applyMigrations(
-  change: Transaction<Tables>,
+  tx: Transaction<Tables>,
   names: readonly string[] = MIGRATION_NAMES,
 ): Promise<void> {
-  const applied = await appliedMigrations(change)
+  const applied = await appliedMigrations(tx)
   for (const name of names.filter((one) => !applied.includes(one))) {
-    await MIGRATIONS[name]!.up(change)
-    await change
+    await MIGRATIONS[name]!.up(tx)
+    await tx
       .$extendTables<MigrationTable>()
       .insertInto('kysely_migration')
       .values({ name, timestamp: new Date().toISOString() })

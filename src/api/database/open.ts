@@ -16,7 +16,7 @@ export type DatabaseSettings =
 
 /** Connections of a pool, as queries use them. */
 export interface Pool {
-  readonly tables: Kysely<Tables>
+  readonly db: Kysely<Tables>
   readonly pool: pg.Pool
 }
 
@@ -92,9 +92,9 @@ export async function openDatabase(
       })
       if (!shared) endWhenSilent(client as Connected)
     })
-    return { pool, tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
+    return { pool, db: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
   }
-  const [{ tables, pool }, background] = [openPool(FOR_REQUESTS), openPool(IN_BACKGROUND)]
+  const [{ db, pool }, background] = [openPool(FOR_REQUESTS), openPool(IN_BACKGROUND)]
   const close = async () => {
     closing = true
     await Promise.race([
@@ -121,7 +121,7 @@ export async function openDatabase(
     )
   }
   return {
-    tables,
+    db,
     pool,
     background,
     connection,

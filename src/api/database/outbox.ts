@@ -3,7 +3,7 @@
  * server changed; what is published is what the database holds when the publisher reads it.
  */
 import { sql } from 'kysely'
-import type { Change } from './transaction.ts'
+import type { Tx } from './transaction.ts'
 
 /** PostgreSQL's channel that wakes the publishers of all processes. */
 export const OUTBOX_CHANNEL = 'imds_outbox'
@@ -15,20 +15,20 @@ const FEW = 16
  * Marks servers as changed: a new revision of each, and a row in the outbox. Locks them in the order of their ids, so
  * that two changes cannot deadlock.
  */
-export async function markChanged(change: Change, serverIds: readonly string[]): Promise<void> {
+export async function markChanged(tx: Tx, serverIds: readonly string[]): Promise<void> {
   const ids = [...new Set(serverIds)].sort()
   if (ids.length === 0) return
   // One parameter, not one for each id: a statement takes 65,535 at most.
-  await sql`select from servers where id = any(${ids}) order by id for update`.execute(change)
-  await sql`update servers set revision = revision + 1 where id = any(${ids})`.execute(change)
-  await enqueue(change, ids)
+  await sql`select from servers where id = any(${ids}) order by id for update`.execute(tx)
+  await sql`update servers set revision = revision + 1 where id = any(${ids})`.execute(tx)
+  await enqueue(tx, ids)
 }
 
 /** Enqueues servers without a new revision: for new servers, and for those whose record is only published again. */
-export async function enqueue(change: Change, serverIds: readonly string[]): Promise<void> {
+export async function enqueue(tx: Tx, serverIds: readonly string[]): Promise<void> {
   await sql`
     insert into outbox (server_id, account_id, urgent) select id, account_id, ${serverIds.length <= FEW} from servers where id = any(${[...serverIds]}) order by id`.execute(
-    change,
+    tx,
   )
-  await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(change)
+  await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
 }

@@ -1,17 +1,15 @@
 /**
  * Restores a backup (backup.ts) into an empty database, in one transaction: the tables as they were at the backup, its
- * rows, the later migrations, and what follows from the store (advance.ts). So a damaged backup, a full disk or a kill
+ * rows, the later migrations, and what the caller adds. So a damaged backup, a full disk or a kill
  * leaves an empty database.
  */
 import { createHash } from 'node:crypto'
 import { sql, type Kysely } from 'kysely'
-import { VERSION } from '../../version.ts'
-import { advance, type StoreSurvey } from './advance.ts'
+import { VERSION } from '../../runtime/version.ts'
 import { columnsOf, FORMAT, FORMAT_VERSION, KEPT_TABLES } from './backup.ts'
-import { enqueueAll } from './finish-server.ts'
 import { applyMigrations, appliedMigrations, makeMigrationTables, MIGRATION_NAMES } from './migrate.ts'
 import { TABLES, type Tables } from './tables.ts'
-import type { Change } from './transaction.ts'
+import type { Tx } from './transaction.ts'
 
 /** The first line of a backup. `created`: when it was made. */
 export interface BackupHeader {
@@ -48,50 +46,47 @@ export function parseHeader(line: string): BackupHeader {
 
 /**
  * Restores a backup: its header (`first`) and the lines after it. Returns lines that say what was restored and moved.
- * Rejects with a BackupFault if the database is not empty or the backup is not whole. `survey`: what the store has.
+ * `finish`: changes what has to follow, in the same transaction. Rejects with a BackupFault if the database is not
+ * empty or the backup is not whole.
  */
 export async function restoreLines(
   database: Kysely<Tables>,
   first: string,
   lines: AsyncIterable<string>,
-  survey: StoreSurvey,
+  finish: (tx: Tx) => Promise<readonly string[]>,
 ): Promise<readonly string[]> {
   const { migrations } = parseHeader(first)
   await makeMigrationTables(database)
   let result: readonly string[] = []
-  await database.transaction().execute(async (change) => {
+  await database.transaction().execute(async (tx) => {
     // once: the lines cannot be read again
-    await sql`lock table kysely_migration in exclusive mode`.execute(change) // no start and no other restore meanwhile
-    await prepareTables(change, migrations)
-    const constraints = await dropForeignKeys(change)
-    const rows = await load(change, first, lines)
+    await sql`lock table kysely_migration in exclusive mode`.execute(tx) // no start and no other restore meanwhile
+    await prepareTables(tx, migrations)
+    const constraints = await dropForeignKeys(tx)
+    const rows = await load(tx, first, lines)
     for (const { table, name, definition } of constraints)
-      await sql`alter table ${sql.table(table)} add constraint ${sql.ref(name)} ${sql.raw(definition)}`.execute(change)
-    await applyMigrations(change)
-    const servers = await enqueueAll(change)
-    result = [
-      `${String(rows)} rows are restored; ${String(servers)} servers will be published again`,
-      ...(await advance(change, survey)),
-    ]
+      await sql`alter table ${sql.table(table)} add constraint ${sql.ref(name)} ${sql.raw(definition)}`.execute(tx)
+    await applyMigrations(tx)
+    result = [`${String(rows)} rows are restored`, ...(await finish(tx))]
   })
   return result
 }
 
 /** Makes the tables as they were at the backup, unless the database has them already without any row. */
-async function prepareTables(change: Change, migrations: readonly string[]): Promise<void> {
+async function prepareTables(tx: Tx, migrations: readonly string[]): Promise<void> {
   const { rows: tables } = await sql<{ name: string }>`
     select relname as name from pg_class where relkind = 'r' and relnamespace = current_schema()::regnamespace and relname = any(${[...TABLES]}::text[])`.execute(
-    change,
+    tx,
   )
   for (const { name } of tables) {
-    const { rows } = await sql`select from ${sql.table(name)} limit 1`.execute(change)
+    const { rows } = await sql`select from ${sql.table(name)} limit 1`.execute(tx)
     if (rows.length > 0)
       throw new BackupFault(
         'cannot be restored: the database is not empty. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)',
       )
   }
-  const applied = await appliedMigrations(change)
-  if (tables.length === 0 && applied.length === 0) await applyMigrations(change, migrations)
+  const applied = await appliedMigrations(tx)
+  if (tables.length === 0 && applied.length === 0) await applyMigrations(tx, migrations)
   else if (applied.join() !== migrations.join())
     throw new BackupFault(
       'cannot be restored: the database has tables of another version. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)',
@@ -116,19 +111,19 @@ interface ForeignKey {
  * Drops the foreign keys, since servers and images refer to each other. They are made again, and checked, when all rows
  * are there.
  */
-async function dropForeignKeys(change: Change): Promise<readonly ForeignKey[]> {
+async function dropForeignKeys(tx: Tx): Promise<readonly ForeignKey[]> {
   const { rows } = await sql<ForeignKey>`
     select relname as table, conname as name, pg_get_constraintdef(pg_constraint.oid) as definition from pg_constraint join pg_class on pg_class.oid = conrelid
     where contype = 'f' and relnamespace = current_schema()::regnamespace and relname = any(${[...TABLES]}::text[])`.execute(
-    change,
+    tx,
   )
   for (const { table, name } of rows)
-    await sql`alter table ${sql.table(table)} drop constraint ${sql.ref(name)}`.execute(change)
+    await sql`alter table ${sql.table(table)} drop constraint ${sql.ref(name)}`.execute(tx)
   return rows
 }
 
 /** Writes all rows and sequences. Returns the number of rows. */
-async function load(change: Change, first: string, lines: AsyncIterable<string>): Promise<number> {
+async function load(tx: Tx, first: string, lines: AsyncIterable<string>): Promise<number> {
   const hash = createHash('sha256').update(`${first}\n`)
   let rows = 0
   let insert: ((batch: readonly string[]) => Promise<void>) | undefined
@@ -152,8 +147,8 @@ async function load(change: Change, first: string, lines: AsyncIterable<string>)
         if (part.sha256 !== hash.digest('hex') || part.rows !== rows) throw damaged()
         return rows
       }
-      if (part?.table !== undefined) insert = await insertInto(change, part.table, part.columns ?? [])
-      else if (part?.sequences !== undefined) await setSequences(change, part.sequences)
+      if (part?.table !== undefined) insert = await insertInto(tx, part.table, part.columns ?? [])
+      else if (part?.sequences !== undefined) await setSequences(tx, part.sequences)
       else throw damaged()
     }
     hash.update(`${line}\n`)
@@ -163,17 +158,17 @@ async function load(change: Change, first: string, lines: AsyncIterable<string>)
 
 /** Returns a function that writes rows of one table. */
 async function insertInto(
-  change: Change,
+  tx: Tx,
   table: string,
   columns: readonly string[],
 ): Promise<(batch: readonly string[]) => Promise<void>> {
-  const types = new Map((await columnsOf(change, table)).map(({ name, type }) => [name, type]))
+  const types = new Map((await columnsOf(tx, table)).map(({ name, type }) => [name, type]))
   if (!KEPT_TABLES.includes(table) || columns.some((column) => !types.has(column))) throw damaged()
   const names = sql.join(columns.map((column) => sql.ref(column)))
   const values = sql.join(columns.map((column, i) => sql`(line ->> ${sql.lit(i)})::${sql.raw(types.get(column)!)}`))
   return async (batch) => {
     await sql`insert into ${sql.table(table)} (${names}) overriding system value select ${values} from json_array_elements(${`[${batch.join()}]`}::json) as line`
-      .execute(change)
+      .execute(tx)
       .catch((error: unknown) => {
         if (/^(22|23)/.test((error as { code?: string }).code ?? '')) throw damaged(error)
         throw error
@@ -181,13 +176,13 @@ async function insertInto(
   }
 }
 
-async function setSequences(change: Change, sequences: Readonly<Record<string, string>>): Promise<void> {
+async function setSequences(tx: Tx, sequences: Readonly<Record<string, string>>): Promise<void> {
   for (const [name, last] of Object.entries(sequences)) {
     const skipped = name.startsWith('ids_') ? SKIPPED_IDS : name.startsWith('compute_actions_') ? SKIPPED_ACTIONS : 0
     const number = Number(last) + skipped
     if (number > 0)
       await sql`select setval(oid::regclass, ${number}) from pg_class where relkind = 'S' and relname = ${name} and relnamespace = current_schema()::regnamespace`.execute(
-        change,
+        tx,
       )
   }
 }

@@ -3,6 +3,8 @@ import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { AccountLimit } from '../model/account-limits.ts'
 import type { AccountStatus } from '../model/account-states.ts'
 import type { CollaborationStatus, Role } from '../model/collaboration.ts'
+import type { ActionKind, Outcome, ServerStatus } from '../model/server-actions.ts'
+import type { PoolKind } from '../model/pools.ts'
 import type { DatabaseServerStatus } from '../model/database-server-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import type { ServerTypeStatus } from '../model/server-type-states.ts'
@@ -350,27 +352,6 @@ interface Outbox {
   created_at: Default<Date>
   retry_at: ColumnType<Date | null, Date | null | undefined, Date | null>
 }
-
-/** The states of a server. */
-export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
-/**
- * The actions of the compute system on a server: those that clients ask for, and those that follow from other requests.
- */
-export type ActionKind =
-  | 'create'
-  | 'start'
-  | 'stop'
-  | 'shutdown'
-  | 'reboot'
-  | 'reset'
-  | 'snapshot'
-  | 'activate_console'
-  | 'delete_image'
-  | 'delete'
-/** How an action ended. */
-export type Outcome = 'succeeded' | 'failed'
-/** What a pool gives out. */
-export type PoolKind = 'mac' | 'private_ipv4' | 'public_ipv4' | 'public_ipv6'
 
 /** All tables. */
 export interface Tables {

@@ -1,10 +1,10 @@
 /** Runs a change in a transaction. */
 import type { Kysely, Transaction } from 'kysely'
-import { isRefusal, type Refusal } from '../refusal.ts'
+import { isRefusal, type Refusal } from '../model/refusal.ts'
 import type { Tables } from './tables.ts'
 
 /** A transaction of our database. */
-export type Change = Transaction<Tables>
+export type Tx = Transaction<Tables>
 /** Reads of our database, inside of a transaction or not. */
 export type Reader = Kysely<Tables>
 
@@ -15,7 +15,7 @@ const REPEATABLE = ['40001', '40P01']
 /** Commits what `change` wrote, unless it returns a refusal. Repeats it after a deadlock. */
 export async function inTransaction<T>(
   database: Kysely<Tables>,
-  change: (transaction: Change) => Promise<T | Refusal>,
+  change: (tx: Tx) => Promise<T | Refusal>,
 ): Promise<T | Refusal> {
   for (let attempt = 1; ; attempt++) {
     const transaction = await database.startTransaction().execute()

@@ -15,7 +15,7 @@ import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Tables } from '../database/tables.ts'
-import type { Change } from '../database/transaction.ts'
+import type { Tx } from '../database/transaction.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'
 import type { SendMail } from './smtp.ts'
 
@@ -24,7 +24,7 @@ export type InvitationOutcome = 'sent' | 'failed'
 
 /** What the sender needs. `mail`: undefined if there is no mail server, so invitations are not sent. */
 export interface InvitationSenderParts {
-  readonly tables: Kysely<Tables>
+  readonly db: Kysely<Tables>
   readonly mail: { readonly send: SendMail; readonly invitationUrl: string } | undefined
   readonly counted: (outcome: InvitationOutcome) => void
   readonly log: Logger
@@ -143,10 +143,7 @@ export class InvitationSender {
   }
 
   #waiting() {
-    return this.#parts.tables
-      .selectFrom('collaborations')
-      .where('status', '=', 'pending')
-      .where('invited_at', 'is', null)
+    return this.#parts.db.selectFrom('collaborations').where('status', '=', 'pending').where('invited_at', 'is', null)
   }
 
   async #report(): Promise<void> {
@@ -163,11 +160,11 @@ export class InvitationSender {
 
   /** Sends an invitation, unless another process is sending it, or it was sent or answered meanwhile. */
   async #send(id: string): Promise<void> {
-    const { tables, mail, counted, log } = this.#parts
+    const { db, mail, counted, log } = this.#parts
     let acceptedVersion = this.#postponed.get(id)?.acceptedVersion
     try {
-      const isRecorded = await tables.transaction().execute(async (change) => {
-        const invitation = await lockInvitation(change, id)
+      const isRecorded = await db.transaction().execute(async (tx) => {
+        const invitation = await lockInvitation(tx, id)
         if (invitation === undefined) return false
         if (acceptedVersion !== invitation.version) {
           try {
@@ -180,7 +177,7 @@ export class InvitationSender {
           counted('sent')
           log.info({ collaboration: id }, 'the invitation was sent')
         }
-        await change.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', id).execute()
+        await tx.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', id).execute()
         return true
       })
       if (isRecorded) this.#postponed.delete(id)
@@ -213,17 +210,14 @@ export class InvitationSender {
  * Locks an invitation until the end of the transaction. Undefined: another process has the lock, or there is nothing to
  * send any more.
  */
-async function lockInvitation(
-  change: Change,
-  id: string,
-): Promise<(Invitation & { readonly version: string }) | undefined> {
+async function lockInvitation(tx: Tx, id: string): Promise<(Invitation & { readonly version: string }) | undefined> {
   const {
     rows: [lock],
   } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(
-    change,
+    tx,
   )
   if (lock?.taken !== true) return undefined
-  const row = await change
+  const row = await tx
     .selectFrom('collaborations')
     .innerJoin('accounts', 'accounts.id', 'collaborations.account_id')
     .leftJoin('users', 'users.id', 'collaborations.inviter_id')

@@ -6,7 +6,7 @@ import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'
 import { UNSAFE_NAMES } from '../../metadata/record.ts'
 import { OptionsSchema, TagsSchema } from '../../metadata/schema.ts'
-import { fieldFault, type Detail } from '../refusal.ts'
+import { fieldFault, type Detail } from './refusal.ts'
 
 const { httpEndpoint, httpTokens, httpPutResponseHopLimit, httpProtocolIpv6, instanceMetadataTags } =
   OptionsSchema.properties

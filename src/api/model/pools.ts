@@ -4,7 +4,9 @@
  */
 import { Address4, Address6 } from 'ip-address'
 import type { Parsed } from '../../metadata/parsed.ts'
-import type { PoolKind } from '../database/tables.ts'
+
+/** What a pool gives out. */
+export type PoolKind = 'mac' | 'private_ipv4' | 'public_ipv4' | 'public_ipv6'
 
 /**
  * A range: its first address as a number, how many there are, and the length of its network (undefined for a span and

@@ -3,7 +3,24 @@
  *
  *   creating --> active --stop, shutdown--> inactive --start--> active
  */
-import type { ActionKind, ServerStatus } from '../database/tables.ts'
+/** The states of a server. */
+export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
+/**
+ * The actions of the compute system on a server: those that clients ask for, and those that follow from other requests.
+ */
+export type ActionKind =
+  | 'create'
+  | 'start'
+  | 'stop'
+  | 'shutdown'
+  | 'reboot'
+  | 'reset'
+  | 'snapshot'
+  | 'activate_console'
+  | 'delete_image'
+  | 'delete'
+/** How an action ended. */
+export type Outcome = 'succeeded' | 'failed'
 
 /** The actions of the interface on a server. */
 export const SERVER_ACTIONS = [

@@ -1,6 +1,6 @@
 /** The user_data of a server: base64 in JSON, kept without white space, and decoded when it is published. */
 import { USER_DATA_MAX_BYTES } from '../../store/settings.ts'
-import { fieldFault, type Detail } from '../refusal.ts'
+import { fieldFault, type Detail } from './refusal.ts'
 
 /**
  * The form in which user_data is kept: without the white space that clients send, such as line breaks. The bytes are

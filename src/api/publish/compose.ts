@@ -3,7 +3,7 @@
  */
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { SCHEMA } from '../../metadata/schema.ts'
-import type { ServerStatus } from '../database/tables.ts'
+import type { ServerStatus } from '../model/server-actions.ts'
 import type { Reader } from '../database/transaction.ts'
 import { completeOptions, recordOptions } from '../model/metadata-options.ts'
 import { cloudIpFqdn } from '../model/names.ts'

@@ -3,7 +3,7 @@
  * IMDS_HYPERVISOR of the daemon there: the guests of its servers get no metadata.
  */
 import type { Logger } from 'pino'
-import type { UsedHypervisor } from '../database/placement.ts'
+import type { UsedHypervisor } from '../changes/placement.ts'
 
 /**
  * What the check needs. `unannounced`: the names among these that no daemon has announced. `counted` is called with the

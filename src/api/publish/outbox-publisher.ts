@@ -23,18 +23,18 @@ import {
   type PutResult,
   type RemoveResult,
 } from '../../store/publisher.ts'
-import { cancelActions, finishServer } from '../database/finish-server.ts'
+import { cancelActions, finishServer } from '../changes/finish-server.ts'
 import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change } from '../database/transaction.ts'
+import type { Tx } from '../database/transaction.ts'
 import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
 import { compose, type Composed } from './compose.ts'
 import { Turns } from './turns.ts'
 
 /** What the publisher needs. `connect` returns a new, open connection, for notifications. */
 export interface OutboxPublisherParts {
-  readonly tables: Kysely<Tables>
+  readonly db: Kysely<Tables>
   readonly connect: () => Promise<pg.Client>
   readonly store: Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove'>
   readonly counted: (result: PublishOutcome) => void
@@ -91,7 +91,7 @@ export class OutboxPublisher {
 
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
-    this.#turns = new Turns(parts.tables)
+    this.#turns = new Turns(parts.db)
     this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => {
       this.#signal()
     })
@@ -188,18 +188,18 @@ export class OutboxPublisher {
    * changes of this server wait for the store. An error of the server's rows stops only this server.
    */
   async #publishIfFree(id: string): Promise<boolean> {
-    const { tables, counted, log } = this.#parts
+    const { db, counted, log } = this.#parts
     try {
       for (;;) {
-        const done = await tables.transaction().execute(async (transaction) => {
+        const done = await db.transaction().execute(async (tx) => {
           // The commit is not flushed to disk: if it is lost, the server is published again, unchanged.
           const {
             rows: [lock],
           } = await sql<{ taken: boolean }>`
             select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(
-            transaction,
+            tx,
           )
-          return lock?.taken === true && (await this.#publishRows(transaction, id))
+          return lock?.taken === true && (await this.#publishRows(tx, id))
         })
         if (done !== 'claimed') return done
       }
@@ -210,7 +210,7 @@ export class OutboxPublisher {
         { server: id, err: error },
         'the rows of this server are faulty: it is not published. Retrying every minute',
       )
-      await tables.transaction().execute((transaction) => postpone(transaction, id, (error as Error).message))
+      await db.transaction().execute((tx) => postpone(tx, id, (error as Error).message))
       return true
     }
   }
@@ -219,26 +219,26 @@ export class OutboxPublisher {
    * Deletes the rows that were there before the record was composed, and no others: a change that commits later has to
    * be published too. `claimed`: only the id was claimed, and the server can be published once that is committed.
    */
-  async #publishRows(transaction: Change, id: string): Promise<boolean | 'claimed'> {
-    const rows = (
-      await transaction.selectFrom('outbox').select('id').where('server_id', '=', id).orderBy('id').execute()
-    ).map((row) => row.id)
+  async #publishRows(tx: Tx, id: string): Promise<boolean | 'claimed'> {
+    const rows = (await tx.selectFrom('outbox').select('id').where('server_id', '=', id).orderBy('id').execute()).map(
+      (row) => row.id,
+    )
     if (rows.length === 0) return false
-    const attempt = await this.#publish(transaction, id)
+    const attempt = await this.#publish(tx, id)
     if (attempt.kind === 'claimed') return 'claimed'
     const done = attempt.kind === 'done' ? rows : rows.slice(0, -1)
-    if (done.length > 0) await sql`delete from outbox where id = any(${done})`.execute(transaction)
-    if (attempt.kind === 'refused') await postpone(transaction, id, attempt.fault, rows.at(-1))
+    if (done.length > 0) await sql`delete from outbox where id = any(${done})`.execute(tx)
+    if (attempt.kind === 'refused') await postpone(tx, id, attempt.fault, rows.at(-1))
     return true
   }
 
   /** Publishes a server as it is now. */
-  async #publish(transaction: Change, id: string): Promise<Attempt> {
+  async #publish(tx: Tx, id: string): Promise<Attempt> {
     const { counted, log, store } = this.#parts
     for (;;) {
-      const composed = await compose(transaction, id)
+      const composed = await compose(tx, id)
       if (composed === undefined || composed.status === 'deleted') return DONE
-      if (!composed.isPublished) return this.#claim(transaction, id, composed)
+      if (!composed.isPublished) return this.#claim(tx, id, composed)
       const result = await this.#attempt(() => write(store, id, composed))
       switch (result.kind) {
         case 'published':
@@ -246,7 +246,7 @@ export class OutboxPublisher {
         case 'removed':
         case 'absent':
           counted(result.kind === 'absent' ? 'removed' : result.kind)
-          await finishServer(transaction, id, composed)
+          await finishServer(tx, id, composed)
           return DONE
         case 'stale': {
           const taken = await this.#attempt(() => findOtherAccount(store, id, composed))
@@ -256,7 +256,7 @@ export class OutboxPublisher {
             { server: id, revision: composed.revision, inStore: result.revision },
             'the store has a higher revision of this server: publishing above it',
           )
-          await transaction
+          await tx
             .updateTable('servers')
             .set({ revision: result.revision + 1 })
             .where('id', '=', id)
@@ -271,21 +271,18 @@ export class OutboxPublisher {
   }
 
   /** The first step of a server that was never published. */
-  async #claim(transaction: Change, id: string, composed: Composed): Promise<Attempt> {
+  async #claim(tx: Tx, id: string, composed: Composed): Promise<Attempt> {
     const { counted, store } = this.#parts
     const isTaken = composed.fault?.startsWith(TAKEN) === true
-    if (
-      composed.status === 'deleting' &&
-      (!composed.awaitsCompute || (isTaken && (await cancelActions(transaction, id))))
-    ) {
+    if (composed.status === 'deleting' && (!composed.awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
       counted('removed') // the store has nothing of it
-      await finishServer(transaction, id, { ...composed, awaitsCompute: false })
+      await finishServer(tx, id, { ...composed, awaitsCompute: false })
       return DONE
     }
     const taken = await this.#attempt(() => findTaken(store, id, composed))
     if (taken !== undefined) return this.#refused(id, composed, taken)
-    await sql`select set_config('synchronous_commit', 'on', true)`.execute(transaction)
-    await transaction.insertInto('published_ids').values({ id }).execute()
+    await sql`select set_config('synchronous_commit', 'on', true)`.execute(tx)
+    await tx.insertInto('published_ids').values({ id }).execute()
     return { kind: 'claimed' }
   }
 
@@ -346,9 +343,9 @@ export class OutboxPublisher {
  * Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that is tried again;
  * default: all rows of the server.
  */
-async function postpone(transaction: Change, id: string, fault: string, row?: number): Promise<void> {
-  await transaction.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
-  await transaction
+async function postpone(tx: Tx, id: string, fault: string, row?: number): Promise<void> {
+  await tx.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
+  await tx
     .updateTable('outbox')
     .set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) })
     .where('server_id', '=', id)

@@ -2,7 +2,7 @@
 import { parseStored } from '../../metadata/record.ts'
 import { splitPrefix } from '../../metadata/address.ts'
 import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
-import type { StoredAddress, StoredServer, StoreSurvey } from '../database/advance.ts'
+import type { StoredAddress, StoredServer, StoreSurvey } from '../changes/advance.ts'
 
 /** Records that are read at the same time. */
 const AT_ONCE = 16

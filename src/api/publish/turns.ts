@@ -21,13 +21,13 @@ interface Waiting {
 
 /** The turns of one process. */
 export class Turns {
-  readonly #tables: Kysely<Tables>
+  readonly #db: Kysely<Tables>
   /** The account that had the last turn. */
   readonly #last = { urgent: '', mass: '' }
   #count = 0
 
-  constructor(tables: Kysely<Tables>) {
-    this.#tables = tables
+  constructor(db: Kysely<Tables>) {
+    this.#db = db
   }
 
   /** The server that is published next; undefined: none waits, except those of `except`. */
@@ -40,7 +40,7 @@ export class Turns {
     } = await sql<Waiting>`
       ${first(except, 1, urgentFirst, sql`account_id > ${urgentFirst ? urgent : mass}`)} union all ${first(except, 2, urgentFirst, sql`true`)}
       union all ${first(except, 3, !urgentFirst, sql`account_id > ${urgentFirst ? mass : urgent}`)} union all ${first(except, 4, !urgentFirst, sql`true`)}
-      order by choice limit 1`.execute(this.#tables)
+      order by choice limit 1`.execute(this.#db)
     if (row === undefined) return undefined
     this.#last[row.urgent ? 'urgent' : 'mass'] = row.account_id
     return row.server_id
@@ -50,7 +50,7 @@ export class Turns {
   async admitRetries(): Promise<void> {
     // A locked row is being published.
     await sql`update outbox set retry_at = null where id in (select id from outbox where retry_at <= now() for update skip locked)`.execute(
-      this.#tables,
+      this.#db,
     )
   }
 }

@@ -4,10 +4,10 @@
  * does not have stay, unless `prune` deletes them; a row in use cannot be deleted.
  */
 import { sql, type RawBuilder, type Transaction } from 'kysely'
-import { nextId } from '../database/allocate.ts'
-import { lockAccount } from '../database/limits.ts'
+import { nextId } from '../changes/allocate.ts'
+import { lockAccount } from '../changes/limits.ts'
 import { markChanged } from '../database/outbox.ts'
-import type { Change } from '../database/transaction.ts'
+import type { Tx } from '../database/transaction.ts'
 import { DEFAULT_LIMITS } from '../model/account-limits.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import { endSessions, wantedCredentials, type Credentials } from './credentials.ts'
@@ -78,25 +78,25 @@ export class InUse extends Error {}
  * Applies a file and its secrets in a transaction, and returns the difference: one line for each row, without secrets.
  */
 export async function applyRegion(
-  change: Change,
+  tx: Tx,
   file: RegionFile,
   prune: boolean,
   secrets: RegionSecrets,
 ): Promise<readonly string[]> {
-  await sql`select pg_advisory_xact_lock(${LOCK})`.execute(change) // one at a time: two could insert the same row
-  const credentials = await wantedCredentials(change, file, secrets)
+  await sql`select pg_advisory_xact_lock(${LOCK})`.execute(tx) // one at a time: two could insert the same row
+  const credentials = await wantedCredentials(tx, file, secrets)
   const wanted = wantedRows(file, secrets, credentials)
   const difference: string[] = []
   const seen = new Map<string, readonly string[]>()
   for (const table of wanted) {
-    const applied = await applyTable(change, table)
+    const applied = await applyTable(tx, table)
     seen.set(table.table, applied.seen)
     difference.push(...applied.lines)
   }
-  await finishDatabaseServers(change)
-  await endSessions(change, credentials)
-  difference.push(...(await applyCollaborations(change, file)), ...(await addDefaultGroups(change)))
-  if (prune) for (const table of wanted.toReversed()) difference.push(...(await pruneTable(change, table)))
+  await finishDatabaseServers(tx)
+  await endSessions(tx, credentials)
+  difference.push(...(await applyCollaborations(tx, file)), ...(await addDefaultGroups(tx)))
+  if (prune) for (const table of wanted.toReversed()) difference.push(...(await pruneTable(tx, table)))
   const withIds = [
     file.zones,
     file.server_types,
@@ -107,15 +107,15 @@ export async function applyRegion(
     file.applications ?? [],
   ]
   await sql`insert into given_ids (id) select unnest(${withIds.flat().map(({ id }) => id)}::text[]) on conflict do nothing`.execute(
-    change,
+    tx,
   )
   const { rows: servers } = await sql<{ id: string }>`
     select id from servers where deleted_at is null
       and (${seen.get('region')!.length > 0} or zone_id = any(${seen.get('zones')}) or server_type_id = any(${seen.get('server_types')}))`.execute(
-    change,
+    tx,
   )
   await markChanged(
-    change,
+    tx,
     servers.map(({ id }) => id),
   )
   return difference
@@ -273,8 +273,8 @@ interface Applied {
   readonly seen: readonly string[]
 }
 
-async function applyTable(change: Change, { table, key, rows }: Wanted): Promise<Applied> {
-  const database = change as unknown as Transaction<AnyTables>
+async function applyTable(tx: Tx, { table, key, rows }: Wanted): Promise<Applied> {
+  const database = tx as unknown as Transaction<AnyTables>
   const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
   const present = new Map((await database.selectFrom(table).selectAll().execute()).map((row) => [keyOf(row), row]))
   const nameOf = (row: Row) => (row['only_row'] === true ? String(row['name']) : keyOf(row))
@@ -364,18 +364,18 @@ function isOfRegion(table: string, row: Row): boolean {
 }
 
 /** Deletes the rows that the file does not have. API clients and applications that were made with the API stay. */
-async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted): Promise<string[]> {
+async function pruneTable(tx: Tx, { table, key, rows, isPruned }: Wanted): Promise<string[]> {
   if (!isPruned) return []
-  const database = change as unknown as Transaction<AnyTables>
+  const database = tx as unknown as Transaction<AnyTables>
   const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
   const kept = new Set(rows.map(keyOf))
-  const given = new Set((await change.selectFrom('given_ids').select('id').execute()).map(({ id }) => id))
+  const given = new Set((await tx.selectFrom('given_ids').select('id').execute()).map(({ id }) => id))
   const lines: string[] = []
   for (const row of await database.selectFrom(table).selectAll().execute()) {
     if (MADE_WITH_THE_API.includes(table) && !given.has(String(row['id']))) continue
     if (row['source_server_id'] != null) continue // a snapshot: no region file has one
     if (kept.has(keyOf(row))) continue
-    const isShown = await isShownWithDeleted(change, table, key[0]!, keyOf(row))
+    const isShown = await isShownWithDeleted(tx, table, key[0]!, keyOf(row))
     if (isShown && (row['removed_at'] != null || row['status'] === 'deleted')) continue // removed before
     if (isShown)
       await database
@@ -383,7 +383,7 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
         .set(table === 'images' ? { status: 'deleted', handle: null } : { removed_at: new Date() })
         .where(key[0]!, '=', keyOf(row))
         .execute()
-    else lines.push(...(await deleteRow(change, table, key, row)))
+    else lines.push(...(await deleteRow(tx, table, key, row)))
     lines.push(`- ${label(table)} ${keyOf(row)}`)
   }
   return lines
@@ -393,11 +393,11 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
  * True if only deleted servers and removed hypervisors refer to a row, so it must stay. Locks it, so that no new server
  * uses it meanwhile.
  */
-async function isShownWithDeleted(change: Change, table: string, keyColumn: string, key: string): Promise<boolean> {
+async function isShownWithDeleted(tx: Tx, table: string, keyColumn: string, key: string): Promise<boolean> {
   const references = REFERENCES[table]
   if (references === undefined) return false
-  await sql`select from ${sql.table(table)} where ${sql.ref(keyColumn)} = ${key} for update`.execute(change)
-  const { rows } = await references(key).execute(change)
+  await sql`select from ${sql.table(table)} where ${sql.ref(keyColumn)} = ${key} for update`.execute(tx)
+  const { rows } = await references(key).execute(tx)
   return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
 }
 
@@ -405,26 +405,26 @@ async function isShownWithDeleted(change: Change, table: string, keyColumn: stri
  * Deletes a row with the rows that belong to it, and returns a line for each collaboration of a user. Throws InUse if
  * other rows refer to it.
  */
-async function deleteRow(change: Change, table: string, key: readonly string[], row: Row): Promise<string[]> {
-  let remove = (change as unknown as Transaction<AnyTables>).deleteFrom(table)
+async function deleteRow(tx: Tx, table: string, key: readonly string[], row: Row): Promise<string[]> {
+  let remove = (tx as unknown as Transaction<AnyTables>).deleteFrom(table)
   for (const column of key) remove = remove.where(column, '=', row[column])
   const lines: string[] = []
   try {
     if (table === 'accounts')
-      await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(change)
+      await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(tx)
     if (table === 'accounts') {
       for (const made of [...MADE_WITH_THE_API, 'collaborations'])
-        await sql`delete from ${sql.table(made)} where account_id = ${row['id']}`.execute(change)
+        await sql`delete from ${sql.table(made)} where account_id = ${row['id']}`.execute(tx)
     }
-    if (table === 'database_servers') await unmapCloudIps(change, [String(row['id'])])
+    if (table === 'database_servers') await unmapCloudIps(tx, [String(row['id'])])
     if (table === 'users') {
-      const ended = await change
+      const ended = await tx
         .deleteFrom('collaborations')
         .where('user_id', '=', String(row['id']))
         .returning('account_id')
         .execute()
       lines.push(...ended.map(({ account_id }) => `- collaboration of ${String(row['id'])} in ${account_id}`))
-      await sql`update collaborations set inviter_id = null where inviter_id = ${row['id']}`.execute(change)
+      await sql`update collaborations set inviter_id = null where inviter_id = ${row['id']}`.execute(tx)
     }
     await remove.execute()
     return lines
@@ -442,14 +442,14 @@ async function deleteRow(change: Change, table: string, key: readonly string[], 
  * accepted. Once the user or the account has ended or rejected one, the file makes no other. Collaborations that the
  * file does not have stay.
  */
-async function applyCollaborations(change: Change, file: RegionFile): Promise<string[]> {
+async function applyCollaborations(tx: Tx, file: RegionFile): Promise<string[]> {
   const lines: string[] = []
   for (const { id: account_id, owner, collaborators = [] } of file.accounts) {
     // an invitation at the same time would make a second collaboration
-    if (collaborators.length > 0) await lockAccount(change, account_id)
+    if (collaborators.length > 0) await lockAccount(tx, account_id)
     for (const user_id of collaborators) {
       const email = file.users.find((user) => user.id === user_id)!.email_address
-      const rows = await change
+      const rows = await tx
         .selectFrom('collaborations')
         .select(['id', 'status'])
         .where('account_id', '=', account_id)
@@ -459,15 +459,15 @@ async function applyCollaborations(change: Change, file: RegionFile): Promise<st
       const pending = rows.find(({ status }) => status === 'pending')
       const accepted = { user_id, status: 'accepted', started_at: new Date() } as const
       if (pending !== undefined) {
-        await change.updateTable('collaborations').set(accepted).where('id', '=', pending.id).execute()
+        await tx.updateTable('collaborations').set(accepted).where('id', '=', pending.id).execute()
         lines.push(`~ collaboration of ${user_id} in ${account_id}: pending -> accepted`)
         continue
       }
-      await change
+      await tx
         .insertInto('collaborations')
         .values({
           ...accepted,
-          id: await nextId(change, 'col'),
+          id: await nextId(tx, 'col'),
           account_id,
           inviter_id: owner,
           email,
@@ -485,37 +485,37 @@ async function applyCollaborations(change: Change, file: RegionFile): Promise<st
  * Completes what the file sets: a deleted database server gets the time of its deletion. A deleting or deleted one
  * loses its cloud IPs, and so does one that has moved to another account.
  */
-async function finishDatabaseServers(change: Change): Promise<void> {
+async function finishDatabaseServers(tx: Tx): Promise<void> {
   await sql`update database_servers set deleted_at = case when status = 'deleted' then now() end where (status = 'deleted') <> (deleted_at is not null)`.execute(
-    change,
+    tx,
   )
-  const gone = await change
+  const gone = await tx
     .selectFrom('database_servers')
     .select('id')
     .where('status', 'in', ['deleting', 'deleted'])
     .execute()
-  const moved = await change
+  const moved = await tx
     .selectFrom('database_servers')
     .innerJoin('cloud_ips', 'cloud_ips.database_server_id', 'database_servers.id')
     .select('database_servers.id')
     .whereRef('cloud_ips.account_id', '!=', 'database_servers.account_id')
     .execute()
   await unmapCloudIps(
-    change,
+    tx,
     [...gone, ...moved].map(({ id }) => id),
   )
 }
 
-async function unmapCloudIps(change: Change, databaseServers: readonly string[]): Promise<void> {
+async function unmapCloudIps(tx: Tx, databaseServers: readonly string[]): Promise<void> {
   if (databaseServers.length === 0) return
   await sql`update cloud_ips set status = 'unmapped', database_server_id = null where database_server_id = any(${[...databaseServers]})`.execute(
-    change,
+    tx,
   )
 }
 
 /** Every account has a default server group, which servers join when none is named. */
-async function addDefaultGroups(change: Change): Promise<string[]> {
-  const accounts = await change
+async function addDefaultGroups(tx: Tx): Promise<string[]> {
+  const accounts = await tx
     .selectFrom('accounts')
     .select('id')
     .where((eb) =>
@@ -531,10 +531,10 @@ async function addDefaultGroups(change: Change): Promise<string[]> {
     )
     .execute()
   for (const { id: account_id } of accounts) {
-    await change
+    await tx
       .insertInto('server_groups')
       .values({
-        id: await nextId(change, 'grp'),
+        id: await nextId(tx, 'grp'),
         account_id,
         name: 'default',
         description: 'All servers that name no group',

@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import { hashPassword, verifyPassword } from '../auth/password.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
-import type { Change } from '../database/transaction.ts'
+import type { Tx } from '../database/transaction.ts'
 import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
 
@@ -23,15 +23,12 @@ export interface Credentials {
  * applying it again is no difference.
  */
 export async function wantedCredentials(
-  change: Change,
+  tx: Tx,
   file: RegionFile,
   { passwords, totpSecrets }: RegionSecrets,
 ): Promise<readonly Credentials[]> {
   const stored = new Map(
-    (await change.selectFrom('users').select(['id', 'password_hash', 'totp_secret']).execute()).map((row) => [
-      row.id,
-      row,
-    ]),
+    (await tx.selectFrom('users').select(['id', 'password_hash', 'totp_secret']).execute()).map((row) => [row.id, row]),
   )
   const credentials: Credentials[] = []
   for (const { id, password_hash } of file.users) {
@@ -57,13 +54,13 @@ export async function wantedCredentials(
  * Ends the sign-ins of users whose password or TOTP secret has changed. With a new TOTP secret, the last used code is
  * forgotten too.
  */
-export async function endSessions(change: Change, credentials: readonly Credentials[]): Promise<void> {
+export async function endSessions(tx: Tx, credentials: readonly Credentials[]): Promise<void> {
   const idsOf = (some: readonly Credentials[]) => some.map(({ id }) => id)
   const [changed, withNewTotp] = [
     idsOf(credentials.filter(({ isChanged }) => isChanged)),
     idsOf(credentials.filter(({ isTotpChanged }) => isTotpChanged)),
   ]
-  if (changed.length > 0) await revokeFamilies(change, 'user_id', changed)
+  if (changed.length > 0) await revokeFamilies(tx, 'user_id', changed)
   if (withNewTotp.length > 0)
-    await sql`update users set totp_last_step = null where id = any(${withNewTotp})`.execute(change)
+    await sql`update users set totp_last_step = null where id = any(${withNewTotp})`.execute(tx)
 }

@@ -9,14 +9,14 @@ import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { memberOf } from '../auth/requester.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
-import { usageOfAccounts, type Usage } from '../database/limits.ts'
-import { usersOf } from '../database/members.ts'
-import type { Change, Reader } from '../database/transaction.ts'
+import { usageOfAccounts, type Usage } from '../changes/limits.ts'
+import { usersOf } from '../changes/members.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
 import { countryName } from '../model/countries.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
-import { isRefusal, noSuch, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { isRefusal, noSuch, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import {
   listOf,
   NestedAccount,
@@ -144,14 +144,14 @@ const RESET = {
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes for which a user need not name an account. */
-export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
+export function addAccountRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/accounts',
     { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } },
     async ({ accountIds }) => {
       const [rows, usage] = [
-        await selectAccounts(tables, accountIds).orderBy('accounts.id').execute(),
-        await usageOfAccounts(tables, accountIds),
+        await selectAccounts(db, accountIds).orderBy('accounts.id').execute(),
+        await usageOfAccounts(db, accountIds),
       ]
       // without one that was deleted between the queries
       return rows.filter(({ id }) => usage.has(id)).map((row) => collect(site, row, usage.get(row.id)!))
@@ -161,7 +161,7 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
     '/accounts/:id',
     { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } },
     async ({ accountIds, params: { id } }, reply) =>
-      reply.respond(200, accountIds.includes(id) ? await load(tables, site, id) : noSuch('account', id)),
+      reply.respond(200, accountIds.includes(id) ? await load(db, site, id) : noSuch('account', id)),
   )
   server.put(
     '/accounts/:id',
@@ -175,7 +175,7 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
       return reply.respond(
         200,
         accountIds.includes(id)
-          ? await accounts.commit(memberOf(request, id), (change) => update(change, site, id, body), 'PUT /accounts/ID')
+          ? await accounts.commit(memberOf(request, id), (tx) => update(tx, site, id, body), 'PUT /accounts/ID')
           : noSuch('account', id),
       )
     },
@@ -188,7 +188,7 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
     const reset = () =>
       accounts.commit(
         memberOf(request, id),
-        (change) => resetFtpPassword(change, site, id),
+        (tx) => resetFtpPassword(tx, site, id),
         'POST /accounts/ID/reset_ftp_password',
       )
     return reply.respond(200, accountIds.includes(id) ? await reset() : noSuch('account', id))
@@ -196,11 +196,11 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
 }
 
 /** Adds `/account`: the account for which the request acts. */
-export function addChosenAccountRoute(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
+export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/account',
     { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } },
-    async ({ caller }, reply) => reply.respond(200, await load(tables, site, caller.accountId)),
+    async ({ caller }, reply) => reply.respond(200, await load(db, site, caller.accountId)),
   )
   server.put(
     '/account',
@@ -208,7 +208,7 @@ export function addChosenAccountRoute(server: ApiServer, { tables, accounts, sit
     async ({ caller, body }, reply) =>
       reply.respond(
         200,
-        await accounts.commit(caller, (change) => update(change, site, caller.accountId, body), 'PUT /account'),
+        await accounts.commit(caller, (tx) => update(tx, site, caller.accountId, body), 'PUT /account'),
       ),
   )
   server.post('/account/reset_ftp_password', { schema: RESET }, async ({ caller }, reply) =>
@@ -216,7 +216,7 @@ export function addChosenAccountRoute(server: ApiServer, { tables, accounts, sit
       200,
       await accounts.commit(
         caller,
-        (change) => resetFtpPassword(change, site, caller.accountId),
+        (tx) => resetFtpPassword(tx, site, caller.accountId),
         'POST /account/reset_ftp_password',
       ),
     ),
@@ -224,7 +224,7 @@ export function addChosenAccountRoute(server: ApiServer, { tables, accounts, sit
 }
 
 async function update(
-  change: Change,
+  tx: Tx,
   site: Site,
   id: string,
   { vat_registration_number: vat, ...body }: Static<typeof Update>,
@@ -233,19 +233,19 @@ async function update(
     ...Object.fromEntries(TEXTS.filter((field) => body[field] !== undefined).map((field) => [field, body[field]])),
     ...(vat !== undefined && { vat_registration_number: parseVatNumber(vat ?? '') ?? null }),
   }
-  if (Object.keys(values).length > 0) await change.updateTable('accounts').set(values).where('id', '=', id).execute()
-  return load(change, site, id)
+  if (Object.keys(values).length > 0) await tx.updateTable('accounts').set(values).where('id', '=', id).execute()
+  return load(tx, site, id)
 }
 
 /** The response is the only one that has the password. */
-async function resetFtpPassword(change: Change, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
+async function resetFtpPassword(tx: Tx, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
   const password = newSecret()
-  await change
+  await tx
     .updateTable('accounts')
     .set({ library_ftp_password_hash: digest(password).toString('hex') })
     .where('id', '=', id)
     .execute()
-  const account = await load(change, site, id)
+  const account = await load(tx, site, id)
   return isRefusal(account) ? account : { ...account, library_ftp_password: password }
 }
 

@@ -8,13 +8,13 @@ import type { InferResult, Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
-import { nextId } from '../database/allocate.ts'
-import { forgetRevoked } from '../database/kept-rows.ts'
-import { refuseBeyondLimit } from '../database/limits.ts'
+import { nextId } from '../changes/allocate.ts'
+import { forgetRevoked } from '../changes/kept-rows.ts'
+import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
-import { isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+import { isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -43,7 +43,7 @@ const Params = Type.Object({ id: Type.String() })
 /** Adds the six endpoints. A change of what a client may do empties the cache of `tokens`. */
 export function addApiClientRoutes(
   server: ApiServer,
-  { tables, accounts, site }: ResourceParts,
+  { db, accounts, site }: ResourceParts,
   tokens: AccessTokens,
 ): void {
   server.get(
@@ -51,7 +51,7 @@ export function addApiClientRoutes(
     { schema: { summary: 'List API clients', tags: TAGS, response: { 200: listOf(Collected) } } },
     async ({ caller }) =>
       (
-        await selectClients(tables, caller.accountId)
+        await selectClients(db, caller.accountId)
           .where('api_clients.revoked_at', 'is', null)
           .orderBy('api_clients.created_at')
           .orderBy('api_clients.id')
@@ -62,7 +62,7 @@ export function addApiClientRoutes(
   server.get(
     '/api_clients/:id',
     { schema: { summary: 'Get an API client', tags: TAGS, params: Params, response: { 200: ApiClient } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
   )
 
   server.post(
@@ -79,12 +79,12 @@ export function addApiClientRoutes(
     async ({ caller, caller: { accountId }, body }, reply) =>
       reply.respond(
         201,
-        await accounts.commit(caller, async (change) => {
-          const refusal = await refuseBeyondLimit(change, accountId, 'api_clients_limit')
+        await accounts.commit(caller, async (tx) => {
+          const refusal = await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
           if (refusal !== undefined) return refusal
-          const id = await nextId(change, 'cli')
+          const id = await nextId(tx, 'cli')
           const { name = '', description, permissions_group = 'full' } = body
-          await change
+          await tx
             .insertInto('api_clients')
             .values({
               id,
@@ -96,7 +96,7 @@ export function addApiClientRoutes(
               revoked_at: null,
             })
             .execute()
-          return load(change, site, accountId, id)
+          return load(tx, site, accountId, id)
         }),
       ),
   )
@@ -109,20 +109,20 @@ export function addApiClientRoutes(
     async ({ caller, caller: { accountId }, params: { id }, body }, reply) => {
       const result = await accounts.commit(
         caller,
-        async (change) => {
-          const current = await lock(change, accountId, id)
+        async (tx) => {
+          const current = await lock(tx, accountId, id)
           if (isRefusal(current)) return current
           const {
             name = current.name,
             description = current.description,
             permissions_group = current.permissions_group,
           } = body
-          await change
+          await tx
             .updateTable('api_clients')
             .set({ name, description: description ?? '', permissions_group })
             .where('id', '=', id)
             .execute()
-          return load(change, site, accountId, id)
+          return load(tx, site, accountId, id)
         },
         isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change',
       )
@@ -145,17 +145,17 @@ export function addApiClientRoutes(
     async ({ caller, caller: { accountId }, params: { id } }, reply) => {
       const result = await accounts.commit(
         caller,
-        async (change) => {
-          const current = await lock(change, accountId, id)
+        async (tx) => {
+          const current = await lock(tx, accountId, id)
           if (isRefusal(current)) return current
-          await change
+          await tx
             .updateTable('api_clients')
             .set({ revoked_at: new Date(), secret_sha256: null })
             .where('id', '=', id)
             .execute()
-          await change.deleteFrom('access_tokens').where('client_id', '=', id).execute()
-          await forgetRevoked(change, 'api_clients', accountId)
-          return load(change, site, accountId, id)
+          await tx.deleteFrom('access_tokens').where('client_id', '=', id).execute()
+          await forgetRevoked(tx, 'api_clients', accountId)
+          return load(tx, site, accountId, id)
         },
         'DELETE /api_clients/ID',
       )
@@ -180,16 +180,16 @@ export function addApiClientRoutes(
         200,
         await accounts.commit(
           caller,
-          async (change) => {
-            const current = await lock(change, accountId, id)
+          async (tx) => {
+            const current = await lock(tx, accountId, id)
             if (isRefusal(current)) return current
             const secret = newSecret()
-            await change
+            await tx
               .updateTable('api_clients')
               .set({ secret_sha256: digest(secret) })
               .where('id', '=', id)
               .execute()
-            const client = await load(change, site, accountId, id)
+            const client = await load(tx, site, accountId, id)
             return isRefusal(client) ? client : { ...client, secret }
           },
           'POST /api_clients/ID/reset_secret',
@@ -204,12 +204,8 @@ function isOnlyLowering({ name, description, permissions_group }: Static<typeof 
 }
 
 /** Loads a client that is not deleted, and locks its row. */
-async function lock(
-  change: Change,
-  accountId: string,
-  id: string,
-): Promise<Selectable<Tables['api_clients']> | Refusal> {
-  const row = await change
+async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['api_clients']> | Refusal> {
+  const row = await tx
     .selectFrom('api_clients')
     .selectAll()
     .where('id', '=', id)

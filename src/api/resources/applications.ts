@@ -11,14 +11,14 @@ import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
-import { nextId } from '../database/allocate.ts'
-import { forgetRevoked } from '../database/kept-rows.ts'
-import { refuseBeyondLimit } from '../database/limits.ts'
+import { nextId } from '../changes/allocate.ts'
+import { forgetRevoked } from '../changes/kept-rows.ts'
+import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import { head, listOf, NestedAccount, nestedAccount, NullableTime, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -47,14 +47,14 @@ const Params = Type.Object({ id: Type.String() })
 /** Adds the six endpoints. A deletion empties the cache of `tokens`. */
 export function addApplicationRoutes(
   server: ApiServer,
-  { tables, accounts, site }: ResourceParts,
+  { db, accounts, site }: ResourceParts,
   tokens: AccessTokens,
 ): void {
   server.get(
     '/applications',
     { schema: { summary: 'List applications', tags: TAGS, response: { 200: listOf(Collected) } } },
     async ({ caller }) => {
-      const rows = selectApplications(tables, caller.accountId).where('applications.revoked_at', 'is', null)
+      const rows = selectApplications(db, caller.accountId).where('applications.revoked_at', 'is', null)
       return (await rows.orderBy('applications.created_at').orderBy('applications.id').execute()).map((row) =>
         collect(site, row),
       )
@@ -64,7 +64,7 @@ export function addApplicationRoutes(
   server.get(
     '/applications/:id',
     { schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
   )
 
   server.post(
@@ -81,15 +81,15 @@ export function addApplicationRoutes(
     async ({ caller, caller: { accountId }, body: { name = '', description } }, reply) =>
       reply.respond(
         201,
-        await accounts.commit(caller, async (change) => {
-          const refusal = await refuseBeyondLimit(change, accountId, 'applications_limit')
+        await accounts.commit(caller, async (tx) => {
+          const refusal = await refuseBeyondLimit(tx, accountId, 'applications_limit')
           if (refusal !== undefined) return refusal
-          const id = await nextId(change, 'app')
-          await change
+          const id = await nextId(tx, 'app')
+          await tx
             .insertInto('applications')
             .values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null })
             .execute()
-          return load(change, site, accountId, id)
+          return load(tx, site, accountId, id)
         }),
       ),
   )
@@ -101,16 +101,16 @@ export function addApplicationRoutes(
     async ({ caller, caller: { accountId }, params: { id }, body }, reply) =>
       reply.respond(
         200,
-        await accounts.commit(caller, async (change) => {
-          const current = await lock(change, accountId, id)
+        await accounts.commit(caller, async (tx) => {
+          const current = await lock(tx, accountId, id)
           if (isRefusal(current)) return current
           const { name = current.name, description = current.description } = body
-          await change
+          await tx
             .updateTable('applications')
             .set({ name, description: description ?? '' })
             .where('id', '=', id)
             .execute()
-          return load(change, site, accountId, id)
+          return load(tx, site, accountId, id)
         }),
       ),
   )
@@ -127,17 +127,17 @@ export function addApplicationRoutes(
     async ({ caller, caller: { accountId }, params: { id } }, reply) => {
       const result = await accounts.commit(
         caller,
-        async (change) => {
-          const current = await lock(change, accountId, id)
+        async (tx) => {
+          const current = await lock(tx, accountId, id)
           if (isRefusal(current)) return current
-          await change
+          await tx
             .updateTable('applications')
             .set({ revoked_at: new Date(), secret_sha256: null })
             .where('id', '=', id)
             .execute()
-          await revokeFamilies(change, 'application_id', [id])
-          await forgetRevoked(change, 'applications', accountId)
-          return load(change, site, accountId, id)
+          await revokeFamilies(tx, 'application_id', [id])
+          await forgetRevoked(tx, 'applications', accountId)
+          return load(tx, site, accountId, id)
         },
         'DELETE /applications/ID',
       )
@@ -160,16 +160,16 @@ export function addApplicationRoutes(
         200,
         await accounts.commit(
           caller,
-          async (change) => {
-            const current = await lock(change, accountId, id)
+          async (tx) => {
+            const current = await lock(tx, accountId, id)
             if (isRefusal(current)) return current
             const secret = newSecret()
-            await change
+            await tx
               .updateTable('applications')
               .set({ secret_sha256: digest(secret) })
               .where('id', '=', id)
               .execute()
-            const application = await load(change, site, accountId, id)
+            const application = await load(tx, site, accountId, id)
             return isRefusal(application) ? application : { ...application, secret }
           },
           'POST /applications/ID/reset_secret',
@@ -179,12 +179,8 @@ export function addApplicationRoutes(
 }
 
 /** Loads an application that is not deleted, and locks its row. */
-async function lock(
-  change: Change,
-  accountId: string,
-  id: string,
-): Promise<Selectable<Tables['applications']> | Refusal> {
-  const row = await change
+async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['applications']> | Refusal> {
+  const row = await tx
     .selectFrom('applications')
     .selectAll()
     .where('id', '=', id)

@@ -1,19 +1,19 @@
 /** What a region offers, read only: zones and server types. The region file sets them. */
 import Type from 'typebox'
-import type { ApiServer } from '../server.ts'
-import { noSuch } from '../refusal.ts'
+import type { ApiServer } from '../http/server.ts'
+import { noSuch } from '../model/refusal.ts'
 import { listOf, NestedServerType, nestedServerType, NestedZone, nestedZone } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Params = Type.Object({ id: Type.String({ description: 'The id, or the handle.' }) })
 
 /** Adds the lists and members of zones and server types. */
-export function addCatalogRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts): void {
   server.get(
     '/zones',
     { schema: { summary: 'List zones', tags: ['Zones'], response: { 200: listOf(NestedZone) } } },
     async () =>
-      (await tables.selectFrom('zones').selectAll().where('removed_at', 'is', null).orderBy('handle').execute()).map(
+      (await db.selectFrom('zones').selectAll().where('removed_at', 'is', null).orderBy('handle').execute()).map(
         (row) => nestedZone(site, row),
       ),
   )
@@ -21,7 +21,7 @@ export function addCatalogRoutes(server: ApiServer, { tables, site }: ResourcePa
     '/zones/:id',
     { schema: { summary: 'Get a zone', tags: ['Zones'], params: Params, response: { 200: NestedZone } } },
     async ({ params: { id } }, reply) => {
-      const row = await tables
+      const row = await db
         .selectFrom('zones')
         .selectAll()
         .where('removed_at', 'is', null)
@@ -36,7 +36,7 @@ export function addCatalogRoutes(server: ApiServer, { tables, site }: ResourcePa
     { schema: { summary: 'List server types', tags: ['Server types'], response: { 200: listOf(NestedServerType) } } },
     async () =>
       (
-        await tables
+        await db
           .selectFrom('server_types')
           .selectAll()
           .where('removed_at', 'is', null)
@@ -56,7 +56,7 @@ export function addCatalogRoutes(server: ApiServer, { tables, site }: ResourcePa
       },
     },
     async ({ params: { id } }, reply) => {
-      const row = await tables
+      const row = await db
         .selectFrom('server_types')
         .selectAll()
         .where('removed_at', 'is', null)

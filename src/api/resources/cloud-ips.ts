@@ -5,19 +5,19 @@
  *   (none), unmapped --a new server takes it--> reserved --the server is active--> mapped
  *   reserved --the server cannot be created, or is deleted--> unmapped
  */
-import type { ApiServer } from '../server.ts'
+import type { ApiServer } from '../http/server.ts'
 import Type, { type Static } from 'typebox'
 import { sql, type InferResult, type Selectable } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { PortTranslator } from '../model/port-translator.ts'
-import { freeCloudIp } from '../database/allocate.ts'
-import { createCloudIp, takenFault } from '../database/create-cloud-ip.ts'
+import { freeCloudIp } from '../changes/allocate.ts'
+import { createCloudIp, takenFault } from '../changes/cloud-ips.ts'
 import { markChanged } from '../database/outbox.ts'
-import { refuseBeyondRecord } from '../database/record-limits.ts'
+import { refuseBeyondRecord } from '../changes/record-limits.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
-import { fieldFault, isRefusal, noSuch, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+import { fieldFault, isRefusal, noSuch, notFound, refuse, type Refusal } from '../model/refusal.ts'
 import {
   GivenName,
   listOf,
@@ -44,7 +44,7 @@ const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$', hint:
 })
 const Protocol = Type.Union([Type.Literal('tcp'), Type.Literal('udp')], { examples: ['tcp'] })
 const PortTranslators = Type.Array(Type.Object({ protocol: Protocol, incoming: Port, outgoing: Port }))
-const Change = Type.Object({
+const Tx = Type.Object({
   name: Type.Optional(GivenName),
   reverse_dns: Type.Optional(
     Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'host-name' })], {
@@ -76,16 +76,16 @@ const TAGS = ['Cloud IPs']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the seven endpoints. */
-export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, site }: ResourceParts): void {
+export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }: ResourceParts): void {
   const find = prepareOne(pool, 'cloud-ip', ['account', 'id'], (accountId, id) =>
-    selectCloudIps(tables, accountId).where('cloud_ips.id', '=', id),
+    selectCloudIps(db, accountId).where('cloud_ips.id', '=', id),
   )
   server.get(
     '/cloud_ips',
     { schema: { summary: 'List cloud IPs', tags: TAGS, response: { 200: listOf(CloudIp) } } },
     async ({ caller }) =>
       (
-        await selectCloudIps(tables, caller.accountId).orderBy('cloud_ips.created_at').orderBy('cloud_ips.id').execute()
+        await selectCloudIps(db, caller.accountId).orderBy('cloud_ips.created_at').orderBy('cloud_ips.id').execute()
       ).map((row) => represent(site, row)),
   )
 
@@ -100,36 +100,36 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
 
   server.post(
     '/cloud_ips',
-    { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Change, response: { 201: CloudIp } } },
+    { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Tx, response: { 201: CloudIp } } },
     async ({ caller, body }, reply) =>
       reply.respond(
         201,
-        await accounts.commit(caller, async (change) => {
+        await accounts.commit(caller, async (tx) => {
           const values = valuesOf(body)
           if (isRefusal(values)) return values
-          const id = await createCloudIp(change, caller.accountId)
+          const id = await createCloudIp(tx, caller.accountId)
           if (isRefusal(id)) return id
           if (Object.keys(values).length > 0)
-            await change.updateTable('cloud_ips').set(values).where('id', '=', id).execute()
-          return load(change, site, caller.accountId, id)
+            await tx.updateTable('cloud_ips').set(values).where('id', '=', id).execute()
+          return load(tx, site, caller.accountId, id)
         }),
       ),
   )
 
   server.put(
     '/cloud_ips/:id',
-    { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Change, response: { 200: CloudIp } } },
+    { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Tx, response: { 200: CloudIp } } },
     async ({ caller, params, body }, reply) =>
       reply.respond(
         200,
-        await accounts.commit(caller, async (change) => {
+        await accounts.commit(caller, async (tx) => {
           const values = valuesOf(body)
           if (isRefusal(values)) return values
-          const current = await lock(change, caller.accountId, params.id)
+          const current = await lock(tx, caller.accountId, params.id)
           if (isRefusal(current)) return current
           if (Object.keys(values).length > 0)
-            await change.updateTable('cloud_ips').set(values).where('id', '=', params.id).execute()
-          return load(change, site, caller.accountId, params.id)
+            await tx.updateTable('cloud_ips').set(values).where('id', '=', params.id).execute()
+          return load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -148,13 +148,13 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     async ({ caller, params }, reply) =>
       reply.respond(
         200,
-        await accounts.commit(caller, async (change) => {
-          const current = await lock(change, caller.accountId, params.id)
+        await accounts.commit(caller, async (tx) => {
+          const current = await lock(tx, caller.accountId, params.id)
           if (isRefusal(current)) return current
           if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
-          const last = await load(change, site, caller.accountId, params.id)
-          await freeCloudIp(change, caller.accountId, params.id)
-          await change.deleteFrom('cloud_ips').where('id', '=', params.id).execute()
+          const last = await load(tx, site, caller.accountId, params.id)
+          await freeCloudIp(tx, caller.accountId, params.id)
+          await tx.deleteFrom('cloud_ips').where('id', '=', params.id).execute()
           return last
         }),
       ),
@@ -176,20 +176,20 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     async ({ caller, params, body }, reply) =>
       reply.respond(
         202,
-        await accounts.commit(caller, async (change) => {
-          const current = await lock(change, caller.accountId, params.id)
+        await accounts.commit(caller, async (tx) => {
+          const current = await lock(tx, caller.accountId, params.id)
           if (isRefusal(current)) return current
           if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
-          const destination = await findDestination(change, caller.accountId, body.destination)
+          const destination = await findDestination(tx, caller.accountId, body.destination)
           if (isRefusal(destination)) return destination
-          await change
+          await tx
             .updateTable('cloud_ips')
             .set({ ...destination, status: 'mapped', mapped_at: sql`clock_timestamp()` })
             .where('id', '=', params.id)
             .execute()
-          const servers = await serversAt(change, destination)
-          await markChanged(change, servers)
-          return (await refuseBeyondRecord(change, servers)) ?? load(change, site, caller.accountId, params.id)
+          const servers = await serversAt(tx, destination)
+          await markChanged(tx, servers)
+          return (await refuseBeyondRecord(tx, servers)) ?? load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -200,22 +200,22 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     async ({ caller, params }, reply) =>
       reply.respond(
         202,
-        await accounts.commit(caller, async (change) => {
-          const current = await lock(change, caller.accountId, params.id)
+        await accounts.commit(caller, async (tx) => {
+          const current = await lock(tx, caller.accountId, params.id)
           if (isRefusal(current)) return current
           if (current.status !== 'mapped')
             return refuse(
               'resource_conflict',
               current.status === 'unmapped' ? `${params.id} is not mapped` : takenFault(params.id, current.status),
             )
-          const servers = await serversAt(change, current)
-          await change
+          const servers = await serversAt(tx, current)
+          await tx
             .updateTable('cloud_ips')
             .set({ status: 'unmapped', ...NOWHERE })
             .where('id', '=', params.id)
             .execute()
-          await markChanged(change, servers)
-          return load(change, site, caller.accountId, params.id)
+          await markChanged(tx, servers)
+          return load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -226,7 +226,7 @@ function valuesOf({
   name,
   reverse_dns,
   port_translators,
-}: Static<typeof Change>): { name?: string; reverse_dns?: string | null; port_translators?: string } | Refusal {
+}: Static<typeof Tx>): { name?: string; reverse_dns?: string | null; port_translators?: string } | Refusal {
   const translators = port_translators?.map(({ protocol, incoming, outgoing }): PortTranslator => ({
     protocol,
     incoming: Number(incoming),
@@ -268,8 +268,8 @@ const NOWHERE: Destination = { interface_id: null, server_group_id: null, databa
  * Finds a destination in the account and locks it, so that a server or database server is not deleted and no server
  * joins a group meanwhile.
  */
-async function findDestination(change: Change, accountId: string, id: string): Promise<Destination | Refusal> {
-  const alive = change
+async function findDestination(tx: Tx, accountId: string, id: string): Promise<Destination | Refusal> {
+  const alive = tx
     .selectFrom('interfaces')
     .innerJoin('servers', 'servers.id', 'interfaces.server_id')
     .select('interfaces.id')
@@ -287,7 +287,7 @@ async function findDestination(change: Change, accountId: string, id: string): P
       return found === undefined ? notFound(`the destination ${id}`) : { ...NOWHERE, interface_id: found.id }
     }
     case 'grp': {
-      const found = await change
+      const found = await tx
         .selectFrom('server_groups')
         .select('id')
         .where('id', '=', id)
@@ -297,7 +297,7 @@ async function findDestination(change: Change, accountId: string, id: string): P
       return found === undefined ? notFound(`the destination ${id}`) : { ...NOWHERE, server_group_id: found.id }
     }
     case 'dbs': {
-      const found = await change
+      const found = await tx
         .selectFrom('database_servers')
         .select(['id', 'status'])
         .where('id', '=', id)
@@ -327,15 +327,15 @@ async function findDestination(change: Change, accountId: string, id: string): P
 /**
  * The servers whose guests see a change at a destination. Locks a group, so that no server joins it before the commit.
  */
-async function serversAt(change: Change, { interface_id, server_group_id }: Destination): Promise<string[]> {
+async function serversAt(tx: Tx, { interface_id, server_group_id }: Destination): Promise<string[]> {
   if (interface_id === null && server_group_id === null) return []
   if (interface_id !== null)
-    return (await change.selectFrom('interfaces').select('server_id').where('id', '=', interface_id).execute()).map(
+    return (await tx.selectFrom('interfaces').select('server_id').where('id', '=', interface_id).execute()).map(
       ({ server_id }) => server_id,
     )
-  await change.selectFrom('server_groups').select('id').where('id', '=', server_group_id).forUpdate().execute()
+  await tx.selectFrom('server_groups').select('id').where('id', '=', server_group_id).forUpdate().execute()
   return (
-    await change
+    await tx
       .selectFrom('server_group_members')
       .select('server_id')
       .where('server_group_id', '=', server_group_id)
@@ -343,8 +343,8 @@ async function serversAt(change: Change, { interface_id, server_group_id }: Dest
   ).map(({ server_id }) => server_id)
 }
 
-async function lock(change: Change, accountId: string, id: string): Promise<Selectable<Tables['cloud_ips']> | Refusal> {
-  const row = await change
+async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['cloud_ips']> | Refusal> {
+  const row = await tx
     .selectFrom('cloud_ips')
     .selectAll()
     .where('id', '=', id)

@@ -10,10 +10,10 @@ import Type, { type Static } from 'typebox'
 import { accountsOf, type Caller } from '../auth/account-choice.ts'
 import { outsiderOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
-import { nextId } from '../database/allocate.ts'
-import { forgetFinished } from '../database/kept-rows.ts'
-import { refuseBeyondLimit } from '../database/limits.ts'
-import type { Change, Reader } from '../database/transaction.ts'
+import { nextId } from '../changes/allocate.ts'
+import { forgetFinished } from '../changes/kept-rows.ts'
+import { refuseBeyondLimit } from '../changes/limits.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import {
   addResend,
@@ -29,8 +29,8 @@ import {
 } from '../model/collaboration.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import {
   head,
   listOf,
@@ -67,7 +67,7 @@ const PATHS = { account: 'collaborations', user: 'user/collaborations' } as cons
 type Side = keyof typeof PATHS
 
 /** Adds the account's side. */
-export function addCollaborationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
+export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/collaborations',
     {
@@ -79,7 +79,7 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
     },
     async ({ caller }) =>
       (
-        await ofAccount(tables, caller.accountId)
+        await ofAccount(db, caller.accountId)
           .orderBy('collaborations.created_at')
           .orderBy('collaborations.id')
           .execute()
@@ -89,7 +89,7 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
   server.get(
     '/collaborations/:id',
     { schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } } },
-    async ({ caller, params: { id } }, reply) => reply.respond(200, await load(tables, caller.accountId, id)),
+    async ({ caller, params: { id } }, reply) => reply.respond(200, await load(db, caller.accountId, id)),
   )
 
   server.post(
@@ -106,9 +106,9 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
     async ({ caller, body }, reply) =>
       reply.respond(
         201,
-        await accounts.commit(caller, async (change) => {
-          const id = await invite(change, caller, body)
-          return isRefusal(id) ? id : load(change, caller.accountId, id)
+        await accounts.commit(caller, async (tx) => {
+          const id = await invite(tx, caller, body)
+          return isRefusal(id) ? id : load(tx, caller.accountId, id)
         }),
       ),
   )
@@ -121,8 +121,7 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
         200,
         await accounts.commit(
           caller,
-          async (change) =>
-            (await move(change, ofAccount(change, accountId), id, 'resend')) ?? load(change, accountId, id),
+          async (tx) => (await move(tx, ofAccount(tx, accountId), id, 'resend')) ?? load(tx, accountId, id),
         ),
       ),
   )
@@ -142,8 +141,7 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
         200,
         await accounts.commit(
           caller,
-          async (change) =>
-            (await move(change, ofAccount(change, accountId), id, 'remove')) ?? load(change, accountId, id),
+          async (tx) => (await move(tx, ofAccount(tx, accountId), id, 'remove')) ?? load(tx, accountId, id),
           'DELETE /collaborations/ID',
         ),
       ),
@@ -156,7 +154,7 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
 }
 
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
-export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
+export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/user/collaborations',
     {
@@ -170,9 +168,9 @@ export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts
       reply.respond(
         200,
         await asUser(identity, async (userId) =>
-          (
-            await ofUser(tables, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()
-          ).map((row) => represent(site, 'user', row)),
+          (await ofUser(db, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map(
+            (row) => represent(site, 'user', row),
+          ),
         ),
       ),
   )
@@ -188,7 +186,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts
       },
     },
     async ({ identity, params: { id } }, reply) =>
-      reply.respond(200, await asUser(identity, (userId) => load(tables, userId, id))),
+      reply.respond(200, await asUser(identity, (userId) => load(db, userId, id))),
   )
 
   server.post(
@@ -243,14 +241,14 @@ export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts
       params: { id },
     } = request
     return asUser(identity, async (userId) => {
-      const found = await ofUser(tables, userId).where('collaborations.id', '=', id).executeTakeFirst()
+      const found = await ofUser(db, userId).where('collaborations.id', '=', id).executeTakeFirst()
       if (found === undefined) return noSuch('collaboration', id)
       return accounts.commit(
         outsiderOf(request, found.account_id),
-        async (change) => {
-          if (trigger === 'accept' && (await accountsOf(change, userId)).includes(found.account_id))
+        async (tx) => {
+          if (trigger === 'accept' && (await accountsOf(tx, userId)).includes(found.account_id))
             return refuse('resource_conflict', `you have access to ${found.account_id} already`)
-          return (await move(change, ofUser(change, userId), id, trigger, userId)) ?? load(change, userId, id)
+          return (await move(tx, ofUser(tx, userId), id, trigger, userId)) ?? load(tx, userId, id)
         },
         kind,
       )
@@ -266,7 +264,7 @@ async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T
 
 /** Creates an invitation and returns its id. The inviter of an API client's invitation is the owner of the account. */
 async function invite(
-  change: Change,
+  tx: Tx,
   { accountId, userId }: Caller,
   { email, role }: Static<typeof Create>,
 ): Promise<string | Refusal> {
@@ -275,7 +273,7 @@ async function invite(
       'unprocessable_entity',
       fieldFault('email', 'malformed', 'email must be an address such as ada@example.com'),
     )
-  const current = await change
+  const current = await tx
     .selectFrom('collaborations')
     .select(['id', 'status'])
     .where('account_id', '=', accountId)
@@ -284,29 +282,29 @@ async function invite(
     .executeTakeFirst()
   if (current !== undefined)
     return refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
-  const user = await change
+  const user = await tx
     .selectFrom('users')
     .select('id')
     .where(hasAddress('users.email_address', email))
     .executeTakeFirst()
-  if (user !== undefined && (await accountsOf(change, user.id)).includes(accountId))
+  if (user !== undefined && (await accountsOf(tx, user.id)).includes(accountId))
     return refuse('resource_conflict', `${email} has access to the account already`)
-  if ((await countInvitations(change, accountId)) >= INVITATION_LIMIT) {
+  if ((await countInvitations(tx, accountId)) >= INVITATION_LIMIT) {
     return refuse(
       'account_limit_reached',
       `the account has ${String(INVITATION_LIMIT)} invitations that are pending or younger than an hour: cancel old ones, or wait`,
     )
   }
-  const refusal = await refuseBeyondLimit(change, accountId, 'collaborations_limit')
+  const refusal = await refuseBeyondLimit(tx, accountId, 'collaborations_limit')
   if (refusal !== undefined) return refusal
-  const { owner_id: owner } = await change
+  const { owner_id: owner } = await tx
     .selectFrom('accounts')
     .select('owner_id')
     .where('id', '=', accountId)
     .executeTakeFirstOrThrow()
-  await forgetFinished(change, accountId)
-  const id = await nextId(change, 'col')
-  await change
+  await forgetFinished(tx, accountId)
+  const id = await nextId(tx, 'col')
+  await tx
     .insertInto('collaborations')
     .values({
       id,
@@ -324,8 +322,8 @@ async function invite(
 }
 
 /** The invitations of an account that are pending or younger than an hour. */
-async function countInvitations(change: Change, accountId: string): Promise<number> {
-  const { count } = await change
+async function countInvitations(tx: Tx, accountId: string): Promise<number> {
+  const { count } = await tx
     .selectFrom('collaborations')
     .select((eb) => eb.fn.countAll<number>().as('count'))
     .where('account_id', '=', accountId)
@@ -336,7 +334,7 @@ async function countInvitations(change: Change, accountId: string): Promise<numb
 
 /** Moves one of `collaborations` to its next state. `userId`: the user who accepts. Returns a refusal, or undefined. */
 async function move(
-  change: Change,
+  tx: Tx,
   collaborations: ReturnType<typeof ofAccount>,
   id: string,
   trigger: CollaborationTrigger,
@@ -355,7 +353,7 @@ async function move(
     )
     return { ...refusal, retrySeconds: resendWaitSeconds(row.resends, now) }
   }
-  await change
+  await tx
     .updateTable('collaborations')
     .set({ status, resends, ...columnsOf(status, userId) })
     .where('id', '=', id)

@@ -2,14 +2,14 @@
 import type { FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
-import { boundedJson, setBodyParsers } from '../body.ts'
-import { nextId } from '../database/allocate.ts'
-import { refuseBeyondLimit } from '../database/limits.ts'
+import { boundedJson, setBodyParsers } from '../http/body.ts'
+import { nextId } from '../changes/allocate.ts'
+import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
 import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
-import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import { GivenName, head, listOf, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -36,13 +36,13 @@ export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): voi
   })
 }
 
-function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
+function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/config_maps',
     { schema: { summary: 'List config maps', tags: TAGS, response: { 200: listOf(Collected) } } },
     async ({ caller }) =>
       (
-        await tables
+        await db
           .selectFrom('config_maps')
           .select(['id', 'name'])
           .where('account_id', '=', caller.accountId)
@@ -55,7 +55,7 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
   server.get(
     '/config_maps/:id',
     { schema: { summary: 'Get a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } },
-    async ({ caller, params }, reply) => send(reply, await load(tables, site, caller.accountId, params.id)),
+    async ({ caller, params }, reply) => send(reply, await load(db, site, caller.accountId, params.id)),
   )
 
   server.post(
@@ -76,19 +76,19 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
         return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
       return send(
         reply,
-        await accounts.commit(caller, async (change) => {
+        await accounts.commit(caller, async (tx) => {
           const { accountId } = caller
           const bytes = Buffer.byteLength(data.text)
           const refusal =
-            (await refuseBeyondLimit(change, accountId, 'config_maps_limit')) ??
-            (await refuseBeyondLimit(change, accountId, 'config_maps_bytes_limit', bytes))
+            (await refuseBeyondLimit(tx, accountId, 'config_maps_limit')) ??
+            (await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes))
           if (refusal !== undefined) return refusal
-          const id = await nextId(change, 'cfg')
-          await change
+          const id = await nextId(tx, 'cfg')
+          await tx
             .insertInto('config_maps')
             .values({ id, account_id: accountId, name: body.name ?? '', data: data.text, bytes })
             .execute()
-          return load(change, site, accountId, id)
+          return load(tx, site, accountId, id)
         }),
       )
     },
@@ -117,9 +117,8 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
         reply,
         await accounts.commit(
           caller,
-          async (change) =>
-            (await update(change, caller.accountId, params.id, values)) ??
-            load(change, site, caller.accountId, params.id),
+          async (tx) =>
+            (await update(tx, caller.accountId, params.id, values)) ?? load(tx, site, caller.accountId, params.id),
         ),
       )
     },
@@ -131,9 +130,9 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
     async ({ caller, params }, reply) =>
       send(
         reply,
-        await accounts.commit(caller, async (change) => {
-          const last = await load(change, site, caller.accountId, params.id)
-          await change
+        await accounts.commit(caller, async (tx) => {
+          const last = await load(tx, site, caller.accountId, params.id)
+          await tx
             .deleteFrom('config_maps')
             .where('id', '=', params.id)
             .where('account_id', '=', caller.accountId)
@@ -151,8 +150,8 @@ interface Values {
 }
 
 /** Changes a config map, if it exists. */
-async function update(change: Change, accountId: string, id: string, values: Values): Promise<Refusal | undefined> {
-  const map = await change
+async function update(tx: Tx, accountId: string, id: string, values: Values): Promise<Refusal | undefined> {
+  const map = await tx
     .selectFrom('config_maps')
     .select('bytes')
     .where('id', '=', id)
@@ -160,9 +159,9 @@ async function update(change: Change, accountId: string, id: string, values: Val
     .executeTakeFirst()
   if (map === undefined || Object.keys(values).length === 0) return undefined
   const bytes = values.data === undefined ? map.bytes : Buffer.byteLength(values.data)
-  const refusal = await refuseBeyondLimit(change, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
+  const refusal = await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
   if (refusal === undefined)
-    await change
+    await tx
       .updateTable('config_maps')
       .set({ ...values, bytes })
       .where('id', '=', id)

@@ -6,8 +6,8 @@ import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import type { Reader } from '../database/transaction.ts'
-import { fieldFault, noSuch, refuse, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { fieldFault, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import {
   listOf,
   NestedAccount,
@@ -54,14 +54,14 @@ const TAGS = ['Database servers']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
-export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
+export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/database_types',
     {
       schema: { summary: 'List types of database servers', tags: TAGS, response: { 200: listOf(NestedDatabaseType) } },
     },
     async () =>
-      (await tables.selectFrom('database_server_types').selectAll().orderBy('ram').orderBy('id').execute()).map((row) =>
+      (await db.selectFrom('database_server_types').selectAll().orderBy('ram').orderBy('id').execute()).map((row) =>
         nestedDatabaseType(site, row),
       ),
   )
@@ -77,7 +77,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
       },
     },
     async ({ params: { id } }, reply) => {
-      const row = await tables.selectFrom('database_server_types').selectAll().where('id', '=', id).executeTakeFirst()
+      const row = await db.selectFrom('database_server_types').selectAll().where('id', '=', id).executeTakeFirst()
       return reply.respond(200, row === undefined ? noSuch('database type', id) : nestedDatabaseType(site, row))
     },
   )
@@ -87,7 +87,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
     { schema: { summary: 'List database servers', tags: TAGS, response: { 200: listOf(DatabaseServer) } } },
     async ({ caller }) =>
       (
-        await selectDatabaseServers(tables, caller.accountId)
+        await selectDatabaseServers(db, caller.accountId)
           .where('database_servers.deleted_at', 'is', null)
           .orderBy('database_servers.created_at')
           .orderBy('database_servers.id')
@@ -98,7 +98,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
   server.get(
     '/database_servers/:id',
     { schema: { summary: 'Get a database server', tags: TAGS, params: Params, response: { 200: DatabaseServer } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
   )
 
   server.put(
@@ -115,8 +115,8 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
     async ({ caller, params, body }, reply) =>
       reply.respond(
         200,
-        await accounts.commit(caller, async (change) => {
-          const row = await change
+        await accounts.commit(caller, async (tx) => {
+          const row = await tx
             .selectFrom('database_servers')
             .selectAll()
             .where('id', '=', params.id)
@@ -139,12 +139,12 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
             ...(description !== undefined && { description: description ?? '' }),
           }
           if (Object.keys(values).length > 0)
-            await change
+            await tx
               .updateTable('database_servers')
               .set({ ...values, updated_at: new Date() })
               .where('id', '=', params.id)
               .execute()
-          return load(change, site, caller.accountId, params.id)
+          return load(tx, site, caller.accountId, params.id)
         }),
       ),
   )

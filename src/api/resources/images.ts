@@ -8,13 +8,13 @@
  */
 import type { Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
-import { LONG_BODY_LIMIT } from '../body.ts'
-import { requestAction, type ComputeMode } from '../database/compute-actions.ts'
+import { LONG_BODY_LIMIT } from '../http/body.ts'
+import { requestAction, type ComputeMode } from '../changes/actions.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
-import { isVisibleTo } from '../database/visible-images.ts'
-import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+import { isVisibleTo } from '../changes/visible-images.ts'
+import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import { GivenName, listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -47,12 +47,12 @@ const TAGS = ['Images']
 const Params = Type.Object({ id: Type.String({ description: 'The id, or the handle.' }) })
 
 /** Adds the routes. */
-export function addImageRoutes(server: ApiServer, { tables, accounts, site, compute }: ResourceParts): void {
+export function addImageRoutes(server: ApiServer, { db, accounts, site, compute }: ResourceParts): void {
   server.get(
     '/images',
     { schema: { summary: 'List images', tags: TAGS, response: { 200: listOf(Image) } } },
     async ({ caller }) =>
-      (await selectImages(tables, caller.accountId).orderBy('name').orderBy('id').execute()).map((row) =>
+      (await selectImages(db, caller.accountId).orderBy('name').orderBy('id').execute()).map((row) =>
         collect(site, row),
       ),
   )
@@ -60,7 +60,7 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
   server.get(
     '/images/:id',
     { schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } } },
-    async ({ caller, params: { id } }, reply) => reply.respond(200, await load(tables, site, caller.accountId, id)),
+    async ({ caller, params: { id } }, reply) => reply.respond(200, await load(db, site, caller.accountId, id)),
   )
 
   server.put(
@@ -78,13 +78,13 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
     async ({ caller, params, body }, reply) =>
       reply.respond(
         200,
-        await accounts.commit(caller, async (change) => {
-          const image = await lockImage(change, caller.accountId, params.id)
+        await accounts.commit(caller, async (tx) => {
+          const image = await lockImage(tx, caller.accountId, params.id)
           if (isRefusal(image)) return image
           const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
           if (status !== undefined && !CHANGEABLE.includes(image.status))
             return refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
-          if (isPublic === true && !image.public && !(await mayPublish(change, caller.accountId))) {
+          if (isPublic === true && !image.public && !(await mayPublish(tx, caller.accountId))) {
             return refuse(
               'forbidden',
               fieldFault(
@@ -107,8 +107,8 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
           }
           const values = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined))
           if (Object.keys(values).length > 0)
-            await change.updateTable('images').set(values).where('id', '=', image.id).execute()
-          return load(change, site, caller.accountId, image.id)
+            await tx.updateTable('images').set(values).where('id', '=', image.id).execute()
+          return load(tx, site, caller.accountId, image.id)
         }),
       ),
   )
@@ -127,11 +127,9 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
     async ({ caller, params }, reply) =>
       reply.respond(
         202,
-        await accounts.commit(caller, async (change) => {
-          const image = await lockImage(change, caller.accountId, params.id)
-          return isRefusal(image)
-            ? image
-            : ((await remove(change, compute, image)) ?? representMember(change, site, image.id))
+        await accounts.commit(caller, async (tx) => {
+          const image = await lockImage(tx, caller.accountId, params.id)
+          return isRefusal(image) ? image : ((await remove(tx, compute, image)) ?? representMember(tx, site, image.id))
         }),
       ),
   )
@@ -154,11 +152,11 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
       async ({ caller, params }, reply) =>
         reply.respond(
           200,
-          await accounts.commit(caller, async (change) => {
-            const image = await lockImage(change, caller.accountId, params.id)
+          await accounts.commit(caller, async (tx) => {
+            const image = await lockImage(tx, caller.accountId, params.id)
             if (isRefusal(image)) return image
-            await change.updateTable('images').set({ locked }).where('id', '=', image.id).execute()
-            return representMember(change, site, image.id)
+            await tx.updateTable('images').set({ locked }).where('id', '=', image.id).execute()
+            return representMember(tx, site, image.id)
           }),
         ),
     )
@@ -190,32 +188,28 @@ async function load(
 }
 
 /** Loads an image of the account and locks its row. */
-async function lockImage(
-  change: Change,
-  accountId: string,
-  id: string,
-): Promise<Selectable<Tables['images']> | Refusal> {
-  const visible = await find(change, accountId, id)
+async function lockImage(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['images']> | Refusal> {
+  const visible = await find(tx, accountId, id)
   if (visible === undefined) return noSuch('image', id)
   if (visible.account_id !== accountId) return refuse('forbidden', `${visible.id} does not belong to this account`)
-  return change.selectFrom('images').selectAll().where('id', '=', visible.id).forUpdate().executeTakeFirstOrThrow()
+  return tx.selectFrom('images').selectAll().where('id', '=', visible.id).forUpdate().executeTakeFirstOrThrow()
 }
 
-async function mayPublish(change: Change, accountId: string): Promise<boolean> {
+async function mayPublish(tx: Tx, accountId: string): Promise<boolean> {
   return (
-    await change.selectFrom('accounts').select('publish_images').where('id', '=', accountId).executeTakeFirstOrThrow()
+    await tx.selectFrom('accounts').select('publish_images').where('id', '=', accountId).executeTakeFirstOrThrow()
   ).publish_images
 }
 
 /** Deletes an image. The row stays, because servers that are deleted refer to it. */
 async function remove(
-  change: Change,
+  tx: Tx,
   compute: ComputeMode,
   { id, status, locked, source_server_id: serverId }: Selectable<Tables['images']>,
 ): Promise<Refusal | undefined> {
   if (locked) return refuse('resource_conflict', `${id} is locked: unlock it first`)
   if (['creating', 'deleting'].includes(status)) return refuse('resource_conflict', `${id} is ${status}`)
-  const user = await change
+  const user = await tx
     .selectFrom('servers')
     .select('id')
     .where('image_id', '=', id)
@@ -224,17 +218,17 @@ async function remove(
     .executeTakeFirst()
   // not named: it may be another account's, if the image is public
   if (user !== undefined) return refuse('resource_conflict', `a server uses ${id}`)
-  await change
+  await tx
     .updateTable('images')
     .set({ status: serverId === null ? 'deleted' : 'deleting' })
     .where('id', '=', id)
     .execute()
-  if (serverId !== null) await requestAction(change, compute, serverId, { kind: 'delete_image', imageId: id })
+  if (serverId !== null) await requestAction(tx, compute, serverId, { kind: 'delete_image', imageId: id })
   return undefined
 }
 
-async function representMember(change: Change, site: Site, id: string): Promise<Static<typeof Image>> {
-  return represent(site, await change.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
+async function representMember(tx: Tx, site: Site, id: string): Promise<Static<typeof Image>> {
+  return represent(site, await tx.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
 }
 
 /** The full form: it alone has the whole description. */

@@ -1,14 +1,14 @@
 /** Interfaces of servers, read only. */
 import Type from 'typebox'
-import { noSuch } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { noSuch } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import { NestedInterface, nestedInterface, NestedServer, nestedServer } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Interface = Type.Object({ ...NestedInterface.properties, server: NestedServer }, { title: 'Interface' })
 
 /** Adds the route. */
-export function addInterfaceRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourceParts): void {
   server.get(
     '/interfaces/:id',
     {
@@ -20,7 +20,7 @@ export function addInterfaceRoutes(server: ApiServer, { tables, site }: Resource
       },
     },
     async ({ caller, params: { id } }, reply) => {
-      const row = await tables
+      const row = await db
         .selectFrom('interfaces')
         .innerJoin('servers', 'servers.id', 'interfaces.server_id')
         .select([

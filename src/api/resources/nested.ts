@@ -6,7 +6,7 @@ import Type, { type Static, type TArray, type TObject, type TProperties } from '
 import { cloudIpFqdn } from '../model/names.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { DatabaseServerStatus } from '../model/database-server-states.ts'
-import type { ServerStatus } from '../database/tables.ts'
+import type { ServerStatus } from '../model/server-actions.ts'
 
 /** The URL of this API, without a final slash, and the domain of its region. */
 export interface Site {

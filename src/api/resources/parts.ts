@@ -1,8 +1,8 @@
 /** What the routes of every resource need. */
 import type { Kysely } from 'kysely'
 import type pg from 'pg'
-import type { AccountChanges } from '../database/account-changes.ts'
-import type { ComputeMode } from '../database/compute-actions.ts'
+import type { AccountChanges } from '../changes/account-changes.ts'
+import type { ComputeMode } from '../changes/actions.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Site } from './nested.ts'
 
@@ -11,7 +11,7 @@ import type { Site } from './nested.ts'
  * domain, and how actions on servers are carried out.
  */
 export interface ResourceParts {
-  readonly tables: Kysely<Tables>
+  readonly db: Kysely<Tables>
   readonly pool: pg.Pool
   readonly accounts: AccountChanges
   readonly site: Site

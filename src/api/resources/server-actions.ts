@@ -1,13 +1,13 @@
 /** The actions on servers. model/server-actions.ts says in which state each is possible. */
 import Type, { type Static } from 'typebox'
 import { newToken } from '../auth/secrets.ts'
-import { expectedStatus, refuseBeyondOpenActions, requestAction } from '../database/compute-actions.ts'
-import { createSnapshot } from '../database/create-snapshot.ts'
-import { refuseBeyondLimit } from '../database/limits.ts'
-import type { Change } from '../database/transaction.ts'
+import { expectedStatus, refuseBeyondOpenActions, requestAction } from '../changes/actions.ts'
+import { createSnapshot } from '../changes/create-snapshot.ts'
+import { refuseBeyondLimit } from '../changes/limits.ts'
+import type { Tx } from '../database/transaction.ts'
 import { ACTION_RULES, isPossible, SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
-import { isRefusal, refuse, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { isRefusal, refuse, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import type { ResourceParts } from './parts.ts'
 import { load, lockServer, Server } from './servers.ts'
 
@@ -25,25 +25,25 @@ interface Done {
 
 /** Adds the routes. */
 export function addServerActionRoutes(server: ApiServer, { accounts, site, compute }: ResourceParts): void {
-  const act = async (change: Change, accountId: string, id: string, action: ServerAction): Promise<Done | Refusal> => {
-    const current = await lockServer(change, accountId, id)
+  const act = async (tx: Tx, accountId: string, id: string, action: ServerAction): Promise<Done | Refusal> => {
+    const current = await lockServer(tx, accountId, id)
     if (isRefusal(current)) return current
-    const status = await expectedStatus(change, current)
+    const status = await expectedStatus(tx, current)
     if (!isPossible(action, status))
       return refuse(
         'resource_conflict',
         `${id} is ${status}${status === current.status ? '' : ' once the actions that wait are done'}: ${action} is not possible`,
       )
     const refusal =
-      (await refuseBeyondOpenActions(change, accountId, id)) ??
-      (action === 'snapshot' ? await refuseBeyondLimit(change, accountId, 'images_limit') : undefined)
+      (await refuseBeyondOpenActions(tx, accountId, id)) ??
+      (action === 'snapshot' ? await refuseBeyondLimit(tx, accountId, 'images_limit') : undefined)
     if (refusal !== undefined) return refusal
     const extras: Extras = {
-      ...(action === 'snapshot' && { imageId: await createSnapshot(change, current) }),
-      ...(action === 'activate_console' && { consoleToken: await openConsole(change, id) }),
+      ...(action === 'snapshot' && { imageId: await createSnapshot(tx, current) }),
+      ...(action === 'activate_console' && { consoleToken: await openConsole(tx, id) }),
     }
-    await requestAction(change, compute, id, { kind: action, ...extras })
-    const member = await load(change, site, accountId, id)
+    await requestAction(tx, compute, id, { kind: action, ...extras })
+    const member = await load(tx, site, accountId, id)
     return isRefusal(member) ? member : { member, extras }
   }
   for (const action of SERVER_ACTIONS) {
@@ -58,7 +58,7 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
         },
       },
       async ({ caller, params }, reply) => {
-        const done = await accounts.commit(caller, (change) => act(change, caller.accountId, params.id, action))
+        const done = await accounts.commit(caller, (tx) => act(tx, caller.accountId, params.id, action))
         if (isRefusal(done)) return reply.refuse(done)
         const {
           member,
@@ -75,8 +75,8 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
  * Opens the console and returns its token. The server's row has only its expiry; an action that waits has the token
  * until it is finished.
  */
-async function openConsole(change: Change, id: string): Promise<string> {
-  await change
+async function openConsole(tx: Tx, id: string): Promise<string> {
+  await tx
     .updateTable('servers')
     .set({ console_token_expires: new Date(Date.now() + CONSOLE_SECONDS * 1000) })
     .where('id', '=', id)

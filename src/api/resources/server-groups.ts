@@ -3,14 +3,14 @@ import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import type { Caller } from '../auth/account-choice.ts'
-import { nextId } from '../database/allocate.ts'
-import { refuseBeyondLimit } from '../database/limits.ts'
+import { nextId } from '../changes/allocate.ts'
+import { refuseBeyondLimit } from '../changes/limits.ts'
 import { markChanged } from '../database/outbox.ts'
-import { refuseBeyondRecord } from '../database/record-limits.ts'
+import { refuseBeyondRecord } from '../changes/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
-import { fieldFault, isRefusal, noSuch, noSuchIn, refuse, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+import { fieldFault, isRefusal, noSuch, noSuchIn, refuse, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import {
   listOf,
   NestedAccount,
@@ -38,25 +38,25 @@ const ServerGroup = Type.Object(
 const Members = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), {
   maxItems: 1000,
 })
-const Change = Type.Object({
+const Tx = Type.Object({
   name: Type.Optional(
     Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()]),
   ),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
 })
-const Create = Type.Object({ ...Change.properties, servers: Type.Optional(Members) })
+const Create = Type.Object({ ...Tx.properties, servers: Type.Optional(Members) })
 
 const TAGS = ['Server groups']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
-export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
+export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/server_groups',
     { schema: { summary: 'List server groups', tags: TAGS, response: { 200: listOf(ServerGroup) } } },
     async ({ caller }) =>
       (
-        await selectGroups(tables, caller.accountId)
+        await selectGroups(db, caller.accountId)
           .orderBy('server_groups.created_at')
           .orderBy('server_groups.id')
           .execute()
@@ -66,7 +66,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
   server.get(
     '/server_groups/:id',
     { schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
   )
 
   server.post(
@@ -75,11 +75,11 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     async ({ caller, body }, reply) =>
       reply.respond(
         202,
-        await accounts.commit(caller, async (change) => {
-          const beyond = await refuseBeyondLimit(change, caller.accountId, 'server_groups_limit')
+        await accounts.commit(caller, async (tx) => {
+          const beyond = await refuseBeyondLimit(tx, caller.accountId, 'server_groups_limit')
           if (beyond !== undefined) return beyond
-          const id = await nextId(change, 'grp')
-          await change
+          const id = await nextId(tx, 'grp')
+          await tx
             .insertInto('server_groups')
             .values({
               id,
@@ -89,8 +89,8 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
               is_default: false,
             })
             .execute()
-          const refusal = await addMembers(change, caller.accountId, id, memberIds(body.servers))
-          return refusal ?? load(change, site, caller.accountId, id)
+          const refusal = await addMembers(tx, caller.accountId, id, memberIds(body.servers))
+          return refusal ?? load(tx, site, caller.accountId, id)
         }),
       ),
   )
@@ -102,31 +102,31 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
         summary: 'Change a server group',
         tags: TAGS,
         params: Params,
-        body: Change,
+        body: Tx,
         response: { 202: ServerGroup },
       },
     },
     async ({ caller, params, body }, reply) =>
       reply.respond(
         202,
-        await accounts.commit(caller, async (change) => {
-          const group = await lockGroup(change, caller.accountId, params.id)
+        await accounts.commit(caller, async (tx) => {
+          const group = await lockGroup(tx, caller.accountId, params.id)
           if (isRefusal(group)) return group
           const values = {
             ...(body.name !== undefined && { name: body.name ?? '' }),
             ...(body.description !== undefined && { description: body.description ?? '' }),
           }
           if (Object.keys(values).length > 0)
-            await change.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
+            await tx.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
           if (values.name === undefined || values.name === group.name)
-            return load(change, site, caller.accountId, params.id)
-          const members = await membersOf(change, params.id)
-          await markChanged(change, members) // guests see the name
+            return load(tx, site, caller.accountId, params.id)
+          const members = await membersOf(tx, params.id)
+          await markChanged(tx, members) // guests see the name
           const refusal =
             lengthInRecord(params.id, values.name) > lengthInRecord(params.id, group.name)
-              ? await refuseBeyondRecord(change, members)
+              ? await refuseBeyondRecord(tx, members)
               : undefined
-          return refusal ?? load(change, site, caller.accountId, params.id)
+          return refusal ?? load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -145,31 +145,31 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     async ({ caller, params }, reply) =>
       reply.respond(
         202,
-        await accounts.commit(caller, async (change) => {
-          const group = await lockGroup(change, caller.accountId, params.id)
+        await accounts.commit(caller, async (tx) => {
+          const group = await lockGroup(tx, caller.accountId, params.id)
           if (isRefusal(group)) return group
           if (group.is_default)
             return refuse('resource_conflict', `${params.id} is the default server group of the account`)
-          if ((await membersOf(change, params.id)).length > 0)
+          if ((await membersOf(tx, params.id)).length > 0)
             return refuse('resource_conflict', `${params.id} has servers: remove them first`)
-          const last = await load(change, site, caller.accountId, params.id)
-          await change
+          const last = await load(tx, site, caller.accountId, params.id)
+          await tx
             .updateTable('cloud_ips')
             .set({ status: 'unmapped', server_group_id: null })
             .where('server_group_id', '=', params.id)
             .execute()
-          await change.deleteFrom('server_groups').where('id', '=', params.id).execute()
+          await tx.deleteFrom('server_groups').where('id', '=', params.id).execute()
           return last
         }),
       ),
   )
 
-  type Task = (change: Change) => Promise<Refusal | undefined>
+  type Task = (tx: Tx) => Promise<Refusal | undefined>
   const changeMembers = (caller: Caller, id: string, task: Task) =>
-    accounts.commit(caller, async (change) => {
-      const group = await lockGroup(change, caller.accountId, id)
+    accounts.commit(caller, async (tx) => {
+      const group = await lockGroup(tx, caller.accountId, id)
       if (isRefusal(group)) return group
-      return (await task(change)) ?? load(change, site, caller.accountId, id)
+      return (await task(tx)) ?? load(tx, site, caller.accountId, id)
     })
 
   const ServersBody = Type.Object({ servers: Members })
@@ -187,8 +187,8 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     async ({ caller, params, body }, reply) =>
       reply.respond(
         202,
-        await changeMembers(caller, params.id, (change) =>
-          addMembers(change, caller.accountId, params.id, memberIds(body.servers)),
+        await changeMembers(caller, params.id, (tx) =>
+          addMembers(tx, caller.accountId, params.id, memberIds(body.servers)),
         ),
       ),
   )
@@ -207,7 +207,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     async ({ caller, params, body }, reply) =>
       reply.respond(
         202,
-        await changeMembers(caller, params.id, (change) => removeMembers(change, params.id, memberIds(body.servers))),
+        await changeMembers(caller, params.id, (tx) => removeMembers(tx, params.id, memberIds(body.servers))),
       ),
   )
 
@@ -225,12 +225,12 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     async ({ caller, params, body }, reply) =>
       reply.respond(
         202,
-        await changeMembers(caller, params.id, async (change) => {
-          const destination = await lockGroup(change, caller.accountId, body.destination)
+        await changeMembers(caller, params.id, async (tx) => {
+          const destination = await lockGroup(tx, caller.accountId, body.destination)
           if (isRefusal(destination)) return destination
           return (
-            (await removeMembers(change, params.id, memberIds(body.servers))) ??
-            addMembers(change, caller.accountId, body.destination, memberIds(body.servers))
+            (await removeMembers(tx, params.id, memberIds(body.servers))) ??
+            addMembers(tx, caller.accountId, body.destination, memberIds(body.servers))
           )
         }),
       ),
@@ -247,13 +247,13 @@ function memberIds(members: Static<typeof Members> | undefined): string[] {
 }
 
 async function addMembers(
-  change: Change,
+  tx: Tx,
   accountId: string,
   groupId: string,
   ids: readonly string[],
 ): Promise<Refusal | undefined> {
   if (ids.length === 0) return undefined
-  const found = await change
+  const found = await tx
     .selectFrom('servers')
     .select('id')
     .where('account_id', '=', accountId)
@@ -266,43 +266,43 @@ async function addMembers(
     .filter((id) => !found.some((server) => server.id === id))
     .map((id) => noSuchIn('servers', 'server', id, '/1.0/servers'))
   if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
-  await change
+  await tx
     .insertInto('server_group_members')
     .values(ids.map((server_id) => ({ server_group_id: groupId, server_id })))
     .onConflict((conflict) => conflict.doNothing())
     .execute()
-  await markChanged(change, ids)
-  return refuseBeyondRecord(change, ids)
+  await markChanged(tx, ids)
+  return refuseBeyondRecord(tx, ids)
 }
 
-async function removeMembers(change: Change, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {
-  const members = await membersOf(change, groupId)
+async function removeMembers(tx: Tx, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {
+  const members = await membersOf(tx, groupId)
   const [missing, ...others] = ids
     .filter((id) => !members.includes(id))
     .map((id) => fieldFault('servers', 'does_not_exist', `servers: ${id} is not in ${groupId}`))
   if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
   if (ids.length === 0) return undefined
-  await change
+  await tx
     .deleteFrom('server_group_members')
     .where('server_group_id', '=', groupId)
     .where('server_id', 'in', ids)
     .execute()
-  await markChanged(change, ids)
+  await markChanged(tx, ids)
   return undefined
 }
 
-async function membersOf(change: Change, groupId: string): Promise<string[]> {
+async function membersOf(tx: Tx, groupId: string): Promise<string[]> {
   return (
-    await change.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', groupId).execute()
+    await tx.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', groupId).execute()
   ).map(({ server_id }) => server_id)
 }
 
 async function lockGroup(
-  change: Change,
+  tx: Tx,
   accountId: string,
   id: string,
 ): Promise<Selectable<Tables['server_groups']> | Refusal> {
-  const row = await change
+  const row = await tx
     .selectFrom('server_groups')
     .selectAll()
     .where('id', '=', id)

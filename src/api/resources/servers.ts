@@ -11,18 +11,27 @@ import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { SERVER_GROUPS_MAX, TagsSchema } from '../../metadata/schema.ts'
-import { LONG_BODY_LIMIT } from '../body.ts'
-import { requestAction, supersedeActions } from '../database/compute-actions.ts'
-import { createServer } from '../database/create-server.ts'
+import { LONG_BODY_LIMIT } from '../http/body.ts'
+import { requestAction, supersedeActions } from '../changes/actions.ts'
+import { createServer } from '../changes/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
-import { refuseBeyondRecord } from '../database/record-limits.ts'
+import { refuseBeyondRecord } from '../changes/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Change, Reader } from '../database/transaction.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
 import { completeOptions, GivenOptionsSchema, MetadataOptionsSchema, tagsFault } from '../model/metadata-options.ts'
 import { formatTime } from '../model/time.ts'
 import { compactUserData, userDataFault } from '../model/user-data.ts'
-import { fieldFault, isRefusal, noSuch, noSuchIn, refuse, refuseAll, type Detail, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import {
+  fieldFault,
+  isRefusal,
+  noSuch,
+  noSuchIn,
+  refuse,
+  refuseAll,
+  type Detail,
+  type Refusal,
+} from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import {
   GivenId,
   GivenName,
@@ -144,13 +153,13 @@ const TAGS = ['Servers']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
-export function addServerRoutes(server: ApiServer, { tables, accounts, site, compute }: ResourceParts): void {
+export function addServerRoutes(server: ApiServer, { db, accounts, site, compute }: ResourceParts): void {
   server.get(
     '/servers',
     { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } },
     async ({ caller }) =>
       (
-        await selectServers(tables, caller.accountId)
+        await selectServers(db, caller.accountId)
           .where('servers.deleted_at', 'is', null)
           .orderBy('servers.created_at')
           .orderBy('servers.id')
@@ -161,7 +170,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
   server.get(
     '/servers/:id',
     { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(tables, site, caller.accountId, params.id)),
+    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
   )
 
   server.post(
@@ -173,10 +182,10 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
     async ({ caller, body }, reply) =>
       reply.respond(
         202,
-        await accounts.commit(caller, async (change) => {
+        await accounts.commit(caller, async (tx) => {
           const id =
             refuseSchedule(body) ??
-            (await createServer(change, compute, caller.accountId, {
+            (await createServer(tx, compute, caller.accountId, {
               image: body.image,
               name: body.name ?? '',
               serverType: body.server_type,
@@ -190,7 +199,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
                 body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}),
               tags: body.tags ?? {},
             }))
-          return isRefusal(id) ? id : load(change, site, caller.accountId, id)
+          return isRefusal(id) ? id : load(tx, site, caller.accountId, id)
         }),
       ),
   )
@@ -204,11 +213,11 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
     async ({ caller, params, body }, reply) =>
       reply.respond(
         200,
-        await accounts.commit(caller, async (change) => {
-          const current = await lockServer(change, caller.accountId, params.id)
+        await accounts.commit(caller, async (tx) => {
+          const current = await lockServer(tx, caller.accountId, params.id)
           if (isRefusal(current)) return current
-          const refusal = refuseSchedule(body) ?? (await update(change, current, body))
-          return refusal ?? load(change, site, caller.accountId, params.id)
+          const refusal = refuseSchedule(body) ?? (await update(tx, current, body))
+          return refusal ?? load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -227,28 +236,24 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
     async ({ caller, params }, reply) =>
       reply.respond(
         202,
-        await accounts.commit(caller, async (change) => {
-          const current = await lockServer(change, caller.accountId, params.id)
+        await accounts.commit(caller, async (tx) => {
+          const current = await lockServer(tx, caller.accountId, params.id)
           if (isRefusal(current)) return current
           if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
-          await change
+          await tx
             .updateTable('cloud_ips')
             .set({ status: 'unmapped', interface_id: null })
-            .where(
-              'interface_id',
-              'in',
-              change.selectFrom('interfaces').select('id').where('server_id', '=', params.id),
-            )
+            .where('interface_id', 'in', tx.selectFrom('interfaces').select('id').where('server_id', '=', params.id))
             .execute()
-          await change.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
-          await change
+          await tx.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
+          await tx
             .updateTable('servers')
             .set({ status: 'deleting', console_token_expires: null })
             .where('id', '=', params.id)
             .execute()
-          await supersedeActions(change, params.id)
-          await requestAction(change, compute, params.id, { kind: 'delete' })
-          return load(change, site, caller.accountId, params.id)
+          await supersedeActions(tx, params.id)
+          await requestAction(tx, compute, params.id, { kind: 'delete' })
+          return load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -271,11 +276,11 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
       async ({ caller, params }, reply) =>
         reply.respond(
           200,
-          await accounts.commit(caller, async (change) => {
-            const current = await lockServer(change, caller.accountId, params.id)
+          await accounts.commit(caller, async (tx) => {
+            const current = await lockServer(tx, caller.accountId, params.id)
             if (isRefusal(current)) return current
-            await change.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()
-            return load(change, site, caller.accountId, params.id)
+            await tx.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()
+            return load(tx, site, caller.accountId, params.id)
           }),
         ),
     )
@@ -284,11 +289,11 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
 
 /** Loads a server that is not being deleted, and locks its row. */
 export async function lockServer(
-  change: Change,
+  tx: Tx,
   accountId: string,
   id: string,
 ): Promise<Selectable<Tables['servers']> | Refusal> {
-  const row = await change
+  const row = await tx
     .selectFrom('servers')
     .selectAll()
     .where('id', '=', id)
@@ -312,7 +317,7 @@ function refuseSchedule(body: Static<typeof Update>): Refusal | undefined {
 }
 
 async function update(
-  change: Change,
+  tx: Tx,
   present: Selectable<Tables['servers']>,
   body: Static<typeof Update>,
 ): Promise<Refusal | undefined> {
@@ -322,7 +327,7 @@ async function update(
   const texts = [typeof user_data === 'string' ? userDataFault(user_data) : undefined, tagsFault(tags ?? {})].filter(
     (fault) => fault !== undefined,
   )
-  const faults = [...texts, ...(await missingGroups(change, account_id, groupIds))]
+  const faults = [...texts, ...(await missingGroups(tx, account_id, groupIds))]
   if (faults.length > 0) return refuseAll('unprocessable_entity', faults)
   const values = {
     ...(name !== undefined && { name: name ?? '' }),
@@ -333,24 +338,24 @@ async function update(
     }),
     ...(tags !== undefined && { tags: JSON.stringify(tags) }),
   }
-  if (Object.keys(values).length > 0) await change.updateTable('servers').set(values).where('id', '=', id).execute()
+  if (Object.keys(values).length > 0) await tx.updateTable('servers').set(values).where('id', '=', id).execute()
   if (server_groups !== undefined) {
-    await change.deleteFrom('server_group_members').where('server_id', '=', id).execute()
+    await tx.deleteFrom('server_group_members').where('server_id', '=', id).execute()
     if (groupIds.length > 0)
-      await change
+      await tx
         .insertInto('server_group_members')
         .values(groupIds.map((server_group_id) => ({ server_group_id, server_id: id })))
         .execute()
   }
   if ([user_data, server_groups, metadata_options, tags].every((value) => value === undefined)) return undefined
-  await markChanged(change, [id])
-  return refuseBeyondRecord(change, [id])
+  await markChanged(tx, [id])
+  return refuseBeyondRecord(tx, [id])
 }
 
 /** Locks server groups against a delete, and names those that the account does not have. */
-async function missingGroups(change: Change, accountId: string, ids: readonly string[]): Promise<Detail[]> {
+async function missingGroups(tx: Tx, accountId: string, ids: readonly string[]): Promise<Detail[]> {
   if (ids.length === 0) return []
-  const found = await change
+  const found = await tx
     .selectFrom('server_groups')
     .select('id')
     .where('account_id', '=', accountId)

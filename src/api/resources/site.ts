@@ -12,15 +12,15 @@ const DOMAIN_MAX_AGE_MS = 1_000
 /** The site of a running API. `steady`: milliseconds of a monotonic clock. */
 export class CurrentSite implements Site {
   readonly baseUrl: string
-  readonly #tables: Kysely<Tables>
+  readonly #db: Kysely<Tables>
   readonly #steady: () => number
   #domain = ''
   #readAtMs = -Infinity
   #reading: Promise<void> | undefined
 
-  constructor(baseUrl: string, tables: Kysely<Tables>, steady: () => number) {
+  constructor(baseUrl: string, db: Kysely<Tables>, steady: () => number) {
     this.baseUrl = baseUrl
-    this.#tables = tables
+    this.#db = db
     this.#steady = steady
   }
 
@@ -42,7 +42,7 @@ export class CurrentSite implements Site {
   }
 
   async #read(startMs: number): Promise<void> {
-    const { domain } = await this.#tables.selectFrom('region').select('domain').executeTakeFirstOrThrow()
+    const { domain } = await this.#db.selectFrom('region').select('domain').executeTakeFirstOrThrow()
     this.#domain = domain
     this.#readAtMs = startMs
   }

@@ -5,14 +5,14 @@ import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { profileOwnerOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
-import { usersOf } from '../database/members.ts'
+import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
 import { formatTime } from '../model/time.ts'
-import { fieldFault, isRefusal, noSuch, refuse, refuseAll, type Refusal } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { fieldFault, isRefusal, noSuch, refuse, refuseAll, type Refusal } from '../model/refusal.ts'
+import type { ApiServer } from '../http/server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -45,12 +45,12 @@ const CHANGE_RULE =
   'Only the user can change the profile. An API client may send it as it is. A new key goes into later servers.'
 
 /** Adds the routes. */
-export function addUserRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
+export function addUserRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/users',
     { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } },
     async ({ accountIds }) =>
-      (await selectUsers(tables, accountIds).orderBy('users.id').execute()).map((row) => ({
+      (await selectUsers(db, accountIds).orderBy('users.id').execute()).map((row) => ({
         ...represent(site, row),
         default_account: null,
       })),
@@ -60,7 +60,7 @@ export function addUserRoutes(server: ApiServer, { tables, accounts, site }: Res
     '/users/:id',
     { schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } } },
     async ({ accountIds, identity, params: { id } }, reply) =>
-      reply.respond(200, await load(tables, accountIds, await selfOf(tables, identity), id)),
+      reply.respond(200, await load(db, accountIds, await selfOf(db, identity), id)),
   )
 
   server.put(
@@ -82,8 +82,8 @@ export function addUserRoutes(server: ApiServer, { tables, accounts, site }: Res
     '/user',
     { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } },
     async ({ accountIds, identity }, reply) => {
-      const id = await selfOf(tables, identity)
-      return reply.respond(200, await load(tables, accountIds, id, id))
+      const id = await selfOf(db, identity)
+      return reply.respond(200, await load(db, accountIds, id, id))
     },
   )
 
@@ -121,10 +121,10 @@ export function addUserRoutes(server: ApiServer, { tables, accounts, site }: Res
     return accounts.commitProfile(
       identity.kind === 'user' ? identity.userId : identity.accountId,
       profileOwnerOf(request),
-      async (transaction) => {
-        const self = await selfOf(transaction, identity)
+      async (tx) => {
+        const self = await selfOf(tx, identity)
         const id = named ?? self
-        const row = await selectUsers(transaction, accountIds, self).where('users.id', '=', id).executeTakeFirst()
+        const row = await selectUsers(tx, accountIds, self).where('users.id', '=', id).executeTakeFirst()
         if (row === undefined) return noSuch('user', id)
         const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
         if (identity.kind === 'user' && identity.userId !== id) return forbidden
@@ -135,8 +135,8 @@ export function addUserRoutes(server: ApiServer, { tables, accounts, site }: Res
           return represent(site, row)
         }
         if (identity.kind === 'client') return forbidden
-        await transaction.updateTable('users').set(values).where('id', '=', id).execute()
-        return load(transaction, accountIds, self, id)
+        await tx.updateTable('users').set(values).where('id', '=', id).execute()
+        return load(tx, accountIds, self, id)
       },
     )
   }

@@ -127,8 +127,8 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return this.#patiently((redis) => this.#values(redis, this.#keys.instance(id)))
   }
 
-  async write(change: Change): Promise<Written> {
-    return parsePut(await this.#script(putArguments(change)))
+  async write(tx: Change): Promise<Written> {
+    return parsePut(await this.#script(putArguments(tx)))
   }
 
   async writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten> {

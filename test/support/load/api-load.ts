@@ -115,15 +115,15 @@ export async function storeEqualsDatabase(
   store: Publisher,
   acknowledged: ReadonlyMap<string, number>,
 ): Promise<void> {
-  const { tables, close } = await openDatabase(settings, true, () => {
+  const { db, close } = await openDatabase(settings, true, () => {
     /* the next query reports it */
   })
   try {
     await until(
-      async () => (await tables.selectFrom('outbox').select('id').limit(1).execute()).length === 0,
+      async () => (await db.selectFrom('outbox').select('id').limit(1).execute()).length === 0,
       'the outbox to be empty',
     )
-    const rows = await tables
+    const rows = await db
       .selectFrom('servers')
       .select(['id', 'user_data'])
       .where('deleted_at', 'is', null)
@@ -136,7 +136,7 @@ export async function storeEqualsDatabase(
     )
     const differences: string[] = []
     for (const { id, user_data } of rows) {
-      const [composed, published] = [(await compose(tables, id))!, await store.get(id)]
+      const [composed, published] = [(await compose(db, id))!, await store.get(id)]
       const { userData, ...record } = published?.document as { userData?: object }
       const expected = { revision: composed.revision, record: composed.record, userData: composed.userData?.toString() }
       const found = {

@@ -13,17 +13,17 @@ import { pino } from 'pino'
 import type { Test } from 'tap'
 import { buildApiServer, buildAuth, type Auth } from '../../../src/api/api.ts'
 import { digest } from '../../../src/api/auth/secrets.ts'
-import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/api/database/account-changes.ts'
-import type { ComputeMode } from '../../../src/api/database/compute-actions.ts'
+import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/api/changes/account-changes.ts'
+import type { ComputeMode } from '../../../src/api/changes/actions.ts'
 import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
-import { inTransaction, type Change } from '../../../src/api/database/transaction.ts'
+import { inTransaction, type Tx } from '../../../src/api/database/transaction.ts'
 import { OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
-import { bodyOf, isRefusal } from '../../../src/api/refusal.ts'
+import { bodyOf, isRefusal } from '../../../src/api/model/refusal.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion, type RegionFile } from '../../../src/api/region/schema.ts'
 import { loadSecrets } from '../../../src/api/region/secrets.ts'
-import type { ApiServer } from '../../../src/api/server.ts'
+import type { ApiServer } from '../../../src/api/http/server.ts'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
 import { APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, secretTextOf } from '../fixtures/region.ts'
 import { BASE_URL } from '../fixtures/representations.ts'
@@ -77,7 +77,7 @@ export interface TestApi {
    * Makes a request while a transaction is open, and commits only when the request waits for it (or was answered, which
    * it must not be).
    */
-  during<T>(change: (transaction: Change) => Promise<unknown>, request: () => Promise<T>): Promise<T>
+  during<T>(change: (tx: Tx) => Promise<unknown>, request: () => Promise<T>): Promise<T>
   /** Starts a publisher to a directory of files (or to `store`), which stops with the test. Returns the store. */
   startPublisher(store?: Publisher): Promise<Publisher>
   /** Waits until nothing is left to publish. */
@@ -115,9 +115,9 @@ export async function anApi(
   t.teardown(() => database.close())
   await database.pool.query('alter system set fsync = off') // a test needs nothing of it after a crash
   await database.pool.query('select pg_reload_conf()')
-  await migrate(database.tables)
+  await migrate(database.db)
   await apply(database, region)
-  const auth = buildAuth(database.tables, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, log)
+  const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, log)
   const audit: AuditLine[] = []
   const audited = {
     write: (line: string) => {
@@ -132,7 +132,7 @@ export async function anApi(
     otpHeaders: ['x-service-otp', 'x-brightbox-otp'],
     compute,
   }
-  const accounts = new AccountChanges(database.tables, ACCOUNT_QUEUE)
+  const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
   const server = await buildApiServer(
     config,
     database,
@@ -179,8 +179,8 @@ export async function anApi(
     token,
     callWith,
     userToken: async (user, scopes = ['infrastructure', 'orbit']) => {
-      const { tables } = database
-      await tables
+      const { db } = database
+      await db
         .insertInto('applications')
         .values({
           id: APPLICATION,
@@ -191,14 +191,12 @@ export async function anApi(
         })
         .onConflict((conflict) => conflict.doNothing())
         .execute()
-      const { id: familyId } = await tables
+      const { id: familyId } = await db
         .insertInto('token_families')
         .values({ application_id: APPLICATION, user_id: user, scopes: [...scopes] })
         .returning('id')
         .executeTakeFirstOrThrow()
-      return tables
-        .transaction()
-        .execute((change) => auth.tokens.issue(change, { familyId }, scopes, accessTokenSeconds))
+      return db.transaction().execute((tx) => auth.tokens.issue(tx, { familyId }, scopes, accessTokenSeconds))
     },
     call: async (method, url, body, account = ONE) => {
       const client = CLIENT_OF[account]
@@ -206,7 +204,7 @@ export async function anApi(
       return callWith(await tokens.get(client)!, method, url, body)
     },
     during: async (change, request) => {
-      const transaction = await database.tables.startTransaction().execute()
+      const transaction = await database.db.startTransaction().execute()
       await change(transaction)
       let isAnswered = false
       const answer = request().finally(() => {
@@ -230,7 +228,7 @@ export async function anApi(
         return client
       }
       const publisher = new OutboxPublisher({
-        tables: database.background.tables,
+        db: database.background.db,
         connect,
         store,
         counted: () => {
@@ -244,7 +242,7 @@ export async function anApi(
     },
     drained: () =>
       until(
-        async () => (await database.tables.selectFrom('outbox').select('id').execute()).length === 0,
+        async () => (await database.db.selectFrom('outbox').select('id').execute()).length === 0,
         'the outbox to be empty',
       ),
   }
@@ -252,7 +250,7 @@ export async function anApi(
 
 /** Applies a region file. Its secrets are those of `secretTextOf`. */
 export async function apply(
-  { tables }: Pick<Database, 'tables'>,
+  { db }: Pick<Database, 'db'>,
   region: RegionFile,
   prune = false,
 ): Promise<readonly string[]> {
@@ -260,7 +258,7 @@ export async function apply(
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
   const secrets = loadSecrets(parsed.value, secretTextOf)
   if (!secrets.ok) throw new Error(secrets.faults.join('; '))
-  const difference = await inTransaction(tables, (change) => applyRegion(change, parsed.value, prune, secrets.value))
+  const difference = await inTransaction(db, (tx) => applyRegion(tx, parsed.value, prune, secrets.value))
   if (isRefusal(difference)) throw new Error(bodyOf(difference).errors.join('; '))
   return difference
 }

@@ -51,9 +51,9 @@ function aPublisher({
       })
     },
     get: (id) => Promise.resolve(id === ID ? has : undefined),
-    write: (change) => {
+    write: (tx) => {
       if (open === 0) writesOutside += 1
-      writes.push(change)
+      writes.push(tx)
       return Promise.resolve(answers[writes.length - 1] ?? { kind: 'published', sealedAt: undefined })
     },
     remove: (_id, revision = 8) => Promise.resolve({ kind: 'removed', revision }),

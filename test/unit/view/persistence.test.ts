@@ -124,9 +124,9 @@ class Daemon {
   }
 
   /** Resolves when the change is applied. */
-  #record(change: Change, takesUserData: boolean, apply: () => void): Promise<void> {
+  #record(tx: Change, takesUserData: boolean, apply: () => void): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<undefined>()
-    void this.persistence.record(change, takesUserData, () => {
+    void this.persistence.record(tx, takesUserData, () => {
       apply()
       resolve(undefined)
     })

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { pino } from 'pino'
 import { expect, onTestFinished, test } from 'vitest'
 import { StartFailure } from '../../../src/runtime/listen.ts'
-import * as locks from '../../../src/store/files/lock.ts'
+import * as locks from '../../../src/runtime/kernel-lock.ts'
 import { lockState } from '../../../src/view/state-lock.ts'
 
 function aDirectory() {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { addressAt, numberIn, parseRange } from '../../../../src/api/model/pools.ts'
-import type { PoolKind } from '../../../../src/api/database/tables.ts'
+import type { PoolKind } from '../../../../src/api/model/pools.ts'
 
 function rangeOf(kind: PoolKind, text: string) {
   const parsed = parseRange(kind, text)

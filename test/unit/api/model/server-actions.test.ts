@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { ServerStatus } from '../../../../src/api/database/tables.ts'
+import type { ServerStatus } from '../../../../src/api/model/server-actions.ts'
 import { isPossible, SERVER_ACTIONS, statusAfter } from '../../../../src/api/model/server-actions.ts'
 
 const STATES: readonly ServerStatus[] = [

@@ -10,6 +10,6 @@ test.each<[string, Change]>([
   ['user-data that is kept', { kind: 'put', document: { userData: 'none' }, userData: 'keep' }],
   ['no user-data', { kind: 'put', document: { tombstone: '1' }, userData: 'none' }],
   ['a removal', { kind: 'remove', tombstone: '3 2026-11-20T15:04:05Z' }],
-])('a pending change is read back as it was written: %s', (_what, change) => {
-  expect(parsePending(Buffer.from(formatPending(change)))).toEqual(change)
+])('a pending change is read back as it was written: %s', (_what, tx) => {
+  expect(parsePending(Buffer.from(formatPending(tx)))).toEqual(tx)
 })

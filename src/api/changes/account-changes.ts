@@ -1,0 +1,120 @@
+/** Runs the changes of accounts' resources. The changes of one account run one after another. */
+import type { Kysely, Selectable } from 'kysely'
+import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
+import { isWithdrawal, refuseChange, type ChangeRequest } from '../model/account-states.ts'
+import { notFound, refuse, type Refusal } from '../model/refusal.ts'
+import { lockAccount } from './limits.ts'
+import type { Tables } from '../database/tables.ts'
+import { inTransaction, type Tx } from '../database/transaction.ts'
+
+/**
+ * The queue of each account: how long a change may wait for its turn, and how many bytes may wait. Less than the bodies
+ * of an account may have (body-budget.ts), so that the changes that wait leave room for those that arrive.
+ */
+export const ACCOUNT_QUEUE: FairQueueLimits = { atOnce: 1, waitingMax: 8 * 2 ** 20, timeoutMs: 10_000 }
+/** The bytes of a change that waits, besides those of its body. So 1,024 changes can wait. */
+export const CHANGE_BYTES = 8_192
+
+/** Who asks for a change. */
+export interface Requester {
+  /** The id of the user or API client. The requesters of an account take turns. */
+  readonly requesterId: string
+  /** The length of its body, once that has arrived. */
+  readonly bodyBytes: () => number
+  /**
+   * Refuses the change if the requester may not make it any more: it may have waited. Runs in the transaction of the
+   * change, in which `account` is locked. Until the commit nobody can take away the right.
+   */
+  readonly stillMay: (tx: Tx, account: Selectable<Tables['accounts']>) => Promise<Refusal | undefined>
+}
+
+/** A requester and the account that the change is for. */
+export interface AccountRequester extends Requester {
+  readonly accountId: string
+}
+
+/** A user who changes the own profile. */
+export interface ProfileRequester extends Pick<Requester, 'bodyBytes'> {
+  readonly stillMay: (tx: Tx) => Promise<Refusal | undefined>
+}
+
+/** Hypervisors report what has happened already: nobody withdraws that. */
+const COMPUTE: Requester = { requesterId: 'compute', bodyBytes: () => 0, stillMay: () => Promise.resolve(undefined) }
+
+/**
+ * The changes of all accounts. A change gets a connection to the database only at its turn, so an account uses at most
+ * one connection of each process for changes. It then locks the account's row against the changes of other processes.
+ * So changes of one account cannot deadlock, and what one of them has checked (the right of its requester, the state of
+ * the account, that a destination exists, that a limit has room) stays true until it commits.
+ *
+ * What withdraws access goes first. Otherwise requesters take turns, so none can delay the others by many changes. Each
+ * method is refused (503) if the changes before it take too long, or too many wait.
+ */
+export class AccountChanges {
+  readonly #database: Kysely<Tables>
+  readonly #queue: FairQueue
+
+  constructor(database: Kysely<Tables>, limits: FairQueueLimits) {
+    this.#database = database
+    this.#queue = new FairQueue(limits)
+  }
+
+  /** True while a change runs or waits. */
+  get isBusy(): boolean {
+    return this.#queue.isBusy
+  }
+
+  /**
+   * Commits a change, unless the requester or the state of the account may not make it. `request`: the request, if
+   * model/account-states.ts lists it.
+   */
+  async commit<T>(
+    requester: AccountRequester,
+    change: (tx: Tx) => Promise<T | Refusal>,
+    request: ChangeRequest = 'every other change',
+  ): Promise<T | Refusal> {
+    const { accountId } = requester
+    return this.#inTurn(accountId, requester, isWithdrawal(request), async (tx) => {
+      const account = await lockAccount(tx, accountId)
+      if (account === undefined) return notFound('this account')
+      return (await requester.stillMay(tx, account)) ?? refuseChange(request, account) ?? change(tx)
+    })
+  }
+
+  /** Commits a change in any state of the account: for the compute system. */
+  async commitAlways<T>(accountId: string, change: (tx: Tx) => Promise<T | Refusal>): Promise<T | Refusal> {
+    return this.#inTurn(accountId, COMPUTE, false, async (tx) =>
+      (await lockAccount(tx, accountId)) === undefined ? notFound('this account') : change(tx),
+    )
+  }
+
+  /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
+  async commitProfile<T>(
+    userId: string,
+    { bodyBytes, stillMay }: ProfileRequester,
+    change: (tx: Tx) => Promise<T | Refusal>,
+  ): Promise<T | Refusal> {
+    return this.#inTurn(
+      userId,
+      { requesterId: userId, bodyBytes },
+      false,
+      async (tx) => (await stillMay(tx)) ?? change(tx),
+    )
+  }
+
+  async #inTurn<T>(
+    key: string,
+    { requesterId, bodyBytes }: Pick<Requester, 'requesterId' | 'bodyBytes'>,
+    isUrgent: boolean,
+    change: (tx: Tx) => Promise<T | Refusal>,
+  ): Promise<T | Refusal> {
+    const leave = await this.#queue.enter({ key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent })
+    if (leave === undefined)
+      return refuse('service_unavailable', 'other changes of this account take too long: try again')
+    try {
+      return await inTransaction(this.#database, change)
+    } finally {
+      leave()
+    }
+  }
+}

@@ -1,0 +1,273 @@
+/**
+ * The queue of actions for the compute system (IMDS_API_COMPUTE=reported).
+ *
+ * A hypervisor gets the actions of its servers. Of each server it gets only the first action without an outcome, so
+ * they are carried out in the order of the requests. While a server migrates, its actions wait. An action whose outcome
+ * does not come in time is given out again, to the server's hypervisor.
+ */
+import { sql, type Kysely, type Selectable } from 'kysely'
+import { notFound, refuse, type Refusal } from '../model/refusal.ts'
+import type { AccountChanges } from './account-changes.ts'
+import { applyOutcome, COMPUTE_CHANNEL } from './actions.ts'
+import type { Tables } from '../database/tables.ts'
+import type { ActionKind, Outcome } from '../model/server-actions.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+
+/**
+ * An action as it is given out. `imageId`: the snapshot that is made or deleted. `console`: the token that opens the
+ * console, and when it expires.
+ */
+export interface GivenAction {
+  readonly id: number
+  readonly kind: ActionKind
+  readonly requestedAt: Date
+  readonly imageId: string | null
+  readonly console: { readonly token: string; readonly expires: Date } | null
+  readonly server: ServerRow
+}
+/** A server as a hypervisor needs it. `ram` and `disk_size`: MB. */
+export interface ServerRow {
+  readonly id: string
+  readonly revision: number
+  readonly image_id: string
+  readonly type_id: string
+  readonly type_handle: string
+  readonly cores: number
+  readonly ram: number
+  readonly disk_size: number
+  readonly disk_encrypted: boolean
+  readonly compatibility_mode: boolean
+  readonly interfaces: readonly InterfaceRow[]
+}
+interface InterfaceRow {
+  readonly id: string
+  readonly mac_address: string
+  readonly ipv4_address: string
+  readonly ipv4_prefix_length: number | null
+}
+
+/** The most actions that are given out at once. */
+const BATCH = 64
+/** Finished actions are kept this long, and of each server at most this many. */
+const [KEPT, KEPT_OF_SERVER] = ['30 days', 1000]
+
+/**
+ * Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not
+ * among them.
+ */
+export async function giveOutActions(
+  database: Kysely<Tables>,
+  hypervisor: string,
+  retrySeconds: number,
+): Promise<readonly GivenAction[]> {
+  return database.transaction().execute(async (tx) => {
+    // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store
+    // refuses may have the id of another one.
+    const { rows: due } = await sql<{ id: number }>`
+      with due as (
+        select action.id from compute_actions action join servers on servers.id = action.server_id
+        where action.finished_at is null and servers.hypervisor = ${hypervisor} and servers.migrating_to is null
+          and (servers.publish_fault is null or exists (select from published_ids where published_ids.id = servers.id))
+          and (action.given_out_at is null or action.given_out_at <= now() - make_interval(secs => ${retrySeconds}))
+          and not exists (select from compute_actions earlier where earlier.server_id = action.server_id and earlier.finished_at is null and earlier.id < action.id)
+        order by action.id limit ${BATCH} for no key update of action skip locked for share of servers skip locked
+      )
+      update compute_actions set given_out_at = now(), given_to = ${hypervisor} from due where compute_actions.id = due.id returning compute_actions.id`.execute(
+      tx,
+    )
+    return due.length === 0
+      ? []
+      : loadActions(
+          tx,
+          due.map(({ id }) => id),
+        )
+  })
+}
+
+interface ActionRow extends ServerRow {
+  readonly action_id: number
+  readonly kind: ActionKind
+  readonly requested_at: Date
+  readonly snapshot_id: string | null
+  readonly console_token: string | null
+  readonly console_token_expires: Date | null
+}
+
+async function loadActions(tx: Tx, ids: readonly number[]): Promise<readonly GivenAction[]> {
+  const { rows } = await sql<ActionRow>`
+    select action.id as action_id, action.kind, action.requested_at, action.image_id as snapshot_id, action.console_token, servers.console_token_expires,
+      servers.id, servers.revision, servers.image_id, server_types.id as type_id, server_types.handle as type_handle, cores, ram, disk_size, disk_encrypted, compatibility_mode,
+      coalesce((select json_agg(json_build_object('id', id, 'mac_address', mac_address, 'ipv4_address', ipv4_address, 'ipv4_prefix_length', ipv4_prefix_length)
+        order by created_at, id) from interfaces where interfaces.server_id = servers.id), '[]') as interfaces
+    from compute_actions action join servers on servers.id = action.server_id join server_types on server_types.id = servers.server_type_id
+    where action.id = any(${[...ids]}) order by action.id`.execute(tx)
+  return rows.map(
+    ({
+      action_id,
+      kind,
+      requested_at,
+      snapshot_id,
+      console_token: token,
+      console_token_expires: expires,
+      ...server
+    }) => ({
+      id: action_id,
+      kind,
+      requestedAt: requested_at,
+      imageId: snapshot_id,
+      console: token === null || expires === null ? null : { token, expires },
+      server,
+    }),
+  )
+}
+
+/** A report of a hypervisor. `fault`: why the action failed; null: the report has none. */
+export interface Report {
+  readonly outcome: Outcome
+  readonly fault: string | null
+}
+/** An action that is finished. `isNew`: true if this report finished it. */
+export interface FinishedAction extends Report {
+  readonly id: number
+  readonly serverId: string
+  readonly kind: ActionKind
+  readonly isNew: boolean
+}
+
+/**
+ * Records the outcome of an action that this hypervisor got, and what follows from it. The same report again changes
+ * nothing. An action that was given to another hypervisor does not exist for this one.
+ */
+export async function reportOutcome(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  hypervisor: string,
+  id: number,
+  { outcome, fault }: Report,
+): Promise<FinishedAction | Refusal> {
+  const found = await findAction(database, hypervisor, id)
+  if (found === undefined) return notFound(`the action ${String(id)}`)
+  return accounts.commitAlways(found.account_id, async (tx) => {
+    const action = await findAction(tx, hypervisor, id)
+    if (action === undefined) return notFound(`the action ${String(id)}`)
+    const { kind, server_id: serverId } = action
+    if (action.outcome !== null) {
+      if (action.outcome !== outcome)
+        return refuse('resource_conflict', `the action ${String(id)} has ${action.outcome} already`)
+      return { id, serverId, kind, outcome, fault: action.fault, isNew: false }
+    }
+    await finishAction(tx, action, { outcome, fault })
+    await wakeHypervisor(tx, hypervisor) // the next action of this server
+    return { id, serverId, kind, outcome, fault, isNew: true }
+  })
+}
+
+/**
+ * Finishes all waiting actions as succeeded, in their order, and returns how many. For a start without a compute
+ * system, because nobody reports their outcome any more.
+ */
+export async function finishWaitingActions(database: Kysely<Tables>, accounts: AccountChanges): Promise<number> {
+  const waiting = await database
+    .selectFrom('compute_actions')
+    .innerJoin('servers', 'servers.id', 'compute_actions.server_id')
+    .select(['compute_actions.id', 'account_id'])
+    .where('finished_at', 'is', null)
+    .orderBy('compute_actions.id')
+    .execute()
+  let finished = 0
+  for (const { id, account_id: accountId } of waiting) {
+    const isNew = await accounts.commitAlways(accountId, async (tx) => {
+      const action = await tx
+        .selectFrom('compute_actions')
+        .selectAll()
+        .where('id', '=', id)
+        .where('finished_at', 'is', null)
+        .executeTakeFirst()
+      if (action === undefined) return false // another process has finished it
+      await finishAction(tx, action, { outcome: 'succeeded', fault: null })
+      return true
+    })
+    if (isNew === true) finished++
+  }
+  return finished
+}
+
+async function finishAction(
+  tx: Tx,
+  action: Selectable<Tables['compute_actions']>,
+  { outcome, fault }: Report,
+): Promise<void> {
+  await tx
+    .updateTable('compute_actions')
+    .set({ outcome, fault, finished_at: new Date(), console_token: null })
+    .where('id', '=', action.id)
+    .execute()
+  await applyOutcome(tx, action, outcome)
+}
+
+/**
+ * Finds an action that was given to a hypervisor. An action without an outcome is no longer its own once the server has
+ * migrated.
+ */
+async function findAction(database: Reader, hypervisor: string, id: number) {
+  return database
+    .selectFrom('compute_actions')
+    .innerJoin('servers', 'servers.id', 'compute_actions.server_id')
+    .selectAll('compute_actions')
+    .select('servers.account_id')
+    .where('compute_actions.id', '=', id)
+    .where('given_to', '=', hypervisor)
+    .where((where) => where.or([where('servers.hypervisor', '=', hypervisor), where('finished_at', 'is not', null)]))
+    .executeTakeFirst()
+}
+
+/** Wakes the requests of a hypervisor, in all processes, when the transaction commits. */
+export async function wakeHypervisor(tx: Tx, hypervisor: string): Promise<void> {
+  await sql`select pg_notify(${COMPUTE_CHANNEL}, ${hypervisor})`.execute(tx)
+}
+
+/**
+ * True if a hypervisor got an action of a server less than `retrySeconds` ago and has not reported the outcome: it may
+ * be working on it.
+ */
+export async function isWorkedOn(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
+  const { rows } = await sql`
+    select from compute_actions where server_id = ${serverId} and finished_at is null and given_out_at > now() - make_interval(secs => ${retrySeconds}) limit 1`.execute(
+    database,
+  )
+  return rows.length > 0
+}
+
+/** Deletes actions that were finished long ago, and the oldest finished ones of servers that have many. */
+export async function purgeActions(database: Reader): Promise<void> {
+  await sql`delete from compute_actions where finished_at < now() - ${KEPT}::interval`.execute(database)
+  await sql`
+    delete from compute_actions where id in (
+      select id from (select id, row_number() over (partition by server_id order by finished_at desc, id desc) as age from compute_actions where finished_at is not null) as finished
+      where age > ${KEPT_OF_SERVER})`.execute(database)
+}
+
+/**
+ * For metrics: how many actions wait, for how many seconds the oldest has, and for how many seconds the oldest that
+ * could be fetched has not been fetched.
+ */
+export interface QueueState {
+  readonly waiting: number
+  readonly age: number
+  readonly unfetched: number
+}
+
+/** Reads the state of the queue. */
+export async function readQueue(database: Reader): Promise<QueueState> {
+  const {
+    rows: [row],
+  } = await sql<QueueState>`
+    select count(*) as waiting, coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
+      coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous))) filter (where is_first and migrating_to is null)), 0)::float as unfetched
+    from (
+      select requested_at, given_out_at, migrating_to, row_number() over (partition by server_id order by action.id) = 1 as is_first,
+        (select max(finished_at) from compute_actions finished where finished.server_id = action.server_id) as previous
+      from compute_actions action join servers on servers.id = action.server_id where action.finished_at is null
+    ) as waiting`.execute(database)
+  return row!
+}

@@ -1,0 +1,166 @@
+/**
+ * Moves the database past what the store has, after a restore of an older database: it has forgotten the ids and
+ * addresses that it gave after the backup, and the servers that have them are running.
+ *
+ *   sequences       past every id of a record or a tombstone
+ *   revisions       above those in the store; the servers are published again
+ *   addresses       those of servers that only the store has are kept from new ones (a row of `allocations`), until the store has the server no more
+ *   cursors         past every address that was given after the backup
+ *
+ * Running it again changes nothing. It may run beside imds-api.
+ */
+import { sql } from 'kysely'
+import { formatId, PREFIXES } from '../model/ids.ts'
+import { numberIn, parseRange } from '../model/pools.ts'
+import { enqueue } from '../database/outbox.ts'
+import { enqueueAll } from './finish-server.ts'
+import type { PoolKind } from '../model/pools.ts'
+import type { Tx } from '../database/transaction.ts'
+
+/** An address of a record. */
+export interface StoredAddress {
+  readonly kind: PoolKind
+  readonly address: string
+}
+/** A server of the store. `account`: undefined if its record cannot be read. */
+export interface StoredServer {
+  readonly id: string
+  readonly account: string | undefined
+  readonly revision: number
+  readonly addresses: readonly StoredAddress[]
+}
+/** What the store has. `ids`: every id in a record or a tombstone. */
+export interface StoreSurvey {
+  readonly servers: readonly StoredServer[]
+  readonly ids: ReadonlySet<string>
+}
+
+/**
+ * How many ids beyond the last one that the store has are looked at. An id that another program chose does not move a
+ * sequence far away.
+ */
+const SEARCHED = 100_000
+/** The holder of an address that only a server in the store has. */
+const HOLDER = 'store:'
+
+/** What completes a restore: every server is published again, and the database moves past the store. */
+export function catchUpWith(survey: StoreSurvey): (tx: Tx) => Promise<readonly string[]> {
+  return async (tx) => [
+    `${String(await enqueueAll(tx))} servers will be published again`,
+    ...(await advance(tx, survey)),
+  ]
+}
+
+/** Moves everything, and returns a line for each thing that it moved, and for each server that only the store has. */
+export async function advance(tx: Tx, { servers, ids }: StoreSurvey): Promise<readonly string[]> {
+  const rows = await tx
+    .selectFrom('servers')
+    .leftJoin('published_ids', 'published_ids.id', 'servers.id')
+    .select(['servers.id', 'servers.account_id', 'published_ids.id as published_id', 'servers.deleted_at'])
+    .execute()
+  const known = new Map(rows.map((row) => [row.id, row]))
+  const isOurs = ({ id, account }: StoredServer) => {
+    const row = known.get(id)
+    return (
+      row?.deleted_at === null && row.published_id !== null && (account === undefined || account === row.account_id)
+    )
+  }
+  const others = servers.filter((server) => !isOurs(server))
+  return [
+    ...(await advanceSequences(tx, ids)),
+    ...(await advanceRevisions(tx, servers.filter(isOurs))),
+    ...(await keepAddresses(tx, servers, others)),
+    ...others.map(({ id, account }) =>
+      known.get(id)?.deleted_at === null
+        ? `${id} of ${known.get(id)!.account_id} has the id of a server of ${account ?? 'an unknown account'} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`
+        : `${id} of ${account ?? 'an unknown account'} is only in the store: its guest is served, and its addresses are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
+    ),
+  ]
+}
+
+async function advanceSequences(tx: Tx, ids: ReadonlySet<string>): Promise<string[]> {
+  const lines: string[] = []
+  for (const prefix of Object.values(PREFIXES)) {
+    if (![...ids].some((id) => id.startsWith(`${prefix}-`))) continue
+    const sequence = sql.table(`ids_${prefix}`)
+    const {
+      rows: [row],
+    } = await sql<{
+      last: number
+    }>`select case when is_called then last_value else last_value - 1 end as last from ${sequence}`.execute(tx)
+    let highest = row!.last
+    for (let number = highest + 1; number <= highest + SEARCHED; number++)
+      if (ids.has(formatId(prefix, number))) highest = number
+    if (highest === row!.last) continue
+    await sql`select setval(${`ids_${prefix}`}::regclass, ${highest}) from ${sequence} where last_value <= ${highest}`.execute(
+      tx,
+    )
+    lines.push(`the next ${prefix}- id is number ${String(highest + 1)} instead of ${String(row!.last + 1)}`)
+  }
+  return lines
+}
+
+async function advanceRevisions(tx: Tx, servers: readonly StoredServer[]): Promise<string[]> {
+  const [ids, revisions] = [servers.map(({ id }) => id), servers.map(({ revision }) => revision)]
+  await sql`select from servers where id = any(${ids}) order by id for update`.execute(tx)
+  const { rows } = await sql<{ id: string }>`
+    update servers set revision = stored.revision + 1 from unnest(${ids}::text[], ${revisions}::bigint[]) as stored(id, revision)
+    where servers.id = stored.id and servers.revision < stored.revision returning servers.id`.execute(tx)
+  if (rows.length === 0) return []
+  await enqueue(tx, rows.map(({ id }) => id).sort())
+  return [`${String(rows.length)} servers have a higher revision in the store: they are published above it`]
+}
+
+/**
+ * Keeps the addresses of `others` from new servers, frees those of servers that are gone, and moves the cursors of the
+ * pools.
+ */
+async function keepAddresses(
+  tx: Tx,
+  servers: readonly StoredServer[],
+  others: readonly StoredServer[],
+): Promise<string[]> {
+  const rows = await tx.selectFrom('address_pools').selectAll().orderBy('id').forUpdate().execute()
+  const pools = rows.map(({ id, kind, range: text }) => {
+    const range = parseRange(kind, text)
+    if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
+    return { id, kind, text, range: range.value }
+  })
+  const place = (server: StoredServer) =>
+    server.addresses.flatMap(({ kind, address }) =>
+      pools.flatMap((pool) => {
+        const number = pool.kind === kind ? numberIn(pool.range, address) : undefined
+        return number === undefined ? [] : [{ pool: pool.id, number, holder: HOLDER + server.id }]
+      }),
+    )
+  const listOf = (places: ReturnType<typeof place>) => sql`
+    unnest(${places.map(({ pool }) => pool)}::integer[], ${places.map(({ number }) => number)}::bigint[], ${places.map(({ holder }) => holder)}::text[])
+      as stored(pool_id, number, holder)`
+  const freed =
+    await sql`delete from allocations where starts_with(holder, ${HOLDER}) and not holder = any(${others.map(({ id }) => HOLDER + id)})`.execute(
+      tx,
+    )
+  const moved = await sql<{ id: number; to: number }>`
+    update address_pools set cursor = highest + 1 from (
+      select stored.pool_id, max(stored.number) as highest from ${listOf(servers.flatMap(place))}
+      where not exists (select from allocations where allocations.pool_id = stored.pool_id and allocations.number = stored.number) group by stored.pool_id
+    ) as given where given.pool_id = address_pools.id and cursor <= highest returning address_pools.id, cursor as to`.execute(
+    tx,
+  )
+  const kept =
+    await sql`insert into allocations (pool_id, number, holder) select * from ${listOf(others.flatMap(place))} on conflict do nothing`.execute(
+      tx,
+    )
+  return [
+    ...moved.rows.map(
+      ({ id, to }) =>
+        `the pool ${pools.find((pool) => pool.id === id)!.text} continues with its address number ${String(to)}`,
+    ),
+    ...(Number(kept.numAffectedRows) > 0
+      ? [`${String(kept.numAffectedRows)} addresses are kept for servers that only the store has`]
+      : []),
+    ...(Number(freed.numAffectedRows) > 0
+      ? [`${String(freed.numAffectedRows)} addresses are free again, since the store no longer has their servers`]
+      : []),
+  ]
+}

@@ -1,0 +1,142 @@
+/** Gives out ids and addresses inside of a transaction, and takes addresses back. */
+import { sql } from 'kysely'
+import { formatId, type Prefix } from '../model/ids.ts'
+import { addressAt, overlap, parseRange, type AddressRange } from '../model/pools.ts'
+import type { PoolKind } from '../model/pools.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+
+/** How many numbers of a pool one query searches. */
+const WINDOW = 1_024
+
+/** A new id, which nothing has or had. */
+export async function nextId(database: Reader, prefix: Prefix): Promise<string> {
+  for (;;) {
+    const {
+      rows: [row],
+    } = await sql<{ number: number }>`select nextval(${`ids_${prefix}`}::regclass) as number`.execute(database)
+    const id = formatId(prefix, row!.number)
+    const given = await database.selectFrom('given_ids').select('id').where('id', '=', id).executeTakeFirst()
+    if (given === undefined) return id
+  }
+}
+
+/** An address with the length of its network (undefined where its pool has none). */
+export interface Allocated {
+  readonly address: string
+  readonly prefixLength: number | undefined
+}
+
+/**
+ * Allocates a free address for a holder: the next one after the last that was given, so that a freed one stays unused
+ * for as long as possible. Undefined: all pools of this kind are full. An address that is in two pools (one was
+ * replaced by a wider one) is given once. Locks the pools until the end of the transaction.
+ */
+export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
+  const rows = await tx
+    .selectFrom('address_pools')
+    .selectAll()
+    .where('kind', '=', kind)
+    .orderBy('id')
+    .forUpdate()
+    .execute()
+  const pools = rows.map(({ id, range: text, cursor }) => {
+    const range = parseRange(kind, text)
+    if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
+    return { id, range: range.value, cursor }
+  })
+  await sql`
+    delete from allocations where pool_id = any(${pools.map(({ id }) => id)}) and freed_account is not null
+      and not exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
+    tx,
+  )
+  for (const { id, range, cursor } of pools) {
+    const number = await findFree(
+      tx,
+      pools.filter((other) => overlap(range, other.range)),
+      range,
+      cursor,
+    )
+    if (number === undefined) continue
+    await tx.insertInto('allocations').values({ pool_id: id, number, holder }).execute()
+    await tx
+      .updateTable('address_pools')
+      .set({ cursor: number + 1 })
+      .where('id', '=', id)
+      .execute()
+    return { address: addressAt(range, number), prefixLength: range.prefixLength }
+  }
+  return undefined
+}
+
+/** Frees the addresses of a holder. */
+export async function freeAddresses(tx: Tx, holders: readonly string[]): Promise<void> {
+  if (holders.length > 0) await tx.deleteFrom('allocations').where('holder', 'in', holders).execute()
+}
+
+/**
+ * Frees the addresses of a cloud IP that is not mapped. Nobody gets them before the waiting changes of its account are
+ * published, because until then the record of a server may name them.
+ */
+export async function freeCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
+  const {
+    rows: [last],
+  } = await sql<{ id: number | null }>`select max(id) as id from outbox where account_id = ${accountId}`.execute(tx)
+  if (last?.id == null) await freeAddresses(tx, [id])
+  else
+    await tx
+      .updateTable('allocations')
+      .set({ freed_account: accountId, freed_after: last.id })
+      .where('holder', '=', id)
+      .execute()
+}
+
+/** How many deleted cloud IPs of an account keep their addresses from others. */
+export async function countKept(database: Reader, accountId: string): Promise<number> {
+  const {
+    rows: [row],
+  } = await sql<{ kept: number }>`
+    select count(distinct holder) as kept from allocations where freed_account = ${accountId}
+      and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
+    database,
+  )
+  return row!.kept
+}
+
+interface Pool {
+  readonly id: number
+  readonly range: AddressRange
+}
+
+/**
+ * The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: the range's own
+ * pool and those that overlap it.
+ */
+async function findFree(
+  tx: Tx,
+  pools: readonly Pool[],
+  { first, size: count }: AddressRange,
+  cursor: number,
+): Promise<number | undefined> {
+  const size = Number(count)
+  const isFree = sql.join(
+    pools.map(
+      ({ id, range }) => sql`
+        not exists (select from allocations where pool_id = ${id} and allocations.number = number.number + ${String(first - range.first)}::bigint)`,
+    ),
+    sql` and `,
+  )
+  for (const [from, to] of [
+    [cursor, size],
+    [0, Math.min(cursor, size)],
+  ] as const) {
+    for (let start = from; start < to; start += WINDOW) {
+      const {
+        rows: [row],
+      } = await sql<{ number: number }>`
+        select number from generate_series(${start}::bigint, ${Math.min(start + WINDOW, to) - 1}::bigint) as number
+        where ${isFree} order by number limit 1`.execute(tx)
+      if (row !== undefined) return row.number
+    }
+  }
+  return undefined
+}

@@ -1,0 +1,251 @@
+/**
+ * Creates a server: finds what the request names, places the server on a hypervisor, gives it addresses and keys, and
+ * asks for the action `create`.
+ */
+import { sql } from 'kysely'
+import { fieldFault, isRefusal, noSuchIn, refuse, refuseAll, type Refusal } from '../model/refusal.ts'
+import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
+import { userDataFault } from '../model/user-data.ts'
+import { allocateAddress, nextId } from './allocate.ts'
+import { requestAction, type ComputeMode } from './actions.ts'
+import { createCloudIp, takenFault } from './cloud-ips.ts'
+import { lockAccount, usageOf } from './limits.ts'
+import { usersOf } from './members.ts'
+import { freeHypervisors } from './placement.ts'
+import { refuseBeyondRecord } from './record-limits.ts'
+import type { Tx } from '../database/transaction.ts'
+import { isVisibleTo } from './visible-images.ts'
+
+/** What a server is created with. `image`, `serverType` and `zone`: ids or handles. */
+export interface NewServer {
+  readonly image: string
+  readonly name: string
+  readonly serverType: string | undefined
+  readonly zone: string | undefined
+  readonly userData: string | null
+  readonly serverGroups: readonly string[] | undefined
+  readonly cloudIp: boolean | string
+  readonly diskEncrypted: boolean
+  readonly compatibilityMode: boolean | undefined
+  readonly metadataOptions: MetadataOptions | undefined
+  readonly tags: Readonly<Record<string, string>>
+}
+
+/**
+ * Returns the id of the new server. Locks the account, and the hypervisors of the requested zone (default: of the
+ * region).
+ */
+export async function createServer(
+  tx: Tx,
+  compute: ComputeMode,
+  accountId: string,
+  asked: NewServer,
+): Promise<string | Refusal> {
+  const account = (await lockAccount(tx, accountId))!
+  const found = await findParts(tx, accountId, asked)
+  if (isRefusal(found)) return found
+  const { ram_used: used } = await usageOf(tx, accountId)
+  if (used + found.serverType.ram > account.ram_limit) {
+    return refuse(
+      'account_limit_reached',
+      `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ${String(found.serverType.ram)} MB more are too much`,
+    )
+  }
+  const place = (await freeHypervisors(tx, found.zoneId)).find(({ free }) => free >= found.serverType.ram)
+  if (place === undefined)
+    return refuse(
+      'insufficient_capacity',
+      `no hypervisor ${found.zoneId === undefined ? 'of the region' : 'of the zone'} has ${String(found.serverType.ram)} MB of RAM free`,
+    )
+  const id = await nextId(tx, 'srv')
+  await tx
+    .insertInto('servers')
+    .values({
+      id,
+      account_id: accountId,
+      name: asked.name,
+      status: 'creating',
+      image_id: found.image.id,
+      server_type_id: found.serverType.id,
+      zone_id: place.zone_id,
+      hypervisor: place.name,
+      user_data: asked.userData,
+      compatibility_mode: asked.compatibilityMode ?? found.image.compatibility_mode,
+      disk_encrypted: asked.diskEncrypted,
+      started_at: null,
+      deleted_at: null,
+      publish_fault: null,
+      metadata_options: asked.metadataOptions === undefined ? null : JSON.stringify(asked.metadataOptions),
+      tags: JSON.stringify(asked.tags),
+    })
+    .execute()
+  if (found.groupIds.length > 0)
+    await tx
+      .insertInto('server_group_members')
+      .values(found.groupIds.map((server_group_id) => ({ server_group_id, server_id: id })))
+      .execute()
+  await copyKeys(tx, accountId, id)
+  const interfaceId = await createInterface(tx, id)
+  if (isRefusal(interfaceId)) return interfaceId
+  const refusal =
+    (await reserveCloudIp(tx, accountId, interfaceId, asked.cloudIp)) ?? (await refuseBeyondRecord(tx, [id]))
+  if (refusal !== undefined) return refusal
+  await requestAction(tx, compute, id, { kind: 'create' })
+  return id
+}
+
+interface Parts {
+  readonly image: { readonly id: string; readonly compatibility_mode: boolean }
+  readonly serverType: { readonly id: string; readonly ram: number }
+  readonly zoneId: string | undefined
+  readonly groupIds: readonly string[]
+}
+
+/**
+ * Finds what the request names, or refuses with all faults at once. Locks the image, type, zone and groups, so that
+ * none is deleted before the commit.
+ */
+async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
+  const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter(
+    (fault) => fault !== undefined,
+  )
+  const image = await tx
+    .selectFrom('images')
+    .select(['id', 'status', 'compatibility_mode', 'min_ram'])
+    .where((where) => where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]))
+    .where(isVisibleTo(accountId))
+    .forShare()
+    .executeTakeFirst()
+  if (image === undefined) faults.push(noSuchIn('image', 'image', asked.image, '/1.0/images'))
+  else if (image.status !== 'available')
+    faults.push(
+      fieldFault('image', 'not_available', `image: ${asked.image} is ${image.status}: name one that is available`),
+    )
+  const minRam = image?.min_ram ?? 0
+  const types = tx.selectFrom('server_types').select(['id', 'handle', 'ram']).where('removed_at', 'is', null).limit(1)
+  const name = asked.serverType
+  const serverType = await (
+    name === undefined
+      ? types
+          .where('status', '=', 'available')
+          .orderBy((type) => type('ram', '<', minRam))
+          .orderBy('ram')
+          .orderBy('id')
+      : types
+          .where('status', '!=', 'deprecated')
+          .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
+  )
+    .forShare()
+    .executeTakeFirst()
+  if (serverType === undefined) {
+    faults.push(
+      name === undefined
+        ? fieldFault('server_type', 'missing', 'server_type: name one, because the region has none that is available')
+        : noSuchIn('server_type', 'server type', name, '/1.0/server_types', ', or is deprecated'),
+    )
+  } else if (serverType.ram < minRam)
+    faults.push(
+      fieldFault(
+        'server_type',
+        'out_of_range',
+        `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, and the image ${image!.id} needs at least ${String(minRam)}`,
+      ),
+    )
+  const { zone: zoneName } = asked
+  const zone =
+    zoneName === undefined
+      ? undefined
+      : await tx
+          .selectFrom('zones')
+          .select('id')
+          .where('removed_at', 'is', null)
+          .where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)]))
+          .forShare()
+          .executeTakeFirst()
+  if (zoneName !== undefined && zone === undefined) faults.push(noSuchIn('zone', 'zone', zoneName, '/1.0/zones'))
+  const groups = tx.selectFrom('server_groups').select('id').where('account_id', '=', accountId).forShare()
+  const ids = [...new Set(asked.serverGroups)]
+  const found =
+    ids.length === 0
+      ? await groups.where('is_default', '=', true).execute()
+      : await groups.where('id', 'in', ids).execute()
+  faults.push(
+    ...ids
+      .filter((id) => !found.some((group) => group.id === id))
+      .map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups')),
+  )
+  if (typeof asked.cloudIp === 'string') {
+    const cloudIp = await tx
+      .selectFrom('cloud_ips')
+      .select('id')
+      .where('id', '=', asked.cloudIp)
+      .where('account_id', '=', accountId)
+      .executeTakeFirst()
+    if (cloudIp === undefined) faults.push(noSuchIn('cloud_ip', 'cloud IP', asked.cloudIp, '/1.0/cloud_ips'))
+  }
+  if (faults.length > 0 || image === undefined || serverType === undefined)
+    return refuseAll('unprocessable_entity', faults)
+  return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
+}
+
+/**
+ * Copies the present SSH keys of the account's users: of the owner and of the accepted collaborators. Later changes of
+ * a key affect only newer servers.
+ */
+async function copyKeys(tx: Tx, accountId: string, serverId: string): Promise<void> {
+  await sql`
+    insert into server_keys (server_id, user_id, key)
+    select ${serverId}, users.id, users.ssh_key from users where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`.execute(
+    tx,
+  )
+}
+
+async function createInterface(tx: Tx, serverId: string): Promise<string | Refusal> {
+  const id = await nextId(tx, 'int')
+  const [mac, ipv4] = [await allocateAddress(tx, 'mac', id), await allocateAddress(tx, 'private_ipv4', id)]
+  if (mac === undefined || ipv4 === undefined)
+    return refuse('insufficient_capacity', 'the region has no free private address')
+  await tx
+    .insertInto('interfaces')
+    .values({
+      id,
+      server_id: serverId,
+      mac_address: mac.address,
+      ipv4_address: ipv4.address,
+      ipv4_prefix_length: ipv4.prefixLength ?? null,
+    })
+    .execute()
+  return id
+}
+
+/** Reserves the cloud IP that the request asks for: a new one, or one of the account that is not mapped. */
+async function reserveCloudIp(
+  tx: Tx,
+  accountId: string,
+  interfaceId: string,
+  asked: boolean | string,
+): Promise<Refusal | undefined> {
+  if (asked === false) return undefined
+  const id = asked === true ? await createCloudIp(tx, accountId) : asked
+  if (isRefusal(id)) return id
+  const cloudIp = await tx
+    .selectFrom('cloud_ips')
+    .select('status')
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .forUpdate()
+    .executeTakeFirst()
+  if (cloudIp === undefined)
+    return refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
+  if (cloudIp.status !== 'unmapped')
+    return refuse(
+      'resource_conflict',
+      fieldFault('cloud_ip', 'not_available', `cloud_ip: ${takenFault(id, cloudIp.status)}`),
+    )
+  await tx
+    .updateTable('cloud_ips')
+    .set({ status: 'reserved', interface_id: interfaceId, mapped_at: sql`clock_timestamp()` })
+    .where('id', '=', id)
+    .execute()
+  return undefined
+}

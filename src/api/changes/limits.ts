@@ -1,0 +1,128 @@
+/** An account's limits and its use of them. The use is counted, never stored. */
+import { sql, type RawBuilder, type Selectable } from 'kysely'
+import type { AccountLimit } from '../model/account-limits.ts'
+import { SERVER_ACTIONS } from '../model/server-actions.ts'
+import { refuse, type Refusal } from '../model/refusal.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+
+/** What an account uses. RAM in MB. */
+export interface Usage {
+  readonly servers_used: number
+  readonly ram_used: number
+  readonly cloud_ips_used: number
+  readonly dbs_instances_used: number
+  readonly dbs_ram_used: number
+}
+
+/**
+ * Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as
+ * access tokens. Undefined: it was deleted.
+ */
+export async function lockAccount(tx: Tx, accountId: string): Promise<Selectable<Tables['accounts']> | undefined> {
+  return tx.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirst()
+}
+
+/** What an account uses now. */
+export async function usageOf(database: Reader, accountId: string): Promise<Usage> {
+  return (await usageOfAccounts(database, [accountId])).get(accountId)!
+}
+
+/** The same for many accounts, in one query. */
+export async function usageOfAccounts(
+  database: Reader,
+  accountIds: readonly string[],
+): Promise<ReadonlyMap<string, Usage>> {
+  const { rows } = await sql<Usage & { id: string }>`
+    select accounts.id,
+      (select count(*) from servers where servers.account_id = accounts.id and servers.deleted_at is null) as servers_used,
+      (select coalesce(sum(ram), 0) from servers join server_types on server_types.id = servers.server_type_id
+        where servers.account_id = accounts.id and servers.deleted_at is null) as ram_used,
+      (select count(*) from cloud_ips where cloud_ips.account_id = accounts.id) as cloud_ips_used,
+      (select count(*) from database_servers where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_instances_used,
+      (select coalesce(sum(ram), 0) from database_servers join database_server_types on database_server_types.id = database_servers.database_server_type_id
+        where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_ram_used
+    from accounts where accounts.id = any(${[...accountIds]})`.execute(database)
+  return new Map(rows.map(({ id, ...usage }) => [id, usage]))
+}
+
+/** What a limit refuses more of. `used`: what of it the account has. `name`: in a refusal. */
+interface Counted {
+  readonly used: (accountId: string) => RawBuilder<number>
+  readonly name: string
+  readonly remedy: string
+}
+
+/** The limits that refuse. (`access_tokens_limit` refuses nothing: see auth/tokens.ts.) */
+const COUNTED = {
+  server_groups_limit: {
+    name: 'server groups',
+    remedy: 'delete one first',
+    used: (id) => sql`select count(*) from server_groups where account_id = ${id}`,
+  },
+  api_clients_limit: {
+    name: 'API clients',
+    remedy: 'delete one first',
+    used: (id) => sql`select count(*) from api_clients where account_id = ${id} and revoked_at is null`,
+  },
+  applications_limit: {
+    name: 'applications',
+    remedy: 'delete one first',
+    used: (id) => sql`select count(*) from applications where account_id = ${id} and revoked_at is null`,
+  },
+  collaborations_limit: {
+    name: 'collaborations',
+    remedy: 'end or cancel one first',
+    used: (id) =>
+      sql`select count(*) from collaborations where account_id = ${id} and status in ('pending', 'accepted')`,
+  },
+  config_maps_limit: {
+    name: 'config maps',
+    remedy: 'delete one first',
+    used: (id) => sql`select count(*) from config_maps where account_id = ${id}`,
+  },
+  config_maps_bytes_limit: {
+    name: 'bytes of config maps',
+    remedy: 'delete or shorten one first',
+    used: (id) => sql`select coalesce(sum(bytes), 0) from config_maps where account_id = ${id}`,
+  },
+  images_limit: {
+    name: 'images',
+    remedy: 'delete one first',
+    used: (id) => sql`select count(*) from images where account_id = ${id} and status <> 'deleted'`,
+  },
+  open_actions_limit: {
+    name: 'actions without an outcome',
+    remedy: 'try again when some have ended',
+    used: (id) =>
+      sql`select count(*) from compute_actions join servers on servers.id = server_id where account_id = ${id} and finished_at is null and kind = any(${[...SERVER_ACTIONS]})`,
+  },
+} as const satisfies Readonly<Partial<Record<AccountLimit, Counted>>>
+
+/**
+ * Refuses `more` of what a limit counts if the account would have more than that. The account must be locked. An
+ * account that is beyond its limit already keeps what it has.
+ */
+export async function refuseBeyondLimit(
+  tx: Tx,
+  accountId: string,
+  limit: keyof typeof COUNTED,
+  more = 1,
+): Promise<Refusal | undefined> {
+  if (more <= 0) return undefined
+  const { used: count, name, remedy }: Counted = COUNTED[limit]
+  const {
+    rows: [row],
+  } = await sql<{
+    used: number
+    most: number
+  }>`select (${count(accountId)})::bigint as used, ${sql.ref(limit)} as most from accounts where id = ${accountId}`.execute(
+    tx,
+  )
+  const { used, most } = row!
+  if (used + more <= most) return undefined
+  return refuse(
+    'account_limit_reached',
+    `the account has ${String(used)} ${name}, and its limit is ${String(most)}${more === 1 ? '' : `: ${String(more)} more are too much`}: ${remedy}`,
+  )
+}

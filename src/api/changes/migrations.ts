@@ -1,0 +1,156 @@
+/** What the compute system decides about a server: where it runs, and whether its guest still gets the user-data. */
+import type { Kysely } from 'kysely'
+import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import type { AccountChanges } from './account-changes.ts'
+import { isWorkedOn, wakeHypervisor } from './action-queue.ts'
+import { markChanged } from '../database/outbox.ts'
+import { freeHypervisors } from './placement.ts'
+import type { Tables } from '../database/tables.ts'
+import type { ServerStatus } from '../model/server-actions.ts'
+import type { Tx, Reader } from '../database/transaction.ts'
+
+/** Where a server runs. `revision`: that of its record, for imdsctl wait. */
+export interface Placement {
+  readonly id: string
+  readonly status: ServerStatus
+  readonly hypervisor: string
+  readonly migrating_to: string | null
+  readonly sealed_at: Date | null
+  readonly revision: number
+}
+/** True for a hypervisor that the caller may act for. */
+export type MayActFor = (hypervisor: string) => boolean
+
+/** Finds a server if the caller may act for its hypervisor, or for the one to which it migrates. */
+export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+  const row = await database
+    .selectFrom('servers')
+    .select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'])
+    .where('id', '=', id)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst()
+  return row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name))
+    ? noSuch('server', id)
+    : row
+}
+
+/**
+ * Begins a live migration: the record names both hypervisors, and no action is given out until its end. A repeated
+ * request changes nothing.
+ */
+export async function beginMigration(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  to: string,
+  mayActFor: MayActFor,
+  retrySeconds: number,
+): Promise<Placement | Refusal> {
+  return changePlacement(
+    database,
+    accounts,
+    id,
+    mayActFor,
+    async (tx, { status, hypervisor, migrating_to: current }) => {
+      if (current === to) return {}
+      if (current !== null) return refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
+      if (status !== 'active' && status !== 'inactive') return refuse('resource_conflict', `${id} is ${status}`)
+      if (await isWorkedOn(tx, id, retrySeconds))
+        return refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
+      const { zone_id, ram } = await tx
+        .selectFrom('servers')
+        .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
+        .select(['zone_id', 'ram'])
+        .where('servers.id', '=', id)
+        .executeTakeFirstOrThrow()
+      const target = (await freeHypervisors(tx, zone_id)).find(({ name }) => name === to)
+      if (target === undefined || to === hypervisor)
+        return refuse(
+          'unprocessable_entity',
+          fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`),
+        )
+      return target.free < ram
+        ? refuse(
+            'insufficient_capacity',
+            `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`,
+          )
+        : { migrating_to: to }
+    },
+  )
+}
+
+/** Ends a live migration: the server is on the other hypervisor. */
+export async function endMigration(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  mayActFor: MayActFor,
+): Promise<Placement | Refusal> {
+  return changePlacement(database, accounts, id, mayActFor, async (tx, { migrating_to: to }) => {
+    if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
+    await wakeHypervisor(tx, to)
+    return { hypervisor: to, migrating_to: null }
+  })
+}
+
+/** Cancels a live migration: the server stays where it is. */
+export async function cancelMigration(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  mayActFor: MayActFor,
+): Promise<Placement | Refusal> {
+  return changePlacement(database, accounts, id, mayActFor, async (tx, { hypervisor, migrating_to: to }) => {
+    if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
+    await wakeHypervisor(tx, hypervisor)
+    return { migrating_to: null }
+  })
+}
+
+/**
+ * Seals the user-data: from the next revision on the guest does not get it. A repeated seal keeps the time of the
+ * first.
+ */
+export async function sealUserData(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  mayActFor: MayActFor,
+): Promise<Placement | Refusal> {
+  return changePlacement(database, accounts, id, mayActFor, (_change, { sealed_at }) =>
+    Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}),
+  )
+}
+
+type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at'>>
+
+/**
+ * Changes a server and its record in one transaction, which waits for other changes of its account. `columnsFor`
+ * returns the columns to change, if any.
+ */
+async function changePlacement(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  mayActFor: MayActFor,
+  columnsFor: (tx: Tx, server: Placement) => Promise<Values | Refusal>,
+): Promise<Placement | Refusal> {
+  const found = await database.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
+  if (found === undefined) return noSuch('server', id)
+  return accounts.commitAlways(found.account_id, async (tx) => {
+    await tx.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
+    const server = await findPlacement(tx, id, mayActFor)
+    if (isRefusal(server)) return server
+    const values = await columnsFor(tx, server)
+    if (isRefusal(values)) return values
+    if (Object.keys(values).length > 0) {
+      await tx.updateTable('servers').set(values).where('id', '=', id).execute()
+      await markChanged(tx, [id])
+    }
+    return tx
+      .selectFrom('servers')
+      .select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'])
+      .where('id', '=', id)
+      .executeTakeFirstOrThrow()
+  })
+}

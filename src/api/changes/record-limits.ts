@@ -1,0 +1,78 @@
+/**
+ * The limits of a record (docs/record.md) for what clients add to a server: server groups, SSH keys, tags and cloud
+ * IPs.
+ */
+import { sql } from 'kysely'
+import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
+import { CLOUD_IPS_MAX, PUBLIC_KEYS_MAX, SERVER_GROUPS_MAX } from '../../metadata/schema.ts'
+import { refuse, type Refusal } from '../model/refusal.ts'
+import type { Tx } from '../database/transaction.ts'
+
+/**
+ * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 32 KiB are enough for
+ * everything else at its longest, most of all the cloud IPs, and for what is added without a check: a longer domain of
+ * the region, a second hypervisor, a seal.
+ */
+const ADDED_MAX_BYTES = RECORD_MAX_BYTES - 32 * 1024
+
+interface Added {
+  readonly id: string
+  readonly groups: number
+  readonly keys: number
+  readonly cloud_ips: number
+  readonly bytes: number
+}
+
+/**
+ * Refuses a change after which servers have more than their records can hold. Call it in the transaction of each change
+ * that makes a record longer, after the change. The account must be locked, so that no other change adds to them.
+ * `bytes` counts what json_build_object writes, which is no shorter than JSON.stringify.
+ */
+export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): Promise<Refusal | undefined> {
+  const ids = [...serverIds]
+  // The JSON of a server group is made once. A full join is never a nested loop, whatever PostgreSQL guesses of the
+  // tables: 258 servers in 200 groups have 51,600 memberships.
+  const { rows } = await sql<Added>`
+    with sizes as materialized (
+      select id, octet_length(json_build_object('id', id, 'name', coalesce(nullif(name, ''), id))::text) as bytes
+      from server_groups where account_id = (select account_id from servers where id = ${ids[0]})),
+    in_groups as materialized (
+      select server_id, count(*), sum(bytes) as bytes
+      from (select server_group_id, server_id from server_group_members where server_id = any(${ids})) as members full join sizes on sizes.id = server_group_id
+      group by server_id),
+    with_keys as (
+      select server_id, count(*), sum(octet_length(json_build_object('user', user_id, 'key', key)::text)) as bytes
+      from server_keys where server_id = any(${ids}) group by server_id),
+    with_cloud_ips as (
+      select server_id, count(*) from (
+        select interfaces.server_id from cloud_ips join interfaces on interfaces.id = cloud_ips.interface_id where interfaces.server_id = any(${ids})
+        union all select server_id from cloud_ips join server_group_members on server_group_members.server_group_id = cloud_ips.server_group_id
+          where server_id = any(${ids})) as mapped
+      group by server_id)
+    select * from (
+      select servers.id, coalesce(in_groups.count, 0) as groups, coalesce(with_keys.count, 0) as keys, coalesce(with_cloud_ips.count, 0) as cloud_ips,
+        octet_length(servers.tags::text) + coalesce(in_groups.bytes, 0) + coalesce(with_keys.bytes, 0) as bytes
+      from servers left join in_groups on in_groups.server_id = servers.id left join with_keys on with_keys.server_id = servers.id
+        left join with_cloud_ips on with_cloud_ips.server_id = servers.id
+      where servers.id = any(${ids})) as added
+    where groups > ${SERVER_GROUPS_MAX} or keys > ${PUBLIC_KEYS_MAX} or cloud_ips > ${CLOUD_IPS_MAX} or bytes > ${ADDED_MAX_BYTES} order by id`.execute(
+    tx,
+  )
+  const [first, ...others] = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) => [
+    ...(groups > SERVER_GROUPS_MAX
+      ? [`${id} would be in ${String(groups)} server groups: the most are ${String(SERVER_GROUPS_MAX)}`]
+      : []),
+    ...(keys > PUBLIC_KEYS_MAX
+      ? [`${id} would have ${String(keys)} SSH keys: the most are ${String(PUBLIC_KEYS_MAX)}`]
+      : []),
+    ...(cloudIps > CLOUD_IPS_MAX
+      ? [`${id} would have ${String(cloudIps)} cloud IPs: the most are ${String(CLOUD_IPS_MAX)}`]
+      : []),
+    ...(bytes > ADDED_MAX_BYTES
+      ? [
+          `${id} would have ${String(bytes)} bytes of server groups, SSH keys and tags as JSON: the most are ${String(ADDED_MAX_BYTES)}`,
+        ]
+      : []),
+  ])
+  return first === undefined ? undefined : refuse('unprocessable_entity', first, ...others)
+}

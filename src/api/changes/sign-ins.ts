@@ -1,0 +1,104 @@
+/** The clients and users that may get a token, with their secrets and passwords. */
+import type { Kysely } from 'kysely'
+import { SCOPES_OF_GROUP, type Scope } from '../model/scopes.ts'
+import { isIdOf, PREFIXES } from '../model/ids.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Tx } from '../database/transaction.ts'
+
+/** An API client acts for its account, an application for the users that sign in with it. */
+export type Client =
+  | { readonly kind: 'api-client'; readonly id: string; readonly accountId: string; readonly scopes: readonly Scope[] }
+  | { readonly kind: 'application'; readonly id: string; readonly accountId: string }
+
+/**
+ * A user as the password grant needs it. `passwordHash`: undefined without a password. `totpSecret`: undefined without
+ * two-factor authentication.
+ */
+export interface UserCredentials {
+  readonly id: string
+  readonly passwordHash: string | undefined
+  readonly totpSecret: string | undefined
+}
+
+/** Finds a client by its id, and the digest of its secret (null: it has none yet). A revoked client is not found. */
+export async function findClient(
+  db: Kysely<Tables>,
+  id: string,
+): Promise<{ readonly client: Client; readonly sha256: Buffer | null } | undefined> {
+  if (isIdOf(PREFIXES.application, id)) {
+    const row = await db
+      .selectFrom('applications')
+      .select(['account_id', 'secret_sha256'])
+      .where('id', '=', id)
+      .where('revoked_at', 'is', null)
+      .executeTakeFirst()
+    return row && { client: { kind: 'application', id, accountId: row.account_id }, sha256: row.secret_sha256 }
+  }
+  const row = await db
+    .selectFrom('api_clients')
+    .select(['account_id', 'permissions_group', 'secret_sha256'])
+    .where('id', '=', id)
+    .where('revoked_at', 'is', null)
+    .executeTakeFirst()
+  return (
+    row && {
+      client: { kind: 'api-client', id, accountId: row.account_id, scopes: SCOPES_OF_GROUP[row.permissions_group] },
+      sha256: row.secret_sha256,
+    }
+  )
+}
+
+/** Locks an application until the transaction ends, so that its deletion waits. False: it was deleted before. */
+export async function lockApplication(tx: Tx, id: string): Promise<boolean> {
+  return (
+    (await tx
+      .selectFrom('applications')
+      .select('id')
+      .where('id', '=', id)
+      .where('revoked_at', 'is', null)
+      .forShare()
+      .executeTakeFirst()) !== undefined
+  )
+}
+
+/** Finds a user by id or e-mail address. `name`: in lower case. */
+export async function findUser(db: Kysely<Tables>, name: string): Promise<UserCredentials | undefined> {
+  const row = await db
+    .selectFrom('users')
+    .select(['id', 'password_hash', 'totp_secret'])
+    .where((where) =>
+      where.or([where('id', '=', name), where(where.fn<string>('lower', ['email_address']), '=', name)]),
+    )
+    .executeTakeFirst()
+  return row && { id: row.id, passwordHash: row.password_hash ?? undefined, totpSecret: row.totp_secret ?? undefined }
+}
+
+/**
+ * Claims a sign-in for a transaction: uses up the step of a one-time password, so that it is accepted once, even if two
+ * requests have it at the same time. Locks the user. False: that step or a later one was used before, or the
+ * credentials were changed since they were read.
+ */
+export async function claimSignIn(tx: Tx, user: UserCredentials, step: number | undefined): Promise<boolean> {
+  const { id, passwordHash = null, totpSecret = null } = user
+  if (step === undefined) {
+    const held = await tx
+      .selectFrom('users')
+      .select('id')
+      .where('id', '=', id)
+      .where('password_hash', '=', passwordHash)
+      .where('totp_secret', 'is', null)
+      .forNoKeyUpdate()
+      .executeTakeFirst()
+    return held !== undefined
+  }
+  const claimed = await tx
+    .updateTable('users')
+    .set({ totp_last_step: step })
+    .where('id', '=', id)
+    .where('password_hash', '=', passwordHash)
+    .where('totp_secret', '=', totpSecret)
+    .where((where) => where.or([where('totp_last_step', 'is', null), where('totp_last_step', '<', step)]))
+    .returning('id')
+    .executeTakeFirst()
+  return claimed !== undefined
+}

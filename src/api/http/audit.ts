@@ -1,0 +1,122 @@
+/**
+ * The audit lines: one JSON line on a stream of its own for each change that succeeded, with who changed what. A line
+ * has the names of the parameters that the request set, and never their values. A refused change has no line, nor has a
+ * request that changed nothing (`reply.changedNothing`).
+ */
+import { closeSync, openSync } from 'node:fs'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { pino, type DestinationStream } from 'pino'
+import { LogOutput, neverBlock } from '../../runtime/log-output.ts'
+
+/**
+ * Where the lines go. `reopen` opens the file again by its name, for a log rotation. It returns why it cannot: then
+ * lines go to the old file.
+ */
+export interface AuditStream extends DestinationStream {
+  reopen(): Error | undefined
+}
+
+const STANDARD_ERROR = 2
+/** The most bytes of lines that wait for the reader of standard error: about 30,000 lines. */
+const MAX_WAITING_BYTES = 8 << 20
+/** Of a new audit file: it has the names of users and the addresses of clients. */
+const MODE = 0o600
+/** Methods that change nothing. */
+export const READS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
+
+/**
+ * Opens a file to append to, or standard error, which is flushed at exit. A line is written before the response is
+ * sent. `failed` is called for a line that cannot be written: one for a file waits in memory, one for standard error is
+ * lost.
+ */
+export function openAudit(file: string | undefined, failed: (error: Error) => void): AuditStream {
+  if (file !== undefined) return auditToFile(file, failed)
+  neverBlock(STANDARD_ERROR, () => process.stderr)
+  const output = auditTo(STANDARD_ERROR, failed)
+  process.on('exit', () => {
+    output.flushSync()
+  })
+  return {
+    write: (line) => {
+      output.write(line)
+    },
+    reopen: () => undefined,
+  }
+}
+
+/**
+ * The output of audit lines to a file descriptor that does not block: what its reader is too slow for waits, and above
+ * 8 MiB is dropped and counted.
+ */
+export function auditTo(fd: number, failed: (error: Error) => void): LogOutput {
+  return new LogOutput(
+    fd,
+    (lines) => {
+      const line = {
+        level: 'error',
+        time: new Date().toISOString(),
+        lines,
+        msg: 'audit lines were lost, because the reader of standard error did not keep up',
+      }
+      return `${JSON.stringify(line)}\n`
+    },
+    { maxWaitingBytes: MAX_WAITING_BYTES, failed },
+  )
+}
+
+function auditToFile(file: string, failed: (error: Error) => void): AuditStream {
+  const stream = pino.destination({ dest: file, sync: true, maxLength: 1 << 20, mode: MODE })
+  stream.on('error', failed)
+  return {
+    write: (line) => {
+      stream.write(line)
+    },
+    reopen: () => reopen(stream, file),
+  }
+}
+
+/**
+ * Tries to open the file first, because after a failed `stream.reopen` the next one would close the old file twice.
+ * Reopens the stream instead of building a new one, because it has the lines that wait.
+ */
+function reopen(stream: ReturnType<typeof pino.destination>, file: string): Error | undefined {
+  try {
+    closeSync(openSync(file, 'a', MODE))
+    stream.reopen()
+    return undefined
+  } catch (error) {
+    return error as Error
+  }
+}
+
+/** Describes who sent a request. The fields follow the time in the line; undefined ones are left out. */
+export type DescribeActor = (request: FastifyRequest) => Readonly<Record<string, string | undefined>>
+
+/** Builds the hook that writes the lines: an `onSend` hook. */
+export function buildAudit(
+  destination: DestinationStream,
+  describeActor: DescribeActor,
+): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
+  return (request, reply, _payload, done) => {
+    if (!READS.includes(request.method) && reply.statusCode < 300 && !reply.changedNothing) {
+      destination.write(
+        `${JSON.stringify({ time: new Date().toISOString(), ...describeActor(request), ...describeChange(request, reply) })}\n`,
+      )
+    }
+    done()
+  }
+}
+
+function describeChange({ ip, method, routeOptions, params, body }: FastifyRequest, { respondedId }: FastifyReply) {
+  const known = Object.keys(
+    (routeOptions.schema?.body as { readonly properties?: object } | undefined)?.properties ?? {},
+  )
+  const set = known.filter((name) => Object.hasOwn(body as object, name))
+  return {
+    address: ip,
+    method,
+    route: routeOptions.url,
+    id: (params as { readonly id?: string }).id ?? respondedId,
+    set: set.length > 0 ? set : undefined,
+  }
+}

@@ -1,0 +1,278 @@
+/**
+ * Bounds the connections of a listener, so that they use up no file descriptors and no memory, and no address keeps
+ * others out.
+ *
+ * A connection waits for its peer while its request has not arrived whole, or a response is being sent. Beyond a bound,
+ * a new connection is accepted, and the connection that has waited longest is closed in its place: of the same address,
+ * or of all. So clients that hold connections keep out nobody who sends a request. If imds-api works on a request of
+ * each connection, the new one is reset.
+ *
+ * A response that its peer does not read in time ends its connection, and so do those of the address with the most
+ * unread bytes while all together have too many. So do many requests that do not wait for their responses (pipelining),
+ * since Node would begin them all at once. Node itself ends connections whose request does not arrive in time.
+ */
+import type { FastifyInstance } from 'fastify'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Logger } from 'pino'
+import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
+import { buildNetworkTest } from '../../runtime/networks.ts'
+
+/** Why a connection is closed. */
+export const CLOSED_REASONS = ['address', 'all', 'unread', 'pipelined'] as const
+/**
+ * Its address has too many connections, all addresses together have, its peer does not read the response, or it has too
+ * many requests.
+ */
+export type ClosedReason = (typeof CLOSED_REASONS)[number]
+
+/**
+ * What the bounds depend on. `most`: connections of all addresses. `ofAddress`: connections of one address (for IPv6
+ * its /64); trusted proxies and unix sockets have no such bound. `now`: milliseconds of a monotonic clock.
+ */
+export interface ConnectionsParts {
+  readonly most: number
+  readonly ofAddress: number
+  readonly trustedProxies: readonly string[]
+  readonly closed: (reason: ClosedReason) => void
+  readonly now: () => number
+  readonly log: Pick<Logger, 'warn'>
+}
+
+const CHECK_INTERVAL_MS = 1_000
+/** A peer may take this long to read a response, in ms, and longer if it reads BYTES_PER_MS (32 KiB a second). */
+const UNREAD_MS = 30_000
+const BYTES_PER_MS = 32
+/** The most bytes of unread responses. They are in memory. */
+const UNREAD_BYTES = 64 * 2 ** 20
+/** The most requests of a connection whose responses are not sent. */
+const MOST_REQUESTS = 16
+/** The shortest time between two warnings, in ms. */
+const QUIET_MS = 60_000
+
+/** A connection with its last request. */
+interface Connection {
+  readonly socket: Socket
+  /** Undefined: without a bound of its own. */
+  readonly address: string | undefined
+  /** When it was opened, or its last request began. */
+  sinceMs: number
+  /** Its requests whose responses are not sent. */
+  requests: number
+  last:
+    { readonly request: IncomingMessage; readonly response: ServerResponse; readonly bytesBefore: number } | undefined
+  /** The first check that found the response in part or unread. */
+  unreadSinceMs: number | undefined
+}
+const CONNECTION = Symbol('connection')
+/** `_parent` (undocumented): the connection of a TLS socket. */
+type Connected = Socket & { [CONNECTION]?: Connection; readonly _parent?: Connected }
+
+/** The open connections of one listener. */
+export class Connections {
+  readonly #parts: ConnectionsParts
+  readonly #isProxy: (address: string) => boolean
+  readonly #open = new Set<Connection>()
+  readonly #ofAddress = new Map<string, number>()
+  #warnedAtMs = -Infinity
+
+  constructor(parts: ConnectionsParts) {
+    this.#parts = parts
+    this.#isProxy = buildNetworkTest(parts.trustedProxies.filter((proxy) => !proxy.startsWith('unix:')))
+  }
+
+  /** Begins to bound the connections of a server, until it closes. */
+  start(server: Pick<FastifyInstance, 'server' | 'addHook'>): void {
+    server.server.on('connection', (socket: Socket) => {
+      this.#admit(socket)
+    })
+    server.server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
+      this.#begin(request, response)
+    }) // before it is handled
+    const checks = setInterval(() => {
+      this.endUnread()
+    }, CHECK_INTERVAL_MS)
+    server.addHook('onClose', (_server, done) => {
+      clearInterval(checks)
+      done()
+    })
+  }
+
+  /** Ends the connections whose peer does not read its response in time. */
+  endUnread(): void {
+    const now = this.#parts.now()
+    for (const connection of this.#open) {
+      const { last, unreadSinceMs } = connection
+      if (last?.response.headersSent !== true || last.response.writableFinished) {
+        connection.unreadSinceMs = undefined
+      } else if (unreadSinceMs === undefined) {
+        connection.unreadSinceMs = now
+      } else if (
+        now - unreadSinceMs >
+        UNREAD_MS + (last.request.socket.bytesWritten - last.bytesBefore) / BYTES_PER_MS
+      ) {
+        this.#close(connection, 'unread')
+      }
+    }
+    this.#endLargestUnread()
+  }
+
+  /**
+   * While the unread responses have too many bytes, ends the oldest one of the address with the most. One that is
+   * younger than a check may be in flight.
+   */
+  #endLargestUnread(): void {
+    const now = this.#parts.now()
+    const unread = [...this.#open]
+      .filter(({ unreadSinceMs = now }) => unreadSinceMs < now)
+      .map((connection) => ({ connection, bytes: unreadBytes(connection) }))
+    const addresses = [...Map.groupBy(unread, ({ connection }) => connection.address).values()].map((ofAddress) => ({
+      oldestFirst: ofAddress.sort((a, b) => a.connection.unreadSinceMs! - b.connection.unreadSinceMs!),
+      bytes: sumOf(ofAddress),
+    }))
+    for (let bytes = sumOf(unread); bytes > UNREAD_BYTES;) {
+      const largest = addresses.reduce((a, b) => (b.bytes > a.bytes ? b : a))
+      const { connection, bytes: freed } = largest.oldestFirst.shift()!
+      this.#close(connection, 'unread')
+      largest.bytes -= freed
+      bytes -= freed
+    }
+  }
+
+  #admit(socket: Connected): void {
+    const { most, ofAddress, now } = this.#parts
+    const address = this.#addressOf(socket)
+    const reason =
+      address !== undefined && (this.#ofAddress.get(address) ?? 0) >= ofAddress
+        ? 'address'
+        : this.#open.size >= most
+          ? 'all'
+          : undefined
+    if (reason === 'all') this.#warn()
+    const connection: Connection = {
+      socket,
+      address,
+      sinceMs: now(),
+      requests: 0,
+      last: undefined,
+      unreadSinceMs: undefined,
+    }
+    const closed =
+      reason === undefined
+        ? undefined
+        : (this.#longestWaiting(reason === 'address' ? address : undefined) ?? connection)
+    this.#add(connection)
+    if (closed !== undefined) this.#close(closed, reason!)
+  }
+
+  #begin(request: IncomingMessage, response: ServerResponse): void {
+    const socket: Connected = request.socket
+    const connection = socket[CONNECTION] ?? socket._parent?.[CONNECTION]
+    if (connection === undefined) return
+    connection.sinceMs = this.#parts.now()
+    connection.last = { request, response, bytesBefore: socket.bytesWritten }
+    connection.unreadSinceMs = undefined
+    connection.requests++
+    response.once('close', () => {
+      connection.requests--
+    })
+    if (connection.requests > MOST_REQUESTS && this.#open.has(connection)) this.#close(connection, 'pipelined')
+  }
+
+  /** The connection that has waited longest for its peer; with `address`, of this address. */
+  #longestWaiting(address: string | undefined): Connection | undefined {
+    let longest: Connection | undefined
+    for (const connection of this.#open) {
+      if (address !== undefined && connection.address !== address) continue
+      if (isWaiting(connection) && connection.sinceMs < (longest?.sinceMs ?? Infinity)) longest = connection
+    }
+    return longest
+  }
+
+  #add(connection: Connection): void {
+    const { address, socket } = connection
+    ;(socket as Connected)[CONNECTION] = connection
+    this.#open.add(connection)
+    if (address !== undefined) this.#ofAddress.set(address, (this.#ofAddress.get(address) ?? 0) + 1)
+    socket.once('close', () => {
+      this.#forget(connection)
+    })
+  }
+
+  #close(connection: Connection, reason: ClosedReason): void {
+    this.#parts.closed(reason)
+    this.#forget(connection) // before its event, since more connections may arrive in this turn
+    if (reason === 'unread' && connection.socket.remoteAddress !== undefined)
+      connection.socket.resetAndDestroy() // the system forgets the response too
+    else connection.socket.destroy()
+  }
+
+  #forget(connection: Connection): void {
+    const { address } = connection
+    if (!this.#open.delete(connection) || address === undefined) return
+    const left = this.#ofAddress.get(address)! - 1
+    if (left > 0) this.#ofAddress.set(address, left)
+    else this.#ofAddress.delete(address)
+  }
+
+  #addressOf({ remoteAddress }: Socket): string | undefined {
+    if (remoteAddress === undefined || this.#isProxy(remoteAddress)) return undefined
+    return sourceOf(canonicalAddress(remoteAddress) ?? remoteAddress)
+  }
+
+  #warn(): void {
+    const { most, now, log } = this.#parts
+    if (now() - this.#warnedAtMs < QUIET_MS) return
+    this.#warnedAtMs = now()
+    log.warn(
+      { connections: most },
+      'all connections are in use: those that have waited longest for their clients are closed; raise LimitNOFILE= if your clients need more',
+    )
+  }
+}
+
+function unreadBytes({ last }: Connection): number {
+  return last?.request.socket.writableLength ?? 0
+}
+
+function sumOf(unread: readonly { readonly bytes: number }[]): number {
+  return unread.reduce((sum, { bytes }) => sum + bytes, 0)
+}
+
+/** False while imds-api works on a request: it has arrived whole, and its response has not begun. */
+function isWaiting({ last }: Connection): boolean {
+  return last === undefined || !last.request.complete || last.response.headersSent || last.response.destroyed
+}
+
+/**
+ * File descriptors for all else: connections to the database and the store, listeners, files. An idle imds-api has
+ * about 40 open.
+ */
+const RESERVED = 64
+/**
+ * The most connections of a listener for clients, or for hypervisors, if there are descriptors enough; and of that for
+ * operators.
+ */
+const [MOST, MOST_OPERATORS] = [4_096, 64]
+
+/**
+ * How many connections each listener may have, given the number of file descriptors. The listeners cannot use up each
+ * other's.
+ */
+export function shareConnections(descriptors: number): {
+  readonly clients: number
+  readonly hypervisors: number
+  readonly operators: number
+} {
+  const left = Math.max(descriptors - RESERVED, descriptors / 2)
+  const part = (share: number, most: number) => Math.max(1, Math.min(most, Math.floor(left * share)))
+  return { clients: part(5 / 8, MOST), hypervisors: part(2 / 8, MOST), operators: part(1 / 8, MOST_OPERATORS) }
+}
+
+/**
+ * How many of a listener's connections one address may have, given the setting: at most half, so that no address keeps
+ * others out.
+ */
+export function shareOfAddress(setting: number, most: number): number {
+  return Math.max(1, Math.min(setting, Math.floor(most / 2)))
+}

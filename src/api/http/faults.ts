@@ -1,0 +1,176 @@
+/** The faults of a request that does not have the form of its schema: sentences, with their places and codes. */
+import type { FastifyError } from 'fastify'
+import { FORMATS } from '../model/formats.ts'
+import { fieldFault, type Detail, type DetailCode } from '../model/refusal.ts'
+import { STORABLE, STORABLE_FAULT } from '../model/storable-text.ts'
+
+interface Schema {
+  readonly hint?: string
+  readonly minimum?: number
+  readonly maximum?: number
+  readonly examples?: readonly unknown[]
+  readonly required?: readonly string[]
+  readonly properties?: Readonly<Record<string, Schema>>
+  readonly items?: Schema
+}
+/** A fault as Ajv reports it with its option `verbose`. `propertyName`: it is a fault of this key. */
+type Fault = NonNullable<FastifyError['validation']>[number] & {
+  readonly parentSchema?: Schema
+  readonly propertyName?: string
+  readonly data?: unknown
+}
+
+/**
+ * The faults of a value that has another type or is not one of the allowed values. All other faults are of a value with
+ * the right type.
+ */
+const OTHER_VALUE = ['type', 'const', 'enum']
+/**
+ * Faults that are read. A body within its limits can have tens of thousands, and reading them all would block other
+ * requests.
+ */
+const FAULTS_MAX = 1_000
+/** The longest text for which the value that was meant is looked for. */
+const MEANT_MAX = 64
+
+/**
+ * The first faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the
+ * fault names the alternatives; if the value has the type of one of them, it says what is wrong with the value.
+ */
+export function formatFaults(all: readonly Fault[]): Detail[] {
+  const validation = all.slice(0, FAULTS_MAX)
+  const places = new Map<string, Fault[]>()
+  // places with a fault inside: their values have the right type
+  const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/')))
+  for (const fault of validation) {
+    if (['anyOf', 'propertyNames'].includes(fault.keyword)) continue // its parts have faults of their own
+    const names = namesOf(fault)
+    if (fault.keyword === 'type' && names.length > 0 && parents.has(names.join('/'))) continue
+    const place = names.map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~')).join('.')
+    const faults = places.get(place)
+    if (faults === undefined) places.set(place, [fault])
+    else faults.push(fault)
+  }
+  return [...places].map(([place, faults]) => {
+    const text = formatPlace(faults)
+    const isBody = place === ''
+    return fieldFault(
+      isBody ? undefined : place,
+      codeOf(faults),
+      isBody ? `the body ${text.replace('an object', 'a JSON object')}` : `${place} ${text}`,
+    )
+  })
+}
+
+/** The code of a fault by its keyword. Any other keyword is about the form of a text. */
+const CODES: Readonly<Record<string, DetailCode>> = {
+  type: 'wrong_type',
+  const: 'not_allowed',
+  enum: 'not_allowed',
+  required: 'missing',
+  minLength: 'too_short',
+  minItems: 'too_short',
+  maxLength: 'too_long',
+  maxItems: 'too_long',
+  maxProperties: 'too_long',
+  minimum: 'out_of_range',
+  maximum: 'out_of_range',
+  exclusiveMinimum: 'out_of_range',
+  exclusiveMaximum: 'out_of_range',
+  multipleOf: 'out_of_range',
+}
+
+/** The code of the faults of one place: of a limit, of the allowed values, or of the type. */
+function codeOf(faults: readonly Fault[]): DetailCode {
+  const { keyword } =
+    faults.find((fault) => !OTHER_VALUE.includes(fault.keyword)) ??
+    faults.find((fault) => fault.keyword !== 'type') ??
+    faults[0]!
+  return CODES[keyword] ?? 'malformed'
+}
+
+/** The keys on the way to a place, as JSON Pointer has them. */
+function namesOf({ instancePath, params: { missingProperty } }: Fault): string[] {
+  return [...instancePath.split('/').slice(1), ...(typeof missingProperty === 'string' ? [missingProperty] : [])]
+}
+
+function formatPlace(faults: readonly Fault[]): string {
+  const limits = faults.filter(({ keyword }) => !OTHER_VALUE.includes(keyword))
+  if (limits.length > 0) return [...new Set(limits.map(formatFault))].join(' and ')
+  // their values make the type clear
+  const withValues = faults.filter(({ keyword }) => keyword !== 'type').map(({ parentSchema }) => parentSchema)
+  const values = faults.filter(({ keyword, parentSchema }) => keyword !== 'type' || !withValues.includes(parentSchema))
+  return [...new Set(values.map(formatFault))].join(' or ').replaceAll(' or must be ', ' or ')
+}
+
+const TYPES: Readonly<Record<string, string>> = {
+  string: 'a string',
+  integer: 'an integer',
+  number: 'a number',
+  boolean: 'a boolean',
+  object: 'an object',
+  array: 'an array',
+  null: 'null',
+}
+
+function formatFault(fault: Fault): string {
+  const text = formatRule(fault)
+  return fault.propertyName === undefined ? text : `has a key that ${text}`
+}
+
+function formatRule({ keyword, message = '', params, parentSchema = {}, data }: Fault): string {
+  const { hint, minimum, maximum } = parentSchema
+  const limit = String(params['limit'])
+  switch (keyword) {
+    case 'type':
+      return `must be ${TYPES[String(params['type'])]!}${exampleFor(parentSchema)}`
+    case 'const':
+      return `must be ${JSON.stringify(params['allowedValue'])}`
+    case 'enum':
+      return `must be ${(params['allowedValues'] as readonly unknown[]).map((value) => JSON.stringify(value)).join(' or ')}`
+    case 'required':
+      return 'is missing'
+    case STORABLE:
+      return STORABLE_FAULT
+    case 'format':
+      return formatOf(String(params['format']), data) ?? message
+    case 'pattern':
+      return hint === undefined ? 'has the wrong form' : `must be ${hint}`
+    case 'minLength':
+      return limit === '1' ? 'must not be empty' : `must have at least ${limit} characters`
+    case 'maxLength':
+      return `must have at most ${limit} characters`
+    case 'maxItems':
+      return `must have at most ${limit} elements`
+    case 'maxProperties':
+      return `must have at most ${limit} keys`
+    case 'minimum':
+      return maximum === undefined ? `must be at least ${limit}` : `must be from ${limit} to ${String(maximum)}`
+    case 'maximum':
+      return minimum === undefined ? `must be at most ${limit}` : `must be from ${String(minimum)} to ${limit}`
+    default:
+      return message
+  }
+}
+
+/** The fault of a format, with the value that was meant if that is clear. */
+function formatOf(name: string, data: unknown): string | undefined {
+  const { fault, meant } = FORMATS[name] ?? {}
+  const value = typeof data === 'string' && data.length <= MEANT_MAX ? meant?.(data) : undefined
+  return value === undefined ? fault : `${fault!} (did you mean ${value}?)`
+}
+
+/**
+ * ` such as {"server":"srv-6ilgo"}`, for an object, or an array of objects, whose required fields all have examples.
+ */
+function exampleFor(schema: Schema): string {
+  const element = exampleOf(schema.items ?? schema)
+  return element === undefined ? '' : ` such as ${JSON.stringify(schema.items === undefined ? element : [element])}`
+}
+
+function exampleOf({ required = [], properties = {} }: Schema): Readonly<Record<string, unknown>> | undefined {
+  const examples = required.map((name) => [name, properties[name]?.examples?.[0]] as const)
+  return examples.length > 0 && examples.every(([, value]) => value !== undefined)
+    ? Object.fromEntries(examples)
+    : undefined
+}

@@ -1,0 +1,110 @@
+/**
+ * What the OpenAPI document says of every operation: its errors, the account of a user's request, the header Prefer,
+ * and bodies that may be empty.
+ */
+
+import { FIELD_CODES, REFUSAL_NAMES } from '../model/refusal.ts'
+
+/** The parts of an OpenAPI document that are read here. */
+interface Document {
+  readonly paths?: Readonly<Record<string, Readonly<Record<string, Operation>>>>
+  readonly components?: { readonly schemas?: object }
+}
+interface Operation {
+  readonly parameters?: readonly object[]
+  readonly requestBody?: RequestBody
+  readonly responses?: object
+}
+interface RequestBody {
+  readonly required?: boolean
+  readonly content: Readonly<Record<string, { readonly schema: { readonly required?: readonly string[] } }>>
+}
+
+const ERROR = {
+  type: 'object',
+  title: 'Error',
+  required: ['error_name', 'errors', 'details'],
+  properties: {
+    error_name: { type: 'string', description: 'For programs.' },
+    errors: { type: 'array', items: { type: 'string' }, minItems: 1, description: 'For people.' },
+    details: {
+      type: 'array',
+      minItems: 1,
+      description: 'The same as errors, in the same order, for programs.',
+      items: {
+        type: 'object',
+        required: ['field', 'code', 'message'],
+        properties: {
+          field: {
+            type: ['string', 'null'],
+            description:
+              'The place in the body, such as servers.0.server, or the name of a parameter. Null: the whole request.',
+          },
+          code: {
+            type: 'string',
+            enum: [...FIELD_CODES, ...REFUSAL_NAMES],
+            description: 'What is wrong with the field. If no field is wrong: error_name.',
+          },
+          message: { type: 'string' },
+        },
+      },
+    },
+  },
+}
+const REFUSED = {
+  description: 'An error',
+  content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+}
+const ACCOUNT = {
+  name: 'account_id',
+  in: 'query',
+  required: false,
+  schema: { type: 'string' },
+  description: "The account of a user's request. An API client may leave it out.",
+}
+const PREFER = {
+  name: 'Prefer',
+  in: 'header',
+  required: false,
+  schema: { type: 'string', examples: ['handling=strict'] },
+  description:
+    'With handling=strict, unknown parameters are refused (422) and named, and the response has Preference-Applied: handling=strict. Otherwise they are ignored.',
+}
+/** The paths whose requests need no account. */
+const WITHOUT_ACCOUNT = '/1.0/user/collaborations'
+
+/** True for a path whose requests may name an account. */
+export function takesAccount(path: string): boolean {
+  return path.startsWith('/1.0/') && !path.startsWith(WITHOUT_ACCOUNT)
+}
+
+/** Completes the document that the routes have made. */
+export function completeOpenApi<T extends object>(made: T): T {
+  const { paths = {}, components } = made as Document
+  const completed = Object.entries(paths).map(([path, operations]) => [
+    path,
+    Object.fromEntries(
+      Object.entries(operations).map(([method, operation]) => [method, completeOperation(path, operation)]),
+    ),
+  ])
+  return {
+    ...made,
+    paths: Object.fromEntries(completed) as object,
+    components: { ...components, schemas: { ...components?.schemas, Error: ERROR } },
+  }
+}
+
+function completeOperation(path: string, operation: Operation): Operation {
+  const { parameters = [], requestBody, responses } = operation
+  return {
+    ...operation,
+    responses: { ...responses, default: REFUSED },
+    ...(path.startsWith('/1.0/') && { parameters: [...parameters, ...(takesAccount(path) ? [ACCOUNT] : []), PREFER] }),
+    ...(requestBody !== undefined && { requestBody: { ...requestBody, required: hasRequiredField(requestBody) } }),
+  }
+}
+
+/** False for a body of which every field is optional: it may be empty. */
+function hasRequiredField({ content }: RequestBody): boolean {
+  return Object.values(content).some(({ schema: { required = [] } }) => required.length > 0)
+}

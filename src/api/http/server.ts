@@ -1,0 +1,241 @@
+/**
+ * The HTTP server of the API: what all routes have in common. Every response is JSON, errors too (refusal.ts).
+ * Parameters that a route does not know are ignored; wrong ones are refused with all faults at once.
+ */
+import type {} from '@fastify/swagger' // the types of a route's documentation
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
+import {
+  fastify,
+  type FastifyBaseLogger,
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  type RawServerDefault,
+} from 'fastify'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Logger } from 'pino'
+import { refuseOtherVersions } from '../../runtime/http-version.ts'
+import { buildNetworkTest } from '../../runtime/networks.ts'
+import { BODY_BYTES, BodyBudget } from './body-budget.ts'
+import { BODY_LIMIT, RefusedBody, takeBodies } from './body.ts'
+import { formatFaults } from './faults.ts'
+import { buildLazyCompilers } from './lazy-compilers.ts'
+import { FORMATS } from '../model/formats.ts'
+import { bodyOf, isRefusal, notFound, refuse, refuseAll, statusOf, type Refusal } from '../model/refusal.ts'
+import { RouteTable } from './route-table.ts'
+import { STORABLE_KEYWORD } from '../model/storable-text.ts'
+import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
+
+/** A Fastify server whose handlers get the types of their route's schemas. */
+export type ApiServer = FastifyInstance<
+  RawServerDefault,
+  IncomingMessage,
+  ServerResponse,
+  FastifyBaseLogger,
+  TypeBoxTypeProvider
+>
+
+declare module 'fastify' {
+  interface FastifyReply {
+    /** Sends a refusal. */
+    refuse(refusal: Refusal): FastifyReply
+    /** Sends a result with this status, or its refusal. */
+    respond(status: number, result: unknown): FastifyReply
+    /** The id of the resource that was sent, if the result is one. */
+    respondedId: string | undefined
+    /** True for a request that succeeded without a change: it leaves no audit line. */
+    changedNothing: boolean
+  }
+}
+
+/**
+ * Settings of a server. `unreadable` counts a request that Node cannot read. `tls`: PEM texts. With `ca`, clients need
+ * a certificate of one of these authorities.
+ */
+export interface ApiServerSettings {
+  readonly tls: { readonly cert: string; readonly key: string; readonly ca?: string } | undefined
+  readonly trustedProxies: readonly string[]
+  readonly unreadable: (reason: UnreadableReason) => void
+  readonly log: Logger
+}
+
+/** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
+export const UNIX_PROXIES = 'unix:'
+/** When to repeat a request that was refused with service_unavailable. */
+const RETRY_SECONDS = 1
+
+/**
+ * Our keywords that JSON Schema does not have. `hint` is of the record's schema (metadata/schema.ts), parts of which
+ * the schemas of requests use.
+ */
+const KEYWORDS = ['hint', STORABLE_KEYWORD]
+/**
+ * How long a client may take to send a request, and its head. Node checks for late ones every
+ * `connectionsCheckingInterval`.
+ */
+const [REQUEST_TIMEOUT_MS, HEAD_TIMEOUT_MS] = [60_000, 20_000]
+const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_MS, requireHostHeader: false } as const
+
+/** Builds a server without routes. */
+export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
+  const options = {
+    logger: false,
+    bodyLimit: BODY_LIMIT,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    return503OnClosing: false,
+    clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
+      const reason = refuseUnreadable(error, socket)
+      if (reason === undefined) return
+      unreadable(reason)
+      log.debug({ reason, code: error.code, address: socket.remoteAddress }, 'a request cannot be read: it was refused')
+    },
+    trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
+    routerOptions: { ignoreTrailingSlash: true },
+    frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
+      // a path that cannot be decoded, or with too long an id
+      const refusal =
+        error.statusCode === 400 ? refuse('bad_request', error.message) : notFound(request.url.split('?', 1)[0]!)
+      void reply.code(statusOf(refusal.name)).send(bodyOf(refusal))
+    },
+    schemaController: { compilersFactory: buildLazyCompilers() },
+    ajv: {
+      customOptions: {
+        allErrors: true,
+        verbose: true,
+        coerceTypes: false,
+        removeAdditional: false,
+        useDefaults: false,
+        keywords: KEYWORDS,
+        formats: Object.fromEntries(Object.entries(FORMATS).map(([name, { isValid }]) => [name, isValid])),
+      },
+    },
+  } as const
+  const server = (tls === undefined
+    ? fastify({ ...options, http: HTTP })
+    : fastify({
+        ...options,
+        https: { ...HTTP, ...tls, handshakeTimeout: HEAD_TIMEOUT_MS, requestCert: tls.ca !== undefined },
+      })) as unknown as ApiServer
+  refuseOtherVersions(
+    server.server,
+    { contentType: 'application/json; charset=utf-8', body: JSON.stringify(bodyOf(NOT_HTTP)) },
+    () => {
+      unreadable(NOT_HTTP.name)
+    },
+  )
+  server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
+    server.server.emit('request', request, response)
+  }) // an unknown Expect is ignored
+  server.server.on('connect', refuseConnect)
+  server.addHook('onRequest', ({ raw }, reply, done) => {
+    if (raw.socket.destroyed) {
+      // one of many that were read at once: connections.ts has closed it
+      reply.hijack()
+      return
+    }
+    const fault = hostFault(raw)
+    if (fault === undefined) done()
+    else reply.refuse(refuse('bad_request', fault))
+  })
+  server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
+    const seconds = refusal.retrySeconds ?? (refusal.name === 'service_unavailable' ? RETRY_SECONDS : undefined)
+    if (seconds !== undefined) void this.header('Retry-After', String(seconds))
+    if (refusal.challenge !== undefined) void this.header('WWW-Authenticate', refusal.challenge.header)
+    return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
+  })
+  server.decorateRequest('isStrict', false)
+  server.decorateReply('respondedId', undefined)
+  server.decorateReply('changedNothing', false)
+  server.decorateReply('respond', function (this: FastifyReply, status: number, result: unknown) {
+    if (isRefusal(result)) return this.refuse(result)
+    const { id } = result as { readonly id?: unknown }
+    this.respondedId = typeof id === 'string' ? id : undefined
+    return this.code(status).send(result)
+  })
+  takeBodies(server, new BodyBudget(BODY_BYTES))
+  const routes = new RouteTable()
+  server.addHook('onRoute', ({ method, url }) => {
+    routes.add(url, Array.isArray(method) ? method : [method])
+  })
+  server.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0]!
+    const allowed = routes.methodsOf(path)
+    if (allowed.length === 0) {
+      const meant = routes.meant(path)
+      return reply.refuse(
+        refuse('resource_not_found', `there is no ${path}${meant === undefined ? '' : ` (did you mean ${meant}?)`}`),
+      )
+    }
+    return reply
+      .header('Allow', allowed.join(', '))
+      .refuse(refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
+  })
+  server.setErrorHandler((error: FastifyError, request, reply) => {
+    const isNoPath = error.validationContext === 'params' || error.code === 'FST_STATIC_FORBIDDEN_PATH'
+    const refusal = isNoPath
+      ? refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`)
+      : refusalOf(error)
+    if (refusal.name === 'internal_server_error') {
+      log.error(
+        { err: error, method: request.method, route: request.routeOptions.url },
+        'unexpected error: the request was answered 500',
+      )
+    }
+    if (refusal.name === 'service_unavailable')
+      log.warn({ reason: error.message }, 'the database is unreachable: requests are answered 503')
+    return reply.refuse(refusal)
+  })
+  return server
+}
+
+/** What is wrong with the Host of a request (RFC 9112, 3.2); undefined: nothing. */
+function hostFault({ rawHeaders, httpVersion }: IncomingMessage): string | undefined {
+  const hosts = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'host').length
+  if (hosts > 1) return 'the header Host is given more than once'
+  return hosts === 0 && httpVersion === '1.1' ? 'the header Host is missing' : undefined
+}
+
+/**
+ * Builds the test whether `X-Forwarded-For` of a peer is trusted. `hop` 0 is the peer of the connection, which has no
+ * address on a unix socket.
+ */
+function buildProxyTest(trustedProxies: readonly string[]): (address: string | undefined, hop: number) => boolean {
+  const isTrusted = buildNetworkTest(trustedProxies.filter((proxy) => proxy !== UNIX_PROXIES))
+  return (address, hop) =>
+    address === undefined ? hop === 0 && trustedProxies.includes(UNIX_PROXIES) : isTrusted(address)
+}
+
+/** PostgreSQL's code for text that it cannot store. In text from JSON or a path, only U+0000 causes it. */
+const UNTRANSLATABLE = '22021'
+
+/** What Fastify, the database or a bug has thrown, as a refusal. */
+function refusalOf(error: FastifyError | RefusedBody): Refusal {
+  if (error instanceof RefusedBody) return error.refusal
+  if (error.validation !== undefined) return refuseAll('unprocessable_entity', formatFaults(error.validation))
+  if (error.code === UNTRANSLATABLE) return refuse('unprocessable_entity', 'text must not contain the character U+0000')
+  switch (error.statusCode) {
+    case 400:
+      return refuse('bad_request', error.message)
+    case 412:
+      return refuse('precondition_failed', 'the file is not the one that the headers of the request demand')
+    case 416:
+      return refuse('range_not_satisfiable', 'the file has no such range')
+    case 415:
+      return refuse('unsupported_media_type', 'the Content-Type cannot be read')
+    default:
+      return isDatabaseAway(error)
+        ? refuse('service_unavailable', 'the database is unreachable: try again')
+        : refuse('internal_server_error', 'unexpected error')
+  }
+}
+
+/** Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down). */
+const AWAY_CODE = /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|57P0[123])$/
+const AWAY_MESSAGE =
+  /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
+
+function isDatabaseAway({ code, message }: { readonly code?: string; readonly message: string }): boolean {
+  return AWAY_CODE.test(code ?? '') || AWAY_MESSAGE.test(message)
+}

@@ -1,0 +1,87 @@
+/**
+ * `Prefer: handling=strict` (RFC 7240): parameters that a route does not know are refused and named. Without it they
+ * are ignored, as the document of the interface says.
+ */
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { fieldFault, refuseAll, type Detail } from '../model/refusal.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** True if the request has the preference, and its route respects it. */
+    isStrict: boolean
+  }
+}
+
+/** The part of a JSON schema that is read here. */
+interface Schema {
+  readonly type?: string
+  readonly properties?: Readonly<Record<string, Schema>>
+  readonly items?: Schema
+  readonly anyOf?: readonly Schema[]
+  readonly hide?: boolean
+}
+
+/**
+ * Has the routes of a server respect the preference. `takesAccount`: whether a path has the query parameter
+ * `account_id`.
+ */
+export function respectStrict(server: FastifyInstance, takesAccount: (path: string) => boolean): void {
+  server.addHook('onRequest', (request, reply, done) => {
+    request.isStrict = prefersStrict(String(request.headers['prefer'] ?? ''))
+    if (request.isStrict) void reply.header('Preference-Applied', 'handling=strict')
+    done()
+  })
+  server.addHook('preHandler', (request, reply, done) => {
+    const faults = unknownParameters(request, takesAccount)
+    if (faults.length === 0) done()
+    else reply.refuse(refuseAll('unprocessable_entity', faults))
+  })
+}
+
+/** True for a header Prefer with `handling=strict`. If a preference is repeated, the first one counts (RFC 7240, 2). */
+export function prefersStrict(header: string): boolean {
+  const [, value] = /(?:^|,)\s*handling\s*=\s*"?([^\s",;]*)/i.exec(header) ?? []
+  return value?.toLowerCase() === 'strict'
+}
+
+/** The faults of a strict request: its unknown parameters, first those of the query. */
+function unknownParameters(
+  { isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest,
+  takesAccount: (path: string) => boolean,
+): Detail[] {
+  const unknown = (where: string) => (name: string) =>
+    fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
+  if (!isStrict || (schema as Schema | undefined)?.hide === true) return []
+  const { properties } = (schema?.querystring ?? {}) as Schema
+  const known = { ...properties, ...(takesAccount(url) && { account_id: {} }) }
+  return [
+    ...Object.keys(query as object)
+      .filter((name) => !Object.hasOwn(known, name))
+      .map(unknown('query')),
+    ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as Schema, body)).map(
+      unknown('body'),
+    ),
+  ]
+}
+
+/**
+ * The places of names in a value that its schema does not have, such as `servers.0.colour`. An object whose schema has
+ * no properties may have any.
+ */
+export function unknownNames({ properties = {}, items, anyOf }: Schema, value: unknown): string[] {
+  if (typeof value !== 'object' || value === null) return []
+  if (anyOf !== undefined) {
+    const ofType = anyOf.filter(
+      ({ type }) => type === undefined || type === (Array.isArray(value) ? 'array' : 'object'),
+    )
+    return ofType.map((one) => unknownNames(one, value)).sort((a, b) => a.length - b.length)[0] ?? []
+  }
+  const below = (name: string, schema: Schema, member: unknown) =>
+    unknownNames(schema, member).map((inner) => `${name}.${inner}`)
+  if (Array.isArray(value))
+    return items === undefined ? [] : value.flatMap((element, i) => below(String(i), items, element))
+  if (Object.keys(properties).length === 0) return []
+  return Object.entries(value).flatMap(([name, member]) =>
+    Object.hasOwn(properties, name) ? below(name, properties[name]!, member) : [name],
+  )
+}

@@ -1,0 +1,76 @@
+/**
+ * The arguments of imdsd; its configuration is in the environment. main.ts loads this only if there are arguments:
+ * systemd starts the daemon without any, and loading it would delay the first response.
+ */
+import { Command, CommanderError, Option } from 'commander'
+import { SETTINGS } from './config.ts'
+import type { Output } from '../runtime/output.ts'
+import { VERSION } from '../runtime/version.ts'
+
+/** The parsed arguments. */
+export interface Arguments {
+  readonly demo?: boolean
+  readonly check?: boolean
+  readonly connect?: boolean
+  readonly environmentFile?: string
+}
+
+const EX_USAGE = 64
+
+/** Parses the arguments. If they ask for help or the version, or are wrong, prints that and ends the process. */
+export async function parseArguments(argv: readonly string[], output: Output): Promise<Arguments> {
+  const width = Math.max(...Object.keys(SETTINGS).map(({ length }) => length))
+  const variables = Object.entries(SETTINGS).map(([name, value]) => `  ${name.padEnd(width)}  ${value ?? ''}`.trimEnd())
+  const program = new Command('imdsd')
+    .description('Instance metadata service of a compute host. Runs until SIGTERM or SIGINT.')
+    .argument('[argument...]')
+    .usage('[options]')
+    .version(VERSION, '-V, --version', 'print the version')
+    .option('--demo', 'serve one made-up instance on 127.0.0.1, from a temporary directory')
+    .addOption(
+      new Option(
+        '--check',
+        'check the configuration and every file that it names, without listening, connecting or writing',
+      ).conflicts('demo'),
+    )
+    .option('--connect', 'with --check: also try the store and the rights of its user; nothing is written')
+    .option(
+      '--environment-file <file>',
+      'with --check: read the variables of this file, as systemd does, in place of /etc/imds/imds.env',
+    )
+    .helpOption('-h, --help', 'print this text')
+    .addHelpText(
+      'after',
+      `
+Environment variables, with their defaults (docs/configuration.md describes them):
+${variables.join('\n')}
+
+Exit statuses:
+  0   stopped by SIGTERM or SIGINT; with --check: the configuration is valid, and with --connect: the store can be used
+  1   the service cannot continue: the last line of the log says why
+  64  wrong usage
+  66  the file in --environment-file cannot be read
+  69  with --check --connect: the configuration is valid, but the store cannot be used
+  70  this Node.js is too old
+  74  with --check or --help: the output was lost, because it cannot be written
+  78  the configuration is invalid: standard error names every variable at fault`,
+    )
+    .showHelpAfterError('(imdsd --help lists the options)')
+    .exitOverride()
+    .action((unknown: string[]) => {
+      if (unknown.length > 0) program.error(`error: unknown argument '${unknown.join(' ')}'`)
+      const { check, connect, environmentFile } = program.opts<Arguments>()
+      if (connect === true && check !== true)
+        program.error('error: --connect is for --check: the daemon always connects')
+      if (environmentFile !== undefined && check !== true)
+        program.error('error: --environment-file is for --check: the daemon has the variables of its environment')
+    })
+  try {
+    program.parse(argv)
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error
+    const status = await output.finish(error.exitCode === 0 ? 0 : EX_USAGE)
+    process.exit(status)
+  }
+  return program.opts()
+}

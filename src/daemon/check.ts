@@ -1,0 +1,178 @@
+/**
+ * imdsd --check: checks a configuration without listening, connecting or writing. It checks the variables, that the
+ * user of the service can read the files that they name, and that these are valid. systemd reads credentials as root.
+ * (With --connect, store/probe.ts tries the store afterwards.)
+ */
+import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
+import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { parseConfig, settingOf, type ConfigFault, type StoreConfig, type Variable } from './config.ts'
+import { enabledNetworks } from '../runtime/systemd.ts'
+import { unreadable } from '../runtime/secret-file.ts'
+import { asUser } from '../runtime/as-user.ts'
+import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
+import { readUnit } from '../runtime/unit-file.ts'
+import { parseStoreUrl } from '../store/url.ts'
+
+/** open(2): Linux's flag for an unnamed file in a directory, O_DIRECTORY included. */
+const O_TMPFILE = 0o20200000
+
+/** The result of a check. `notes` are warnings. `store`: the store to use; undefined if there are faults. */
+export interface Checked {
+  readonly faults: readonly ConfigFault[]
+  readonly notes: readonly string[]
+  readonly store: StoreConfig | undefined
+}
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** Who will run the daemon. `user` undefined: the user of this process. */
+export interface Runner {
+  readonly user: string | undefined
+  /** Files that systemd reads for the daemon, as root. */
+  readonly credentials: ReadonlySet<string>
+  /** The directory that systemd creates for that user. */
+  readonly stateDirectory: string | undefined
+}
+
+/**
+ * Checks the configuration with which imds.service would start: variables of `env`, then those of the service, whose
+ * environment file `environmentFile` replaces. Throws a Failure if that cannot be read. As root, files are read as the
+ * user of the service.
+ */
+export function checkService(env: Environment, environmentFile: string | undefined, nowMs: number): Checked {
+  const unit = readUnit(IMDS_SERVICE.name)
+  const service = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, env['IMDS_STORE'] !== undefined)
+  const user = process.getuid?.() === 0 ? unit?.user : undefined
+  const runner = { user, credentials: service.credentials, stateDirectory: unit?.stateDirectory }
+  const { faults, notes, store } = checkConfiguration(service.variables, nowMs, runner)
+  const sources = service.files.length > 0 ? [`variables from ${service.files.join(', ')}`] : []
+  const files = [...service.credentials].map((path) => `credential ${path}, which systemd reads as root`)
+  return {
+    faults,
+    store,
+    notes: [
+      ...sources,
+      ...files,
+      ...(user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`]),
+      ...service.notes,
+      ...notes,
+    ],
+  }
+}
+
+/** Checks a configuration for a runner, at a time (milliseconds since 1970). */
+export function checkConfiguration(env: Environment, nowMs: number, runner: Runner): Checked {
+  const who = runner.user === undefined ? 'this user' : `user ${runner.user}`
+  const asRunner = <T>(use: () => T): T => (runner.user === undefined ? use() : asUser(runner.user, use))
+  const readText = (path: string) =>
+    runner.credentials.has(path) ? readFileSync(path, 'utf8') : asRunner(() => readFileSync(path, 'utf8'))
+  const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
+  const notes =
+    parsed.ok && parsed.unknown.length > 0 ? [`unknown variables, which are ignored: ${parsed.unknown.join(', ')}`] : []
+  const faults = [
+    ...(parsed.ok ? [] : parsed.faults),
+    ...redisFaults(env, nowMs, readText),
+    ...asRunner(() => stateFaults(env, runner.stateDirectory, who)),
+  ]
+  const store = parseStoreUrl(settingOf(env, 'IMDS_STORE') ?? '')
+  if (store?.kind === 'files') {
+    if (!existsSync(store.directory))
+      notes.push(`IMDS_STORE: ${store.directory} does not exist yet; the first publish creates it`)
+    else faults.push(...asRunner(() => accessFaults('IMDS_STORE', store.directory, 'read', who)))
+  }
+  return { faults, notes, store: parsed.ok && faults.length === 0 ? parsed.value.store : undefined }
+}
+
+function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): ConfigFault[] {
+  const faults: ConfigFault[] = []
+  /** Applies `use` to the text of a variable's file. An error that it throws becomes a fault. */
+  const read = <T>(variable: Variable, use: (text: string) => T): T | undefined => {
+    const path = settingOf(env, variable)
+    if (path === undefined) return undefined
+    try {
+      return use(readText(path))
+    } catch (error) {
+      faults.push({
+        variable,
+        message: error instanceof Unusable ? `${path} ${error.message}` : unreadable(path, error),
+      })
+      return undefined
+    }
+  }
+  for (const variable of ['IMDS_REDIS_PASSWORD_FILE', 'IMDS_REDIS_SENTINEL_PASSWORD_FILE'] as const)
+    read(variable, checkPassword)
+  read('IMDS_REDIS_CA_FILE', (text) => certificatesOf(text, nowMs))
+  const [certificate] = read('IMDS_REDIS_CERT_FILE', (text) => certificatesOf(text, nowMs)) ?? []
+  const key = read('IMDS_REDIS_KEY_FILE', privateKeyOf)
+  if (certificate !== undefined && key !== undefined && !certificate.checkPrivateKey(key)) {
+    faults.push({
+      variable: 'IMDS_REDIS_KEY_FILE',
+      message: 'is not the key of the certificate in IMDS_REDIS_CERT_FILE',
+    })
+  }
+  return faults
+}
+
+/** A file that can be read but is not valid. The message continues its path. */
+class Unusable extends Error {}
+
+function checkPassword(text: string): void {
+  if (text.split(/\r?\n/, 1)[0] === '') throw new Unusable('has no password in its first line')
+}
+
+/** The certificates of a PEM file, in order. */
+function certificatesOf(text: string, nowMs: number): X509Certificate[] {
+  const blocks = text.match(/-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs) ?? []
+  if (blocks.length === 0) throw new Unusable('has no PEM certificate')
+  const certificates = blocks.map((block, i) => {
+    try {
+      return new X509Certificate(block)
+    } catch {
+      throw new Unusable(`has a certificate that cannot be parsed, number ${String(i + 1)}`)
+    }
+  })
+  const [first] = certificates as [X509Certificate]
+  if (certificates.every(({ validToDate }) => validToDate.getTime() < nowMs))
+    throw new Unusable(`expired on ${first.validTo}`)
+  if (certificates.every(({ validFromDate }) => validFromDate.getTime() > nowMs))
+    throw new Unusable(`is not valid before ${first.validFrom}`)
+  return certificates
+}
+
+function privateKeyOf(text: string): KeyObject {
+  try {
+    return createPrivateKey(text)
+  } catch {
+    throw new Unusable('has no PEM private key, or one that needs a passphrase')
+  }
+}
+
+/**
+ * The daemon creates a missing directory, so its nearest existing parent is checked. `managed`: systemd creates it, and
+ * gives it to the user.
+ */
+function stateFaults(env: Environment, managed: string | undefined, who: string): ConfigFault[] {
+  let path = settingOf(env, 'IMDS_STATE_DIR')!
+  if (!path.startsWith('/') || path === managed) return []
+  while (!existsSync(path)) path = dirname(path)
+  return accessFaults('IMDS_STATE_DIR', path, 'write', who)
+}
+
+/**
+ * Tries it, since access(2) does not answer for the effective user. An unnamed temporary file (O_TMPFILE) leaves
+ * nothing behind.
+ */
+function accessFaults(variable: Variable, path: string, verb: 'read' | 'write', who: string): ConfigFault[] {
+  try {
+    if (!statSync(path).isDirectory()) return [{ variable, message: `${path} is not a directory` }]
+    readdirSync(path)
+    statSync(join(path, '.'))
+    if (verb === 'write') closeSync(openSync(path, O_TMPFILE | constants.O_WRONLY, 0o600))
+    return []
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException
+    if (code === 'EOPNOTSUPP' || code === 'EISDIR') return [] // this file system has no unnamed files
+    return [{ variable, message: `${who} cannot ${verb} ${path}: ${code}` }]
+  }
+}

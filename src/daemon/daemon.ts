@@ -1,0 +1,387 @@
+/**
+ * The composition root of imdsd: builds the parts in order, and stops them in reverse.
+ *
+ * It starts in two phases, so that guests are served early. The first phase is the guest side, which is small and
+ * answers guests from the snapshot. The second phase loads and starts everything else: the store, sync, the firewall,
+ * metrics and the operator server.
+ */
+import { randomBytes } from 'node:crypto'
+import { setImmediate as turn } from 'node:timers/promises'
+import type { Logger } from 'pino'
+import type { Config, StoreConfig } from './config.ts'
+import type { Firewall } from '../firewall/firewall.ts'
+import { LIMITED_DSCP } from '../guest/hop-limit.ts'
+import { startGuestSide, type GuestSide } from './guest-side.ts'
+import type { Metrics } from './metrics.ts'
+import type { OperatorListener } from '../operator/listener.ts'
+import type { OperatorParts } from '../operator/server.ts'
+import type { AddressWatch } from '../runtime/addresses.ts'
+import { formatHostPort, type HostPort, type UnixSocket } from '../runtime/host-port.ts'
+import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
+import type { Disk } from '../view/disk.ts'
+import { lockState } from '../view/state-lock.ts'
+import { snapshotPath } from '../view/state-files.ts'
+import type { Announcement } from '../store/redis/source.ts'
+import { onlyIds } from '../store/only-ids.ts'
+import type { Source } from '../store/source.ts'
+import type { RecordCipher } from '../store/crypto/record-cipher.ts'
+import type { Sync } from '../view/sync.ts'
+import type { View } from '../view/view.ts'
+import { VERSION } from '../runtime/version.ts'
+
+/** How long a change waits for the disk. A busy disk needs a second. */
+const DISK_TIMEOUT_MS = 5_000
+/** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
+const LOCK_WAIT_MS = 5_000
+/** The pause after the disk has failed. */
+const DISK_RETRY_MS = 30_000
+
+/** A running daemon. */
+export interface Daemon {
+  /** The listeners of guests, in the order of the configuration. */
+  readonly guests: readonly HostPort[]
+  /** The operators' listener on TCP; undefined if it could not open at the start. */
+  readonly operator: HostPort | undefined
+  /** Stops accepting connections, completes the requests in flight, and disconnects from the store. */
+  stop(): Promise<void>
+}
+
+/**
+ * Starts a daemon. It answers guests at once from its snapshot; a guest that is not in the snapshot gets 503 until the
+ * store has answered. Rejects when a guest listener cannot be opened or another daemon has the state directory, and
+ * leaves nothing running.
+ */
+export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
+  const now = () => performance.now()
+  const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, await import('../runtime/kernel-lock.ts'), log)
+  try {
+    const guestSide = await startGuestSide(config, log, now)
+    await turn()
+    const daemon = await startBackground(config, log, now, guestSide, lock.disk).catch(async (error: unknown) => {
+      await guestSide.stop()
+      throw error
+    })
+    return {
+      ...daemon,
+      stop: () =>
+        daemon.stop().finally(() => {
+          lock.close()
+        }),
+    }
+  } catch (error) {
+    lock.close()
+    throw error
+  }
+}
+
+/** Loads and starts everything else, in steps. Guests are answered between two steps. */
+async function startBackground(
+  config: Config,
+  log: Logger,
+  now: () => number,
+  guestSide: GuestSide,
+  disk: Disk,
+): Promise<Daemon> {
+  const { view, keys, guests } = guestSide
+  const { hypervisor } = config.store
+  const { buildMetrics } = await import('./metrics.ts')
+  await turn()
+  const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
+  const { AddressWatch } = await import('../runtime/addresses.ts')
+  const metrics = buildMetrics()
+  const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, buildAnnouncement(view, log))
+  await turn()
+
+  const fromSnapshot = view.size
+  const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
+  clock.aheadMs(-(guestSide.restored.ageMs ?? 0))
+  const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(
+    config,
+    log,
+    now,
+    guestSide,
+    disk,
+    source,
+    metrics,
+  )
+  const addresses = new AddressWatch(
+    guests.map(({ host }) => host),
+    log,
+  )
+  const operators = await buildOperatorSide({
+    config,
+    log,
+    now,
+    guestSide,
+    source,
+    metrics,
+    sync,
+    firewall,
+    addresses,
+    viewAgeSeconds,
+  })
+  metrics.readFrom({
+    meter: guestSide.meter,
+    instances: () => view.size,
+    contested: () => view.contested().size,
+    sync: () => sync.status(),
+    viewAgeSeconds,
+    firewall: () => firewall.status(),
+    missingAddresses: () => addresses.missing().length,
+    unservedNetworks: () => config.unserved.length,
+    listenerProblems: () => operators.listenerProblems().length,
+  })
+
+  const clockChecks = setInterval(() => {
+    clock.check()
+  }, CHECK_INTERVAL_MS)
+  const stop = async () => {
+    clearInterval(clockChecks)
+    addresses.stop()
+    firewall.stop()
+    await Promise.all([guestSide.stop(), operators.tcp.stop(), operators.socket.stop()])
+    await sync.stop()
+    await persistence.stop()
+  }
+  try {
+    await operators.tcp.start()
+    await operators.socket.start()
+    const operator = operators.tcp.place
+    const { host: address, port } = operator ?? config.operator
+    const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
+    firewall.listens({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
+    if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.isWhole()
+    await addresses.start()
+    sync.start()
+    const recordKeys = keys.cipher?.names ?? []
+    log.info(
+      {
+        guests: guests.map(formatHostPort),
+        operator: operator && formatHostPort(operator),
+        operatorSocket: operators.socket.place?.path,
+        store: source.description,
+        hypervisor,
+        recordKeys,
+        fromSnapshot,
+      },
+      'listening',
+    )
+    return { guests, operator, stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+/**
+ * Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Enables lookups of
+ * unknown peers.
+ */
+async function buildFollowers(
+  config: Config,
+  log: Logger,
+  now: () => number,
+  guestSide: GuestSide,
+  disk: Disk,
+  source: Source,
+  metrics: Metrics,
+) {
+  const { view, keys, restored } = guestSide
+  const [{ Firewall }, { Sync }, { PeerLookup }, { Persistence }] = await Promise.all([
+    import('../firewall/firewall.ts'),
+    import('../view/sync.ts'),
+    import('../view/peer-lookup.ts'),
+    import('../view/persistence.ts'),
+  ])
+  const persistence = new Persistence({
+    disk,
+    path: snapshotPath(config.stateDirectory),
+    owner: guestSide.owner,
+    keys,
+    restored,
+    maxAgeMs: config.snapshotMaxAgeMs,
+    timeoutMs: DISK_TIMEOUT_MS,
+    retryMs: DISK_RETRY_MS,
+    asOfMs: Date.now() - (restored.ageMs ?? 0),
+    instances: () => view.instances(),
+    snapshotWrites: metrics.snapshotWrites,
+    journalWrites: metrics.journalWrites,
+    log,
+  })
+  const instances = () => view.instances().map(({ instance }) => instance)
+  const epoch = randomBytes(4).toString('hex')
+  const firewall = new Firewall({
+    ...config.firewall,
+    instances,
+    now,
+    epoch,
+    firstApplied: () => {
+      guestSide.admit()
+    },
+    log,
+  })
+  const sync = new Sync({
+    source,
+    view,
+    changeLog: persistence,
+    hypervisor: config.store.hypervisor,
+    userDataMaxBytes: config.userDataMaxBytes,
+    resyncMs: config.resyncMs,
+    metrics: metrics.sync,
+    log,
+    changed: () => {
+      firewall.changed()
+    },
+    confirmed: () => {
+      firewall.isWhole()
+      persistence.confirmed()
+    },
+  })
+  const startedAtMs = now() - Math.max(0, restored.ageMs ?? now())
+  const peerLookup = new PeerLookup({
+    find: (network, address) => view.find(network, address),
+    lookUp: (network, address) => sync.lookUp(network, address),
+    canAsk: () => sync.status().connected,
+    lookups: metrics.lookups,
+    now,
+  })
+  guestSide.lookUpBy((network, address) => peerLookup.ask(network, address))
+  return {
+    sync,
+    persistence,
+    firewall,
+    viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000,
+  }
+}
+
+interface OperatorSideParts {
+  readonly config: Config
+  readonly log: Logger
+  readonly now: () => number
+  readonly guestSide: GuestSide
+  readonly source: Source
+  readonly metrics: Metrics
+  readonly sync: Sync
+  readonly firewall: Firewall
+  readonly addresses: AddressWatch
+  readonly viewAgeSeconds: () => number
+}
+
+/**
+ * The listeners of the operator API, and a sentence for each listener, of guests or operators, that does not answer.
+ */
+interface OperatorSide {
+  readonly tcp: OperatorListener<HostPort>
+  readonly socket: OperatorListener<UnixSocket>
+  readonly listenerProblems: () => readonly string[]
+}
+
+/** Builds the listeners of the operator API. */
+async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
+  const { config, log, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
+  const { view, guests, hold } = guestSide
+  const [
+    { buildSocketServer, buildTcpServer },
+    { explain },
+    { buildDiagnosis },
+    { buildLaunchGate, unreachableBy },
+    { buildReadiness },
+    { formatMissing },
+    { OperatorListener },
+  ] = await Promise.all([
+    import('../operator/server.ts'),
+    import('../operator/explain.ts'),
+    import('../operator/diagnosis.ts'),
+    import('../operator/launch-gate.ts'),
+    import('../operator/readiness.ts'),
+    import('../runtime/addresses.ts'),
+    import('../operator/listener.ts'),
+  ])
+  const networks = [...new Set(config.listen.map(({ network }) => network))]
+  const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
+  const diagnosis = buildDiagnosis({
+    view,
+    source,
+    sync,
+    networks,
+    hypervisor: config.store.hypervisor,
+    userDataMaxBytes: config.userDataMaxBytes,
+    now,
+  })
+  const operatorParts: OperatorParts = {
+    firewall,
+    metrics: metrics.registry,
+    readiness: () =>
+      buildReadiness({
+        sync: sync.status(),
+        store: source.description,
+        instances: view.size,
+        contestedAddresses: view.contested().size,
+        viewAgeSeconds: viewAgeSeconds(),
+        firewall: firewall.status(),
+        listenerProblems: listenerProblems(),
+      }),
+    launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
+    explain: (network, address) =>
+      explain({ view, firewall, networks, unserved: config.unserved, hold, diagnosis, unreachable }, network, address),
+    diagnose: (id) => diagnosis.instance(id),
+  }
+  const most = maxOperatorConnections(readLimits())
+  const { allow, ...listener } = config.operator
+  const tcp = new OperatorListener<HostPort>({
+    server: buildTcpServer(operatorParts, { allow, most, now, log }),
+    listener,
+    variable: 'IMDS_OPERATOR_LISTEN',
+    log,
+  })
+  const socket = new OperatorListener({
+    server: buildSocketServer(operatorParts, most),
+    listener: { path: config.operatorSocket },
+    variable: 'IMDS_OPERATOR_SOCKET',
+    log,
+  })
+  const listenerProblems = () => [
+    ...config.unserved.map(({ problem }) => problem),
+    ...addresses.missing().map(formatMissing),
+    ...[hold(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
+  ]
+  return { tcp, socket, listenerProblems }
+}
+
+async function buildSource(
+  store: StoreConfig,
+  cipher: RecordCipher | undefined,
+  userDataMaxBytes: number,
+  announcement: Announcement,
+): Promise<Source> {
+  if (store.kind === 'files')
+    return onlyIds((await import('../store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes))
+  const { buildRedisSource } = await import('../store/redis/source.ts')
+  return onlyIds(
+    buildRedisSource({
+      settings: store,
+      region: store.region,
+      hypervisor: store.hypervisor,
+      cipher,
+      userDataMaxBytes,
+      announcement,
+    }),
+  )
+}
+
+/** How this daemon announces itself in the store. Each reason for a failure is logged once. */
+function buildAnnouncement(view: View, log: Logger): Announcement {
+  const logged = new Set<string>()
+  return {
+    state: () => ({ version: VERSION, instances: view.size }),
+    failed: (reason) => {
+      if (!logged.has(reason)) {
+        log.warn(
+          { reason },
+          'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: allow its Redis user +set on the key of its announcement (deploy/redis.acl)',
+        )
+      }
+      logged.add(reason)
+    },
+  }
+}

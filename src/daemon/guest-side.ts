@@ -1,0 +1,134 @@
+/**
+ * The guest side of the daemon: the view, filled from the state directory, and the servers of guests. It is small, so
+ * that guests are answered soon after the start; daemon.ts loads and starts everything else afterwards.
+ *
+ * If only the firewall separates several networks, every peer is an unknown peer until `admit` is called.
+ */
+import type { Logger } from 'pino'
+import type { Config, StoreConfig } from './config.ts'
+import { limitHops } from '../guest/hop-limit.ts'
+import type { Directory } from '../guest/identify.ts'
+import { RequestMeter } from '../guest/meter.ts'
+import { RefusalLog } from '../guest/refusal-log.ts'
+import { buildGuestServer } from '../guest/server.ts'
+import { Shares, UNKNOWN_PEERS } from '../guest/share.ts'
+import { ownTokenKey } from '../guest/token-key.ts'
+import { Tokens, tokenTime } from '../guest/token.ts'
+import { describeHold, warnOfOverruled, type GuestPlace } from './listeners.ts'
+import { isOneAddress } from '../metadata/address.ts'
+import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
+import { RecordCipher } from '../store/crypto/record-cipher.ts'
+import { restoreView, type Restored } from '../view/restore.ts'
+import { snapshotPath, type StateKeys, type StateOwner } from '../view/state-files.ts'
+import { View } from '../view/view.ts'
+
+const ALL_ADDRESSES =
+  'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
+
+/** The guest side, which listens. */
+export interface GuestSide {
+  readonly view: View
+  readonly meter: RequestMeter
+  readonly owner: StateOwner
+  readonly keys: StateKeys
+  readonly restored: Omit<Restored, 'instances'>
+  readonly guests: readonly GuestPlace[]
+  /** Sets the function that looks up unknown peers. */
+  lookUpBy(ask: Directory['ask']): void
+  /** Why no guest is answered now, or undefined. */
+  readonly hold: () => string | undefined
+  /** Ends the hold: the firewall has applied its rules. */
+  admit(): void
+  stop(): Promise<void>
+}
+
+/**
+ * Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `now`:
+ * monotonic, in ms.
+ */
+export async function startGuestSide(config: Config, log: Logger, now: () => number): Promise<GuestSide> {
+  const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
+  const tokens = new Tokens(
+    secrets,
+    tokenTime(() => Date.now(), now),
+  )
+  const meter = new RequestMeter()
+  const view = new View(config.provider, now)
+  const owner = stateOwner(config.store)
+  const cipher = cipherOf(config.store)
+  const keys = { cipher, macKeys: cipher?.macKeys(owner.hypervisor ?? '') ?? secrets }
+  const { instances, ...restored } = await restoreView(
+    snapshotPath(config.stateDirectory),
+    owner,
+    keys,
+    config.snapshotMaxAgeMs,
+    Date.now(),
+    log,
+  )
+  for (const assembled of instances) view.replace(assembled)
+  let ask: Directory['ask'] = () => undefined
+  let hold = config.needsFirewall ? describeHold(config.listen) : undefined
+  const directory: Directory = {
+    find: (network, address) => (hold === undefined ? view.find(network, address) : { kind: 'unknown' }),
+    ask: (network, address) => (hold === undefined ? ask(network, address) : undefined),
+  }
+  const most = maxConnections(readLimits(), config.listen.length)
+  const shares = new Shares(config.share, UNKNOWN_PEERS)
+  const rules = { tokens, forwarded: config.forwarded, limitHops }
+  const refusalLog = new RefusalLog(log, now)
+  const servers = config.listen.map(({ network }) =>
+    buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, refusalLog, log }),
+  )
+  const admit = () => {
+    if (hold === undefined) return
+    hold = undefined
+    // their buffers may contain requests that the rules would have kept out
+    for (const { server } of servers) server.closeAllConnections()
+    log.info('the firewall has applied its rules; guests are answered')
+  }
+  const stop = async () => {
+    await Promise.all(servers.map((server) => server.close()))
+  }
+  try {
+    const guests: GuestPlace[] = []
+    for (const [i, server] of servers.entries()) {
+      const listener = config.listen[i]!
+      guests.push({ network: listener.network, ...(await listen(server, listener, 'IMDS_LISTEN')) })
+    }
+    if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host)))
+      throw new StartFailure(ALL_ADDRESSES)
+    warnOfOverruled(config, guests, log)
+    for (const { network, problem } of config.unserved) log.warn({ network }, problem)
+    if (hold !== undefined) log.warn(hold)
+    return {
+      view,
+      meter,
+      owner,
+      keys,
+      restored,
+      guests,
+      lookUpBy: (by) => {
+        ask = by
+      },
+      hold: () => hold,
+      admit,
+      stop,
+    }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+function stateOwner(store: StoreConfig): StateOwner {
+  const { hypervisor } = store
+  return store.kind === 'redis'
+    ? { store: 'redis', region: store.region, hypervisor }
+    : { store: `file:${store.directory}`, region: undefined, hypervisor }
+}
+
+function cipherOf(store: StoreConfig): RecordCipher | undefined {
+  return store.kind === 'files' || store.recordKeys === undefined
+    ? undefined
+    : new RecordCipher(store.recordKeys, store.region)
+}

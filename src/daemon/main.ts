@@ -1,0 +1,136 @@
+/**
+ * The entry of imdsd: reads arguments and environment, starts the daemon, handles signals, and sets the exit status.
+ *
+ * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot continue; of sysexits.h 64 (EX_USAGE) for wrong
+ * arguments, 69 (EX_UNAVAILABLE) if --check --connect cannot use the store, and 78 (EX_CONFIG) for an invalid
+ * configuration, before anything listens. (dist/main.js ends with 70 if Node.js is too old: rolldown.config.js.) With
+ * `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and readable log lines
+ * on a terminal.
+ */
+import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Arguments } from './arguments.ts'
+import { EXIT, Failure } from '../runtime/failure.ts'
+import { missingFile } from '../runtime/missing-file.ts'
+import type { Output } from '../runtime/output.ts'
+import { parseConfig, type ConfigFault } from './config.ts'
+import { startDaemon } from './daemon.ts'
+import { formatHostPort } from '../runtime/host-port.ts'
+import { StartFailure } from '../runtime/listen.ts'
+import { buildLog, standardOutput, terminalOutput } from '../runtime/log.ts'
+import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/systemd.ts'
+import { keepTickShape } from '../runtime/ticks.ts'
+
+const EX_CONFIG = 78
+/**
+ * The delay of an exit with EX_CONFIG, in ms. While guests wait in its sockets, systemd restarts the daemon at once;
+ * the delay bounds that rate.
+ */
+const EX_CONFIG_DELAY_MS = 2_000
+
+keepTickShape()
+const args = process.argv.length > 2 ? await readArguments() : {}
+const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
+const env = demo?.env ?? process.env
+const passed = inheritedSockets(env, process.pid)
+const parsed = parseConfig(env, { passed, ...(demo === undefined ? enabledNetworks() : { enabled: [] }) }, (path) =>
+  readFileSync(path, 'utf8'),
+)
+if (!parsed.ok) {
+  demo?.clean()
+  printFaults(parsed.faults)
+  if (passed.length > 0) await sleep(EX_CONFIG_DELAY_MS)
+  process.exit(EX_CONFIG)
+}
+const log = buildLog(
+  parsed.value.logLevel,
+  demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM']),
+)
+if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables are ignored')
+
+const end = (status: number) => {
+  demo?.clean()
+  process.exit(status)
+}
+process.on('uncaughtException', (error) => {
+  log.fatal({ err: error }, 'unexpected error')
+  end(1)
+})
+const starting = startDaemon(parsed.value, log)
+let stopping = false as boolean // TypeScript does not see that `stop` sets it
+const stop = (signal: string) => {
+  if (stopping) return
+  stopping = true
+  log.info({ signal }, 'stopping')
+  starting
+    .then((daemon) => daemon.stop())
+    .then(
+      () => {
+        end(0)
+      },
+      (error: unknown) => {
+        log.fatal({ err: error }, 'could not stop cleanly')
+        end(1)
+      },
+    )
+}
+process.on('SIGTERM', stop) // registered early, because guests are served before the start is complete
+process.on('SIGINT', stop)
+try {
+  const daemon = await starting
+  if (!stopping) {
+    superviseBy(env, log)
+    const [guest] = daemon.guests
+    if (guest !== undefined) demo?.announce(formatHostPort(guest), daemon.operator && formatHostPort(daemon.operator))
+  }
+} catch (error) {
+  const path = missingFile(error)
+  const reason =
+    path !== undefined
+      ? `cannot load ${path}: if imds was just upgraded, start it again; otherwise install it again`
+      : error instanceof StartFailure
+        ? error.message
+        : undefined
+  log.fatal(reason === undefined ? { err: error } : { reason }, 'could not start')
+  end(1)
+}
+
+function printFaults(faults: readonly ConfigFault[]): void {
+  console.error('imds: the configuration is invalid:')
+  for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
+}
+
+/** Parses the arguments. Ends the process after one that only prints, such as --check. */
+async function readArguments(): Promise<Arguments> {
+  const { Output } = await import('../runtime/output.ts')
+  const output = new Output('imds', process.stdout, process.stderr, (status) => process.exit(status))
+  const parsed = await (await import('./arguments.ts')).parseArguments(process.argv, output)
+  if (parsed.check === true)
+    process.exit(await output.finish(await check(output, parsed).catch((error: unknown) => failed(output, error))))
+  return parsed
+}
+
+/** Prints why the check could not run, and returns the exit status. */
+function failed(output: Output, error: unknown): number {
+  if (!(error instanceof Failure)) throw error
+  output.warn(error.message)
+  return error.status
+}
+
+/** Runs `--check`: prints what it finds, and returns the exit status. */
+async function check(output: Output, { environmentFile, connect }: Arguments): Promise<number> {
+  output.use({ json: false, continues: true })
+  const { checkService } = await import('./check.ts')
+  const { faults, notes, store } = checkService(process.env, environmentFile, Date.now())
+  for (const note of notes) console.error(`note: ${note}`)
+  if (store === undefined) {
+    printFaults(faults)
+    return EX_CONFIG
+  }
+  output.print('imds: the configuration is valid')
+  if (connect !== true) return EXIT.done
+  const { findings, problems } = await (await import('../store/probe.ts')).probeStore(store)
+  for (const finding of findings) output.print(`imds: the store: ${finding}`)
+  for (const problem of problems) output.warn(`the store cannot be used: ${problem}`)
+  return problems.length > 0 ? EXIT.unavailable : EXIT.done
+}

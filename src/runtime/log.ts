@@ -1,0 +1,91 @@
+/**
+ * The log of each service: JSON lines on standard output, for the journal. On a terminal the demo prints readable
+ * lines.
+ *
+ * fatal: the service stops. error: one request failed. warn: an operator should look. info: the life of the service.
+ * debug: each request and each change. Tokens, keys and user-data are never logged (invariant 9); the redaction below
+ * is a second barrier.
+ */
+import { pino, type DestinationStream, type Logger } from 'pino'
+import { escapeControls, escapeJsonLine } from './escape.ts'
+import { isJournal, LogOutput, neverBlock } from './log-output.ts'
+
+/** The values of IMDS_LOG_LEVEL. */
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug'] as const
+/** One of LOG_LEVELS. */
+export type LogLevel = (typeof LOG_LEVELS)[number]
+
+const STDOUT = 1
+const SECRETS = ['password', 'userData', 'publicKeys', 'token', 'headers', 'document', 'command']
+
+/** Builds the daemon's log. */
+export function buildLog(level: LogLevel, destination: DestinationStream): Logger {
+  return pino(
+    {
+      level,
+      base: {},
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      hooks: { streamWrite: escapeJsonLine },
+      redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },
+    },
+    destination,
+  )
+}
+
+/**
+ * The priorities of systemd's journal (sd-daemon(3)) for pino's levels, which are numbers. `<4>` at the beginning of a
+ * line sets that of the line.
+ */
+const PRIORITIES: Readonly<Record<number, string>> = { 60: '<2>', 50: '<3>', 40: '<4>', 30: '<6>', 20: '<7>' }
+
+/**
+ * Standard output. `journalStream` is the variable JOURNAL_STREAM: if the journal reads the output, each line begins
+ * with its priority, which the journal removes. The last lines are flushed at exit.
+ */
+export function standardOutput(journalStream: string | undefined): DestinationStream {
+  const hasPriorities = isJournal(journalStream, STDOUT)
+  const prefix = (level: number) => (hasPriorities ? (PRIORITIES[level] ?? '') : '')
+  neverBlock(STDOUT, () => process.stdout)
+  const output = new LogOutput(STDOUT, (lines) => {
+    const line = {
+      level: 'warn',
+      time: new Date().toISOString(),
+      lines,
+      msg: 'log lines were lost, because the reader of standard output did not keep up',
+    }
+    return `${prefix(40)}${JSON.stringify(line)}\n`
+  })
+  process.on('exit', () => {
+    output.flushSync()
+  })
+  return {
+    [Symbol.for('pino.metadata')]: true, // so that pino sets lastLevel
+    lastLevel: 0,
+    write(line: string) {
+      output.write(`${prefix(this.lastLevel)}${line}`)
+    },
+    flushSync: () => {
+      output.flushSync()
+    },
+  } as DestinationStream & { lastLevel: number }
+}
+
+/** Standard output for a person at a terminal. Loads the formatter only here, because a daemon does not need it. */
+export async function terminalOutput(): Promise<DestinationStream> {
+  const { prettyFactory } = await import('pino-pretty')
+  const format = prettyFactory({ translateTime: 'SYS:HH:MM:ss', singleLine: true })
+  const output = standardOutput(undefined)
+  return {
+    write: (line) => {
+      output.write(format(mapTexts(line, escapeControls)))
+    },
+  }
+}
+
+/** A line with its texts changed: the formatter would write control characters of records to the terminal. */
+function mapTexts(line: string, change: (text: string, keepsLines: boolean) => string): object {
+  return JSON.parse(line, (_name, value: unknown) =>
+    typeof value === 'string' ? change(value, true) : value,
+  ) as object
+}

@@ -1,0 +1,20 @@
+import { expect, test } from 'vitest'
+import { shareConnections, shareOfAddress } from '../../../../src/api/http/connections.ts'
+
+test('the listeners share the descriptors, and leave 64 for imds-api itself', () => {
+  expect(shareConnections(160)).toEqual({ clients: 60, hypervisors: 24, operators: 12 })
+  expect(shareConnections(1_024)).toEqual({ clients: 600, hypervisors: 240, operators: 64 })
+  expect(shareConnections(65_536)).toEqual({ clients: 4_096, hypervisors: 4_096, operators: 64 })
+  expect(shareConnections(Infinity)).toEqual({ clients: 4_096, hypervisors: 4_096, operators: 64 })
+  expect(shareConnections(8)).toEqual({ clients: 2, hypervisors: 1, operators: 1 })
+  for (const descriptors of [128, 160, 300, 1_024]) {
+    const { clients, hypervisors, operators } = shareConnections(descriptors)
+    expect(clients + hypervisors + operators).toBeLessThanOrEqual(descriptors - 64)
+  }
+})
+
+test('an address has the share of the setting, and at most half of all', () => {
+  expect(shareOfAddress(256, 4_096)).toBe(256)
+  expect(shareOfAddress(256, 60)).toBe(30)
+  expect(shareOfAddress(256, 1)).toBe(1)
+})

@@ -2,16 +2,10 @@
  * The limits of an account: each is exact for requests at the same time, and an account that is beyond one keeps what
  * it has.
  */
-import { Kysely, PostgresDialect } from 'kysely'
-import pg from 'pg'
 import t from 'tap'
 import { makeRoomInFamily } from '../../src/api/auth/token-families.ts'
 import { forgetFinished } from '../../src/api/changes/kept-rows.ts'
-import * as first from '../../src/api/database/migrations/0001-first.ts'
-import * as wholeDocument from '../../src/api/database/migrations/0002-whole-document.ts'
-import * as accountLimits from '../../src/api/database/migrations/0003-account-limits.ts'
-import * as publishedImages from '../../src/api/database/migrations/0004-published-images.ts'
-import { ACCOUNT_LIMITS, DEFAULT_LIMITS } from '../../src/api/model/account-limits.ts'
+import { ACCOUNT_LIMITS } from '../../src/api/model/account-limits.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { anApi, apply, basic, type Method } from '../support/programs/api.ts'
 
@@ -323,27 +317,4 @@ t.test('of finished collaborations the newest 1,000 are kept, and each that appl
     ).length,
     0,
   )
-})
-
-t.test('a database of an earlier version gets the default limits, and its public images stay public', async (t) => {
-  await pool.query('create database earlier')
-  const earlier = new pg.Pool({ ...api.database.connection, database: 'earlier' })
-  const database = new Kysely<unknown>({ dialect: new PostgresDialect({ pool: earlier }) })
-  t.teardown(() => database.destroy())
-  for (const migration of [first, wholeDocument]) await migration.up(database)
-  await earlier.query(`
-    insert into users (id, name, email_address, email_verified, messaging_pref) values ('usr-a', '', 'a@example.com', true, true);
-    insert into accounts (id, name, status, owner_id, address_1, address_2, city, county, postcode, country_code, telephone_number, telephone_verified, valid_credit_card,
-      ram_limit, dbs_ram_limit, cloud_ips_limit, load_balancers_limit, block_storage_limit)
-      select id, '', 'active', 'usr-a', '', '', '', '', '', 'GB', '', true, true, 1, 0, 0, 0, 0 from unnest('{acc-a,acc-b}'::text[]) as id;
-    insert into images (id, account_id, name, username, status, locked, description, source, source_trigger, source_type, arch, official, public, compatibility_mode, disk_size, virtual_size)
-      select 'img-' || id, id, '', '', 'available', false, '', '', '', '', 'x86_64', false, id = 'acc-a', false, 1, 1 from accounts;
-    insert into config_maps (id, account_id, name, data) values ('cfg-a', 'acc-a', 'x', '{"a":"é"}')`)
-  for (const migration of [accountLimits, publishedImages]) await migration.up(database)
-  const { rows } = await earlier.query('select * from accounts order by id')
-  t.match(rows, [
-    { id: 'acc-a', ...DEFAULT_LIMITS, publish_images: true },
-    { id: 'acc-b', publish_images: false },
-  ])
-  t.strictSame((await earlier.query('select bytes from config_maps')).rows, [{ bytes: 10 }])
 })

@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto'
 import { sql, type Kysely } from 'kysely'
 import { VERSION } from '../../runtime/version.ts'
 import { columnsOf, FORMAT, FORMAT_VERSION, KEPT_TABLES } from './backup.ts'
-import { applyMigrations, appliedMigrations, makeMigrationTables, MIGRATION_NAMES } from './migrate.ts'
+import { applyMigrations, appliedMigrations, makeMigrationTables, MIGRATIONS } from './migrate.ts'
 import { TABLES, type Tables } from './tables.ts'
 import type { Tx } from './transaction.ts'
 
@@ -35,7 +35,7 @@ export function parseHeader(line: string): BackupHeader {
   const header = parseLine(line) as Partial<BackupHeader & Record<'format' | 'version', unknown>> | undefined
   if (header?.format !== FORMAT) throw new BackupFault('is not a backup of imds-api')
   const { version, imds = '', migrations = [], region = '', created = '' } = header
-  const unknown = migrations.filter((name, i) => MIGRATION_NAMES[i] !== name)
+  const unknown = migrations.filter((name, i) => Object.keys(MIGRATIONS)[i] !== name)
   if (version !== FORMAT_VERSION || unknown.length > 0) {
     throw new BackupFault(
       `is of imds-api ${imds}, and this is ${VERSION}${unknown.length > 0 ? `, which does not know ${unknown.join(', ')}` : ''}: restore it with a version of imds-api that is not older`,

@@ -1,29 +1,48 @@
 /**
- * The first tables. PostgreSQL holds every rule that concurrent requests could break: addresses and names are unique,
- * an account has one default group, and a cloud IP has a destination if and only if it is not free.
+ * All tables. PostgreSQL holds every rule that concurrent requests could break: addresses and names are unique, an
+ * account has one default group, and a cloud IP has a destination if and only if it is not free.
  */
 import { sql, type Kysely } from 'kysely'
 
-const STATEMENTS = [
-  `create table region (
+const REGION = `
+  create table region (
     only_row boolean primary key default true check (only_row),
     name text not null,
     domain text not null,
     library_ftp_host text not null
-  )`,
-  'create table zones (id text primary key, handle text not null unique)',
-  `create table server_types (
+  );
+
+  -- A zone, server type or hypervisor that \`imds-api apply --prune\` removes stays for the deleted servers that refer to
+  -- it. Another row may then have its handle.
+  create table zones (
     id text primary key,
-    handle text not null unique,
+    handle text not null,
+    removed_at timestamptz
+  );
+  create unique index zones_handle on zones (handle) where removed_at is null;
+
+  create table server_types (
+    id text primary key,
+    handle text not null,
     name text not null,
-    status text not null,
+    status text not null check (status in ('experimental', 'available', 'deprecated')),
     cores integer not null check (cores > 0),
     ram integer not null check (ram > 0),
     disk_size integer not null check (disk_size > 0),
-    storage_type text not null
-  )`,
-  'create table hypervisors (name text primary key, zone_id text not null references zones, ram integer not null check (ram > 0))',
-  `create table users (
+    storage_type text not null,
+    removed_at timestamptz
+  );
+  create unique index server_types_handle on server_types (handle) where removed_at is null;
+
+  create table hypervisors (
+    name text primary key,
+    zone_id text not null references zones,
+    ram integer not null check (ram > 0),
+    removed_at timestamptz
+  );`
+
+const ACCOUNTS = `
+  create table users (
     id text primary key,
     name text not null,
     email_address text not null,
@@ -32,13 +51,17 @@ const STATEMENTS = [
     messaging_pref boolean not null,
     password_hash text,
     totp_secret text,
+    totp_last_step bigint,
     created_at timestamptz not null default now()
-  )`,
-  'create unique index users_email_address on users (lower(email_address))',
-  `create table accounts (
+  );
+  create unique index users_email_address on users (lower(email_address));
+
+  create table accounts (
     id text primary key,
     name text not null,
-    status text not null check (status in ('pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted')),
+    status text not null check (
+      status in ('pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted')
+    ),
     owner_id text not null references users,
     address_1 text not null,
     address_2 text not null,
@@ -58,10 +81,22 @@ const STATEMENTS = [
     cloud_ips_limit integer not null,
     load_balancers_limit integer not null,
     block_storage_limit integer not null,
+    server_groups_limit integer not null default 256,
+    api_clients_limit integer not null default 100,
+    access_tokens_limit integer not null default 1000,
+    applications_limit integer not null default 50,
+    collaborations_limit integer not null default 100,
+    config_maps_limit integer not null default 100,
+    config_maps_bytes_limit integer not null default 16777216,
+    images_limit integer not null default 50,
+    open_actions_limit integer not null default 1000,
+    publish_images boolean not null default false,
     library_ftp_password_hash text,
     created_at timestamptz not null default now()
-  )`,
-  `create table collaborations (
+  );
+  create index accounts_owner on accounts (owner_id);
+
+  create table collaborations (
     id text primary key,
     account_id text not null references accounts,
     user_id text references users,
@@ -71,11 +106,110 @@ const STATEMENTS = [
     status text not null check (status in ('pending', 'accepted', 'rejected', 'cancelled', 'ended')),
     created_at timestamptz not null default now(),
     started_at timestamptz,
-    finished_at timestamptz
-  )`,
-  "create unique index collaborations_current on collaborations (account_id, lower(email)) where status in ('pending', 'accepted')",
-  'create index collaborations_user on collaborations (user_id)',
-  `create table images (
+    finished_at timestamptz,
+    invited_at timestamptz,
+    resends timestamptz[] not null default '{}'
+  );
+  create unique index collaborations_current on collaborations (account_id, lower(email))
+    where status in ('pending', 'accepted');
+  create index collaborations_account on collaborations (account_id);
+  create index collaborations_user on collaborations (user_id);
+  create index collaborations_email on collaborations (lower(email));
+  create index collaborations_to_invite on collaborations (created_at, id)
+    where status = 'pending' and invited_at is null;`
+
+const SIGN_INS = `
+  create table api_clients (
+    id text primary key,
+    account_id text not null references accounts,
+    name text not null,
+    description text not null,
+    permissions_group text not null check (permissions_group in ('full', 'storage')),
+    secret_sha256 bytea,
+    secret_file_sha256 bytea,
+    created_at timestamptz not null default now(),
+    revoked_at timestamptz
+  );
+  create index api_clients_account on api_clients (account_id);
+
+  create table applications (
+    id text primary key,
+    account_id text not null references accounts,
+    name text not null,
+    description text not null,
+    secret_sha256 bytea,
+    secret_file_sha256 bytea,
+    created_at timestamptz not null default now(),
+    revoked_at timestamptz
+  );
+  create index applications_account on applications (account_id);
+
+  create table token_families (
+    id bigint generated always as identity primary key,
+    application_id text not null references applications on delete cascade,
+    user_id text not null references users on delete cascade,
+    scopes text[] not null,
+    revoked_at timestamptz
+  );
+  create index token_families_application on token_families (application_id);
+  create index token_families_user on token_families (user_id);
+
+  create table refresh_tokens (
+    sha256 bytea primary key,
+    family_id bigint not null references token_families on delete cascade,
+    expires_at timestamptz not null,
+    used_at timestamptz
+  );
+  create index refresh_tokens_family on refresh_tokens (family_id);
+  create index refresh_tokens_expiry on refresh_tokens (expires_at);
+
+  -- A token belongs to an API client and its account, or to a family and its user.
+  create table access_tokens (
+    sha256 bytea primary key,
+    client_id text references api_clients on delete cascade,
+    account_id text references accounts,
+    family_id bigint references token_families on delete cascade,
+    scopes text[] not null,
+    expires_at timestamptz not null,
+    check (num_nonnulls(client_id, family_id) = 1 and num_nonnulls(account_id, family_id) = 1)
+  );
+  create index access_tokens_client on access_tokens (client_id, expires_at);
+  create index access_tokens_family on access_tokens (family_id);
+  create index access_tokens_expiry on access_tokens (expires_at);
+
+  create table known_addresses (
+    kind text not null check (kind in ('client', 'user')),
+    subject text not null,
+    source text not null,
+    last_success timestamptz not null,
+    primary key (kind, subject, source)
+  );
+  create index known_addresses_age on known_addresses (last_success);`
+
+const ADDRESSES = `
+  create table address_pools (
+    id integer generated always as identity primary key,
+    kind text not null check (kind in ('mac', 'private_ipv4', 'public_ipv4', 'public_ipv6')),
+    range text not null,
+    cursor bigint not null default 0,
+    unique (kind, range)
+  );
+
+  -- \`number\` counts from the first address of the pool's range. The holder is an interface or a cloud IP.
+  create table allocations (
+    pool_id integer not null references address_pools,
+    number bigint not null check (number >= 0),
+    holder text not null,
+    freed_account text,
+    freed_after bigint,
+    primary key (pool_id, number),
+    check (num_nulls(freed_account, freed_after) <> 1)
+  );
+  create index allocations_holder on allocations (holder);
+  create index allocations_freed on allocations (pool_id) where freed_account is not null;`
+
+const SERVERS = `
+  create table images (
     id text primary key,
     handle text unique,
     account_id text references accounts,
@@ -95,49 +229,20 @@ const STATEMENTS = [
     disk_size integer not null,
     virtual_size integer not null,
     licence_name text,
+    source_server_id text,
     created_at timestamptz not null default now()
-  )`,
-  `create table api_clients (
+  );
+  create index images_account on images (account_id);
+  create index images_public on images (id) where public;
+  create index images_source_server on images (source_server_id);
+
+  create table servers (
     id text primary key,
     account_id text not null references accounts,
     name text not null,
-    description text not null,
-    permissions_group text not null check (permissions_group in ('full', 'storage')),
-    secret_sha256 bytea,
-    created_at timestamptz not null default now(),
-    revoked_at timestamptz
-  )`,
-  'create index api_clients_account on api_clients (account_id)',
-  `create table access_tokens (
-    sha256 bytea primary key,
-    client_id text not null references api_clients on delete cascade,
-    account_id text not null references accounts,
-    scopes text[] not null,
-    expires_at timestamptz not null
-  )`,
-  'create index access_tokens_expiry on access_tokens (expires_at)',
-  'create index access_tokens_client on access_tokens (client_id)',
-  // Addresses. `number` counts from the first address of the pool's range; the holder is the id of an interface or a
-  // cloud IP.
-  `create table address_pools (
-    id integer generated always as identity primary key,
-    kind text not null check (kind in ('mac', 'private_ipv4', 'public_ipv4', 'public_ipv6')),
-    range text not null,
-    cursor bigint not null default 0,
-    unique (kind, range)
-  )`,
-  `create table allocations (
-    pool_id integer not null references address_pools,
-    number bigint not null check (number >= 0),
-    holder text not null,
-    primary key (pool_id, number)
-  )`,
-  'create index allocations_holder on allocations (holder)',
-  `create table servers (
-    id text primary key,
-    account_id text not null references accounts,
-    name text not null,
-    status text not null check (status in ('creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable')),
+    status text not null check (
+      status in ('creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable')
+    ),
     locked boolean not null default false,
     image_id text not null references images,
     server_type_id text not null references server_types,
@@ -150,37 +255,102 @@ const STATEMENTS = [
     started_at timestamptz,
     deleted_at timestamptz,
     revision bigint not null default 1,
-    publish_fault text
-  )`,
-  'create index servers_account on servers (account_id)',
-  'create index servers_hypervisor on servers (hypervisor) where deleted_at is null',
-  'create table server_keys (server_id text not null references servers, user_id text not null, key text not null, primary key (server_id, user_id))',
-  `create table interfaces (
+    publish_fault text,
+    metadata_options json,
+    tags json not null default '{}',
+    console_token_expires timestamptz,
+    migrating_to text references hypervisors,
+    sealed_at timestamptz
+  );
+  create index servers_account on servers (account_id);
+  create index servers_hypervisor on servers (hypervisor) where deleted_at is null;
+  create index servers_image on servers (image_id);
+  alter table images add foreign key (source_server_id) references servers;
+
+  create table server_keys (
+    server_id text not null references servers,
+    user_id text not null,
+    key text not null,
+    primary key (server_id, user_id)
+  );
+
+  create table interfaces (
     id text primary key,
     server_id text not null references servers,
     mac_address text not null unique,
     ipv4_address text not null unique,
     ipv4_prefix_length integer,
     created_at timestamptz not null default now()
-  )`,
-  'create index interfaces_server on interfaces (server_id)',
-  `create table server_groups (
+  );
+  create index interfaces_server on interfaces (server_id);
+
+  create table server_groups (
     id text primary key,
     account_id text not null references accounts,
     name text not null,
     description text not null,
     is_default boolean not null,
     created_at timestamptz not null default now()
-  )`,
-  'create index server_groups_account on server_groups (account_id)',
-  'create unique index server_groups_default on server_groups (account_id) where is_default',
-  `create table server_group_members (
+  );
+  create index server_groups_account on server_groups (account_id);
+  create unique index server_groups_default on server_groups (account_id) where is_default;
+
+  create table server_group_members (
     server_group_id text not null references server_groups on delete cascade,
     server_id text not null references servers,
     primary key (server_group_id, server_id)
-  )`,
-  'create index server_group_members_server on server_group_members (server_id)',
-  `create table cloud_ips (
+  );
+  create index server_group_members_server on server_group_members (server_id);
+
+  create table compute_actions (
+    id bigint generated always as identity primary key,
+    server_id text not null references servers,
+    kind text not null,
+    image_id text references images,
+    console_token text,
+    requested_at timestamptz not null default now(),
+    given_out_at timestamptz,
+    given_to text,
+    finished_at timestamptz,
+    outcome text check (outcome in ('succeeded', 'failed')),
+    fault text,
+    check ((finished_at is null) = (outcome is null))
+  );
+  create index compute_actions_server on compute_actions (server_id, id) where finished_at is null;
+  -- For the metrics: the last finished action of a server. With an index on finished_at alone, PostgreSQL reads all of it.
+  create index compute_actions_finished on compute_actions (server_id, finished_at) where finished_at is not null;`
+
+const DATABASE_SERVERS = `
+  create table database_server_types (
+    id text primary key,
+    name text not null,
+    description text not null,
+    disk_size integer not null check (disk_size > 0),
+    ram integer not null check (ram > 0)
+  );
+
+  create table database_servers (
+    id text primary key,
+    account_id text not null references accounts,
+    name text not null,
+    description text not null,
+    status text not null check (status in ('creating', 'active', 'deleting', 'deleted', 'failing', 'failed')),
+    locked boolean not null,
+    allow_access text[] not null,
+    database_engine text not null,
+    database_version text not null,
+    database_server_type_id text not null references database_server_types,
+    maintenance_weekday integer not null check (maintenance_weekday between 0 and 6),
+    maintenance_hour integer not null check (maintenance_hour between 0 and 23),
+    zone_id text not null references zones,
+    created_at timestamptz not null default now(),
+    updated_at timestamptz not null default now(),
+    deleted_at timestamptz
+  );
+  create index database_servers_account on database_servers (account_id);`
+
+const CLOUD_IPS_AND_CONFIG_MAPS = `
+  create table cloud_ips (
     id text primary key,
     account_id text not null references accounts,
     name text not null,
@@ -191,25 +361,68 @@ const STATEMENTS = [
     status text not null check (status in ('unmapped', 'reserved', 'mapped')),
     interface_id text references interfaces,
     server_group_id text references server_groups,
+    database_server_id text references database_servers,
+    mapped_at timestamptz,
     created_at timestamptz not null default now(),
-    check (num_nonnulls(interface_id, server_group_id) = case status when 'unmapped' then 0 else 1 end)
-  )`,
-  'create index cloud_ips_account on cloud_ips (account_id)',
-  'create index cloud_ips_interface on cloud_ips (interface_id)',
-  'create index cloud_ips_server_group on cloud_ips (server_group_id)',
-  // Servers to publish. A row is written in the transaction of the change, and says only which server changed.
-  `create table outbox (
+    constraint cloud_ips_destination check (
+      num_nonnulls(interface_id, server_group_id, database_server_id) = case status when 'unmapped' then 0 else 1 end
+    )
+  );
+  create index cloud_ips_account on cloud_ips (account_id);
+  create index cloud_ips_interface on cloud_ips (interface_id);
+  create index cloud_ips_server_group on cloud_ips (server_group_id);
+  create index cloud_ips_database_server on cloud_ips (database_server_id);
+
+  -- \`json\`, not \`jsonb\`: what was sent comes back, with its order and its numbers. \`bytes\` spares reading the data,
+  -- up to 1 MiB, for the sum over an account.
+  create table config_maps (
+    id text primary key,
+    account_id text not null references accounts,
+    name text not null,
+    data json not null,
+    bytes integer not null default 0,
+    created_at timestamptz not null default now()
+  );
+  create index config_maps_account on config_maps (account_id);`
+
+const PUBLISHING_AND_IDS = `
+  -- Servers to publish. A row is written in the transaction of the change.
+  create table outbox (
     id bigint generated always as identity primary key,
     server_id text not null references servers,
+    account_id text not null default '',
+    urgent boolean not null default false,
     created_at timestamptz not null default now(),
     retry_at timestamptz
-  )`,
-  'create index outbox_server on outbox (server_id)',
-  // Ids. A sequence never gives a number twice, and given_ids are those of the region file.
-  'create table given_ids (id text primary key)',
-  ...['cli', 'cip', 'col', 'cfg', 'srv', 'int', 'grp', 'img', 'app'].map((prefix) => `create sequence ids_${prefix}`),
-] as const
+  );
+  create index outbox_server on outbox (server_id);
+  create index outbox_turns on outbox (urgent, account_id, id) where retry_at is null;
+  create index outbox_retries on outbox (retry_at) where retry_at is not null;
+  create table published_ids (id text primary key);
+
+  -- The ids of the region file; new ids come from the sequences, which never give a number twice.
+  create table given_ids (id text primary key);
+  create sequence ids_cli;
+  create sequence ids_cip;
+  create sequence ids_col;
+  create sequence ids_cfg;
+  create sequence ids_srv;
+  create sequence ids_int;
+  create sequence ids_grp;
+  create sequence ids_img;
+  create sequence ids_app;`
+
+const PARTS = [
+  REGION,
+  ACCOUNTS,
+  SIGN_INS,
+  ADDRESSES,
+  SERVERS,
+  DATABASE_SERVERS,
+  CLOUD_IPS_AND_CONFIG_MAPS,
+  PUBLISHING_AND_IDS,
+]
 
 export async function up(database: Kysely<unknown>): Promise<void> {
-  for (const statement of STATEMENTS) await sql.raw(statement).execute(database)
+  for (const part of PARTS) await sql.raw(part).execute(database)
 }

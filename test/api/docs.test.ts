@@ -1,6 +1,6 @@
 /**
- * The examples of docs/api.md, executed in one shell as a reader does, against the imds-api that its first example
- * starts.
+ * The examples of docs/api.md, docs/accounts.md and docs/region-file.md, executed in one shell as a reader does, against
+ * the imds-api that the first example starts.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -26,17 +26,13 @@ type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' |
 const EXAMPLES = [
   [executed('docs/api.md', 'five'), /^\+ region gb1\n[^]*\n(?:creating|active)\n$/],
   [executed('docs/api.md', 'function'), []],
-  [executed('docs/api.md', 'token'), ['Bearer']],
-  [
-    executed('docs/api.md', 'sign-in'),
-    /^~ user usr-k3c8e: password_hash, totp_secret\n\+ application app-8xk2p\n\{"error":"invalid_client".*\n\{"id":"usr-k3c8e".*\n\{"id":"acc-h3nbk".*\n$/,
-  ],
+  [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],
   [
     executed('docs/api.md', 'cloud-ips'),
-    ['cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped'],
+    ['interface', 'cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped'],
   ],
   [
     executed('docs/api.md', 'server-groups'),
@@ -54,11 +50,15 @@ const EXAMPLES = [
     executed('docs/api.md', 'database-servers'),
     ['1 database_server', 'database_server orders', 'database_server orders', '1 database_type', 'database_type Small'],
   ],
-  [executed('docs/api.md', 'interfaces'), ['interface']],
   [executed('docs/api.md', 'images'), ['2 image', 'image Debian 12', 'image golden', 'image golden']],
   [executed('docs/api.md', 'catalog'), ['2 server_type', 'server_type Medium SSD', '2 zone', 'zone']],
+  [executed('docs/accounts.md', 'token'), ['Bearer']],
   [
-    executed('docs/api.md', 'accounts'),
+    executed('docs/accounts.md', 'sign-in'),
+    /^~ user usr-k3c8e: password_hash, totp_secret\n\+ application app-8xk2p\n\{"error":"invalid_client".*\n\{"id":"usr-k3c8e".*\n\{"id":"acc-h3nbk".*\n$/,
+  ],
+  [
+    executed('docs/accounts.md', 'accounts'),
     [
       'account Analytical Engines',
       '1 account',
@@ -68,15 +68,20 @@ const EXAMPLES = [
       'user Ada Lovelace',
     ],
   ],
-  [executed('docs/api.md', 'users'), ['user Ada Lovelace', 'unprocessable_entity 1']],
-  [executed('docs/api.md', 'account-changes'), ['account Analytical Engines', 'unprocessable_entity 2']],
-  [executed('docs/api.md', 'api-clients'), ['Bearer', 'api_client backup', '2 api_client', 'api_client backup']],
-  [executed('docs/api.md', 'applications'), ['Mobile', 'application Tablet', 'application Tablet', '1 application']],
-  [executed('docs/api.md', 'collaborations'), ['collaboration pending', '1 collaboration', 'collaboration cancelled']],
-  [executed('docs/api.md', 'user-side'), ['user Ada Lovelace', '0 ', 'resource_not_found 1']],
-  [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
+  [executed('docs/accounts.md', 'account-changes'), ['account Analytical Engines', 'unprocessable_entity 2']],
+  [executed('docs/accounts.md', 'users'), ['user Ada Lovelace', 'unprocessable_entity 1']],
+  [executed('docs/accounts.md', 'api-clients'), ['Bearer', 'api_client backup', '2 api_client', 'api_client backup']],
   [
-    executed('docs/api.md', 'commands'),
+    executed('docs/accounts.md', 'applications'),
+    ['Mobile', 'application Tablet', 'application Tablet', '1 application'],
+  ],
+  [
+    executed('docs/accounts.md', 'collaborations'),
+    ['collaboration pending', '1 collaboration', 'collaboration cancelled'],
+  ],
+  [executed('docs/accounts.md', 'user-side'), ['user Ada Lovelace', '0 ', 'resource_not_found 1']],
+  [
+    executed('docs/region-file.md', 'commands'),
     /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\n2 servers will be published again\nnothing had to be moved\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/,
   ],
 ] as const
@@ -92,7 +97,7 @@ function summaryOf(line: string): string {
     .join(' ')
 }
 
-t.test('every example of docs/api.md works, in their order', async (t) => {
+t.test('every example of api.md, accounts.md and region-file.md works, in their order', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-docs-'))
   chmodSync(directory, 0o711) // as root, PostgreSQL runs as another user
   cpSync(`${ROOT}deploy/region.example.yaml`, join(directory, 'region.yaml'))

@@ -253,7 +253,7 @@ const SERVERS: readonly Row[] = [
       disk_encrypted: true,
     },
     match: { user_data: 'IyEvYmluL3NoCg==', disk_encrypted: true, cloud_ips: [{ status: 'reserved' }] },
-    // until the server is active (docs/api.md#extensions-and-what-we-chose)
+    // until the server is active (docs/api-conformance.md#extensions-and-what-we-chose)
     undecoded: ['the answer.cloud_ips.0.status is "reserved", not mapped,unmapped'],
   },
   {

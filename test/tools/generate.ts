@@ -131,7 +131,6 @@ function optionTable(): string {
   return asTable(['option', 'variable', 'meaning'], [...rows, ['`--json`', '', 'print JSON']])
 }
 
-/** What may be changed in each state, and in a usable account without a verified telephone or a valid payment card. */
 function accountLimitTable(): string {
   return asTable(
     ['limit', 'default', 'counts'],
@@ -139,18 +138,26 @@ function accountLimitTable(): string {
   )
 }
 
+/** In which states each change is allowed, to verified accounts unless it says otherwise. */
 function accountStateTable(): string {
   const accounts = [
     ...ACCOUNT_STATES.map((status) => ({ status, is: true })),
-    { status: 'active', is: false } as const,
+    ...ACCOUNT_STATES.map((status) => ({ status, is: false })),
   ].map(({ status, is }) => ({ status, telephone_verified: is, valid_credit_card: is }))
-  const rows = (Object.keys(CHANGES) as ChangeRequest[]).map((request) => [
-    request.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`'),
-    ...accounts.map((account) => (refuseChange(request, account) === undefined ? 'yes' : 'no')),
-  ])
+  const when = (request: ChangeRequest) => {
+    const allowed = accounts.filter((account) => refuseChange(request, account) === undefined)
+    if (allowed.length === accounts.length) return 'always'
+    return allowed
+      .map((account) => `\`${account.status}\`${account.telephone_verified ? '' : ' (not verified)'}`)
+      .join(', ')
+  }
+  const requests = Object.groupBy(Object.keys(CHANGES) as ChangeRequest[], when)
   return asTable(
-    ['request', ...ACCOUNT_STATES, 'not verified'],
-    [['every `GET`', ...accounts.map(() => 'yes')], ...rows],
+    ['allowed', 'requests'],
+    Object.entries(requests).map(([allowed, names = []]) => [
+      allowed,
+      names.map((name) => name.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`')).join('; '),
+    ]),
   )
 }
 

@@ -35,7 +35,7 @@ const LOCK = 8_171
 /** Tables whose rows requests can make too. When `prune` deletes an account, it deletes these rows with it. */
 const MADE_WITH_THE_API = ['api_clients', 'applications']
 /**
- * Columns that requests can change (docs/api.md#what-apply-changes). The file has the values of a new row; a row that
+ * Columns that requests can change (docs/region-file.md#what-apply-changes). The file has the values of a new row; a row that
  * exists keeps its own.
  */
 const CHANGED_BY_REQUESTS: Readonly<Record<string, readonly string[]>> = {

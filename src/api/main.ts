@@ -26,9 +26,8 @@ import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
 import { enqueueAll } from './changes/finish-server.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
-import { inTransaction } from './database/transaction.ts'
+import { inTransaction, rolledBack } from './database/transaction.ts'
 import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
-import { refuse } from './model/refusal.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion, type RegionFile } from './region/schema.ts'
 import { loadSecrets, type RegionSecrets } from './region/secrets.ts'
@@ -241,11 +240,8 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
   const database = await openForCommand(config.database)
   try {
     await migrate(database.db)
-    let difference: readonly string[] = []
-    await inTransaction(database.db, async (tx) => {
-      difference = await applyRegion(tx, file, prune, secrets)
-      return isDryRun ? refuse('bad_request', 'a dry run is rolled back') : undefined
-    })
+    const run = isDryRun ? rolledBack : inTransaction
+    const difference = await run(database.db, (tx) => applyRegion(tx, file, prune, secrets))
     output.print(difference.length === 0 ? 'no difference' : difference.join('\n'))
     status = 0
   } finally {
@@ -269,10 +265,7 @@ function regionFailure(path: string, faults: readonly string[]): Failure {
 async function republish(): Promise<void> {
   const database = await openForCommand(readConfig().config.database)
   try {
-    let count = 0
-    await inTransaction(database.db, async (tx) => {
-      count = await enqueueAll(tx)
-    })
+    const count = await inTransaction(database.db, enqueueAll)
     output.print(`${String(count)} servers will be published again`)
     status = 0
   } finally {

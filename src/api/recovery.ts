@@ -37,10 +37,7 @@ export async function advanceDatabase({ config, output, open }: RecoveryParts): 
   const database = await open(config.database)
   try {
     await migrate(database.db)
-    let lines: readonly string[] = []
-    await inTransaction(database.db, async (tx) => {
-      lines = await advance(tx, survey)
-    })
+    const lines = await inTransaction(database.db, (tx) => advance(tx, survey))
     output.print(lines.length === 0 ? 'nothing had to be moved' : lines.join('\n'))
     return reportUnreadable(output, survey.unreadable)
   } finally {

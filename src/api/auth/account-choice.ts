@@ -3,13 +3,13 @@
  * parameter `account_id`: an account that the user owns, or has access to by an accepted collaboration. Any other
  * account does not exist for the caller.
  */
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import type { Kysely } from 'kysely'
 import type { AccountRequester } from '../changes/account-changes.ts'
 import { selectAccountsOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
 import type { DescribeActor } from '../http/audit.ts'
-import { fieldFault, isRefusal, notFound, refuse, type Refusal } from '../model/refusal.ts'
+import { fieldFault, notFound, refuse } from '../model/refusal.ts'
 import { memberOf } from './requester.ts'
 import type { Identity } from './tokens.ts'
 
@@ -38,8 +38,8 @@ declare module 'fastify' {
 export function buildAccountChoice(
   db: Kysely<Tables>,
   isRequired: boolean,
-): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
-  return async (request, reply) => {
+): (request: FastifyRequest) => Promise<void> {
+  return async (request) => {
     const { identity } = request
     const chosen = await chooseAccounts(
       db,
@@ -47,7 +47,6 @@ export function buildAccountChoice(
       (request.query as Readonly<Record<string, unknown>>)['account_id'],
       isRequired,
     )
-    if (isRefusal(chosen)) return reply.refuse(chosen)
     request.accountIds = chosen
     if (isRequired)
       request.caller = {
@@ -55,7 +54,6 @@ export function buildAccountChoice(
         clientId: identity.clientId,
         userId: identity.kind === 'user' ? identity.userId : undefined,
       }
-    return undefined
   }
 }
 
@@ -65,16 +63,18 @@ async function chooseAccounts(
   identity: Identity,
   named: unknown,
   isRequired: boolean,
-): Promise<readonly string[] | Refusal> {
+): Promise<readonly string[]> {
   if (named !== undefined && (typeof named !== 'string' || named === ''))
-    return refuse(
+    throw refuse(
       'bad_request',
       fieldFault('account_id', 'malformed', 'account_id must be the id of one account, given once'),
     )
-  if (identity.kind === 'client')
-    return named === undefined || named === identity.accountId ? [identity.accountId] : notFound('this account')
+  if (identity.kind === 'client') {
+    if (named !== undefined && named !== identity.accountId) throw notFound('this account')
+    return [identity.accountId]
+  }
   if (named === undefined && isRequired)
-    return refuse(
+    throw refuse(
       'bad_request',
       fieldFault(
         'account_id',
@@ -85,7 +85,8 @@ async function chooseAccounts(
   const ids = await accountsOf(db, identity.userId)
   if (named === undefined) return ids
   const chosen = ids.find((id) => id === named)
-  return chosen === undefined ? notFound('this account') : [chosen]
+  if (chosen === undefined) throw notFound('this account')
+  return [chosen]
 }
 
 /** The accounts that a user owns, or has access to by an accepted collaboration. */

@@ -1,7 +1,7 @@
 /** The check of an access token on every request to the API. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Tx } from '../database/transaction.ts'
-import { refuse, type Refusal } from '../model/refusal.ts'
+import { Refusal } from '../model/refusal.ts'
 import { formatScopes } from '../model/scopes.ts'
 import type { AccessTokens, Identity, TokenCheck } from './tokens.ts'
 
@@ -10,7 +10,7 @@ declare module 'fastify' {
     /** Set by the check of the access token, before a route of /1.0 runs. */
     identity: Identity
     /** Checks the access token again, in a transaction: until its commit the token cannot be revoked. */
-    recheckToken: (tx: Tx) => Promise<Refusal | undefined>
+    recheckToken: (tx: Tx) => Promise<void>
   }
 }
 
@@ -27,10 +27,9 @@ const OTHER_SCHEME = unauthorized(
 const UNKNOWN = unauthorized('the access token is not valid', 'invalid_token', 'invalid_token')
 /** The interface writes token_expired in the header; recordings of the service have expired_token in the body. */
 const EXPIRED = unauthorized('the access token has expired', 'expired_token', 'token_expired')
-const WRONG_SCOPE: Refusal = {
-  ...refuse('insufficient_scope', 'the access token has no scope infrastructure'),
+const WRONG_SCOPE = new Refusal('insufficient_scope', ['the access token has no scope infrastructure'], {
   challenge: { header: 'Bearer error="insufficient_scope", scope="infrastructure"', error: undefined },
-}
+})
 
 /** Old clients and Libcloud write OAuth instead of Bearer. */
 const HEADER = /^(?:bearer|oauth) +([A-Za-z0-9._~+/-]+=*) *$/i
@@ -38,39 +37,36 @@ const HEADER = /^(?:bearer|oauth) +([A-Za-z0-9._~+/-]+=*) *$/i
 /** Builds the check: a hook for all routes of the API. */
 export function buildBearerCheck(
   tokens: AccessTokens,
-): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
+): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
   return async (request, reply) => {
     const [, token] = HEADER.exec(request.headers.authorization ?? '') ?? []
-    if (token === undefined) return reply.refuse(missingOf(request.headers.authorization))
+    if (token === undefined) throw missingOf(request.headers.authorization)
     const check = await tokens.check(token)
     if (check.kind === 'valid') {
       const { identity } = check
       request.identity = identity
       request.bodyOwner = identity.kind === 'client' ? identity.accountId : identity.userId
-      request.recheckToken = async (tx) => refuseToken(await tokens.recheck(tx, token, identity))
+      request.recheckToken = async (tx) => {
+        refuseToken(await tokens.recheck(tx, token, identity))
+      }
       void reply.header('X-Oauth-Scopes', formatScopes(identity.scopes))
     }
-    const refusal = refuseToken(check)
-    return refusal && reply.refuse(refusal)
+    refuseToken(check)
   }
 }
 
 /** A refusal of a request without a valid access token: 401 with `WWW-Authenticate` (RFC 6750, 3). */
 function unauthorized(description: string, error: string, headerError?: string): Refusal {
-  return {
-    ...refuse('unauthorized', description),
-    challenge: {
-      header: `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`,
-      error,
-    },
-  }
+  const header = `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`
+  return new Refusal('unauthorized', [description], { challenge: { header, error } })
 }
 
 function missingOf(header = ''): Refusal {
   return header === '' || /^(?:bearer|oauth)(?: |$)/i.test(header) ? MISSING : OTHER_SCHEME
 }
 
-function refuseToken(check: TokenCheck): Refusal | undefined {
-  if (check.kind !== 'valid') return check.kind === 'expired' ? EXPIRED : UNKNOWN
-  return check.identity.scopes.includes('infrastructure') ? undefined : WRONG_SCOPE
+/** Refuses a token that is not valid, or that has another scope. */
+function refuseToken(check: TokenCheck): void {
+  if (check.kind !== 'valid') throw check.kind === 'expired' ? EXPIRED : UNKNOWN
+  if (!check.identity.scopes.includes('infrastructure')) throw WRONG_SCOPE
 }

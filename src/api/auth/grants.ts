@@ -14,7 +14,6 @@ import {
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
 import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
-import { isRefusal } from '../model/refusal.ts'
 import { formDecoded, type Credentials } from './basic.ts'
 import type { FailureLimit, Subject } from './failure-limit.ts'
 import type { KnownAddresses } from './known-addresses.ts'
@@ -240,7 +239,7 @@ export class Grants {
       const { family, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)
       return this.#issue(tx, family.id, refreshToken, scopes)
     })
-    if (granted === undefined || isRefusal(granted)) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
+    if (granted === undefined) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
     await known.succeeded(subject, address)
     return granted
   }
@@ -249,7 +248,7 @@ export class Grants {
     const { db, families } = this.#parts
     const { refresh_token: token, scope } = body
     if (token === undefined) return invalid('invalid_request', 'refresh_token is required')
-    const outcome = await inTransaction(db, async (tx): Promise<TokenOutcome> => {
+    return inTransaction(db, async (tx): Promise<TokenOutcome> => {
       const used = await families.find(tx, applicationId, token)
       if (used === undefined) return WRONG_REFRESH
       const scopes = narrowScopes(scope, used.family.scopes)
@@ -260,7 +259,6 @@ export class Grants {
         )
       return this.#issue(tx, used.family.id, await families.rotate(tx, used), scopes)
     })
-    return isRefusal(outcome) ? WRONG_REFRESH : outcome
   }
 
   async #issue(tx: Tx, familyId: number, refreshToken: string, scopes: readonly string[]): Promise<TokenOutcome> {

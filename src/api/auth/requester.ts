@@ -1,23 +1,22 @@
 /**
  * The requesters of changes: who asks, and which rights are checked again when the change has its turn
- * (database/account-changes.ts).
+ * (changes/account-changes.ts).
  */
 import type { FastifyRequest } from 'fastify'
 import type { Selectable } from 'kysely'
 import type { AccountRequester, ProfileRequester } from '../changes/account-changes.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
-import { notFound, type Refusal } from '../model/refusal.ts'
+import { notFound } from '../model/refusal.ts'
 
 type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes'>
 
 /** The sender of a request as the requester of a change of an account to which it has access. */
 export function memberOf(request: Sender, accountId: string): AccountRequester {
-  return requesterOf(
-    request,
-    accountId,
-    async (tx, account) => (await request.recheckToken(tx)) ?? recheckAccess(tx, request, account),
-  )
+  return requesterOf(request, accountId, async (tx, account) => {
+    await request.recheckToken(tx)
+    await recheckAccess(tx, request, account)
+  })
 }
 
 /**
@@ -47,12 +46,8 @@ export function profileOwnerOf(request: Sender): ProfileRequester {
  * Refuses a user who has no access to the account any more. Locks the collaboration that gives it. The token of an API
  * client is for its account.
  */
-async function recheckAccess(
-  tx: Tx,
-  { identity }: Sender,
-  account: Selectable<Tables['accounts']>,
-): Promise<Refusal | undefined> {
-  if (identity.kind === 'client' || account.owner_id === identity.userId) return undefined
+async function recheckAccess(tx: Tx, { identity }: Sender, account: Selectable<Tables['accounts']>): Promise<void> {
+  if (identity.kind === 'client' || account.owner_id === identity.userId) return
   const found = await tx
     .selectFrom('collaborations')
     .select('id')
@@ -61,5 +56,5 @@ async function recheckAccess(
     .where('status', '=', 'accepted')
     .forShare()
     .executeTakeFirst()
-  return found === undefined ? notFound('this account') : undefined
+  if (found === undefined) throw notFound('this account')
 }

@@ -6,9 +6,9 @@
  */
 import type { FastifyError, FastifyReply } from 'fastify'
 import Type from 'typebox'
-import { RefusedBody, setBodyParsers, shortJson } from '../http/body.ts'
+import { setBodyParsers, shortJson } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
-import { bodyOf, refuse, statusOf, type RefusalBody, type RefusalName } from '../model/refusal.ts'
+import { bodyOf, refuse, statusOf, type RefusalBody, type RefusalName, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from './basic.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
@@ -67,8 +67,9 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
     scope.addHook('preSerialization', (_request, _reply, payload, next) => {
       next(null, withOauthError(payload))
     })
-    scope.setErrorHandler((error: FastifyError, _request, reply) => {
-      if ((error.statusCode ?? 500) >= 500) throw error // to the error handler of the whole server
+    scope.setErrorHandler((error: FastifyError | Refusal, _request, reply) => {
+      const status = error instanceof Refusal ? statusOf(error.name) : (error.statusCode ?? 500)
+      if (status >= 500) throw error // to the error handler of the whole server
       return refuseToken(reply, 'bad_request', 'invalid_request', describe(error))
     })
     scope.post(
@@ -108,11 +109,11 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
 
 function parseForm(text: string): unknown {
   if (text.split('&', FORM_MAX + 1).length > FORM_MAX)
-    throw new RefusedBody(refuse('bad_request', `the form must have at most ${String(FORM_MAX)} parameters`))
+    throw refuse('bad_request', `the form must have at most ${String(FORM_MAX)} parameters`)
   const parameters = new Map<string, string>()
   for (const [name, value] of new URLSearchParams(text)) {
     // RFC 6749, 3.2
-    if (parameters.has(name)) throw new RefusedBody(refuse('bad_request', `${name} is given more than once`))
+    if (parameters.has(name)) throw refuse('bad_request', `${name} is given more than once`)
     parameters.set(name, value)
   }
   return Object.fromEntries(parameters)
@@ -158,10 +159,10 @@ function refuseOutcome(
   }
 }
 
-function describe({ validation, message }: FastifyError): string {
-  return validation === undefined
-    ? message
-    : formatFaults(validation)
+function describe(error: FastifyError | Refusal): string {
+  return error instanceof Refusal || error.validation === undefined
+    ? error.message
+    : formatFaults(error.validation)
         .map((fault) => fault.message)
         .join('; ')
 }

@@ -2,7 +2,7 @@
 import type { Kysely, Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
 import { isWithdrawal, refuseChange, type ChangeRequest } from '../model/account-states.ts'
-import { notFound, refuse, type Refusal } from '../model/refusal.ts'
+import { notFound, refuse } from '../model/refusal.ts'
 import { lockAccount } from './limits.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
@@ -25,7 +25,7 @@ export interface Requester {
    * Refuses the change if the requester may not make it any more: it may have waited. Runs in the transaction of the
    * change, in which `account` is locked. Until the commit nobody can take away the right.
    */
-  readonly stillMay: (tx: Tx, account: Selectable<Tables['accounts']>) => Promise<Refusal | undefined>
+  readonly stillMay: (tx: Tx, account: Selectable<Tables['accounts']>) => Promise<void>
 }
 
 /** A requester and the account that the change is for. */
@@ -35,11 +35,11 @@ export interface AccountRequester extends Requester {
 
 /** A user who changes the own profile. */
 export interface ProfileRequester extends Pick<Requester, 'bodyBytes'> {
-  readonly stillMay: (tx: Tx) => Promise<Refusal | undefined>
+  readonly stillMay: (tx: Tx) => Promise<void>
 }
 
 /** Hypervisors report what has happened already: nobody withdraws that. */
-const COMPUTE: Requester = { requesterId: 'compute', bodyBytes: () => 0, stillMay: () => Promise.resolve(undefined) }
+const COMPUTE: Requester = { requesterId: 'compute', bodyBytes: () => 0, stillMay: () => Promise.resolve() }
 
 /**
  * The changes of all accounts. A change gets a connection to the database only at its turn, so an account uses at most
@@ -70,47 +70,49 @@ export class AccountChanges {
    */
   async commit<T>(
     requester: AccountRequester,
-    change: (tx: Tx) => Promise<T | Refusal>,
+    change: (tx: Tx) => Promise<T>,
     request: ChangeRequest = 'every other change',
-  ): Promise<T | Refusal> {
+  ): Promise<T> {
     const { accountId } = requester
     return this.#inTurn(accountId, requester, isWithdrawal(request), async (tx) => {
       const account = await lockAccount(tx, accountId)
-      if (account === undefined) return notFound('this account')
-      return (await requester.stillMay(tx, account)) ?? refuseChange(request, account) ?? change(tx)
+      if (account === undefined) throw notFound('this account')
+      await requester.stillMay(tx, account)
+      const refusal = refuseChange(request, account)
+      if (refusal !== undefined) throw refusal
+      return change(tx)
     })
   }
 
   /** Commits a change in any state of the account: for the compute system. */
-  async commitAlways<T>(accountId: string, change: (tx: Tx) => Promise<T | Refusal>): Promise<T | Refusal> {
-    return this.#inTurn(accountId, COMPUTE, false, async (tx) =>
-      (await lockAccount(tx, accountId)) === undefined ? notFound('this account') : change(tx),
-    )
+  async commitAlways<T>(accountId: string, change: (tx: Tx) => Promise<T>): Promise<T> {
+    return this.#inTurn(accountId, COMPUTE, false, async (tx) => {
+      if ((await lockAccount(tx, accountId)) === undefined) throw notFound('this account')
+      return change(tx)
+    })
   }
 
   /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
   async commitProfile<T>(
     userId: string,
     { bodyBytes, stillMay }: ProfileRequester,
-    change: (tx: Tx) => Promise<T | Refusal>,
-  ): Promise<T | Refusal> {
-    return this.#inTurn(
-      userId,
-      { requesterId: userId, bodyBytes },
-      false,
-      async (tx) => (await stillMay(tx)) ?? change(tx),
-    )
+    change: (tx: Tx) => Promise<T>,
+  ): Promise<T> {
+    return this.#inTurn(userId, { requesterId: userId, bodyBytes }, false, async (tx) => {
+      await stillMay(tx)
+      return change(tx)
+    })
   }
 
   async #inTurn<T>(
     key: string,
     { requesterId, bodyBytes }: Pick<Requester, 'requesterId' | 'bodyBytes'>,
     isUrgent: boolean,
-    change: (tx: Tx) => Promise<T | Refusal>,
-  ): Promise<T | Refusal> {
+    change: (tx: Tx) => Promise<T>,
+  ): Promise<T> {
     const leave = await this.#queue.enter({ key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent })
     if (leave === undefined)
-      return refuse('service_unavailable', 'other changes of this account take too long: try again')
+      throw refuse('service_unavailable', 'other changes of this account take too long: try again')
     try {
       return await inTransaction(this.#database, change)
     } finally {

@@ -6,7 +6,7 @@
  * does not come in time is given out again, to the server's hypervisor.
  */
 import { sql, type Kysely, type Selectable } from 'kysely'
-import { notFound, refuse, type Refusal } from '../model/refusal.ts'
+import { notFound, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { applyOutcome, COMPUTE_CHANNEL } from './actions.ts'
 import type { Tables } from '../database/tables.ts'
@@ -144,16 +144,16 @@ export async function reportOutcome(
   hypervisor: string,
   id: number,
   { outcome, fault }: Report,
-): Promise<FinishedAction | Refusal> {
+): Promise<FinishedAction> {
   const found = await findAction(database, hypervisor, id)
-  if (found === undefined) return notFound(`the action ${String(id)}`)
+  if (found === undefined) throw notFound(`the action ${String(id)}`)
   return accounts.commitAlways(found.account_id, async (tx) => {
     const action = await findAction(tx, hypervisor, id)
-    if (action === undefined) return notFound(`the action ${String(id)}`)
+    if (action === undefined) throw notFound(`the action ${String(id)}`)
     const { kind, server_id: serverId } = action
     if (action.outcome !== null) {
       if (action.outcome !== outcome)
-        return refuse('resource_conflict', `the action ${String(id)} has ${action.outcome} already`)
+        throw refuse('resource_conflict', `the action ${String(id)} has ${action.outcome} already`)
       return { id, serverId, kind, outcome, fault: action.fault, isNew: false }
     }
     await finishAction(tx, action, { outcome, fault })
@@ -187,7 +187,7 @@ export async function finishWaitingActions(database: Kysely<Tables>, accounts: A
       await finishAction(tx, action, { outcome: 'succeeded', fault: null })
       return true
     })
-    if (isNew === true) finished++
+    if (isNew) finished++
   }
   return finished
 }

@@ -13,7 +13,7 @@ import {
   SUPERSEDED_BY_DELETE,
   type ServerAction,
 } from '../model/server-actions.ts'
-import { refuse, type Refusal } from '../model/refusal.ts'
+import { refuse } from '../model/refusal.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { enqueue, markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
@@ -83,11 +83,7 @@ export async function expectedStatus(
  * Refuses one more action of a client if the server, or its account, has as many without an outcome as it may have. The
  * account must be locked.
  */
-export async function refuseBeyondOpenActions(
-  tx: Tx,
-  accountId: string,
-  serverId: string,
-): Promise<Refusal | undefined> {
+export async function refuseBeyondOpenActions(tx: Tx, accountId: string, serverId: string): Promise<void> {
   const { count } = await tx
     .selectFrom('compute_actions')
     .select((eb) => eb.fn.countAll<number>().as('count'))
@@ -95,12 +91,12 @@ export async function refuseBeyondOpenActions(
     .where('finished_at', 'is', null)
     .where('kind', 'in', [...SERVER_ACTIONS])
     .executeTakeFirstOrThrow()
-  return count < OPEN_ACTIONS_MAX
-    ? refuseBeyondLimit(tx, accountId, 'open_actions_limit')
-    : refuse(
-        'account_limit_reached',
-        `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(OPEN_ACTIONS_MAX)}: try again when some have ended`,
-      )
+  if (count >= OPEN_ACTIONS_MAX)
+    throw refuse(
+      'account_limit_reached',
+      `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(OPEN_ACTIONS_MAX)}: try again when some have ended`,
+    )
+  await refuseBeyondLimit(tx, accountId, 'open_actions_limit')
 }
 
 /**

@@ -3,7 +3,7 @@
  * asks for the action `create`.
  */
 import { sql } from 'kysely'
-import { fieldFault, isRefusal, noSuchIn, refuse, refuseAll, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuchIn, refuse, Refusal } from '../model/refusal.ts'
 import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
@@ -35,25 +35,19 @@ export interface NewServer {
  * Returns the id of the new server. Locks the account, and the hypervisors of the requested zone (default: of the
  * region).
  */
-export async function createServer(
-  tx: Tx,
-  compute: ComputeMode,
-  accountId: string,
-  asked: NewServer,
-): Promise<string | Refusal> {
+export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
   const account = (await lockAccount(tx, accountId))!
   const found = await findParts(tx, accountId, asked)
-  if (isRefusal(found)) return found
   const { ram_used: used } = await usageOf(tx, accountId)
   if (used + found.serverType.ram > account.ram_limit) {
-    return refuse(
+    throw refuse(
       'account_limit_reached',
       `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ${String(found.serverType.ram)} MB more are too much`,
     )
   }
   const place = (await freeHypervisors(tx, found.zoneId)).find(({ free }) => free >= found.serverType.ram)
   if (place === undefined)
-    return refuse(
+    throw refuse(
       'insufficient_capacity',
       `no hypervisor ${found.zoneId === undefined ? 'of the region' : 'of the zone'} has ${String(found.serverType.ram)} MB of RAM free`,
     )
@@ -86,10 +80,8 @@ export async function createServer(
       .execute()
   await copyKeys(tx, accountId, id)
   const interfaceId = await createInterface(tx, id)
-  if (isRefusal(interfaceId)) return interfaceId
-  const refusal =
-    (await reserveCloudIp(tx, accountId, interfaceId, asked.cloudIp)) ?? (await refuseBeyondRecord(tx, [id]))
-  if (refusal !== undefined) return refusal
+  await reserveCloudIp(tx, accountId, interfaceId, asked.cloudIp)
+  await refuseBeyondRecord(tx, [id])
   await requestAction(tx, compute, id, { kind: 'create' })
   return id
 }
@@ -105,7 +97,7 @@ interface Parts {
  * Finds what the request names, or refuses with all faults at once. Locks the image, type, zone and groups, so that
  * none is deleted before the commit.
  */
-async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
+async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<Parts> {
   const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter(
     (fault) => fault !== undefined,
   )
@@ -184,7 +176,7 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
     if (cloudIp === undefined) faults.push(noSuchIn('cloud_ip', 'cloud IP', asked.cloudIp, '/1.0/cloud_ips'))
   }
   if (faults.length > 0 || image === undefined || serverType === undefined)
-    return refuseAll('unprocessable_entity', faults)
+    throw new Refusal('unprocessable_entity', faults)
   return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
 }
 
@@ -200,11 +192,11 @@ async function copyKeys(tx: Tx, accountId: string, serverId: string): Promise<vo
   )
 }
 
-async function createInterface(tx: Tx, serverId: string): Promise<string | Refusal> {
+async function createInterface(tx: Tx, serverId: string): Promise<string> {
   const id = await nextId(tx, 'int')
   const [mac, ipv4] = [await allocateAddress(tx, 'mac', id), await allocateAddress(tx, 'private_ipv4', id)]
   if (mac === undefined || ipv4 === undefined)
-    return refuse('insufficient_capacity', 'the region has no free private address')
+    throw refuse('insufficient_capacity', 'the region has no free private address')
   await tx
     .insertInto('interfaces')
     .values({
@@ -227,7 +219,6 @@ async function reserveCloudIp(
 ): Promise<Refusal | undefined> {
   if (asked === false) return undefined
   const id = asked === true ? await createCloudIp(tx, accountId) : asked
-  if (isRefusal(id)) return id
   const cloudIp = await tx
     .selectFrom('cloud_ips')
     .select('status')
@@ -236,9 +227,9 @@ async function reserveCloudIp(
     .forUpdate()
     .executeTakeFirst()
   if (cloudIp === undefined)
-    return refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
+    throw refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
   if (cloudIp.status !== 'unmapped')
-    return refuse(
+    throw refuse(
       'resource_conflict',
       fieldFault('cloud_ip', 'not_available', `cloud_ip: ${takenFault(id, cloudIp.status)}`),
     )

@@ -2,7 +2,7 @@
 import { sql, type RawBuilder, type Selectable } from 'kysely'
 import type { AccountLimit } from '../model/account-limits.ts'
 import { SERVER_ACTIONS } from '../model/server-actions.ts'
-import { refuse, type Refusal } from '../model/refusal.ts'
+import { refuse } from '../model/refusal.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 
@@ -108,8 +108,8 @@ export async function refuseBeyondLimit(
   accountId: string,
   limit: keyof typeof COUNTED,
   more = 1,
-): Promise<Refusal | undefined> {
-  if (more <= 0) return undefined
+): Promise<void> {
+  if (more <= 0) return
   const { used: count, name, remedy }: Counted = COUNTED[limit]
   const {
     rows: [row],
@@ -120,8 +120,8 @@ export async function refuseBeyondLimit(
     tx,
   )
   const { used, most } = row!
-  if (used + more <= most) return undefined
-  return refuse(
+  if (used + more <= most) return
+  throw refuse(
     'account_limit_reached',
     `the account has ${String(used)} ${name}, and its limit is ${String(most)}${more === 1 ? '' : `: ${String(more)} more are too much`}: ${remedy}`,
   )

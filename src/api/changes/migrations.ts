@@ -1,6 +1,6 @@
 /** What the compute system decides about a server: where it runs, and whether its guest still gets the user-data. */
 import type { Kysely } from 'kysely'
-import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { isWorkedOn, wakeHypervisor } from './action-queue.ts'
 import { markChanged } from '../database/outbox.ts'
@@ -22,16 +22,16 @@ export interface Placement {
 export type MayActFor = (hypervisor: string) => boolean
 
 /** Finds a server if the caller may act for its hypervisor, or for the one to which it migrates. */
-export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement> {
   const row = await database
     .selectFrom('servers')
     .select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'])
     .where('id', '=', id)
     .where('deleted_at', 'is', null)
     .executeTakeFirst()
-  return row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name))
-    ? noSuch('server', id)
-    : row
+  if (row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name)))
+    throw noSuch('server', id)
+  return row
 }
 
 /**
@@ -45,7 +45,7 @@ export async function beginMigration(
   to: string,
   mayActFor: MayActFor,
   retrySeconds: number,
-): Promise<Placement | Refusal> {
+): Promise<Placement> {
   return changePlacement(
     database,
     accounts,
@@ -53,10 +53,10 @@ export async function beginMigration(
     mayActFor,
     async (tx, { status, hypervisor, migrating_to: current }) => {
       if (current === to) return {}
-      if (current !== null) return refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
-      if (status !== 'active' && status !== 'inactive') return refuse('resource_conflict', `${id} is ${status}`)
+      if (current !== null) throw refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
+      if (status !== 'active' && status !== 'inactive') throw refuse('resource_conflict', `${id} is ${status}`)
       if (await isWorkedOn(tx, id, retrySeconds))
-        return refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
+        throw refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
       const { zone_id, ram } = await tx
         .selectFrom('servers')
         .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
@@ -65,16 +65,16 @@ export async function beginMigration(
         .executeTakeFirstOrThrow()
       const target = (await freeHypervisors(tx, zone_id)).find(({ name }) => name === to)
       if (target === undefined || to === hypervisor)
-        return refuse(
+        throw refuse(
           'unprocessable_entity',
           fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`),
         )
-      return target.free < ram
-        ? refuse(
-            'insufficient_capacity',
-            `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`,
-          )
-        : { migrating_to: to }
+      if (target.free < ram)
+        throw refuse(
+          'insufficient_capacity',
+          `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`,
+        )
+      return { migrating_to: to }
     },
   )
 }
@@ -85,9 +85,9 @@ export async function endMigration(
   accounts: AccountChanges,
   id: string,
   mayActFor: MayActFor,
-): Promise<Placement | Refusal> {
+): Promise<Placement> {
   return changePlacement(database, accounts, id, mayActFor, async (tx, { migrating_to: to }) => {
-    if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
+    if (to === null) throw refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(tx, to)
     return { hypervisor: to, migrating_to: null }
   })
@@ -99,9 +99,9 @@ export async function cancelMigration(
   accounts: AccountChanges,
   id: string,
   mayActFor: MayActFor,
-): Promise<Placement | Refusal> {
+): Promise<Placement> {
   return changePlacement(database, accounts, id, mayActFor, async (tx, { hypervisor, migrating_to: to }) => {
-    if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
+    if (to === null) throw refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(tx, hypervisor)
     return { migrating_to: null }
   })
@@ -116,7 +116,7 @@ export async function sealUserData(
   accounts: AccountChanges,
   id: string,
   mayActFor: MayActFor,
-): Promise<Placement | Refusal> {
+): Promise<Placement> {
   return changePlacement(database, accounts, id, mayActFor, (_change, { sealed_at }) =>
     Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}),
   )
@@ -133,16 +133,14 @@ async function changePlacement(
   accounts: AccountChanges,
   id: string,
   mayActFor: MayActFor,
-  columnsFor: (tx: Tx, server: Placement) => Promise<Values | Refusal>,
-): Promise<Placement | Refusal> {
+  columnsFor: (tx: Tx, server: Placement) => Promise<Values>,
+): Promise<Placement> {
   const found = await database.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
-  if (found === undefined) return noSuch('server', id)
+  if (found === undefined) throw noSuch('server', id)
   return accounts.commitAlways(found.account_id, async (tx) => {
     await tx.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
     const server = await findPlacement(tx, id, mayActFor)
-    if (isRefusal(server)) return server
     const values = await columnsFor(tx, server)
-    if (isRefusal(values)) return values
     if (Object.keys(values).length > 0) {
       await tx.updateTable('servers').set(values).where('id', '=', id).execute()
       await markChanged(tx, [id])

@@ -5,7 +5,7 @@
 import { sql } from 'kysely'
 import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import { CLOUD_IPS_MAX, PUBLIC_KEYS_MAX, SERVER_GROUPS_MAX } from '../../metadata/schema.ts'
-import { refuse, type Refusal } from '../model/refusal.ts'
+import { refuse } from '../model/refusal.ts'
 import type { Tx } from '../database/transaction.ts'
 
 /**
@@ -28,7 +28,7 @@ interface Added {
  * that makes a record longer, after the change. The account must be locked, so that no other change adds to them.
  * `bytes` counts what json_build_object writes, which is no shorter than JSON.stringify.
  */
-export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): Promise<Refusal | undefined> {
+export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): Promise<void> {
   const ids = [...serverIds]
   // The JSON of a server group is made once. A full join is never a nested loop, whatever PostgreSQL guesses of the
   // tables: 258 servers in 200 groups have 51,600 memberships.
@@ -74,5 +74,5 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
         ]
       : []),
   ])
-  return first === undefined ? undefined : refuse('unprocessable_entity', first, ...others)
+  if (first !== undefined) throw refuse('unprocessable_entity', first, ...others)
 }

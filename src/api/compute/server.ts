@@ -2,7 +2,7 @@
  * The compute interface (docs/compute.md). Hypervisors fetch the actions of their servers, report the outcomes, begin
  * and end live migrations, and seal user-data.
  */
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import Type, { type Static, type TSchema } from 'typebox'
 import type { Kysely } from 'kysely'
 import type { DestinationStream, Logger } from 'pino'
@@ -20,7 +20,7 @@ import {
 import type { Tables } from '../database/tables.ts'
 import type { Outcome } from '../model/server-actions.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { isRefusal, notFound, type Refusal } from '../model/refusal.ts'
+import { notFound } from '../model/refusal.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
 import { mayActFor, namesOfCaller } from './caller.ts'
 import type { Waiters } from './waiters.ts'
@@ -127,13 +127,13 @@ export function buildComputeServer(
       return { hypervisor, action }
     }),
   )
-  const checkHypervisor = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> => {
+  const checkHypervisor = async (request: FastifyRequest): Promise<void> => {
     const { hypervisor } = request.params as Static<typeof OfHypervisor>
     const isKnown =
       mayActFor(request.raw.socket, hypervisor) &&
       (await db.selectFrom('hypervisors').select('name').where('name', '=', hypervisor).executeTakeFirst()) !==
         undefined
-    return isKnown ? undefined : reply.refuse(notFound(`the hypervisor ${hypervisor}`))
+    if (!isKnown) throw notFound(`the hypervisor ${hypervisor}`)
   }
 
   server.get(
@@ -191,7 +191,6 @@ export function buildComputeServer(
         outcome: body.outcome,
         fault: body.fault ?? null,
       })
-      if (isRefusal(finished)) return reply.refuse(finished)
       const { id, serverId, kind, outcome, fault, isNew } = finished
       reply.respondedId = serverId
       reply.changedNothing = !isNew
@@ -207,36 +206,29 @@ export function buildComputeServer(
     },
   )
 
-  const respond = (reply: FastifyReply, placement: Placement | Refusal) =>
-    reply.respond(
-      200,
-      isRefusal(placement) ? placement : { ...placement, sealed_at: formatOptionalTime(placement.sealed_at) },
-    )
+  const placed = (placement: Placement) => ({ ...placement, sealed_at: formatOptionalTime(placement.sealed_at) })
   const callerOf =
     ({ raw: { socket } }: FastifyRequest) =>
     (hypervisor: string) =>
       mayActFor(socket, hypervisor)
   const schema = { params: OfServer, response: { 200: Server } }
-  server.get('/servers/:id', { schema }, async (request, reply) =>
-    respond(reply, await findPlacement(db, request.params.id, callerOf(request))),
+  server.get('/servers/:id', { schema }, async (request) =>
+    placed(await findPlacement(db, request.params.id, callerOf(request))),
   )
   server.post(
     '/servers/:id/migration',
     { schema: { ...schema, body: Type.Object({ to: Type.String() }) } },
-    async (request, reply) =>
-      respond(
-        reply,
-        await beginMigration(db, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds),
-      ),
+    async (request) =>
+      placed(await beginMigration(db, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds)),
   )
-  server.post('/servers/:id/migration/end', { schema }, async (request, reply) =>
-    respond(reply, await endMigration(db, accounts, request.params.id, callerOf(request))),
+  server.post('/servers/:id/migration/end', { schema }, async (request) =>
+    placed(await endMigration(db, accounts, request.params.id, callerOf(request))),
   )
-  server.delete('/servers/:id/migration', { schema }, async (request, reply) =>
-    respond(reply, await cancelMigration(db, accounts, request.params.id, callerOf(request))),
+  server.delete('/servers/:id/migration', { schema }, async (request) =>
+    placed(await cancelMigration(db, accounts, request.params.id, callerOf(request))),
   )
-  server.post('/servers/:id/seal', { schema }, async (request, reply) =>
-    respond(reply, await sealUserData(db, accounts, request.params.id, callerOf(request))),
+  server.post('/servers/:id/seal', { schema }, async (request) =>
+    placed(await sealUserData(db, accounts, request.params.id, callerOf(request))),
   )
   return server
 }

@@ -1,6 +1,5 @@
-/** Runs a change in a transaction. */
+/** Transactions of our database. */
 import type { Kysely, Transaction } from 'kysely'
-import { isRefusal, type Refusal } from '../model/refusal.ts'
 import type { Tables } from './tables.ts'
 
 /** A transaction of our database. */
@@ -12,26 +11,26 @@ const ATTEMPTS = 5
 /** PostgreSQL's codes for a transaction that may succeed when it is repeated: serialization failure and deadlock. */
 const REPEATABLE = ['40001', '40P01']
 
-/** Commits what `change` wrote, unless it returns a refusal. Repeats it after a deadlock. */
-export async function inTransaction<T>(
-  database: Kysely<Tables>,
-  change: (tx: Tx) => Promise<T | Refusal>,
-): Promise<T | Refusal> {
+/** Runs `work` in a transaction, and again after a deadlock. Whatever it throws rolls back. */
+export async function inTransaction<T>(db: Kysely<Tables>, work: (tx: Tx) => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
-    const transaction = await database.startTransaction().execute()
     try {
-      const result = await change(transaction)
-      await (isRefusal(result) ? transaction.rollback() : transaction.commit()).execute()
-      return result
+      return await db.transaction().execute(work)
     } catch (error) {
-      if (!transaction.isCommitted && !transaction.isRolledBack)
-        await transaction
-          .rollback()
-          .execute()
-          .catch(() => {
-            /* the connection broke */
-          })
       if (attempt === ATTEMPTS || !REPEATABLE.includes((error as { code?: string }).code ?? '')) throw error
     }
   }
+}
+
+/** Runs `work` in a transaction that is rolled back: for a dry run. */
+export async function rolledBack<T>(db: Kysely<Tables>, work: (tx: Tx) => Promise<T>): Promise<T> {
+  const done = new Error('the transaction is rolled back on purpose')
+  let result: T
+  await inTransaction(db, async (tx) => {
+    result = await work(tx)
+    throw done
+  }).catch((error: unknown) => {
+    if (error !== done) throw error
+  })
+  return result!
 }

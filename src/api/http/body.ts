@@ -17,7 +17,7 @@ import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 import type { BodyBudget } from './body-budget.ts'
 import { boundsFault, type JsonBounds } from '../model/json-text.ts'
-import { refuse, statusOf, type Refusal } from '../model/refusal.ts'
+import { refuse, Refusal } from '../model/refusal.ts'
 
 declare module 'fastify' {
   interface FastifyInstance {
@@ -53,7 +53,7 @@ const DISCARD_MAX_BYTES = 8 * 2 ** 20
 /** Drops a byte order mark, and throws a TypeError if the bytes are not UTF-8. */
 const UTF8 = new TextDecoder('utf-8', { fatal: true })
 
-/** Parses the text of a body. It may throw a SyntaxError or a RefusedBody. */
+/** Parses the text of a body. It may throw a SyntaxError or a Refusal. */
 export type BodyParser = (text: string, budget: TurnBudget) => unknown
 /** The parser of each media type. */
 export type BodyParsers = Readonly<Record<string, BodyParser>>
@@ -62,7 +62,7 @@ export type BodyParsers = Readonly<Record<string, BodyParser>>
 export function boundedJson(bounds: JsonBounds, parse: BodyParser): BodyParser {
   return async (text, budget) => {
     const fault = await boundsFault(text, bounds, budget)
-    if (fault !== undefined) throw new RefusedBody(refuse('unprocessable_entity', `the body ${fault}`))
+    if (fault !== undefined) throw refuse('unprocessable_entity', `the body ${fault}`)
     return parse(text, budget)
   }
 }
@@ -70,18 +70,6 @@ export function boundedJson(bounds: JsonBounds, parse: BodyParser): BodyParser {
 /** A parser of JSON within the bounds of most routes. `parse`: instead of JSON.parse. */
 export function shortJson(parse: (text: string) => unknown = JSON.parse): BodyParser {
   return boundedJson(JSON_BOUNDS, (text) => parse(text))
-}
-
-/** Thrown for a body that is refused. */
-export class RefusedBody extends Error {
-  readonly refusal: Refusal
-  readonly statusCode: number
-
-  constructor(refusal: Refusal) {
-    super(refusal.details[0].message)
-    this.refusal = refusal
-    this.statusCode = statusOf(refusal.name)
-  }
 }
 
 /** Prepares a whole server for bodies. Without a body, the handler gets an empty object. */
@@ -122,7 +110,7 @@ export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): v
       bytes.length <= BODY_LIMIT
         ? await parseBytes(bytes, parse)
         : await bodyBudget.inTurn(() => parseBytes(bytes, parse))
-    if (parsed === null) throw new RefusedBody(refuse('bad_request', 'the body must be a JSON object; it is null'))
+    if (parsed === null) throw refuse('bad_request', 'the body must be a JSON object; it is null')
     return parsed
   })
 }
@@ -131,12 +119,10 @@ async function parseBytes(bytes: Buffer, parse: BodyParser): Promise<unknown> {
   try {
     return await parse(UTF8.decode(bytes), new TurnBudget())
   } catch (error) {
-    if (error instanceof RefusedBody) throw error
-    throw new RefusedBody(
-      refuse(
-        'bad_request',
-        error instanceof SyntaxError ? `the body is malformed: ${error.message}` : 'the body is not UTF-8',
-      ),
+    if (error instanceof Refusal) throw error
+    throw refuse(
+      'bad_request',
+      error instanceof SyntaxError ? `the body is malformed: ${error.message}` : 'the body is not UTF-8',
     )
   }
 }
@@ -162,8 +148,8 @@ function chooseParser(request: FastifyRequest, parsers: BodyParsers): BodyParser
   return parse
 }
 
-function refuseType(fault: string): RefusedBody {
-  return new RefusedBody(refuse('unsupported_media_type', fault))
+function refuseType(fault: string): Refusal {
+  return refuse('unsupported_media_type', fault)
 }
 
 /** Reads a body, and counts its bytes in the budget until the response is sent. */
@@ -190,9 +176,9 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
       }
     }
   } catch {
-    throw new RefusedBody(refuse('bad_request', 'the connection ended before the body did'))
+    throw refuse('bad_request', 'the connection ended before the body did')
   }
-  if (refusal !== undefined) throw new RefusedBody(refusal)
+  if (refusal !== undefined) throw refusal
   return body.bytes
 }
 

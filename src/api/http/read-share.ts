@@ -1,7 +1,7 @@
 /**
  * The share of a caller in the connections for requests. All API clients of an account have one share, and each user
  * has one. A read holds a turn until its response is sent. A change holds one only while its right is checked, since it
- * then waits in the queue of its account (database/account-changes.ts).
+ * then waits in the queue of its account (changes/account-changes.ts).
  */
 import { READS } from './audit.ts'
 import type { FairQueue, FairQueueLimits, Leave } from './fair-queue.ts'
@@ -24,7 +24,7 @@ export const READ_SHARE: FairQueueLimits = { atOnce: 4, waitingMax: 1_024, timeo
 /** Adds the hooks. They need `request.identity`, and come before what queries the database for a request. */
 export function addReadShare(server: ApiServer, queue: FairQueue): void {
   server.decorateRequest('leaveShare', undefined)
-  server.addHook('onRequest', async (request, reply) => {
+  server.addHook('onRequest', async (request) => {
     const { identity, method } = request
     const key = identity.kind === 'user' ? identity.userId : identity.accountId
     request.leaveShare = await queue.enter({
@@ -33,9 +33,8 @@ export function addReadShare(server: ApiServer, queue: FairQueue): void {
       cost: 1,
       isUrgent: !READS.includes(method),
     })
-    return request.leaveShare === undefined
-      ? reply.refuse(refuse('service_unavailable', 'other requests of this account or user take too long: try again'))
-      : undefined
+    if (request.leaveShare === undefined)
+      throw refuse('service_unavailable', 'other requests of this account or user take too long: try again')
   })
   server.addHook('preParsing', async (request) => {
     // follows the checks of every route

@@ -19,11 +19,11 @@ import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 import { BODY_BYTES, BodyBudget } from './body-budget.ts'
-import { BODY_LIMIT, RefusedBody, takeBodies } from './body.ts'
+import { BODY_LIMIT, takeBodies } from './body.ts'
 import { formatFaults } from './faults.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from '../model/formats.ts'
-import { bodyOf, isRefusal, notFound, refuse, refuseAll, statusOf, type Refusal } from '../model/refusal.ts'
+import { bodyOf, notFound, refuse, statusOf, Refusal } from '../model/refusal.ts'
 import { RouteTable } from './route-table.ts'
 import { STORABLE_KEYWORD } from '../model/storable-text.ts'
 import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
@@ -39,10 +39,6 @@ export type ApiServer = FastifyInstance<
 
 declare module 'fastify' {
   interface FastifyReply {
-    /** Sends a refusal. */
-    refuse(refusal: Refusal): FastifyReply
-    /** Sends a result with this status, or its refusal. */
-    respond(status: number, result: unknown): FastifyReply
     /** The id of the resource that was sent, if the result is one. */
     respondedId: string | undefined
     /** True for a request that succeeded without a change: it leaves no audit line. */
@@ -137,22 +133,14 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     }
     const fault = hostFault(raw)
     if (fault === undefined) done()
-    else reply.refuse(refuse('bad_request', fault))
+    else done(refuse('bad_request', fault))
   })
-  server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
-    const seconds = refusal.retrySeconds ?? (refusal.name === 'service_unavailable' ? RETRY_SECONDS : undefined)
-    if (seconds !== undefined) void this.header('Retry-After', String(seconds))
-    if (refusal.challenge !== undefined) void this.header('WWW-Authenticate', refusal.challenge.header)
-    return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
-  })
-  server.decorateRequest('isStrict', false)
   server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)
-  server.decorateReply('respond', function (this: FastifyReply, status: number, result: unknown) {
-    if (isRefusal(result)) return this.refuse(result)
-    const { id } = result as { readonly id?: unknown }
-    this.respondedId = typeof id === 'string' ? id : undefined
-    return this.code(status).send(result)
+  server.addHook('preSerialization', (_request, reply, payload, done) => {
+    const { id } = payload as { readonly id?: unknown }
+    reply.respondedId = typeof id === 'string' ? id : undefined
+    done(null, payload)
   })
   takeBodies(server, new BodyBudget(BODY_BYTES))
   const routes = new RouteTable()
@@ -164,15 +152,16 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     const allowed = routes.methodsOf(path)
     if (allowed.length === 0) {
       const meant = routes.meant(path)
-      return reply.refuse(
+      return send(
+        reply,
         refuse('resource_not_found', `there is no ${path}${meant === undefined ? '' : ` (did you mean ${meant}?)`}`),
       )
     }
-    return reply
-      .header('Allow', allowed.join(', '))
-      .refuse(refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
+    void reply.header('Allow', allowed.join(', '))
+    return send(reply, refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
   })
-  server.setErrorHandler((error: FastifyError, request, reply) => {
+  server.setErrorHandler((error: FastifyError | Refusal, request, reply) => {
+    if (error instanceof Refusal) return send(reply, error)
     const isNoPath = error.validationContext === 'params' || error.code === 'FST_STATIC_FORBIDDEN_PATH'
     const refusal = isNoPath
       ? refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`)
@@ -185,9 +174,18 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     }
     if (refusal.name === 'service_unavailable')
       log.warn({ reason: error.message }, 'the database is unreachable: requests are answered 503')
-    return reply.refuse(refusal)
+    return send(reply, refusal)
   })
   return server
+}
+
+/** Makes the response of a refusal. */
+function send(reply: FastifyReply, refusal: Refusal): FastifyReply {
+  const { name, options } = refusal
+  const seconds = options.retrySeconds ?? (name === 'service_unavailable' ? RETRY_SECONDS : undefined)
+  if (seconds !== undefined) void reply.header('Retry-After', String(seconds))
+  if (options.challenge !== undefined) void reply.header('WWW-Authenticate', options.challenge.header)
+  return reply.code(statusOf(name)).send(bodyOf(refusal))
 }
 
 /** What is wrong with the Host of a request (RFC 9112, 3.2); undefined: nothing. */
@@ -211,9 +209,8 @@ function buildProxyTest(trustedProxies: readonly string[]): (address: string | u
 const UNTRANSLATABLE = '22021'
 
 /** What Fastify, the database or a bug has thrown, as a refusal. */
-function refusalOf(error: FastifyError | RefusedBody): Refusal {
-  if (error instanceof RefusedBody) return error.refusal
-  if (error.validation !== undefined) return refuseAll('unprocessable_entity', formatFaults(error.validation))
+function refusalOf(error: FastifyError): Refusal {
+  if (error.validation !== undefined) return new Refusal('unprocessable_entity', formatFaults(error.validation))
   if (error.code === UNTRANSLATABLE) return refuse('unprocessable_entity', 'text must not contain the character U+0000')
   switch (error.statusCode) {
     case 400:

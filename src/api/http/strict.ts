@@ -3,7 +3,7 @@
  * are ignored, as the document of the interface says.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { fieldFault, refuseAll, type Detail } from '../model/refusal.ts'
+import { fieldFault, type Detail, Refusal } from '../model/refusal.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -31,10 +31,10 @@ export function respectStrict(server: FastifyInstance, takesAccount: (path: stri
     if (request.isStrict) void reply.header('Preference-Applied', 'handling=strict')
     done()
   })
-  server.addHook('preHandler', (request, reply, done) => {
+  server.addHook('preHandler', (request, _reply, done) => {
     const faults = unknownParameters(request, takesAccount)
     if (faults.length === 0) done()
-    else reply.refuse(refuseAll('unprocessable_entity', faults))
+    else done(new Refusal('unprocessable_entity', faults))
   })
 }
 

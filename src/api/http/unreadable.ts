@@ -4,7 +4,7 @@
  */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { bodyOf, refuse, statusOf, type Refusal, type RefusalName } from '../model/refusal.ts'
+import { bodyOf, refuse, statusOf, type RefusalName, type Refusal } from '../model/refusal.ts'
 
 /** Why a request that Node cannot read is refused. */
 export const UNREADABLE_REASONS = [

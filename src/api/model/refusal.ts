@@ -71,42 +71,49 @@ export interface Detail {
   readonly message: string
 }
 
-/** A refusal with everything that is wrong at once. `retrySeconds`: when to try again, if that is known. */
-export interface Refusal<Name extends RefusalName = RefusalName> {
-  readonly kind: 'refused'
-  readonly name: Name
-  readonly details: readonly [Detail, ...Detail[]]
+/** What some refusals have besides. `retrySeconds`: when to try again. */
+export interface RefusalOptions {
   readonly retrySeconds?: number
   readonly challenge?: Challenge
 }
 
 /**
- * The longest text of a refusal, in UTF-16 units, and how much of its end is left of a longer one. Texts have parts of
+ * The longest text of a refusal, in UTF-16 units. Longer texts keep their head and their last 97 units: they have parts of
  * the request, which may be long.
  */
 const [TEXT_MAX, TEXT_END] = [300, 97]
 /** The most texts of a refusal. */
 const TEXTS_MAX = 100
 
-/** Makes a refusal. A text alone is about the whole request. */
+/**
+ * An expected no, with everything that is wrong at once. Routes, hooks and changes throw it: a change is rolled back, and
+ * http/server.ts makes the response. A text alone is about the whole request. Long texts are cut in the middle, and
+ * control characters are escaped; of more than 101 faults the first 100 are named.
+ */
+export class Refusal<Name extends RefusalName = RefusalName> extends Error {
+  override readonly name: Name
+  readonly details: readonly [Detail, ...Detail[]]
+  readonly options: RefusalOptions
+
+  constructor(name: Name, faults: readonly (string | Detail)[], options: RefusalOptions = {}) {
+    const named = faults.length > TEXTS_MAX + 1 ? [...faults.slice(0, TEXTS_MAX), 'and more'] : faults
+    const details = named.map((fault): Detail => {
+      const { field, code, message } = typeof fault === 'string' ? { field: null, code: name, message: fault } : fault
+      return { field: field && shown(field), code, message: shown(message) }
+    }) as [Detail, ...Detail[]]
+    super(details[0].message)
+    this.name = name
+    this.details = details
+    this.options = options
+  }
+}
+
+/** Makes a refusal of the faults that are given one by one. */
 export function refuse<Name extends RefusalName>(
   name: Name,
   ...faults: [string | Detail, ...(string | Detail)[]]
 ): Refusal<Name> {
-  return refuseAll(name, faults)
-}
-
-/**
- * Makes a refusal of at least one fault. Long texts are cut in the middle, and control characters are escaped; of more
- * than 101 faults the first 100 are named.
- */
-export function refuseAll<Name extends RefusalName>(name: Name, faults: readonly (string | Detail)[]): Refusal<Name> {
-  const named = faults.length > TEXTS_MAX + 1 ? [...faults.slice(0, TEXTS_MAX), 'and more'] : faults
-  const details = named.map((fault): Detail => {
-    const { field, code, message } = typeof fault === 'string' ? { field: null, code: name, message: fault } : fault
-    return { field: field && shown(field), code, message: shown(message) }
-  })
-  return { kind: 'refused', name, details: details as [Detail, ...Detail[]] }
+  return new Refusal(name, faults)
 }
 
 /**
@@ -162,11 +169,6 @@ function otherKind(kind: Kind, id: string): string | undefined {
     : `: ${id} is the id of ${/^[aeiou]/i.test(other) ? 'an' : 'a'} ${other}`
 }
 
-/** True if a result is a refusal. */
-export function isRefusal(result: unknown): result is Refusal {
-  return typeof result === 'object' && result !== null && (result as { kind?: unknown }).kind === 'refused'
-}
-
 /** The HTTP status of a refusal. */
 export function statusOf(name: RefusalName): number {
   return STATUS[name]
@@ -180,7 +182,7 @@ export interface RefusalBody {
 }
 
 /** The body of a refusal. That of an access token has the fields of OAuth too. */
-export function bodyOf({ name, details, challenge }: Refusal): RefusalBody {
+export function bodyOf({ name, details, options: { challenge } }: Refusal): RefusalBody {
   const oauth = challenge?.error !== undefined && { error: challenge.error, error_description: details[0].message }
   return { ...oauth, error_name: name, errors: details.map(({ message }) => message), details }
 }

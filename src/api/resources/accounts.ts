@@ -15,7 +15,7 @@ import type { Tx, Reader } from '../database/transaction.ts'
 import { countryName } from '../model/countries.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
-import { isRefusal, noSuch, type Refusal } from '../model/refusal.ts'
+import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   listOf,
@@ -160,27 +160,25 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
   server.get(
     '/accounts/:id',
     { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } },
-    async ({ accountIds, params: { id } }, reply) =>
-      reply.respond(200, accountIds.includes(id) ? await load(db, site, id) : noSuch('account', id)),
+    async ({ accountIds, params: { id } }) => {
+      if (!accountIds.includes(id)) throw noSuch('account', id)
+      return load(db, site, id)
+    },
   )
   server.put(
     '/accounts/:id',
     { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } },
-    async (request, reply) => {
+    async (request) => {
       const {
         accountIds,
         params: { id },
         body,
       } = request
-      return reply.respond(
-        200,
-        accountIds.includes(id)
-          ? await accounts.commit(memberOf(request, id), (tx) => update(tx, site, id, body), 'PUT /accounts/ID')
-          : noSuch('account', id),
-      )
+      if (!accountIds.includes(id)) throw noSuch('account', id)
+      return await accounts.commit(memberOf(request, id), (tx) => update(tx, site, id, body), 'PUT /accounts/ID')
     },
   )
-  server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async (request, reply) => {
+  server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async (request) => {
     const {
       accountIds,
       params: { id },
@@ -191,7 +189,8 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
         (tx) => resetFtpPassword(tx, site, id),
         'POST /accounts/ID/reset_ftp_password',
       )
-    return reply.respond(200, accountIds.includes(id) ? await reset() : noSuch('account', id))
+    if (!accountIds.includes(id)) throw noSuch('account', id)
+    return await reset()
   })
 }
 
@@ -200,26 +199,23 @@ export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }:
   server.get(
     '/account',
     { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } },
-    async ({ caller }, reply) => reply.respond(200, await load(db, site, caller.accountId)),
+    async ({ caller }) => await load(db, site, caller.accountId),
   )
   server.put(
     '/account',
     { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } },
-    async ({ caller, body }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(caller, (tx) => update(tx, site, caller.accountId, body), 'PUT /account'),
-      ),
+    async ({ caller, body }) =>
+      await accounts.commit(caller, (tx) => update(tx, site, caller.accountId, body), 'PUT /account'),
   )
-  server.post('/account/reset_ftp_password', { schema: RESET }, async ({ caller }, reply) =>
-    reply.respond(
-      200,
+  server.post(
+    '/account/reset_ftp_password',
+    { schema: RESET },
+    async ({ caller }) =>
       await accounts.commit(
         caller,
         (tx) => resetFtpPassword(tx, site, caller.accountId),
         'POST /account/reset_ftp_password',
       ),
-    ),
   )
 }
 
@@ -228,7 +224,7 @@ async function update(
   site: Site,
   id: string,
   { vat_registration_number: vat, ...body }: Static<typeof Update>,
-): Promise<Static<typeof Account> | Refusal> {
+): Promise<Static<typeof Account>> {
   const values = {
     ...Object.fromEntries(TEXTS.filter((field) => body[field] !== undefined).map((field) => [field, body[field]])),
     ...(vat !== undefined && { vat_registration_number: parseVatNumber(vat ?? '') ?? null }),
@@ -238,7 +234,7 @@ async function update(
 }
 
 /** The response is the only one that has the password. */
-async function resetFtpPassword(tx: Tx, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
+async function resetFtpPassword(tx: Tx, site: Site, id: string): Promise<Static<typeof Account>> {
   const password = newSecret()
   await tx
     .updateTable('accounts')
@@ -246,7 +242,7 @@ async function resetFtpPassword(tx: Tx, site: Site, id: string): Promise<Static<
     .where('id', '=', id)
     .execute()
   const account = await load(tx, site, id)
-  return isRefusal(account) ? account : { ...account, library_ftp_password: password }
+  return { ...account, library_ftp_password: password }
 }
 
 /** Accounts with everything that their forms show, in one query. */
@@ -355,11 +351,11 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
 
 type Row = InferResult<ReturnType<typeof selectAccounts>>[number]
 
-async function load(database: Reader, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
+async function load(database: Reader, site: Site, id: string): Promise<Static<typeof Account>> {
   const row = await selectAccounts(database, [id]).executeTakeFirst()
-  if (row === undefined) return noSuch('account', id)
+  if (row === undefined) throw noSuch('account', id)
   const usage = (await usageOfAccounts(database, [id])).get(id)
-  if (usage === undefined) return noSuch('account', id) // deleted between the queries
+  if (usage === undefined) throw noSuch('account', id) // deleted between the queries
   const {
     address_1,
     address_2,

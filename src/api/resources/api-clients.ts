@@ -13,7 +13,7 @@ import { forgetRevoked } from '../changes/kept-rows.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
-import { isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import { noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -62,7 +62,7 @@ export function addApiClientRoutes(
   server.get(
     '/api_clients/:id',
     { schema: { summary: 'Get an API client', tags: TAGS, params: Params, response: { 200: ApiClient } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
+    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 
   server.post(
@@ -77,11 +77,9 @@ export function addApiClientRoutes(
       },
     },
     async ({ caller, caller: { accountId }, body }, reply) =>
-      reply.respond(
-        201,
+      reply.code(201).send(
         await accounts.commit(caller, async (tx) => {
-          const refusal = await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
-          if (refusal !== undefined) return refusal
+          await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
           const id = await nextId(tx, 'cli')
           const { name = '', description, permissions_group = 'full' } = body
           await tx
@@ -106,12 +104,11 @@ export function addApiClientRoutes(
     {
       schema: { summary: 'Change an API client', tags: TAGS, params: Params, body: Body, response: { 200: ApiClient } },
     },
-    async ({ caller, caller: { accountId }, params: { id }, body }, reply) => {
+    async ({ caller, caller: { accountId }, params: { id }, body }) => {
       const result = await accounts.commit(
         caller,
         async (tx) => {
           const current = await lock(tx, accountId, id)
-          if (isRefusal(current)) return current
           const {
             name = current.name,
             description = current.description,
@@ -127,7 +124,7 @@ export function addApiClientRoutes(
         isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change',
       )
       tokens.forget()
-      return reply.respond(200, result)
+      return result
     },
   )
 
@@ -142,12 +139,11 @@ export function addApiClientRoutes(
         response: { 200: ApiClient },
       },
     },
-    async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+    async ({ caller, caller: { accountId }, params: { id } }) => {
       const result = await accounts.commit(
         caller,
         async (tx) => {
-          const current = await lock(tx, accountId, id)
-          if (isRefusal(current)) return current
+          await lock(tx, accountId, id)
           await tx
             .updateTable('api_clients')
             .set({ revoked_at: new Date(), secret_sha256: null })
@@ -160,7 +156,7 @@ export function addApiClientRoutes(
         'DELETE /api_clients/ID',
       )
       tokens.forget()
-      return reply.respond(200, result)
+      return result
     },
   )
 
@@ -175,25 +171,21 @@ export function addApiClientRoutes(
         response: { 200: ApiClient },
       },
     },
-    async ({ caller, caller: { accountId }, params: { id } }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(
-          caller,
-          async (tx) => {
-            const current = await lock(tx, accountId, id)
-            if (isRefusal(current)) return current
-            const secret = newSecret()
-            await tx
-              .updateTable('api_clients')
-              .set({ secret_sha256: digest(secret) })
-              .where('id', '=', id)
-              .execute()
-            const client = await load(tx, site, accountId, id)
-            return isRefusal(client) ? client : { ...client, secret }
-          },
-          'POST /api_clients/ID/reset_secret',
-        ),
+    async ({ caller, caller: { accountId }, params: { id } }) =>
+      await accounts.commit(
+        caller,
+        async (tx) => {
+          await lock(tx, accountId, id)
+          const secret = newSecret()
+          await tx
+            .updateTable('api_clients')
+            .set({ secret_sha256: digest(secret) })
+            .where('id', '=', id)
+            .execute()
+          const client = await load(tx, site, accountId, id)
+          return { ...client, secret }
+        },
+        'POST /api_clients/ID/reset_secret',
       ),
   )
 }
@@ -204,7 +196,7 @@ function isOnlyLowering({ name, description, permissions_group }: Static<typeof 
 }
 
 /** Loads a client that is not deleted, and locks its row. */
-async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['api_clients']> | Refusal> {
+async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['api_clients']>> {
   const row = await tx
     .selectFrom('api_clients')
     .selectAll()
@@ -212,8 +204,9 @@ async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<T
     .where('account_id', '=', accountId)
     .forUpdate()
     .executeTakeFirst()
-  if (row === undefined) return noSuch('API client', id)
-  return row.revoked_at === null ? row : refuse('resource_conflict', `${id} is deleted`)
+  if (row === undefined) throw noSuch('API client', id)
+  if (row.revoked_at !== null) throw refuse('resource_conflict', `${id} is deleted`)
+  return row
 }
 
 function selectClients(database: Reader, accountId: string) {
@@ -235,14 +228,10 @@ function selectClients(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectClients>>[number]
 
-async function load(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof ApiClient> | Refusal> {
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ApiClient>> {
   const row = await selectClients(database, accountId).where('api_clients.id', '=', id).executeTakeFirst()
-  return row === undefined ? noSuch('API client', id) : { ...collect(site, row), secret: null }
+  if (row === undefined) throw noSuch('API client', id)
+  return { ...collect(site, row), secret: null }
 }
 
 function collect(site: Site, row: Row): Static<typeof Collected> {

@@ -17,7 +17,7 @@ import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import { noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { head, listOf, NestedAccount, nestedAccount, NullableTime, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -64,7 +64,7 @@ export function addApplicationRoutes(
   server.get(
     '/applications/:id',
     { schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
+    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 
   server.post(
@@ -79,11 +79,9 @@ export function addApplicationRoutes(
       },
     },
     async ({ caller, caller: { accountId }, body: { name = '', description } }, reply) =>
-      reply.respond(
-        201,
+      reply.code(201).send(
         await accounts.commit(caller, async (tx) => {
-          const refusal = await refuseBeyondLimit(tx, accountId, 'applications_limit')
-          if (refusal !== undefined) return refusal
+          await refuseBeyondLimit(tx, accountId, 'applications_limit')
           const id = await nextId(tx, 'app')
           await tx
             .insertInto('applications')
@@ -98,21 +96,17 @@ export function addApplicationRoutes(
   server.put(
     '/applications/:id',
     { schema: { summary: 'Change an application', ...changing, body: Body } },
-    async ({ caller, caller: { accountId }, params: { id }, body }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(caller, async (tx) => {
-          const current = await lock(tx, accountId, id)
-          if (isRefusal(current)) return current
-          const { name = current.name, description = current.description } = body
-          await tx
-            .updateTable('applications')
-            .set({ name, description: description ?? '' })
-            .where('id', '=', id)
-            .execute()
-          return load(tx, site, accountId, id)
-        }),
-      ),
+    async ({ caller, caller: { accountId }, params: { id }, body }) =>
+      await accounts.commit(caller, async (tx) => {
+        const current = await lock(tx, accountId, id)
+        const { name = current.name, description = current.description } = body
+        await tx
+          .updateTable('applications')
+          .set({ name, description: description ?? '' })
+          .where('id', '=', id)
+          .execute()
+        return load(tx, site, accountId, id)
+      }),
   )
 
   server.delete(
@@ -124,12 +118,11 @@ export function addApplicationRoutes(
         ...changing,
       },
     },
-    async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+    async ({ caller, caller: { accountId }, params: { id } }) => {
       const result = await accounts.commit(
         caller,
         async (tx) => {
-          const current = await lock(tx, accountId, id)
-          if (isRefusal(current)) return current
+          await lock(tx, accountId, id)
           await tx
             .updateTable('applications')
             .set({ revoked_at: new Date(), secret_sha256: null })
@@ -142,7 +135,7 @@ export function addApplicationRoutes(
         'DELETE /applications/ID',
       )
       tokens.forget()
-      return reply.respond(200, result)
+      return result
     },
   )
 
@@ -155,31 +148,27 @@ export function addApplicationRoutes(
         ...changing,
       },
     },
-    async ({ caller, caller: { accountId }, params: { id } }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(
-          caller,
-          async (tx) => {
-            const current = await lock(tx, accountId, id)
-            if (isRefusal(current)) return current
-            const secret = newSecret()
-            await tx
-              .updateTable('applications')
-              .set({ secret_sha256: digest(secret) })
-              .where('id', '=', id)
-              .execute()
-            const application = await load(tx, site, accountId, id)
-            return isRefusal(application) ? application : { ...application, secret }
-          },
-          'POST /applications/ID/reset_secret',
-        ),
+    async ({ caller, caller: { accountId }, params: { id } }) =>
+      await accounts.commit(
+        caller,
+        async (tx) => {
+          await lock(tx, accountId, id)
+          const secret = newSecret()
+          await tx
+            .updateTable('applications')
+            .set({ secret_sha256: digest(secret) })
+            .where('id', '=', id)
+            .execute()
+          const application = await load(tx, site, accountId, id)
+          return { ...application, secret }
+        },
+        'POST /applications/ID/reset_secret',
       ),
   )
 }
 
 /** Loads an application that is not deleted, and locks its row. */
-async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['applications']> | Refusal> {
+async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['applications']>> {
   const row = await tx
     .selectFrom('applications')
     .selectAll()
@@ -187,8 +176,9 @@ async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<T
     .where('account_id', '=', accountId)
     .forUpdate()
     .executeTakeFirst()
-  if (row === undefined) return noSuch('application', id)
-  return row.revoked_at === null ? row : refuse('resource_conflict', `${id} is deleted`)
+  if (row === undefined) throw noSuch('application', id)
+  if (row.revoked_at !== null) throw refuse('resource_conflict', `${id} is deleted`)
+  return row
 }
 
 function selectApplications(database: Reader, accountId: string) {
@@ -210,14 +200,10 @@ function selectApplications(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectApplications>>[number]
 
-async function load(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof Application> | Refusal> {
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Application>> {
   const row = await selectApplications(database, accountId).where('applications.id', '=', id).executeTakeFirst()
-  return row === undefined ? noSuch('application', id) : { ...collect(site, row), secret: null }
+  if (row === undefined) throw noSuch('application', id)
+  return { ...collect(site, row), secret: null }
 }
 
 function collect(site: Site, row: Row): Static<typeof Collected> {

@@ -20,14 +20,15 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
   server.get(
     '/zones/:id',
     { schema: { summary: 'Get a zone', tags: ['Zones'], params: Params, response: { 200: NestedZone } } },
-    async ({ params: { id } }, reply) => {
+    async ({ params: { id } }) => {
       const row = await db
         .selectFrom('zones')
         .selectAll()
         .where('removed_at', 'is', null)
         .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
         .executeTakeFirst()
-      return reply.respond(200, row === undefined ? noSuch('zone', id) : nestedZone(site, row))
+      if (row === undefined) throw noSuch('zone', id)
+      return nestedZone(site, row)
     },
   )
 
@@ -55,14 +56,15 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
         response: { 200: NestedServerType },
       },
     },
-    async ({ params: { id } }, reply) => {
+    async ({ params: { id } }) => {
       const row = await db
         .selectFrom('server_types')
         .selectAll()
         .where('removed_at', 'is', null)
         .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
         .executeTakeFirst()
-      return reply.respond(200, row === undefined ? noSuch('server type', id) : nestedServerType(site, row))
+      if (row === undefined) throw noSuch('server type', id)
+      return nestedServerType(site, row)
     },
   )
 }

@@ -17,7 +17,7 @@ import { refuseBeyondRecord } from '../changes/record-limits.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
-import { fieldFault, isRefusal, noSuch, notFound, refuse, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, notFound, refuse } from '../model/refusal.ts'
 import {
   GivenName,
   listOf,
@@ -44,7 +44,7 @@ const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$', hint:
 })
 const Protocol = Type.Union([Type.Literal('tcp'), Type.Literal('udp')], { examples: ['tcp'] })
 const PortTranslators = Type.Array(Type.Object({ protocol: Protocol, incoming: Port, outgoing: Port }))
-const Tx = Type.Object({
+const Update = Type.Object({
   name: Type.Optional(GivenName),
   reverse_dns: Type.Optional(
     Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'host-name' })], {
@@ -92,23 +92,21 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
   server.get(
     '/cloud_ips/:id',
     { schema: { summary: 'Get a cloud IP', tags: TAGS, params: Params, response: { 200: CloudIp } } },
-    async ({ caller, params: { id } }, reply) => {
+    async ({ caller, params: { id } }) => {
       const row = await find(caller.accountId, id)
-      return reply.respond(200, row === undefined ? noSuch('cloud IP', id) : represent(site, row))
+      if (row === undefined) throw noSuch('cloud IP', id)
+      return represent(site, row)
     },
   )
 
   server.post(
     '/cloud_ips',
-    { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Tx, response: { 201: CloudIp } } },
+    { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Update, response: { 201: CloudIp } } },
     async ({ caller, body }, reply) =>
-      reply.respond(
-        201,
+      reply.code(201).send(
         await accounts.commit(caller, async (tx) => {
           const values = valuesOf(body)
-          if (isRefusal(values)) return values
           const id = await createCloudIp(tx, caller.accountId)
-          if (isRefusal(id)) return id
           if (Object.keys(values).length > 0)
             await tx.updateTable('cloud_ips').set(values).where('id', '=', id).execute()
           return load(tx, site, caller.accountId, id)
@@ -118,20 +116,15 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
 
   server.put(
     '/cloud_ips/:id',
-    { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Tx, response: { 200: CloudIp } } },
-    async ({ caller, params, body }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(caller, async (tx) => {
-          const values = valuesOf(body)
-          if (isRefusal(values)) return values
-          const current = await lock(tx, caller.accountId, params.id)
-          if (isRefusal(current)) return current
-          if (Object.keys(values).length > 0)
-            await tx.updateTable('cloud_ips').set(values).where('id', '=', params.id).execute()
-          return load(tx, site, caller.accountId, params.id)
-        }),
-      ),
+    { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Update, response: { 200: CloudIp } } },
+    async ({ caller, params, body }) =>
+      await accounts.commit(caller, async (tx) => {
+        const values = valuesOf(body)
+        await lock(tx, caller.accountId, params.id)
+        if (Object.keys(values).length > 0)
+          await tx.updateTable('cloud_ips').set(values).where('id', '=', params.id).execute()
+        return load(tx, site, caller.accountId, params.id)
+      }),
   )
 
   server.delete(
@@ -145,19 +138,15 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
         response: { 200: CloudIp },
       },
     },
-    async ({ caller, params }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(caller, async (tx) => {
-          const current = await lock(tx, caller.accountId, params.id)
-          if (isRefusal(current)) return current
-          if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
-          const last = await load(tx, site, caller.accountId, params.id)
-          await freeCloudIp(tx, caller.accountId, params.id)
-          await tx.deleteFrom('cloud_ips').where('id', '=', params.id).execute()
-          return last
-        }),
-      ),
+    async ({ caller, params }) =>
+      await accounts.commit(caller, async (tx) => {
+        const current = await lock(tx, caller.accountId, params.id)
+        if (current.status !== 'unmapped') throw refuse('resource_conflict', takenFault(params.id, current.status))
+        const last = await load(tx, site, caller.accountId, params.id)
+        await freeCloudIp(tx, caller.accountId, params.id)
+        await tx.deleteFrom('cloud_ips').where('id', '=', params.id).execute()
+        return last
+      }),
   )
 
   server.post(
@@ -174,14 +163,11 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
       },
     },
     async ({ caller, params, body }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           const current = await lock(tx, caller.accountId, params.id)
-          if (isRefusal(current)) return current
-          if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
+          if (current.status !== 'unmapped') throw refuse('resource_conflict', takenFault(params.id, current.status))
           const destination = await findDestination(tx, caller.accountId, body.destination)
-          if (isRefusal(destination)) return destination
           await tx
             .updateTable('cloud_ips')
             .set({ ...destination, status: 'mapped', mapped_at: sql`clock_timestamp()` })
@@ -189,7 +175,8 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
             .execute()
           const servers = await serversAt(tx, destination)
           await markChanged(tx, servers)
-          return (await refuseBeyondRecord(tx, servers)) ?? load(tx, site, caller.accountId, params.id)
+          await refuseBeyondRecord(tx, servers)
+          return load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -198,13 +185,11 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
     '/cloud_ips/:id/unmap',
     { schema: { summary: 'Unmap a cloud IP', tags: TAGS, params: Params, response: { 202: CloudIp } } },
     async ({ caller, params }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           const current = await lock(tx, caller.accountId, params.id)
-          if (isRefusal(current)) return current
           if (current.status !== 'mapped')
-            return refuse(
+            throw refuse(
               'resource_conflict',
               current.status === 'unmapped' ? `${params.id} is not mapped` : takenFault(params.id, current.status),
             )
@@ -222,11 +207,11 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
 }
 
 /** The columns that a request sets. An empty reverse_dns clears it. */
-function valuesOf({
-  name,
-  reverse_dns,
-  port_translators,
-}: Static<typeof Tx>): { name?: string; reverse_dns?: string | null; port_translators?: string } | Refusal {
+function valuesOf({ name, reverse_dns, port_translators }: Static<typeof Update>): {
+  name?: string
+  reverse_dns?: string | null
+  port_translators?: string
+} {
   const translators = port_translators?.map(({ protocol, incoming, outgoing }): PortTranslator => ({
     protocol,
     incoming: Number(incoming),
@@ -253,7 +238,7 @@ function valuesOf({
       : []),
   ])
   const [first, ...others] = faults
-  if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
+  if (first !== undefined) throw refuse('unprocessable_entity', first, ...others)
   return {
     ...(name !== undefined && { name: name ?? '' }),
     ...(reverse_dns !== undefined && { reverse_dns: reverse_dns === '' ? null : reverse_dns }),
@@ -268,7 +253,7 @@ const NOWHERE: Destination = { interface_id: null, server_group_id: null, databa
  * Finds a destination in the account and locks it, so that a server or database server is not deleted and no server
  * joins a group meanwhile.
  */
-async function findDestination(tx: Tx, accountId: string, id: string): Promise<Destination | Refusal> {
+async function findDestination(tx: Tx, accountId: string, id: string): Promise<Destination> {
   const alive = tx
     .selectFrom('interfaces')
     .innerJoin('servers', 'servers.id', 'interfaces.server_id')
@@ -284,7 +269,8 @@ async function findDestination(tx: Tx, accountId: string, id: string): Promise<D
           ? alive.where('interfaces.id', '=', id)
           : alive.where('servers.id', '=', id).orderBy('interfaces.created_at').limit(1)
       ).executeTakeFirst()
-      return found === undefined ? notFound(`the destination ${id}`) : { ...NOWHERE, interface_id: found.id }
+      if (found === undefined) throw notFound(`the destination ${id}`)
+      return { ...NOWHERE, interface_id: found.id }
     }
     case 'grp': {
       const found = await tx
@@ -294,7 +280,8 @@ async function findDestination(tx: Tx, accountId: string, id: string): Promise<D
         .where('account_id', '=', accountId)
         .forUpdate()
         .executeTakeFirst()
-      return found === undefined ? notFound(`the destination ${id}`) : { ...NOWHERE, server_group_id: found.id }
+      if (found === undefined) throw notFound(`the destination ${id}`)
+      return { ...NOWHERE, server_group_id: found.id }
     }
     case 'dbs': {
       const found = await tx
@@ -305,15 +292,14 @@ async function findDestination(tx: Tx, accountId: string, id: string): Promise<D
         .where('status', 'not in', ['deleting', 'deleted'])
         .forUpdate()
         .executeTakeFirst()
-      if (found === undefined) return notFound(`the destination ${id}`)
-      return ['failing', 'failed'].includes(found.status)
-        ? refuse('resource_conflict', `${id} is ${found.status}`)
-        : { ...NOWHERE, database_server_id: found.id }
+      if (found === undefined) throw notFound(`the destination ${id}`)
+      if (['failing', 'failed'].includes(found.status)) throw refuse('resource_conflict', `${id} is ${found.status}`)
+      return { ...NOWHERE, database_server_id: found.id }
     }
     case 'lba':
-      return notFound(`the destination ${id}`)
+      throw notFound(`the destination ${id}`)
     default:
-      return refuse(
+      throw refuse(
         'unprocessable_entity',
         fieldFault(
           'destination',
@@ -343,7 +329,7 @@ async function serversAt(tx: Tx, { interface_id, server_group_id }: Destination)
   ).map(({ server_id }) => server_id)
 }
 
-async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['cloud_ips']> | Refusal> {
+async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['cloud_ips']>> {
   const row = await tx
     .selectFrom('cloud_ips')
     .selectAll()
@@ -351,7 +337,8 @@ async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<T
     .where('account_id', '=', accountId)
     .forUpdate()
     .executeTakeFirst()
-  return row ?? noSuch('cloud IP', id)
+  if (row === undefined) throw noSuch('cloud IP', id)
+  return row
 }
 
 /** Cloud IPs with everything that their form shows, in one query. */
@@ -400,14 +387,10 @@ function selectCloudIps(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectCloudIps>>[number]
 
-async function load(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof CloudIp> | Refusal> {
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof CloudIp>> {
   const row = await selectCloudIps(database, accountId).where('cloud_ips.id', '=', id).executeTakeFirst()
-  return row === undefined ? noSuch('cloud IP', id) : represent(site, row)
+  if (row === undefined) throw noSuch('cloud IP', id)
+  return represent(site, row)
 }
 
 function represent(site: Site, row: Row): Static<typeof CloudIp> {

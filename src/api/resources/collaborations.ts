@@ -29,7 +29,7 @@ import {
 } from '../model/collaboration.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   head,
@@ -89,7 +89,7 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
   server.get(
     '/collaborations/:id',
     { schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } } },
-    async ({ caller, params: { id } }, reply) => reply.respond(200, await load(db, caller.accountId, id)),
+    async ({ caller, params: { id } }) => await load(db, caller.accountId, id),
   )
 
   server.post(
@@ -104,11 +104,10 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
       },
     },
     async ({ caller, body }, reply) =>
-      reply.respond(
-        201,
+      reply.code(201).send(
         await accounts.commit(caller, async (tx) => {
           const id = await invite(tx, caller, body)
-          return isRefusal(id) ? id : load(tx, caller.accountId, id)
+          return load(tx, caller.accountId, id)
         }),
       ),
   )
@@ -116,14 +115,11 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
   server.post(
     '/collaborations/:id/resend',
     { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } },
-    async ({ caller, caller: { accountId }, params: { id } }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(
-          caller,
-          async (tx) => (await move(tx, ofAccount(tx, accountId), id, 'resend')) ?? load(tx, accountId, id),
-        ),
-      ),
+    async ({ caller, caller: { accountId }, params: { id } }) =>
+      await accounts.commit(caller, async (tx) => {
+        await move(tx, ofAccount(tx, accountId), id, 'resend')
+        return load(tx, accountId, id)
+      }),
   )
 
   server.delete(
@@ -136,20 +132,21 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
         response: { 200: Collaboration },
       },
     },
-    async ({ caller, caller: { accountId }, params: { id } }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(
-          caller,
-          async (tx) => (await move(tx, ofAccount(tx, accountId), id, 'remove')) ?? load(tx, accountId, id),
-          'DELETE /collaborations/ID',
-        ),
+    async ({ caller, caller: { accountId }, params: { id } }) =>
+      await accounts.commit(
+        caller,
+        async (tx) => {
+          await move(tx, ofAccount(tx, accountId), id, 'remove')
+          return load(tx, accountId, id)
+        },
+        'DELETE /collaborations/ID',
       ),
   )
 
-  async function load(database: Reader, accountId: string, id: string): Promise<Collaboration | Refusal> {
+  async function load(database: Reader, accountId: string, id: string): Promise<Collaboration> {
     const row = await ofAccount(database, accountId).where('collaborations.id', '=', id).executeTakeFirst()
-    return row === undefined ? noSuch('collaboration', id) : represent(site, 'account', row)
+    if (row === undefined) throw noSuch('collaboration', id)
+    return represent(site, 'account', row)
   }
 }
 
@@ -164,13 +161,10 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: listOf(Collaboration) },
       },
     },
-    async ({ identity }, reply) =>
-      reply.respond(
-        200,
-        await asUser(identity, async (userId) =>
-          (await ofUser(db, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map(
-            (row) => represent(site, 'user', row),
-          ),
+    async ({ identity }) =>
+      await asUser(identity, async (userId) =>
+        (await ofUser(db, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map(
+          (row) => represent(site, 'user', row),
         ),
       ),
   )
@@ -185,8 +179,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: Collaboration },
       },
     },
-    async ({ identity, params: { id } }, reply) =>
-      reply.respond(200, await asUser(identity, (userId) => load(db, userId, id))),
+    async ({ identity, params: { id } }) => await asUser(identity, (userId) => load(db, userId, id)),
   )
 
   server.post(
@@ -200,15 +193,13 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: Collaboration },
       },
     },
-    async (request, reply) =>
-      reply.respond(200, await changeAsUser(request, 'accept', 'POST /user/collaborations/ID/accept')),
+    async (request) => await changeAsUser(request, 'accept', 'POST /user/collaborations/ID/accept'),
   )
 
   server.post(
     '/user/collaborations/:id/reject',
     { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } },
-    async (request, reply) =>
-      reply.respond(200, await changeAsUser(request, 'reject', 'POST /user/collaborations/ID/reject')),
+    async (request) => await changeAsUser(request, 'reject', 'POST /user/collaborations/ID/reject'),
   )
 
   server.delete(
@@ -222,33 +213,34 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: Collaboration },
       },
     },
-    async (request, reply) =>
-      reply.respond(200, await changeAsUser(request, 'leave', 'DELETE /user/collaborations/ID')),
+    async (request) => await changeAsUser(request, 'leave', 'DELETE /user/collaborations/ID'),
   )
 
-  async function load(database: Reader, userId: string, id: string): Promise<Collaboration | Refusal> {
+  async function load(database: Reader, userId: string, id: string): Promise<Collaboration> {
     const row = await ofUser(database, userId).where('collaborations.id', '=', id).executeTakeFirst()
-    return row === undefined ? noSuch('collaboration', id) : represent(site, 'user', row)
+    if (row === undefined) throw noSuch('collaboration', id)
+    return represent(site, 'user', row)
   }
 
   async function changeAsUser(
     request: FastifyRequest<{ Params: Static<typeof Params> }>,
     trigger: CollaborationTrigger,
     kind: ChangeRequest,
-  ): Promise<Collaboration | Refusal> {
+  ): Promise<Collaboration> {
     const {
       identity,
       params: { id },
     } = request
     return asUser(identity, async (userId) => {
       const found = await ofUser(db, userId).where('collaborations.id', '=', id).executeTakeFirst()
-      if (found === undefined) return noSuch('collaboration', id)
+      if (found === undefined) throw noSuch('collaboration', id)
       return accounts.commit(
         outsiderOf(request, found.account_id),
         async (tx) => {
           if (trigger === 'accept' && (await accountsOf(tx, userId)).includes(found.account_id))
-            return refuse('resource_conflict', `you have access to ${found.account_id} already`)
-          return (await move(tx, ofUser(tx, userId), id, trigger, userId)) ?? load(tx, userId, id)
+            throw refuse('resource_conflict', `you have access to ${found.account_id} already`)
+          await move(tx, ofUser(tx, userId), id, trigger, userId)
+          return load(tx, userId, id)
         },
         kind,
       )
@@ -256,20 +248,15 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
   }
 }
 
-async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T | Refusal>): Promise<T | Refusal> {
-  return identity.kind === 'user'
-    ? task(identity.userId)
-    : refuse('forbidden', 'an API client has no invitations: sign in as a user')
+async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T>): Promise<T> {
+  if (identity.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
+  return task(identity.userId)
 }
 
 /** Creates an invitation and returns its id. The inviter of an API client's invitation is the owner of the account. */
-async function invite(
-  tx: Tx,
-  { accountId, userId }: Caller,
-  { email, role }: Static<typeof Create>,
-): Promise<string | Refusal> {
+async function invite(tx: Tx, { accountId, userId }: Caller, { email, role }: Static<typeof Create>): Promise<string> {
   if (!isEmailAddress(email))
-    return refuse(
+    throw refuse(
       'unprocessable_entity',
       fieldFault('email', 'malformed', 'email must be an address such as ada@example.com'),
     )
@@ -281,22 +268,21 @@ async function invite(
     .where(hasAddress('collaborations.email', email))
     .executeTakeFirst()
   if (current !== undefined)
-    return refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
+    throw refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
   const user = await tx
     .selectFrom('users')
     .select('id')
     .where(hasAddress('users.email_address', email))
     .executeTakeFirst()
   if (user !== undefined && (await accountsOf(tx, user.id)).includes(accountId))
-    return refuse('resource_conflict', `${email} has access to the account already`)
+    throw refuse('resource_conflict', `${email} has access to the account already`)
   if ((await countInvitations(tx, accountId)) >= INVITATION_LIMIT) {
-    return refuse(
+    throw refuse(
       'account_limit_reached',
       `the account has ${String(INVITATION_LIMIT)} invitations that are pending or younger than an hour: cancel old ones, or wait`,
     )
   }
-  const refusal = await refuseBeyondLimit(tx, accountId, 'collaborations_limit')
-  if (refusal !== undefined) return refusal
+  await refuseBeyondLimit(tx, accountId, 'collaborations_limit')
   const { owner_id: owner } = await tx
     .selectFrom('accounts')
     .select('owner_id')
@@ -332,26 +318,23 @@ async function countInvitations(tx: Tx, accountId: string): Promise<number> {
   return count
 }
 
-/** Moves one of `collaborations` to its next state. `userId`: the user who accepts. Returns a refusal, or undefined. */
+/** Moves one of `collaborations` to its next state. `userId`: the user who accepts. */
 async function move(
   tx: Tx,
   collaborations: ReturnType<typeof ofAccount>,
   id: string,
   trigger: CollaborationTrigger,
   userId?: string,
-): Promise<Refusal | undefined> {
+): Promise<void> {
   const row = await collaborations.where('collaborations.id', '=', id).forUpdate('collaborations').executeTakeFirst()
-  if (row === undefined) return noSuch('collaboration', id)
+  if (row === undefined) throw noSuch('collaboration', id)
   const status = nextStatus(row.status, trigger)
-  if (status === undefined) return refuse('resource_conflict', `the collaboration ${id} is ${row.status}`)
+  if (status === undefined) throw refuse('resource_conflict', `the collaboration ${id} is ${row.status}`)
   const now = new Date()
   const resends = trigger === 'resend' ? addResend(row.resends, now) : row.resends
   if (resends === undefined) {
-    const refusal = refuse(
-      'too_many_requests',
-      `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`,
-    )
-    return { ...refusal, retrySeconds: resendWaitSeconds(row.resends, now) }
+    const text = `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`
+    throw new Refusal('too_many_requests', [text], { retrySeconds: resendWaitSeconds(row.resends, now) })
   }
   await tx
     .updateTable('collaborations')

@@ -8,7 +8,7 @@ import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
-import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { GivenName, head, listOf, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -72,17 +72,14 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
     async ({ caller, body }, reply) => {
       const data = body.data as DataText
       const fault = dataFault(data)
-      if (fault !== undefined)
-        return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
+      if (fault !== undefined) throw refuse('unprocessable_entity', fieldFault('data', 'too_long', fault))
       return send(
         reply,
         await accounts.commit(caller, async (tx) => {
           const { accountId } = caller
           const bytes = Buffer.byteLength(data.text)
-          const refusal =
-            (await refuseBeyondLimit(tx, accountId, 'config_maps_limit')) ??
-            (await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes))
-          if (refusal !== undefined) return refusal
+          await refuseBeyondLimit(tx, accountId, 'config_maps_limit')
+          await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes)
           const id = await nextId(tx, 'cfg')
           await tx
             .insertInto('config_maps')
@@ -110,16 +107,14 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
     async ({ caller, params, body }, reply) => {
       const { name, data } = body as { readonly name?: string | null; readonly data?: DataText }
       const fault = data && dataFault(data)
-      if (fault !== undefined)
-        return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
+      if (fault !== undefined) throw refuse('unprocessable_entity', fieldFault('data', 'too_long', fault))
       const values = { ...(name !== undefined && { name: name ?? '' }), ...(data !== undefined && { data: data.text }) }
       return send(
         reply,
-        await accounts.commit(
-          caller,
-          async (tx) =>
-            (await update(tx, caller.accountId, params.id, values)) ?? load(tx, site, caller.accountId, params.id),
-        ),
+        await accounts.commit(caller, async (tx) => {
+          await update(tx, caller.accountId, params.id, values)
+          return load(tx, site, caller.accountId, params.id)
+        }),
       )
     },
   )
@@ -150,23 +145,21 @@ interface Values {
 }
 
 /** Changes a config map, if it exists. */
-async function update(tx: Tx, accountId: string, id: string, values: Values): Promise<Refusal | undefined> {
+async function update(tx: Tx, accountId: string, id: string, values: Values): Promise<void> {
   const map = await tx
     .selectFrom('config_maps')
     .select('bytes')
     .where('id', '=', id)
     .where('account_id', '=', accountId)
     .executeTakeFirst()
-  if (map === undefined || Object.keys(values).length === 0) return undefined
+  if (map === undefined || Object.keys(values).length === 0) return
   const bytes = values.data === undefined ? map.bytes : Buffer.byteLength(values.data)
-  const refusal = await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
-  if (refusal === undefined)
-    await tx
-      .updateTable('config_maps')
-      .set({ ...values, bytes })
-      .where('id', '=', id)
-      .execute()
-  return refusal
+  await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
+  await tx
+    .updateTable('config_maps')
+    .set({ ...values, bytes })
+    .where('id', '=', id)
+    .execute()
 }
 
 /** The full form as JSON text. */
@@ -180,25 +173,18 @@ function collect(site: Site, { id, name }: { readonly id: string; readonly name:
 }
 
 /** Puts the stored text of `data` into the response as it is: parsing would change it. */
-async function load(
-  database: Reader | Kysely<Tables>,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Member | Refusal> {
+async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<Member> {
   const row = await database
     .selectFrom('config_maps')
     .select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
     .where('id', '=', id)
     .where('account_id', '=', accountId)
     .executeTakeFirst()
-  return row === undefined
-    ? noSuch('config map', id)
-    : { id, text: `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}` }
+  if (row === undefined) throw noSuch('config map', id)
+  return { id, text: `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}` }
 }
 
-function send(reply: FastifyReply, result: Member | Refusal): FastifyReply {
-  if (isRefusal(result)) return reply.refuse(result)
+function send(reply: FastifyReply, result: Member): FastifyReply {
   reply.respondedId = result.id
   return reply.code(200).type('application/json; charset=utf-8').send(result.text)
 }

@@ -6,7 +6,7 @@ import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import type { Reader } from '../database/transaction.ts'
-import { fieldFault, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   listOf,
@@ -76,9 +76,10 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
         response: { 200: NestedDatabaseType },
       },
     },
-    async ({ params: { id } }, reply) => {
+    async ({ params: { id } }) => {
       const row = await db.selectFrom('database_server_types').selectAll().where('id', '=', id).executeTakeFirst()
-      return reply.respond(200, row === undefined ? noSuch('database type', id) : nestedDatabaseType(site, row))
+      if (row === undefined) throw noSuch('database type', id)
+      return nestedDatabaseType(site, row)
     },
   )
 
@@ -98,7 +99,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
   server.get(
     '/database_servers/:id',
     { schema: { summary: 'Get a database server', tags: TAGS, params: Params, response: { 200: DatabaseServer } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
+    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 
   server.put(
@@ -112,41 +113,38 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
         response: { 200: DatabaseServer },
       },
     },
-    async ({ caller, params, body }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(caller, async (tx) => {
-          const row = await tx
-            .selectFrom('database_servers')
-            .selectAll()
+    async ({ caller, params, body }) =>
+      await accounts.commit(caller, async (tx) => {
+        const row = await tx
+          .selectFrom('database_servers')
+          .selectAll()
+          .where('id', '=', params.id)
+          .where('account_id', '=', caller.accountId)
+          .forUpdate()
+          .executeTakeFirst()
+        if (row === undefined) throw noSuch('database server', params.id)
+        if (['deleting', 'deleted'].includes(row.status))
+          throw refuse('resource_conflict', `${params.id} is ${row.status}`)
+        const present = { ...row, snapshots_schedule: null }
+        const [first, ...others] = SET_BY_REGION.filter(
+          (field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(present[field]),
+        ).map((field) =>
+          fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`),
+        )
+        if (first !== undefined) throw refuse('not_implemented', first, ...others)
+        const { name, description } = body
+        const values = {
+          ...(name !== undefined && { name }),
+          ...(description !== undefined && { description: description ?? '' }),
+        }
+        if (Object.keys(values).length > 0)
+          await tx
+            .updateTable('database_servers')
+            .set({ ...values, updated_at: new Date() })
             .where('id', '=', params.id)
-            .where('account_id', '=', caller.accountId)
-            .forUpdate()
-            .executeTakeFirst()
-          if (row === undefined) return noSuch('database server', params.id)
-          if (['deleting', 'deleted'].includes(row.status))
-            return refuse('resource_conflict', `${params.id} is ${row.status}`)
-          const present = { ...row, snapshots_schedule: null }
-          const [first, ...others] = SET_BY_REGION.filter(
-            (field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(present[field]),
-          ).map((field) =>
-            fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`),
-          )
-          if (first !== undefined) return refuse('not_implemented', first, ...others)
-          const { name, description } = body
-          const values = {
-            ...(name !== undefined && { name }),
-            ...(description !== undefined && { description: description ?? '' }),
-          }
-          if (Object.keys(values).length > 0)
-            await tx
-              .updateTable('database_servers')
-              .set({ ...values, updated_at: new Date() })
-              .where('id', '=', params.id)
-              .execute()
-          return load(tx, site, caller.accountId, params.id)
-        }),
-      ),
+            .execute()
+        return load(tx, site, caller.accountId, params.id)
+      }),
   )
 }
 
@@ -187,9 +185,10 @@ async function load(
   site: Site,
   accountId: string,
   id: string,
-): Promise<Static<typeof DatabaseServer> | Refusal> {
+): Promise<Static<typeof DatabaseServer>> {
   const row = await selectDatabaseServers(database, accountId).where('database_servers.id', '=', id).executeTakeFirst()
-  return row === undefined ? noSuch('database server', id) : represent(site, row)
+  if (row === undefined) throw noSuch('database server', id)
+  return represent(site, row)
 }
 
 function represent(site: Site, row: Row): Static<typeof DatabaseServer> {

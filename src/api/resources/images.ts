@@ -13,7 +13,7 @@ import { requestAction, type ComputeMode } from '../changes/actions.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 import { isVisibleTo } from '../changes/visible-images.ts'
-import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, refuse, type Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { GivenName, listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -60,7 +60,7 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
   server.get(
     '/images/:id',
     { schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } } },
-    async ({ caller, params: { id } }, reply) => reply.respond(200, await load(db, site, caller.accountId, id)),
+    async ({ caller, params: { id } }) => await load(db, site, caller.accountId, id),
   )
 
   server.put(
@@ -75,42 +75,38 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
         response: { 200: Image },
       },
     },
-    async ({ caller, params, body }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(caller, async (tx) => {
-          const image = await lockImage(tx, caller.accountId, params.id)
-          if (isRefusal(image)) return image
-          const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
-          if (status !== undefined && !CHANGEABLE.includes(image.status))
-            return refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
-          if (isPublic === true && !image.public && !(await mayPublish(tx, caller.accountId))) {
-            return refuse(
-              'forbidden',
-              fieldFault(
-                'public',
-                'not_allowed',
-                `public: ${caller.accountId} may not publish images: the operator of the region can allow it`,
-              ),
-            )
-          }
-          const text = (given: string | null | undefined) => (given === null ? '' : given)
-          const asked = {
-            name: text(name),
-            username: text(username),
-            description: text(description),
-            arch,
-            status,
-            public: isPublic,
-            compatibility_mode,
-            min_ram,
-          }
-          const values = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined))
-          if (Object.keys(values).length > 0)
-            await tx.updateTable('images').set(values).where('id', '=', image.id).execute()
-          return load(tx, site, caller.accountId, image.id)
-        }),
-      ),
+    async ({ caller, params, body }) =>
+      await accounts.commit(caller, async (tx) => {
+        const image = await lockImage(tx, caller.accountId, params.id)
+        const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
+        if (status !== undefined && !CHANGEABLE.includes(image.status))
+          throw refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
+        if (isPublic === true && !image.public && !(await mayPublish(tx, caller.accountId))) {
+          throw refuse(
+            'forbidden',
+            fieldFault(
+              'public',
+              'not_allowed',
+              `public: ${caller.accountId} may not publish images: the operator of the region can allow it`,
+            ),
+          )
+        }
+        const text = (given: string | null | undefined) => (given === null ? '' : given)
+        const asked = {
+          name: text(name),
+          username: text(username),
+          description: text(description),
+          arch,
+          status,
+          public: isPublic,
+          compatibility_mode,
+          min_ram,
+        }
+        const values = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined))
+        if (Object.keys(values).length > 0)
+          await tx.updateTable('images').set(values).where('id', '=', image.id).execute()
+        return load(tx, site, caller.accountId, image.id)
+      }),
   )
 
   server.delete(
@@ -125,11 +121,11 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
       },
     },
     async ({ caller, params }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           const image = await lockImage(tx, caller.accountId, params.id)
-          return isRefusal(image) ? image : ((await remove(tx, compute, image)) ?? representMember(tx, site, image.id))
+          await remove(tx, compute, image)
+          return representMember(tx, site, image.id)
         }),
       ),
   )
@@ -149,16 +145,12 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
           response: { 200: Image },
         },
       },
-      async ({ caller, params }, reply) =>
-        reply.respond(
-          200,
-          await accounts.commit(caller, async (tx) => {
-            const image = await lockImage(tx, caller.accountId, params.id)
-            if (isRefusal(image)) return image
-            await tx.updateTable('images').set({ locked }).where('id', '=', image.id).execute()
-            return representMember(tx, site, image.id)
-          }),
-        ),
+      async ({ caller, params }) =>
+        await accounts.commit(caller, async (tx) => {
+          const image = await lockImage(tx, caller.accountId, params.id)
+          await tx.updateTable('images').set({ locked }).where('id', '=', image.id).execute()
+          return representMember(tx, site, image.id)
+        }),
     )
   }
 }
@@ -177,21 +169,17 @@ async function find(database: Reader, accountId: string, id: string) {
     .executeTakeFirst()
 }
 
-async function load(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof Image> | Refusal> {
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Image>> {
   const row = await find(database, accountId, id)
-  return row === undefined ? noSuch('image', id) : represent(site, row)
+  if (row === undefined) throw noSuch('image', id)
+  return represent(site, row)
 }
 
 /** Loads an image of the account and locks its row. */
-async function lockImage(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['images']> | Refusal> {
+async function lockImage(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['images']>> {
   const visible = await find(tx, accountId, id)
-  if (visible === undefined) return noSuch('image', id)
-  if (visible.account_id !== accountId) return refuse('forbidden', `${visible.id} does not belong to this account`)
+  if (visible === undefined) throw noSuch('image', id)
+  if (visible.account_id !== accountId) throw refuse('forbidden', `${visible.id} does not belong to this account`)
   return tx.selectFrom('images').selectAll().where('id', '=', visible.id).forUpdate().executeTakeFirstOrThrow()
 }
 
@@ -207,8 +195,8 @@ async function remove(
   compute: ComputeMode,
   { id, status, locked, source_server_id: serverId }: Selectable<Tables['images']>,
 ): Promise<Refusal | undefined> {
-  if (locked) return refuse('resource_conflict', `${id} is locked: unlock it first`)
-  if (['creating', 'deleting'].includes(status)) return refuse('resource_conflict', `${id} is ${status}`)
+  if (locked) throw refuse('resource_conflict', `${id} is locked: unlock it first`)
+  if (['creating', 'deleting'].includes(status)) throw refuse('resource_conflict', `${id} is ${status}`)
   const user = await tx
     .selectFrom('servers')
     .select('id')
@@ -217,7 +205,7 @@ async function remove(
     .limit(1)
     .executeTakeFirst()
   // not named: it may be another account's, if the image is public
-  if (user !== undefined) return refuse('resource_conflict', `a server uses ${id}`)
+  if (user !== undefined) throw refuse('resource_conflict', `a server uses ${id}`)
   await tx
     .updateTable('images')
     .set({ status: serverId === null ? 'deleted' : 'deleting' })

@@ -19,7 +19,7 @@ export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourcePart
         response: { 200: Interface },
       },
     },
-    async ({ caller, params: { id } }, reply) => {
+    async ({ caller, params: { id } }) => {
       const row = await db
         .selectFrom('interfaces')
         .innerJoin('servers', 'servers.id', 'interfaces.server_id')
@@ -36,12 +36,12 @@ export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourcePart
         .where('interfaces.id', '=', id)
         .where('servers.account_id', '=', caller.accountId)
         .executeTakeFirst()
-      if (row === undefined) return reply.refuse(noSuch('interface', id))
+      if (row === undefined) throw noSuch('interface', id)
       const { interface_id, mac_address, ipv4_address } = row
-      return reply.respond(200, {
+      return {
         ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }),
         server: nestedServer(site, row),
-      })
+      }
     },
   )
 }

@@ -6,7 +6,7 @@ import { createSnapshot } from '../changes/create-snapshot.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tx } from '../database/transaction.ts'
 import { ACTION_RULES, isPossible, SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
-import { isRefusal, refuse, type Refusal } from '../model/refusal.ts'
+import { refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import type { ResourceParts } from './parts.ts'
 import { load, lockServer, Server } from './servers.ts'
@@ -25,26 +25,23 @@ interface Done {
 
 /** Adds the routes. */
 export function addServerActionRoutes(server: ApiServer, { accounts, site, compute }: ResourceParts): void {
-  const act = async (tx: Tx, accountId: string, id: string, action: ServerAction): Promise<Done | Refusal> => {
+  const act = async (tx: Tx, accountId: string, id: string, action: ServerAction): Promise<Done> => {
     const current = await lockServer(tx, accountId, id)
-    if (isRefusal(current)) return current
     const status = await expectedStatus(tx, current)
     if (!isPossible(action, status))
-      return refuse(
+      throw refuse(
         'resource_conflict',
         `${id} is ${status}${status === current.status ? '' : ' once the actions that wait are done'}: ${action} is not possible`,
       )
-    const refusal =
-      (await refuseBeyondOpenActions(tx, accountId, id)) ??
-      (action === 'snapshot' ? await refuseBeyondLimit(tx, accountId, 'images_limit') : undefined)
-    if (refusal !== undefined) return refusal
+    await refuseBeyondOpenActions(tx, accountId, id)
+    if (action === 'snapshot') await refuseBeyondLimit(tx, accountId, 'images_limit')
     const extras: Extras = {
       ...(action === 'snapshot' && { imageId: await createSnapshot(tx, current) }),
       ...(action === 'activate_console' && { consoleToken: await openConsole(tx, id) }),
     }
     await requestAction(tx, compute, id, { kind: action, ...extras })
     const member = await load(tx, site, accountId, id)
-    return isRefusal(member) ? member : { member, extras }
+    return { member, extras }
   }
   for (const action of SERVER_ACTIONS) {
     server.post(
@@ -58,14 +55,10 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
         },
       },
       async ({ caller, params }, reply) => {
-        const done = await accounts.commit(caller, (tx) => act(tx, caller.accountId, params.id, action))
-        if (isRefusal(done)) return reply.refuse(done)
-        const {
-          member,
-          extras: { imageId, consoleToken },
-        } = done
+        const { member, extras } = await accounts.commit(caller, (tx) => act(tx, caller.accountId, params.id, action))
+        const { imageId, consoleToken } = extras
         if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
-        return reply.respond(202, consoleToken === undefined ? member : { ...member, console_token: consoleToken })
+        return reply.code(202).send(consoleToken === undefined ? member : { ...member, console_token: consoleToken })
       },
     )
   }

@@ -9,7 +9,7 @@ import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../changes/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
-import { fieldFault, isRefusal, noSuch, noSuchIn, refuse, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, noSuchIn, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   listOf,
@@ -38,13 +38,13 @@ const ServerGroup = Type.Object(
 const Members = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), {
   maxItems: 1000,
 })
-const Tx = Type.Object({
+const Update = Type.Object({
   name: Type.Optional(
     Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()]),
   ),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
 })
-const Create = Type.Object({ ...Tx.properties, servers: Type.Optional(Members) })
+const Create = Type.Object({ ...Update.properties, servers: Type.Optional(Members) })
 
 const TAGS = ['Server groups']
 const Params = Type.Object({ id: Type.String() })
@@ -66,18 +66,16 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
   server.get(
     '/server_groups/:id',
     { schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
+    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 
   server.post(
     '/server_groups',
     { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } },
     async ({ caller, body }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
-          const beyond = await refuseBeyondLimit(tx, caller.accountId, 'server_groups_limit')
-          if (beyond !== undefined) return beyond
+          await refuseBeyondLimit(tx, caller.accountId, 'server_groups_limit')
           const id = await nextId(tx, 'grp')
           await tx
             .insertInto('server_groups')
@@ -89,8 +87,8 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
               is_default: false,
             })
             .execute()
-          const refusal = await addMembers(tx, caller.accountId, id, memberIds(body.servers))
-          return refusal ?? load(tx, site, caller.accountId, id)
+          await addMembers(tx, caller.accountId, id, memberIds(body.servers))
+          return load(tx, site, caller.accountId, id)
         }),
       ),
   )
@@ -102,16 +100,14 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
         summary: 'Change a server group',
         tags: TAGS,
         params: Params,
-        body: Tx,
+        body: Update,
         response: { 202: ServerGroup },
       },
     },
     async ({ caller, params, body }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           const group = await lockGroup(tx, caller.accountId, params.id)
-          if (isRefusal(group)) return group
           const values = {
             ...(body.name !== undefined && { name: body.name ?? '' }),
             ...(body.description !== undefined && { description: body.description ?? '' }),
@@ -122,11 +118,9 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
             return load(tx, site, caller.accountId, params.id)
           const members = await membersOf(tx, params.id)
           await markChanged(tx, members) // guests see the name
-          const refusal =
-            lengthInRecord(params.id, values.name) > lengthInRecord(params.id, group.name)
-              ? await refuseBeyondRecord(tx, members)
-              : undefined
-          return refusal ?? load(tx, site, caller.accountId, params.id)
+          if (lengthInRecord(params.id, values.name) > lengthInRecord(params.id, group.name))
+            await refuseBeyondRecord(tx, members)
+          return load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -143,15 +137,13 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
       },
     },
     async ({ caller, params }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           const group = await lockGroup(tx, caller.accountId, params.id)
-          if (isRefusal(group)) return group
           if (group.is_default)
-            return refuse('resource_conflict', `${params.id} is the default server group of the account`)
+            throw refuse('resource_conflict', `${params.id} is the default server group of the account`)
           if ((await membersOf(tx, params.id)).length > 0)
-            return refuse('resource_conflict', `${params.id} has servers: remove them first`)
+            throw refuse('resource_conflict', `${params.id} has servers: remove them first`)
           const last = await load(tx, site, caller.accountId, params.id)
           await tx
             .updateTable('cloud_ips')
@@ -164,12 +156,12 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
       ),
   )
 
-  type Task = (tx: Tx) => Promise<Refusal | undefined>
+  type Task = (tx: Tx) => Promise<void>
   const changeMembers = (caller: Caller, id: string, task: Task) =>
     accounts.commit(caller, async (tx) => {
-      const group = await lockGroup(tx, caller.accountId, id)
-      if (isRefusal(group)) return group
-      return (await task(tx)) ?? load(tx, site, caller.accountId, id)
+      await lockGroup(tx, caller.accountId, id)
+      await task(tx)
+      return load(tx, site, caller.accountId, id)
     })
 
   const ServersBody = Type.Object({ servers: Members })
@@ -185,12 +177,13 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
       },
     },
     async ({ caller, params, body }, reply) =>
-      reply.respond(
-        202,
-        await changeMembers(caller, params.id, (tx) =>
-          addMembers(tx, caller.accountId, params.id, memberIds(body.servers)),
+      reply
+        .code(202)
+        .send(
+          await changeMembers(caller, params.id, (tx) =>
+            addMembers(tx, caller.accountId, params.id, memberIds(body.servers)),
+          ),
         ),
-      ),
   )
 
   server.post(
@@ -205,10 +198,9 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
       },
     },
     async ({ caller, params, body }, reply) =>
-      reply.respond(
-        202,
-        await changeMembers(caller, params.id, (tx) => removeMembers(tx, params.id, memberIds(body.servers))),
-      ),
+      reply
+        .code(202)
+        .send(await changeMembers(caller, params.id, (tx) => removeMembers(tx, params.id, memberIds(body.servers)))),
   )
 
   server.post(
@@ -223,15 +215,11 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
       },
     },
     async ({ caller, params, body }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await changeMembers(caller, params.id, async (tx) => {
-          const destination = await lockGroup(tx, caller.accountId, body.destination)
-          if (isRefusal(destination)) return destination
-          return (
-            (await removeMembers(tx, params.id, memberIds(body.servers))) ??
-            addMembers(tx, caller.accountId, body.destination, memberIds(body.servers))
-          )
+          await lockGroup(tx, caller.accountId, body.destination)
+          await removeMembers(tx, params.id, memberIds(body.servers))
+          await addMembers(tx, caller.accountId, body.destination, memberIds(body.servers))
         }),
       ),
   )
@@ -246,13 +234,8 @@ function memberIds(members: Static<typeof Members> | undefined): string[] {
   return [...new Set((members ?? []).map(({ server }) => server))]
 }
 
-async function addMembers(
-  tx: Tx,
-  accountId: string,
-  groupId: string,
-  ids: readonly string[],
-): Promise<Refusal | undefined> {
-  if (ids.length === 0) return undefined
+async function addMembers(tx: Tx, accountId: string, groupId: string, ids: readonly string[]): Promise<void> {
+  if (ids.length === 0) return
   const found = await tx
     .selectFrom('servers')
     .select('id')
@@ -265,30 +248,29 @@ async function addMembers(
   const [missing, ...others] = ids
     .filter((id) => !found.some((server) => server.id === id))
     .map((id) => noSuchIn('servers', 'server', id, '/1.0/servers'))
-  if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
+  if (missing !== undefined) throw refuse('unprocessable_entity', missing, ...others)
   await tx
     .insertInto('server_group_members')
     .values(ids.map((server_id) => ({ server_group_id: groupId, server_id })))
     .onConflict((conflict) => conflict.doNothing())
     .execute()
   await markChanged(tx, ids)
-  return refuseBeyondRecord(tx, ids)
+  await refuseBeyondRecord(tx, ids)
 }
 
-async function removeMembers(tx: Tx, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {
+async function removeMembers(tx: Tx, groupId: string, ids: readonly string[]): Promise<void> {
   const members = await membersOf(tx, groupId)
   const [missing, ...others] = ids
     .filter((id) => !members.includes(id))
     .map((id) => fieldFault('servers', 'does_not_exist', `servers: ${id} is not in ${groupId}`))
-  if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
-  if (ids.length === 0) return undefined
+  if (missing !== undefined) throw refuse('unprocessable_entity', missing, ...others)
+  if (ids.length === 0) return
   await tx
     .deleteFrom('server_group_members')
     .where('server_group_id', '=', groupId)
     .where('server_id', 'in', ids)
     .execute()
   await markChanged(tx, ids)
-  return undefined
 }
 
 async function membersOf(tx: Tx, groupId: string): Promise<string[]> {
@@ -297,11 +279,7 @@ async function membersOf(tx: Tx, groupId: string): Promise<string[]> {
   ).map(({ server_id }) => server_id)
 }
 
-async function lockGroup(
-  tx: Tx,
-  accountId: string,
-  id: string,
-): Promise<Selectable<Tables['server_groups']> | Refusal> {
+async function lockGroup(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['server_groups']>> {
   const row = await tx
     .selectFrom('server_groups')
     .selectAll()
@@ -309,7 +287,8 @@ async function lockGroup(
     .where('account_id', '=', accountId)
     .forUpdate()
     .executeTakeFirst()
-  return row ?? noSuch('server group', id)
+  if (row === undefined) throw noSuch('server group', id)
+  return row
 }
 
 function selectGroups(database: Reader, accountId: string) {
@@ -342,14 +321,10 @@ function selectGroups(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectGroups>>[number]
 
-async function load(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof ServerGroup> | Refusal> {
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ServerGroup>> {
   const row = await selectGroups(database, accountId).where('server_groups.id', '=', id).executeTakeFirst()
-  return row === undefined ? noSuch('server group', id) : represent(site, row)
+  if (row === undefined) throw noSuch('server group', id)
+  return represent(site, row)
 }
 
 function represent(site: Site, row: Row): Static<typeof ServerGroup> {

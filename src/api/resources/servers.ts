@@ -21,16 +21,7 @@ import type { Tx, Reader } from '../database/transaction.ts'
 import { completeOptions, GivenOptionsSchema, MetadataOptionsSchema, tagsFault } from '../model/metadata-options.ts'
 import { formatTime } from '../model/time.ts'
 import { compactUserData, userDataFault } from '../model/user-data.ts'
-import {
-  fieldFault,
-  isRefusal,
-  noSuch,
-  noSuchIn,
-  refuse,
-  refuseAll,
-  type Detail,
-  type Refusal,
-} from '../model/refusal.ts'
+import { fieldFault, noSuch, noSuchIn, refuse, type Detail, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   GivenId,
@@ -170,7 +161,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
   server.get(
     '/servers/:id',
     { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } },
-    async ({ caller, params }, reply) => reply.respond(200, await load(db, site, caller.accountId, params.id)),
+    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 
   server.post(
@@ -180,26 +171,24 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
       schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } },
     },
     async ({ caller, body }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
-          const id =
-            refuseSchedule(body) ??
-            (await createServer(tx, compute, caller.accountId, {
-              image: body.image,
-              name: body.name ?? '',
-              serverType: body.server_type,
-              zone: body.zone,
-              userData: typeof body.user_data === 'string' ? compactUserData(body.user_data) : null,
-              serverGroups: body.server_groups?.map(idOf),
-              cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
-              diskEncrypted: body.disk_encrypted ?? false,
-              compatibilityMode: body.compatibility_mode,
-              metadataOptions:
-                body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}),
-              tags: body.tags ?? {},
-            }))
-          return isRefusal(id) ? id : load(tx, site, caller.accountId, id)
+          refuseSchedule(body)
+          const id = await createServer(tx, compute, caller.accountId, {
+            image: body.image,
+            name: body.name ?? '',
+            serverType: body.server_type,
+            zone: body.zone,
+            userData: typeof body.user_data === 'string' ? compactUserData(body.user_data) : null,
+            serverGroups: body.server_groups?.map(idOf),
+            cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
+            diskEncrypted: body.disk_encrypted ?? false,
+            compatibilityMode: body.compatibility_mode,
+            metadataOptions:
+              body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}),
+            tags: body.tags ?? {},
+          })
+          return load(tx, site, caller.accountId, id)
         }),
       ),
   )
@@ -210,16 +199,13 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
       bodyLimit: LONG_BODY_LIMIT,
       schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } },
     },
-    async ({ caller, params, body }, reply) =>
-      reply.respond(
-        200,
-        await accounts.commit(caller, async (tx) => {
-          const current = await lockServer(tx, caller.accountId, params.id)
-          if (isRefusal(current)) return current
-          const refusal = refuseSchedule(body) ?? (await update(tx, current, body))
-          return refusal ?? load(tx, site, caller.accountId, params.id)
-        }),
-      ),
+    async ({ caller, params, body }) =>
+      await accounts.commit(caller, async (tx) => {
+        const current = await lockServer(tx, caller.accountId, params.id)
+        refuseSchedule(body)
+        await update(tx, current, body)
+        return load(tx, site, caller.accountId, params.id)
+      }),
   )
 
   server.delete(
@@ -234,12 +220,10 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
       },
     },
     async ({ caller, params }, reply) =>
-      reply.respond(
-        202,
+      reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           const current = await lockServer(tx, caller.accountId, params.id)
-          if (isRefusal(current)) return current
-          if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
+          if (current.locked) throw refuse('resource_conflict', `${params.id} is locked: unlock it first`)
           await tx
             .updateTable('cloud_ips')
             .set({ status: 'unmapped', interface_id: null })
@@ -273,26 +257,18 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
           response: { 200: Server },
         },
       },
-      async ({ caller, params }, reply) =>
-        reply.respond(
-          200,
-          await accounts.commit(caller, async (tx) => {
-            const current = await lockServer(tx, caller.accountId, params.id)
-            if (isRefusal(current)) return current
-            await tx.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()
-            return load(tx, site, caller.accountId, params.id)
-          }),
-        ),
+      async ({ caller, params }) =>
+        await accounts.commit(caller, async (tx) => {
+          await lockServer(tx, caller.accountId, params.id)
+          await tx.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()
+          return load(tx, site, caller.accountId, params.id)
+        }),
     )
   }
 }
 
 /** Loads a server that is not being deleted, and locks its row. */
-export async function lockServer(
-  tx: Tx,
-  accountId: string,
-  id: string,
-): Promise<Selectable<Tables['servers']> | Refusal> {
+export async function lockServer(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['servers']>> {
   const row = await tx
     .selectFrom('servers')
     .selectAll()
@@ -300,8 +276,9 @@ export async function lockServer(
     .where('account_id', '=', accountId)
     .forUpdate()
     .executeTakeFirst()
-  if (row === undefined) return noSuch('server', id)
-  return ['deleting', 'deleted'].includes(row.status) ? refuse('resource_conflict', `${id} is ${row.status}`) : row
+  if (row === undefined) throw noSuch('server', id)
+  if (['deleting', 'deleted'].includes(row.status)) throw refuse('resource_conflict', `${id} is ${row.status}`)
+  return row
 }
 
 /** The id of a server group that a request names by its id or as a server shows it. */
@@ -309,18 +286,14 @@ function idOf(group: string | { readonly id: string }): string {
   return typeof group === 'string' ? group : group.id
 }
 
-function refuseSchedule(body: Static<typeof Update>): Refusal | undefined {
+function refuseSchedule(body: Static<typeof Update>): void {
   const [first, ...others] = SCHEDULE.filter((field) => (body[field] ?? null) !== null).map((field) =>
     fieldFault(field, 'unchangeable', `${field} is not implemented: no snapshots are made by a schedule`),
   )
-  return first === undefined ? undefined : refuse('not_implemented', first, ...others)
+  if (first !== undefined) throw refuse('not_implemented', first, ...others)
 }
 
-async function update(
-  tx: Tx,
-  present: Selectable<Tables['servers']>,
-  body: Static<typeof Update>,
-): Promise<Refusal | undefined> {
+async function update(tx: Tx, present: Selectable<Tables['servers']>, body: Static<typeof Update>): Promise<void> {
   const { id, account_id } = present
   const { name, user_data, compatibility_mode, server_groups, metadata_options, tags } = body
   const groupIds = [...new Set(server_groups?.map(idOf))]
@@ -328,7 +301,7 @@ async function update(
     (fault) => fault !== undefined,
   )
   const faults = [...texts, ...(await missingGroups(tx, account_id, groupIds))]
-  if (faults.length > 0) return refuseAll('unprocessable_entity', faults)
+  if (faults.length > 0) throw new Refusal('unprocessable_entity', faults)
   const values = {
     ...(name !== undefined && { name: name ?? '' }),
     ...(user_data !== undefined && { user_data: user_data === null ? null : compactUserData(user_data) }),
@@ -347,9 +320,9 @@ async function update(
         .values(groupIds.map((server_group_id) => ({ server_group_id, server_id: id })))
         .execute()
   }
-  if ([user_data, server_groups, metadata_options, tags].every((value) => value === undefined)) return undefined
+  if ([user_data, server_groups, metadata_options, tags].every((value) => value === undefined)) return
   await markChanged(tx, [id])
-  return refuseBeyondRecord(tx, [id])
+  await refuseBeyondRecord(tx, [id])
 }
 
 /** Locks server groups against a delete, and names those that the account does not have. */
@@ -464,9 +437,10 @@ export async function load(
   site: Site,
   accountId: string,
   id: string,
-): Promise<Static<typeof Server> | Refusal> {
+): Promise<Static<typeof Server>> {
   const row = await selectServer(database, accountId, id).executeTakeFirst()
-  return row === undefined ? noSuch('server', id) : represent(site, row)
+  if (row === undefined) throw noSuch('server', id)
+  return represent(site, row)
 }
 
 function collect(site: Site, row: CollectedRow): Static<typeof Collected> {

@@ -20,18 +20,23 @@ export function addRoutesOfOtherDocuments(server: ApiServer): void {
     server.get(
       `/${collection}/:id`,
       { schema: { ...hidden, params: Type.Object({ id: Type.String() }) } },
-      ({ params: { id } }, reply) => reply.refuse(notFound(id)),
+      ({ params: { id } }) => {
+        throw notFound(id)
+      },
     )
   }
   for (const collection of UNCHANGEABLE) {
     const refusal = refuse('not_implemented', `changes of ${collection.replaceAll('_', ' ')} are not implemented`)
-    server.post(`/${collection}`, { schema: hidden }, (_request, reply) => reply.refuse(refusal))
+    const handler = () => {
+      throw refusal
+    }
+    server.post(`/${collection}`, { schema: hidden }, handler)
     for (const method of ['POST', 'PUT', 'DELETE'] as const) {
       server.route({
         method,
         url: `/${collection}/*`,
         schema: hidden,
-        handler: (_request, reply) => reply.refuse(refusal),
+        handler,
       })
     }
   }

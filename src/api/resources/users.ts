@@ -11,7 +11,7 @@ import type { Reader } from '../database/transaction.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
 import { formatTime } from '../model/time.ts'
-import { fieldFault, isRefusal, noSuch, refuse, refuseAll, type Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -27,7 +27,7 @@ const Fields = {
 const Collected = Type.Object({ ...Fields, default_account: Type.Null() }, { title: 'CollectedUser' })
 const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount, Type.Null()]) }, { title: 'User' })
 
-const Change = Type.Object({
+const Update = Type.Object({
   name: Type.Optional(
     Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }),
   ),
@@ -59,8 +59,7 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
   server.get(
     '/users/:id',
     { schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } } },
-    async ({ accountIds, identity, params: { id } }, reply) =>
-      reply.respond(200, await load(db, accountIds, await selfOf(db, identity), id)),
+    async ({ accountIds, identity, params: { id } }) => await load(db, accountIds, await selfOf(db, identity), id),
   )
 
   server.put(
@@ -71,19 +70,19 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
         description: CHANGE_RULE,
         tags: TAGS,
         params: Params,
-        body: Change,
+        body: Update,
         response: { 200: User },
       },
     },
-    async (request, reply) => reply.respond(200, await change(request, reply, request.params.id)),
+    async (request, reply) => await change(request, reply, request.params.id),
   )
 
   server.get(
     '/user',
     { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } },
-    async ({ accountIds, identity }, reply) => {
+    async ({ accountIds, identity }) => {
       const id = await selfOf(db, identity)
-      return reply.respond(200, await load(db, accountIds, id, id))
+      return await load(db, accountIds, id, id)
     },
   )
 
@@ -94,11 +93,11 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
         summary: 'Change the user of the token',
         description: CHANGE_RULE,
         tags: TAGS,
-        body: Change,
+        body: Update,
         response: { 200: User },
       },
     },
-    async (request, reply) => reply.respond(200, await change(request, reply)),
+    async (request, reply) => await change(request, reply),
   )
 
   async function load(
@@ -106,17 +105,18 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     accountIds: readonly string[],
     self: string,
     id: string,
-  ): Promise<Static<typeof User> | Refusal> {
+  ): Promise<Static<typeof User>> {
     const row = await selectUsers(database, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-    return row === undefined ? noSuch('user', id) : represent(site, row)
+    if (row === undefined) throw noSuch('user', id)
+    return represent(site, row)
   }
 
   /** Changes a profile; default: the one of the token. */
   async function change(
-    request: FastifyRequest<{ Body: Static<typeof Change> }>,
+    request: FastifyRequest<{ Body: Static<typeof Update> }>,
     reply: FastifyReply,
     named?: string,
-  ): Promise<Static<typeof User> | Refusal> {
+  ): Promise<Static<typeof User>> {
     const { accountIds, identity, body } = request
     return accounts.commitProfile(
       identity.kind === 'user' ? identity.userId : identity.accountId,
@@ -125,16 +125,15 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
         const self = await selfOf(tx, identity)
         const id = named ?? self
         const row = await selectUsers(tx, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-        if (row === undefined) return noSuch('user', id)
+        if (row === undefined) throw noSuch('user', id)
         const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
-        if (identity.kind === 'user' && identity.userId !== id) return forbidden
+        if (identity.kind === 'user' && identity.userId !== id) throw forbidden
         const values = changesOf(row, body)
-        if (isRefusal(values)) return values
         if (Object.keys(values).length === 0) {
           reply.changedNothing = true
           return represent(site, row)
         }
-        if (identity.kind === 'client') return forbidden
+        if (identity.kind === 'client') throw forbidden
         await tx.updateTable('users').set(values).where('id', '=', id).execute()
         return load(tx, accountIds, self, id)
       },
@@ -149,8 +148,8 @@ async function selfOf(database: Reader, identity: Identity): Promise<string> {
 /** The columns whose values a request changes. Clients also send fields with their present values. */
 function changesOf(
   row: Row,
-  { name = row.name, ssh_key, messaging_pref = row.messaging_pref, email_address, password }: Static<typeof Change>,
-): Partial<Insertable<Tables['users']>> | Refusal {
+  { name = row.name, ssh_key, messaging_pref = row.messaging_pref, email_address, password }: Static<typeof Update>,
+): Partial<Insertable<Tables['users']>> {
   const key = ssh_key === undefined ? ({ ok: true, value: row.ssh_key ?? '' } as const) : parseSshKey(ssh_key ?? '')
   const faults = [
     ...(key.ok ? [] : key.faults.map((fault) => fieldFault('ssh_key', 'malformed', `ssh_key ${fault}`))),
@@ -167,7 +166,7 @@ function changesOf(
       ? []
       : [fieldFault('password', 'unchangeable', 'password cannot be changed here: it comes from the region file')]),
   ]
-  if (faults.length > 0 || !key.ok) return refuseAll('unprocessable_entity', faults)
+  if (faults.length > 0 || !key.ok) throw new Refusal('unprocessable_entity', faults)
   const values = { name, ssh_key: key.value === '' ? null : key.value, messaging_pref }
   return Object.fromEntries(
     Object.entries(values).filter(([column, value]) => value !== row[column as keyof typeof values]),

@@ -19,7 +19,6 @@ import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
 import { inTransaction, type Tx } from '../../../src/api/database/transaction.ts'
 import { OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
-import { bodyOf, isRefusal } from '../../../src/api/model/refusal.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion, type RegionFile } from '../../../src/api/region/schema.ts'
 import { loadSecrets } from '../../../src/api/region/secrets.ts'
@@ -258,9 +257,7 @@ export async function apply(
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
   const secrets = loadSecrets(parsed.value, secretTextOf)
   if (!secrets.ok) throw new Error(secrets.faults.join('; '))
-  const difference = await inTransaction(db, (tx) => applyRegion(tx, parsed.value, prune, secrets.value))
-  if (isRefusal(difference)) throw new Error(bodyOf(difference).errors.join('; '))
-  return difference
+  return inTransaction(db, (tx) => applyRegion(tx, parsed.value, prune, secrets.value))
 }
 
 /** The Authorization header of a client. */

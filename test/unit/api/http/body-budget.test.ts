@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { BodyBudget } from '../../../../src/api/http/body-budget.ts'
 
-const refused = { kind: 'refused', name: 'service_unavailable' }
+const refused = { name: 'service_unavailable' }
 
 test('an owner gets its share, and others get theirs; what is released can be taken again', () => {
   const budget = new BodyBudget({ owner: 10, long: 100, all: 100 })

@@ -28,8 +28,10 @@ function aServer(thrown?: unknown) {
       },
     ),
   })
-  server.post('/things', { schema: { body: Body } }, (request, reply) => reply.respond(201, request.body))
-  server.get('/things/:id', (_request, reply) => reply.respond(200, refuse('resource_conflict', 'busy')))
+  server.post('/things', { schema: { body: Body } }, (request, reply) => reply.code(201).send(request.body))
+  server.get('/things/:id', () => {
+    throw refuse('resource_conflict', 'busy')
+  })
   server.get('/throws', () => {
     throw thrown
   })

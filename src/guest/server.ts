@@ -3,7 +3,7 @@
  *
  * The steps run in Fastify's first hook, before a body is read; bodies are discarded after the response (contract A4;
  * linger.ts). Fastify sees the target `/` for every request: the tree resolves paths, and a second router costs a part
- * of the rate (docs/performance.md#guest-server-hooks-and-routes-of-fastify).
+ * of the rate (docs/performance.md#decisions).
  *
  * No step waits for I/O, with one exception: an unknown peer is looked up in the store, within bounds.
  */

@@ -6,7 +6,6 @@
  */
 import { writeFileSync } from 'node:fs'
 import type { Registry } from 'prom-client'
-import { parse } from 'yaml'
 import { ACCOUNT_LIMITS } from '../../src/api/model/account-limits.ts'
 import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
@@ -26,7 +25,6 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   categories: categoryTable,
   metrics: metricTable,
   'api-metrics': apiMetricTable,
-  alerts: alertTable,
   readiness: readinessTable,
   options: optionTable,
   'account-limits': accountLimitTable,
@@ -92,22 +90,6 @@ async function tableOfMetrics(registry: Registry): Promise<string> {
     }),
   )
   return asTable(['metric', 'type', 'labels', 'meaning'], rows)
-}
-
-function alertTable(): string {
-  interface Rule {
-    readonly alert: string
-    readonly expr: string
-    readonly for?: string
-    readonly labels: { readonly severity: string }
-  }
-  const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }
-  return asTable(
-    ['alert', 'severity', 'condition', 'for'],
-    groups
-      .flatMap(({ rules }) => rules)
-      .map(({ alert, expr, for: time = '', labels }) => [alert, labels.severity, `\`${expr}\``, time]),
-  )
 }
 
 function actionTable(): string {

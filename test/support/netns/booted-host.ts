@@ -2,9 +2,10 @@
  * A hypervisor that systemd boots, with our unchanged units, the daemon installed as by the package, and guests. Or a
  * bare host, on which a test installs imds.
  *
- * systemd is the first process in its own namespaces, on a temporary overlay of this machine's files. The targets of
- * the distribution are empty. Two things differ from a real host: there is no journal (a drop-in sends the log to a
- * file), and OOMScoreAdjust= and LimitNOFILE= have no effect where root lacks CAP_SYS_RESOURCE.
+ * systemd is the first process in its own namespaces, on a temporary overlay of this machine's files. An imds that is
+ * installed on this machine is hidden. The targets of the distribution are empty. Two things differ from a real host:
+ * there is no journal (a drop-in sends the log to a file), and OOMScoreAdjust= and LimitNOFILE= have no effect where
+ * root lacks CAP_SYS_RESOURCE.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
@@ -94,6 +95,10 @@ done
 mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
 mount --bind -o ro proc/sys proc/sys
+
+# hide an imds that is installed on this machine
+rm -rf opt/imds etc/imds etc/sysusers.d/imds.conf var/lib/imds var/lib/imds-api var/cache/imds var/cache/imds-api
+sed -i '/^imds\\(-api\\)\\?:/d' etc/passwd etc/group etc/shadow etc/gshadow
 
 mkdir store units changes
 mount --bind /mnt/upper changes

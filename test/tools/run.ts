@@ -1,13 +1,13 @@
 /**
  * Runs `npm test`: lint, types, vitest and tap, and prints a summary. Lint runs beside the others: tap's tests often
- * wait, and leave it the time.
+ * wait, and leave it the time. `npm test -- PATTERN...` runs only the test files whose path contains a pattern.
  *
  * As root, it installs the Debian packages that the tests need. Otherwise it prints the command that installs them.
  * Tests whose package is missing are skipped and listed at the end.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { startEmbedded } from '../../src/api/database/embedded.ts'
@@ -45,16 +45,26 @@ interface Count {
 }
 const total: Count = { passed: 0, failed: 0, skipped: 0 }
 const skippedTests: string[] = []
+const patterns = process.argv.slice(2)
+const runsAll = patterns.length === 0
+const vitestFiles = matchingFiles('unit,contract')
+const tapFiles = matchingFiles('daemon,redis,api,clients,faults')
+if (vitestFiles.length + tapFiles.length === 0) {
+  console.error(`no path of a test file contains ${patterns.join(' or ')}`)
+  process.exit(1)
+}
 const directory = mkdtempSync(join(tmpdir(), 'imds-test-'))
 chmodSync(directory, 0o755) // some tests run the programs as another user
 
 process.env['PATH'] = [process.env['PATH'], '/usr/sbin', '/sbin'].join(delimiter)
 installPackages()
-const lint = check('lint', 'npm', ['run', '-s', 'lint'])
-await check('types', 'tsc', ['-p', '.'])
-await runVitest(join(directory, 'vitest.json'))
-process.env['IMDS_TEST_STATE'] = await makeEmptyState(join(directory, 'state'))
-runTap(join(directory, 'tap.txt'))
+const lint = runsAll ? check('lint', 'npm', ['run', '-s', 'lint']) : undefined
+if (runsAll) await check('types', 'tsc', ['-p', '.'])
+if (vitestFiles.length > 0) await runVitest(join(directory, 'vitest.json'))
+if (tapFiles.length > 0) {
+  process.env['IMDS_TEST_STATE'] = await makeEmptyState(join(directory, 'state'))
+  runTap(join(directory, 'tap.txt'))
+}
 await lint
 rmSync(directory, { recursive: true })
 
@@ -63,6 +73,13 @@ console.log(
   `\n${String(total.passed)} passed, ${String(total.failed)} failed${total.skipped > 0 ? `, ${String(total.skipped)} skipped` : ''}`,
 )
 process.exitCode = total.failed === 0 ? 0 : 1
+
+/** The test files in some folders whose path contains a pattern. Without patterns: all of them. */
+function matchingFiles(folders: string): string[] {
+  return globSync(`test/{${folders}}/**/*.test.ts`).filter(
+    (file) => runsAll || patterns.some((pattern) => file.includes(pattern)),
+  )
+}
 
 function run(command: string, args: readonly string[]): boolean {
   console.log(`\n> ${command} ${args.join(' ')}`)
@@ -111,6 +128,7 @@ async function runVitest(report: string): Promise<void> {
     '--reporter=default',
     '--reporter=json',
     `--outputFile.json=${report}`,
+    ...(runsAll ? [] : vitestFiles),
   ])
   interface Test {
     status: string
@@ -131,7 +149,7 @@ function runTap(report: string): void {
   run('tap', ['build'])
   process.env['NODE_COMPILE_CACHE'] = join(directory, 'compiled')
   process.env['IMDS_TEST_BUILD'] = buildPrograms(join(directory, 'programs'))
-  const succeeded = run('tap', ['run', '--reporter=terse', `--output-file=${report}`])
+  const succeeded = run('tap', ['run', '--reporter=terse', `--output-file=${report}`, ...(runsAll ? [] : tapFiles)])
   const count: Count = { passed: 0, failed: 0, skipped: 0 }
   const lines = readFileSync(report, 'utf8').split('\n')
   for (const line of lines) {

@@ -1,7 +1,6 @@
 /**
- * The configuration of imds-api: parses the environment into a frozen ApiConfig, or lists everything that is wrong with
- * it. Pure: it opens nothing. API_SETTINGS lists all variables; a test compares docs/configuration.md with it. Those of
- * the store are the same as imdsctl's.
+ * The configuration of imds-api: a table of variables, and the parser of the environment into a frozen ApiConfig, or a
+ * list of everything that is wrong with it. Pure: it opens nothing. The variables of the store are the same as imdsctl's.
  */
 import { UNIX_PROXIES } from './http/server.ts'
 import { Address4, Address6 } from 'ip-address'
@@ -15,13 +14,34 @@ import {
   type HostPort,
   type Place,
 } from '../runtime/host-port.ts'
-import { describeUnknown } from '../runtime/nearest.ts'
-import { parseWhole, wholeFault } from '../runtime/whole-number.ts'
-import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
-import { COMPUTE_SETTINGS, parseComputeListener, type ComputeListener } from './compute/settings.ts'
+import {
+  absolutePath,
+  addressPort,
+  anyText,
+  list,
+  listOf,
+  oneOf,
+  readVariables,
+  section,
+  whole,
+  type AddFault,
+  type Environment,
+  type ParsedVariables,
+  type Values,
+} from '../runtime/variables.ts'
+import {
+  parseStoreSettings,
+  STORE_SETTINGS,
+  STORE_VARIABLES,
+  storeSettingsOf,
+  USER_DATA_MAX_BYTES,
+  type StoreSettings,
+} from '../store/settings.ts'
+import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from './compute/settings.ts'
+import type { Parsed } from '../metadata/parsed.ts'
 import type { ComputeMode } from './changes/actions.ts'
 import type { DatabaseSettings } from './database/open.ts'
-import { parseMailSettings, type MailSettings } from './mail/settings.ts'
+import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from './mail/settings.ts'
 import { faultOfWebUrl } from './model/web-url.ts'
 
 /** The whole configuration of imds-api. */
@@ -56,41 +76,6 @@ export interface ApiConfig {
   readonly computeListener: ComputeListener
   readonly logLevel: LogLevel
 }
-
-/** Something wrong with one variable. */
-export interface ApiConfigFault {
-  readonly variable: string
-  readonly message: string
-}
-/** The result of `parseApiConfig`. `unknown`: variables that start with IMDS_API_ and do not exist, for a warning. */
-export type ParsedApiConfig =
-  | { readonly ok: true; readonly value: ApiConfig; readonly unknown: readonly string[] }
-  | { readonly ok: false; readonly faults: readonly ApiConfigFault[] }
-
-/** Every variable that only imds-api reads, with its default. */
-export const API_SETTINGS = {
-  IMDS_API_LISTEN: '127.0.0.1:8170',
-  IMDS_API_OPERATOR_LISTEN: '127.0.0.1:9170',
-  IMDS_API_BASE_URL: undefined,
-  IMDS_API_TLS_CERT_FILE: undefined,
-  IMDS_API_TLS_KEY_FILE: undefined,
-  IMDS_API_TRUSTED_PROXIES: '',
-  IMDS_API_CONNECTIONS_PER_ADDRESS: '256',
-  IMDS_API_DATABASE: undefined,
-  IMDS_API_DATABASE_PASSWORD_FILE: undefined,
-  IMDS_API_STATE_DIR: '/var/lib/imds-api',
-  IMDS_API_ACCESS_TOKEN_SECONDS: '7200',
-  IMDS_API_REFRESH_TOKEN_SECONDS: '2592000',
-  IMDS_API_OTP_HEADERS: 'X-Service-OTP,X-Brightbox-OTP',
-  IMDS_API_SMTP: undefined,
-  IMDS_API_SMTP_PASSWORD_FILE: undefined,
-  IMDS_API_MAIL_FROM: undefined,
-  IMDS_API_INVITATION_URL: undefined,
-  IMDS_API_AUDIT_FILE: undefined,
-  IMDS_API_COMPUTE: 'none',
-  ...COMPUTE_SETTINGS,
-  IMDS_API_LOG_LEVEL: 'info',
-} as const satisfies Record<string, string | undefined>
 
 /** `token` of RFC 9110, in lower case. */
 const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/
@@ -145,114 +130,117 @@ const TAKEN_HEADER = new RegExp(
 
 const COMPUTE_MODES: readonly ComputeMode[] = ['none', 'reported']
 
-type Variable = keyof typeof API_SETTINGS
-type Environment = Readonly<Record<string, string | undefined>>
+/** Every variable of imds-api. */
+export const API_VARIABLES = {
+  ...section('Store', STORE_VARIABLES),
+  ...section('Clients', {
+    IMDS_API_LISTEN: { default: '127.0.0.1:8170', parse: anyText, help: 'for clients: ADDRESS:PORT or unix:PATH, ...' },
+    IMDS_API_TLS_CERT_FILE: { parse: anyText, help: 'the certificate of these listeners, PEM' },
+    IMDS_API_TLS_KEY_FILE: { parse: anyText, help: 'its private key, PEM' },
+    IMDS_API_BASE_URL: { parse: anyText, help: 'the URL at which clients reach the API' },
+    IMDS_API_TRUSTED_PROXIES: {
+      default: '',
+      parse: listOf(
+        (proxy) => proxy === UNIX_PROXIES || Address4.isValid(proxy) || Address6.isValid(proxy),
+        `is not an address, a network or ${UNIX_PROXIES}`,
+      ),
+      help: 'addresses and networks of proxies, and unix:',
+    },
+    IMDS_API_CONNECTIONS_PER_ADDRESS: { default: '256', parse: whole(1, 4_096), help: 'connections of one address' },
+  }),
+  ...section('Database', {
+    IMDS_API_DATABASE: { parse: anyText, help: 'postgres://USER@HOST/DATABASE, or embedded; required with Redis' },
+    IMDS_API_DATABASE_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
+    IMDS_API_STATE_DIR: {
+      default: '/var/lib/imds-api',
+      parse: absolutePath,
+      help: 'the directory of the embedded PostgreSQL',
+    },
+  }),
+  ...section('Tokens', {
+    IMDS_API_ACCESS_TOKEN_SECONDS: {
+      default: '7200',
+      parse: whole(60, 86_400),
+      help: 'the lifetime of an access token',
+    },
+    IMDS_API_REFRESH_TOKEN_SECONDS: {
+      default: '2592000',
+      parse: whole(3_600, 31_536_000),
+      help: 'the lifetime of a refresh token',
+    },
+    IMDS_API_OTP_HEADERS: {
+      default: 'X-Service-OTP,X-Brightbox-OTP',
+      parse: parseOtpHeaders,
+      help: 'the headers of one-time passwords',
+    },
+  }),
+  ...section('Invitations', MAIL_VARIABLES),
+  ...section('Hypervisors', {
+    IMDS_API_COMPUTE: {
+      default: 'none',
+      parse: oneOf(COMPUTE_MODES),
+      help: 'who carries out actions: none, or reported by hypervisors',
+    },
+    ...COMPUTE_VARIABLES,
+  }),
+  ...section('Operators', {
+    IMDS_API_OPERATOR_LISTEN: {
+      default: '127.0.0.1:9170',
+      parse: addressPort('127.0.0.1:9170'),
+      help: 'metrics and health for operators',
+    },
+    IMDS_API_AUDIT_FILE: { parse: absolutePath, help: 'the file of audit lines, in place of standard error' },
+    IMDS_API_LOG_LEVEL: { default: 'info', parse: oneOf(LOG_LEVELS), help: LOG_LEVELS.join(', ') },
+  }),
+}
+
+type ApiValues = Values<typeof API_VARIABLES>
+type Fault = AddFault<keyof typeof API_VARIABLES>
 
 /** Parses the environment. */
-export function parseApiConfig(env: Environment): ParsedApiConfig {
-  const faults: ApiConfigFault[] = []
-  const fault = (variable: string, message: string) => {
-    faults.push({ variable, message })
-  }
-  const read = (variable: Variable): string | undefined => valueOf(env, variable) ?? API_SETTINGS[variable]
-  const oneOf = <T extends string>(values: readonly T[], variable: Variable): T | undefined => {
-    const value = values.find((one) => one === read(variable))
-    if (value === undefined) fault(variable, `must be one of ${values.join(', ')}`)
-    return value
-  }
-  const whole = (variable: Variable, least: number, most: number): number => {
-    const value = parseWhole(read(variable)!, least, most)
-    if (value === undefined) fault(variable, wholeFault(least, most))
-    return value ?? NaN
-  }
+export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
+  const { values, fault, result } = readVariables(API_VARIABLES, env, /^IMDS_API_/)
 
-  const operator = parseAddressPort(read('IMDS_API_OPERATOR_LISTEN')!)
-  if (operator === undefined) fault('IMDS_API_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9170')
-
-  const [certificate, key] = [read('IMDS_API_TLS_CERT_FILE'), read('IMDS_API_TLS_KEY_FILE')]
+  const [certificate, key] = [values.IMDS_API_TLS_CERT_FILE, values.IMDS_API_TLS_KEY_FILE]
   if (certificate !== undefined && key === undefined)
     fault('IMDS_API_TLS_KEY_FILE', 'is not set: IMDS_API_TLS_CERT_FILE needs the file of its private key')
   if (key !== undefined && certificate === undefined)
     fault('IMDS_API_TLS_CERT_FILE', 'is not set: IMDS_API_TLS_KEY_FILE needs the file of its certificate')
   const tls = certificate === undefined || key === undefined ? undefined : { certificate, key }
-  const listen = parseListen(read('IMDS_API_LISTEN')!, certificate !== undefined || key !== undefined, fault)
+  const listen = parseListen(values.IMDS_API_LISTEN, certificate !== undefined || key !== undefined, fault)
+  const baseUrl = parseBaseUrl(values.IMDS_API_BASE_URL ?? defaultBaseUrl(listen, tls !== undefined), fault)
 
-  const baseUrl = parseBaseUrl(read('IMDS_API_BASE_URL') ?? defaultBaseUrl(listen, tls !== undefined), fault)
-
-  const trustedProxies = list(read('IMDS_API_TRUSTED_PROXIES'))
-  for (const proxy of trustedProxies) {
-    if (proxy !== UNIX_PROXIES && !Address4.isValid(proxy) && !Address6.isValid(proxy)) {
-      fault('IMDS_API_TRUSTED_PROXIES', `"${proxy}" is not an address, a network or ${UNIX_PROXIES}`)
-    }
-  }
-
-  const connectionsPerAddress = whole('IMDS_API_CONNECTIONS_PER_ADDRESS', 1, 4_096)
-
-  const store = parseStore(env, fault)
-  const database = parseDatabase(env, store, fault)
-  const accessTokenSeconds = whole('IMDS_API_ACCESS_TOKEN_SECONDS', 60, 86_400)
-  const refreshTokenSeconds = whole('IMDS_API_REFRESH_TOKEN_SECONDS', 3_600, 31_536_000)
-  const otpHeaders = parseOtpHeaders(read('IMDS_API_OTP_HEADERS')!, fault)
-  const mail = parseMailSettings(read, fault)
-  const auditFile = read('IMDS_API_AUDIT_FILE')
-  if (auditFile?.startsWith('/') === false) fault('IMDS_API_AUDIT_FILE', 'must be an absolute path')
-  const compute = oneOf(COMPUTE_MODES, 'IMDS_API_COMPUTE')
-  const computeListener = parseComputeListener(read, fault)
-  const logLevel = oneOf(LOG_LEVELS, 'IMDS_API_LOG_LEVEL')
-
-  const unknown = unknownOf(env)
-  if (
-    faults.length > 0 ||
-    operator === undefined ||
-    baseUrl === undefined ||
-    database === undefined ||
-    store === undefined ||
-    compute === undefined ||
-    computeListener === undefined ||
-    logLevel === undefined
-  ) {
-    return { ok: false, faults: [...faults, ...unknown.map((variable) => ({ variable, message: 'is unknown' }))] }
-  }
-  const value = Object.freeze({
+  const store = parseStore(values, fault)
+  const database = parseDatabase(values, store, fault)
+  const mail = parseMailSettings(values, fault)
+  const computeListener = parseComputeListener(values, fault)
+  if (baseUrl === undefined || store === undefined || database === undefined) return result<ApiConfig>(undefined)
+  return result<ApiConfig>({
     listen,
-    operator,
+    operator: values.IMDS_API_OPERATOR_LISTEN,
     baseUrl,
     tls,
-    trustedProxies,
-    connectionsPerAddress,
+    trustedProxies: values.IMDS_API_TRUSTED_PROXIES,
+    connectionsPerAddress: values.IMDS_API_CONNECTIONS_PER_ADDRESS,
     database,
     store,
-    accessTokenSeconds,
-    refreshTokenSeconds,
-    otpHeaders,
+    accessTokenSeconds: values.IMDS_API_ACCESS_TOKEN_SECONDS,
+    refreshTokenSeconds: values.IMDS_API_REFRESH_TOKEN_SECONDS,
+    otpHeaders: values.IMDS_API_OTP_HEADERS,
     mail,
-    auditFile,
-    compute,
+    auditFile: values.IMDS_API_AUDIT_FILE,
+    compute: values.IMDS_API_COMPUTE,
     computeListener,
-    logLevel,
+    logLevel: values.IMDS_API_LOG_LEVEL,
   })
-  return { ok: true, value, unknown }
 }
 
-function unknownOf(env: Environment): string[] {
-  return Object.keys(env)
-    .filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
-    .map((variable) => describeUnknown(variable, Object.keys(API_SETTINGS)))
-}
-
-function valueOf(env: Environment, variable: string): string | undefined {
-  const value = env[variable]?.trim()
-  return value === '' ? undefined : value
-}
-
-function parseStore(env: Environment, fault: (variable: string, message: string) => void): StoreSettings | undefined {
-  const texts = Object.entries(STORE_SETTINGS).filter(([setting]) => setting !== 'userDataMaxBytes')
-  const settings: Record<string, string | undefined> = Object.fromEntries(
-    texts.map(([setting, { variable }]) => [setting, valueOf(env, variable)]),
-  )
+function parseStore(values: ApiValues, fault: Fault): StoreSettings | undefined {
+  const settings = storeSettingsOf(values)
   const parsed = parseStoreSettings(settings)
-  if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
-  return parsed.ok ? { url: '', ...settings, userDataMaxBytes: USER_DATA_MAX_BYTES } : undefined
+  if (parsed.ok) return { url: '', ...settings, userDataMaxBytes: USER_DATA_MAX_BYTES }
+  for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
+  return undefined
 }
 
 /**
@@ -260,31 +248,31 @@ function parseStore(env: Environment, fault: (variable: string, message: string)
  * has records.
  */
 function parseDatabase(
-  env: Environment,
+  values: ApiValues,
   store: StoreSettings | undefined,
-  fault: (variable: string, message: string) => void,
+  fault: Fault,
 ): DatabaseSettings | undefined {
-  const value = valueOf(env, 'IMDS_API_DATABASE')
-  const stateDirectory = valueOf(env, 'IMDS_API_STATE_DIR') ?? API_SETTINGS.IMDS_API_STATE_DIR
-  if (!stateDirectory.startsWith('/')) fault('IMDS_API_STATE_DIR', 'must be an absolute path')
+  const value = values.IMDS_API_DATABASE
   if (value === undefined && store !== undefined && !store.url.startsWith('file:')) {
     fault(
       'IMDS_API_DATABASE',
-      'is not set: with Redis it must be postgres://USER@HOST/DATABASE, or embedded for a PostgreSQL server in IMDS_API_STATE_DIR',
+      'is not set: with Redis it must be postgres://USER@HOST/DATABASE, ' +
+        'or embedded for a PostgreSQL server in IMDS_API_STATE_DIR',
     )
     return undefined
   }
-  const passwordFile = valueOf(env, 'IMDS_API_DATABASE_PASSWORD_FILE')
+  const passwordFile = values.IMDS_API_DATABASE_PASSWORD_FILE
   if (value === undefined || value === 'embedded') {
     if (passwordFile !== undefined)
       fault('IMDS_API_DATABASE_PASSWORD_FILE', 'is for postgres://...: the embedded PostgreSQL needs no password')
-    return { kind: 'embedded', stateDirectory }
+    return { kind: 'embedded', stateDirectory: values.IMDS_API_STATE_DIR }
   }
   if (/^postgres(ql)?:\/\//.test(value) && URL.canParse(value)) {
     if (hasPassword(value))
       fault(
         'IMDS_API_DATABASE',
-        'must not have a password in it, since other programs can read it: name its file in IMDS_API_DATABASE_PASSWORD_FILE',
+        'must not have a password in it, since other programs can read it: ' +
+          'name its file in IMDS_API_DATABASE_PASSWORD_FILE',
       )
     return { kind: 'server', url: value, passwordFile }
   }
@@ -292,19 +280,17 @@ function parseDatabase(
   return undefined
 }
 
-function parseOtpHeaders(value: string, fault: (variable: string, message: string) => void): readonly string[] {
-  const names = [...new Set(list(value).map((name) => name.toLowerCase()))]
-  if (names.length === 0)
-    fault('IMDS_API_OTP_HEADERS', 'must be the names of one or more headers, such as X-Service-OTP')
-  for (const name of names) {
-    if (!HEADER_NAME.test(name)) fault('IMDS_API_OTP_HEADERS', `"${name}" is not the name of a header`)
-    if (TAKEN_HEADER.test(name))
-      fault(
-        'IMDS_API_OTP_HEADERS',
-        `"${name}" has another meaning in HTTP: use a header of your own, such as X-Service-OTP`,
-      )
-  }
-  return names
+/** The names of headers, in lower case. */
+function parseOtpHeaders(text: string): Parsed<readonly string[], string> {
+  const value = [...new Set(list(text).map((name) => name.toLowerCase()))]
+  const faults = [
+    ...(value.length === 0 ? ['must be the names of one or more headers, such as X-Service-OTP'] : []),
+    ...value.filter((name) => !HEADER_NAME.test(name)).map((name) => `"${name}" is not the name of a header`),
+    ...value
+      .filter((name) => TAKEN_HEADER.test(name))
+      .map((name) => `"${name}" has another meaning in HTTP: use a header of your own, such as X-Service-OTP`),
+  ]
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
 }
 
 function hasPassword(url: string): boolean {
@@ -312,11 +298,7 @@ function hasPassword(url: string): boolean {
   return password !== '' || searchParams.has('password')
 }
 
-function parseListen(
-  value: string,
-  isTls: boolean,
-  fault: (variable: string, message: string) => void,
-): readonly Place[] {
+function parseListen(value: string, isTls: boolean, fault: Fault): readonly Place[] {
   const texts = list(value)
   if (texts.length === 0) fault('IMDS_API_LISTEN', 'names no address')
   const places: Place[] = []
@@ -347,10 +329,7 @@ function defaultBaseUrl(listen: readonly Place[], isTls: boolean): string | unde
   return address && `${isTls ? 'https' : 'http'}://${formatHostPort(address)}`
 }
 
-function parseBaseUrl(
-  text: string | undefined,
-  fault: (variable: string, message: string) => void,
-): string | undefined {
+function parseBaseUrl(text: string | undefined, fault: Fault): string | undefined {
   const message =
     text === undefined
       ? 'is not set: with unix sockets only it must be the URL by which clients reach the proxy'
@@ -361,11 +340,4 @@ function parseBaseUrl(
           : undefined
   if (message !== undefined) fault('IMDS_API_BASE_URL', message)
   return message === undefined ? text?.replace(/\/+$/, '') : undefined
-}
-
-function list(value: string | undefined): string[] {
-  return (value ?? '')
-    .split(',')
-    .map((part) => part.trim())
-    .filter((part) => part !== '')
 }

@@ -5,7 +5,8 @@
  */
 import { join } from 'node:path'
 import { digest } from './auth/secrets.ts'
-import { parseApiConfig, type ApiConfigFault } from './config.ts'
+import type { VariableFault } from '../runtime/variables.ts'
+import { parseApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import { openDatabase } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
@@ -90,7 +91,7 @@ export function demoEnvironment(
 /** Makes the database and applies the demo's region to it. Returns the faults of the environment. */
 export async function prepareDatabase(
   env: Readonly<Record<string, string | undefined>>,
-): Promise<readonly ApiConfigFault[]> {
+): Promise<readonly VariableFault[]> {
   const parsed = parseApiConfig(env)
   if (!parsed.ok) return parsed.faults
   const database = await openDatabase(parsed.value.database, true, (error) => {

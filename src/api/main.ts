@@ -20,9 +20,10 @@ import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
 import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { StoreSettings } from '../store/settings.ts'
+import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 import { startApi } from './api.ts'
-import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
+import { API_VARIABLES, parseApiConfig, type ApiConfig } from './config.ts'
 import { enqueueAll } from './changes/finish-server.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
@@ -56,10 +57,9 @@ const program = new Command('imds-api')
 The secret of an account's first API client comes from the region file (secret_file). Clients that are created later have none: POST
 /1.0/api_clients/ID/reset_secret returns the first one, and each new one.
 
-Environment variables, with their defaults (docs/configuration.md describes them; IMDS_STORE and its companions are those of imdsctl):
-${Object.entries(API_SETTINGS)
-  .map(([name, value]) => `  ${name.padEnd(30)}${value ?? ''}`.trimEnd())
-  .join('\n')}`,
+Environment variables (docs/configuration.md describes them):
+
+${describeVariables(API_VARIABLES)}`,
   )
   .showHelpAfterError('(imds-api --help lists the commands)')
   .exitOverride()

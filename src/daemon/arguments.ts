@@ -3,8 +3,9 @@
  * systemd starts the daemon without any, and loading it would delay the first response.
  */
 import { Command, CommanderError, Option } from 'commander'
-import { SETTINGS } from './config.ts'
+import { VARIABLES } from './config.ts'
 import type { Output } from '../runtime/output.ts'
+import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 
 /** The parsed arguments. */
@@ -19,8 +20,6 @@ const EX_USAGE = 64
 
 /** Parses the arguments. If they ask for help or the version, or are wrong, prints that and ends the process. */
 export async function parseArguments(argv: readonly string[], output: Output): Promise<Arguments> {
-  const width = Math.max(...Object.keys(SETTINGS).map(({ length }) => length))
-  const variables = Object.entries(SETTINGS).map(([name, value]) => `  ${name.padEnd(width)}  ${value ?? ''}`.trimEnd())
   const program = new Command('imdsd')
     .description('Instance metadata service of a compute host. Runs until SIGTERM or SIGINT.')
     .argument('[argument...]')
@@ -42,8 +41,9 @@ export async function parseArguments(argv: readonly string[], output: Output): P
     .addHelpText(
       'after',
       `
-Environment variables, with their defaults (docs/configuration.md describes them):
-${variables.join('\n')}
+Environment variables (docs/configuration.md describes them):
+
+${describeVariables(VARIABLES)}
 
 Exit statuses:
   0   stopped by SIGTERM or SIGINT; with --check: the configuration is valid, and with --connect: the store can be used

@@ -6,12 +6,13 @@
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { parseConfig, settingOf, type ConfigFault, type StoreConfig, type Variable } from './config.ts'
+import { parseConfig, VARIABLES, type StoreConfig, type Variable } from './config.ts'
 import { enabledNetworks } from '../runtime/systemd.ts'
 import { unreadable } from '../runtime/secret-file.ts'
 import { asUser } from '../runtime/as-user.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { readUnit } from '../runtime/unit-file.ts'
+import { textOf, type Environment, type VariableFault } from '../runtime/variables.ts'
 import { parseStoreUrl } from '../store/url.ts'
 
 /** open(2): Linux's flag for an unnamed file in a directory, O_DIRECTORY included. */
@@ -19,12 +20,10 @@ const O_TMPFILE = 0o20200000
 
 /** The result of a check. `notes` are warnings. `store`: the store to use; undefined if there are faults. */
 export interface Checked {
-  readonly faults: readonly ConfigFault[]
+  readonly faults: readonly VariableFault[]
   readonly notes: readonly string[]
   readonly store: StoreConfig | undefined
 }
-
-type Environment = Readonly<Record<string, string | undefined>>
 
 /** Who will run the daemon. `user` undefined: the user of this process. */
 export interface Runner {
@@ -75,7 +74,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
     ...redisFaults(env, nowMs, readText),
     ...asRunner(() => stateFaults(env, runner.stateDirectory, who)),
   ]
-  const store = parseStoreUrl(settingOf(env, 'IMDS_STORE') ?? '')
+  const store = parseStoreUrl(textOf(VARIABLES, env, 'IMDS_STORE') ?? '')
   if (store?.kind === 'files') {
     if (!existsSync(store.directory))
       notes.push(`IMDS_STORE: ${store.directory} does not exist yet; the first publish creates it`)
@@ -84,11 +83,11 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
   return { faults, notes, store: parsed.ok && faults.length === 0 ? parsed.value.store : undefined }
 }
 
-function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): ConfigFault[] {
-  const faults: ConfigFault[] = []
+function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): VariableFault[] {
+  const faults: VariableFault[] = []
   /** Applies `use` to the text of a variable's file. An error that it throws becomes a fault. */
   const read = <T>(variable: Variable, use: (text: string) => T): T | undefined => {
-    const path = settingOf(env, variable)
+    const path = textOf(VARIABLES, env, variable)
     if (path === undefined) return undefined
     try {
       return use(readText(path))
@@ -152,8 +151,8 @@ function privateKeyOf(text: string): KeyObject {
  * The daemon creates a missing directory, so its nearest existing parent is checked. `managed`: systemd creates it, and
  * gives it to the user.
  */
-function stateFaults(env: Environment, managed: string | undefined, who: string): ConfigFault[] {
-  let path = settingOf(env, 'IMDS_STATE_DIR')!
+function stateFaults(env: Environment, managed: string | undefined, who: string): VariableFault[] {
+  let path = textOf(VARIABLES, env, 'IMDS_STATE_DIR')!
   if (!path.startsWith('/') || path === managed) return []
   while (!existsSync(path)) path = dirname(path)
   return accessFaults('IMDS_STATE_DIR', path, 'write', who)
@@ -163,7 +162,7 @@ function stateFaults(env: Environment, managed: string | undefined, who: string)
  * Tries it, since access(2) does not answer for the effective user. An unnamed temporary file (O_TMPFILE) leaves
  * nothing behind.
  */
-function accessFaults(variable: Variable, path: string, verb: 'read' | 'write', who: string): ConfigFault[] {
+function accessFaults(variable: Variable, path: string, verb: 'read' | 'write', who: string): VariableFault[] {
   try {
     if (!statSync(path).isDirectory()) return [{ variable, message: `${path} is not a directory` }]
     readdirSync(path)

@@ -1,7 +1,7 @@
 /**
- * The configuration: parses the environment into a frozen Config, or lists everything that is wrong with it, so that an
- * operator corrects all at once. Pure: it opens nothing; files of keys are read through `readText`. check.ts checks
- * what needs the file system. SETTINGS lists all variables; a test compares docs/configuration.md with it.
+ * The configuration: a table of variables, and the parser of the environment into a frozen Config, or a list of
+ * everything that is wrong with it. Pure: it opens nothing; files of keys are read through `readText`. check.ts checks
+ * what needs the file system.
  */
 import { Address4, Address6 } from 'ip-address'
 import { DEFAULT_LINK, isLinkRule } from '../firewall/link.ts'
@@ -18,9 +18,10 @@ import {
   parseStoreSettings,
   redisFilesOf,
   STORE_SETTINGS,
+  STORE_VARIABLES,
+  storeSettingsOf,
   USER_DATA_MAX_BYTES,
   USER_DATA_MAX_BYTES_LIMIT,
-  type StoreSettings,
 } from '../store/settings.ts'
 import type { RedisFiles } from '../store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from '../operator/paths.ts'
@@ -29,14 +30,27 @@ import {
   formatPlace,
   type HostPort,
   isLoopback,
-  parseAddressPort,
   parseUnixSocket,
   UNIX_SOCKET_PATH_MAX_BYTES,
 } from '../runtime/host-port.ts'
-import { describeUnknown } from '../runtime/nearest.ts'
 import { unreadable } from '../runtime/secret-file.ts'
 import { NO_SOCKETS, type SystemdSockets } from '../runtime/systemd.ts'
-import { parseWhole, wholeFault } from '../runtime/whole-number.ts'
+import {
+  absolutePath,
+  addressPort,
+  type AddFault,
+  type Environment,
+  list,
+  listOf,
+  matching,
+  oneOf,
+  type ParsedVariables,
+  readVariables,
+  section,
+  anyText,
+  type Values,
+  whole,
+} from '../runtime/variables.ts'
 
 /**
  * The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are
@@ -77,83 +91,113 @@ export interface Config extends GuestListeners {
   readonly provider: { readonly domain?: string; readonly partition?: string }
 }
 
-/** Something wrong with one variable. */
-export interface ConfigFault {
-  readonly variable: string
-  readonly message: string
-}
-/**
- * The result of `parseConfig`. `unknown`: variables that begin with IMDS_ and do not exist, for a warning. Those of
- * imds-api (IMDS_API_) are not among them, because both programs may have the same environment.
- */
-export type ParsedConfig =
-  | { readonly ok: true; readonly value: Config; readonly unknown: readonly string[] }
-  | { readonly ok: false; readonly faults: readonly ConfigFault[] }
+const name = matching(isName, `must be ${NAME_RULE}`)
 
-/** Every variable, with its default. */
-export const SETTINGS = {
-  IMDS_LISTEN: DEFAULT_LISTEN,
-  IMDS_OPERATOR_SOCKET: DEFAULT_OPERATOR_SOCKET,
-  IMDS_OPERATOR_LISTEN: DEFAULT_OPERATOR_LISTEN,
-  IMDS_OPERATOR_ALLOW: '',
-  IMDS_STORE: undefined,
-  IMDS_REGION: undefined,
-  IMDS_HYPERVISOR: undefined,
-  IMDS_REDIS_PASSWORD_FILE: undefined,
-  IMDS_REDIS_SENTINEL_PASSWORD_FILE: undefined,
-  IMDS_REDIS_CA_FILE: undefined,
-  IMDS_REDIS_CERT_FILE: undefined,
-  IMDS_REDIS_KEY_FILE: undefined,
-  IMDS_RECORD_KEYS_FILE: undefined,
-  IMDS_STATE_DIR: '/var/lib/imds',
-  IMDS_SNAPSHOT_MAX_AGE_SECONDS: '86400',
-  IMDS_TOKEN_KEYS_FILE: undefined,
-  IMDS_FORWARDED: 'refuse',
-  IMDS_GUEST_BURST: '600',
-  IMDS_GUEST_REQUESTS_PER_SECOND: '100',
-  IMDS_GUEST_CONNECTIONS: '64',
-  IMDS_LOG_LEVEL: 'info',
-  IMDS_USER_DATA_MAX_BYTES: String(USER_DATA_MAX_BYTES),
-  IMDS_RESYNC_SECONDS: '60',
-  IMDS_FIREWALL: 'off',
-  IMDS_LINK: DEFAULT_LINK,
-  IMDS_SERVICES_DOMAIN: undefined,
-  IMDS_SERVICES_PARTITION: undefined,
-} as const satisfies Record<string, string | undefined>
+/** Every variable of the daemon. */
+export const VARIABLES = {
+  ...section('Store', {
+    ...STORE_VARIABLES,
+    IMDS_HYPERVISOR: { parse: name, help: 'the name of this hypervisor in the records; required with Redis' },
+    IMDS_USER_DATA_MAX_BYTES: {
+      default: String(USER_DATA_MAX_BYTES),
+      parse: whole(1, USER_DATA_MAX_BYTES_LIMIT),
+      help: 'the limit of user-data; publishers must use the same',
+    },
+    IMDS_RESYNC_SECONDS: {
+      default: '60',
+      parse: whole(1, 86_400),
+      help: 'the interval of full comparisons with the store',
+    },
+  }),
+  ...section('Listeners', {
+    IMDS_LISTEN: {
+      default: DEFAULT_LISTEN,
+      parse: anyText,
+      help: 'for guests: ADDRESS:PORT or NETWORK=ADDRESS:PORT, ...',
+    },
+    IMDS_OPERATOR_SOCKET: {
+      default: DEFAULT_OPERATOR_SOCKET,
+      parse: matching(
+        (path) => parseUnixSocket(formatPlace({ path })) !== undefined,
+        `must be an absolute path of at most ${String(UNIX_SOCKET_PATH_MAX_BYTES)} bytes, such as ${DEFAULT_OPERATOR_SOCKET}`,
+      ),
+      help: 'the unix socket for operators',
+    },
+    IMDS_OPERATOR_LISTEN: {
+      default: DEFAULT_OPERATOR_LISTEN,
+      parse: addressPort(DEFAULT_OPERATOR_LISTEN),
+      help: 'metrics and health for operators',
+    },
+    IMDS_OPERATOR_ALLOW: {
+      default: '',
+      parse: listOf(isNetwork, 'is not a network such as 10.1.0.0/16 or fd00::/8'),
+      help: 'the networks that may use the TCP listener of operators',
+    },
+  }),
+  ...section('State', {
+    IMDS_STATE_DIR: { default: '/var/lib/imds', parse: absolutePath, help: "the daemon's own directory" },
+    IMDS_SNAPSHOT_MAX_AGE_SECONDS: {
+      default: '86400',
+      parse: whole(1, 31_536_000),
+      help: 'an older snapshot is not served at a start',
+    },
+    IMDS_TOKEN_KEYS_FILE: { parse: anyText, help: 'keys of session tokens that all hypervisors share' },
+  }),
+  // The minimums are those of contract F1: with less, a guest might not boot, because cloud-init gives up after six refusals.
+  ...section('Guests', {
+    IMDS_GUEST_BURST: { default: '600', parse: whole(600, 1_000_000_000), help: 'requests of an instance at once' },
+    IMDS_GUEST_REQUESTS_PER_SECOND: {
+      default: '100',
+      parse: whole(100, 1_000_000_000),
+      help: 'requests of an instance per second after that',
+    },
+    IMDS_GUEST_CONNECTIONS: { default: '64', parse: whole(16, 65_536), help: 'open connections of an instance' },
+    IMDS_FORWARDED: {
+      default: 'refuse',
+      parse: oneOf(FORWARDED_RULES),
+      help: `requests with X-Forwarded-For or Forwarded: ${FORWARDED_RULES.join(', ')}`,
+    },
+    IMDS_SERVICES_DOMAIN: { parse: name, help: 'services/domain in the tree' },
+    IMDS_SERVICES_PARTITION: { parse: name, help: 'services/partition in the tree' },
+  }),
+  ...section('Firewall and log', {
+    IMDS_FIREWALL: {
+      default: 'off',
+      parse: matching((value) => value === 'off' || value === 'required', 'must be off or required'),
+      help: 'required: imdsctl wait also waits for the firewall',
+    },
+    IMDS_LINK: {
+      default: DEFAULT_LINK,
+      parse: matching(
+        isLinkRule,
+        'must be a link name of at most 15 characters, with {interfaceId} or {network} if each guest or each network ' +
+          'has its own link, such as tap-{interfaceId}',
+      ),
+      help: "the name of a guest's link",
+    },
+    IMDS_LOG_LEVEL: { default: 'info', parse: oneOf(LOG_LEVELS), help: LOG_LEVELS.join(', ') },
+  }),
+}
 
 /** The name of a variable. */
-export type Variable = keyof typeof SETTINGS
+export type Variable = keyof typeof VARIABLES
+type Fault = AddFault<Variable>
 
-/** The value of a variable, or its default. An empty value counts as not set. */
-export function settingOf(env: Readonly<Record<string, string | undefined>>, variable: Variable): string | undefined {
-  const value = env[variable]?.trim()
-  return value === undefined || value === '' ? SETTINGS[variable] : value
-}
+/** Variables that begin with IMDS_API_ are those of imds-api: both programs may have the same environment. */
+const OWN = /^IMDS_(?!API_)/
 
 /** Parses the environment. Sockets of systemd replace IMDS_LISTEN. `readText` returns a file's text, or throws. */
 export function parseConfig(
-  env: Readonly<Record<string, string | undefined>>,
+  env: Environment,
   systemd: SystemdSockets = NO_SOCKETS,
   readText: (path: string) => string = noFiles,
-): ParsedConfig {
-  const faults: ConfigFault[] = []
-  const fault = (variable: Variable, message: string) => {
-    faults.push({ variable, message })
-  }
-  const read = (variable: Variable) => settingOf(env, variable)
-  const name = (variable: Variable): string | undefined => {
-    const value = read(variable)
-    if (value !== undefined && !isName(value)) fault(variable, `must be ${NAME_RULE}`)
-    return value
-  }
-  const whole = (variable: Variable, least: number, most: number): number => {
-    const value = parseWhole(read(variable) ?? '', least, most)
-    if (value === undefined) fault(variable, wholeFault(least, most))
-    return value ?? NaN
-  }
-
-  const keysOf = <T>(variable: Variable, parse: (text: string) => Parsed<T, string>): T | undefined => {
-    const path = read(variable)
+): ParsedVariables<Config> {
+  const { values, fault, result } = readVariables(VARIABLES, env, OWN)
+  const keysOf = <T>(
+    variable: 'IMDS_RECORD_KEYS_FILE' | 'IMDS_TOKEN_KEYS_FILE',
+    parse: (text: string) => Parsed<T, string>,
+  ): T | undefined => {
+    const path = values[variable]
     if (path === undefined) return undefined
     try {
       const parsed = parse(readText(path))
@@ -164,119 +208,61 @@ export function parseConfig(
     }
     return undefined
   }
-
+  const isFirewallRequired = values.IMDS_FIREWALL === 'required'
   const listeners = parseListeners(
-    list(read('IMDS_LISTEN')),
+    list(values.IMDS_LISTEN),
     (env['IMDS_LISTEN'] ?? '') !== '',
     systemd,
-    read('IMDS_FIREWALL') === 'required',
+    isFirewallRequired,
     (message) => {
       fault('IMDS_LISTEN', message)
     },
   )
-  const operators = parseOperators(read, fault)
-
-  const recordKeys = keysOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
-  const tokenKeys = keysOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
-  const store = parseStore(read, name, recordKeys, fault)
-  const stateDirectory = read('IMDS_STATE_DIR') ?? ''
-  if (!stateDirectory.startsWith('/')) fault('IMDS_STATE_DIR', 'must be an absolute path')
-  const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_LOG_LEVEL'))
-  if (logLevel === undefined) fault('IMDS_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
-  const forwarded = FORWARDED_RULES.find((rule) => rule === read('IMDS_FORWARDED'))
-  if (forwarded === undefined) fault('IMDS_FORWARDED', `must be one of ${FORWARDED_RULES.join(', ')}`)
-  // The minimums of contract F1: with less, a guest might not boot, because cloud-init gives up after six refusals.
-  const share = {
-    burst: whole('IMDS_GUEST_BURST', 600, 1_000_000_000),
-    perSecond: whole('IMDS_GUEST_REQUESTS_PER_SECOND', 100, 1_000_000_000),
-    connections: whole('IMDS_GUEST_CONNECTIONS', 16, 65_536),
-  }
-  const userDataMaxBytes = whole('IMDS_USER_DATA_MAX_BYTES', 1, USER_DATA_MAX_BYTES_LIMIT)
-  const resyncSeconds = whole('IMDS_RESYNC_SECONDS', 1, 86_400)
-  const snapshotMaxAgeSeconds = whole('IMDS_SNAPSHOT_MAX_AGE_SECONDS', 1, 31_536_000)
-  const firewall = read('IMDS_FIREWALL')
-  if (firewall !== 'off' && firewall !== 'required') fault('IMDS_FIREWALL', 'must be off or required')
-  const link = read('IMDS_LINK') ?? ''
-  if (!isLinkRule(link))
-    fault(
-      'IMDS_LINK',
-      'must be a link name of at most 15 characters, with {interfaceId} or {network} if each guest or each network has its own link, such as tap-{interfaceId}',
-    )
-  const domain = name('IMDS_SERVICES_DOMAIN')
-  const partition = name('IMDS_SERVICES_PARTITION')
-
-  const unknown = Object.keys(env)
-    .filter((variable) => variable.startsWith('IMDS_') && !variable.startsWith('IMDS_API_') && !(variable in SETTINGS))
-    .map((variable) => describeUnknown(variable, Object.keys(SETTINGS)))
-  if (
-    faults.length > 0 ||
-    operators === undefined ||
-    store === undefined ||
-    logLevel === undefined ||
-    forwarded === undefined
-  ) {
-    return { ok: false, faults: [...faults, ...unknown.map((variable) => ({ variable, message: 'is unknown' }))] }
-  }
-  const config: Config = {
-    ...listeners,
-    ...operators,
-    store,
-    stateDirectory,
-    logLevel,
-    userDataMaxBytes,
-    share,
-    forwarded,
-    tokenKeys,
-    resyncMs: resyncSeconds * 1000,
-    snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
-    firewall: { required: firewall === 'required', link },
-    provider: { ...(domain !== undefined && { domain }), ...(partition !== undefined && { partition }) },
-  }
-  return { ok: true, value: Object.freeze(config), unknown }
-}
-
-/** The operators' listeners. Undefined if the one on TCP has no valid address. */
-function parseOperators(
-  read: (variable: Variable) => string | undefined,
-  fault: (variable: Variable, message: string) => void,
-): Pick<Config, 'operator' | 'operatorSocket'> | undefined {
-  const operatorSocket = read('IMDS_OPERATOR_SOCKET') ?? ''
-  if (parseUnixSocket(formatPlace({ path: operatorSocket })) === undefined)
-    fault(
-      'IMDS_OPERATOR_SOCKET',
-      `must be an absolute path of at most ${String(UNIX_SOCKET_PATH_MAX_BYTES)} bytes, such as ${DEFAULT_OPERATOR_SOCKET}`,
-    )
-  const operator = parseAddressPort(read('IMDS_OPERATOR_LISTEN') ?? '')
-  const allow = list(read('IMDS_OPERATOR_ALLOW'))
-  for (const network of allow) {
-    if (!isNetwork(network))
-      fault('IMDS_OPERATOR_ALLOW', `"${network}" is not a network such as 10.1.0.0/16 or fd00::/8`)
-  }
-  if (operator === undefined) {
-    fault('IMDS_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9169')
-    return undefined
-  }
+  const [operator, allow] = [values.IMDS_OPERATOR_LISTEN, values.IMDS_OPERATOR_ALLOW]
   if (!isLoopback(operator.host) && allow.length === 0)
     fault(
       'IMDS_OPERATOR_ALLOW',
       'must list the networks that may use it, since IMDS_OPERATOR_LISTEN is not a loopback address',
     )
-  return { operator: { ...operator, allow }, operatorSocket }
+  const recordKeys = keysOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
+  const tokenKeys = keysOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
+  const store = parseStore(values, recordKeys, fault)
+  const [domain, partition] = [values.IMDS_SERVICES_DOMAIN, values.IMDS_SERVICES_PARTITION]
+  return result<Config>(
+    store && {
+      ...listeners,
+      operator: { ...operator, allow },
+      operatorSocket: values.IMDS_OPERATOR_SOCKET,
+      store,
+      stateDirectory: values.IMDS_STATE_DIR,
+      logLevel: values.IMDS_LOG_LEVEL,
+      userDataMaxBytes: values.IMDS_USER_DATA_MAX_BYTES,
+      share: {
+        burst: values.IMDS_GUEST_BURST,
+        perSecond: values.IMDS_GUEST_REQUESTS_PER_SECOND,
+        connections: values.IMDS_GUEST_CONNECTIONS,
+      },
+      forwarded: values.IMDS_FORWARDED,
+      tokenKeys,
+      resyncMs: values.IMDS_RESYNC_SECONDS * 1000,
+      snapshotMaxAgeMs: values.IMDS_SNAPSHOT_MAX_AGE_SECONDS * 1000,
+      firewall: { required: isFirewallRequired, link: values.IMDS_LINK },
+      provider: { ...(domain !== undefined && { domain }), ...(partition !== undefined && { partition }) },
+    },
+  )
 }
 
 function parseStore(
-  read: (variable: Variable) => string | undefined,
-  name: (variable: Variable) => string | undefined,
+  values: Values<typeof VARIABLES>,
   recordKeys: RecordKeys | undefined,
-  fault: (variable: Variable, message: string) => void,
+  fault: Fault,
 ): StoreConfig | undefined {
-  const hypervisor = name('IMDS_HYPERVISOR')
-  const settings: Partial<StoreSettings> = Object.fromEntries(
-    Object.entries(STORE_SETTINGS).map(([setting, { variable }]) => [setting, read(variable)]),
-  )
+  const hypervisor = values.IMDS_HYPERVISOR
+  const settings = storeSettingsOf(values)
   const parsed = parseStoreSettings({ ...settings, recordKeysFile: recordKeys && settings.recordKeysFile })
   const kind = parsed.ok ? parsed.value.kind : parsed.kind
-  if (kind === 'files') name('IMDS_REGION') // not used with files, but reports an invalid name
+  if (kind === 'files' && settings.region !== undefined && !isName(settings.region))
+    fault('IMDS_REGION', `must be ${NAME_RULE}`) // not used with files, but probably a mistake
   if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
   if (kind === 'redis' && hypervisor === undefined)
     fault('IMDS_HYPERVISOR', 'is not set: with Redis it must be the name of this hypervisor, as in the records')
@@ -295,15 +281,6 @@ function parseStore(
 
 function noFiles(): never {
   throw new Error('no function to read files was given')
-}
-
-function list(value: string | undefined): string[] {
-  return value === undefined
-    ? []
-    : value
-        .split(',')
-        .map((part) => part.trim())
-        .filter((part) => part !== '')
 }
 
 function isNetwork(text: string): boolean {

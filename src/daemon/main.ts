@@ -13,13 +13,14 @@ import type { Arguments } from './arguments.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 import type { Output } from '../runtime/output.ts'
-import { parseConfig, type ConfigFault } from './config.ts'
+import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { formatHostPort } from '../runtime/host-port.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { buildLog, standardOutput, terminalOutput } from '../runtime/log.ts'
 import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/systemd.ts'
 import { keepTickShape } from '../runtime/ticks.ts'
+import type { VariableFault } from '../runtime/variables.ts'
 
 const EX_CONFIG = 78
 /**
@@ -95,7 +96,7 @@ try {
   end(1)
 }
 
-function printFaults(faults: readonly ConfigFault[]): void {
+function printFaults(faults: readonly VariableFault[]): void {
   console.error('imds: the configuration is invalid:')
   for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
 }

@@ -4,6 +4,7 @@
  * them, because only the daemon needs it.
  */
 import { isName } from '../metadata/identifiers.ts'
+import { anyText, type Variable } from '../runtime/variables.ts'
 import {
   fileFaults,
   hasPassword,
@@ -37,8 +38,8 @@ export interface StoreSettings extends RedisFiles {
   readonly recordKeysFile?: string | undefined
 }
 
-/** The variable and the option of imdsctl for each setting, with the option's help. */
-export const STORE_SETTINGS = {
+/** The settings that are texts: the variable, the option of imdsctl, and the help of both. */
+const TEXTS = {
   url: { variable: 'IMDS_STORE', option: '--store', flags: '-s, --store <url>', help: STORE_URL_FORMS },
   region: { variable: 'IMDS_REGION', option: '--region', flags: '-r, --region <name>', help: 'the region, for Redis' },
   passwordFile: {
@@ -71,21 +72,37 @@ export const STORE_SETTINGS = {
     flags: '--key-file <path>',
     help: 'its private key, PEM',
   },
-  userDataMaxBytes: {
-    variable: 'IMDS_USER_DATA_MAX_BYTES',
-    option: '--user-data-max-bytes',
-    flags: '--user-data-max-bytes <n>',
-    help: `the limit of user-data in bytes (default: ${String(USER_DATA_MAX_BYTES)})`,
-  },
   recordKeysFile: {
     variable: 'IMDS_RECORD_KEYS_FILE',
     option: '--record-keys',
     flags: '--record-keys <path>',
     help: 'a file of record keys, one NAME:BASE64 per line',
   },
+} as const
+type TextVariable = (typeof TEXTS)[keyof typeof TEXTS]['variable']
+
+/** The variable and the option of imdsctl for each setting, with the option's help. */
+export const STORE_SETTINGS = {
+  ...TEXTS,
+  userDataMaxBytes: {
+    variable: 'IMDS_USER_DATA_MAX_BYTES',
+    option: '--user-data-max-bytes',
+    flags: '--user-data-max-bytes <n>',
+    help: `the limit of user-data in bytes (default: ${String(USER_DATA_MAX_BYTES)})`,
+  },
 } as const satisfies Readonly<
   Record<keyof StoreSettings, Readonly<Record<'variable' | 'option' | 'flags' | 'help', string>>>
 >
+
+/** The variables of a store, as rows of a table. `parseStoreSettings` checks them together. */
+export const STORE_VARIABLES = Object.fromEntries(
+  Object.values(TEXTS).map(({ variable, help }) => [variable, { parse: anyText, help }]),
+) as Readonly<Record<TextVariable, Variable<string>>>
+
+/** The settings that these variables give. */
+export function storeSettingsOf(values: Readonly<Record<TextVariable, string | undefined>>): Partial<StoreSettings> {
+  return Object.fromEntries(Object.entries(TEXTS).map(([setting, { variable }]) => [setting, values[variable]]))
+}
 
 const PASSWORD_IN_URL =
   'must not have a password in it, since other programs can read it: name its file in ' +
@@ -93,7 +110,7 @@ const PASSWORD_IN_URL =
 
 /** What is wrong with a setting; `message` continues its name. */
 export interface SettingFault {
-  readonly setting: keyof StoreSettings
+  readonly setting: keyof typeof TEXTS
   readonly message: string
 }
 

@@ -7,8 +7,8 @@ import { readFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import t from 'tap'
 import { parse as parseYaml } from 'yaml'
-import { API_SETTINGS, parseApiConfig } from '../../src/api/config.ts'
-import { parseConfig, SETTINGS } from '../../src/daemon/config.ts'
+import { API_VARIABLES, parseApiConfig } from '../../src/api/config.ts'
+import { parseConfig, VARIABLES } from '../../src/daemon/config.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -114,7 +114,8 @@ t.test('the scrape targets have the default port of the operator API', (t) => {
     job_name,
     static_configs: [config],
   } of jobs) {
-    const listener = job_name === 'imds' ? SETTINGS.IMDS_OPERATOR_LISTEN : API_SETTINGS.IMDS_API_OPERATOR_LISTEN
+    const listener =
+      job_name === 'imds' ? VARIABLES.IMDS_OPERATOR_LISTEN.default : API_VARIABLES.IMDS_API_OPERATOR_LISTEN.default
     for (const target of config!.targets) t.equal(target.split(':')[1], listener.split(':')[1], target)
   }
   t.end()

@@ -5,12 +5,13 @@ import { dirname, join, normalize } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { EXIT } from '../../src/runtime/failure.ts'
-import { API_SETTINGS } from '../../src/api/config.ts'
-import { SETTINGS } from '../../src/daemon/config.ts'
+import { API_VARIABLES } from '../../src/api/config.ts'
+import { VARIABLES } from '../../src/daemon/config.ts'
 import { buildMetrics } from '../../src/daemon/metrics.ts'
 import { REFUSALS, responseOf, statusOf } from '../../src/guest/refusals.ts'
 import { PATHS } from '../../src/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
+import type { VariableTable } from '../../src/runtime/variables.ts'
 import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
@@ -193,24 +194,23 @@ test.each(DOCUMENTS.filter((path) => DOCS.get(path)!.includes('<!-- generated: '
   },
 )
 
-test('configuration.md has every variable, with its default', () => {
-  const rows = rowsBelow('docs/configuration.md', '## Variables').filter(([name]) => name!.startsWith('IMDS_'))
-  expect(unique(rows.map(([name]) => name))).toEqual(unique(Object.keys(SETTINGS)))
-  for (const [name, value] of rows) {
-    const setting = SETTINGS[name as keyof typeof SETTINGS] ?? ''
-    expect([name, value]).toEqual([name, setting !== '' ? setting : value!.startsWith('required') ? value : 'none'])
-  }
-})
-
-test('configuration.md has every variable of imds-api, with its default', () => {
-  const rows = rowsBelow('docs/configuration.md', '## Variables of imds-api').filter(([name]) =>
-    name!.startsWith('IMDS_API_'),
-  )
-  expect(rows.map(([name]) => name).sort()).toEqual(Object.keys(API_SETTINGS).sort())
-  for (const [name, value] of rows) {
-    const setting = API_SETTINGS[name as keyof typeof API_SETTINGS] ?? ''
-    expect([name, value]).toEqual([name, setting !== '' ? setting : value!.startsWith('required') ? value : 'none'])
-  }
+const NO_DEFAULT = /^(none|required.*)$/
+test.each<[string, string, VariableTable]>([
+  ['imdsd', '## Variables', VARIABLES],
+  ['imds-api', '## Variables of imds-api', API_VARIABLES],
+])('configuration.md has every variable of %s in its section, with its default', (program, chapter, table) => {
+  const variables = Object.entries(table).filter(([name]) => program === 'imdsd' || name.startsWith('IMDS_API_'))
+  const documented = (heading: string) =>
+    rowsBelow('docs/configuration.md', heading)
+      .filter(([name]) => name!.startsWith('IMDS_'))
+      .map(([name = '', value = '']) => [
+        name,
+        (table[name]?.default ?? '') === '' && NO_DEFAULT.test(value) ? '' : value,
+      ])
+      .sort()
+  for (const [section, rows] of Map.groupBy(variables, ([, row]) => row.section))
+    expect(documented(`### ${section}`)).toEqual(rows.map(([name, row]) => [name, row.default ?? '']).sort())
+  expect(documented(chapter)).toHaveLength(variables.length)
 })
 
 test('api.md has every error of imds-api, with its status', () => {
@@ -244,8 +244,8 @@ test('variables, metrics and alerts that the documents name exist', () => {
   expect(
     found(texts, /\b(IMDS_[A-Z_]*[A-Z])\b/g).filter(
       ([, name]) =>
-        !(name in SETTINGS) &&
-        !(name in API_SETTINGS) &&
+        !(name in VARIABLES) &&
+        !(name in API_VARIABLES) &&
         name !== 'IMDS_REDIS' &&
         !['IMDS_FAULTS_MARKDOWN', 'IMDS_TEST_LONG'].includes(name),
     ),

@@ -1,5 +1,6 @@
 /** The settings of mail: parses their variables. Pure. */
 import { isLoopback } from '../../runtime/host-port.ts'
+import { anyText, type AddFault, type Values } from '../../runtime/variables.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { faultOfWebUrl } from '../model/web-url.ts'
 
@@ -18,7 +19,13 @@ export interface MailSettings {
   readonly invitationUrl: string
 }
 
-type Variable = 'IMDS_API_SMTP' | 'IMDS_API_SMTP_PASSWORD_FILE' | 'IMDS_API_MAIL_FROM' | 'IMDS_API_INVITATION_URL'
+/** The variables. Their texts are checked only if there is a mail server. */
+export const MAIL_VARIABLES = {
+  IMDS_API_SMTP: { parse: anyText, help: 'the mail server for invitations: smtp[s]://[USER@]HOST[:PORT]' },
+  IMDS_API_SMTP_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
+  IMDS_API_MAIL_FROM: { parse: anyText, help: 'the address from which invitations are sent' },
+  IMDS_API_INVITATION_URL: { parse: anyText, help: 'the page on which people answer invitations' },
+}
 
 const SUBMISSION_PORTS = { 'smtp:': 587, 'smtps:': 465 } as const
 type Scheme = keyof typeof SUBMISSION_PORTS
@@ -32,19 +39,23 @@ interface Server {
 
 /** Parses the variables. Undefined: invitations are not sent, or there was a fault. */
 export function parseMailSettings(
-  read: (variable: Variable) => string | undefined,
-  fault: (variable: Variable, message: string) => void,
+  values: Values<typeof MAIL_VARIABLES>,
+  fault: AddFault<keyof typeof MAIL_VARIABLES>,
 ): MailSettings | undefined {
-  const url = read('IMDS_API_SMTP')
+  const {
+    IMDS_API_SMTP: url,
+    IMDS_API_SMTP_PASSWORD_FILE: passwordFile,
+    IMDS_API_MAIL_FROM: from,
+    IMDS_API_INVITATION_URL: invitationUrl,
+  } = values
   if (url === undefined) return undefined
-  const [server, from, invitationUrl] = [parseServer(url), read('IMDS_API_MAIL_FROM'), read('IMDS_API_INVITATION_URL')]
+  const server = parseServer(url)
   if (server === undefined) fault('IMDS_API_SMTP', 'must be smtp://USER@HOST:PORT or smtps://USER@HOST:PORT')
   if (server?.hasPassword === true)
     fault(
       'IMDS_API_SMTP',
       'must not have a password in it, since other programs can read it: name its file in IMDS_API_SMTP_PASSWORD_FILE',
     )
-  const passwordFile = read('IMDS_API_SMTP_PASSWORD_FILE')
   if (server !== undefined && server.user !== '' && passwordFile === undefined)
     fault('IMDS_API_SMTP_PASSWORD_FILE', 'is not set: IMDS_API_SMTP names a user')
   if (server?.user === '' && passwordFile !== undefined)

@@ -1,8 +1,9 @@
 import { PassThrough } from 'node:stream'
 import { afterEach, expect, test, vi } from 'vitest'
 import { parseArguments } from '../../../src/daemon/arguments.ts'
-import { SETTINGS } from '../../../src/daemon/config.ts'
+import { VARIABLES } from '../../../src/daemon/config.ts'
 import { Output } from '../../../src/runtime/output.ts'
+import type { Variable } from '../../../src/runtime/variables.ts'
 import { VERSION } from '../../../src/runtime/version.ts'
 
 /** The output of these tests; commander prints without it. */
@@ -52,9 +53,8 @@ test('--version prints the version, with exit status 0', async () => {
 test('--help lists every variable with its default, and every exit status', async () => {
   const { status, printed } = await ended('--help')
   expect(status).toBe(0)
-  for (const [name, value] of Object.entries(SETTINGS))
-    expect(printed.split('\n').map((line) => line.trim().split(/ {2,}/))).toContainEqual(
-      value === undefined || value === '' ? [name] : [name, value],
-    )
+  const lines = printed.split('\n').map((line) => line.trim().split(/ {2,}/))
+  for (const [name, { help, default: value = '' }] of Object.entries<Variable>(VARIABLES))
+    expect(lines).toContainEqual([name, value === '' ? help : `${help} (default: ${value})`])
   for (const exit of ['0', '1', '64', '69', '74', '78']) expect(printed).toMatch(new RegExp(`\\n  ${exit} +\\S`))
 })

@@ -195,13 +195,13 @@ test('all bad variables are reported at once, by name', () => {
     IMDS_STATE_DIR: 'here',
   })
   expect(faults.map((fault) => fault.split(' ', 1)[0])).toEqual([
-    'IMDS_LISTEN',
-    'IMDS_OPERATOR_LISTEN',
-    'IMDS_STORE',
-    'IMDS_STATE_DIR',
-    'IMDS_LOG_LEVEL',
     'IMDS_USER_DATA_MAX_BYTES',
     'IMDS_RESYNC_SECONDS',
+    'IMDS_OPERATOR_LISTEN',
+    'IMDS_STATE_DIR',
+    'IMDS_LOG_LEVEL',
+    'IMDS_LISTEN',
+    'IMDS_STORE',
   ])
 })
 
@@ -337,8 +337,8 @@ describe('record keys', () => {
     expect(faults).toMatchObject({
       ok: false,
       faults: [
-        { variable: 'IMDS_RECORD_KEYS_FILE', message: 'has no NAME:BASE64-OF-32-BYTES in line 1' },
         { variable: 'IMDS_LOG_LEVEL' },
+        { variable: 'IMDS_RECORD_KEYS_FILE', message: 'has no NAME:BASE64-OF-32-BYTES in line 1' },
       ],
     })
     expect(JSON.stringify(faults)).not.toContain('S3CRET')

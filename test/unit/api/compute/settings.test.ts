@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { COMPUTE_SETTINGS, parseComputeListener } from '../../../../src/api/compute/settings.ts'
+import { COMPUTE_VARIABLES, parseComputeListener } from '../../../../src/api/compute/settings.ts'
+import { readVariables } from '../../../../src/runtime/variables.ts'
 
 const FILES = {
   IMDS_API_COMPUTE_TLS_CERT_FILE: '/c',
@@ -7,15 +8,12 @@ const FILES = {
   IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: '/a',
 }
 
-function parse(env: Partial<Record<keyof typeof COMPUTE_SETTINGS, string>>) {
-  const faults: string[] = []
-  const value = parseComputeListener(
-    (variable) => env[variable] ?? COMPUTE_SETTINGS[variable],
-    (variable, message) => {
-      faults.push(`${variable} ${message}`)
-    },
-  )
-  return { value, faults }
+function parse(env: Partial<Record<keyof typeof COMPUTE_VARIABLES, string>>) {
+  const { values, fault, result } = readVariables(COMPUTE_VARIABLES, env, /^$/)
+  const parsed = result(parseComputeListener(values, fault))
+  return parsed.ok
+    ? { value: parsed.value, faults: [] }
+    : { value: undefined, faults: parsed.faults.map(({ variable, message }) => `${variable} ${message}`) }
 }
 
 test('by default it is on loopback, without TLS', () => {
@@ -50,9 +48,9 @@ test('everything that is wrong is named at once', () => {
     value: undefined,
     faults: [
       'IMDS_API_COMPUTE_LISTEN "x" is not ADDRESS:PORT or unix:PATH, such as 127.0.0.1:8171 or unix:/run/imds-api/compute.sock',
+      'IMDS_API_COMPUTE_RETRY_SECONDS must be a whole number from 1 to 86400, in decimal digits',
       'IMDS_API_COMPUTE_TLS_CERT_FILE is not set: IMDS_API_COMPUTE_TLS_KEY_FILE needs it',
       'IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE is not set: IMDS_API_COMPUTE_TLS_KEY_FILE needs it',
-      'IMDS_API_COMPUTE_RETRY_SECONDS must be a whole number from 1 to 86400, in decimal digits',
     ],
   })
   expect(parse({ ...FILES, IMDS_API_COMPUTE_LISTEN: 'unix:/run/c' }).faults).toEqual([

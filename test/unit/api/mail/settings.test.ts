@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { parseMailSettings } from '../../../../src/api/mail/settings.ts'
+import { MAIL_VARIABLES, parseMailSettings } from '../../../../src/api/mail/settings.ts'
+import { readVariables } from '../../../../src/runtime/variables.ts'
 
 const MINIMAL = {
   IMDS_API_SMTP: 'smtp://mail.example.com',
@@ -14,12 +15,9 @@ const WITH_USER = {
 
 function parse(env: Readonly<Record<string, string>>) {
   const faults: string[] = []
-  const value = parseMailSettings(
-    (variable) => env[variable],
-    (variable, message) => {
-      faults.push(`${variable} ${message}`)
-    },
-  )
+  const value = parseMailSettings(readVariables(MAIL_VARIABLES, env, /^$/).values, (variable, message) => {
+    faults.push(`${variable} ${message}`)
+  })
   return { value, faults }
 }
 

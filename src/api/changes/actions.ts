@@ -14,6 +14,7 @@ import {
   type ServerAction,
 } from '../model/server-actions.ts'
 import { refuse } from '../model/refusal.ts'
+import { cancelReservations } from './cloud-ips.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { enqueue, markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
@@ -186,12 +187,7 @@ async function failCreate(tx: Tx, id: string): Promise<void> {
     .where('id', '=', id)
     .where('status', '=', 'creating')
     .execute()
-  await tx
-    .updateTable('cloud_ips')
-    .set({ status: 'unmapped', interface_id: null })
-    .where('status', '=', 'reserved')
-    .where('interface_id', 'in', tx.selectFrom('interfaces').select('id').where('server_id', '=', id))
-    .execute()
+  await cancelReservations(tx, id)
   await markChanged(tx, [id])
 }
 

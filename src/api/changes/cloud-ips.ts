@@ -1,51 +1,280 @@
-/** Creates cloud IPs, within the limit of their account. */
-import { refuse } from '../model/refusal.ts'
-import { allocateAddress, countKept, nextId } from './allocate.ts'
-import { lockAccount, usageOf } from './limits.ts'
+/**
+ * What happens to cloud IPs.
+ *
+ *   unmapped --map--> mapped --unmap--> unmapped
+ *   unmapped --reserve, for a new server--> reserved --confirm, once it is active--> mapped
+ *   reserved --cancel, since it cannot be created--> unmapped
+ *   mapped, reserved --release, with their destination--> unmapped
+ */
+import { sql, type RawBuilder, type Selectable } from 'kysely'
+import { markChanged } from '../database/outbox.ts'
+import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
+import type { PortTranslator } from '../model/port-translator.ts'
+import { fieldFault, noSuch, noSuchIn, notFound, refuse } from '../model/refusal.ts'
+import { allocateAddress, countKept, freeCloudIp, nextId } from './allocate.ts'
+import { lockAccount, usageOf } from './limits.ts'
+import { refuseBeyondRecord } from './record-limits.ts'
 
-/** Says why a reserved or mapped cloud IP can be neither mapped nor deleted, and what to do. */
-export function takenFault(id: string, status: 'reserved' | 'mapped'): string {
-  return status === 'mapped'
-    ? `${id} is mapped: unmap it first`
-    : `${id} is reserved for a server that is being created: wait until that server is active, or delete it`
+type CloudIp = Selectable<Tables['cloud_ips']>
+export type CloudIpStatus = CloudIp['status']
+
+/** What happens to a cloud IP: in which states it may, and the state that follows. */
+const EVENTS = {
+  map: { from: ['unmapped'], to: 'mapped' },
+  unmap: { from: ['mapped'], to: 'unmapped' },
+  reserve: { from: ['unmapped'], to: 'reserved' },
+  confirm: { from: ['reserved'], to: 'mapped' },
+  cancel: { from: ['reserved'], to: 'unmapped' },
+  release: { from: ['mapped', 'reserved'], to: 'unmapped' },
+} as const satisfies Readonly<Record<string, { readonly from: readonly CloudIpStatus[]; readonly to: CloudIpStatus }>>
+export type CloudIpEvent = keyof typeof EVENTS
+
+/** The state that follows; undefined: the event is not possible in this state. */
+export function cloudIpAfter(status: CloudIpStatus, event: CloudIpEvent): CloudIpStatus | undefined {
+  const { from, to }: { from: readonly CloudIpStatus[]; to: CloudIpStatus } = EVENTS[event]
+  return from.includes(status) ? to : undefined
 }
 
+/** Where a cloud IP is mapped to. At most one is set. */
+export type Destination = Pick<CloudIp, 'interface_id' | 'server_group_id' | 'database_server_id'>
+const NOWHERE: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
+
+/** The only SQL that writes a status. Of `which`, moves those that are in a state of the event. */
+async function move(tx: Tx, event: CloudIpEvent, which: RawBuilder<boolean>, destination?: Destination): Promise<void> {
+  const { from, to } = EVENTS[event]
+  const effect =
+    to === 'unmapped' ? NOWHERE : destination && { ...destination, mapped_at: sql<Date>`clock_timestamp()` }
+  await tx
+    .updateTable('cloud_ips')
+    .set({ status: to, ...effect })
+    .where('status', 'in', from)
+    .where(which)
+    .execute()
+}
+
+const withId = (id: string) => sql<boolean>`id = ${id}`
+const atServer = (id: string) => sql<boolean>`interface_id in (select id from interfaces where server_id = ${id})`
+
+/** What a client can set. */
+export interface CloudIpValues {
+  readonly name?: string
+  readonly reverse_dns?: string | null
+  readonly port_translators?: readonly PortTranslator[]
+}
+
+const columnsOf = ({ port_translators, ...values }: CloudIpValues) => ({
+  ...values,
+  ...(port_translators !== undefined && { port_translators: JSON.stringify(port_translators) }),
+})
+
 /** Creates an unmapped cloud IP for an account, within its limit, and returns its id. Locks the account. */
-export async function createCloudIp(tx: Tx, accountId: string): Promise<string> {
-  const account = (await lockAccount(tx, accountId))!
+export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpValues = {}): Promise<string> {
+  const { cloud_ips_limit: limit } = (await lockAccount(tx, accountId))!
   const { cloud_ips_used: used } = await usageOf(tx, accountId)
-  if (used >= account.cloud_ips_limit)
+  if (used >= limit)
     throw refuse(
       'account_limit_reached',
-      `the account has ${String(used)} cloud IPs, and its limit is ${String(account.cloud_ips_limit)}`,
+      `the account has ${String(used)} cloud IPs, and its limit is ${String(limit)}`,
     )
+  // Otherwise an account that creates and deletes them while the store is away would take the whole pool.
   const kept = await countKept(tx, accountId)
-  if (used + kept >= 2 * account.cloud_ips_limit) {
-    // otherwise an account that creates and deletes them while the store is away would take the whole pool
+  if (used + kept >= 2 * limit)
     throw refuse(
       'service_unavailable',
-      `${String(kept)} cloud IPs that were deleted keep their addresses until the changes of servers are published: try again`,
+      `${String(kept)} cloud IPs that were deleted keep their addresses until the changes of servers are published: ` +
+        'try again',
     )
-  }
   const id = await nextId(tx, 'cip')
   const [ipv4, ipv6] = [await allocateAddress(tx, 'public_ipv4', id), await allocateAddress(tx, 'public_ipv6', id)]
   if (ipv4 === undefined || ipv6 === undefined)
     throw refuse('insufficient_capacity', 'the region has no free public address')
+  const fresh = { id, account_id: accountId, public_ipv4: ipv4.address, public_ipv6: ipv6.address, ...NOWHERE }
+  const defaults = { name: '', reverse_dns: null, port_translators: '[]', status: 'unmapped' } as const
   await tx
     .insertInto('cloud_ips')
-    .values({
-      id,
-      account_id: accountId,
-      name: '',
-      public_ipv4: ipv4.address,
-      public_ipv6: ipv6.address,
-      reverse_dns: null,
-      port_translators: '[]',
-      status: 'unmapped',
-      interface_id: null,
-      server_group_id: null,
-    })
+    .values({ ...fresh, ...defaults, ...columnsOf(values) })
     .execute()
   return id
+}
+
+/** Changes what a client can set. */
+export async function updateCloudIp(tx: Tx, accountId: string, id: string, values: CloudIpValues): Promise<void> {
+  await lockCloudIp(tx, accountId, id)
+  if (Object.keys(values).length > 0)
+    await tx.updateTable('cloud_ips').set(columnsOf(values)).where('id', '=', id).execute()
+}
+
+/** Deletes a cloud IP that is not mapped. Its addresses go back to the region. */
+export async function deleteCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
+  const { status } = await lockCloudIp(tx, accountId, id)
+  if (status !== 'unmapped') throw refuse('resource_conflict', takenFault(id, status))
+  await freeCloudIp(tx, accountId, id)
+  await tx.deleteFrom('cloud_ips').where('id', '=', id).execute()
+}
+
+/** Maps a cloud IP to a destination that is named by its id. */
+export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinationId: string): Promise<void> {
+  const { status } = await lockCloudIp(tx, accountId, id)
+  if (cloudIpAfter(status, 'map') === undefined) throw refuse('resource_conflict', takenFault(id, status))
+  const destination = await findDestination(tx, accountId, destinationId)
+  await move(tx, 'map', withId(id), destination)
+  const servers = await serversAt(tx, destination)
+  await markChanged(tx, servers)
+  await refuseBeyondRecord(tx, servers)
+}
+
+/** Unmaps a cloud IP. */
+export async function unmapCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
+  const current = await lockCloudIp(tx, accountId, id)
+  if (cloudIpAfter(current.status, 'unmap') === undefined)
+    throw refuse('resource_conflict', takenFault(id, current.status))
+  const servers = await serversAt(tx, current)
+  await move(tx, 'unmap', withId(id))
+  await markChanged(tx, servers)
+}
+
+/** Reserves a cloud IP for the interface of a new server: the named one, or a new one if `asked` is true. */
+export async function reserveCloudIp(
+  tx: Tx,
+  accountId: string,
+  interfaceId: string,
+  asked: true | string,
+): Promise<void> {
+  const id = asked === true ? await createCloudIp(tx, accountId) : asked
+  const current = await findLocked(tx, accountId, id)
+  if (current === undefined)
+    throw refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
+  if (cloudIpAfter(current.status, 'reserve') === undefined)
+    throw refuse(
+      'resource_conflict',
+      fieldFault('cloud_ip', 'not_available', `cloud_ip: ${takenFault(id, current.status)}`),
+    )
+  await move(tx, 'reserve', withId(id), { ...NOWHERE, interface_id: interfaceId })
+}
+
+/** Maps what is reserved for a server that has become active. */
+export async function confirmCloudIps(tx: Tx, serverId: string): Promise<void> {
+  await move(tx, 'confirm', atServer(serverId))
+}
+
+/** Unmaps what is reserved for a server that cannot be created. */
+export async function cancelReservations(tx: Tx, serverId: string): Promise<void> {
+  await move(tx, 'cancel', atServer(serverId))
+}
+
+/** Unmaps the cloud IPs of a server that is deleted. */
+export async function releaseCloudIpsOfServer(tx: Tx, serverId: string): Promise<void> {
+  await move(tx, 'release', atServer(serverId))
+}
+
+/** Unmaps the cloud IPs of a server group that is deleted. */
+export async function releaseCloudIpsOfGroup(tx: Tx, groupId: string): Promise<void> {
+  await move(tx, 'release', sql<boolean>`server_group_id = ${groupId}`)
+}
+
+/** Unmaps the cloud IPs of database servers that are deleted, or that have another account. */
+export async function releaseCloudIpsOfDatabaseServers(tx: Tx, ids: readonly string[]): Promise<void> {
+  await move(tx, 'release', sql<boolean>`database_server_id = any(${[...ids]})`)
+}
+
+async function lockCloudIp(tx: Tx, accountId: string, id: string): Promise<CloudIp> {
+  const row = await findLocked(tx, accountId, id)
+  if (row === undefined) throw noSuch('cloud IP', id)
+  return row
+}
+
+function findLocked(tx: Tx, accountId: string, id: string): Promise<CloudIp | undefined> {
+  const own = tx.selectFrom('cloud_ips').selectAll().where('id', '=', id).where('account_id', '=', accountId)
+  return own.forUpdate().executeTakeFirst()
+}
+
+/** Why an event is not possible in a state, and what to do. */
+function takenFault(id: string, status: CloudIpStatus): string {
+  switch (status) {
+    case 'unmapped':
+      return `${id} is not mapped`
+    case 'mapped':
+      return `${id} is mapped: unmap it first`
+    case 'reserved':
+      return `${id} is reserved for a server that is being created: wait until that server is active, or delete it`
+  }
+}
+
+/**
+ * Finds a destination in the account and locks it, so that a server or database server is not deleted and no server
+ * joins a group meanwhile.
+ */
+async function findDestination(tx: Tx, accountId: string, id: string): Promise<Destination> {
+  switch (id.split('-', 1)[0]) {
+    case 'int':
+      return { ...NOWHERE, interface_id: await findInterface(tx, accountId, id, sql<boolean>`interfaces.id = ${id}`) }
+    case 'srv':
+      return { ...NOWHERE, interface_id: await findInterface(tx, accountId, id, sql<boolean>`servers.id = ${id}`) }
+    case 'grp': {
+      const groups = tx
+        .selectFrom('server_groups')
+        .select('id')
+        .where('id', '=', id)
+        .where('account_id', '=', accountId)
+      if ((await groups.forUpdate().executeTakeFirst()) === undefined) throw notFound(`the destination ${id}`)
+      return { ...NOWHERE, server_group_id: id }
+    }
+    case 'dbs':
+      await lockDatabaseServer(tx, accountId, id)
+      return { ...NOWHERE, database_server_id: id }
+    case 'lba':
+      throw notFound(`the destination ${id}`)
+    default:
+      throw refuse(
+        'unprocessable_entity',
+        fieldFault(
+          'destination',
+          'wrong_kind',
+          'destination must be the id of an interface, a server, a server group or a database server',
+        ),
+      )
+  }
+}
+
+/** The first of the named interfaces of a server that is not being deleted. */
+async function findInterface(tx: Tx, accountId: string, id: string, named: RawBuilder<boolean>): Promise<string> {
+  const found = await tx
+    .selectFrom('interfaces')
+    .innerJoin('servers', 'servers.id', 'interfaces.server_id')
+    .select('interfaces.id')
+    .where('servers.account_id', '=', accountId)
+    .where('servers.status', 'not in', ['deleting', 'deleted'])
+    .where(named)
+    .orderBy('interfaces.created_at')
+    .limit(1)
+    .forUpdate('servers')
+    .executeTakeFirst()
+  if (found === undefined) throw notFound(`the destination ${id}`)
+  return found.id
+}
+
+async function lockDatabaseServer(tx: Tx, accountId: string, id: string): Promise<void> {
+  const found = await tx
+    .selectFrom('database_servers')
+    .select('status')
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .where('status', 'not in', ['deleting', 'deleted'])
+    .forUpdate()
+    .executeTakeFirst()
+  if (found === undefined) throw notFound(`the destination ${id}`)
+  if (['failing', 'failed'].includes(found.status)) throw refuse('resource_conflict', `${id} is ${found.status}`)
+}
+
+/** The servers whose guests see a change at a destination. Locks a group, so that no server joins it before the commit. */
+async function serversAt(tx: Tx, { interface_id, server_group_id }: Destination): Promise<string[]> {
+  if (server_group_id !== null) {
+    await tx.selectFrom('server_groups').select('id').where('id', '=', server_group_id).forUpdate().execute()
+    const members = tx.selectFrom('server_group_members').select('server_id')
+    return (await members.where('server_group_id', '=', server_group_id).execute()).map((row) => row.server_id)
+  }
+  if (interface_id === null) return []
+  const interfaces = tx.selectFrom('interfaces').select('server_id').where('id', '=', interface_id)
+  return (await interfaces.execute()).map((row) => row.server_id)
 }

@@ -8,7 +8,7 @@ import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './actions.ts'
-import { createCloudIp, takenFault } from './cloud-ips.ts'
+import { reserveCloudIp } from './cloud-ips.ts'
 import { lockAccount, usageOf } from './limits.ts'
 import { usersOf } from './members.ts'
 import { freeHypervisors } from './placement.ts'
@@ -80,7 +80,7 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
       .execute()
   await copyKeys(tx, accountId, id)
   const interfaceId = await createInterface(tx, id)
-  await reserveCloudIp(tx, accountId, interfaceId, asked.cloudIp)
+  if (asked.cloudIp !== false) await reserveCloudIp(tx, accountId, interfaceId, asked.cloudIp)
   await refuseBeyondRecord(tx, [id])
   await requestAction(tx, compute, id, { kind: 'create' })
   return id
@@ -208,35 +208,4 @@ async function createInterface(tx: Tx, serverId: string): Promise<string> {
     })
     .execute()
   return id
-}
-
-/** Reserves the cloud IP that the request asks for: a new one, or one of the account that is not mapped. */
-async function reserveCloudIp(
-  tx: Tx,
-  accountId: string,
-  interfaceId: string,
-  asked: boolean | string,
-): Promise<Refusal | undefined> {
-  if (asked === false) return undefined
-  const id = asked === true ? await createCloudIp(tx, accountId) : asked
-  const cloudIp = await tx
-    .selectFrom('cloud_ips')
-    .select('status')
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .forUpdate()
-    .executeTakeFirst()
-  if (cloudIp === undefined)
-    throw refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
-  if (cloudIp.status !== 'unmapped')
-    throw refuse(
-      'resource_conflict',
-      fieldFault('cloud_ip', 'not_available', `cloud_ip: ${takenFault(id, cloudIp.status)}`),
-    )
-  await tx
-    .updateTable('cloud_ips')
-    .set({ status: 'reserved', interface_id: interfaceId, mapped_at: sql`clock_timestamp()` })
-    .where('id', '=', id)
-    .execute()
-  return undefined
 }

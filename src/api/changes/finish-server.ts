@@ -1,5 +1,6 @@
 /** What follows when a server has been published. */
 import { freeAddresses } from './allocate.ts'
+import { confirmCloudIps } from './cloud-ips.ts'
 import { enqueue } from '../database/outbox.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -23,12 +24,7 @@ export async function finishServer(tx: Tx, id: string, { status, awaitsCompute, 
       .where('id', '=', id)
       .where('status', '=', 'creating')
       .execute()
-    await tx
-      .updateTable('cloud_ips')
-      .set({ status: 'mapped' })
-      .where('status', '=', 'reserved')
-      .where('interface_id', 'in', tx.selectFrom('interfaces').select('id').where('server_id', '=', id))
-      .execute()
+    await confirmCloudIps(tx, id)
   } else if (status === 'deleting' && !awaitsCompute) {
     const interfaces = (await tx.selectFrom('interfaces').select('id').where('server_id', '=', id).execute()).map(
       (row) => row.id,

@@ -3,6 +3,7 @@
  * change too get the value of the file only in a new row. Applying a file again changes nothing. Rows that the file
  * does not have stay, unless `prune` deletes them; a row in use cannot be deleted.
  */
+import { releaseCloudIpsOfDatabaseServers } from '../changes/cloud-ips.ts'
 import { sql, type RawBuilder, type Transaction } from 'kysely'
 import { nextId } from '../changes/allocate.ts'
 import { lockAccount } from '../changes/limits.ts'
@@ -416,7 +417,7 @@ async function deleteRow(tx: Tx, table: string, key: readonly string[], row: Row
       for (const made of [...MADE_WITH_THE_API, 'collaborations'])
         await sql`delete from ${sql.table(made)} where account_id = ${row['id']}`.execute(tx)
     }
-    if (table === 'database_servers') await unmapCloudIps(tx, [String(row['id'])])
+    if (table === 'database_servers') await releaseCloudIpsOfDatabaseServers(tx, [String(row['id'])])
     if (table === 'users') {
       const ended = await tx
         .deleteFrom('collaborations')
@@ -500,16 +501,9 @@ async function finishDatabaseServers(tx: Tx): Promise<void> {
     .select('database_servers.id')
     .whereRef('cloud_ips.account_id', '!=', 'database_servers.account_id')
     .execute()
-  await unmapCloudIps(
+  await releaseCloudIpsOfDatabaseServers(
     tx,
     [...gone, ...moved].map(({ id }) => id),
-  )
-}
-
-async function unmapCloudIps(tx: Tx, databaseServers: readonly string[]): Promise<void> {
-  if (databaseServers.length === 0) return
-  await sql`update cloud_ips set status = 'unmapped', database_server_id = null where database_server_id = any(${[...databaseServers]})`.execute(
-    tx,
   )
 }
 

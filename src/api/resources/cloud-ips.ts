@@ -1,23 +1,20 @@
-/**
- * Cloud IPs: public addresses of an account, which can be moved between servers.
- *
- *   unmapped --map--> mapped --unmap, or its destination is deleted--> unmapped
- *   (none), unmapped --a new server takes it--> reserved --the server is active--> mapped
- *   reserved --the server cannot be created, or is deleted--> unmapped
- */
+/** Cloud IPs: public addresses of an account, which can be moved between servers. changes/cloud-ips.ts has their states. */
 import type { ApiServer } from '../http/server.ts'
 import Type, { type Static } from 'typebox'
-import { sql, type InferResult, type Selectable } from 'kysely'
+import type { InferResult } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { PortTranslator } from '../model/port-translator.ts'
-import { freeCloudIp } from '../changes/allocate.ts'
-import { createCloudIp, takenFault } from '../changes/cloud-ips.ts'
-import { markChanged } from '../database/outbox.ts'
-import { refuseBeyondRecord } from '../changes/record-limits.ts'
+import {
+  createCloudIp,
+  deleteCloudIp,
+  mapCloudIp,
+  unmapCloudIp,
+  updateCloudIp,
+  type CloudIpValues,
+} from '../changes/cloud-ips.ts'
 import { prepareOne } from '../database/prepared.ts'
-import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
-import { fieldFault, noSuch, notFound, refuse } from '../model/refusal.ts'
+import type { Reader } from '../database/transaction.ts'
+import { fieldFault, noSuch, refuse, type Detail } from '../model/refusal.ts'
 import {
   GivenName,
   listOf,
@@ -105,10 +102,7 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
     async ({ caller, body }, reply) =>
       reply.code(201).send(
         await accounts.commit(caller, async (tx) => {
-          const values = valuesOf(body)
-          const id = await createCloudIp(tx, caller.accountId)
-          if (Object.keys(values).length > 0)
-            await tx.updateTable('cloud_ips').set(values).where('id', '=', id).execute()
+          const id = await createCloudIp(tx, caller.accountId, valuesOf(body))
           return load(tx, site, caller.accountId, id)
         }),
       ),
@@ -119,10 +113,7 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
     { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Update, response: { 200: CloudIp } } },
     async ({ caller, params, body }) =>
       await accounts.commit(caller, async (tx) => {
-        const values = valuesOf(body)
-        await lock(tx, caller.accountId, params.id)
-        if (Object.keys(values).length > 0)
-          await tx.updateTable('cloud_ips').set(values).where('id', '=', params.id).execute()
+        await updateCloudIp(tx, caller.accountId, params.id, valuesOf(body))
         return load(tx, site, caller.accountId, params.id)
       }),
   )
@@ -140,11 +131,8 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
     },
     async ({ caller, params }) =>
       await accounts.commit(caller, async (tx) => {
-        const current = await lock(tx, caller.accountId, params.id)
-        if (current.status !== 'unmapped') throw refuse('resource_conflict', takenFault(params.id, current.status))
         const last = await load(tx, site, caller.accountId, params.id)
-        await freeCloudIp(tx, caller.accountId, params.id)
-        await tx.deleteFrom('cloud_ips').where('id', '=', params.id).execute()
+        await deleteCloudIp(tx, caller.accountId, params.id)
         return last
       }),
   )
@@ -165,17 +153,7 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
     async ({ caller, params, body }, reply) =>
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
-          const current = await lock(tx, caller.accountId, params.id)
-          if (current.status !== 'unmapped') throw refuse('resource_conflict', takenFault(params.id, current.status))
-          const destination = await findDestination(tx, caller.accountId, body.destination)
-          await tx
-            .updateTable('cloud_ips')
-            .set({ ...destination, status: 'mapped', mapped_at: sql`clock_timestamp()` })
-            .where('id', '=', params.id)
-            .execute()
-          const servers = await serversAt(tx, destination)
-          await markChanged(tx, servers)
-          await refuseBeyondRecord(tx, servers)
+          await mapCloudIp(tx, caller.accountId, params.id, body.destination)
           return load(tx, site, caller.accountId, params.id)
         }),
       ),
@@ -187,158 +165,43 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
     async ({ caller, params }, reply) =>
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
-          const current = await lock(tx, caller.accountId, params.id)
-          if (current.status !== 'mapped')
-            throw refuse(
-              'resource_conflict',
-              current.status === 'unmapped' ? `${params.id} is not mapped` : takenFault(params.id, current.status),
-            )
-          const servers = await serversAt(tx, current)
-          await tx
-            .updateTable('cloud_ips')
-            .set({ status: 'unmapped', ...NOWHERE })
-            .where('id', '=', params.id)
-            .execute()
-          await markChanged(tx, servers)
+          await unmapCloudIp(tx, caller.accountId, params.id)
           return load(tx, site, caller.accountId, params.id)
         }),
       ),
   )
 }
 
-/** The columns that a request sets. An empty reverse_dns clears it. */
-function valuesOf({ name, reverse_dns, port_translators }: Static<typeof Update>): {
-  name?: string
-  reverse_dns?: string | null
-  port_translators?: string
-} {
+/** What a request sets. An empty reverse_dns clears it. Refuses wrong port translators, all at once. */
+function valuesOf({ name, reverse_dns, port_translators }: Static<typeof Update>): CloudIpValues {
   const translators = port_translators?.map(({ protocol, incoming, outgoing }): PortTranslator => ({
     protocol,
     incoming: Number(incoming),
     outgoing: Number(outgoing),
   }))
-  const faults = (translators ?? []).flatMap(({ protocol, incoming, outgoing }, i) => [
-    ...([incoming, outgoing].some((port) => port < 1 || port > 65_535)
-      ? [
-          fieldFault(
-            `port_translators.${String(i)}`,
-            'out_of_range',
-            `port_translators.${String(i)} must have ports from 1 to 65535`,
-          ),
-        ]
-      : []),
-    ...(translators!.findIndex((other) => other.protocol === protocol && other.incoming === incoming) < i
-      ? [
-          fieldFault(
-            `port_translators.${String(i)}`,
-            'not_allowed',
-            `port_translators.${String(i)} has the protocol and incoming port of an earlier one`,
-          ),
-        ]
-      : []),
-  ])
-  const [first, ...others] = faults
+  const [first, ...others] = translatorFaults(translators ?? [])
   if (first !== undefined) throw refuse('unprocessable_entity', first, ...others)
   return {
     ...(name !== undefined && { name: name ?? '' }),
     ...(reverse_dns !== undefined && { reverse_dns: reverse_dns === '' ? null : reverse_dns }),
-    ...(translators !== undefined && { port_translators: JSON.stringify(translators) }),
+    ...(translators !== undefined && { port_translators: translators }),
   }
 }
 
-type Destination = Pick<Selectable<Tables['cloud_ips']>, 'interface_id' | 'server_group_id' | 'database_server_id'>
-const NOWHERE: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
-
-/**
- * Finds a destination in the account and locks it, so that a server or database server is not deleted and no server
- * joins a group meanwhile.
- */
-async function findDestination(tx: Tx, accountId: string, id: string): Promise<Destination> {
-  const alive = tx
-    .selectFrom('interfaces')
-    .innerJoin('servers', 'servers.id', 'interfaces.server_id')
-    .select('interfaces.id')
-    .where('servers.account_id', '=', accountId)
-    .where('servers.status', 'not in', ['deleting', 'deleted'])
-    .forUpdate('servers')
-  switch (id.split('-', 1)[0]) {
-    case 'int':
-    case 'srv': {
-      const found = await (
-        id.startsWith('int')
-          ? alive.where('interfaces.id', '=', id)
-          : alive.where('servers.id', '=', id).orderBy('interfaces.created_at').limit(1)
-      ).executeTakeFirst()
-      if (found === undefined) throw notFound(`the destination ${id}`)
-      return { ...NOWHERE, interface_id: found.id }
-    }
-    case 'grp': {
-      const found = await tx
-        .selectFrom('server_groups')
-        .select('id')
-        .where('id', '=', id)
-        .where('account_id', '=', accountId)
-        .forUpdate()
-        .executeTakeFirst()
-      if (found === undefined) throw notFound(`the destination ${id}`)
-      return { ...NOWHERE, server_group_id: found.id }
-    }
-    case 'dbs': {
-      const found = await tx
-        .selectFrom('database_servers')
-        .select(['id', 'status'])
-        .where('id', '=', id)
-        .where('account_id', '=', accountId)
-        .where('status', 'not in', ['deleting', 'deleted'])
-        .forUpdate()
-        .executeTakeFirst()
-      if (found === undefined) throw notFound(`the destination ${id}`)
-      if (['failing', 'failed'].includes(found.status)) throw refuse('resource_conflict', `${id} is ${found.status}`)
-      return { ...NOWHERE, database_server_id: found.id }
-    }
-    case 'lba':
-      throw notFound(`the destination ${id}`)
-    default:
-      throw refuse(
-        'unprocessable_entity',
-        fieldFault(
-          'destination',
-          'wrong_kind',
-          'destination must be the id of an interface, a server, a server group or a database server',
-        ),
-      )
-  }
-}
-
-/**
- * The servers whose guests see a change at a destination. Locks a group, so that no server joins it before the commit.
- */
-async function serversAt(tx: Tx, { interface_id, server_group_id }: Destination): Promise<string[]> {
-  if (interface_id === null && server_group_id === null) return []
-  if (interface_id !== null)
-    return (await tx.selectFrom('interfaces').select('server_id').where('id', '=', interface_id).execute()).map(
-      ({ server_id }) => server_id,
-    )
-  await tx.selectFrom('server_groups').select('id').where('id', '=', server_group_id).forUpdate().execute()
-  return (
-    await tx
-      .selectFrom('server_group_members')
-      .select('server_id')
-      .where('server_group_id', '=', server_group_id)
-      .execute()
-  ).map(({ server_id }) => server_id)
-}
-
-async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['cloud_ips']>> {
-  const row = await tx
-    .selectFrom('cloud_ips')
-    .selectAll()
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .forUpdate()
-    .executeTakeFirst()
-  if (row === undefined) throw noSuch('cloud IP', id)
-  return row
+function translatorFaults(translators: readonly PortTranslator[]): readonly Detail[] {
+  const isPort = (port: number) => port >= 1 && port <= 65_535
+  return translators.flatMap(({ protocol, incoming, outgoing }, i) => {
+    const field = `port_translators.${String(i)}`
+    const first = translators.findIndex((other) => other.protocol === protocol && other.incoming === incoming)
+    return [
+      ...(isPort(incoming) && isPort(outgoing)
+        ? []
+        : [fieldFault(field, 'out_of_range', `${field} must have ports from 1 to 65535`)]),
+      ...(first < i
+        ? [fieldFault(field, 'not_allowed', `${field} has the protocol and incoming port of an earlier one`)]
+        : []),
+    ]
+  })
 }
 
 /** Cloud IPs with everything that their form shows, in one query. */

@@ -6,6 +6,7 @@ import type { Caller } from '../auth/account-choice.ts'
 import { nextId } from '../changes/allocate.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import { markChanged } from '../database/outbox.ts'
+import { releaseCloudIpsOfGroup } from '../changes/cloud-ips.ts'
 import { refuseBeyondRecord } from '../changes/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
@@ -145,11 +146,7 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
           if ((await membersOf(tx, params.id)).length > 0)
             throw refuse('resource_conflict', `${params.id} has servers: remove them first`)
           const last = await load(tx, site, caller.accountId, params.id)
-          await tx
-            .updateTable('cloud_ips')
-            .set({ status: 'unmapped', server_group_id: null })
-            .where('server_group_id', '=', params.id)
-            .execute()
+          await releaseCloudIpsOfGroup(tx, params.id)
           await tx.deleteFrom('server_groups').where('id', '=', params.id).execute()
           return last
         }),

@@ -15,6 +15,7 @@ import { LONG_BODY_LIMIT } from '../http/body.ts'
 import { requestAction, supersedeActions } from '../changes/actions.ts'
 import { createServer } from '../changes/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
+import { releaseCloudIpsOfServer } from '../changes/cloud-ips.ts'
 import { refuseBeyondRecord } from '../changes/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
@@ -224,11 +225,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
         await accounts.commit(caller, async (tx) => {
           const current = await lockServer(tx, caller.accountId, params.id)
           if (current.locked) throw refuse('resource_conflict', `${params.id} is locked: unlock it first`)
-          await tx
-            .updateTable('cloud_ips')
-            .set({ status: 'unmapped', interface_id: null })
-            .where('interface_id', 'in', tx.selectFrom('interfaces').select('id').where('server_id', '=', params.id))
-            .execute()
+          await releaseCloudIpsOfServer(tx, params.id)
           await tx.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
           await tx
             .updateTable('servers')

@@ -1,5 +1,6 @@
 /**
- * The composition root of imds-api: builds its parts in order, and stops them in reverse. It has no rules of its own.
+ * The composition root of imds-api, which serves the Brightbox-compatible API (docs/api-conformance.md), "the API" in
+ * comments. It builds the parts in order and stops them in reverse. It has no rules of its own.
  */
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
@@ -394,7 +395,7 @@ export async function buildApiServer(
       info: {
         title: 'imds-api',
         version: '1.0.0beta',
-        description: 'The REST interface of a region. docs/api.md is its guide.',
+        description: 'The API of a region. docs/api.md is its guide.',
       },
       servers: [{ url: baseUrl }],
       components: {

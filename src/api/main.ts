@@ -42,7 +42,7 @@ const output = new Output(`${priority}imds-api`, process.stdout, process.stderr,
 let status: number | undefined
 
 const program = new Command('imds-api')
-  .description('The REST interface of a region. Without a command: serves it until SIGTERM or SIGINT.')
+  .description('The API of a region. Without a command: serves it until SIGTERM or SIGINT.')
   .version(VERSION, '-V, --version', 'print the version')
   .helpOption('-h, --help', 'print this text')
   .option('--check', 'compare the tables of the database with this version, and change nothing')

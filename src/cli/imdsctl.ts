@@ -1,7 +1,7 @@
 /**
  * The entry of imdsctl: parses its arguments and sets its exit status. Each command is in another file, which is loaded
- * when the command runs, so that a start reads only what it needs. There is no `await` at the top level: with one, the
- * bundler would move code that this file shares with the commands to more files, and the start would be slower.
+ * when the command runs, so that a start reads only what it needs. No top-level await: it splits chunks, and the start
+ * gets slower.
  */
 import { parseArgs } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'

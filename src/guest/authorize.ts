@@ -2,8 +2,8 @@
  * Decides whether a request may be resolved. The checks run in the order of the contract: the peer, the version of HTTP
  * (A5), the framing of the body, forwarding (D5), the target, and the session token (D1 to D4).
  *
- * The target is parsed into its canonical form before the token is checked, so that no other spelling of a path avoids
- * the check. This changes nothing but the counts of the meter.
+ * The target is parsed into its canonical form before the token is checked, so that `//` or `%2e` cannot bypass the
+ * check. This changes nothing but the counts of the meter.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'

@@ -4,8 +4,7 @@
  *
  * An instance has one share for all of its addresses, so a guest that exceeds it slows down no other (invariant 6). An
  * unknown peer has a smaller share for its address, or for its /64 of IPv6, since one peer owns a whole /64. All
- * unknown peers together have a limit too, of which one peer can use only a fraction; a penalty applies to one peer
- * only.
+ * unknown peers together have a limit too, and one peer cannot exhaust it; a penalty applies to one peer only.
  *
  * Memory is bounded: a share that is full again is forgotten, and at most MAX_UNKNOWN shares of unknown peers are kept.
  * They are in a Map and not in the library's LRU cache, which would evict a share with open connections: its peer could

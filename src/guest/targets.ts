@@ -1,5 +1,5 @@
 /**
- * Parses request targets, and caches the results: guests request the same targets again and again, and V8 keeps the
+ * Parses request targets, and caches the results: guests request the same targets repeatedly, and V8 keeps the
  * hash of a cached path. Memory is bounded, whatever guests request.
  */
 import { LRUCache } from 'lru-cache'

@@ -37,7 +37,7 @@ export class ClockWatch {
     this.#offsetMs = offsetMs
   }
 
-  /** Reports that the clock is `byMs` behind the time of something that was written earlier. */
+  /** Reports that the clock went back by `byMs`. */
   aheadMs(byMs: number): void {
     if (byMs <= TOLERATED_MS) return
     this.#parts.setBacks.inc()

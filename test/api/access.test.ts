@@ -63,8 +63,8 @@ const BODIES: Readonly<Record<string, object>> = {
   'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
 }
 /**
- * What every account sees: what the region offers, and routes of other documents of the interface, which have no
- * members.
+ * What every account sees: what the region offers, and routes of resources that are not implemented, which
+ * have no members.
  */
 const COMMON =
   /^\/(?:zones|server_types|images\/ID|load_balancers|database_snapshots|firewall_(?:policies|rules)|volumes|database_types)(?:\/|$)/

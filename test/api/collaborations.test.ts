@@ -49,7 +49,7 @@ t.beforeEach(async () => {
   await db.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
 })
 
-t.test('each state has every field of the interface, on the side of the account and of the user', async (t) => {
+t.test('each state has every field of the API, on the side of the account and of the user', async (t) => {
   const expected = {
     pending: { user: null, started_at: null, finished_at: null },
     accepted: { user: MARY, started_at: TIME, finished_at: null },
@@ -82,7 +82,7 @@ t.test('each state has every field of the interface, on the side of the account 
   }
 })
 
-t.test('every transition of the interface is possible, and any other is refused and changes nothing', async (t) => {
+t.test('every transition of the API is possible, and any other is refused and changes nothing', async (t) => {
   const possible = [
     'pending accept accepted',
     'pending reject rejected',
@@ -294,7 +294,7 @@ t.test("on the user's side an API client is refused, also for ids that do not ex
   }
 })
 
-t.test('a user sees the own invitations only, and needs no account', async (t) => {
+t.test('a user sees only their own invitations, and needs no account', async (t) => {
   const { id } = member(await invite())
   t.strictSame(idsOf(await api.callWith(mary, 'GET', '/1.0/user/collaborations')), [id])
   t.strictSame(idsOf(await api.callWith(grace, 'GET', '/1.0/user/collaborations')), [])

@@ -875,7 +875,7 @@ t.test(
   },
 )
 
-t.test('closing the interface answers the requests that wait', async (t) => {
+t.test('closing the compute interface answers the requests that wait', async (t) => {
   const waiting = compute('GET', '/hypervisors/hv-2/actions?wait=60', undefined, 1)
   await until(async () => (await pool.query('select 1')).rowCount === 1, 'the request to wait')
   await computes[1]!.close()

@@ -222,7 +222,7 @@ t.test('the number of scrypt hashes of a wrong password is the same for every us
   }
 })
 
-t.test('of a user without two-factor authentication no code is cut off', async (t) => {
+t.test('without two-factor authentication the whole password is used', async (t) => {
   t.equal((await signIn(GRACE, `${secretOf(GRACE)}+123456`)).status, 401)
   t.equal((await signIn(GRACE, secretOf(GRACE), { headers: { 'X-Service-OTP': '123456' } })).status, 200)
 })

@@ -538,7 +538,7 @@ t.test('every answer is JSON', async (t) => {
   }
 })
 
-t.test('the OpenAPI document has every route of the interface, and its own page', async (t) => {
+t.test('the OpenAPI document has every route of the API, and its own page', async (t) => {
   const { body } = (await send('GET', '/1.0/openapi.json')) as {
     body: { openapi: string; paths: Record<string, Record<string, object>> }
   }

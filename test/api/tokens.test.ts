@@ -1,4 +1,4 @@
-/** The token endpoint, and what access tokens allow: RFC 6749, the interface, and what clients of it send. */
+/** The token endpoint, and what access tokens allow: RFC 6749, the API, and what its clients send. */
 import type { KyselyPlugin } from 'kysely'
 import t from 'tap'
 import { FailureLimit, type Subject } from '../../src/api/auth/failure-limit.ts'
@@ -62,7 +62,7 @@ async function read(authorization: string | undefined, url = '/1.0/account') {
   return { status, headers, body: withoutDetails(JSON.parse(body)) as Record<string, unknown> }
 }
 
-t.test('a form and JSON get a token on /token and /token/, with the headers and fields of the interface', async (t) => {
+t.test('a form and JSON get a token on /token and /token/, with the headers and fields of the API', async (t) => {
   for (const url of ['/token', '/token/', '/token?account_id=acc-one01']) {
     for (const [type, body] of [
       [FORM_TYPE, GRANT],

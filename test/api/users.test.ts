@@ -42,7 +42,7 @@ t.test("the clients' way works: all fields as they were, and a key file with its
   })
 })
 
-t.test('a user without an account reads and changes the own profile', async (t) => {
+t.test('a user without an account reads and changes their own profile', async (t) => {
   t.match(await api.callWith(mary, 'PUT', `/1.0/users/${MARY}`, { name: 'Mary' }), {
     status: 200,
     body: { id: MARY, name: 'Mary', accounts: [] },

@@ -4,8 +4,8 @@
  * format of its test suite, or a value that it waits for. Each answer has to be one that gobrightbox decodes. The rows
  * are in the order in which the client's own tests or commands send them.
  *
- * Creates of database servers, load balancers, firewall policies and volumes are not here: other documents of the
- * interface define them.
+ * Creates of database servers, load balancers, firewall policies and volumes are not here: imds-api does not
+ * implement them.
  */
 import { Secret, TOTP } from 'otpauth'
 import t, { type Test } from 'tap'
@@ -738,7 +738,7 @@ t.test('the requests of the clients', async (t) => {
     }
   }
 
-  t.test('a user changes the own profile and lists the own collaborations', (t) =>
+  t.test('users change their own profile and list their own collaborations', (t) =>
     play(t, { api, token: callers[2][1], query: callers[2][2], kept: new Map() }, [...USERS, ...OWN]),
   )
 
@@ -749,7 +749,7 @@ t.test('the requests of the clients', async (t) => {
     ]),
   )
 
-  t.test('a user needs no account_id for the own user, users, accounts and collaborations', (t) =>
+  t.test('users need no account_id for their own user, users, accounts and collaborations', (t) =>
     play(t, { api, token: callers[2][1], query: '', kept: new Map() }, [
       { client: 'cli', send: 'GET /1.0/user', status: 200, format: FOG.user.full },
       { client: 'cli', send: 'GET /1.0/users', status: 200, format: [FOG.user.collected] },

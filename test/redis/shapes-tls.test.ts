@@ -117,13 +117,13 @@ t.test('the daemon logs a wrong authority and connects with the right one withou
 t.test('the daemon logs a missing or wrong client certificate and uses a good one without a restart', async (t) => {
   const { redis, url, directory, ours } = await aSecureRedis(t)
   const bare = await aDaemon(t, url, { caFile: ours.caFile })
-  await logsReason(bare, /^the server requires a client certificate/)
+  await logsReason(bare, /^the server (probably )?requires a client certificate/)
   const foreign = await (await anAuthority(directory, 'foreign')).issue('client')
   const files = { certFile: `${directory}/client.pem`, keyFile: `${directory}/client.key` }
   copyFileSync(foreign.certFile, files.certFile)
   copyFileSync(foreign.keyFile, files.keyFile)
   const daemon = await aDaemon(t, url, { caFile: ours.caFile, ...files })
-  await logsReason(daemon, /^the server refuses our certificate/)
+  await logsReason(daemon, /^the server (probably )?refuses our certificate/)
   const good = await ours.issue('client')
   copyFileSync(good.certFile, files.certFile)
   copyFileSync(good.keyFile, files.keyFile)

@@ -36,7 +36,7 @@ const NOBODYS: Hash = { cost: COST, salt: Buffer.alloc(SALT_BYTES), key: Buffer.
 
 const derive = promisify(scrypt) as (password: string, salt: Buffer, length: number, options: object) => Promise<Buffer>
 
-/** True for text that may be a password: 8 to 72 characters (the interface). */
+/** True for text that may be a password: 8 to 72 characters. */
 export function isPassword(text: string): boolean {
   const length = Array.from(text).length // in code points
   return length >= 8 && length <= 72

@@ -8,8 +8,8 @@ import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
 
 /**
- * The queue of each account: how long a change may wait for its turn, and how many bytes may wait. Less than the bodies
- * of an account may have (body-budget.ts), so that the changes that wait leave room for those that arrive.
+ * Limits of an account's queue: wait in ms, length in bytes. Fewer bytes than its bodies may have (body-budget.ts), so
+ * that waiting changes leave room for those that arrive.
  */
 export const ACCOUNT_QUEUE: FairQueueLimits = { atOnce: 1, waitingMax: 8 * 2 ** 20, timeoutMs: 10_000 }
 /** The bytes of a change that waits, besides those of its body. So 1,024 changes can wait. */
@@ -33,7 +33,7 @@ export interface AccountRequester extends Requester {
   readonly accountId: string
 }
 
-/** A user who changes the own profile. */
+/** A user who changes their own profile. */
 export interface ProfileRequester extends Pick<Requester, 'bodyBytes'> {
   readonly stillMay: (tx: Tx) => Promise<void>
 }

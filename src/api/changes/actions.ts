@@ -1,5 +1,5 @@
 /**
- * The actions that the compute system has to carry out, and what follows from their outcome. Every action is a row, in
+ * The actions that the compute system has to carry out, and the effects of their outcome. Every action is a row, in
  * the transaction of the change that asks for it. IMDS_API_COMPUTE says what happens then:
  *
  *   none       the action succeeds at once

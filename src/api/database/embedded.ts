@@ -58,8 +58,8 @@ export function wasStopped(stateDirectory: string, cause: unknown): StartFailure
 }
 
 /**
- * Starts the server, or takes over one whose imds-api was killed. With `shared`, for a command, it also uses one whose
- * imds-api is alive, and leaves it running; commands take turns. Rejects with a message that names the remedy, and
+ * Starts the server, or takes over one whose imds-api was killed. With `shared`, a command joins a running server and
+ * leaves it running; commands take turns. Rejects with a message that names the remedy, and
  * leaves nothing running then.
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {

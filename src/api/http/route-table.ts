@@ -7,7 +7,7 @@ interface Route {
   readonly methods: Set<string>
 }
 
-/** The version of the interface, which clients forget. */
+/** The version of the API, which clients forget. */
 const PREFIX = '1.0'
 /** No path of a route has more segments, and none of its segments is longer. To compare longer ones would take time. */
 const [SEGMENTS_MAX, SEGMENT_MAX] = [8, 64]

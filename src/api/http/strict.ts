@@ -1,6 +1,6 @@
 /**
  * `Prefer: handling=strict` (RFC 7240): parameters that a route does not know are refused and named. Without it they
- * are ignored, as the document of the interface says.
+ * are ignored, as the API demands.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { fieldFault, type Detail, Refusal } from '../model/refusal.ts'

@@ -51,8 +51,8 @@ const BATCH = 100
 const FIRST_BACKOFF_MS = 1_000
 const LONGEST_BACKOFF_MS = 900_000
 /**
- * How long a postponed invitation is remembered after it was due. If it was not tried by then, it was answered, or
- * another process has sent it.
+ * How long a postponed invitation is remembered after it was due. Untried by then: answered, or sent by another
+ * process.
  */
 const FORGET_MS = 3_600_000
 

@@ -1,5 +1,5 @@
 /**
- * The limits of an account that its entry in the region file may set and that the interface has no field for. Pure.
+ * The limits of an account that its entry in the region file may set but that no field of the API shows. Pure.
  *
  * database/limits.ts refuses what is beyond them. An account that is beyond a limit already keeps what it has.
  */

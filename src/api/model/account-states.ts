@@ -4,7 +4,7 @@
  */
 import { refuse, type Refusal } from './refusal.ts'
 
-/** Every state (the interface, Account). */
+/** Every state. */
 export const ACCOUNT_STATES = [
   'pending',
   'active',

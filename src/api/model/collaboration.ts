@@ -1,5 +1,5 @@
 /**
- * The states of a collaboration (the interface, Collaboration transitions):
+ * The states of a collaboration (docs/accounts.md#collaborations):
  *
  *     POST --> pending --accept--> accepted --remove or leave--> ended
  *                |  \

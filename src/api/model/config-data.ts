@@ -2,7 +2,7 @@
 import type { TurnBudget } from '../../runtime/turn-budget.ts'
 import { compactJson, type JsonBounds, jsonFault, memberTexts } from './json-text.ts'
 
-/** The interface's limit of data, in bytes of UTF-8. It is for the text that is stored. */
+/** The API's limit of `data`, in bytes of UTF-8. It is for the text that is stored. */
 export const DATA_MAX_BYTES = 1_048_576
 /**
  * The limit of a request's body: clients may send each byte of data as an escape of six bytes, such as \u0061. The

@@ -3,7 +3,7 @@
  * transitions of its own.
  */
 
-/** In the order of the interface. Failing and failed ones are not available for use. */
+/** In the order of the published document. Failing and failed ones are not available for use. */
 export const DATABASE_SERVER_STATES = ['creating', 'active', 'deleting', 'deleted', 'failing', 'failed'] as const
 /** One of DATABASE_SERVER_STATES. */
 export type DatabaseServerStatus = (typeof DATABASE_SERVER_STATES)[number]

@@ -20,7 +20,7 @@ export const PREFIXES = {
 export type Prefix = (typeof PREFIXES)[keyof typeof PREFIXES]
 
 /**
- * What the ids of each prefix identify, in the words of error texts. Some belong to other documents of the interface.
+ * What the ids of each prefix identify, in the words of error texts. The API does not implement all of them.
  */
 const KINDS = {
   acc: 'account',

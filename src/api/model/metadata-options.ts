@@ -1,6 +1,6 @@
 /**
- * The metadata options and the tags of a server, which are extensions of the interface. Their rules are those of the
- * record (docs/record.md). The names of the options have underscores, as all names of the interface.
+ * The metadata options and the tags of a server, which are extensions of the API. Their rules are those of the
+ * record (docs/record.md). The names of the options have underscores, as all names of the API.
  */
 import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'

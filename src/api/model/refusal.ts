@@ -1,5 +1,5 @@
 /**
- * Refusals: the expected failures of a request, each with its status. The names are those that clients of the interface
+ * Refusals: the expected failures of a request, each with its status. The names are those that clients of the API
  * know (docs/api.md#errors). A body is `{"error_name": ..., "errors": [...], "details": [...]}`. `errors` is for
  * people, and never empty, because Libcloud reads its first element. `details` says the same for programs, in the same
  * order.

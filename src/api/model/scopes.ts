@@ -1,4 +1,4 @@
-/** The scopes of access tokens (the interface, Scopes). */
+/** The scopes of access tokens (docs/accounts.md#token-requests). */
 
 /** Every scope, in the order in which responses name them. */
 export const SCOPES = ['infrastructure', 'orbit'] as const

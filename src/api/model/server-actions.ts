@@ -22,7 +22,7 @@ export type ActionKind =
 /** How an action ended. */
 export type Outcome = 'succeeded' | 'failed'
 
-/** The actions of the interface on a server. */
+/** The actions of the API on a server. */
 export const SERVER_ACTIONS = [
   'start',
   'stop',

@@ -1,4 +1,4 @@
-/** Times of the interface: UTC, ISO 8601, whole seconds. */
+/** Times of the API: UTC, ISO 8601, whole seconds. */
 
 /** `2026-11-20T15:04:05Z`. Takes text too, because PostgreSQL's JSON has times as text. */
 export function formatTime(time: Date | string): string {

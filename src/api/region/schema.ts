@@ -1,6 +1,6 @@
 /**
  * The schema of the region file, which has what other systems decide (signing up, billing, hardware). Fields have the
- * names that the interface gives them. Requests can change some of them later (docs/region-file.md#what-apply-changes).
+ * names that the API gives them. Requests can change some of them later (docs/region-file.md#what-apply-changes).
  * deploy/region.example.yaml is an example.
  */
 import Type, { type Static, type TSchema } from 'typebox'

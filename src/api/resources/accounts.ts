@@ -45,7 +45,7 @@ import type { ResourceParts } from './parts.ts'
 
 const Megabytes = Type.Integer({ description: 'MB.' })
 const Empty = Type.Array(Type.Object({}), {
-  description: 'Always empty: this resource belongs to another document of the interface.',
+  description: 'Always empty: this resource is not implemented.',
 })
 const Collected = Type.Object(
   {

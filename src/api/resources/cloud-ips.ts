@@ -52,7 +52,7 @@ const Update = Type.Object({
     Type.Array(Type.Object({ protocol: Protocol, incoming: GivenPort, outgoing: GivenPort }), { maxItems: 100 }),
   ),
 })
-const None = Type.Null({ description: 'Always null: load balancers belong to another document of the interface.' })
+const None = Type.Null({ description: 'Always null: load balancers are not implemented.' })
 
 /** The full form, which is the collected form too. */
 const CloudIp = Type.Object(

@@ -156,7 +156,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     '/user/collaborations',
     {
       schema: {
-        summary: 'List the own collaborations and invitations',
+        summary: 'List your collaborations and invitations',
         tags: TAGS,
         response: { 200: listOf(Collaboration) },
       },
@@ -173,7 +173,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     '/user/collaborations/:id',
     {
       schema: {
-        summary: 'Get one of the own collaborations',
+        summary: 'Get one of your collaborations',
         tags: TAGS,
         params: Params,
         response: { 200: Collaboration },

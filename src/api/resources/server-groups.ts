@@ -31,7 +31,7 @@ const ServerGroup = Type.Object(
     account: NestedAccount,
     servers: Type.Array(NestedServer),
     firewall_policy: Type.Null({
-      description: 'Always null: firewall policies belong to another document of the interface.',
+      description: 'Always null: firewall policies are not implemented.',
     }),
   },
   { title: 'ServerGroup' },

@@ -60,7 +60,7 @@ const Links = {
   server_groups: Type.Array(NestedServerGroup),
   snapshots: Type.Array(NestedImage),
   volumes: Type.Array(Type.Object({}), {
-    description: 'Always empty: volumes belong to another document of the interface.',
+    description: 'Always empty: volumes are not implemented.',
   }),
 }
 const Collected = Type.Object(

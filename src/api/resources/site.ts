@@ -1,6 +1,6 @@
 /**
- * The URL of this API and the domain of its region. The domain is read from the database again and again, because
- * applying a region file may change it.
+ * The URL of this API and the domain of its region. The domain is read from the database at most once a second,
+ * because applying a region file may change it.
  */
 import type { Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'

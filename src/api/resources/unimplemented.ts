@@ -1,5 +1,5 @@
 /**
- * Resources that other documents of the interface define. Clients list them, so each list is empty; a member does not
+ * Resources of the API that imds-api does not implement. Clients list them, so each list is empty; a member does not
  * exist (404), and a change is not implemented (501). Database servers exist, but most changes of them are not
  * implemented either.
  */

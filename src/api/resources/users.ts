@@ -42,7 +42,7 @@ const Update = Type.Object({
 const TAGS = ['Users']
 const Params = Type.Object({ id: Type.String() })
 const CHANGE_RULE =
-  'Only the user can change the profile. An API client may send it as it is. A new key goes into later servers.'
+  'Only the user can change the profile. API clients may resend current values. A new key goes into later servers.'
 
 /** Adds the routes. */
 export function addUserRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {

@@ -363,7 +363,7 @@ function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: Red
   if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss'))
     return undefined
   return new Error(
-    `the server ${certFile === undefined ? 'requires a client certificate' : 'refuses our certificate'}, probably (${error.message})`,
+    `the server probably ${certFile === undefined ? 'requires a client certificate' : 'refuses our certificate'} (${error.message})`,
     { cause: error },
   )
 }

@@ -10,7 +10,7 @@ import {
 
 const REFUSED = ['pending', 'suspended', 'terminated', 'closed', 'deleted']
 
-test('an account has the eight states of the interface', () => {
+test('an account has the eight states of the API', () => {
   expect(ACCOUNT_STATES).toEqual([
     'pending',
     'active',

@@ -9,11 +9,11 @@ import {
 
 const TRIGGERS: readonly CollaborationTrigger[] = ['accept', 'reject', 'resend', 'remove', 'leave']
 
-test('a collaboration has the five states of the interface', () => {
+test('a collaboration has the five states of the API', () => {
   expect(COLLABORATION_STATES).toEqual(['pending', 'accepted', 'rejected', 'cancelled', 'ended'])
 })
 
-test('the transitions are those of the interface, and no others are possible', () => {
+test('the transitions are those of the API, and no others are possible', () => {
   const possible = COLLABORATION_STATES.flatMap((from) =>
     TRIGGERS.flatMap((trigger) =>
       nextStatus(from, trigger) === undefined ? [] : `${from} ${trigger} ${nextStatus(from, trigger)!}`,

@@ -38,7 +38,7 @@ const JSON_FILES = [
   'src/api/resources/*.ts', // a representation that has null where a resource has no such value
   'src/api/mail/sender.ts', // a column that may be null
   'src/api/publish/*.ts', // rows, on their way to a record
-  'src/api/region/{apply,credentials}.ts', // rows, on their way to the database
+  'src/api/region/{collaborations,credentials,rows,tables}.ts', // rows, on their way to the database
   'src/api/model/{time,user-data}.ts', // a column or a field that may be null
   'src/api/auth/secrets.ts', // a client without a secret
   'src/api/auth/{token-endpoint,token-families,tokens}.ts', // a callback; and what was not used or not revoked
@@ -60,6 +60,7 @@ export default defineConfig(
       '@typescript-eslint/no-non-null-assertion': 'off', // used after a check of a length or key that the compiler cannot follow
       '@typescript-eslint/explicit-module-boundary-types': 'error',
       '@typescript-eslint/switch-exhaustiveness-check': ['error', { considerDefaultExhaustiveForUnions: true }],
+      '@typescript-eslint/no-unused-vars': ['error', { ignoreRestSiblings: true }],
       'no-restricted-syntax': ['error', DEFAULT_EXPORT],
     },
   },

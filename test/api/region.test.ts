@@ -4,7 +4,7 @@ import { createServer } from '../../src/api/changes/create-server.ts'
 import { lockAccount } from '../../src/api/changes/limits.ts'
 import { formatId } from '../../src/api/model/ids.ts'
 import { compose } from '../../src/api/publish/compose.ts'
-import { InUse } from '../../src/api/region/apply.ts'
+import { InUse } from '../../src/api/region/apply-table.ts'
 import type { RegionFile } from '../../src/api/region/schema.ts'
 import {
   ADA,

@@ -204,7 +204,7 @@ for (const [name, { isValid }] of Object.entries(FORMATS)) Format.Set(name, isVa
 Settings.Set({ maxErrors: 1000 }) // without it the library stops at 8
 const CHECK = Compile(RegionSchema)
 
-const POOL_KINDS = ['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const
+export const POOL_KINDS = ['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const
 
 /**
  * Parses a region file. Reports every fault of the form of its entries at once, and if there is none, all others: ids

@@ -2,7 +2,7 @@ import { DummyDriver, Kysely, PostgresAdapter, PostgresIntrospector, PostgresQue
 import { expect, test } from 'vitest'
 import type { Tables } from '../../../../src/api/database/tables.ts'
 import { compose } from '../../../../src/api/publish/compose.ts'
-import { SEEN_BY_GUESTS } from '../../../../src/api/region/apply.ts'
+import { SEEN_BY_GUESTS } from '../../../../src/api/region/tables.ts'
 
 /** What no apply of a region file changes in a row that exists, or what a server keeps as it was at its creation. */
 const NOT_OF_THE_FILE = [

@@ -1,0 +1,164 @@
+/** Brings one table to the rows of the region file: inserts, updates, and with `prune` deletes. */
+import { sql, type RawBuilder } from 'kysely'
+import type { Tx } from '../database/transaction.ts'
+import { changedColumns, describeChanges, type Row } from './difference.ts'
+import type { RegionRows } from './rows.ts'
+import { TABLE_RULES, type Current, type RegionTable, type TableRule, type Wanted } from './tables.ts'
+
+/** A row that was inserted or changed. `columns`: those that were changed. `line`: for people, without secrets. */
+export interface RowChange {
+  readonly table: RegionTable
+  readonly key: string
+  readonly columns: readonly string[]
+  readonly line: string
+}
+
+/** A row that cannot be deleted because others refer to it. */
+export class InUse extends Error {}
+
+const FOREIGN_KEY_VIOLATION = '23503'
+const UNIQUE_VIOLATION = '23505'
+
+/** Inserts the rows that are missing, and updates those that differ. */
+export async function applyTable<Name extends RegionTable>(
+  tx: Tx,
+  table: Name,
+  rows: RegionRows[Name],
+): Promise<readonly RowChange[]> {
+  const rule: TableRule<Name> = TABLE_RULES[table]
+  const present = new Map((await currentRows(tx, table)).map((row) => [keyOf(rule, row), row]))
+  const changes: RowChange[] = []
+  for (const wanted of rows) {
+    const key = keyOf(rule, wanted)
+    const name = `${label(table)} ${rule.name === undefined ? key : String(rowOf(wanted).get(rule.name))}`
+    const current = present.get(key)
+    if (current === undefined) {
+      await write(insertRow(table, rowOf(wanted)), tx, name)
+      changes.push({ table, key, columns: [], line: `+ ${name}` })
+      continue
+    }
+    const columns = changedColumns(rowOf(wanted), rowOf(current), rule.keeps?.(wanted, current) ?? [])
+    if (columns.length === 0) continue
+    const values = pick(rowOf(wanted), columns)
+    if (rowOf(current).has('updated_at')) values.set('updated_at', new Date())
+    await write(updateRow(table, identity(rule, current), values), tx, name)
+    changes.push({ table, key, columns, line: `~ ${name}: ${describeChanges(columns, rowOf(current), rowOf(wanted))}` })
+  }
+  return changes
+}
+
+/** Deletes the rows that the file does not have, or hides them. Returns the lines of the difference. */
+export async function pruneTable<Name extends RegionTable>(
+  tx: Tx,
+  table: Name,
+  rows: RegionRows[Name],
+  given: ReadonlySet<string>,
+): Promise<readonly string[]> {
+  const rule: TableRule<Name> = TABLE_RULES[table]
+  const kept = new Set(rows.map((row) => keyOf(rule, row)))
+  const lines: string[] = []
+  for (const row of await currentRows(tx, table)) {
+    const key = keyOf(rule, row)
+    if (kept.has(key) || rule.isPruned?.(row, given) === false) continue
+    if (rule.hiding !== undefined && (await isShownWithDeleted(tx, table, rule, row))) {
+      if (rule.hiding.isHidden(row)) continue
+      await updateRow(table, identity(rule, row), rowOf(rule.hiding.values())).execute(tx)
+    } else lines.push(...(await deleteRow(tx, table, rule, row)))
+    lines.push(`- ${label(table)} ${key}`)
+  }
+  return lines
+}
+
+/**
+ * True if only deleted servers and hidden hypervisors refer to a row, so it must stay. Locks it, so that no new server
+ * uses it meanwhile.
+ */
+async function isShownWithDeleted<Name extends RegionTable>(
+  tx: Tx,
+  table: Name,
+  rule: TableRule<Name>,
+  row: Current<Name>,
+): Promise<boolean> {
+  await sql`select from ${sql.table(table)} where ${matches(identity(rule, row))} for update`.execute(tx)
+  const { rows } = await rule.hiding!.references(keyOf(rule, row)).execute(tx)
+  return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
+}
+
+/** Deletes a row with its parts, and returns the lines of the parts. Rejects with InUse if other rows refer to it. */
+async function deleteRow<Name extends RegionTable>(
+  tx: Tx,
+  table: Name,
+  rule: TableRule<Name>,
+  row: Current<Name>,
+): Promise<readonly string[]> {
+  try {
+    const lines = (await rule.deleteParts?.(tx, row)) ?? []
+    await sql`delete from ${sql.table(table)} where ${matches(identity(rule, row))}`.execute(tx)
+    return lines
+  } catch (error) {
+    if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
+    throw new InUse(`${label(table)} ${keyOf(rule, row)} is in use and cannot be deleted: nothing was changed`, {
+      cause: error,
+    })
+  }
+}
+
+/**
+ * Runs an insert or update of the row `name`. Rejects with the remedy where another row has a value that only one may
+ * have, such as a handle.
+ */
+async function write(query: RawBuilder<unknown>, tx: Tx, name: string): Promise<void> {
+  try {
+    await query.execute(tx)
+  } catch (error) {
+    const { code, detail = '' } = error as { readonly code?: string; readonly detail?: string }
+    if (code !== UNIQUE_VIOLATION) throw error
+    throw new Error(
+      `${name}: another row of the database has the same value (${detail}): ` +
+        'first apply a file in which that row has another value, or --prune it. Nothing was changed',
+      { cause: error },
+    )
+  }
+}
+
+async function currentRows<Name extends RegionTable>(tx: Tx, table: Name): Promise<readonly Current<Name>[]> {
+  return (await sql<Current<Name>>`select * from ${sql.table(table)}`.execute(tx)).rows
+}
+
+function insertRow(table: RegionTable, row: Row): RawBuilder<unknown> {
+  const columns = sql.join([...row.keys()].map((column) => sql.ref(column)))
+  return sql`insert into ${sql.table(table)} (${columns}) values (${sql.join([...row.values()])})`
+}
+
+function updateRow(table: RegionTable, identity: Row, values: Row): RawBuilder<unknown> {
+  return sql`update ${sql.table(table)} set ${sql.join(equations(values))} where ${matches(identity)}`
+}
+
+function matches(identity: Row): RawBuilder<unknown> {
+  return sql.join(equations(identity), sql` and `)
+}
+
+function equations(row: Row): readonly RawBuilder<unknown>[] {
+  return [...row].map(([column, value]) => sql`${sql.ref(column)} = ${value}`)
+}
+
+function rowOf(row: object): Row {
+  return new Map<string, unknown>(Object.entries(row))
+}
+
+function pick(row: Row, columns: readonly string[]): Map<string, unknown> {
+  return new Map(columns.map((column) => [column, row.get(column)]))
+}
+
+/** The columns that identify a row, with their values. */
+function identity<Name extends RegionTable>({ key }: TableRule<Name>, row: Wanted<Name> | Current<Name>): Row {
+  return pick(rowOf(row), key)
+}
+
+function keyOf<Name extends RegionTable>(rule: TableRule<Name>, row: Wanted<Name> | Current<Name>): string {
+  return [...identity(rule, row).values()].map(String).join(' ')
+}
+
+function label(table: RegionTable): string {
+  return table.replace(/s$/, '').replaceAll('_', ' ')
+}

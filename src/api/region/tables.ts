@@ -1,0 +1,174 @@
+/** The tables of the region file, and what `apply` does with their rows. */
+import { sql, type Insertable, type RawBuilder, type Selectable, type Updateable } from 'kysely'
+import { releaseCloudIpsOfDatabaseServers } from '../changes/cloud-ips.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Tx } from '../database/transaction.ts'
+
+/** In the order in which they are applied: a row comes after those to which it refers. */
+export const REGION_TABLES = [
+  'region',
+  'zones',
+  'server_types',
+  'hypervisors',
+  'users',
+  'accounts',
+  'images',
+  'api_clients',
+  'applications',
+  'database_server_types',
+  'database_servers',
+  'address_pools',
+] as const satisfies readonly (keyof Tables)[]
+export type RegionTable = (typeof REGION_TABLES)[number]
+
+/** A row as the file has it, and as the database has it. */
+export type Wanted<Name extends RegionTable> = Insertable<Tables[Name]>
+export type Current<Name extends RegionTable> = Selectable<Tables[Name]>
+export type Column<Name extends RegionTable> = keyof Wanted<Name> & keyof Current<Name> & string
+
+/** The columns that are in the records of servers (publish/compose.ts) and that a file can change. */
+export const SEEN_BY_GUESTS = {
+  region: ['name', 'domain'],
+  zones: ['handle'],
+  server_types: ['handle'],
+} as const satisfies { readonly [Name in RegionTable]?: readonly Column<Name>[] }
+
+/** What `apply` does with the rows of a table. */
+export interface TableRule<Name extends RegionTable> {
+  /** The columns that identify a row. */
+  readonly key: readonly Column<Name>[]
+  /** The column that names a row in the difference, if that is not the key. */
+  readonly name?: Column<Name>
+  /** The columns of an existing row that keep their values. */
+  readonly keeps?: (wanted: Wanted<Name>, current: Current<Name>) => readonly Column<Name>[]
+  /** Whether `prune` deletes a row that the file does not have. `given`: the ids that region files have had. */
+  readonly isPruned?: (row: Current<Name>, given: ReadonlySet<string>) => boolean
+  readonly hiding?: Hiding<Name>
+  /** Deletes the rows that belong to a row. Returns the lines of the difference. */
+  readonly deleteParts?: (tx: Tx, row: Current<Name>) => Promise<readonly string[]>
+}
+
+/** How `prune` hides a row instead of deleting it, because deleted servers are shown with it. */
+interface Hiding<Name extends RegionTable> {
+  /** The rows that refer to it. `is_alive`: false for a deleted server and for a hidden hypervisor. */
+  readonly references: (key: string) => RawBuilder<{ readonly is_alive: boolean }>
+  readonly isHidden: (row: Current<Name>) => boolean
+  readonly values: () => Updateable<Tables[Name]>
+}
+
+/** The fields of the region file that are initial values, because requests can change them. */
+const [USER, ACCOUNT, IMAGE, CLIENT] = [
+  ['name', 'ssh_key', 'messaging_pref'],
+  [
+    'name',
+    'address_1',
+    'address_2',
+    'city',
+    'county',
+    'postcode',
+    'country_code',
+    'vat_registration_number',
+    'telephone_number',
+  ],
+  ['name', 'username', 'status', 'locked', 'description', 'arch', 'public', 'compatibility_mode', 'min_ram'],
+  ['name', 'description'],
+] as const
+
+/** docs/region-file.md#what-apply-changes explains it to operators. */
+export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = {
+  region: { key: ['only_row'], name: 'name', isPruned: () => false },
+  zones: {
+    key: ['id'],
+    hiding: {
+      references: (id) => sql`
+        select deleted_at is null as is_alive from servers where zone_id = ${id}
+        union select removed_at is null from hypervisors where zone_id = ${id}`,
+      ...hidingByTime(),
+    },
+  },
+  server_types: {
+    key: ['id'],
+    hiding: {
+      references: (id) => sql`select deleted_at is null as is_alive from servers where server_type_id = ${id}`,
+      ...hidingByTime(),
+    },
+  },
+  hypervisors: {
+    key: ['name'],
+    hiding: {
+      references: (name) => sql`
+        select deleted_at is null as is_alive from servers where ${name} in (hypervisor, migrating_to)`,
+      ...hidingByTime(),
+    },
+  },
+  users: { key: ['id'], keeps: () => USER, deleteParts: deletePartsOfUser },
+  accounts: { key: ['id'], keeps: () => ACCOUNT, deleteParts: deletePartsOfAccount },
+  images: {
+    key: ['id'],
+    keeps: ({ account_id }) => (account_id === null ? [] : IMAGE), // no request changes an image without an account
+    isPruned: ({ source_server_id }) => source_server_id === null, // no region file has a snapshot
+    hiding: {
+      references: (id) => sql`select deleted_at is null as is_alive from servers where image_id = ${id}`,
+      isHidden: ({ status }) => status === 'deleted',
+      values: () => ({ status: 'deleted', handle: null }),
+    },
+  },
+  api_clients: {
+    key: ['id'],
+    keeps: (wanted, current) => [...CLIENT, 'permissions_group', ...keptSecrets(wanted, current)],
+    isPruned: ({ id }, given) => given.has(id), // requests can make them too
+  },
+  applications: {
+    key: ['id'],
+    keeps: (wanted, current) => [...CLIENT, ...keptSecrets(wanted, current)],
+    isPruned: ({ id }, given) => given.has(id),
+  },
+  database_server_types: { key: ['id'] },
+  database_servers: {
+    key: ['id'],
+    keeps: () => ['name', 'description'],
+    deleteParts: async (tx, { id }) => {
+      await releaseCloudIpsOfDatabaseServers(tx, [id])
+      return []
+    },
+  },
+  address_pools: { key: ['kind', 'range'] },
+}
+
+function hidingByTime() {
+  return {
+    isHidden: ({ removed_at }: { readonly removed_at: Date | null }) => removed_at !== null,
+    values: () => ({ removed_at: new Date() }),
+  }
+}
+
+/** An API client or an application. */
+interface Client {
+  readonly account_id: string
+  readonly secret_file_sha256?: Buffer | null | undefined
+}
+
+/**
+ * The columns of a client's secret that keep their values. The secret changes only if the file has another one than
+ * before, so the secret of a later reset_secret stays. A client that moves to another account gets the file's secret in
+ * any case, because the old account knows one that was reset.
+ */
+function keptSecrets(wanted: Client, current: Client): readonly ('secret_sha256' | 'secret_file_sha256')[] {
+  if (wanted.account_id !== current.account_id) return []
+  const secret = wanted.secret_file_sha256 ?? undefined
+  if (secret === undefined) return ['secret_sha256', 'secret_file_sha256']
+  return current.secret_file_sha256?.equals(secret) === true ? ['secret_sha256'] : []
+}
+
+async function deletePartsOfAccount(tx: Tx, { id }: Current<'accounts'>): Promise<readonly string[]> {
+  await tx.deleteFrom('server_groups').where('account_id', '=', id).where('is_default', '=', true).execute()
+  for (const table of ['api_clients', 'applications', 'collaborations'] as const)
+    await tx.deleteFrom(table).where('account_id', '=', id).execute()
+  return []
+}
+
+async function deletePartsOfUser(tx: Tx, { id }: Current<'users'>): Promise<readonly string[]> {
+  const ended = await tx.deleteFrom('collaborations').where('user_id', '=', id).returning('account_id').execute()
+  await tx.updateTable('collaborations').set({ inviter_id: null }).where('inviter_id', '=', id).execute()
+  return ended.map(({ account_id }) => `- collaboration of ${id} in ${account_id}`)
+}

@@ -8,7 +8,7 @@ import t from 'tap'
 import { appliedMigrations, MIGRATIONS } from '../../src/api/database/migrate.ts'
 import { openDatabase } from '../../src/api/database/open.ts'
 import { restoreLines } from '../../src/api/database/restore.ts'
-import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
@@ -26,7 +26,7 @@ interface Server {
   readonly interfaces: readonly { readonly id: string; readonly ipv4_address: string }[]
 }
 
-const source = await startImdsApi(t, {}, aRegion())
+const source = await startImdsApi(t)
 const directory = dirname(source.env['IMDS_API_STATE_DIR']!)
 const store = join(directory, 'store')
 /** The empty state directory of another machine. */

@@ -10,7 +10,7 @@ import { inTransaction } from '../../src/api/database/transaction.ts'
 import { surveyStore } from '../../src/api/publish/survey.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
-import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
+import { ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, type ApiOptions } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
@@ -28,7 +28,7 @@ interface Server {
 
 /** A region with a store. `forget`: brings the database back to what it was before its first server. */
 async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, url: string | undefined) {
-  const api = await anApi(t, { region: aRegion(), compute })
+  const api = await anApi(t, { compute })
   const { db, pool } = api.database
   const storeUrl = url ?? `file:${join(api.directory, 'store')}`
   const store = await openStore({ url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })

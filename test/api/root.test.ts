@@ -23,7 +23,7 @@ t.setTimeout(300_000) // as under `tap run`
 
 /** The user of the service. */
 const NOBODY = 65_534
-const EMPTY_STATE = process.env['IMDS_TEST_STATE']
+const STATES = process.env['IMDS_TEST_STATES']
 const needsRoot = { skip: process.getuid?.() === 0 ? false : 'needs root' }
 
 /** A state directory of the service's user, and files of root beside it that only root may read. */
@@ -82,7 +82,7 @@ t.test(
   needsRoot,
   async (t) => {
     const { state, own, file, prepare, region, imdsApi, isUntouched } = aState(t)
-    prepare(EMPTY_STATE)
+    prepare(STATES && join(STATES, 'tables'))
     mkdirSync(join(state, 'postgres'), { recursive: true, mode: 0o700 })
     rmSync(join(state, 'postgres/log'), { force: true })
     symlinkSync(file, join(state, 'postgres/log'))

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -20,7 +20,7 @@ t.test('after many kills (-9) of imds-api no acknowledged change is missing in t
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
-  let api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, aRegion())
+  let api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
   const { env, baseUrl } = api
   const token = await api.token(CLIENT_OF[ONE])
   const servers = await Promise.all(

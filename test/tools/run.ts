@@ -10,7 +10,7 @@ import { once } from 'node:events'
 import { chmodSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
-import { startEmbedded } from '../../src/api/database/embedded.ts'
+import { makeStates } from '../support/programs/api.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { ROOT } from './documents.ts'
 
@@ -62,7 +62,8 @@ const lint = runsAll ? check('lint', 'npm', ['run', '-s', 'lint']) : undefined
 if (runsAll) await check('types', 'tsc', ['-p', '.'])
 if (vitestFiles.length > 0) await runVitest(join(directory, 'vitest.json'))
 if (tapFiles.length > 0) {
-  process.env['IMDS_TEST_STATE'] = await makeEmptyState(join(directory, 'state'))
+  process.env['IMDS_TEST_STATES'] = join(directory, 'states')
+  await makeStates(join(directory, 'states'))
   runTap(join(directory, 'tap.txt'))
 }
 await lint
@@ -174,12 +175,6 @@ function buildPrograms(root: string): string {
   symlinkSync(`${ROOT}node_modules`, join(root, 'node_modules')) // imds-api loads packages that are not bundled
   buildInto(dist)
   return dist
-}
-
-/** Makes a state directory of imds-api with an empty database, once for all tests (support/programs/api.ts). */
-async function makeEmptyState(state: string): Promise<string> {
-  await (await startEmbedded(state, false)).stop()
-  return state
 }
 
 /**

@@ -33,10 +33,39 @@ import { IMDS_API, programEnvironment } from './imds.ts'
 import { must, startChild } from './processes.ts'
 
 /**
- * A state directory with an empty database, which `npm test` makes once: a copy takes a tenth of the time of initdb. A
- * test that runs alone makes its own.
+ * State directories that `npm test` makes once, because a copy takes a tenth of the time: `tables` has an empty region,
+ * and `region` has `aRegion()`. A test that runs alone makes its own.
  */
-const EMPTY_STATE = process.env['IMDS_TEST_STATE']
+const STATES = process.env['IMDS_TEST_STATES']
+
+/** Makes the state directories that tests copy. To be small, they have no other databases, and no WAL to recycle. */
+export async function makeStates(directory: string): Promise<void> {
+  for (const name of ['tables', 'region']) {
+    const { db, pool, close } = await openDatabase(
+      { kind: 'embedded', stateDirectory: join(directory, name) },
+      false,
+      (error) => {
+        throw error
+      },
+    )
+    await migrate(db)
+    if (name === 'region') await apply({ db }, aRegion())
+    for (const other of ['template0', 'template1']) {
+      await pool.query(`alter database ${other} is_template false`)
+      await pool.query(`drop database ${other}`)
+    }
+    await withoutFsync(pool)
+    await pool.query('alter system set wal_recycle = off')
+    await pool.query('select pg_reload_conf(), pg_switch_wal()')
+    await close()
+  }
+}
+
+/** A test needs nothing of its database after a crash of the machine. */
+async function withoutFsync(pool: Database['pool']): Promise<void> {
+  await pool.query('alter system set fsync = off')
+  await pool.query('select pg_reload_conf()')
+}
 
 /** The methods of the interface. */
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'HEAD'
@@ -100,9 +129,9 @@ export const PROXY = '192.0.2.250'
 /** Builds the API on a new database with a region. */
 export async function anApi(
   t: Test,
-  { region = aRegion(), accessTokenSeconds = 7200, compute = 'none', now = () => Date.now() }: ApiOptions = {},
+  { region, accessTokenSeconds = 7200, compute = 'none', now = () => Date.now() }: ApiOptions = {},
 ): Promise<TestApi> {
-  const directory = await temporaryDirectory(t)
+  const directory = await temporaryDirectory(t, region)
   const log = pino({ level: 'fatal' })
   const database = await openDatabase(
     { kind: 'embedded', stateDirectory: join(directory, 'state') },
@@ -112,10 +141,9 @@ export async function anApi(
     },
   )
   t.teardown(() => database.close())
-  await database.pool.query('alter system set fsync = off') // a test needs nothing of it after a crash
-  await database.pool.query('select pg_reload_conf()')
+  await withoutFsync(database.pool)
   await migrate(database.db)
-  await apply(database, region)
+  await apply(database, region ?? aRegion())
   const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, log)
   const audit: AuditLine[] = []
   const audited = {
@@ -287,11 +315,11 @@ export interface TestImdsApi {
 export async function startImdsApi(
   t: Test,
   env: Readonly<Record<string, string>> = {},
-  region: RegionFile = aRegion(),
+  region?: RegionFile,
   stderr: number | 'inherit' = 'inherit',
   wrapper: readonly string[] = [],
 ): Promise<TestImdsApi> {
-  const directory = await temporaryDirectory(t)
+  const directory = await temporaryDirectory(t, region)
   mkdirSync(join(directory, 'store'))
   const listen = `127.0.0.1:${String(await freePort())}`
   const full = {
@@ -302,9 +330,10 @@ export async function startImdsApi(
     IMDS_STORE: `file:${join(directory, 'store')}`,
     ...env,
   }
-  await must([process.execPath, IMDS_API, 'apply', writeRegion(directory, region)], {
-    env: { ...programEnvironment(), ...full },
-  })
+  if (STATES === undefined || region !== undefined || full.IMDS_API_DATABASE !== 'embedded')
+    await must([process.execPath, IMDS_API, 'apply', writeRegion(directory, region)], {
+      env: { ...programEnvironment(), ...full },
+    })
   return startProcess(t, full, stderr, wrapper)
 }
 
@@ -378,10 +407,14 @@ export async function startProcess(
  */
 const KEEPER = `echo up; cat > /dev/null; pid=$(head -n 1 "$0/state/postgres/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" && sleep 1; rm -rf "$0"`
 
-async function temporaryDirectory(t: Test): Promise<string> {
+/** With the state directory in it if it is prepared: with `aRegion()` unless the test has another `region`. */
+async function temporaryDirectory(t: Test, region: RegionFile | undefined): Promise<string> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-api-'))
   chmodSync(directory, 0o711)
-  if (EMPTY_STATE !== undefined) execFileSync('cp', ['-a', EMPTY_STATE, join(directory, 'state')])
+  if (STATES !== undefined) {
+    const prepared = join(STATES, region === undefined ? 'region' : 'tables')
+    execFileSync('cp', ['-a', '--sparse=always', prepared, join(directory, 'state')])
+  }
   const keeper = await startChild(['sh', '-c', KEEPER, directory])
   t.teardown(() => keeper.stop())
   return directory

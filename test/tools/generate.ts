@@ -16,7 +16,6 @@ import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/daemon/metrics.ts'
 import { ReadinessSchema } from '../../src/operator/api.ts'
-import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
 
@@ -26,7 +25,6 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   metrics: metricTable,
   'api-metrics': apiMetricTable,
   readiness: readinessTable,
-  options: optionTable,
   'account-limits': accountLimitTable,
   'account-states': accountStateTable,
   'server-actions': actionTable,
@@ -102,15 +100,6 @@ function actionTable(): string {
       to === undefined ? 'the same' : `\`${to}\``,
     ]),
   )
-}
-
-function optionTable(): string {
-  const rows = Object.values(STORE_SETTINGS).map(({ flags, variable, help }) => [
-    `\`${flags}\``,
-    `\`${variable}\``,
-    help,
-  ])
-  return asTable(['option', 'variable', 'meaning'], [...rows, ['`--json`', '', 'print JSON']])
 }
 
 function accountLimitTable(): string {

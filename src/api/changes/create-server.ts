@@ -14,7 +14,7 @@ import { usersOf } from './members.ts'
 import { freeHypervisors } from './placement.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import type { Tx } from '../database/transaction.ts'
-import { isVisibleTo } from './visible-images.ts'
+import { isVisibleTo } from './images.ts'
 
 /** What a server is created with. `image`, `serverType` and `zone`: ids or handles. */
 export interface NewServer {

@@ -19,7 +19,7 @@ import type { Tx, Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { head, listOf, NestedAccount, nestedAccount, NullableTime, representation, type Site } from './nested.ts'
+import { identity, listOf, NestedAccount, nestedAccount, NullableTime, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Collected = representation('CollectedApplication', 'application', {
@@ -208,7 +208,7 @@ async function load(database: Reader, site: Site, accountId: string, id: string)
 
 function collect(site: Site, row: Row): Static<typeof Collected> {
   return {
-    ...head(site, 'application', 'applications', row.id),
+    ...identity(site, 'application', 'applications', row.id),
     name: row.name,
     description: row.description,
     created_at: formatTime(row.created_at),

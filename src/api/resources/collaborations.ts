@@ -32,7 +32,7 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
-  head,
+  identity,
   listOf,
   NestedAccount,
   nestedAccount,
@@ -399,7 +399,7 @@ type Row = InferResult<ReturnType<typeof selectCollaborations>>[number]
 
 function represent(site: Site, side: Side, row: Row): Collaboration {
   return {
-    ...head(site, 'collaboration', PATHS[side], row.id),
+    ...identity(site, 'collaboration', PATHS[side], row.id),
     email: row.email,
     role: row.role,
     role_label: ROLES[row.role],

@@ -10,7 +10,7 @@ import type { Tx, Reader } from '../database/transaction.ts'
 import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { GivenName, head, listOf, representation, type Site } from './nested.ts'
+import { GivenName, identity, listOf, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
@@ -169,7 +169,7 @@ interface Member {
 }
 
 function collect(site: Site, { id, name }: { readonly id: string; readonly name: string }) {
-  return { ...head(site, 'config_map', 'config_maps', id), name }
+  return { ...identity(site, 'config_map', 'config_maps', id), name }
 }
 
 /** Puts the stored text of `data` into the response as it is: parsing would change it. */

@@ -40,8 +40,8 @@ export function listOf<T extends TObject>(schema: T): TArray<T> {
   return Type.Array(schema)
 }
 
-/** The first three fields of every representation. `path`: the path of its collection, such as servers. */
-export function head<T extends string>(
+/** The first three fields of every representation. `path`: of its collection, such as servers. */
+export function identity<T extends string>(
   site: Site,
   resourceType: T,
   path: string,
@@ -55,7 +55,7 @@ export function nestedAccount(
   site: Site,
   row: { readonly id: string; readonly name: string; readonly status: string },
 ): Static<typeof NestedAccount> {
-  return { ...head(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
+  return { ...identity(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
 }
 
 export const NestedUser = representation('NestedUser', 'user', {
@@ -71,7 +71,7 @@ export interface UserRow {
 }
 export function nestedUser(site: Site, row: UserRow): Static<typeof NestedUser> {
   return {
-    ...head(site, 'user', 'users', row.id),
+    ...identity(site, 'user', 'users', row.id),
     name: row.name,
     email_address: row.email_address,
     '2fa': { enabled: row.totp_secret !== null },
@@ -93,7 +93,7 @@ export interface ApiClientRow {
 }
 export function nestedApiClient(site: Site, row: ApiClientRow): Static<typeof NestedApiClient> {
   return {
-    ...head(site, 'api_client', 'api_clients', row.id),
+    ...identity(site, 'api_client', 'api_clients', row.id),
     name: row.name,
     description: row.description,
     permissions_group: row.permissions_group,
@@ -106,7 +106,7 @@ export function nestedZone(
   site: Site,
   row: { readonly id: string; readonly handle: string },
 ): Static<typeof NestedZone> {
-  return { ...head(site, 'zone', 'zones', row.id), handle: row.handle }
+  return { ...identity(site, 'zone', 'zones', row.id), handle: row.handle }
 }
 
 export const NestedServerType = representation('NestedServerType', 'server_type', {
@@ -131,7 +131,7 @@ export interface ServerTypeRow {
 export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof NestedServerType> {
   const { name, status, cores, ram, disk_size, handle, storage_type } = row
   return {
-    ...head(site, 'server_type', 'server_types', row.id),
+    ...identity(site, 'server_type', 'server_types', row.id),
     name,
     status,
     cores,
@@ -181,7 +181,7 @@ export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImag
   // no half of a surrogate pair
   const description = row.description.slice(0, IMAGE_DESCRIPTION_MAX).replace(/[\ud800-\udbff]$/, '')
   return {
-    ...head(site, 'image', 'images', row.id),
+    ...identity(site, 'image', 'images', row.id),
     name,
     username,
     status,
@@ -208,7 +208,7 @@ export interface InterfaceRow {
 }
 export function nestedInterface(site: Site, row: InterfaceRow): Static<typeof NestedInterface> {
   return {
-    ...head(site, 'interface', 'interfaces', row.id),
+    ...identity(site, 'interface', 'interfaces', row.id),
     mac_address: row.mac_address,
     ipv4_address: row.ipv4_address,
   }
@@ -235,7 +235,7 @@ export interface ServerRow {
 }
 export function nestedServer(site: Site, row: ServerRow): Static<typeof NestedServer> {
   return {
-    ...head(site, 'server', 'servers', row.id),
+    ...identity(site, 'server', 'servers', row.id),
     name: row.name,
     status: row.status,
     locked: row.locked,
@@ -263,7 +263,7 @@ export interface ServerGroupRow {
 }
 export function nestedServerGroup(site: Site, row: ServerGroupRow): Static<typeof NestedServerGroup> {
   return {
-    ...head(site, 'server_group', 'server_groups', row.id),
+    ...identity(site, 'server_group', 'server_groups', row.id),
     name: row.name,
     description: row.description,
     created_at: formatTime(row.created_at),
@@ -293,7 +293,7 @@ export interface CloudIpRow {
 export function nestedCloudIp(site: Site, row: CloudIpRow): Static<typeof NestedCloudIp> {
   const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
   return {
-    ...head(site, 'cloud_ip', 'cloud_ips', row.id),
+    ...identity(site, 'cloud_ip', 'cloud_ips', row.id),
     name,
     public_ip: public_ipv4,
     public_ipv4,
@@ -322,7 +322,7 @@ export function nestedDatabaseType(
   site: Site,
   { id, name, description, disk_size, ram }: DatabaseTypeRow,
 ): Static<typeof NestedDatabaseType> {
-  return { ...head(site, 'database_type', 'database_types', id), name, description, disk_size, ram }
+  return { ...identity(site, 'database_type', 'database_types', id), name, description, disk_size, ram }
 }
 
 export const NestedDatabaseServer = representation('NestedDatabaseServer', 'database_server', {
@@ -367,7 +367,7 @@ export function nestedDatabaseServer(site: Site, row: DatabaseServerRow): Static
     maintenance_hour,
   } = row
   return {
-    ...head(site, 'database_server', 'database_servers', row.id),
+    ...identity(site, 'database_server', 'database_servers', row.id),
     name,
     description,
     status,

@@ -2,7 +2,7 @@
 import Type, { type Static } from 'typebox'
 import { newToken } from '../auth/secrets.ts'
 import { expectedStatus, refuseBeyondOpenActions, requestAction } from '../changes/actions.ts'
-import { createSnapshot } from '../changes/create-snapshot.ts'
+import { createSnapshot } from '../changes/images.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tx } from '../database/transaction.ts'
 import { ACTION_RULES, isPossible, SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'

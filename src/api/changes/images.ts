@@ -1,0 +1,191 @@
+/**
+ * What happens to images. The region file makes some, as available or deprecated; snapshots of servers are the others.
+ *
+ *   creating --complete--> available <--deprecate, restore--> deprecated
+ *   creating --fail--> failed
+ *   available, deprecated, failed, other --delete, a snapshot--> deleting --erase--> deleted
+ *   deleting --fail--> failed
+ *   available, deprecated, failed, other --forget, an image of the region file--> deleted
+ */
+import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
+import type { Tables } from '../database/tables.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
+import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
+import { formatTime } from '../model/time.ts'
+import { nextId } from './allocate.ts'
+
+type Image = Selectable<Tables['images']>
+
+/** Every state. The region file can give an image any status: one that is not in this list counts as `other`. */
+export const IMAGE_STATES = ['creating', 'available', 'deprecated', 'failed', 'deleting', 'deleted', 'other'] as const
+export type ImageState = (typeof IMAGE_STATES)[number]
+
+/** What happens to an image: in which states it may, and the state that follows. */
+const EVENTS = {
+  complete: { from: ['creating'], to: 'available' },
+  fail: { from: ['creating', 'deleting'], to: 'failed' },
+  deprecate: { from: ['available', 'deprecated'], to: 'deprecated' },
+  restore: { from: ['available', 'deprecated'], to: 'available' },
+  delete: { from: ['available', 'deprecated', 'failed', 'other'], to: 'deleting' },
+  erase: { from: ['deleting'], to: 'deleted' },
+  forget: { from: ['available', 'deprecated', 'failed', 'other'], to: 'deleted' },
+} as const satisfies Readonly<Record<string, { readonly from: readonly ImageState[]; readonly to: ImageState }>>
+export type ImageEvent = keyof typeof EVENTS
+
+/** The state that follows; undefined: the event is not possible in this state. */
+export function imageAfter(status: string, event: ImageEvent): ImageState | undefined {
+  const { from, to }: { from: readonly ImageState[]; to: ImageState } = EVENTS[event]
+  return from.includes(IMAGE_STATES.find((state) => state === status) ?? 'other') ? to : undefined
+}
+
+/** The only SQL that writes a status. False: the event is not possible. The row must be locked. */
+async function move(tx: Tx, { id, status }: Pick<Image, 'id' | 'status'>, event: ImageEvent): Promise<boolean> {
+  const next = imageAfter(status, event)
+  if (next !== undefined) await tx.updateTable('images').set({ status: next }).where('id', '=', id).execute()
+  return next !== undefined
+}
+
+/**
+ * True for an image that is not deleted and that an account may see: its own, and the public ones of the region and of
+ * the accounts that may publish images. For a query of `images`.
+ */
+export function isVisibleTo(accountId: string): RawBuilder<boolean> {
+  return sql`(
+    images.status <> 'deleted' and (
+      images.account_id = ${accountId}
+      or (images.public and (
+        images.account_id is null
+        or exists (select from accounts where accounts.id = images.account_id and accounts.publish_images)
+      ))
+    )
+  )`
+}
+
+/** Finds an image that an account may see by its id or handle. */
+export async function findImage(database: Reader, accountId: string, id: string): Promise<Image> {
+  const row = await database
+    .selectFrom('images')
+    .selectAll()
+    .where(isVisibleTo(accountId))
+    .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
+    .executeTakeFirst()
+  if (row === undefined) throw noSuch('image', id)
+  return row
+}
+
+/**
+ * Creates the image of a snapshot and returns its id. It belongs to the server's account. Its `virtual_size` is the
+ * disk of the server; user name, architecture, size and licence are those of the server's image.
+ */
+export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers']>): Promise<string> {
+  const { username, arch, licence_name, disk_size } = await tx
+    .selectFrom('images')
+    .selectAll()
+    .where('id', '=', server.image_id)
+    .executeTakeFirstOrThrow()
+  const { disk_size: virtual_size } = await tx
+    .selectFrom('server_types')
+    .select('disk_size')
+    .where('id', '=', server.server_type_id)
+    .executeTakeFirstOrThrow()
+  const id = await nextId(tx, 'img')
+  await tx
+    .insertInto('images')
+    .values({
+      id,
+      handle: null,
+      account_id: server.account_id,
+      name: `Snapshot of ${server.id} ${formatTime(new Date())}`,
+      username,
+      status: 'creating',
+      locked: false,
+      description: '',
+      source: server.id,
+      source_trigger: 'manual',
+      source_type: 'snapshot',
+      arch,
+      official: false,
+      public: false,
+      compatibility_mode: server.compatibility_mode,
+      min_ram: null,
+      disk_size,
+      virtual_size,
+      licence_name,
+      source_server_id: server.id,
+    })
+    .execute()
+  return id
+}
+
+/** Records what the compute system reports of a snapshot. */
+export async function finishImage(tx: Tx, id: string, event: 'complete' | 'erase' | 'fail'): Promise<void> {
+  await move(tx, await lockRow(tx, id), event)
+}
+
+/** What a client can set. */
+export type ImageValues = Pick<
+  Updateable<Tables['images']>,
+  'name' | 'username' | 'description' | 'arch' | 'public' | 'compatibility_mode' | 'min_ram' | 'locked'
+> & { readonly status?: 'available' | 'deprecated' | undefined }
+
+/** Changes an image of the account, and returns its id. */
+export async function updateImage(
+  tx: Tx,
+  accountId: string,
+  name: string,
+  { status, ...values }: ImageValues,
+): Promise<string> {
+  const image = await lockImage(tx, accountId, name)
+  if (status !== undefined && !(await move(tx, image, status === 'available' ? 'restore' : 'deprecate')))
+    throw refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
+  if (values.public === true && !image.public && !(await mayPublish(tx, accountId)))
+    throw refuse(
+      'forbidden',
+      fieldFault(
+        'public',
+        'not_allowed',
+        `public: ${accountId} may not publish images: the operator of the region can allow it`,
+      ),
+    )
+  if (Object.values(values).some((value) => value !== undefined))
+    await tx.updateTable('images').set(values).where('id', '=', image.id).execute()
+  return image.id
+}
+
+/**
+ * Deletes an image of the account and returns it as it was. The row stays, because servers that are deleted refer to
+ * it. A snapshot is `deleting` until the compute system has deleted it: ask for that.
+ */
+export async function deleteImage(tx: Tx, accountId: string, name: string): Promise<Image> {
+  const image = await lockImage(tx, accountId, name)
+  const { id, status, locked, source_server_id: serverId } = image
+  if (locked) throw refuse('resource_conflict', `${id} is locked: unlock it first`)
+  if (!(await move(tx, image, serverId === null ? 'forget' : 'delete')))
+    throw refuse('resource_conflict', `${id} is ${status}`)
+  const user = await tx
+    .selectFrom('servers')
+    .select('id')
+    .where('image_id', '=', id)
+    .where('deleted_at', 'is', null)
+    .limit(1)
+    .executeTakeFirst()
+  // not named: it may be another account's, if the image is public
+  if (user !== undefined) throw refuse('resource_conflict', `a server uses ${id}`)
+  return image
+}
+
+/** Locks the row of an image of the account. */
+async function lockImage(tx: Tx, accountId: string, name: string): Promise<Image> {
+  const { id, account_id: owner } = await findImage(tx, accountId, name)
+  if (owner !== accountId) throw refuse('forbidden', `${id} does not belong to this account`)
+  return lockRow(tx, id)
+}
+
+function lockRow(tx: Tx, id: string): Promise<Image> {
+  return tx.selectFrom('images').selectAll().where('id', '=', id).forUpdate().executeTakeFirstOrThrow()
+}
+
+async function mayPublish(tx: Tx, accountId: string): Promise<boolean> {
+  const account = tx.selectFrom('accounts').select('publish_images').where('id', '=', accountId)
+  return (await account.executeTakeFirstOrThrow()).publish_images
+}

@@ -139,7 +139,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   server.decorateReply('changedNothing', false)
   server.addHook('preSerialization', (_request, reply, payload, done) => {
     const { id } = payload as { readonly id?: unknown }
-    reply.respondedId = typeof id === 'string' ? id : undefined
+    if (typeof id === 'string') reply.respondedId = id
     done(null, payload)
   })
   takeBodies(server, new BodyBudget(BODY_BYTES))

@@ -11,10 +11,10 @@ import { chmodSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { prepareDemo } from './daemon/demo.ts'
 import { buildLog, standardOutput, terminalOutput } from './runtime/log.ts'
+import { EXIT } from './runtime/exit-status.ts'
 import { formatHostPort } from './runtime/host-port.ts'
 import { StartFailure } from './runtime/listen.ts'
 
-const EX_USAGE = 64
 /** V8's options for the daemon, as in systemd/imds.service. They would slow down the start of imds-api. */
 const DAEMON_OPTIONS = [
   '--max-semi-space-size=2',
@@ -27,7 +27,7 @@ const args = process.argv.slice(2)
 const isDaemonOnly = args.includes('--daemon-only')
 if (args.length > Number(isDaemonOnly)) {
   console.error('usage: npm start [-- --daemon-only]')
-  process.exit(EX_USAGE)
+  process.exit(EXIT.usage)
 }
 if (isDaemonOnly || (process.env['IMDS_STORE'] ?? '') !== '') {
   process.argv.splice(2, Infinity, '--demo')

@@ -11,7 +11,8 @@ import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../runtime/log.ts'
 import { becomeOwnerOf } from '../runtime/become-owner.ts'
-import { EXIT, Failure } from '../runtime/failure.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { Failure } from './failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { isJournal } from '../runtime/log-output.ts'
 import { Output } from '../runtime/output.ts'
@@ -32,9 +33,6 @@ import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion, type RegionFile } from './region/schema.ts'
 import { loadSecrets, type RegionSecrets } from './region/secrets.ts'
-
-const EX_USAGE = 64
-const EX_CONFIG = 78
 
 const priority = isJournal(process.env['JOURNAL_STREAM'], 2) ? '<3>' : '' // of a message on standard error
 const output = new Output(`${priority}imds-api`, process.stdout, process.stderr, (ended) => process.exit(ended))
@@ -116,7 +114,7 @@ try {
 /** Prints why a command failed, and returns its exit status. */
 function report(error: unknown): number {
   const { message, code, exitCode } = error as Error & { code?: string; exitCode?: number }
-  if (code?.startsWith('commander.') === true) return exitCode === 0 ? 0 : EX_USAGE // commander has printed it
+  if (code?.startsWith('commander.') === true) return exitCode === 0 ? EXIT.done : EXIT.usage // commander has printed it
   for (const line of message.split('\n')) output.warn(line)
   return error instanceof Failure ? error.status : 1
 }
@@ -129,17 +127,19 @@ function readConfig(isCommand = true): { readonly config: ApiConfig; readonly un
   const { environmentFile } = program.opts<{ environmentFile?: string }>()
   const parsed = parseApiConfig(isCommand || environmentFile !== undefined ? variablesOf(environmentFile) : process.env)
   if (parsed.ok) return { config: parsed.value, unknown: parsed.unknown }
-  throw new Failure(EX_CONFIG, parsed.faults.map(({ variable, message }) => `${variable} ${message}`).join('\n'))
+  throw new Failure(EXIT.badConfig, parsed.faults.map(({ variable, message }) => `${variable} ${message}`).join('\n'))
 }
 
 function variablesOf(environmentFile: string | undefined): Readonly<Record<string, string | undefined>> {
-  return readServiceEnvironment(
+  const read = readServiceEnvironment(
     IMDS_API_SERVICE,
     readUnit(IMDS_API_SERVICE.name),
     environmentFile,
     process.env,
     process.env['IMDS_STORE'] !== undefined,
-  ).variables
+  )
+  if (!read.ok) throw new Failure(EXIT.noInput, read.faults.join())
+  return read.value.variables
 }
 
 async function serve(): Promise<void> {
@@ -234,7 +234,7 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
   const { file, secrets } = await readRegion(path)
   if (config.store.region !== undefined && config.store.region !== file.name)
     throw new Failure(
-      EX_CONFIG,
+      EXIT.badConfig,
       `IMDS_REGION is ${config.store.region}, and ${path} says ${file.name}: correct one of them`,
     )
   const database = await openForCommand(config.database)
@@ -259,7 +259,7 @@ async function readRegion(path: string): Promise<{ readonly file: RegionFile; re
 }
 
 function regionFailure(path: string, faults: readonly string[]): Failure {
-  return new Failure(EX_CONFIG, faults.map((fault) => `${path}: ${fault}`).join('\n'))
+  return new Failure(EXIT.badConfig, faults.map((fault) => `${path}: ${fault}`).join('\n'))
 }
 
 async function republish(): Promise<void> {

@@ -4,7 +4,8 @@ import { once } from 'node:events'
 import { createReadStream, openSync } from 'node:fs'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { EXIT, Failure } from '../runtime/failure.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { Failure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
@@ -28,8 +29,6 @@ export interface RecoveryParts {
   readonly output: Output
   readonly open: (settings: DatabaseSettings) => Promise<Database>
 }
-
-const EX_CONFIG = 78
 
 /** Compares the database with the store, and prints what it moved. */
 export async function advanceDatabase({ config, output, open }: RecoveryParts): Promise<number> {
@@ -96,7 +95,7 @@ export async function restore({ config, output, open }: RecoveryParts, file: str
     const { region, created } = parseHeader(first)
     if (config.store.region !== undefined && config.store.region !== region)
       throw new Failure(
-        EX_CONFIG,
+        EXIT.badConfig,
         `IMDS_REGION is ${config.store.region}, and ${file} is of the region ${region}: correct IMDS_REGION`,
       )
     const survey = await readStore(config.store)

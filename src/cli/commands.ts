@@ -9,7 +9,8 @@ import { parse } from '../metadata/record.ts'
 import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Published, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
-import { EXIT, Failure } from '../runtime/failure.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { Failure } from './failure.ts'
 import { escapeControls } from '../runtime/escape.ts'
 import type { Output } from '../runtime/output.ts'
 
@@ -217,7 +218,9 @@ export async function explain(
   if (!isName(network)) throw new Failure(EXIT.usage, `"${network}" is not the name of a network`)
   const got = await getExplanation(operator, network, address, AbortSignal.timeout(EXPLAIN_TIMEOUT_MS))
   if (got.kind === 'refused' && got.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
-  const explanation = valueOf(got, operator)
+  const read = valueOf(got, operator)
+  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
+  const explanation = read.value
   const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store } =
     explanation
   const lines = [

@@ -8,7 +8,8 @@ import { Command, InvalidArgumentError, Option } from 'commander'
 import { STORE_SETTINGS, type StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../runtime/version.ts'
 import type { Context } from './commands.ts'
-import { EXIT, Failure } from '../runtime/failure.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { Failure } from './failure.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
 import { DEFAULT_OPERATOR_SOCKET } from '../operator/paths.ts'
 import { missingFile } from '../runtime/missing-file.ts'
@@ -264,13 +265,13 @@ function buildProgram(): Command {
     .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) =>
       working(async () => {
         const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = process.env
-        await (
-          await import('../firewall/agent/agent.ts')
-        ).firewall(output.json, {
+        const { firewall } = await import('../firewall/agent/agent.ts')
+        const outcome = await firewall(output.json, {
           ...options,
           own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK },
           journalStream: JOURNAL_STREAM,
         })
+        if (!outcome.ok) throw new Failure(outcome.status, outcome.message, outcome.details)
       }),
     )
   return program
@@ -290,24 +291,19 @@ function readEnvironment(): void {
   const {
     values: { 'environment-file': file, store },
   } = parseArgs({ options, strict: false })
-  try {
-    const hasStore = store !== undefined || process.env['IMDS_STORE'] !== undefined
-    const { variables } = readServiceEnvironment(
-      IMDS_SERVICE,
-      readUnit(IMDS_SERVICE.name),
-      typeof file === 'string' ? file : undefined,
-      process.env,
-      hasStore,
-    )
-    Object.assign(
-      process.env,
-      Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))),
-    )
-  } catch (error) {
-    const failure = failureOf(error)
-    output.warn(failure.message)
-    process.exit(failure.status)
+  const read = readServiceEnvironment(
+    IMDS_SERVICE,
+    readUnit(IMDS_SERVICE.name),
+    typeof file === 'string' ? file : undefined,
+    process.env,
+    store !== undefined || process.env['IMDS_STORE'] !== undefined,
+  )
+  if (!read.ok) {
+    output.warn(read.faults.join())
+    process.exit(EXIT.noInput)
   }
+  const { variables } = read.value
+  Object.assign(process.env, Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))))
 }
 
 function failureOf(error: unknown): Failure {

@@ -13,7 +13,8 @@ import { publishMany, type Settled, type ToPublish } from '../store/publish-many
 import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
 import { addressOwned, jsonOf, type Context } from './commands.ts'
-import { EXIT, Failure } from '../runtime/failure.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { Failure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
 

@@ -8,7 +8,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
-import { EXIT } from '../runtime/failure.ts'
+import { EXIT } from '../runtime/exit-status.ts'
 
 /**
  * A record as read, not checked yet. `place`: a file or `FILE:LINE`; `-` is standard input. `userData` undefined: none

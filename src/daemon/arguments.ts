@@ -4,6 +4,7 @@
  */
 import { Command, CommanderError, Option } from 'commander'
 import { VARIABLES } from './config.ts'
+import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
@@ -15,8 +16,6 @@ export interface Arguments {
   readonly connect?: boolean
   readonly environmentFile?: string
 }
-
-const EX_USAGE = 64
 
 /** Parses the arguments. If they ask for help or the version, or are wrong, prints that and ends the process. */
 export async function parseArguments(argv: readonly string[], output: Output): Promise<Arguments> {
@@ -69,7 +68,7 @@ Exit statuses:
     program.parse(argv)
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
-    const status = await output.finish(error.exitCode === 0 ? 0 : EX_USAGE)
+    const status = await output.finish(error.exitCode === 0 ? 0 : EXIT.usage)
     process.exit(status)
   }
   return program.opts()

@@ -7,6 +7,7 @@ import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { parseConfig, VARIABLES, type StoreConfig, type Variable } from './config.ts'
+import type { Parsed } from '../metadata/parsed.ts'
 import { enabledNetworks } from '../runtime/systemd.ts'
 import { unreadable } from '../runtime/secret-file.ts'
 import { asUser } from '../runtime/as-user.ts'
@@ -36,28 +37,25 @@ export interface Runner {
 
 /**
  * Checks the configuration with which imds.service would start: variables of `env`, then those of the service, whose
- * environment file `environmentFile` replaces. Throws a Failure if that cannot be read. As root, files are read as the
- * user of the service.
+ * environment file `environmentFile` replaces; the result is a fault if that cannot be read. As root, files are read as
+ * the user of the service.
  */
-export function checkService(env: Environment, environmentFile: string | undefined, nowMs: number): Checked {
+export function checkService(
+  env: Environment,
+  environmentFile: string | undefined,
+  nowMs: number,
+): Parsed<Checked, string> {
   const unit = readUnit(IMDS_SERVICE.name)
-  const service = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, env['IMDS_STORE'] !== undefined)
+  const read = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, env['IMDS_STORE'] !== undefined)
+  if (!read.ok) return read
+  const service = read.value
   const user = process.getuid?.() === 0 ? unit?.user : undefined
   const runner = { user, credentials: service.credentials, stateDirectory: unit?.stateDirectory }
   const { faults, notes, store } = checkConfiguration(service.variables, nowMs, runner)
   const sources = service.files.length > 0 ? [`variables from ${service.files.join(', ')}`] : []
   const files = [...service.credentials].map((path) => `credential ${path}, which systemd reads as root`)
-  return {
-    faults,
-    store,
-    notes: [
-      ...sources,
-      ...files,
-      ...(user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`]),
-      ...service.notes,
-      ...notes,
-    ],
-  }
+  const as = user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`]
+  return { ok: true, value: { faults, store, notes: [...sources, ...files, ...as, ...service.notes, ...notes] } }
 }
 
 /** Checks a configuration for a runner, at a time (milliseconds since 1970). */

@@ -10,7 +10,7 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Arguments } from './arguments.ts'
-import { EXIT, Failure } from '../runtime/failure.ts'
+import { EXIT } from '../runtime/exit-status.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 import type { Output } from '../runtime/output.ts'
 import { parseConfig } from './config.ts'
@@ -22,12 +22,11 @@ import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/syste
 import { keepTickShape } from '../runtime/ticks.ts'
 import type { VariableFault } from '../runtime/variables.ts'
 
-const EX_CONFIG = 78
 /**
- * The delay of an exit with EX_CONFIG, in ms. While guests wait in its sockets, systemd restarts the daemon at once;
+ * The delay of an exit for an invalid configuration, in ms. While guests wait in its sockets, systemd restarts the daemon at once;
  * the delay bounds that rate.
  */
-const EX_CONFIG_DELAY_MS = 2_000
+const BAD_CONFIG_DELAY_MS = 2_000
 
 keepTickShape()
 const args = process.argv.length > 2 ? await readArguments() : {}
@@ -40,8 +39,8 @@ const parsed = parseConfig(env, { passed, ...(demo === undefined ? enabledNetwor
 if (!parsed.ok) {
   demo?.clean()
   printFaults(parsed.faults)
-  if (passed.length > 0) await sleep(EX_CONFIG_DELAY_MS)
-  process.exit(EX_CONFIG)
+  if (passed.length > 0) await sleep(BAD_CONFIG_DELAY_MS)
+  process.exit(EXIT.badConfig)
 }
 const log = buildLog(
   parsed.value.logLevel,
@@ -106,27 +105,24 @@ async function readArguments(): Promise<Arguments> {
   const { Output } = await import('../runtime/output.ts')
   const output = new Output('imds', process.stdout, process.stderr, (status) => process.exit(status))
   const parsed = await (await import('./arguments.ts')).parseArguments(process.argv, output)
-  if (parsed.check === true)
-    process.exit(await output.finish(await check(output, parsed).catch((error: unknown) => failed(output, error))))
+  if (parsed.check === true) process.exit(await output.finish(await check(output, parsed)))
   return parsed
-}
-
-/** Prints why the check could not run, and returns the exit status. */
-function failed(output: Output, error: unknown): number {
-  if (!(error instanceof Failure)) throw error
-  output.warn(error.message)
-  return error.status
 }
 
 /** Runs `--check`: prints what it finds, and returns the exit status. */
 async function check(output: Output, { environmentFile, connect }: Arguments): Promise<number> {
   output.use({ json: false, continues: true })
   const { checkService } = await import('./check.ts')
-  const { faults, notes, store } = checkService(process.env, environmentFile, Date.now())
+  const checked = checkService(process.env, environmentFile, Date.now())
+  if (!checked.ok) {
+    output.warn(checked.faults.join())
+    return EXIT.noInput
+  }
+  const { faults, notes, store } = checked.value
   for (const note of notes) console.error(`note: ${note}`)
   if (store === undefined) {
     printFaults(faults)
-    return EX_CONFIG
+    return EXIT.badConfig
   }
   output.print('imds: the configuration is valid')
   if (connect !== true) return EXIT.done

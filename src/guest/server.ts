@@ -18,7 +18,7 @@ import { directoryFor, peerAddress, type Directory } from './identify.ts'
 import { isCounted } from './meter.ts'
 import { resolve } from './resolve.ts'
 import { Responder, type ResponderParts } from './respond.ts'
-import { Targets } from './targets.ts'
+import { TargetCache } from '../metadata/target.ts'
 
 /** The parts of a guest server. The network of the listener is one half of a guest's identity. */
 export interface GuestServerParts extends ConnectionGuardParts, Omit<ResponderParts, 'guard'> {
@@ -42,7 +42,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   const directory = directoryFor(() => host, parts.directory)
   const guard = new ConnectionGuard({ ...parts, directory })
   const responder = new Responder({ guard, meter, refusalLog, log })
-  const targets = new Targets()
+  const targets = new TargetCache()
 
   const server = buildFastify(guard)
   server.server.once('listening', () => {

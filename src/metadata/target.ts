@@ -6,6 +6,7 @@
  * The target is split before it is decoded, so an escaped slash does not separate segments. The host of an absolute URL
  * is ignored.
  */
+import { LRUCache } from 'lru-cache'
 import type { Parsed } from './parsed.ts'
 import { LATEST, versionPosition } from './versions.ts'
 
@@ -55,6 +56,27 @@ export function parseTarget(target: string): ParsedTarget {
   if (version === undefined) return UNKNOWN
   const below = slash === -1 ? '' : path.slice(slash + 1)
   return { ok: true, value: { route: routeOf(below), version, path: below } }
+}
+
+/** The most targets in a cache, and the length of the longest. */
+const MAX_TARGETS = 1_024
+const MAX_LENGTH = 256
+
+/**
+ * Parses targets and caches the results: guests request the same targets repeatedly, and V8 keeps the hash of a
+ * cached path. Memory is bounded, whatever guests request.
+ */
+export class TargetCache {
+  readonly #parsed = new LRUCache<string, ParsedTarget>({ max: MAX_TARGETS })
+
+  /** As `parseTarget`. */
+  parse(text: string): ParsedTarget {
+    const known = this.#parsed.get(text)
+    if (known !== undefined) return known
+    const parsed = parseTarget(text)
+    if (parsed.ok && text.length <= MAX_LENGTH) this.#parsed.set(text, parsed)
+    return parsed
+  }
 }
 
 function latest(route: Route, path: string): ParsedTarget {

@@ -4,7 +4,7 @@
 import { request, type IncomingMessage, type RequestOptions } from 'node:http'
 import type { Static, TSchema } from 'typebox'
 import Value from 'typebox/value'
-import { EXIT, Failure } from '../runtime/failure.ts'
+import type { Parsed } from '../metadata/parsed.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
 import { formatReport, type AgentReport } from '../firewall/refusal.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
@@ -21,23 +21,23 @@ export type Answer<T> =
   | { readonly kind: 'unreachable'; readonly reason: string }
   | { readonly kind: 'timeout' }
 
-/**
- * The document of an answer. Throws a Failure with exit status 69 that says what the daemon at `operator` answered
- * instead.
- */
-export function valueOf<T>(answer: Answer<T>, operator: string): T {
+/** The document of an answer; the fault says what the daemon at `operator` answered instead. */
+export function valueOf<T>(answer: Answer<T>, operator: string): Parsed<T, string> {
+  if (answer.kind === 'answered') return { ok: true, value: answer.value }
+  return { ok: false, faults: [`the daemon at ${operator} ${describe(answer)}`] }
+}
+
+function describe(answer: Exclude<Answer<unknown>, { kind: 'answered' }>): string {
   switch (answer.kind) {
-    case 'answered':
-      return answer.value
     case 'refused':
-      throw new Failure(
-        EXIT.unavailable,
-        `the daemon at ${operator} answered with status ${String(answer.status)}${answer.status === 200 ? ' and a document that this version cannot read' : ''}`,
+      return (
+        `answered with status ${String(answer.status)}` +
+        (answer.status === 200 ? ' and a document that this version cannot read' : '')
       )
     case 'timeout':
-      throw new Failure(EXIT.unavailable, `the daemon at ${operator} does not answer`)
+      return 'does not answer'
     case 'unreachable':
-      throw new Failure(EXIT.unavailable, `the daemon at ${operator} cannot be reached: ${answer.reason}`)
+      return `cannot be reached: ${answer.reason}`
   }
 }
 

@@ -9,7 +9,7 @@
 import type { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { escapeControls } from './escape.ts'
-import { EXIT } from './failure.ts'
+import { EXIT } from './exit-status.ts'
 
 /** A stream of the process. */
 type Stream = Writable & { readonly isTTY?: boolean }

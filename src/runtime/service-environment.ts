@@ -4,11 +4,10 @@
  * own environment come first.
  */
 import { readFileSync } from 'node:fs'
+import type { Parsed } from '../metadata/parsed.ts'
 import { parseEnvironmentFile } from './environment-file.ts'
-import { EXIT, Failure } from './failure.ts'
 import type { Unit } from './unit-file.ts'
-
-type Environment = Readonly<Record<string, string | undefined>>
+import type { Environment } from './variables.ts'
 
 /** Where a service has its variables. `file`: its environment file if there is no unit. */
 export interface Service {
@@ -32,7 +31,7 @@ export interface ServiceEnvironment {
 
 /**
  * Reads the environment of a service for a command with the environment `env`. `file` replaces the environment files of
- * the unit; a Failure is thrown if it cannot be read. `hasStore`: the command was given a store, by an option or a
+ * the unit; the only fault is that it cannot be read (exit status 66). `hasStore`: the command was given a store, by an option or a
  * variable. Then no file of secrets or certificates comes from the service, because it belongs to another store.
  */
 export function readServiceEnvironment(
@@ -41,7 +40,7 @@ export function readServiceEnvironment(
   file: string | undefined,
   env: Environment,
   hasStore: boolean,
-): ServiceEnvironment {
+): Parsed<ServiceEnvironment, string> {
   const notes: string[] = []
   const files = [...(unit?.files ?? [])]
   const credentials = new Set<string>()
@@ -49,7 +48,7 @@ export function readServiceEnvironment(
   for (const path of file === undefined ? (unit?.environmentFiles ?? [service.file]) : [file]) {
     const { text, reason } = read(path)
     if (text === undefined && file !== undefined)
-      throw new Failure(EXIT.noInput, `--environment-file ${path} cannot be read: ${String(reason)}`)
+      return { ok: false, faults: [`--environment-file ${path} cannot be read: ${String(reason)}`] }
     if (reason !== undefined && reason !== 'ENOENT')
       notes.push(`${path} cannot be read: ${reason}; run this command as root`)
     if (text === undefined) continue
@@ -70,7 +69,7 @@ export function readServiceEnvironment(
     if (env[name] === undefined) credentials.add(source)
     return [name, source] as const
   })
-  return { variables: { ...Object.fromEntries(resolved), ...env }, credentials, files, notes }
+  return { ok: true, value: { variables: { ...Object.fromEntries(resolved), ...env }, credentials, files, notes } }
 }
 
 function read(path: string): { readonly text?: string; readonly reason?: string } {

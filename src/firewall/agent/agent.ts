@@ -12,7 +12,7 @@ import { findDistrust } from '../../runtime/trusted-path.ts'
 import type { AgentReport, FirewallRefusal } from '../refusal.ts'
 import { buildRules, replacement, type FirewallFault } from '../rules.ts'
 import type { FirewallDocument } from '../document.ts'
-import { EXIT, Failure } from '../../runtime/failure.ts'
+import { EXIT } from '../../runtime/exit-status.ts'
 import { isJournal } from '../../runtime/log-output.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
@@ -42,25 +42,39 @@ const RETRY_REFUSED_MS = 10_000
 /** The least time between two checks of the table in the kernel. */
 const CHECK_MS = 4_000
 
+/** A result. A failure has an exit status for imdsctl, a message, and fields that `--json` adds. */
+type Outcome<T> = { readonly ok: true; readonly value: T } | Failed
+interface Failed {
+  readonly ok: false
+  readonly status: number
+  readonly message: string
+  readonly details?: Readonly<Record<string, unknown>>
+}
+const DONE = { ok: true, value: undefined } as const
+const failed = (status: number, message: string): Failed => ({ ok: false, status, message })
+
 /** Prints the rules, applies them once, keeps them applied, or removes them. */
 export async function firewall(
   json: boolean,
   { apply = false, watch = false, remove = false, operator, own, journalStream }: FirewallOptions,
-): Promise<void> {
+): Promise<Outcome<undefined>> {
   if ((watch && !apply) || (remove && apply))
-    throw new Failure(EXIT.usage, 'use either --remove, or --apply with or without --watch')
+    return failed(EXIT.usage, 'use either --remove, or --apply with or without --watch')
   if (remove) {
-    await refusedByNft(removeTable())
-    console.log(json ? JSON.stringify({ removed: true }) : 'the rules are removed')
-    return
+    const removed = await outcomeOfNft(removeTable())
+    if (removed.ok) console.log(json ? JSON.stringify({ removed: true }) : 'the rules are removed')
+    return removed.ok ? DONE : removed
   }
   if (watch) {
     await keep(operator, own, isJournal(journalStream, process.stdout.fd) ? '<6>' : '')
-    return
+    return DONE
   }
-  const view = await ask(operator, undefined, AbortSignal.timeout(TIMEOUT_MS))
-  if (apply) checkAgainst(own, view)
-  const rules = buildRules(view, apply ? await refusedByNft(applyAccepted(new Table(), view, [])) : [])
+  const asked = await ask(operator, apply ? own : undefined, undefined, AbortSignal.timeout(TIMEOUT_MS))
+  if (!asked.ok) return asked
+  const view = asked.value
+  const refused = apply ? await outcomeOfNft(applyAccepted(new Table(), view, [])) : { ok: true as const, value: [] }
+  if (!refused.ok) return refused
+  const rules = buildRules(view, refused.value)
   const { interfaces } = rules
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
   if (json)
@@ -68,7 +82,9 @@ export async function firewall(
       JSON.stringify({ version: view.version, interfaces, faults, ...(apply ? {} : { rules: replacement(rules) }) }),
     )
   else console.log(apply ? `applied: ${String(interfaces)} interfaces are admitted` : replacement(rules))
-  if (faults.length > 0) throw new Failure(EXIT.badData, rules.faults.map(formatFault).join('\n'), { faults })
+  return faults.length === 0
+    ? DONE
+    : { ...failed(EXIT.badData, rules.faults.map(formatFault).join('\n')), details: { faults } }
 }
 
 /**
@@ -109,18 +125,12 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
   let retryAtMs = 0
   let isReady = false
   while (!isStopped()) {
-    let failure: string | undefined
-    try {
-      const offered = await ask(
-        operator,
-        { applied, refused },
-        AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
-      )
-      checkAgainst(own, offered)
-      view = offered
-    } catch (error) {
-      failure = (error as Error).message
-    }
+    const timeout = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)])
+    const asked = await ask(operator, own, { applied, refused }, timeout).catch((error: unknown) =>
+      failed(EXIT.unavailable, (error as Error).message),
+    )
+    if (asked.ok) view = asked.value
+    let failure = asked.ok ? undefined : asked.message
     try {
       if (view !== undefined && (view.version !== applied || (refused.length > 0 && performance.now() >= retryAtMs))) {
         applied = undefined
@@ -179,39 +189,40 @@ function formatFault({ instance, message }: FirewallFault): string {
 }
 
 /**
- * The daemon's document. Rejects when it has none yet, and when another user than root and the daemon's could have made
- * the socket: an ordinary user could pretend to be the daemon.
+ * The daemon's document. Fails if the daemon has none yet, if another user than root and the daemon's could have made
+ * the socket (an ordinary user could pretend to be the daemon), and if the document contradicts `own`.
  */
-async function ask(operator: string, report: AgentReport | undefined, signal: AbortSignal): Promise<FirewallDocument> {
+async function ask(
+  operator: string,
+  own: OwnSettings | undefined,
+  report: AgentReport | undefined,
+  signal: AbortSignal,
+): Promise<Outcome<FirewallDocument>> {
   const socket = parseUnixSocket(operator)
   if (socket === undefined)
-    throw new Failure(
+    return failed(
       EXIT.usage,
       `the firewall's document is on the daemon's unix socket only: --operator unix:PATH, not ${operator}`,
     )
   const distrust = findDistrust(socket.path, process.getuid?.() ?? 0)
-  if (distrust !== undefined)
-    throw new Failure(EXIT.unavailable, `the daemon at ${operator} is not trusted: ${distrust}`)
+  if (distrust !== undefined) return failed(EXIT.unavailable, `the daemon at ${operator} is not trusted: ${distrust}`)
   const answer = await getFirewallDocument(operator, report, signal)
   if (answer.kind === 'refused' && answer.status === 503)
-    throw new Failure(EXIT.unavailable, 'the daemon has no complete view yet')
-  return valueOf(answer, operator)
+    return failed(EXIT.unavailable, 'the daemon has no complete view yet')
+  const read = valueOf(answer, operator)
+  if (!read.ok) return failed(EXIT.unavailable, read.faults.join())
+  const contradiction = own && findContradiction(read.value, own)
+  return contradiction === undefined ? read : failed(EXIT.badData, contradiction)
 }
 
-function checkAgainst(own: OwnSettings, view: FirewallDocument): void {
-  const contradiction = findContradiction(view, own)
-  if (contradiction !== undefined) throw new Failure(EXIT.badData, contradiction)
-}
-
-async function refusedByNft<T>(work: Promise<T>): Promise<T> {
+async function outcomeOfNft<T>(work: Promise<T>): Promise<Outcome<T>> {
   try {
-    return await work
+    return { ok: true, value: await work }
   } catch (error) {
-    throw new Failure(
+    const { code, message } = error as NodeJS.ErrnoException
+    return failed(
       EXIT.system,
-      (error as NodeJS.ErrnoException).code === 'ENOENT'
-        ? 'the program nft is missing: Debian has it in the package nftables'
-        : (error as Error).message,
+      code === 'ENOENT' ? 'the program nft is missing: Debian has it in the package nftables' : message,
     )
   }
 }

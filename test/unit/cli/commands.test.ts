@@ -14,7 +14,8 @@ import {
   unseal,
   type Context,
 } from '../../../src/cli/commands.ts'
-import { EXIT, type Failure } from '../../../src/runtime/failure.ts'
+import { EXIT } from '../../../src/runtime/exit-status.ts'
+import type { Failure } from '../../../src/cli/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 /** A store that cannot be opened: its URL is of no kind. */

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { EXIT } from '../../../src/runtime/failure.ts'
+import { EXIT } from '../../../src/runtime/exit-status.ts'
 import { readRecords } from '../../../src/cli/records.ts'
 
 let directory: string

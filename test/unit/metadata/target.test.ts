@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { parseTarget, type Route } from '../../../src/metadata/target.ts'
+import { parseTarget, TargetCache, type Route } from '../../../src/metadata/target.ts'
 import { LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 
 describe('A3: all spellings of a target name one path', () => {
@@ -68,4 +68,28 @@ describe('a target outside of our paths is unknown', () => {
 
 test.each(['/%', '/latest/%zz', '/latest/%ff', '/latest/meta-data/%C3'])('A7: %s is malformed', (target) => {
   expect(parseTarget(target).ok).toBe(false)
+})
+
+const TEXTS = [
+  '/',
+  '/latest',
+  '/latest//meta-data/',
+  '/2009-04-04/meta-data/instance-id',
+  '/latest/api/token',
+  '/nonsense',
+  `/latest/${'x'.repeat(300)}`,
+  '/latest/%zz',
+]
+
+test('a cached target equals one that is parsed again', () => {
+  const targets = new TargetCache()
+  for (const text of [...TEXTS, ...TEXTS]) expect(targets.parse(text)).toEqual(parseTarget(text))
+})
+
+test('a target is parsed once, and again after the cache was cleared', () => {
+  const targets = new TargetCache()
+  const first = targets.parse('/latest/meta-data/')
+  expect(targets.parse('/latest/meta-data/')).toBe(first)
+  for (let i = 0; i < 1_024; i++) targets.parse(`/latest/${String(i)}`)
+  expect(targets.parse('/latest/meta-data/')).not.toBe(first)
 })

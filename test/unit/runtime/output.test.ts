@@ -4,7 +4,7 @@
  */
 import { Writable } from 'node:stream'
 import { expect, test } from 'vitest'
-import { EXIT } from '../../../src/runtime/failure.ts'
+import { EXIT } from '../../../src/runtime/exit-status.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 /** An output, with what each of its streams got. `fault`: why standard output cannot be written. */

@@ -31,14 +31,18 @@ const unit = (environmentFiles: string[]): Unit => ({
   },
   credentials: new Map([['/run/credentials/a/password', '/etc/imds/password']]),
 })
-const read = (environmentFiles: string[], env: Record<string, string> = {}, path?: string, hasStore = false) => {
-  return readServiceEnvironment(
+const parsed = (environmentFiles: string[], env: Record<string, string>, path: string | undefined, hasStore: boolean) =>
+  readServiceEnvironment(
     { name: 'a.service', file: join(directory, 'default') },
     environmentFiles.length > 0 ? unit(environmentFiles) : undefined,
     path,
     env,
     hasStore,
   )
+const read = (environmentFiles: string[], env: Record<string, string> = {}, path?: string, hasStore = false) => {
+  const result = parsed(environmentFiles, env, path, hasStore)
+  if (!result.ok) throw new Error(result.faults.join())
+  return result.value
 }
 
 test('the environment of the command comes before the file, and the file before the unit', () => {
@@ -76,6 +80,9 @@ test('without a unit the default file is read if it exists; a file that is named
     variables: { IMDS_REGION: 'gb1' },
     notes: [expect.stringContaining('default: "export IMDS_X" is not the name of a variable') as string],
   })
-  expect(() => read([], {}, '/none')).toThrow('--environment-file /none cannot be read: ENOENT')
+  expect(parsed([], {}, '/none', false)).toEqual({
+    ok: false,
+    faults: ['--environment-file /none cannot be read: ENOENT'],
+  })
   expect(read([], {}, file('other', 'IMDS_REGION=gb2')).variables).toEqual({ IMDS_REGION: 'gb2' })
 })

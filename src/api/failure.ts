@@ -1,0 +1,9 @@
+/** A failed command of imds-api: its exit status, and one or more lines of message. */
+export class Failure extends Error {
+  readonly status: number
+
+  constructor(status: number, message: string) {
+    super(message)
+    this.status = status
+  }
+}

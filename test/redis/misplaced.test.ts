@@ -125,10 +125,11 @@ t.test('daemons announce themselves when they connect and periodically, and stay
       /^\{"name":"hv1","version":"[^"]+","instances":0,"seenAt":"[^"]+"\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":""\}\n$/,
   })
   await until(
-    async () => (await imdsctl('gb1', null, 'hypervisors')).stdout.includes('\t1 instances'),
+    async () => (await redis.client.get(KEYS.announcement('hv1')))!.includes('"instances":1,'),
     'the next announcement',
     45_000,
   )
+  t.match((await imdsctl('gb1', null, 'hypervisors')).stdout, '\t1 instances')
   t.same(
     daemon.log.filter(({ msg }) => msg.includes('announce')),
     [],

@@ -371,7 +371,9 @@ t.test(
   async (t) => {
     const ada = await api.userToken(ADA)
     await observer.query(`
-    create temporary table copied as select * from accounts where id = '${ONE}'; update copied set id = 'acc-new03'; insert into accounts select * from copied`)
+    create temporary table copied as select * from accounts where id = '${ONE}';
+    update copied set id = 'acc-new03';
+    insert into accounts select * from copied`)
     t.match(
       await api.during(
         (by) => by.deleteFrom('accounts').where('id', '=', 'acc-new03').execute(),

@@ -114,13 +114,30 @@ t.test('no request reads a whole table of users, accounts, collaborations, image
   const { pool, background } = api.database
   await pool.query(`
     update collaborations set status = 'accepted' where account_id = '${TWO}' and user_id = '${ADA}';
-    insert into users (id, name, email_address, email_verified, messaging_pref, ssh_key) select 'usr-m' || n, '', 'user-' || n || '@example.org', true, true, 'ssh-ed25519 x' from generate_series(1, ${String(MANY)}) n;
-    insert into accounts select (jsonb_populate_record(accounts, jsonb_build_object('id', 'acc-m' || n, 'owner_id', 'usr-m' || n))).* from accounts, generate_series(1, ${String(MANY)}) n where id = '${ONE}';
-    insert into collaborations (id, account_id, user_id, email, role, status) select 'col-m' || n, 'acc-m' || n, 'usr-m' || (n % ${String(MANY)} + 1), 'user-' || n || '@example.net', 'admin', 'accepted' from generate_series(1, ${String(MANY)}) n;
-    insert into collaborations (id, account_id, email, role, status) select 'col-p' || n, 'acc-m' || n, 'invited-' || n || '@example.net', 'admin', 'pending' from generate_series(1, ${String(MANY)}) n;
-    insert into images select (jsonb_populate_record(images, jsonb_build_object('id', 'img-m' || n, 'handle', 'image-' || n, 'account_id', 'acc-m' || n, 'public', false))).* from images, generate_series(1, ${String(MANY)}) n where id = 'img-deb12';
-    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
-      select 'srv-m' || n, 'acc-m' || n, '', 'active', 'img-m' || n, 'typ-small', 'zon-aaaa1', 'hv-1', false, false from generate_series(1, ${String(MANY)}) n;
+    insert into users (id, name, email_address, email_verified, messaging_pref, ssh_key)
+      select 'usr-m' || n, '', 'user-' || n || '@example.org', true, true, 'ssh-ed25519 x'
+      from generate_series(1, ${String(MANY)}) n;
+    insert into accounts
+      select (jsonb_populate_record(accounts, jsonb_build_object('id', 'acc-m' || n, 'owner_id', 'usr-m' || n))).*
+      from accounts, generate_series(1, ${String(MANY)}) n
+      where id = '${ONE}';
+    insert into collaborations (id, account_id, user_id, email, role, status)
+      select 'col-m' || n, 'acc-m' || n, 'usr-m' || (n % ${String(MANY)} + 1), 'user-' || n || '@example.net',
+        'admin', 'accepted'
+      from generate_series(1, ${String(MANY)}) n;
+    insert into collaborations (id, account_id, email, role, status)
+      select 'col-p' || n, 'acc-m' || n, 'invited-' || n || '@example.net', 'admin', 'pending'
+      from generate_series(1, ${String(MANY)}) n;
+    insert into images
+      select (jsonb_populate_record(images, jsonb_build_object(
+        'id', 'img-m' || n, 'handle', 'image-' || n, 'account_id', 'acc-m' || n, 'public', false
+      ))).*
+      from images, generate_series(1, ${String(MANY)}) n
+      where id = 'img-deb12';
+    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
+      compatibility_mode, disk_encrypted)
+      select 'srv-m' || n, 'acc-m' || n, '', 'active', 'img-m' || n, 'typ-small', 'zon-aaaa1', 'hv-1', false, false
+      from generate_series(1, ${String(MANY)}) n;
     analyze`)
   /**
    * How many rows PostgreSQL has read, of each table. A connection adds its own reads to these counters only when asked
@@ -138,7 +155,10 @@ t.test('no request reads a whole table of users, accounts, collaborations, image
       }
     }
     const { rows } = await pool.query<{ relname: string; read: number }>(
-      `select relname, seq_tup_read + coalesce(idx_tup_fetch, 0) as read from pg_stat_user_tables where relname in ('users', 'accounts', 'collaborations', 'images', 'servers')`,
+      `
+        select relname, seq_tup_read + coalesce(idx_tup_fetch, 0) as read
+        from pg_stat_user_tables
+        where relname in ('users', 'accounts', 'collaborations', 'images', 'servers')`,
     )
     return new Map(rows.map(({ relname, read }) => [relname, read]))
   }

@@ -196,7 +196,10 @@ t.test('a user has at most 100 sign-ins with one application: one more ends the 
         .execute()
     ).map(({ id }) => id)
   await pool.query(
-    "insert into token_families (application_id, user_id, scopes) select $1, $2, '{infrastructure}' from generate_series(1, 99)",
+    `
+      insert into token_families (application_id, user_id, scopes)
+      select $1, $2, '{infrastructure}'
+      from generate_series(1, 99)`,
     [APPLICATION, ADA],
   )
   const before = (await families()).slice(-100)
@@ -237,7 +240,9 @@ t.test('a sign-in has at most 100 access tokens and 400 refresh tokens: the olde
   ] as const) {
     await pool.query(
       `insert into ${table} (sha256, family_id, expires_at${table === 'access_tokens' ? ', scopes' : ''})
-      select sha256(($1 || n)::bytea), $2, now() + n * interval '1 s'${table === 'access_tokens' ? ", '{infrastructure}'" : ''} from generate_series(1, 450) as n`,
+      select sha256(($1 || n)::bytea), $2,
+        now() + n * interval '1 s'${table === 'access_tokens' ? ", '{infrastructure}'" : ''}
+      from generate_series(1, 450) as n`,
       [table, id],
     )
     await db.transaction().execute(async (tx) => {
@@ -261,7 +266,8 @@ t.test(
     ] as const) {
       await pool.query(
         `insert into ${path} (id, account_id, name, description, revoked_at${path === 'api_clients' ? ', permissions_group' : ''})
-      select '${prefix}-z' || n, $1, '', '', now() - n * interval '1 s'${path === 'api_clients' ? ", 'full'" : ''} from generate_series(1, 1001) as n`,
+      select '${prefix}-z' || n, $1, '', '', now() - n * interval '1 s'${path === 'api_clients' ? ", 'full'" : ''}
+      from generate_series(1, 1001) as n`,
         [TWO],
       )
       await pool.query('insert into given_ids values ($1)', [`${prefix}-z1001`])
@@ -282,7 +288,9 @@ t.test(
 t.test('of finished collaborations the newest 1,000 are kept, and each that apply must not make again', async (t) => {
   await pool.query(
     `insert into collaborations (id, account_id, email, role, status, created_at, finished_at)
-    select 'col-z' || n, $1, case when n > 1002 then 'ended@example.com' else 'user-' || n || '@example.com' end, 'admin', case when n > 1000 then 'ended' else 'cancelled' end, now(), now() - n * interval '1 s'
+    select 'col-z' || n, $1,
+      case when n > 1002 then 'ended@example.com' else 'user-' || n || '@example.com' end, 'admin',
+      case when n > 1000 then 'ended' else 'cancelled' end, now(), now() - n * interval '1 s'
     from generate_series(1, 1004) as n`,
     [TWO],
   )

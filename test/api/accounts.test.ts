@@ -29,7 +29,11 @@ const read = async (id: typeof ONE | typeof TWO = ONE) =>
 
 t.test('an account that is deleted while it is read is not shown, and not a 500', async (t) => {
   await api.database.pool.query(
-    `insert into accounts select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).* from accounts where id = $1`,
+    `
+      insert into accounts
+      select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).*
+      from accounts
+      where id = $1`,
     [ONE],
   )
   const remove = async (tx: Tx) => {
@@ -43,7 +47,11 @@ t.test('an account that is deleted while it is read is not shown, and not a 500'
     [ONE, TWO],
   )
   await api.database.pool.query(
-    `insert into accounts select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).* from accounts where id = $1`,
+    `
+      insert into accounts
+      select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).*
+      from accounts
+      where id = $1`,
     [ONE],
   )
   t.match(await api.during(remove, () => api.callWith(ada, 'GET', '/1.0/accounts/acc-new03')), { status: 404 })

@@ -318,7 +318,10 @@ t.test('large tables need little memory', async (t) => {
   // long rows after short ones
   const data = "case when number <= 2000 then '{}' else json_build_object('text', repeat(md5(number::text), 32700)) end"
   await database.pool.query(
-    `insert into config_maps (id, account_id, name, data) select 'cfg-' || number, $1, '', ${data} from generate_series(1, 2060) as number`,
+    `
+      insert into config_maps (id, account_id, name, data)
+      select 'cfg-' || number, $1, '', ${data}
+      from generate_series(1, 2060) as number`,
     [ONE],
   )
   await database.close()

@@ -395,7 +395,10 @@ t.test(
       ['delete'],
     )
     const { rows } = await pool.query(
-      "select distinct outcome, fault, console_token from compute_actions where server_id = $1 and kind in ('reboot', 'activate_console')",
+      `
+        select distinct outcome, fault, console_token
+        from compute_actions
+        where server_id = $1 and kind in ('reboot', 'activate_console')`,
       [id],
     )
     t.strictSame(rows, [{ outcome: 'failed', fault: 'superseded by the deletion of the server', console_token: null }])
@@ -639,7 +642,11 @@ t.test('a server that migrates uses RAM on both hypervisors', async (t) => {
   const {
     rows: [row],
   } = await pool.query<{ ram: number }>(
-    "select coalesce(sum(ram), 0)::int as ram from servers join server_types on server_types.id = server_type_id where hypervisor = 'hv-2' and deleted_at is null",
+    `
+      select coalesce(sum(ram), 0)::int as ram
+      from servers
+      join server_types on server_types.id = server_type_id
+      where hypervisor = 'hv-2' and deleted_at is null`,
   )
   await db
     .updateTable('hypervisors')
@@ -706,7 +713,10 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
   const id = await activeServer()
   for (const action of ['stop', 'start']) await act(id, action)
   await pool.query(
-    "update compute_actions set requested_at = now() - interval '1000 s', finished_at = finished_at - interval '900 s' where server_id = $1",
+    `
+      update compute_actions
+      set requested_at = now() - interval '1000 s', finished_at = finished_at - interval '900 s'
+      where server_id = $1`,
     [id],
   )
   const before = await readQueue(db)
@@ -737,7 +747,11 @@ t.test('actions are kept for 30 days after they were finished, and until they ar
   await act(id, 'reboot')
   const keptAfter = async (days: number) => {
     await pool.query(
-      'update compute_actions set requested_at = now() - $2::interval, finished_at = case when outcome is not null then now() - $2::interval end where server_id = $1',
+      `
+        update compute_actions
+        set requested_at = now() - $2::interval,
+          finished_at = case when outcome is not null then now() - $2::interval end
+        where server_id = $1`,
       [id, `${String(days)} days`],
     )
     await purgeActions(db)
@@ -754,12 +768,18 @@ t.test('of the finished actions of a server the newest 1,000 are kept', async (t
   const [busy, other] = [await activeServer(), await activeServer()]
   await pool.query(
     `insert into compute_actions (server_id, kind, requested_at, finished_at, outcome)
-    select $1, 'reboot', now() - n * interval '1 s', now() - n * interval '1 s', 'succeeded' from generate_series(1, 1100) n`,
+    select $1, 'reboot', now() - n * interval '1 s', now() - n * interval '1 s', 'succeeded'
+    from generate_series(1, 1100) n`,
     [busy],
   )
   await purgeActions(db)
   const { rows } = await pool.query(
-    "select server_id, count(*), min(finished_at) > now() - interval '1010 s' as are_newest from compute_actions where server_id in ($1, $2) group by server_id order by count",
+    `
+      select server_id, count(*), min(finished_at) > now() - interval '1010 s' as are_newest
+      from compute_actions
+      where server_id in ($1, $2)
+      group by server_id
+      order by count`,
     [busy, other],
   )
   t.strictSame(rows, [
@@ -774,7 +794,8 @@ t.test('the metrics read few rows, however many actions were finished', async (t
   for (let i = 0; i < 4; i++) await create()
   await pool.query(
     `insert into compute_actions (server_id, kind, requested_at, finished_at, outcome)
-    select $1, 'reboot', now() - interval '1 day', now() - n * interval '1 minute', 'succeeded' from generate_series(1, 20000) n`,
+    select $1, 'reboot', now() - interval '1 day', now() - n * interval '1 minute', 'succeeded'
+    from generate_series(1, 20000) n`,
     [busy],
   )
   await pool.query('analyze compute_actions')

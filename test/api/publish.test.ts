@@ -752,8 +752,10 @@ t.test('a region of more servers than a statement has parameters is applied and 
   const { db, pool } = database
   await call('POST', '/1.0/servers', { image: 'img-deb12' })
   await pool.query(
-    `insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
-    select 'srv-m' || number, account_id, '', 'active', image_id, server_type_id, zone_id, hypervisor, false, false from servers, generate_series(2, $1::integer) as number`,
+    `insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
+  compatibility_mode, disk_encrypted)
+    select 'srv-m' || number, account_id, '', 'active', image_id, server_type_id, zone_id, hypervisor, false, false
+      from servers, generate_series(2, $1::integer) as number`,
     [MANY],
   )
   const enqueued = async () =>

@@ -58,7 +58,9 @@ async function longGroups(count: number): Promise<string[]> {
   const { rows } = await pool.query<{ id: string }>(
     `
     insert into server_groups (id, account_id, name, description, is_default)
-    select 'grp-' || to_char(nextval('ids_grp'), 'FM00000'), $1, $2, '', false from generate_series(1, $3) returning id`,
+    select 'grp-' || to_char(nextval('ids_grp'), 'FM00000'), $1, $2, '', false
+    from generate_series(1, $3)
+      returning id`,
     [ONE, LONG, count],
   )
   return rows.map(({ id }) => id)
@@ -98,7 +100,9 @@ const GROWS: Readonly<Record<string, () => Promise<readonly [path: string, body:
     await pool.query(
       `
       insert into cloud_ips (id, account_id, name, public_ipv4, public_ipv6, port_translators, status, interface_id)
-      select 'cip-m' || n, $1, '', '203.113.113.' || 100 + n, 'fd12:3456:789a:bcde:f012:3456:789a:' || 1000 + n, '[]', 'mapped', $2 from generate_series(1, 64) n`,
+      select 'cip-m' || n, $1, '', '203.113.113.' || 100 + n, 'fd12:3456:789a:bcde:f012:3456:789a:' || 1000 + n,
+        '[]', 'mapped', $2
+      from generate_series(1, 64) n`,
       [ONE, server.interfaces[0]!.id],
     )
     return [
@@ -138,8 +142,13 @@ t.test('a server for which the account has too many or too long SSH keys is refu
     pool.query(
       `
     with added as (
-      insert into users (id, name, email_address, email_verified, messaging_pref, ssh_key) select 'usr-k' || n, '', 'k' || n || '@example.com', true, false, $3 from generate_series(1, $2::int) n returning id, email_address)
-    insert into collaborations (id, account_id, user_id, email, role, status) select 'col-' || id, $1, id, email_address, 'admin', 'accepted' from added`,
+      insert into users (id, name, email_address, email_verified, messaging_pref, ssh_key)
+        select 'usr-k' || n, '', 'k' || n || '@example.com', true, false, $3
+        from generate_series(1, $2::int) n
+        returning id, email_address)
+    insert into collaborations (id, account_id, user_id, email, role, status)
+      select 'col-' || id, $1, id, email_address, 'admin', 'accepted'
+      from added`,
       [ONE, count, key],
     )
   const end = async () => {

@@ -806,14 +806,23 @@ t.test('lists make as many queries for one server as for 1,000, and load no user
   t.ok(few.queries >= 4 && few.queries <= 10, String(few.queries))
   await api.database.pool.query(
     `
-    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
-    select 'srv-x' || to_char(n, 'FM0000'), $1, 'many', 'active', 'img-deb12', 'typ-small', 'zon-aaaa1', 'hv-1', false, false from generate_series(1, 1000) n`,
+    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
+      compatibility_mode, disk_encrypted)
+    select 'srv-x' || to_char(n, 'FM0000'), $1, 'many', 'active', 'img-deb12', 'typ-small', 'zon-aaaa1', 'hv-1',
+      false, false
+    from generate_series(1, 1000) n`,
     [ONE],
   )
   await api.database.pool.query(`
-    insert into interfaces (id, server_id, mac_address, ipv4_address) select 'int-x' || to_char(n, 'FM0000'), 'srv-x' || to_char(n, 'FM0000'), 'mac' || n, 'address' || n from generate_series(1, 1000) n`)
+    insert into interfaces (id, server_id, mac_address, ipv4_address)
+      select 'int-x' || to_char(n, 'FM0000'), 'srv-x' || to_char(n, 'FM0000'), 'mac' || n, 'address' || n
+      from generate_series(1, 1000) n`)
   await api.database.pool.query(
-    'insert into server_group_members select server_groups.id, servers.id from server_groups, servers where server_groups.account_id = $1 and is_default and servers.name = $2',
+    `
+      insert into server_group_members
+      select server_groups.id, servers.id
+      from server_groups, servers
+      where server_groups.account_id = $1 and is_default and servers.name = $2`,
     [ONE, 'many'],
   )
   const many = await count()

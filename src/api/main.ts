@@ -31,7 +31,8 @@ import { databaseExists, openDatabase, type Database, type DatabaseSettings } fr
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
 import { applyRegion } from './region/apply.ts'
-import { parseRegion, type RegionFile } from './region/schema.ts'
+import { parseRegion } from './region/parse.ts'
+import type { RegionFile } from './region/schema.ts'
 import { loadSecrets, type RegionSecrets } from './region/secrets.ts'
 
 const priority = isJournal(process.env['JOURNAL_STREAM'], 2) ? '<3>' : '' // of a message on standard error

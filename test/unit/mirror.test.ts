@@ -49,6 +49,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher'],
   'redis/watch': ['store/redis/source'],
+  'unit/api/region/parse': ['api/region/contradictions', 'api/region/schema'],
   'unit/operator/server': ['operator/paths'],
   'unit/store/files/catalog': ['store/files/protection'],
   'unit/store/publish': ['store/backend'],

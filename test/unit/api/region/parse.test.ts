@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { parseRegion } from '../../../../src/api/region/schema.ts'
+import { parseRegion } from '../../../../src/api/region/parse.ts'
 import { ADA, aRegion, ONE } from '../../../support/fixtures/region.ts'
 
 const faultsOf = async (change: object) => {

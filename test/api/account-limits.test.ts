@@ -4,7 +4,7 @@
  */
 import t from 'tap'
 import { makeRoomInFamily } from '../../src/api/auth/token-families.ts'
-import { forgetFinished } from '../../src/api/changes/kept-rows.ts'
+import { forgetFinished } from '../../src/api/changes/collaborations.ts'
 import { ACCOUNT_LIMITS } from '../../src/api/model/account-limits.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { anApi, apply, basic, type Method } from '../support/programs/api.ts'

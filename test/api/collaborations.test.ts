@@ -1,6 +1,6 @@
 /** Collaborations: invitations, the account's and the user's side, every transition, and the access that follows. */
 import t from 'tap'
-import { COLLABORATION_STATES, type CollaborationStatus } from '../../src/api/model/collaboration.ts'
+import { COLLABORATION_STATES, type CollaborationStatus } from '../../src/api/model/collaborations.ts'
 import { random } from '../support/fixtures/generated-records.ts'
 import { ADA, ADAS_KEY, aRegion, GRACE, MARY, MARYS_KEY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
 import { collaboration, TIME } from '../support/fixtures/representations.ts'

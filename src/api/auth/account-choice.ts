@@ -6,7 +6,7 @@
 import type { FastifyRequest } from 'fastify'
 import type { Kysely } from 'kysely'
 import type { AccountRequester } from '../changes/account-changes.ts'
-import { selectAccountsOf } from '../changes/members.ts'
+import { accountsOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
 import type { DescribeActor } from '../http/audit.ts'
 import { fieldFault, notFound, refuse } from '../model/refusal.ts'
@@ -89,13 +89,7 @@ async function chooseAccounts(
   return [chosen]
 }
 
-/** The accounts that a user owns, or has access to by an accepted collaboration. */
-export async function accountsOf(db: Kysely<Tables>, userId: string): Promise<readonly string[]> {
-  const { rows } = await selectAccountsOf(userId).execute(db)
-  return rows.map(({ id }) => id)
-}
-
-/** Describes, for audit lines, the actor of a route with an access token. Routes of the user's own side have no account. */
+/** Describes the actor of a route with an access token for audit lines. Routes of the user's side have no account. */
 export const describeClient: DescribeActor = ({ identity, caller }) => ({
   client: identity.clientId,
   user: identity.kind === 'user' ? identity.userId : undefined,

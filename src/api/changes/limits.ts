@@ -6,6 +6,12 @@ import { refuse } from '../model/refusal.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 
+/**
+ * How many deleted API clients, deleted applications and finished collaborations of an account can still be read: the
+ * newest. Otherwise an account that makes and deletes them could fill the database.
+ */
+export const KEPT_MAX = 1000
+
 /** What an account uses. RAM in MB. */
 export interface Usage {
   readonly servers_used: number

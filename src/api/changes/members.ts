@@ -3,14 +3,24 @@
  * PostgreSQL reads a whole table.
  */
 import { sql, type RawBuilder } from 'kysely'
+import type { Reader } from '../database/transaction.ts'
 
 /** The ids of the users of accounts, for `in`. `accountIds`: an expression that is an array of ids. */
 export function usersOf(accountIds: RawBuilder<readonly string[]>): RawBuilder<string> {
-  return sql`(select owner_id from accounts owned where owned.id = any(${accountIds})
-    union select user_id from collaborations where collaborations.account_id = any(${accountIds}) and collaborations.status = 'accepted')`
+  return sql`(
+    select owner_id from accounts owned where owned.id = any(${accountIds})
+    union
+    select user_id from collaborations
+    where collaborations.account_id = any(${accountIds}) and collaborations.status = 'accepted'
+  )`
 }
 
-/** A query for the accounts of a user, as rows with `id`. */
-export function selectAccountsOf(userId: string): RawBuilder<{ readonly id: string }> {
-  return sql`select id from accounts where owner_id = ${userId} union select account_id from collaborations where user_id = ${userId} and status = 'accepted' order by id`
+/** The accounts that a user owns, or has access to by an accepted collaboration. */
+export async function accountsOf(database: Reader, userId: string): Promise<readonly string[]> {
+  const { rows } = await sql<{ readonly id: string }>`
+    select id from accounts where owner_id = ${userId}
+    union
+    select account_id from collaborations where user_id = ${userId} and status = 'accepted'
+    order by id`.execute(database)
+  return rows.map(({ id }) => id)
 }

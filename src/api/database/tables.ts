@@ -2,7 +2,7 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { AccountLimit } from '../model/account-limits.ts'
 import type { AccountStatus } from '../model/account-states.ts'
-import type { CollaborationStatus, Role } from '../model/collaboration.ts'
+import type { CollaborationStatus, Role } from '../model/collaborations.ts'
 import type { ActionKind, Outcome, ServerStatus } from '../model/server-actions.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { DatabaseServerStatus } from '../model/database-server-states.ts'

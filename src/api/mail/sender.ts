@@ -14,6 +14,7 @@
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { isWaiting, recordSent } from '../changes/collaborations.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'
@@ -143,7 +144,7 @@ export class InvitationSender {
   }
 
   #waiting() {
-    return this.#parts.db.selectFrom('collaborations').where('status', '=', 'pending').where('invited_at', 'is', null)
+    return this.#parts.db.selectFrom('collaborations').where(isWaiting)
   }
 
   async #report(): Promise<void> {
@@ -177,7 +178,7 @@ export class InvitationSender {
           counted('sent')
           log.info({ collaboration: id }, 'the invitation was sent')
         }
-        await tx.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', id).execute()
+        await recordSent(tx, id)
         return true
       })
       if (isRecorded) this.#postponed.delete(id)
@@ -230,8 +231,7 @@ async function lockInvitation(tx: Tx, id: string): Promise<(Invitation & { reado
       HAS_USER,
     ])
     .where('collaborations.id', '=', id)
-    .where('collaborations.status', '=', 'pending')
-    .where('collaborations.invited_at', 'is', null)
+    .where(isWaiting)
     .executeTakeFirst()
   if (row === undefined) return undefined
   const { email, account_id, account_name, inviter, has_user: hasUser, version } = row

@@ -4,16 +4,15 @@
  * A client is created without a secret: reset_secret makes its first one, and each later one. DELETE revokes a client:
  * it gets no more tokens, and its tokens end at once. It stays readable with `revoked_at`, but is in no list.
  */
-import type { InferResult, Selectable } from 'kysely'
+import type { InferResult } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../changes/allocate.ts'
-import { forgetRevoked } from '../changes/kept-rows.ts'
+import { lockClient, revokeClient, setSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
-import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
-import { noSuch, refuse } from '../model/refusal.ts'
+import type { Reader } from '../database/transaction.ts'
+import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -40,7 +39,7 @@ const Body = Type.Object({
 const TAGS = ['API clients']
 const Params = Type.Object({ id: Type.String() })
 
-/** Adds the six endpoints. A change of what a client may do empties the cache of `tokens`. */
+/** A change of what a client may do empties the cache of `tokens`. */
 export function addApiClientRoutes(
   server: ApiServer,
   { db, accounts, site }: ResourceParts,
@@ -108,7 +107,7 @@ export function addApiClientRoutes(
       const result = await accounts.commit(
         caller,
         async (tx) => {
-          const current = await lock(tx, accountId, id)
+          const current = await lockClient(tx, 'api_clients', accountId, id)
           const {
             name = current.name,
             description = current.description,
@@ -143,14 +142,8 @@ export function addApiClientRoutes(
       const result = await accounts.commit(
         caller,
         async (tx) => {
-          await lock(tx, accountId, id)
-          await tx
-            .updateTable('api_clients')
-            .set({ revoked_at: new Date(), secret_sha256: null })
-            .where('id', '=', id)
-            .execute()
+          await revokeClient(tx, 'api_clients', accountId, id)
           await tx.deleteFrom('access_tokens').where('client_id', '=', id).execute()
-          await forgetRevoked(tx, 'api_clients', accountId)
           return load(tx, site, accountId, id)
         },
         'DELETE /api_clients/ID',
@@ -175,15 +168,9 @@ export function addApiClientRoutes(
       await accounts.commit(
         caller,
         async (tx) => {
-          await lock(tx, accountId, id)
           const secret = newSecret()
-          await tx
-            .updateTable('api_clients')
-            .set({ secret_sha256: digest(secret) })
-            .where('id', '=', id)
-            .execute()
-          const client = await load(tx, site, accountId, id)
-          return { ...client, secret }
+          await setSecret(tx, 'api_clients', accountId, id, digest(secret))
+          return { ...(await load(tx, site, accountId, id)), secret }
         },
         'POST /api_clients/ID/reset_secret',
       ),
@@ -193,20 +180,6 @@ export function addApiClientRoutes(
 /** True for a change that only withdraws access: it takes the scope `infrastructure` from a client. */
 function isOnlyLowering({ name, description, permissions_group }: Static<typeof Body>): boolean {
   return name === undefined && description === undefined && permissions_group === 'storage'
-}
-
-/** Loads a client that is not deleted, and locks its row. */
-async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['api_clients']>> {
-  const row = await tx
-    .selectFrom('api_clients')
-    .selectAll()
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .forUpdate()
-    .executeTakeFirst()
-  if (row === undefined) throw noSuch('API client', id)
-  if (row.revoked_at !== null) throw refuse('resource_conflict', `${id} is deleted`)
-  return row
 }
 
 function selectClients(database: Reader, accountId: string) {

@@ -6,18 +6,17 @@
  * application. Nobody can sign in with it any more, the tokens that its users have end at once, and it stays readable
  * with `revoked_at`, but is in no list.
  */
-import type { InferResult, Selectable } from 'kysely'
+import type { InferResult } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../changes/allocate.ts'
-import { forgetRevoked } from '../changes/kept-rows.ts'
+import { lockClient, revokeClient, setSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
-import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
+import type { Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { noSuch, refuse } from '../model/refusal.ts'
+import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { identity, listOf, NestedAccount, nestedAccount, NullableTime, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -44,7 +43,7 @@ const Body = Type.Object({
 const TAGS = ['Applications']
 const Params = Type.Object({ id: Type.String() })
 
-/** Adds the six endpoints. A deletion empties the cache of `tokens`. */
+/** A deletion empties the cache of `tokens`. */
 export function addApplicationRoutes(
   server: ApiServer,
   { db, accounts, site }: ResourceParts,
@@ -98,7 +97,7 @@ export function addApplicationRoutes(
     { schema: { summary: 'Change an application', ...changing, body: Body } },
     async ({ caller, caller: { accountId }, params: { id }, body }) =>
       await accounts.commit(caller, async (tx) => {
-        const current = await lock(tx, accountId, id)
+        const current = await lockClient(tx, 'applications', accountId, id)
         const { name = current.name, description = current.description } = body
         await tx
           .updateTable('applications')
@@ -122,14 +121,8 @@ export function addApplicationRoutes(
       const result = await accounts.commit(
         caller,
         async (tx) => {
-          await lock(tx, accountId, id)
-          await tx
-            .updateTable('applications')
-            .set({ revoked_at: new Date(), secret_sha256: null })
-            .where('id', '=', id)
-            .execute()
+          await revokeClient(tx, 'applications', accountId, id)
           await revokeFamilies(tx, 'application_id', [id])
-          await forgetRevoked(tx, 'applications', accountId)
           return load(tx, site, accountId, id)
         },
         'DELETE /applications/ID',
@@ -152,33 +145,13 @@ export function addApplicationRoutes(
       await accounts.commit(
         caller,
         async (tx) => {
-          await lock(tx, accountId, id)
           const secret = newSecret()
-          await tx
-            .updateTable('applications')
-            .set({ secret_sha256: digest(secret) })
-            .where('id', '=', id)
-            .execute()
-          const application = await load(tx, site, accountId, id)
-          return { ...application, secret }
+          await setSecret(tx, 'applications', accountId, id, digest(secret))
+          return { ...(await load(tx, site, accountId, id)), secret }
         },
         'POST /applications/ID/reset_secret',
       ),
   )
-}
-
-/** Loads an application that is not deleted, and locks its row. */
-async function lock(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['applications']>> {
-  const row = await tx
-    .selectFrom('applications')
-    .selectAll()
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .forUpdate()
-    .executeTakeFirst()
-  if (row === undefined) throw noSuch('application', id)
-  if (row.revoked_at !== null) throw refuse('resource_conflict', `${id} is deleted`)
-  return row
 }
 
 function selectApplications(database: Reader, accountId: string) {

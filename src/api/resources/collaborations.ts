@@ -1,35 +1,29 @@
 /**
  * Collaborations. A collaboration gives a user access to another user's account. The account invites an e-mail address,
- * and the user with this verified address accepts. model/collaboration.ts has the states. An invitation shows no user
+ * and the user with this verified address accepts. changes/collaborations.ts has the states. An invitation shows no user
  * before it is accepted, so that an account cannot find out whether a user has the address.
  */
 import type { FastifyRequest } from 'fastify'
-import { sql, type InferResult } from 'kysely'
+import type { InferResult, RawBuilder } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
-import { accountsOf, type Caller } from '../auth/account-choice.ts'
 import { outsiderOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
-import { nextId } from '../changes/allocate.ts'
-import { forgetFinished } from '../changes/kept-rows.ts'
-import { refuseBeyondLimit } from '../changes/limits.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
-import type { ChangeRequest } from '../model/account-states.ts'
 import {
-  addResend,
-  COLLABORATION_STATES,
-  INVITATION_LIMIT,
-  nextStatus,
-  RESEND_LIMIT,
-  resendWaitSeconds,
-  ROLES,
-  type CollaborationStatus,
-  type CollaborationTrigger,
-  type Role,
-} from '../model/collaboration.ts'
-import { isEmailAddress } from '../model/email-address.ts'
+  acceptInvitation,
+  invite,
+  isOfAccount,
+  isOfUser,
+  leaveAccount,
+  rejectInvitation,
+  removeCollaboration,
+  resendInvitation,
+} from '../changes/collaborations.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
+import type { ChangeRequest } from '../model/account-states.ts'
+import { COLLABORATION_STATES, ROLES, type Role } from '../model/collaborations.ts'
+import { noSuch, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   identity,
@@ -79,7 +73,7 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
     },
     async ({ caller }) =>
       (
-        await ofAccount(db, caller.accountId)
+        await selectCollaborations(db, isOfAccount(caller.accountId))
           .orderBy('collaborations.created_at')
           .orderBy('collaborations.id')
           .execute()
@@ -103,11 +97,11 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
         response: { 201: Collaboration },
       },
     },
-    async ({ caller, body }, reply) =>
+    async ({ caller, caller: { accountId, userId }, body }, reply) =>
       reply.code(201).send(
         await accounts.commit(caller, async (tx) => {
-          const id = await invite(tx, caller, body)
-          return load(tx, caller.accountId, id)
+          const id = await invite(tx, accountId, userId ?? null, body)
+          return load(tx, accountId, id)
         }),
       ),
   )
@@ -117,7 +111,7 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
     { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } },
     async ({ caller, caller: { accountId }, params: { id } }) =>
       await accounts.commit(caller, async (tx) => {
-        await move(tx, ofAccount(tx, accountId), id, 'resend')
+        await resendInvitation(tx, accountId, id)
         return load(tx, accountId, id)
       }),
   )
@@ -136,7 +130,7 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
       await accounts.commit(
         caller,
         async (tx) => {
-          await move(tx, ofAccount(tx, accountId), id, 'remove')
+          await removeCollaboration(tx, accountId, id)
           return load(tx, accountId, id)
         },
         'DELETE /collaborations/ID',
@@ -144,7 +138,9 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
   )
 
   async function load(database: Reader, accountId: string, id: string): Promise<Collaboration> {
-    const row = await ofAccount(database, accountId).where('collaborations.id', '=', id).executeTakeFirst()
+    const row = await selectCollaborations(database, isOfAccount(accountId))
+      .where('collaborations.id', '=', id)
+      .executeTakeFirst()
     if (row === undefined) throw noSuch('collaboration', id)
     return represent(site, 'account', row)
   }
@@ -163,9 +159,12 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     },
     async ({ identity }) =>
       await asUser(identity, async (userId) =>
-        (await ofUser(db, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map(
-          (row) => represent(site, 'user', row),
-        ),
+        (
+          await selectCollaborations(db, isOfUser(userId))
+            .orderBy('collaborations.created_at')
+            .orderBy('collaborations.id')
+            .execute()
+        ).map((row) => represent(site, 'user', row)),
       ),
   )
 
@@ -193,13 +192,13 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: Collaboration },
       },
     },
-    async (request) => await changeAsUser(request, 'accept', 'POST /user/collaborations/ID/accept'),
+    async (request) => await changeAsUser(request, acceptInvitation, 'POST /user/collaborations/ID/accept'),
   )
 
   server.post(
     '/user/collaborations/:id/reject',
     { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } },
-    async (request) => await changeAsUser(request, 'reject', 'POST /user/collaborations/ID/reject'),
+    async (request) => await changeAsUser(request, rejectInvitation, 'POST /user/collaborations/ID/reject'),
   )
 
   server.delete(
@@ -213,18 +212,20 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: Collaboration },
       },
     },
-    async (request) => await changeAsUser(request, 'leave', 'DELETE /user/collaborations/ID'),
+    async (request) => await changeAsUser(request, leaveAccount, 'DELETE /user/collaborations/ID'),
   )
 
   async function load(database: Reader, userId: string, id: string): Promise<Collaboration> {
-    const row = await ofUser(database, userId).where('collaborations.id', '=', id).executeTakeFirst()
+    const row = await selectCollaborations(database, isOfUser(userId))
+      .where('collaborations.id', '=', id)
+      .executeTakeFirst()
     if (row === undefined) throw noSuch('collaboration', id)
     return represent(site, 'user', row)
   }
 
   async function changeAsUser(
     request: FastifyRequest<{ Params: Static<typeof Params> }>,
-    trigger: CollaborationTrigger,
+    change: (tx: Tx, userId: string, id: string) => Promise<void>,
     kind: ChangeRequest,
   ): Promise<Collaboration> {
     const {
@@ -232,14 +233,14 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
       params: { id },
     } = request
     return asUser(identity, async (userId) => {
-      const found = await ofUser(db, userId).where('collaborations.id', '=', id).executeTakeFirst()
+      const found = await selectCollaborations(db, isOfUser(userId))
+        .where('collaborations.id', '=', id)
+        .executeTakeFirst()
       if (found === undefined) throw noSuch('collaboration', id)
       return accounts.commit(
         outsiderOf(request, found.account_id),
         async (tx) => {
-          if (trigger === 'accept' && (await accountsOf(tx, userId)).includes(found.account_id))
-            throw refuse('resource_conflict', `you have access to ${found.account_id} already`)
-          await move(tx, ofUser(tx, userId), id, trigger, userId)
+          await change(tx, userId, id)
           return load(tx, userId, id)
         },
         kind,
@@ -253,126 +254,7 @@ async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T
   return task(identity.userId)
 }
 
-/** Creates an invitation and returns its id. The inviter of an API client's invitation is the owner of the account. */
-async function invite(tx: Tx, { accountId, userId }: Caller, { email, role }: Static<typeof Create>): Promise<string> {
-  if (!isEmailAddress(email))
-    throw refuse(
-      'unprocessable_entity',
-      fieldFault('email', 'malformed', 'email must be an address such as ada@example.com'),
-    )
-  const current = await tx
-    .selectFrom('collaborations')
-    .select(['id', 'status'])
-    .where('account_id', '=', accountId)
-    .where('status', 'in', ['pending', 'accepted'])
-    .where(hasAddress('collaborations.email', email))
-    .executeTakeFirst()
-  if (current !== undefined)
-    throw refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
-  const user = await tx
-    .selectFrom('users')
-    .select('id')
-    .where(hasAddress('users.email_address', email))
-    .executeTakeFirst()
-  if (user !== undefined && (await accountsOf(tx, user.id)).includes(accountId))
-    throw refuse('resource_conflict', `${email} has access to the account already`)
-  if ((await countInvitations(tx, accountId)) >= INVITATION_LIMIT) {
-    throw refuse(
-      'account_limit_reached',
-      `the account has ${String(INVITATION_LIMIT)} invitations that are pending or younger than an hour: cancel old ones, or wait`,
-    )
-  }
-  await refuseBeyondLimit(tx, accountId, 'collaborations_limit')
-  const { owner_id: owner } = await tx
-    .selectFrom('accounts')
-    .select('owner_id')
-    .where('id', '=', accountId)
-    .executeTakeFirstOrThrow()
-  await forgetFinished(tx, accountId)
-  const id = await nextId(tx, 'col')
-  await tx
-    .insertInto('collaborations')
-    .values({
-      id,
-      account_id: accountId,
-      user_id: null,
-      inviter_id: userId ?? owner,
-      email,
-      role,
-      status: 'pending',
-      started_at: null,
-      finished_at: null,
-    })
-    .execute()
-  return id
-}
-
-/** The invitations of an account that are pending or younger than an hour. */
-async function countInvitations(tx: Tx, accountId: string): Promise<number> {
-  const { count } = await tx
-    .selectFrom('collaborations')
-    .select((eb) => eb.fn.countAll<number>().as('count'))
-    .where('account_id', '=', accountId)
-    .where((where) => where.or([where('status', '=', 'pending'), sql<boolean>`created_at > now() - interval '1 hour'`]))
-    .executeTakeFirstOrThrow()
-  return count
-}
-
-/** Moves one of `collaborations` to its next state. `userId`: the user who accepts. */
-async function move(
-  tx: Tx,
-  collaborations: ReturnType<typeof ofAccount>,
-  id: string,
-  trigger: CollaborationTrigger,
-  userId?: string,
-): Promise<void> {
-  const row = await collaborations.where('collaborations.id', '=', id).forUpdate('collaborations').executeTakeFirst()
-  if (row === undefined) throw noSuch('collaboration', id)
-  const status = nextStatus(row.status, trigger)
-  if (status === undefined) throw refuse('resource_conflict', `the collaboration ${id} is ${row.status}`)
-  const now = new Date()
-  const resends = trigger === 'resend' ? addResend(row.resends, now) : row.resends
-  if (resends === undefined) {
-    const text = `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`
-    throw new Refusal('too_many_requests', [text], { retrySeconds: resendWaitSeconds(row.resends, now) })
-  }
-  await tx
-    .updateTable('collaborations')
-    .set({ status, resends, ...columnsOf(status, userId) })
-    .where('id', '=', id)
-    .execute()
-  return undefined
-}
-
-/** The columns that change with the new state. `invited_at: null` has the invitation sent again. */
-function columnsOf(status: CollaborationStatus, userId: string | undefined) {
-  if (status === 'pending') return { invited_at: null }
-  return status === 'accepted' ? { user_id: userId, started_at: new Date() } : { finished_at: new Date() }
-}
-
-/** True for the same address, in any case. */
-function hasAddress(column: 'collaborations.email' | 'users.email_address', address: string) {
-  return sql<boolean>`lower(${sql.ref(column)}) = lower(${address})`
-}
-
-function ofAccount(database: Reader, accountId: string) {
-  return selectCollaborations(database).where('collaborations.account_id', '=', accountId)
-}
-
-/** The collaborations of a user, and the invitations to the user's address, if it is verified. */
-function ofUser(database: Reader, userId: string) {
-  return selectCollaborations(database).where((where) =>
-    where.or([
-      where('collaborations.user_id', '=', userId),
-      where.and([
-        where('collaborations.user_id', 'is', null),
-        sql<boolean>`lower(collaborations.email) = (select lower(email_address) from users where id = ${userId} and email_verified)`,
-      ]),
-    ]),
-  )
-}
-
-function selectCollaborations(database: Reader) {
+function selectCollaborations(database: Reader, isOwn: RawBuilder<boolean>) {
   return database
     .selectFrom('collaborations')
     .innerJoin('accounts', 'accounts.id', 'collaborations.account_id')
@@ -393,6 +275,7 @@ function selectCollaborations(database: Reader) {
           .whereRef('users.id', '=', 'collaborations.inviter_id'),
       ).as('inviter'),
     ])
+    .where(isOwn)
 }
 
 type Row = InferResult<ReturnType<typeof selectCollaborations>>[number]

@@ -1,0 +1,56 @@
+/**
+ * What happens to API clients and applications alike: they get secrets, and a deleted one stays readable with
+ * `revoked_at`. auth/ ends their tokens.
+ */
+import { sql, type Selectable } from 'kysely'
+import type { Tables } from '../database/tables.ts'
+import type { Tx } from '../database/transaction.ts'
+import { noSuch, refuse } from '../model/refusal.ts'
+import { KEPT_MAX } from './limits.ts'
+
+const KINDS = { api_clients: 'API client', applications: 'application' } as const
+type ClientTable = keyof typeof KINDS
+
+/** Locks the row of a client that is not deleted. */
+export async function lockClient<T extends ClientTable>(
+  tx: Tx,
+  table: T,
+  accountId: string,
+  id: string,
+): Promise<Selectable<Tables[T]>> {
+  const { rows } = await sql<Selectable<Tables[T]> & { readonly revoked_at: Date | null }>`
+    select * from ${sql.table(table)} where id = ${id} and account_id = ${accountId} for update`.execute(tx)
+  const [row] = rows
+  if (row === undefined) throw noSuch(KINDS[table], id)
+  if (row.revoked_at !== null) throw refuse('resource_conflict', `${id} is deleted`)
+  return row
+}
+
+/** Gives a client another secret. */
+export async function setSecret(
+  tx: Tx,
+  table: ClientTable,
+  accountId: string,
+  id: string,
+  sha256: Buffer,
+): Promise<void> {
+  await lockClient(tx, table, accountId, id)
+  await sql`update ${sql.table(table)} set secret_sha256 = ${sha256} where id = ${id}`.execute(tx)
+}
+
+/**
+ * Deletes a client: it gets no more tokens. Then deletes the oldest deleted clients beyond KEPT_MAX. Those of the region
+ * file stay, because applying it would make them again.
+ */
+export async function revokeClient(tx: Tx, table: ClientTable, accountId: string, id: string): Promise<void> {
+  await lockClient(tx, table, accountId, id)
+  await sql`update ${sql.table(table)} set revoked_at = ${new Date()}, secret_sha256 = null where id = ${id}`.execute(
+    tx,
+  )
+  await sql`
+    delete from ${sql.table(table)} where id in (
+      select id from ${sql.table(table)}
+      where account_id = ${accountId} and revoked_at is not null and id not in (select id from given_ids)
+      order by revoked_at desc offset ${KEPT_MAX}
+    )`.execute(tx)
+}

@@ -5,7 +5,7 @@
 import pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { enqueueAll } from '../../src/api/changes/finish-server.ts'
+import { enqueueAll } from '../../src/api/changes/servers.ts'
 import { markChanged } from '../../src/api/database/outbox.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'

@@ -1,6 +1,6 @@
 /** Servers: their forms, what creates and changes them, and what is refused. */
 import t from 'tap'
-import { finishServer } from '../../src/api/changes/finish-server.ts'
+import { finishPublish } from '../../src/api/changes/servers.ts'
 import type { Tx } from '../../src/api/database/transaction.ts'
 import { ADA, ADAS_KEY, GRACE, GRACES_KEY, ONE, TWO } from '../support/fixtures/region.ts'
 import {
@@ -845,6 +845,7 @@ async function remove(id: string): Promise<void> {
 async function finishDeletes(): Promise<void> {
   const deleting = await db.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
   await db.transaction().execute(async (tx) => {
-    for (const { id } of deleting) await finishServer(tx, id, { status: 'deleting', awaitsCompute: false, fault: null })
+    for (const { id } of deleting)
+      await finishPublish(tx, id, { status: 'deleting', awaitsCompute: false, fault: null })
   })
 }

@@ -10,7 +10,9 @@ import { ACCOUNT_LIMITS } from '../../src/api/model/account-limits.ts'
 import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
 import type { Database } from '../../src/api/database/open.ts'
-import { ACTION_RULES } from '../../src/api/model/server-actions.ts'
+import { SERVER_EVENTS } from '../../src/api/changes/servers.ts'
+import { SERVER_ACTIONS } from '../../src/api/model/server-actions.ts'
+import { SUMMARIES } from '../../src/api/resources/server-actions.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
@@ -93,12 +95,11 @@ async function tableOfMetrics(registry: Registry): Promise<string> {
 function actionTable(): string {
   return asTable(
     ['action', 'does', 'possible while', 'then'],
-    Object.entries(ACTION_RULES).map(([action, { does, from, to }]) => [
-      `\`${action}\``,
-      does,
-      from.map((state) => `\`${state}\``).join(', '),
-      to === undefined ? 'the same' : `\`${to}\``,
-    ]),
+    SERVER_ACTIONS.map((action) => {
+      const { from, to } = SERVER_EVENTS[action]
+      const states = from.map((state) => `\`${state}\``).join(', ')
+      return [`\`${action}\``, SUMMARIES[action], states, to === undefined ? 'the same' : `\`${to}\``]
+    }),
   )
 }
 

@@ -5,13 +5,13 @@
  * they are carried out in the order of the requests. While a server migrates, its actions wait. An action whose outcome
  * does not come in time is given out again, to the server's hypervisor.
  */
-import { sql, type Kysely, type Selectable } from 'kysely'
-import { notFound, refuse } from '../model/refusal.ts'
-import type { AccountChanges } from './account-changes.ts'
-import { applyOutcome, COMPUTE_CHANNEL } from './actions.ts'
+import { sql, type Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
-import type { ActionKind, Outcome } from '../model/server-actions.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
+import { notFound, refuse } from '../model/refusal.ts'
+import type { ActionKind, Outcome } from '../model/server-actions.ts'
+import type { AccountChanges } from './account-changes.ts'
+import { actionAfter, COMPUTE_CHANNEL, finishAction, giveOut, stateOf } from './actions.ts'
 
 /**
  * An action as it is given out. `imageId`: the snapshot that is made or deleted. `console`: the token that opens the
@@ -63,24 +63,20 @@ export async function giveOutActions(
   return database.transaction().execute(async (tx) => {
     // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store
     // refuses may have the id of another one.
-    const { rows: due } = await sql<{ id: number }>`
-      with due as (
-        select action.id from compute_actions action join servers on servers.id = action.server_id
-        where action.finished_at is null and servers.hypervisor = ${hypervisor} and servers.migrating_to is null
-          and (servers.publish_fault is null or exists (select from published_ids where published_ids.id = servers.id))
-          and (action.given_out_at is null or action.given_out_at <= now() - make_interval(secs => ${retrySeconds}))
-          and not exists (select from compute_actions earlier where earlier.server_id = action.server_id and earlier.finished_at is null and earlier.id < action.id)
-        order by action.id limit ${BATCH} for no key update of action skip locked for share of servers skip locked
-      )
-      update compute_actions set given_out_at = now(), given_to = ${hypervisor} from due where compute_actions.id = due.id returning compute_actions.id`.execute(
-      tx,
-    )
-    return due.length === 0
-      ? []
-      : loadActions(
-          tx,
-          due.map(({ id }) => id),
-        )
+    const { rows } = await sql<{ id: number }>`
+      select action.id from compute_actions action join servers on servers.id = action.server_id
+      where action.finished_at is null and servers.hypervisor = ${hypervisor} and servers.migrating_to is null
+        and (servers.publish_fault is null or exists (select from published_ids where published_ids.id = servers.id))
+        and (action.given_out_at is null or action.given_out_at <= now() - make_interval(secs => ${retrySeconds}))
+        and not exists (
+          select from compute_actions earlier
+          where earlier.server_id = action.server_id and earlier.finished_at is null and earlier.id < action.id)
+      order by action.id limit ${BATCH}
+      for no key update of action skip locked for share of servers skip locked`.execute(tx)
+    if (rows.length === 0) return []
+    const ids = rows.map(({ id }) => id)
+    await giveOut(tx, ids, hypervisor)
+    return loadActions(tx, ids)
   })
 }
 
@@ -95,11 +91,16 @@ interface ActionRow extends ServerRow {
 
 async function loadActions(tx: Tx, ids: readonly number[]): Promise<readonly GivenAction[]> {
   const { rows } = await sql<ActionRow>`
-    select action.id as action_id, action.kind, action.requested_at, action.image_id as snapshot_id, action.console_token, servers.console_token_expires,
-      servers.id, servers.revision, servers.image_id, server_types.id as type_id, server_types.handle as type_handle, cores, ram, disk_size, disk_encrypted, compatibility_mode,
-      coalesce((select json_agg(json_build_object('id', id, 'mac_address', mac_address, 'ipv4_address', ipv4_address, 'ipv4_prefix_length', ipv4_prefix_length)
-        order by created_at, id) from interfaces where interfaces.server_id = servers.id), '[]') as interfaces
-    from compute_actions action join servers on servers.id = action.server_id join server_types on server_types.id = servers.server_type_id
+    select action.id as action_id, action.kind, action.requested_at, action.image_id as snapshot_id,
+      action.console_token, servers.console_token_expires, servers.id, servers.revision, servers.image_id,
+      server_types.id as type_id, server_types.handle as type_handle, cores, ram, disk_size,
+      disk_encrypted, compatibility_mode,
+      coalesce((
+        select json_agg(json_build_object('id', id, 'mac_address', mac_address, 'ipv4_address', ipv4_address,
+          'ipv4_prefix_length', ipv4_prefix_length) order by created_at, id)
+        from interfaces where interfaces.server_id = servers.id), '[]') as interfaces
+    from compute_actions action join servers on servers.id = action.server_id
+      join server_types on server_types.id = servers.server_type_id
     where action.id = any(${[...ids]}) order by action.id`.execute(tx)
   return rows.map(
     ({
@@ -151,12 +152,12 @@ export async function reportOutcome(
     const action = await findAction(tx, hypervisor, id)
     if (action === undefined) throw notFound(`the action ${String(id)}`)
     const { kind, server_id: serverId } = action
-    if (action.outcome !== null) {
+    if (actionAfter(stateOf(action), outcome === 'succeeded' ? 'succeed' : 'fail') === undefined) {
       if (action.outcome !== outcome)
-        throw refuse('resource_conflict', `the action ${String(id)} has ${action.outcome} already`)
+        throw refuse('resource_conflict', `the action ${String(id)} has ${String(action.outcome)} already`)
       return { id, serverId, kind, outcome, fault: action.fault, isNew: false }
     }
-    await finishAction(tx, action, { outcome, fault })
+    await finishAction(tx, action, outcome, fault)
     await wakeHypervisor(tx, hypervisor) // the next action of this server
     return { id, serverId, kind, outcome, fault, isNew: true }
   })
@@ -184,25 +185,12 @@ export async function finishWaitingActions(database: Kysely<Tables>, accounts: A
         .where('finished_at', 'is', null)
         .executeTakeFirst()
       if (action === undefined) return false // another process has finished it
-      await finishAction(tx, action, { outcome: 'succeeded', fault: null })
+      await finishAction(tx, action, 'succeeded', null)
       return true
     })
     if (isNew) finished++
   }
   return finished
-}
-
-async function finishAction(
-  tx: Tx,
-  action: Selectable<Tables['compute_actions']>,
-  { outcome, fault }: Report,
-): Promise<void> {
-  await tx
-    .updateTable('compute_actions')
-    .set({ outcome, fault, finished_at: new Date(), console_token: null })
-    .where('id', '=', action.id)
-    .execute()
-  await applyOutcome(tx, action, outcome)
 }
 
 /**
@@ -232,9 +220,10 @@ export async function wakeHypervisor(tx: Tx, hypervisor: string): Promise<void> 
  */
 export async function isWorkedOn(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
   const { rows } = await sql`
-    select from compute_actions where server_id = ${serverId} and finished_at is null and given_out_at > now() - make_interval(secs => ${retrySeconds}) limit 1`.execute(
-    database,
-  )
+    select from compute_actions
+    where server_id = ${serverId} and finished_at is null
+      and given_out_at > now() - make_interval(secs => ${retrySeconds})
+    limit 1`.execute(database)
   return rows.length > 0
 }
 
@@ -243,7 +232,10 @@ export async function purgeActions(database: Reader): Promise<void> {
   await sql`delete from compute_actions where finished_at < now() - ${KEPT}::interval`.execute(database)
   await sql`
     delete from compute_actions where id in (
-      select id from (select id, row_number() over (partition by server_id order by finished_at desc, id desc) as age from compute_actions where finished_at is not null) as finished
+      select id from (
+        select id, row_number() over (partition by server_id order by finished_at desc, id desc) as age
+        from compute_actions where finished_at is not null
+      ) as finished
       where age > ${KEPT_OF_SERVER})`.execute(database)
 }
 
@@ -262,12 +254,16 @@ export async function readQueue(database: Reader): Promise<QueueState> {
   const {
     rows: [row],
   } = await sql<QueueState>`
-    select count(*) as waiting, coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
-      coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous))) filter (where is_first and migrating_to is null)), 0)::float as unfetched
+    select count(*) as waiting,
+      coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
+      coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous)))
+        filter (where is_first and migrating_to is null)), 0)::float as unfetched
     from (
-      select requested_at, given_out_at, migrating_to, row_number() over (partition by server_id order by action.id) = 1 as is_first,
+      select requested_at, given_out_at, migrating_to,
+        row_number() over (partition by server_id order by action.id) = 1 as is_first,
         (select max(finished_at) from compute_actions finished where finished.server_id = action.server_id) as previous
-      from compute_actions action join servers on servers.id = action.server_id where action.finished_at is null
+      from compute_actions action join servers on servers.id = action.server_id
+      where action.finished_at is null
     ) as waiting`.execute(database)
   return row!
 }

@@ -1,26 +1,81 @@
 /**
- * The actions that the compute system has to carry out, and the effects of their outcome. Every action is a row, in
- * the transaction of the change that asks for it. IMDS_API_COMPUTE says what happens then:
+ * The actions that the compute system has to carry out, and the effects of their outcome. Each is a row, in the
+ * transaction of the change that asks for it.
  *
- *   none       the action succeeds at once
- *   reported   the action waits until its outcome is reported
+ *   waiting, givenOut --giveOut, to a hypervisor (action-queue.ts)--> givenOut
+ *   waiting, givenOut --succeed--> succeeded
+ *   givenOut --fail--> failed
+ *   waiting --supersede, by the deletion of the server--> failed
+ *
+ * Without a compute system (IMDS_API_COMPUTE=none), an action succeeds at once.
  */
-import { sql, type Selectable } from 'kysely'
-import {
-  OPEN_ACTIONS_MAX,
-  SERVER_ACTIONS,
-  statusAfter,
-  SUPERSEDED_BY_DELETE,
-  type ServerAction,
-} from '../model/server-actions.ts'
-import { refuse } from '../model/refusal.ts'
-import { cancelReservations } from './cloud-ips.ts'
-import { finishImage } from './images.ts'
-import { refuseBeyondLimit } from './limits.ts'
+import { sql, type RawBuilder, type Selectable } from 'kysely'
 import { enqueue, markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
-import type { ActionKind, Outcome, ServerStatus } from '../model/server-actions.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
+import { refuse } from '../model/refusal.ts'
+import {
+  SERVER_ACTIONS,
+  type ActionKind,
+  type Outcome,
+  type ServerAction,
+  type ServerStatus,
+} from '../model/server-actions.ts'
+import { finishImage } from './images.ts'
+import { refuseBeyondLimit } from './limits.ts'
+import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './servers.ts'
+
+type Action = Selectable<Tables['compute_actions']>
+type OpenState = 'waiting' | 'givenOut'
+export type ActionState = OpenState | Outcome
+export type ActionEvent = 'giveOut' | 'succeed' | 'fail' | 'supersede'
+
+/** What happens to an action: in which states it may, and the state that follows. */
+const EVENTS: Readonly<Record<ActionEvent, { readonly from: readonly OpenState[]; readonly to: ActionState }>> = {
+  giveOut: { from: ['waiting', 'givenOut'], to: 'givenOut' },
+  succeed: { from: ['waiting', 'givenOut'], to: 'succeeded' },
+  fail: { from: ['givenOut'], to: 'failed' },
+  supersede: { from: ['waiting'], to: 'failed' },
+}
+
+/** The state that follows; undefined: the event is not possible in this state. */
+export function actionAfter(state: ActionState, event: ActionEvent): ActionState | undefined {
+  const { from, to }: { readonly from: readonly ActionState[]; readonly to: ActionState } = EVENTS[event]
+  return from.includes(state) ? to : undefined
+}
+
+/** The state of an action. */
+export function stateOf({ outcome, given_out_at }: Pick<Action, 'outcome' | 'given_out_at'>): ActionState {
+  return outcome ?? (given_out_at === null ? 'waiting' : 'givenOut')
+}
+
+const IS: Readonly<Record<OpenState, RawBuilder<boolean>>> = {
+  waiting: sql`(finished_at is null and given_out_at is null)`,
+  givenOut: sql`(finished_at is null and given_out_at is not null)`,
+}
+
+/** The only SQL that writes a state. Of `which`, moves those that are in a state of the event. */
+async function move(
+  tx: Tx,
+  event: ActionEvent,
+  which: RawBuilder<boolean>,
+  values: Partial<Pick<Action, 'fault' | 'given_to'>> = {},
+): Promise<void> {
+  const { from, to } = EVENTS[event]
+  const effect =
+    to === 'succeeded' || to === 'failed'
+      ? { outcome: to, finished_at: new Date(), console_token: null }
+      : { given_out_at: sql<Date>`now()` }
+  const states = from.map((state) => IS[state])
+  await tx
+    .updateTable('compute_actions')
+    .set({ ...effect, ...values })
+    .where(which)
+    .where(sql<boolean>`(${sql.join(states, sql` or `)})`)
+    .execute()
+}
+
+const withIds = (ids: readonly number[]) => sql<boolean>`id = any(${[...ids]})`
 
 /** How actions are carried out (IMDS_API_COMPUTE). */
 export type ComputeMode = 'none' | 'reported'
@@ -29,6 +84,17 @@ export type ComputeMode = 'none' | 'reported'
  * hypervisor.
  */
 export const COMPUTE_CHANNEL = 'imds_compute'
+/** The most actions of one server without an outcome. */
+const OPEN_ACTIONS_MAX = 16
+/** The actions that a deletion of the server makes pointless. A snapshot outlives its server. */
+const SUPERSEDED_BY_DELETE: readonly ServerAction[] = [
+  'start',
+  'stop',
+  'shutdown',
+  'reboot',
+  'reset',
+  'activate_console',
+]
 
 /** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
 export interface NewAction {
@@ -73,9 +139,11 @@ export async function expectedStatus(
     .select('kind')
     .where('server_id', '=', id)
     .where('finished_at', 'is', null)
+    .where('kind', 'in', SERVER_ACTIONS)
     .orderBy('id')
+    .$narrowType<{ kind: ServerAction }>()
     .execute()
-  return statusAfter(
+  return serverAfterAll(
     status,
     waiting.map(({ kind }) => kind),
   )
@@ -91,46 +159,69 @@ export async function refuseBeyondOpenActions(tx: Tx, accountId: string, serverI
     .select((eb) => eb.fn.countAll<number>().as('count'))
     .where('server_id', '=', serverId)
     .where('finished_at', 'is', null)
-    .where('kind', 'in', [...SERVER_ACTIONS])
+    .where('kind', 'in', SERVER_ACTIONS)
     .executeTakeFirstOrThrow()
   if (count >= OPEN_ACTIONS_MAX)
     throw refuse(
       'account_limit_reached',
-      `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(OPEN_ACTIONS_MAX)}: try again when some have ended`,
+      `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(OPEN_ACTIONS_MAX)}: ` +
+        'try again when some have ended',
     )
   await refuseBeyondLimit(tx, accountId, 'open_actions_limit')
 }
 
+/** Gives actions, which are locked, to a hypervisor. */
+export async function giveOut(tx: Tx, ids: readonly number[], hypervisor: string): Promise<void> {
+  await move(tx, 'giveOut', withIds(ids), { given_to: hypervisor })
+}
+
+/** Finishes an action, and changes what follows from its outcome. */
+export async function finishAction(tx: Tx, action: Action, outcome: Outcome, fault: string | null): Promise<void> {
+  await move(tx, outcome === 'succeeded' ? 'succeed' : 'fail', withIds([action.id]), { fault })
+  await applyOutcome(tx, action, outcome)
+}
+
 /**
- * Ends the waiting actions that the deletion of a server makes pointless, as failed, so that the deletion does not wait
- * for them. An action that a hypervisor has got goes on, and so do those before a snapshot: it shows the disk as they
- * leave it.
+ * Ends the waiting actions that the deletion of a server makes pointless, so that the deletion does not wait for them.
+ * An action that a hypervisor has got goes on, and so do those before a snapshot: it shows the disk as they leave it.
  */
 export async function supersedeActions(tx: Tx, serverId: string): Promise<void> {
-  await sql`
-    update compute_actions set outcome = 'failed', fault = 'superseded by the deletion of the server', finished_at = now(), console_token = null
-    where server_id = ${serverId} and finished_at is null and given_out_at is null and kind = any(${[...SUPERSEDED_BY_DELETE]})
-      and not exists (select from compute_actions later where later.server_id = ${serverId} and later.finished_at is null and later.kind = 'snapshot' and later.id > compute_actions.id)`.execute(
-    tx,
-  )
+  const pointless = sql<boolean>`
+    server_id = ${serverId} and kind = any(${[...SUPERSEDED_BY_DELETE]}) and not exists (
+      select from compute_actions later
+      where later.server_id = ${serverId} and later.finished_at is null
+        and later.kind = 'snapshot' and later.id > compute_actions.id)`
+  await move(tx, 'supersede', pointless, { fault: 'superseded by the deletion of the server' })
+}
+
+/** Finishes the waiting actions of a server without a hypervisor, unless one has got any of them. False: one has. */
+export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> {
+  const open = await tx
+    .selectFrom('compute_actions')
+    .select(['id', 'outcome', 'given_out_at'])
+    .where('server_id', '=', serverId)
+    .where('finished_at', 'is', null)
+    .forUpdate()
+    .execute()
+  if (open.some((action) => stateOf(action) !== 'waiting')) return false
+  await move(tx, 'succeed', withIds(open.map(({ id }) => id)))
+  return true
 }
 
 /** Changes what follows from the outcome of an action, in the transaction that records it. */
-export async function applyOutcome(
+async function applyOutcome(
   tx: Tx,
-  action: Pick<Selectable<Tables['compute_actions']>, 'server_id' | 'kind' | 'image_id'>,
+  { server_id: id, kind, image_id: imageId }: Pick<Action, 'server_id' | 'kind' | 'image_id'>,
   outcome: Outcome,
 ): Promise<void> {
-  const { server_id: id, kind, image_id: imageId } = action
   const succeeded = outcome === 'succeeded'
   switch (kind) {
-    // The server becomes active, or is deleted, when its record has been published: see finish-server.ts.
+    // The server becomes active, or is deleted, when its record has been published: see finishPublish of servers.ts.
     case 'create':
       await (succeeded ? enqueue(tx, [id]) : failCreate(tx, id))
       break
     case 'delete':
-      if (succeeded) await markChanged(tx, [id])
-      else await tx.updateTable('servers').set({ status: 'failed' }).where('id', '=', id).execute()
+      await (succeeded ? markChanged(tx, [id]) : moveServer(tx, id, 'failDelete'))
       break
     case 'snapshot':
       await finishImage(tx, imageId!, succeeded ? 'complete' : 'fail')
@@ -139,55 +230,9 @@ export async function applyOutcome(
       await finishImage(tx, imageId!, succeeded ? 'erase' : 'fail')
       break
     case 'activate_console':
-      if (!succeeded)
-        await tx.updateTable('servers').set({ console_token_expires: null }).where('id', '=', id).execute()
+      if (!succeeded) await setConsoleExpiry(tx, id, null)
       break
     default:
       if (succeeded) await moveServer(tx, id, kind)
   }
-}
-
-/** Moves a server to the state that follows from an action, unless it is being deleted meanwhile. */
-async function moveServer(tx: Tx, id: string, kind: ServerAction): Promise<void> {
-  const { status } = await tx
-    .selectFrom('servers')
-    .select('status')
-    .where('id', '=', id)
-    .forUpdate()
-    .executeTakeFirstOrThrow()
-  const next = statusAfter(status, [kind])
-  if (status === 'active' && next !== 'active') await closeConsole(tx, id)
-  if (next !== status)
-    await tx
-      .updateTable('servers')
-      .set({ status: next, ...(next === 'active' && { started_at: new Date() }) })
-      .where('id', '=', id)
-      .execute()
-}
-
-/** Closes the console of a server, unless a waiting action opens it again. */
-async function closeConsole(tx: Tx, id: string): Promise<void> {
-  const waiting = tx
-    .selectFrom('compute_actions')
-    .select('id')
-    .where('server_id', '=', id)
-    .where('kind', '=', 'activate_console')
-    .where('finished_at', 'is', null)
-  await tx
-    .updateTable('servers')
-    .set({ console_token_expires: null })
-    .where('id', '=', id)
-    .where((where) => where.not(where.exists(waiting)))
-    .execute()
-}
-
-async function failCreate(tx: Tx, id: string): Promise<void> {
-  await tx
-    .updateTable('servers')
-    .set({ status: 'failed' })
-    .where('id', '=', id)
-    .where('status', '=', 'creating')
-    .execute()
-  await cancelReservations(tx, id)
-  await markChanged(tx, [id])
 }

@@ -13,7 +13,7 @@ import { sql } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
 import { numberIn, parseRange } from '../model/pools.ts'
 import { enqueue } from '../database/outbox.ts'
-import { enqueueAll } from './finish-server.ts'
+import { enqueueAll } from './servers.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { Tx } from '../database/transaction.ts'
 

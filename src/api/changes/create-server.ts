@@ -4,8 +4,8 @@
  */
 import { sql } from 'kysely'
 import { fieldFault, noSuchIn, refuse, Refusal } from '../model/refusal.ts'
-import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
-import { userDataFault } from '../model/user-data.ts'
+import { completeOptions, tagsFault } from '../model/metadata-options.ts'
+import { compactUserData, userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './actions.ts'
 import { reserveCloudIp } from './cloud-ips.ts'
@@ -13,22 +13,18 @@ import { lockAccount, usageOf } from './limits.ts'
 import { usersOf } from './members.ts'
 import { freeHypervisors } from './placement.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
+import { joinGroups, missingGroups } from './server-groups.ts'
+import type { ServerValues } from './server-requests.ts'
 import type { Tx } from '../database/transaction.ts'
 import { isVisibleTo } from './images.ts'
 
 /** What a server is created with. `image`, `serverType` and `zone`: ids or handles. */
-export interface NewServer {
+export interface NewServer extends ServerValues {
   readonly image: string
-  readonly name: string
   readonly serverType: string | undefined
   readonly zone: string | undefined
-  readonly userData: string | null
-  readonly serverGroups: readonly string[] | undefined
   readonly cloudIp: boolean | string
   readonly diskEncrypted: boolean
-  readonly compatibilityMode: boolean | undefined
-  readonly metadataOptions: MetadataOptions | undefined
-  readonly tags: Readonly<Record<string, string>>
 }
 
 /**
@@ -42,7 +38,8 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
   if (used + found.serverType.ram > account.ram_limit) {
     throw refuse(
       'account_limit_reached',
-      `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ${String(found.serverType.ram)} MB more are too much`,
+      `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ` +
+        `${String(found.serverType.ram)} MB more are too much`,
     )
   }
   const place = (await freeHypervisors(tx, found.zoneId)).find(({ free }) => free >= found.serverType.ram)
@@ -57,27 +54,24 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
     .values({
       id,
       account_id: accountId,
-      name: asked.name,
+      name: asked.name ?? '',
       status: 'creating',
       image_id: found.image.id,
       server_type_id: found.serverType.id,
       zone_id: place.zone_id,
       hypervisor: place.name,
-      user_data: asked.userData,
-      compatibility_mode: asked.compatibilityMode ?? found.image.compatibility_mode,
+      user_data: typeof asked.user_data === 'string' ? compactUserData(asked.user_data) : null,
+      compatibility_mode: asked.compatibility_mode ?? found.image.compatibility_mode,
       disk_encrypted: asked.diskEncrypted,
       started_at: null,
       deleted_at: null,
       publish_fault: null,
-      metadata_options: asked.metadataOptions === undefined ? null : JSON.stringify(asked.metadataOptions),
-      tags: JSON.stringify(asked.tags),
+      metadata_options:
+        asked.metadata_options === undefined ? null : JSON.stringify(completeOptions(asked.metadata_options, {})),
+      tags: JSON.stringify(asked.tags ?? {}),
     })
     .execute()
-  if (found.groupIds.length > 0)
-    await tx
-      .insertInto('server_group_members')
-      .values(found.groupIds.map((server_group_id) => ({ server_group_id, server_id: id })))
-      .execute()
+  await joinGroups(tx, id, found.groupIds)
   await copyKeys(tx, accountId, id)
   const interfaceId = await createInterface(tx, id)
   if (asked.cloudIp !== false) await reserveCloudIp(tx, accountId, interfaceId, asked.cloudIp)
@@ -98,9 +92,10 @@ interface Parts {
  * none is deleted before the commit.
  */
 async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<Parts> {
-  const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter(
-    (fault) => fault !== undefined,
-  )
+  const faults = [
+    typeof asked.user_data === 'string' ? userDataFault(asked.user_data) : undefined,
+    tagsFault(asked.tags ?? {}),
+  ].filter((fault) => fault !== undefined)
   const image = await tx
     .selectFrom('images')
     .select(['id', 'status', 'compatibility_mode', 'min_ram'])
@@ -140,7 +135,8 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
       fieldFault(
         'server_type',
         'out_of_range',
-        `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, and the image ${image!.id} needs at least ${String(minRam)}`,
+        `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, ` +
+          `and the image ${image!.id} needs at least ${String(minRam)}`,
       ),
     )
   const { zone: zoneName } = asked
@@ -155,17 +151,8 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
           .forShare()
           .executeTakeFirst()
   if (zoneName !== undefined && zone === undefined) faults.push(noSuchIn('zone', 'zone', zoneName, '/1.0/zones'))
-  const groups = tx.selectFrom('server_groups').select('id').where('account_id', '=', accountId).forShare()
-  const ids = [...new Set(asked.serverGroups)]
-  const found =
-    ids.length === 0
-      ? await groups.where('is_default', '=', true).execute()
-      : await groups.where('id', 'in', ids).execute()
-  faults.push(
-    ...ids
-      .filter((id) => !found.some((group) => group.id === id))
-      .map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups')),
-  )
+  const { server_groups: groupIds = [] } = asked
+  faults.push(...(await missingGroups(tx, accountId, groupIds)))
   if (typeof asked.cloudIp === 'string') {
     const cloudIp = await tx
       .selectFrom('cloud_ips')
@@ -177,7 +164,17 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
   }
   if (faults.length > 0 || image === undefined || serverType === undefined)
     throw new Refusal('unprocessable_entity', faults)
-  return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
+  return {
+    image,
+    serverType,
+    zoneId: zone?.id,
+    groupIds: groupIds.length > 0 ? groupIds : await lockDefaultGroup(tx, accountId),
+  }
+}
+
+async function lockDefaultGroup(tx: Tx, accountId: string): Promise<string[]> {
+  const groups = tx.selectFrom('server_groups').select('id').where('account_id', '=', accountId)
+  return (await groups.where('is_default', '=', true).forShare().execute()).map(({ id }) => id)
 }
 
 /**
@@ -187,9 +184,8 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
 async function copyKeys(tx: Tx, accountId: string, serverId: string): Promise<void> {
   await sql`
     insert into server_keys (server_id, user_id, key)
-    select ${serverId}, users.id, users.ssh_key from users where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`.execute(
-    tx,
-  )
+    select ${serverId}, users.id, users.ssh_key from users
+    where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`.execute(tx)
 }
 
 async function createInterface(tx: Tx, serverId: string): Promise<string> {

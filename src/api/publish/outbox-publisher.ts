@@ -23,7 +23,8 @@ import {
   type PutResult,
   type RemoveResult,
 } from '../../store/publisher.ts'
-import { cancelActions, finishServer } from '../changes/finish-server.ts'
+import { cancelActions } from '../changes/actions.ts'
+import { finishPublish, setPublishFault } from '../changes/servers.ts'
 import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
@@ -246,7 +247,7 @@ export class OutboxPublisher {
         case 'removed':
         case 'absent':
           counted(result.kind === 'absent' ? 'removed' : result.kind)
-          await finishServer(tx, id, composed)
+          await finishPublish(tx, id, composed)
           return DONE
         case 'stale': {
           const taken = await this.#attempt(() => findOtherAccount(store, id, composed))
@@ -276,7 +277,7 @@ export class OutboxPublisher {
     const isTaken = composed.fault?.startsWith(TAKEN) === true
     if (composed.status === 'deleting' && (!composed.awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
       counted('removed') // the store has nothing of it
-      await finishServer(tx, id, { ...composed, awaitsCompute: false })
+      await finishPublish(tx, id, { ...composed, awaitsCompute: false })
       return DONE
     }
     const taken = await this.#attempt(() => findTaken(store, id, composed))
@@ -344,7 +345,7 @@ export class OutboxPublisher {
  * default: all rows of the server.
  */
 async function postpone(tx: Tx, id: string, fault: string, row?: number): Promise<void> {
-  await tx.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
+  await setPublishFault(tx, id, fault)
   await tx
     .updateTable('outbox')
     .set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) })

@@ -1,16 +1,19 @@
 /** Server groups, which guests see as security groups. A cloud IP can be mapped to all members of a group. */
-import type { InferResult, Selectable } from 'kysely'
+import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import type { Caller } from '../auth/account-choice.ts'
-import { nextId } from '../changes/allocate.ts'
-import { refuseBeyondLimit } from '../changes/limits.ts'
-import { markChanged } from '../database/outbox.ts'
-import { releaseCloudIpsOfGroup } from '../changes/cloud-ips.ts'
-import { refuseBeyondRecord } from '../changes/record-limits.ts'
-import type { Tables } from '../database/tables.ts'
+import {
+  addMembers,
+  createGroup,
+  deleteGroup,
+  moveMembers,
+  removeMembers,
+  updateGroup,
+  type GroupValues,
+} from '../changes/server-groups.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
-import { fieldFault, noSuch, noSuchIn, refuse } from '../model/refusal.ts'
+import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   listOf,
@@ -70,25 +73,20 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 
+  /** Commits a change and returns the group after it. */
+  const change = (caller: Caller, id: string, work: (tx: Tx) => Promise<void>) =>
+    accounts.commit(caller, async (tx) => {
+      await work(tx)
+      return load(tx, site, caller.accountId, id)
+    })
+
   server.post(
     '/server_groups',
     { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } },
     async ({ caller, body }, reply) =>
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
-          await refuseBeyondLimit(tx, caller.accountId, 'server_groups_limit')
-          const id = await nextId(tx, 'grp')
-          await tx
-            .insertInto('server_groups')
-            .values({
-              id,
-              account_id: caller.accountId,
-              name: body.name ?? '',
-              description: body.description ?? '',
-              is_default: false,
-            })
-            .execute()
-          await addMembers(tx, caller.accountId, id, memberIds(body.servers))
+          const id = await createGroup(tx, caller.accountId, valuesOf(body), idsOf(body.servers))
           return load(tx, site, caller.accountId, id)
         }),
       ),
@@ -105,25 +103,8 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
         response: { 202: ServerGroup },
       },
     },
-    async ({ caller, params, body }, reply) =>
-      reply.code(202).send(
-        await accounts.commit(caller, async (tx) => {
-          const group = await lockGroup(tx, caller.accountId, params.id)
-          const values = {
-            ...(body.name !== undefined && { name: body.name ?? '' }),
-            ...(body.description !== undefined && { description: body.description ?? '' }),
-          }
-          if (Object.keys(values).length > 0)
-            await tx.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
-          if (values.name === undefined || values.name === group.name)
-            return load(tx, site, caller.accountId, params.id)
-          const members = await membersOf(tx, params.id)
-          await markChanged(tx, members) // guests see the name
-          if (lengthInRecord(params.id, values.name) > lengthInRecord(params.id, group.name))
-            await refuseBeyondRecord(tx, members)
-          return load(tx, site, caller.accountId, params.id)
-        }),
-      ),
+    async ({ caller, params: { id }, body }, reply) =>
+      reply.code(202).send(await change(caller, id, (tx) => updateGroup(tx, caller.accountId, id, valuesOf(body)))),
   )
 
   server.delete(
@@ -137,29 +118,15 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
         response: { 202: ServerGroup },
       },
     },
-    async ({ caller, params }, reply) =>
+    async ({ caller, params: { id } }, reply) =>
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
-          const group = await lockGroup(tx, caller.accountId, params.id)
-          if (group.is_default)
-            throw refuse('resource_conflict', `${params.id} is the default server group of the account`)
-          if ((await membersOf(tx, params.id)).length > 0)
-            throw refuse('resource_conflict', `${params.id} has servers: remove them first`)
-          const last = await load(tx, site, caller.accountId, params.id)
-          await releaseCloudIpsOfGroup(tx, params.id)
-          await tx.deleteFrom('server_groups').where('id', '=', params.id).execute()
+          const last = await load(tx, site, caller.accountId, id)
+          await deleteGroup(tx, caller.accountId, id)
           return last
         }),
       ),
   )
-
-  type Task = (tx: Tx) => Promise<void>
-  const changeMembers = (caller: Caller, id: string, task: Task) =>
-    accounts.commit(caller, async (tx) => {
-      await lockGroup(tx, caller.accountId, id)
-      await task(tx)
-      return load(tx, site, caller.accountId, id)
-    })
 
   const ServersBody = Type.Object({ servers: Members })
   server.post(
@@ -173,14 +140,8 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
         response: { 202: ServerGroup },
       },
     },
-    async ({ caller, params, body }, reply) =>
-      reply
-        .code(202)
-        .send(
-          await changeMembers(caller, params.id, (tx) =>
-            addMembers(tx, caller.accountId, params.id, memberIds(body.servers)),
-          ),
-        ),
+    async ({ caller, params: { id }, body }, reply) =>
+      reply.code(202).send(await change(caller, id, (tx) => addMembers(tx, caller.accountId, id, idsOf(body.servers)))),
   )
 
   server.post(
@@ -194,10 +155,10 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
         response: { 202: ServerGroup },
       },
     },
-    async ({ caller, params, body }, reply) =>
+    async ({ caller, params: { id }, body }, reply) =>
       reply
         .code(202)
-        .send(await changeMembers(caller, params.id, (tx) => removeMembers(tx, params.id, memberIds(body.servers)))),
+        .send(await change(caller, id, (tx) => removeMembers(tx, caller.accountId, id, idsOf(body.servers)))),
   )
 
   server.post(
@@ -211,81 +172,27 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
         response: { 202: ServerGroup },
       },
     },
-    async ({ caller, params, body }, reply) =>
-      reply.code(202).send(
-        await changeMembers(caller, params.id, async (tx) => {
-          await lockGroup(tx, caller.accountId, body.destination)
-          await removeMembers(tx, params.id, memberIds(body.servers))
-          await addMembers(tx, caller.accountId, body.destination, memberIds(body.servers))
-        }),
-      ),
+    async ({ caller, params: { id }, body }, reply) =>
+      reply
+        .code(202)
+        .send(
+          await change(caller, id, (tx) =>
+            moveMembers(tx, caller.accountId, id, body.destination, idsOf(body.servers)),
+          ),
+        ),
   )
 }
 
-/** The length of a group's name in a record. A shorter one needs no check of the record's limits. */
-function lengthInRecord(id: string, name: string): number {
-  return Buffer.byteLength(JSON.stringify(name === '' ? id : name))
+/** What a request sets. Null clears a text. */
+function valuesOf({ name, description }: Static<typeof Update>): GroupValues {
+  return {
+    ...(name !== undefined && { name: name ?? '' }),
+    ...(description !== undefined && { description: description ?? '' }),
+  }
 }
 
-function memberIds(members: Static<typeof Members> | undefined): string[] {
+function idsOf(members: Static<typeof Members> | undefined): string[] {
   return [...new Set((members ?? []).map(({ server }) => server))]
-}
-
-async function addMembers(tx: Tx, accountId: string, groupId: string, ids: readonly string[]): Promise<void> {
-  if (ids.length === 0) return
-  const found = await tx
-    .selectFrom('servers')
-    .select('id')
-    .where('account_id', '=', accountId)
-    .where('id', 'in', ids)
-    .where('status', 'not in', ['deleting', 'deleted'])
-    .orderBy('id')
-    .forUpdate()
-    .execute()
-  const [missing, ...others] = ids
-    .filter((id) => !found.some((server) => server.id === id))
-    .map((id) => noSuchIn('servers', 'server', id, '/1.0/servers'))
-  if (missing !== undefined) throw refuse('unprocessable_entity', missing, ...others)
-  await tx
-    .insertInto('server_group_members')
-    .values(ids.map((server_id) => ({ server_group_id: groupId, server_id })))
-    .onConflict((conflict) => conflict.doNothing())
-    .execute()
-  await markChanged(tx, ids)
-  await refuseBeyondRecord(tx, ids)
-}
-
-async function removeMembers(tx: Tx, groupId: string, ids: readonly string[]): Promise<void> {
-  const members = await membersOf(tx, groupId)
-  const [missing, ...others] = ids
-    .filter((id) => !members.includes(id))
-    .map((id) => fieldFault('servers', 'does_not_exist', `servers: ${id} is not in ${groupId}`))
-  if (missing !== undefined) throw refuse('unprocessable_entity', missing, ...others)
-  if (ids.length === 0) return
-  await tx
-    .deleteFrom('server_group_members')
-    .where('server_group_id', '=', groupId)
-    .where('server_id', 'in', ids)
-    .execute()
-  await markChanged(tx, ids)
-}
-
-async function membersOf(tx: Tx, groupId: string): Promise<string[]> {
-  return (
-    await tx.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', groupId).execute()
-  ).map(({ server_id }) => server_id)
-}
-
-async function lockGroup(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['server_groups']>> {
-  const row = await tx
-    .selectFrom('server_groups')
-    .selectAll()
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .forUpdate()
-    .executeTakeFirst()
-  if (row === undefined) throw noSuch('server group', id)
-  return row
 }
 
 function selectGroups(database: Reader, accountId: string) {

@@ -1,28 +1,21 @@
-/**
- * Servers, which guests know as instances.
- *
- *   creating --its record is in the store--> active --DELETE--> deleting --its record is out of the store--> deleted
- *
- * With IMDS_API_COMPUTE=reported, a hypervisor must also have created or deleted it; the server is `failed` if that
- * fails. The actions between `active` and `inactive` are in server-actions.ts. Every change that a guest can see
- * enqueues the server for publishing (database/outbox.ts).
- */
-import type { InferResult, Selectable } from 'kysely'
+/** Servers, which guests know as instances. changes/servers.ts has their states. */
+import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { SERVER_GROUPS_MAX, TagsSchema } from '../../metadata/schema.ts'
 import { LONG_BODY_LIMIT } from '../http/body.ts'
-import { requestAction, supersedeActions } from '../changes/actions.ts'
 import { createServer } from '../changes/create-server.ts'
-import { markChanged } from '../database/outbox.ts'
-import { releaseCloudIpsOfServer } from '../changes/cloud-ips.ts'
-import { refuseBeyondRecord } from '../changes/record-limits.ts'
-import type { Tables } from '../database/tables.ts'
-import type { Tx, Reader } from '../database/transaction.ts'
-import { completeOptions, GivenOptionsSchema, MetadataOptionsSchema, tagsFault } from '../model/metadata-options.ts'
+import {
+  deleteServer,
+  lockServer,
+  setServerLocked,
+  updateServer,
+  type ServerValues,
+} from '../changes/server-requests.ts'
+import type { Reader } from '../database/transaction.ts'
+import { completeOptions, GivenOptionsSchema, MetadataOptionsSchema } from '../model/metadata-options.ts'
 import { formatTime } from '../model/time.ts'
-import { compactUserData, userDataFault } from '../model/user-data.ts'
-import { fieldFault, noSuch, noSuchIn, refuse, type Detail, Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   GivenId,
@@ -177,17 +170,11 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
           refuseSchedule(body)
           const id = await createServer(tx, compute, caller.accountId, {
             image: body.image,
-            name: body.name ?? '',
             serverType: body.server_type,
             zone: body.zone,
-            userData: typeof body.user_data === 'string' ? compactUserData(body.user_data) : null,
-            serverGroups: body.server_groups?.map(idOf),
             cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
             diskEncrypted: body.disk_encrypted ?? false,
-            compatibilityMode: body.compatibility_mode,
-            metadataOptions:
-              body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}),
-            tags: body.tags ?? {},
+            ...valuesOf(body),
           })
           return load(tx, site, caller.accountId, id)
         }),
@@ -204,7 +191,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
       await accounts.commit(caller, async (tx) => {
         const current = await lockServer(tx, caller.accountId, params.id)
         refuseSchedule(body)
-        await update(tx, current, body)
+        await updateServer(tx, current, valuesOf(body))
         return load(tx, site, caller.accountId, params.id)
       }),
   )
@@ -223,17 +210,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
     async ({ caller, params }, reply) =>
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
-          const current = await lockServer(tx, caller.accountId, params.id)
-          if (current.locked) throw refuse('resource_conflict', `${params.id} is locked: unlock it first`)
-          await releaseCloudIpsOfServer(tx, params.id)
-          await tx.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
-          await tx
-            .updateTable('servers')
-            .set({ status: 'deleting', console_token_expires: null })
-            .where('id', '=', params.id)
-            .execute()
-          await supersedeActions(tx, params.id)
-          await requestAction(tx, compute, params.id, { kind: 'delete' })
+          await deleteServer(tx, compute, caller.accountId, params.id)
           return load(tx, site, caller.accountId, params.id)
         }),
       ),
@@ -256,31 +233,25 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
       },
       async ({ caller, params }) =>
         await accounts.commit(caller, async (tx) => {
-          await lockServer(tx, caller.accountId, params.id)
-          await tx.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()
+          await setServerLocked(tx, caller.accountId, params.id, locked)
           return load(tx, site, caller.accountId, params.id)
         }),
     )
   }
 }
 
-/** Loads a server that is not being deleted, and locks its row. */
-export async function lockServer(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['servers']>> {
-  const row = await tx
-    .selectFrom('servers')
-    .selectAll()
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .forUpdate()
-    .executeTakeFirst()
-  if (row === undefined) throw noSuch('server', id)
-  if (['deleting', 'deleted'].includes(row.status)) throw refuse('resource_conflict', `${id} is ${row.status}`)
-  return row
-}
-
-/** The id of a server group that a request names by its id or as a server shows it. */
-function idOf(group: string | { readonly id: string }): string {
-  return typeof group === 'string' ? group : group.id
+/** What a request sets. Null clears the name. A group is named by its id, or as a server shows it. */
+function valuesOf({ name, server_groups, ...body }: Static<typeof Update>): ServerValues {
+  const { user_data, compatibility_mode, metadata_options, tags } = body
+  const groupIds = server_groups?.map((group) => (typeof group === 'string' ? group : group.id))
+  return {
+    ...(name !== undefined && { name: name ?? '' }),
+    ...(groupIds !== undefined && { server_groups: [...new Set(groupIds)] }),
+    ...(user_data !== undefined && { user_data }),
+    ...(compatibility_mode !== undefined && { compatibility_mode }),
+    ...(metadata_options !== undefined && { metadata_options }),
+    ...(tags !== undefined && { tags }),
+  }
 }
 
 function refuseSchedule(body: Static<typeof Update>): void {
@@ -288,53 +259,6 @@ function refuseSchedule(body: Static<typeof Update>): void {
     fieldFault(field, 'unchangeable', `${field} is not implemented: no snapshots are made by a schedule`),
   )
   if (first !== undefined) throw refuse('not_implemented', first, ...others)
-}
-
-async function update(tx: Tx, present: Selectable<Tables['servers']>, body: Static<typeof Update>): Promise<void> {
-  const { id, account_id } = present
-  const { name, user_data, compatibility_mode, server_groups, metadata_options, tags } = body
-  const groupIds = [...new Set(server_groups?.map(idOf))]
-  const texts = [typeof user_data === 'string' ? userDataFault(user_data) : undefined, tagsFault(tags ?? {})].filter(
-    (fault) => fault !== undefined,
-  )
-  const faults = [...texts, ...(await missingGroups(tx, account_id, groupIds))]
-  if (faults.length > 0) throw new Refusal('unprocessable_entity', faults)
-  const values = {
-    ...(name !== undefined && { name: name ?? '' }),
-    ...(user_data !== undefined && { user_data: user_data === null ? null : compactUserData(user_data) }),
-    ...(compatibility_mode !== undefined && { compatibility_mode }),
-    ...(metadata_options !== undefined && {
-      metadata_options: JSON.stringify(completeOptions(metadata_options, present.metadata_options ?? {})),
-    }),
-    ...(tags !== undefined && { tags: JSON.stringify(tags) }),
-  }
-  if (Object.keys(values).length > 0) await tx.updateTable('servers').set(values).where('id', '=', id).execute()
-  if (server_groups !== undefined) {
-    await tx.deleteFrom('server_group_members').where('server_id', '=', id).execute()
-    if (groupIds.length > 0)
-      await tx
-        .insertInto('server_group_members')
-        .values(groupIds.map((server_group_id) => ({ server_group_id, server_id: id })))
-        .execute()
-  }
-  if ([user_data, server_groups, metadata_options, tags].every((value) => value === undefined)) return
-  await markChanged(tx, [id])
-  await refuseBeyondRecord(tx, [id])
-}
-
-/** Locks server groups against a delete, and names those that the account does not have. */
-async function missingGroups(tx: Tx, accountId: string, ids: readonly string[]): Promise<Detail[]> {
-  if (ids.length === 0) return []
-  const found = await tx
-    .selectFrom('server_groups')
-    .select('id')
-    .where('account_id', '=', accountId)
-    .where('id', 'in', ids)
-    .forShare()
-    .execute()
-  return ids
-    .filter((id) => !found.some((group) => group.id === id))
-    .map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups'))
 }
 
 /**

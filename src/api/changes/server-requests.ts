@@ -1,0 +1,121 @@
+/** What clients change about a server: its values, its lock, its deletion and its actions. */
+import type { Selectable } from 'kysely'
+import { markChanged } from '../database/outbox.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Tx } from '../database/transaction.ts'
+import { completeOptions, tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
+import { noSuch, refuse, Refusal } from '../model/refusal.ts'
+import type { ServerAction } from '../model/server-actions.ts'
+import { compactUserData, userDataFault } from '../model/user-data.ts'
+import {
+  expectedStatus,
+  refuseBeyondOpenActions,
+  requestAction,
+  supersedeActions,
+  type ComputeMode,
+} from './actions.ts'
+import { releaseCloudIpsOfServer } from './cloud-ips.ts'
+import { createSnapshot } from './images.ts'
+import { refuseBeyondLimit } from './limits.ts'
+import { refuseBeyondRecord } from './record-limits.ts'
+import { missingGroups, setGroups } from './server-groups.ts'
+import { moveServer, serverAfter, setConsoleExpiry } from './servers.ts'
+
+type Server = Selectable<Tables['servers']>
+const CONSOLE_SECONDS = 900
+
+/** What a client can set. `user_data`: base64. Options that are not given stay as they are. */
+export interface ServerValues {
+  readonly name?: string
+  readonly user_data?: string | null
+  readonly server_groups?: readonly string[]
+  readonly compatibility_mode?: boolean
+  readonly metadata_options?: Partial<MetadataOptions>
+  readonly tags?: Readonly<Record<string, string>>
+}
+
+/** Loads a server that is not being deleted, and locks its row. */
+export async function lockServer(tx: Tx, accountId: string, id: string): Promise<Server> {
+  const own = tx.selectFrom('servers').selectAll().where('id', '=', id).where('account_id', '=', accountId)
+  const row = await own.forUpdate().executeTakeFirst()
+  if (row === undefined) throw noSuch('server', id)
+  if (serverAfter(row.status, 'delete') === undefined) throw refuse('resource_conflict', `${id} is ${row.status}`)
+  return row
+}
+
+/** Changes what a client can set, of a locked server. Refuses all faults at once. */
+export async function updateServer(tx: Tx, server: Server, values: ServerValues): Promise<void> {
+  const { id, account_id, metadata_options: present } = server
+  const { name, user_data, compatibility_mode, server_groups, metadata_options, tags } = values
+  const faults = [
+    typeof user_data === 'string' ? userDataFault(user_data) : undefined,
+    tagsFault(tags ?? {}),
+    ...(await missingGroups(tx, account_id, server_groups ?? [])),
+  ].filter((fault) => fault !== undefined)
+  if (faults.length > 0) throw new Refusal('unprocessable_entity', faults)
+  const columns = {
+    ...(name !== undefined && { name }),
+    ...(user_data !== undefined && { user_data: user_data === null ? null : compactUserData(user_data) }),
+    ...(compatibility_mode !== undefined && { compatibility_mode }),
+    ...(metadata_options !== undefined && {
+      metadata_options: JSON.stringify(completeOptions(metadata_options, present ?? {})),
+    }),
+    ...(tags !== undefined && { tags: JSON.stringify(tags) }),
+  }
+  if (Object.keys(columns).length > 0) await tx.updateTable('servers').set(columns).where('id', '=', id).execute()
+  if (server_groups !== undefined) await setGroups(tx, id, server_groups)
+  const seenByGuests = [user_data, server_groups, metadata_options, tags]
+  if (seenByGuests.every((value) => value === undefined)) return
+  await markChanged(tx, [id])
+  await refuseBeyondRecord(tx, [id])
+}
+
+/** Locks a server against its deletion, or unlocks it. */
+export async function setServerLocked(tx: Tx, accountId: string, id: string, locked: boolean): Promise<void> {
+  await lockServer(tx, accountId, id)
+  await tx.updateTable('servers').set({ locked }).where('id', '=', id).execute()
+}
+
+/** Begins the deletion of a server. It frees the cloud IPs now, and the other addresses when its record is removed. */
+export async function deleteServer(tx: Tx, compute: ComputeMode, accountId: string, id: string): Promise<void> {
+  const { locked } = await lockServer(tx, accountId, id)
+  if (locked) throw refuse('resource_conflict', `${id} is locked: unlock it first`)
+  await releaseCloudIpsOfServer(tx, id)
+  await setGroups(tx, id, [])
+  await moveServer(tx, id, 'delete')
+  await supersedeActions(tx, id)
+  await requestAction(tx, compute, id, { kind: 'delete' })
+}
+
+/**
+ * Asks for an action on a server. It must be possible once the waiting actions have succeeded. Returns the id of the
+ * image of a snapshot. `consoleToken`: opens the console, for activate_console. The server keeps only its expiry; the
+ * action has the token until it is finished.
+ */
+export async function requestServerAction(
+  tx: Tx,
+  compute: ComputeMode,
+  accountId: string,
+  id: string,
+  action: ServerAction,
+  consoleToken: string | undefined,
+): Promise<string | undefined> {
+  const server = await lockServer(tx, accountId, id)
+  const status = await expectedStatus(tx, server)
+  if (serverAfter(status, action) === undefined)
+    throw refuse(
+      'resource_conflict',
+      `${id} is ${status}${status === server.status ? '' : ' once the actions that wait are done'}: ` +
+        `${action} is not possible`,
+    )
+  await refuseBeyondOpenActions(tx, accountId, id)
+  if (action === 'snapshot') await refuseBeyondLimit(tx, accountId, 'images_limit')
+  const imageId = action === 'snapshot' ? await createSnapshot(tx, server) : undefined
+  if (consoleToken !== undefined) await setConsoleExpiry(tx, id, new Date(Date.now() + CONSOLE_SECONDS * 1000))
+  await requestAction(tx, compute, id, {
+    kind: action,
+    ...(imageId !== undefined && { imageId }),
+    ...(consoleToken !== undefined && { consoleToken }),
+  })
+  return imageId
+}

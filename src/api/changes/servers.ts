@@ -1,0 +1,141 @@
+/**
+ * What happens to servers.
+ *
+ *   creating --publish, once its record is in the store--> active --stop, shutdown--> inactive --start--> active
+ *   creating --failCreate--> failed
+ *   creating, active, inactive, failed, unavailable --delete--> deleting
+ *   deleting --remove, once its record is out of the store--> deleted
+ *   deleting --failDelete--> failed
+ *
+ * With IMDS_API_COMPUTE=reported, `publish` and `remove` also wait for the hypervisor. server-requests.ts has what
+ * clients change.
+ */
+import { sql } from 'kysely'
+import { enqueue, markChanged } from '../database/outbox.ts'
+import type { Tx } from '../database/transaction.ts'
+import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
+import { freeAddresses } from './allocate.ts'
+import { cancelReservations, confirmCloudIps } from './cloud-ips.ts'
+
+/** In which states an event is possible, and the state that follows. Undefined: the state stays. */
+interface Transition {
+  readonly from: readonly ServerStatus[]
+  readonly to: ServerStatus | undefined
+}
+export type ServerEvent = ServerAction | 'publish' | 'failCreate' | 'delete' | 'failDelete' | 'remove'
+
+/** What happens to a server. The actions happen when the compute system has carried them out. */
+export const SERVER_EVENTS: Readonly<Record<ServerEvent, Transition>> = {
+  publish: { from: ['creating'], to: 'active' },
+  failCreate: { from: ['creating'], to: 'failed' },
+  start: { from: ['inactive'], to: 'active' },
+  stop: { from: ['active'], to: 'inactive' },
+  shutdown: { from: ['active'], to: 'inactive' },
+  reboot: { from: ['active'], to: undefined },
+  reset: { from: ['active'], to: undefined },
+  snapshot: { from: ['active', 'inactive'], to: undefined },
+  activate_console: { from: ['active'], to: undefined },
+  delete: { from: ['creating', 'active', 'inactive', 'failed', 'unavailable'], to: 'deleting' },
+  failDelete: { from: ['deleting'], to: 'failed' },
+  remove: { from: ['deleting'], to: 'deleted' },
+}
+
+/** The state that follows; undefined: the event is not possible in this state. */
+export function serverAfter(status: ServerStatus, event: ServerEvent): ServerStatus | undefined {
+  const { from, to = status } = SERVER_EVENTS[event]
+  return from.includes(status) ? to : undefined
+}
+
+/** The state after actions that succeed, in their order. Those that are not possible leave it as it is. */
+export function serverAfterAll(status: ServerStatus, actions: readonly ServerAction[]): ServerStatus {
+  return actions.reduce((now, action) => serverAfter(now, action) ?? now, status)
+}
+
+/** The only SQL that writes a status. Moves a server if it is in a state of the event. */
+export async function moveServer(tx: Tx, id: string, event: ServerEvent): Promise<void> {
+  const { from, to } = SERVER_EVENTS[event]
+  if (to === undefined) return
+  await tx
+    .updateTable('servers')
+    .set({ status: to, ...effectOf(to) })
+    .where('id', '=', id)
+    .where('status', 'in', from)
+    .execute()
+}
+
+/** The columns that change with the status. */
+function effectOf(status: ServerStatus) {
+  switch (status) {
+    case 'active':
+      return { started_at: new Date() }
+    case 'inactive': // the console is closed, unless a waiting action opens it again
+      return {
+        console_token_expires: sql<Date | null>`
+          case when exists (
+            select from compute_actions
+            where server_id = servers.id and kind = 'activate_console' and finished_at is null
+          ) then console_token_expires end`,
+      }
+    case 'deleting':
+      return { console_token_expires: null }
+    case 'deleted':
+      return { deleted_at: new Date(), user_data: null }
+    default:
+      return {}
+  }
+}
+
+/** A server as it was composed for its publish. */
+interface Published {
+  readonly status: ServerStatus
+  readonly awaitsCompute: boolean
+  readonly fault: string | null
+}
+
+/**
+ * Moves a server whose record is in the store, or out of it, in the transaction that deletes its rows of the outbox. A
+ * server that waits for the compute system stays as it is, since the outcome enqueues it again.
+ */
+export async function finishPublish(tx: Tx, id: string, { status, awaitsCompute, fault }: Published): Promise<void> {
+  if (fault !== null) await setPublishFault(tx, id, null)
+  if (awaitsCompute) return
+  if (status === 'creating') {
+    await moveServer(tx, id, 'publish')
+    await confirmCloudIps(tx, id)
+  } else if (status === 'deleting') {
+    const interfaces = await tx.deleteFrom('interfaces').where('server_id', '=', id).returning('id').execute()
+    await freeAddresses(
+      tx,
+      interfaces.map((one) => one.id),
+    )
+    await moveServer(tx, id, 'remove')
+  }
+}
+
+/** Keeps why the store refuses the record of a server; null: it does not. */
+export async function setPublishFault(tx: Tx, id: string, fault: string | null): Promise<void> {
+  await tx.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
+}
+
+/** The compute system could not create a server. */
+export async function failCreate(tx: Tx, id: string): Promise<void> {
+  await moveServer(tx, id, 'failCreate')
+  await cancelReservations(tx, id)
+  await markChanged(tx, [id])
+}
+
+/** Sets when the console of a server closes; null: it is closed. */
+export async function setConsoleExpiry(tx: Tx, id: string, expires: Date | null): Promise<void> {
+  await tx.updateTable('servers').set({ console_token_expires: expires }).where('id', '=', id).execute()
+}
+
+/** Enqueues every server that the store should have: for a store that was lost or restored. */
+export async function enqueueAll(tx: Tx): Promise<number> {
+  const servers = await tx.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
+  if (servers.length > 0)
+    await enqueue(
+      tx,
+      servers.map(({ id }) => id),
+    )
+  return servers.length
+}

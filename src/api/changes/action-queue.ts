@@ -127,12 +127,12 @@ export interface Report {
   readonly outcome: Outcome
   readonly fault: string | null
 }
-/** An action that is finished. `isNew`: true if this report finished it. */
+/** An action that is finished. `isRepeated`: an earlier report finished it. */
 export interface FinishedAction extends Report {
   readonly id: number
   readonly serverId: string
   readonly kind: ActionKind
-  readonly isNew: boolean
+  readonly isRepeated: boolean
 }
 
 /**
@@ -155,11 +155,11 @@ export async function reportOutcome(
     if (actionAfter(stateOf(action), outcome === 'succeeded' ? 'succeed' : 'fail') === undefined) {
       if (action.outcome !== outcome)
         throw refuse('resource_conflict', `the action ${String(id)} has ${String(action.outcome)} already`)
-      return { id, serverId, kind, outcome, fault: action.fault, isNew: false }
+      return { id, serverId, kind, outcome, fault: action.fault, isRepeated: true }
     }
     await finishAction(tx, action, outcome, fault)
     await wakeHypervisor(tx, hypervisor) // the next action of this server
-    return { id, serverId, kind, outcome, fault, isNew: true }
+    return { id, serverId, kind, outcome, fault, isRepeated: false }
   })
 }
 
@@ -177,7 +177,7 @@ export async function finishWaitingActions(database: Kysely<Tables>, accounts: A
     .execute()
   let finished = 0
   for (const { id, account_id: accountId } of waiting) {
-    const isNew = await accounts.commitAlways(accountId, async (tx) => {
+    const hasFinished = await accounts.commitAlways(accountId, async (tx) => {
       const action = await tx
         .selectFrom('compute_actions')
         .selectAll()
@@ -188,7 +188,7 @@ export async function finishWaitingActions(database: Kysely<Tables>, accounts: A
       await finishAction(tx, action, 'succeeded', null)
       return true
     })
-    if (isNew) finished++
+    if (hasFinished) finished++
   }
   return finished
 }
@@ -249,7 +249,6 @@ export interface QueueState {
   readonly unfetched: number
 }
 
-/** Reads the state of the queue. */
 export async function readQueue(database: Reader): Promise<QueueState> {
   const {
     rows: [row],

@@ -4,7 +4,8 @@
  *
  *   sequences       past every id of a record or a tombstone
  *   revisions       above those in the store; the servers are published again
- *   addresses       those of servers that only the store has are kept from new ones (a row of `allocations`), until the store has the server no more
+ *   addresses       those of servers that only the store has are kept from new ones (a row of `allocations`), until
+ *                   the store has the server no more
  *   cursors         past every address that was given after the backup
  *
  * Running it again changes nothing. It may run beside imds-api.
@@ -72,8 +73,10 @@ export async function advance(tx: Tx, { servers, ids }: StoreSurvey): Promise<re
     ...(await keepAddresses(tx, servers, others)),
     ...others.map(({ id, account }) =>
       known.get(id)?.deleted_at === null
-        ? `${id} of ${known.get(id)!.account_id} has the id of a server of ${account ?? 'an unknown account'} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`
-        : `${id} of ${account ?? 'an unknown account'} is only in the store: its guest is served, and its addresses are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
+        ? `${id} of ${known.get(id)!.account_id} has the id of a server of ${account ?? 'an unknown account'} ` +
+          'in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is'
+        : `${id} of ${account ?? 'an unknown account'} is only in the store: its guest is served, and its addresses ` +
+          `are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
     ),
   ]
 }
@@ -85,16 +88,15 @@ async function advanceSequences(tx: Tx, ids: ReadonlySet<string>): Promise<strin
     const sequence = sql.table(`ids_${prefix}`)
     const {
       rows: [row],
-    } = await sql<{
-      last: number
-    }>`select case when is_called then last_value else last_value - 1 end as last from ${sequence}`.execute(tx)
+    } = await sql<{ last: number }>`
+      select case when is_called then last_value else last_value - 1 end as last from ${sequence}`.execute(tx)
     let highest = row!.last
     for (let number = highest + 1; number <= highest + SEARCHED; number++)
       if (ids.has(formatId(prefix, number))) highest = number
     if (highest === row!.last) continue
-    await sql`select setval(${`ids_${prefix}`}::regclass, ${highest}) from ${sequence} where last_value <= ${highest}`.execute(
-      tx,
-    )
+    await sql`
+      select setval(${`ids_${prefix}`}::regclass, ${highest}) from ${sequence}
+      where last_value <= ${highest}`.execute(tx)
     lines.push(`the next ${prefix}- id is number ${String(highest + 1)} instead of ${String(row!.last + 1)}`)
   }
   return lines
@@ -104,7 +106,8 @@ async function advanceRevisions(tx: Tx, servers: readonly StoredServer[]): Promi
   const [ids, revisions] = [servers.map(({ id }) => id), servers.map(({ revision }) => revision)]
   await sql`select from servers where id = any(${ids}) order by id for update`.execute(tx)
   const { rows } = await sql<{ id: string }>`
-    update servers set revision = stored.revision + 1 from unnest(${ids}::text[], ${revisions}::bigint[]) as stored(id, revision)
+    update servers set revision = stored.revision + 1
+    from unnest(${ids}::text[], ${revisions}::bigint[]) as stored(id, revision)
     where servers.id = stored.id and servers.revision < stored.revision returning servers.id`.execute(tx)
   if (rows.length === 0) return []
   await enqueue(tx, rows.map(({ id }) => id).sort())
@@ -134,23 +137,27 @@ async function keepAddresses(
       }),
     )
   const listOf = (places: ReturnType<typeof place>) => sql`
-    unnest(${places.map(({ pool }) => pool)}::integer[], ${places.map(({ number }) => number)}::bigint[], ${places.map(({ holder }) => holder)}::text[])
-      as stored(pool_id, number, holder)`
-  const freed =
-    await sql`delete from allocations where starts_with(holder, ${HOLDER}) and not holder = any(${others.map(({ id }) => HOLDER + id)})`.execute(
-      tx,
-    )
+    unnest(
+      ${places.map(({ pool }) => pool)}::integer[],
+      ${places.map(({ number }) => number)}::bigint[],
+      ${places.map(({ holder }) => holder)}::text[]
+    ) as stored(pool_id, number, holder)`
+  const freed = await sql`
+    delete from allocations
+    where starts_with(holder, ${HOLDER}) and not holder = any(${others.map(({ id }) => HOLDER + id)})`.execute(tx)
   const moved = await sql<{ id: number; to: number }>`
     update address_pools set cursor = highest + 1 from (
       select stored.pool_id, max(stored.number) as highest from ${listOf(servers.flatMap(place))}
-      where not exists (select from allocations where allocations.pool_id = stored.pool_id and allocations.number = stored.number) group by stored.pool_id
-    ) as given where given.pool_id = address_pools.id and cursor <= highest returning address_pools.id, cursor as to`.execute(
-    tx,
-  )
-  const kept =
-    await sql`insert into allocations (pool_id, number, holder) select * from ${listOf(others.flatMap(place))} on conflict do nothing`.execute(
-      tx,
-    )
+      where not exists (
+        select from allocations
+        where allocations.pool_id = stored.pool_id and allocations.number = stored.number)
+      group by stored.pool_id
+    ) as given
+    where given.pool_id = address_pools.id and cursor <= highest
+    returning address_pools.id, cursor as to`.execute(tx)
+  const kept = await sql`
+    insert into allocations (pool_id, number, holder)
+    select * from ${listOf(others.flatMap(place))} on conflict do nothing`.execute(tx)
   return [
     ...moved.rows.map(
       ({ id, to }) =>

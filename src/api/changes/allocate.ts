@@ -121,7 +121,9 @@ async function findFree(
   const isFree = sql.join(
     pools.map(
       ({ id, range }) => sql`
-        not exists (select from allocations where pool_id = ${id} and allocations.number = number.number + ${String(first - range.first)}::bigint)`,
+        not exists (
+          select from allocations
+          where pool_id = ${id} and allocations.number = number.number + ${String(first - range.first)}::bigint)`,
     ),
     sql` and `,
   )

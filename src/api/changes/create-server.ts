@@ -46,7 +46,8 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
   if (place === undefined)
     throw refuse(
       'insufficient_capacity',
-      `no hypervisor ${found.zoneId === undefined ? 'of the region' : 'of the zone'} has ${String(found.serverType.ram)} MB of RAM free`,
+      `no hypervisor of the ${found.zoneId === undefined ? 'region' : 'zone'} has ` +
+        `${String(found.serverType.ram)} MB of RAM free`,
     )
   const id = await nextId(tx, 'srv')
   await tx

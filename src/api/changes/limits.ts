@@ -41,12 +41,15 @@ export async function usageOfAccounts(
 ): Promise<ReadonlyMap<string, Usage>> {
   const { rows } = await sql<Usage & { id: string }>`
     select accounts.id,
-      (select count(*) from servers where servers.account_id = accounts.id and servers.deleted_at is null) as servers_used,
+      (select count(*) from servers
+        where servers.account_id = accounts.id and servers.deleted_at is null) as servers_used,
       (select coalesce(sum(ram), 0) from servers join server_types on server_types.id = servers.server_type_id
         where servers.account_id = accounts.id and servers.deleted_at is null) as ram_used,
       (select count(*) from cloud_ips where cloud_ips.account_id = accounts.id) as cloud_ips_used,
-      (select count(*) from database_servers where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_instances_used,
-      (select coalesce(sum(ram), 0) from database_servers join database_server_types on database_server_types.id = database_servers.database_server_type_id
+      (select count(*) from database_servers
+        where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_instances_used,
+      (select coalesce(sum(ram), 0) from database_servers
+        join database_server_types on database_server_types.id = database_servers.database_server_type_id
         where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_ram_used
     from accounts where accounts.id = any(${[...accountIds]})`.execute(database)
   return new Map(rows.map(({ id, ...usage }) => [id, usage]))
@@ -100,8 +103,9 @@ const COUNTED = {
   open_actions_limit: {
     name: 'actions without an outcome',
     remedy: 'try again when some have ended',
-    used: (id) =>
-      sql`select count(*) from compute_actions join servers on servers.id = server_id where account_id = ${id} and finished_at is null and kind = any(${[...SERVER_ACTIONS]})`,
+    used: (id) => sql`
+      select count(*) from compute_actions join servers on servers.id = server_id
+      where account_id = ${id} and finished_at is null and kind = any(${[...SERVER_ACTIONS]})`,
   },
 } as const satisfies Readonly<Partial<Record<AccountLimit, Counted>>>
 
@@ -119,16 +123,14 @@ export async function refuseBeyondLimit(
   const { used: count, name, remedy }: Counted = COUNTED[limit]
   const {
     rows: [row],
-  } = await sql<{
-    used: number
-    most: number
-  }>`select (${count(accountId)})::bigint as used, ${sql.ref(limit)} as most from accounts where id = ${accountId}`.execute(
-    tx,
-  )
+  } = await sql<{ used: number; most: number }>`
+    select (${count(accountId)})::bigint as used, ${sql.ref(limit)} as most
+    from accounts where id = ${accountId}`.execute(tx)
   const { used, most } = row!
   if (used + more <= most) return
   throw refuse(
     'account_limit_reached',
-    `the account has ${String(used)} ${name}, and its limit is ${String(most)}${more === 1 ? '' : `: ${String(more)} more are too much`}: ${remedy}`,
+    `the account has ${String(used)} ${name}, and its limit is ${String(most)}` +
+      `${more === 1 ? '' : `: ${String(more)} more are too much`}: ${remedy}`,
   )
 }

@@ -18,7 +18,9 @@ export interface UsedHypervisor {
 /** The hypervisors of the region, by name. */
 export async function usedHypervisors(database: Reader): Promise<readonly UsedHypervisor[]> {
   const { rows } = await sql<UsedHypervisor>`
-    select name, (select count(*) from servers where deleted_at is null and (hypervisor = name or migrating_to = name))::int as servers
+    select name, (
+      select count(*) from servers where deleted_at is null and (hypervisor = name or migrating_to = name)
+    )::int as servers
     from hypervisors where removed_at is null order by name`.execute(database)
   return rows
 }

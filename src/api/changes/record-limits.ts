@@ -38,41 +38,45 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
       from server_groups where account_id = (select account_id from servers where id = ${ids[0]})),
     in_groups as materialized (
       select server_id, count(*), sum(bytes) as bytes
-      from (select server_group_id, server_id from server_group_members where server_id = any(${ids})) as members full join sizes on sizes.id = server_group_id
+      from (select server_group_id, server_id from server_group_members where server_id = any(${ids})) as members
+        full join sizes on sizes.id = server_group_id
       group by server_id),
     with_keys as (
       select server_id, count(*), sum(octet_length(json_build_object('user', user_id, 'key', key)::text)) as bytes
       from server_keys where server_id = any(${ids}) group by server_id),
     with_cloud_ips as (
       select server_id, count(*) from (
-        select interfaces.server_id from cloud_ips join interfaces on interfaces.id = cloud_ips.interface_id where interfaces.server_id = any(${ids})
-        union all select server_id from cloud_ips join server_group_members on server_group_members.server_group_id = cloud_ips.server_group_id
-          where server_id = any(${ids})) as mapped
+        select interfaces.server_id from cloud_ips
+          join interfaces on interfaces.id = cloud_ips.interface_id
+        where interfaces.server_id = any(${ids})
+        union all
+        select server_id from cloud_ips
+          join server_group_members on server_group_members.server_group_id = cloud_ips.server_group_id
+        where server_id = any(${ids})) as mapped
       group by server_id)
     select * from (
-      select servers.id, coalesce(in_groups.count, 0) as groups, coalesce(with_keys.count, 0) as keys, coalesce(with_cloud_ips.count, 0) as cloud_ips,
+      select servers.id, coalesce(in_groups.count, 0) as groups, coalesce(with_keys.count, 0) as keys,
+        coalesce(with_cloud_ips.count, 0) as cloud_ips,
         octet_length(servers.tags::text) + coalesce(in_groups.bytes, 0) + coalesce(with_keys.bytes, 0) as bytes
-      from servers left join in_groups on in_groups.server_id = servers.id left join with_keys on with_keys.server_id = servers.id
+      from servers
+        left join in_groups on in_groups.server_id = servers.id
+        left join with_keys on with_keys.server_id = servers.id
         left join with_cloud_ips on with_cloud_ips.server_id = servers.id
       where servers.id = any(${ids})) as added
-    where groups > ${SERVER_GROUPS_MAX} or keys > ${PUBLIC_KEYS_MAX} or cloud_ips > ${CLOUD_IPS_MAX} or bytes > ${ADDED_MAX_BYTES} order by id`.execute(
-    tx,
+    where groups > ${SERVER_GROUPS_MAX} or keys > ${PUBLIC_KEYS_MAX} or cloud_ips > ${CLOUD_IPS_MAX}
+      or bytes > ${ADDED_MAX_BYTES}
+    order by id`.execute(tx)
+  const [first, ...others] = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) =>
+    (
+      [
+        ['be in', groups, 'server groups', SERVER_GROUPS_MAX],
+        ['have', keys, 'SSH keys', PUBLIC_KEYS_MAX],
+        ['have', cloudIps, 'cloud IPs', CLOUD_IPS_MAX],
+        ['have', bytes, 'bytes of server groups, SSH keys and tags as JSON', ADDED_MAX_BYTES],
+      ] as const
+    )
+      .filter(([, count, , most]) => count > most)
+      .map(([verb, count, what, most]) => `${id} would ${verb} ${String(count)} ${what}: the most are ${String(most)}`),
   )
-  const [first, ...others] = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) => [
-    ...(groups > SERVER_GROUPS_MAX
-      ? [`${id} would be in ${String(groups)} server groups: the most are ${String(SERVER_GROUPS_MAX)}`]
-      : []),
-    ...(keys > PUBLIC_KEYS_MAX
-      ? [`${id} would have ${String(keys)} SSH keys: the most are ${String(PUBLIC_KEYS_MAX)}`]
-      : []),
-    ...(cloudIps > CLOUD_IPS_MAX
-      ? [`${id} would have ${String(cloudIps)} cloud IPs: the most are ${String(CLOUD_IPS_MAX)}`]
-      : []),
-    ...(bytes > ADDED_MAX_BYTES
-      ? [
-          `${id} would have ${String(bytes)} bytes of server groups, SSH keys and tags as JSON: the most are ${String(ADDED_MAX_BYTES)}`,
-        ]
-      : []),
-  ])
   if (first !== undefined) throw refuse('unprocessable_entity', first, ...others)
 }

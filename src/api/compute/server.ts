@@ -106,10 +106,8 @@ const OfHypervisor = Type.Object({ hypervisor: Type.String() })
 const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
-export function buildComputeServer(
-  { db, accounts, waiters, retrySeconds, pollMs, counted, unreadable, audit, log }: ComputeParts,
-  tls: ApiServerSettings['tls'],
-): ApiServer {
+export function buildComputeServer(parts: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
+  const { waiters, unreadable, audit, log } = parts
   const server = buildServer({ tls, trustedProxies: [], unreadable, log })
   server.addHook('preClose', (done) => {
     waiters.close()
@@ -127,6 +125,16 @@ export function buildComputeServer(
       return { hypervisor, action }
     }),
   )
+  addActionRoutes(server, parts)
+  addPlacementRoutes(server, parts)
+  return server
+}
+
+/** The routes by which a hypervisor fetches actions and reports their outcomes. */
+function addActionRoutes(
+  server: ApiServer,
+  { db, accounts, waiters, retrySeconds, pollMs, counted, log }: ComputeParts,
+): void {
   const checkHypervisor = async (request: FastifyRequest): Promise<void> => {
     const { hypervisor } = request.params as Static<typeof OfHypervisor>
     const isKnown =
@@ -154,10 +162,11 @@ export function buildComputeServer(
     async ({ params, query, raw: { socket } }) => {
       const until = Date.now() + Math.min(Number(query.wait ?? 0), LONGEST_WAIT_SECONDS) * 1000
       const waiter = waiters.watch(params.hypervisor)
-      const closed = () => {
+      // An action that nobody reads would wait until it is given out again.
+      const wake = () => {
         waiters.wake(params.hypervisor)
-      } // an action that nobody reads would wait until it is given out again
-      socket.once('close', closed)
+      }
+      socket.once('close', wake)
       try {
         while (!socket.destroyed) {
           const actions = await giveOutActions(db, params.hypervisor, retrySeconds)
@@ -167,7 +176,7 @@ export function buildComputeServer(
         }
         return []
       } finally {
-        socket.off('close', closed)
+        socket.off('close', wake)
         waiter.end()
       }
     },
@@ -191,10 +200,10 @@ export function buildComputeServer(
         outcome: body.outcome,
         fault: body.fault ?? null,
       })
-      const { id, serverId, kind, outcome, fault, isNew } = finished
+      const { id, serverId, kind, outcome, fault, isRepeated } = finished
       reply.respondedId = serverId
-      reply.changedNothing = !isNew
-      if (isNew) {
+      reply.changedNothing = isRepeated
+      if (!isRepeated) {
         counted(outcome)
         if (outcome === 'failed')
           log.warn(
@@ -205,7 +214,10 @@ export function buildComputeServer(
       return { id, server: serverId, action: kind, outcome, fault }
     },
   )
+}
 
+/** The routes for where a server runs and for the seal of its user-data. */
+function addPlacementRoutes(server: ApiServer, { db, accounts, retrySeconds }: ComputeParts): void {
   const placed = (placement: Placement) => ({ ...placement, sealed_at: formatOptionalTime(placement.sealed_at) })
   const callerOf =
     ({ raw: { socket } }: FastifyRequest) =>
@@ -230,7 +242,6 @@ export function buildComputeServer(
   server.post('/servers/:id/seal', { schema }, async (request) =>
     placed(await sealUserData(db, accounts, request.params.id, callerOf(request))),
   )
-  return server
 }
 
 function represent({ id, kind, requestedAt, imageId, console, server }: GivenAction): Static<typeof Action> {

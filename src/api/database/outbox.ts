@@ -27,8 +27,8 @@ export async function markChanged(tx: Tx, serverIds: readonly string[]): Promise
 /** Enqueues servers without a new revision: for new servers, and for those whose record is only published again. */
 export async function enqueue(tx: Tx, serverIds: readonly string[]): Promise<void> {
   await sql`
-    insert into outbox (server_id, account_id, urgent) select id, account_id, ${serverIds.length <= FEW} from servers where id = any(${[...serverIds]}) order by id`.execute(
-    tx,
-  )
+    insert into outbox (server_id, account_id, urgent)
+    select id, account_id, ${serverIds.length <= FEW} from servers
+    where id = any(${[...serverIds]}) order by id`.execute(tx)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
 }

@@ -47,7 +47,10 @@ export function formatTaken({ account }: Taken): string {
     account === undefined
       ? 'had another server with this id, which was removed'
       : `has another server with this id, of the account ${account}`
-  return `${TAKEN}the store ${other}. This happens after a restore of an older database: delete this server, run imds-api advance, and create it again`
+  return (
+    `${TAKEN}the store ${other}. This happens after a restore of an older database: ` +
+    'delete this server, run imds-api advance, and create it again'
+  )
 }
 
 function accountOf(document: unknown): string | undefined {

@@ -1,6 +1,7 @@
 /**
  * The record of a server, from its rows as they are now (docs/record.md). Pure, but for the query that loads the rows.
  */
+import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { SCHEMA } from '../../metadata/schema.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
@@ -26,7 +27,12 @@ export interface Composed {
 
 /** Loads and composes a server; undefined: there is no such server. */
 export async function compose(database: Reader, id: string): Promise<Composed | undefined> {
-  const row = await database
+  const row = await selectServer(database, id).executeTakeFirst()
+  return row && composeRow(row)
+}
+
+function selectServer(database: Reader, id: string) {
+  return database
     .selectFrom('servers')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
     .innerJoin('zones', 'zones.id', 'servers.zone_id')
@@ -114,17 +120,12 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
         .as('is_published'),
     ])
     .where('servers.id', '=', id)
-    .executeTakeFirst()
-  if (row === undefined) return undefined
-  const formatCloudIp = ({
-    id: cloudIp,
-    public_ipv4,
-    public_ipv6,
-  }: {
-    readonly id: string
-    readonly public_ipv4: string
-    readonly public_ipv6: string
-  }) => ({ id: cloudIp, publicIpv4: public_ipv4, publicIpv6: public_ipv6, fqdn: cloudIpFqdn(row.domain, public_ipv4) })
+}
+
+type Row = InferResult<ReturnType<typeof selectServer>>[number]
+
+function composeRow(row: Row): Composed {
+  const { id } = row
   const record = {
     schema: SCHEMA,
     revision: row.revision,
@@ -144,7 +145,12 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
       // A cloud IP of a server group is on the first interface of each member.
       cloudIps: row.cloud_ips
         .filter(({ interface_id }) => interface_id === one.id || (interface_id === null && i === 0))
-        .map(formatCloudIp),
+        .map(({ id: cloudIp, public_ipv4, public_ipv6 }) => ({
+          id: cloudIp,
+          publicIpv4: public_ipv4,
+          publicIpv6: public_ipv6,
+          fqdn: cloudIpFqdn(row.domain, public_ipv4),
+        })),
     })),
     serverGroups: row.groups.map(({ id: group, name }) => ({ id: group, name: name === '' ? group : name })),
     publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
@@ -153,16 +159,14 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
     ...(row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() }),
     hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }
-  const { status, revision, publish_fault: fault, user_data: text, account_id: accountId } = row
-  const [awaitsCompute, isPublished] = [Boolean(row.awaits_compute), Boolean(row.is_published)]
   return {
-    status,
-    awaitsCompute,
-    isPublished,
-    revision,
-    accountId,
-    fault,
+    status: row.status,
+    awaitsCompute: Boolean(row.awaits_compute),
+    isPublished: Boolean(row.is_published),
+    revision: row.revision,
+    accountId: row.account_id,
+    fault: row.publish_fault,
     record,
-    userData: text === null ? undefined : decodeUserData(text),
+    userData: row.user_data === null ? undefined : decodeUserData(row.user_data),
   }
 }

@@ -65,7 +65,8 @@ export class HypervisorCheck {
       const named = unlogged.slice(0, MOST_NAMED).map(({ name, servers }) => ({ name, servers }))
       log.warn(
         { hypervisors: named, all: found.length },
-        'no daemon has announced these hypervisors: the guests of their servers get no metadata. Compare the names in the region file with IMDS_HYPERVISOR there',
+        'no daemon has announced these hypervisors: the guests of their servers get no metadata. ' +
+          'Compare the names in the region file with IMDS_HYPERVISOR there',
       )
     }
     this.#logged = new Map(found.map(({ name, servers }) => [name, servers > 0]))

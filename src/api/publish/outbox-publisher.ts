@@ -6,11 +6,13 @@
  * store and the database leaves the rows: the record is published again, unchanged.
  *
  *   published, unchanged   the server is `active` (or, removed from the store, `deleted`)
- *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl. Publish above it.
+ *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl.
+ *                          Publish above it.
  *   taken                  the store has another server with this id (claim.ts), whose record stays as it is
  *   taken, invalid, address-owned, failed
- *                          only this server waits; its row keeps the fault, and it is tried again every FAULT_RETRY_MS and at its next change
- *   an unreachable store   everything waits, and is tried again with back-off, without end
+ *                          only this server waits; its row keeps the fault. Try again every FAULT_RETRY_MS and at its
+ *                          next change.
+ *   an unreachable store   all servers wait. Retry with back-off, without end.
  */
 import { sql, type Kysely } from 'kysely'
 import type pg from 'pg'
@@ -47,11 +49,11 @@ export type PublishOutcome =
   'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
 
 /**
- * How an attempt to publish a server ended. `claimed`: its id is its own once the transaction is committed. `refused`:
- * why the store refuses it.
+ * How the publish of a server ended. `claimed`: its id is its own once the transaction is committed. `refused`: why the
+ * store refuses it.
  */
-type Attempt = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
-const DONE: Attempt = { kind: 'done' }
+type Ended = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
+const DONE: Ended = { kind: 'done' }
 
 /** Servers that are published at the same time. */
 const WORKERS = 4
@@ -121,7 +123,7 @@ export class OutboxPublisher {
         if (!this.#isInitialised) await this.#parts.store.initialise() // an empty store becomes one that daemons accept
         this.#isInitialised = true
         await this.#publishWaiting()
-        this.#works()
+        this.#reportRecovery()
         await this.#wait(POLL_MS)
       } catch (error) {
         if (this.#hasToStop()) return
@@ -139,7 +141,7 @@ export class OutboxPublisher {
     }
   }
 
-  #works(): void {
+  #reportRecovery(): void {
     if (this.#problem !== undefined) this.#parts.log.info('publishing works again')
     this.#problem = undefined
     this.#backoffMs = FIRST_BACKOFF_MS
@@ -155,7 +157,7 @@ export class OutboxPublisher {
     const failures: unknown[] = []
     const publish = async (id: string) => {
       try {
-        if (await this.#publishIfFree(id)) this.#works()
+        if (await this.#publishIfFree(id)) this.#reportRecovery()
         else skipped.add(id)
       } catch (error) {
         failures.push(error)
@@ -197,9 +199,8 @@ export class OutboxPublisher {
           const {
             rows: [lock],
           } = await sql<{ taken: boolean }>`
-            select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(
-            tx,
-          )
+            select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken,
+              set_config('synchronous_commit', 'off', true)`.execute(tx)
           return lock?.taken === true && (await this.#publishRows(tx, id))
         })
         if (done !== 'claimed') return done
@@ -225,22 +226,22 @@ export class OutboxPublisher {
       (row) => row.id,
     )
     if (rows.length === 0) return false
-    const attempt = await this.#publish(tx, id)
-    if (attempt.kind === 'claimed') return 'claimed'
-    const done = attempt.kind === 'done' ? rows : rows.slice(0, -1)
+    const ended = await this.#publish(tx, id)
+    if (ended.kind === 'claimed') return 'claimed'
+    const done = ended.kind === 'done' ? rows : rows.slice(0, -1)
     if (done.length > 0) await sql`delete from outbox where id = any(${done})`.execute(tx)
-    if (attempt.kind === 'refused') await postpone(tx, id, attempt.fault, rows.at(-1))
+    if (ended.kind === 'refused') await postpone(tx, id, ended.fault, rows.at(-1))
     return true
   }
 
   /** Publishes a server as it is now. */
-  async #publish(tx: Tx, id: string): Promise<Attempt> {
+  async #publish(tx: Tx, id: string): Promise<Ended> {
     const { counted, log, store } = this.#parts
     for (;;) {
       const composed = await compose(tx, id)
       if (composed === undefined || composed.status === 'deleted') return DONE
       if (!composed.isPublished) return this.#claim(tx, id, composed)
-      const result = await this.#attempt(() => write(store, id, composed))
+      const result = await this.#failedAsResult(() => write(store, id, composed))
       switch (result.kind) {
         case 'published':
         case 'unchanged':
@@ -250,8 +251,8 @@ export class OutboxPublisher {
           await finishPublish(tx, id, composed)
           return DONE
         case 'stale': {
-          const taken = await this.#attempt(() => findOtherAccount(store, id, composed))
-          if (taken !== undefined) return this.#refused(id, composed, taken)
+          const other = await this.#failedAsResult(() => findOtherAccount(store, id, composed))
+          if (other !== undefined) return this.#logRefusal(id, composed, other)
           counted('stale')
           log.warn(
             { server: id, revision: composed.revision, inStore: result.revision },
@@ -266,13 +267,13 @@ export class OutboxPublisher {
           break
         }
         default:
-          return this.#refused(id, composed, result)
+          return this.#logRefusal(id, composed, result)
       }
     }
   }
 
   /** The first step of a server that was never published. */
-  async #claim(tx: Tx, id: string, composed: Composed): Promise<Attempt> {
+  async #claim(tx: Tx, id: string, composed: Composed): Promise<Ended> {
     const { counted, store } = this.#parts
     const isTaken = composed.fault?.startsWith(TAKEN) === true
     if (composed.status === 'deleting' && (!composed.awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
@@ -280,15 +281,15 @@ export class OutboxPublisher {
       await finishPublish(tx, id, { ...composed, awaitsCompute: false })
       return DONE
     }
-    const taken = await this.#attempt(() => findTaken(store, id, composed))
-    if (taken !== undefined) return this.#refused(id, composed, taken)
+    const other = await this.#failedAsResult(() => findTaken(store, id, composed))
+    if (other !== undefined) return this.#logRefusal(id, composed, other)
     await sql`select set_config('synchronous_commit', 'on', true)`.execute(tx)
     await tx.insertInto('published_ids').values({ id }).execute()
     return { kind: 'claimed' }
   }
 
   /** Logs a refusal once. */
-  #refused(id: string, { fault: known }: Composed, refusal: Refused): Attempt {
+  #logRefusal(id: string, { fault: known }: Composed, refusal: Refused): Ended {
     const { counted, log } = this.#parts
     counted(refusal.kind)
     const fault = formatFault(refusal)
@@ -301,7 +302,7 @@ export class OutboxPublisher {
   }
 
   /** An error of the store that concerns only one server becomes a result. */
-  async #attempt<T>(task: () => Promise<T>): Promise<T | Failed> {
+  async #failedAsResult<T>(task: () => Promise<T>): Promise<T | Failed> {
     try {
       return await task()
     } catch (error) {
@@ -316,7 +317,7 @@ export class OutboxPublisher {
     return this.#stopping.signal.aborted
   }
 
-  /** Sleeps. Ends early at `stop`. */
+  /** Ends early at `stop`. */
   async #sleep(timeoutMs: number): Promise<void> {
     await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => {
       /* stopped */

@@ -64,7 +64,8 @@ const Tags = {
   ...TagsSchema,
   default: undefined, // Fastify would write it into each response
   description:
-    "An extension. At most 50, with EC2's limits. The guest sees them if metadata_options.instance_metadata_tags is enabled.",
+    "An extension. At most 50, with EC2's limits. " +
+    'The guest sees them if metadata_options.instance_metadata_tags is enabled.',
 }
 /** The full form. */
 export const Server = Type.Object(

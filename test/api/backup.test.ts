@@ -9,7 +9,7 @@ import { appliedMigrations, MIGRATIONS } from '../../src/api/database/migrate.ts
 import { openDatabase } from '../../src/api/database/open.ts'
 import { restoreLines } from '../../src/api/database/restore.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { openState, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
@@ -80,10 +80,7 @@ const allOf = async (api: TestImdsApi) =>
     ].map((path) => call(api, 'GET', path)),
   )
 
-const openSource = () =>
-  openDatabase({ kind: 'embedded', stateDirectory: source.env['IMDS_API_STATE_DIR']! }, true, (error) => {
-    throw error
-  })
+const openSource = () => openState(source.env['IMDS_API_STATE_DIR']!)
 
 t.test('a region is restored on another machine', async (t) => {
   const first = await create(source, {
@@ -143,13 +140,7 @@ t.test('a region is restored on another machine', async (t) => {
       /^imds-api: broken is not whole: its end is missing. Copy it again, or take an older one\n$/,
     )
 
-    const database = await openDatabase(
-      { kind: 'embedded', stateDirectory: other.IMDS_API_STATE_DIR },
-      true,
-      (error) => {
-        throw error
-      },
-    )
+    const database = await openState(other.IMDS_API_STATE_DIR)
     const reasonFor = async (content: string) => {
       const [first, ...rest] = content.split('\n')
       return restoreLines(database.db, first!, Readable.from(rest.slice(0, -1)), NOTHING_MORE).then(
@@ -206,13 +197,7 @@ t.test('a region is restored on another machine', async (t) => {
   await t.test(
     'numbers that may have been given after the backup are skipped, also of sequences that had none',
     async (t) => {
-      const database = await openDatabase(
-        { kind: 'embedded', stateDirectory: other.IMDS_API_STATE_DIR },
-        true,
-        (error) => {
-          throw error
-        },
-      )
+      const database = await openState(other.IMDS_API_STATE_DIR)
       t.teardown(() => database.close())
       for (const [sequence, least] of [
         ['ids_cfg', 10_001],

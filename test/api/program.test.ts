@@ -4,7 +4,6 @@ import { dirname, join } from 'node:path'
 import { sql } from 'kysely'
 import t from 'tap'
 import { digest } from '../../src/api/auth/secrets.ts'
-import { openDatabase } from '../../src/api/database/open.ts'
 import {
   ADA,
   APPLICATION,
@@ -17,7 +16,7 @@ import {
   TWO,
   withFiles,
 } from '../support/fixtures/region.ts'
-import { startImdsApi } from '../support/programs/api.ts'
+import { openState, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
@@ -73,13 +72,7 @@ t.test('it serves a region on a socket, and counts requests by route, method and
 })
 
 t.test('while requests hold all their connections, servers are published, and readyz is answered', async (t) => {
-  const database = await openDatabase(
-    { kind: 'embedded', stateDirectory: api.env['IMDS_API_STATE_DIR']! },
-    true,
-    (error) => {
-      t.fail(error.message)
-    },
-  )
+  const database = await openState(api.env['IMDS_API_STATE_DIR']!)
   const { db, pool } = database
   await db.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: '', description: '' }).execute()
   const userToken = async (user: string) => {

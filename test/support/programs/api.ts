@@ -42,13 +42,7 @@ const STATES = process.env['IMDS_TEST_STATES']
 /** Makes the state directories that tests copy. To be small, they have no other databases, and no WAL to recycle. */
 export async function makeStates(directory: string): Promise<void> {
   for (const name of ['tables', 'region']) {
-    const { db, pool, close } = await openDatabase(
-      { kind: 'embedded', stateDirectory: join(directory, name) },
-      false,
-      (error) => {
-        throw error
-      },
-    )
+    const { db, pool, close } = await openState(join(directory, name), false)
     await migrate(db)
     if (name === 'region') await apply({ db }, aRegion())
     for (const other of ['template0', 'template1']) {
@@ -60,6 +54,13 @@ export async function makeStates(directory: string): Promise<void> {
     await pool.query('select pg_reload_conf(), pg_switch_wal()')
     await close()
   }
+}
+
+/** Opens the database of a state directory. `shared`: beside an imds-api that runs there, if there is one. */
+export function openState(stateDirectory: string, shared = true): Promise<Database> {
+  return openDatabase({ kind: 'embedded', stateDirectory }, shared, (error) => {
+    throw error
+  })
 }
 
 /** A test needs nothing of its database after a crash of the machine. */
@@ -134,13 +135,7 @@ export async function anApi(
 ): Promise<TestApi> {
   const directory = await temporaryDirectory(t, region)
   const log = pino({ level: 'fatal' })
-  const database = await openDatabase(
-    { kind: 'embedded', stateDirectory: join(directory, 'state') },
-    false,
-    (error) => {
-      t.fail(`a connection broke: ${error.message}`)
-    },
-  )
+  const database = await openState(join(directory, 'state'), false)
   t.teardown(() => database.close())
   await withoutFsync(database.pool)
   await migrate(database.db)
@@ -331,10 +326,9 @@ export async function startImdsApi(
     IMDS_STORE: `file:${join(directory, 'store')}`,
     ...env,
   }
+  const file = writeRegion(directory, region)
   if (STATES === undefined || region !== undefined || full.IMDS_API_DATABASE !== 'embedded')
-    await must([process.execPath, IMDS_API, 'apply', writeRegion(directory, region)], {
-      env: { ...programEnvironment(), ...full },
-    })
+    await must([process.execPath, IMDS_API, 'apply', file], { env: { ...programEnvironment(), ...full } })
   return startProcess(t, full, stderr, wrapper)
 }
 

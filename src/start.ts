@@ -104,7 +104,7 @@ async function startBoth(): Promise<void> {
   await end(1)
 
   async function startApi() {
-    const loading = import('./api/api.ts') // while initdb runs
+    const loading = import('./api/service.ts') // while initdb runs
     const { demoEnvironment, prepareDatabase } = await import('./api/demo.ts')
     const env = demoEnvironment(demo.env, demo.directory)
     const faults = await prepareDatabase(env)

@@ -94,7 +94,7 @@ async function startBackground(
 
   const fromSnapshot = view.size
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
-  clock.aheadMs(-(guestSide.restored.ageMs ?? 0))
+  clock.reportSetBack(-(guestSide.restored.ageMs ?? 0))
   const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(
     config,
     log,
@@ -150,7 +150,7 @@ async function startBackground(
     const { host: address, port } = operator ?? config.operator
     const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
     firewall.listens({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
-    if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.isWhole()
+    if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.completed()
     await addresses.start()
     sync.start()
     const recordKeys = keys.cipher?.names ?? []
@@ -233,7 +233,7 @@ async function buildFollowers(
       firewall.changed()
     },
     confirmed: () => {
-      firewall.isWhole()
+      firewall.completed()
       persistence.confirmed()
     },
   })

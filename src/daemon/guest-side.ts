@@ -65,7 +65,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     Date.now(),
     log,
   )
-  for (const assembled of instances) view.replace(assembled)
+  for (const record of instances) view.replace(record)
   let ask: Directory['ask'] = () => undefined
   let hold = config.needsFirewall ? describeHold(config.listen) : undefined
   const directory: Directory = {

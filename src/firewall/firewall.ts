@@ -96,7 +96,7 @@ export class Firewall {
   }
 
   /** Reports that the view is complete: it was read from a snapshot, or a resync has completed. */
-  isWhole(): void {
+  completed(): void {
     if (this.#isWhole) return
     this.#isWhole = true
     this.#wake()

@@ -139,7 +139,7 @@ export class ConnectionGuard {
   }
 
   /** Reports a response that was written. If all of it has been sent, no refusal has to wait for it. */
-  isSent(response: ServerResponse): void {
+  sent(response: ServerResponse): void {
     if (response.socket?.writableLength === 0) this.#connections.forgetResponse(response.socket, response)
   }
 

@@ -86,7 +86,7 @@ export class Responder {
       this.#guard.lingerAtEnd(socket)
     }
     write(response, result, method)
-    if (!last) this.#guard.isSent(response)
+    if (!last) this.#guard.sent(response)
     const durationMs = performance.now() - startedMs
     this.#meter.answered(result.route, method, outcome, durationMs / 1000)
     if (outcome !== 'served') this.#refusalLog.refused(network, address, idOf(found), outcome)

@@ -8,7 +8,7 @@ import type { Parsed } from '../metadata/parsed.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
 import { formatReport, type AgentReport } from '../firewall/refusal.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
-import { ExplanationSchema, InstanceStateSchema, type Explanation, type InstanceState } from './api.ts'
+import { ExplanationSchema, InstanceStateSchema, type Explanation, type InstanceState } from './documents.ts'
 import { PATHS } from './paths.ts'
 
 /**

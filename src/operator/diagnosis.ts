@@ -5,7 +5,7 @@
  * faults, and nothing else of a record.
  */
 import { rangesOf } from '../metadata/instance.ts'
-import type { AssemblyFault } from '../view/validate.ts'
+import type { InvalidRecord } from '../view/validate.ts'
 import { plan, type PlanContext } from '../view/plan.ts'
 import type { Source } from '../store/source.ts'
 import type { View } from '../view/view.ts'
@@ -15,7 +15,7 @@ import type { SyncStatus } from '../view/sync.ts'
 export interface DiagnosisParts extends PlanContext {
   readonly view: View
   readonly source: Pick<Source, 'load' | 'owner'>
-  readonly sync: { status(): SyncStatus; faultOf(id: string): AssemblyFault | undefined }
+  readonly sync: { status(): SyncStatus; faultOf(id: string): InvalidRecord | undefined }
   readonly networks: readonly string[]
   readonly now: () => number
 }
@@ -122,7 +122,7 @@ export function formatStoreState(
   return `not ready (connected for ${seconds}): ${problem}`
 }
 
-function formatFault(id: string, { faults }: AssemblyFault): string {
+function formatFault(id: string, { faults }: InvalidRecord): string {
   return `the record of ${id} in the store is faulty: ${faults.map(({ path, message }) => `${path} ${message}`.trim()).join('; ')}`
 }
 

@@ -8,7 +8,7 @@ import { refusalOf } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
 import type { View } from '../view/view.ts'
-import type { Explanation } from './api.ts'
+import type { Explanation } from './documents.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**

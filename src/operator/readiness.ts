@@ -4,7 +4,7 @@
  */
 import type { FirewallStatus } from '../firewall/firewall.ts'
 import type { SyncStatus } from '../view/sync.ts'
-import type { Readiness } from './api.ts'
+import type { Readiness } from './documents.ts'
 
 /**
  * What readiness depends on. `listenerProblems`: a sentence for each listener that nobody can reach, of guests or of

@@ -33,12 +33,12 @@ export class ClockWatch {
   /** Compares the clock with the last check. */
   check(): void {
     const offsetMs = this.#parts.wall() - this.#parts.steady()
-    this.aheadMs(this.#offsetMs - offsetMs)
+    this.reportSetBack(this.#offsetMs - offsetMs)
     this.#offsetMs = offsetMs
   }
 
   /** Reports that the clock went back by `byMs`. */
-  aheadMs(byMs: number): void {
+  reportSetBack(byMs: number): void {
     if (byMs <= TOLERATED_MS) return
     this.#parts.setBacks.inc()
     this.#parts.log.warn(

@@ -62,7 +62,7 @@ export interface Backend<Writer> {
 /** The form in which records are stored. */
 export interface Codec<Reader, Writer extends Reader> {
   get(reader: Reader, id: string): Promise<Published | undefined>
-  write(writer: Writer, tx: Change): Promise<Written>
+  write(writer: Writer, change: Change): Promise<Written>
   remove(writer: Writer, id: string, revision: number | undefined): Promise<RemoveResult>
   /** Undefined: this codec has no keys. */
   readonly conversion: Conversion<Writer> | undefined
@@ -82,14 +82,14 @@ export interface PlainReader {
 
 /** A store that can read the records that it writes. */
 export interface PlainWriter extends PlainReader {
-  write(tx: Change): Promise<Written>
+  write(change: Change): Promise<Written>
   remove(id: string, revision: number | undefined): Promise<RemoveResult>
 }
 
 /** The plain codec: the store applies all rules. */
 export const PLAIN: Codec<PlainReader, PlainWriter> = {
   get: (reader, id) => reader.get(id),
-  write: (writer, tx) => writer.write(tx),
+  write: (writer, change) => writer.write(change),
   remove: (writer, id, revision) => writer.remove(id, revision),
   conversion: undefined,
 }

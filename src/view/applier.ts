@@ -7,7 +7,7 @@ import type { Loaded } from '../store/source.ts'
 import type { Change, ChangeLog } from './change.ts'
 import { plan, type Origin, type PlanContext } from './plan.ts'
 import type { RecordHealth } from './record-health.ts'
-import type { Assembled } from './validate.ts'
+import type { ValidRecord } from './validate.ts'
 import type { View } from './view.ts'
 
 /** What applying needs. A change is in `changeLog` before it is applied; `changed` is called after it. */
@@ -56,7 +56,7 @@ export class Applier {
       done()
       return
     }
-    await this.#parts.changeLog.record(change.tx, change.takesUserData, () => {
+    await this.#parts.changeLog.record(change.change, change.takesUserData, () => {
       this.#guarded(loaded, change.apply)
       done()
     })
@@ -96,7 +96,7 @@ export class Applier {
         return undefined
       case 'replace':
         this.#found(id)
-        return this.#replacement(planned.assembled)
+        return this.#replacement(planned.record)
       case 'remove': {
         const { movedTo } = planned
         this.#found(id)
@@ -114,17 +114,17 @@ export class Applier {
     this.#elsewhere.delete(id)
   }
 
-  #replacement(assembled: Assembled): PlannedChange {
+  #replacement(record: ValidRecord): PlannedChange {
     const { view, revisionsBack, log, changed } = this.#parts
     const {
       instance: { id, revision },
       userData,
-    } = assembled
+    } = record
     const before = view.get(id)
     const takesUserData =
       before?.userData !== undefined && (userData === undefined || Buffer.compare(before.userData, userData) !== 0)
     return {
-      tx: { kind: 'replace', assembled },
+      change: { kind: 'replace', record },
       takesUserData,
       apply: () => {
         if (before !== undefined && revision < before.instance.revision) {
@@ -134,7 +134,7 @@ export class Applier {
             'the store went back to an older revision, which is served now',
           )
         }
-        view.replace(assembled)
+        view.replace(record)
         changed()
         log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
       },
@@ -145,7 +145,7 @@ export class Applier {
     const { view, log, changed } = this.#parts
     if (view.get(id) === undefined) return undefined
     return {
-      tx: { kind: 'remove', id },
+      change: { kind: 'remove', id },
       takesUserData: true,
       apply: () => {
         view.remove(id)
@@ -163,7 +163,7 @@ export class Applier {
 
 /** A change, and what makes it once it is on disk. */
 interface PlannedChange {
-  readonly tx: Change
+  readonly change: Change
   readonly takesUserData: boolean
   readonly apply: () => void
 }

@@ -37,8 +37,8 @@ export class ChangeQueue {
   /**
    * Calls `apply` when the change was written. Resolves when there is room for another one, which may be before that.
    */
-  async add(tx: Change, apply: () => void): Promise<void> {
-    const parts = encodeChange(tx)
+  async add(change: Change, apply: () => void): Promise<void> {
+    const parts = encodeChange(change)
     const bytes = parts.reduce((sum, part) => sum + part.length, 0)
     this.#waiting.push({ parts, bytes, apply })
     this.#bytes += bytes

@@ -2,13 +2,13 @@
  * A change of the view, and how files have it: a line of JSON, and for an instance the bytes of its user-data and a
  * line feed.
  */
-import type { Assembled } from './validate.ts'
+import type { ValidRecord } from './validate.ts'
 import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
 import { Rejection } from './snapshot-input.ts'
 
 /** The whole new state of an instance, or its removal. So changes can be applied again in their order. */
 export type Change =
-  { readonly kind: 'replace'; readonly assembled: Assembled } | { readonly kind: 'remove'; readonly id: string }
+  { readonly kind: 'replace'; readonly record: ValidRecord } | { readonly kind: 'remove'; readonly id: string }
 
 /** Records changes of the view on disk before they are applied. */
 export interface ChangeLog {
@@ -16,7 +16,7 @@ export interface ChangeLog {
    * Calls `apply` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which
    * may be before that. `takesUserData`: user-data that files may have leaves the view.
    */
-  record(tx: Change, takesUserData: boolean, apply: () => void): Promise<void>
+  record(change: Change, takesUserData: boolean, apply: () => void): Promise<void>
   /** Resolves when all recorded changes are applied. */
   settled(): Promise<void>
 }
@@ -30,14 +30,14 @@ export function lineOf(value: object): Buffer {
 }
 
 /** The bytes of a change, in parts. */
-export function encodeChange(tx: Change): Uint8Array[] {
-  if (tx.kind === 'remove') return [lineOf({ removed: tx.id })]
-  const { instance, userData, digest } = tx.assembled
+export function encodeChange(change: Change): Uint8Array[] {
+  if (change.kind === 'remove') return [lineOf({ removed: change.id })]
+  const { instance, userData, digest } = change.record
   return [lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null }), userData ?? NONE, LF]
 }
 
 /** Makes an instance of what a file has of it. Throws a Rejection if its document is not valid. */
-export type Restore = (document: unknown, digest: unknown, userData: Uint8Array | undefined) => Assembled
+export type Restore = (document: unknown, digest: unknown, userData: Uint8Array | undefined) => ValidRecord
 
 /**
  * How the documents of a file are read. Those of this version's schema are not checked again, so that a start need not

@@ -14,7 +14,7 @@ import { JournalWriter } from './journal-writer.ts'
 import type { Restored } from './restore.ts'
 import { writeSnapshot } from './snapshot.ts'
 import { journalGenerations, journalPath, TEMPORARY, type StateKeys, type StateOwner } from './state-files.ts'
-import type { Assembled } from './validate.ts'
+import type { ValidRecord } from './validate.ts'
 
 /** Journals up to this length are not folded, however small the snapshot is. */
 const SHORT_BYTES = 1024 * 1024
@@ -30,7 +30,7 @@ export interface EpochParts {
   readonly path: string
   readonly owner: StateOwner
   readonly keys: StateKeys
-  readonly instances: () => Iterable<Assembled>
+  readonly instances: () => Iterable<ValidRecord>
   readonly nextGeneration: () => number
   readonly timeoutMs: number
 }

@@ -103,8 +103,8 @@ export class Persistence implements ChangeLog {
     this.#asOfMs = parts.asOfMs
   }
 
-  async record(tx: Change, takesUserData: boolean, apply: () => void): Promise<void> {
-    await this.#queue.add(tx, () => {
+  async record(change: Change, takesUserData: boolean, apply: () => void): Promise<void> {
+    await this.#queue.add(change, () => {
       apply()
       if (takesUserData) this.#foldAfter(SETTLE_MS + this.#restMs)
     })

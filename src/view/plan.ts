@@ -4,7 +4,7 @@
  * An instance leaves the view only by a tombstone or by a record that names other hypervisors (invariant 8). A faulty
  * record leaves the last good one in place (invariant 3).
  */
-import { assemble, type Assembled, type AssemblyFault } from './validate.ts'
+import { validate, type ValidRecord, type InvalidRecord } from './validate.ts'
 import type { Loaded } from '../store/source.ts'
 
 /**
@@ -16,14 +16,14 @@ export type Origin = 'index' | 'notice' | 'peer'
 
 /** What to do with the view. */
 export type Plan =
-  | { readonly kind: 'replace'; readonly assembled: Assembled }
+  | { readonly kind: 'replace'; readonly record: ValidRecord }
   /** Gone from this hypervisor: removed, or `movedTo` others. It may not have been in the view. */
-  | { readonly kind: 'remove'; readonly movedTo: Assembled | undefined }
+  | { readonly kind: 'remove'; readonly movedTo: ValidRecord | undefined }
   /** The view already has this record. */
   | { readonly kind: 'keep' }
   /** The store no longer has this instance of the view, which is kept (invariant 8). */
   | { readonly kind: 'keep-absent' }
-  | { readonly kind: 'fault'; readonly digest: string | undefined; readonly fault: AssemblyFault }
+  | { readonly kind: 'fault'; readonly digest: string | undefined; readonly fault: InvalidRecord }
   /** The instance is not in the view, and is not one of this hypervisor. */
   | { readonly kind: 'ignore' }
 
@@ -36,7 +36,7 @@ export interface PlanContext {
   readonly userDataMaxBytes: number
 }
 
-const MISSING: AssemblyFault = {
+const MISSING: InvalidRecord = {
   reason: 'unreadable',
   faults: [{ path: '', message: 'is missing although the index names it' }],
 }
@@ -44,7 +44,7 @@ const MISSING: AssemblyFault = {
 /** Plans what to do with a loaded record. `current` is what the view has under its id. */
 export function plan(
   loaded: Loaded,
-  current: Assembled | undefined,
+  current: ValidRecord | undefined,
   origin: Origin,
   { hypervisor, userDataMaxBytes }: PlanContext,
 ): Plan {
@@ -54,15 +54,15 @@ export function plan(
   }
   if (loaded.kind === 'removed') return { kind: 'remove', movedTo: undefined }
   const { digest } = loaded
-  const validated = assemble(loaded, userDataMaxBytes)
+  const validated = validate(loaded, userDataMaxBytes)
   if (!validated.ok) {
     const { reason, faults } = validated
     return origin === 'peer' && current === undefined
       ? { kind: 'ignore' }
       : { kind: 'fault', digest, fault: { reason, faults } }
   }
-  const { value: assembled } = validated
-  if (hypervisor !== undefined && !assembled.instance.hypervisors.includes(hypervisor))
-    return { kind: 'remove', movedTo: assembled }
-  return current?.digest === digest ? { kind: 'keep' } : { kind: 'replace', assembled }
+  const { value: record } = validated
+  if (hypervisor !== undefined && !record.instance.hypervisors.includes(hypervisor))
+    return { kind: 'remove', movedTo: record }
+  return current?.digest === digest ? { kind: 'keep' } : { kind: 'replace', record }
 }

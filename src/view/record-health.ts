@@ -6,7 +6,7 @@
  */
 import type { Logger } from 'pino'
 import { addressesOfNobody } from '../metadata/instance.ts'
-import type { AssemblyFault } from './validate.ts'
+import type { InvalidRecord } from './validate.ts'
 import { formatStoreProblem, storeProblem, type StoreProblem } from './store-problem.ts'
 import type { View } from './view.ts'
 
@@ -14,7 +14,7 @@ import type { View } from './view.ts'
 const MOST_LOGGED = 5
 
 /** A faulty record. `state` identifies what is wrong with it. */
-interface KnownFault extends AssemblyFault {
+interface KnownFault extends InvalidRecord {
   readonly state: string
 }
 
@@ -22,10 +22,10 @@ interface KnownFault extends AssemblyFault {
 export class RecordHealth {
   readonly #view: View
   readonly #log: Logger
-  readonly #faultCounter: { inc(labels: { reason: AssemblyFault['reason'] }): void }
+  readonly #faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }
   readonly #faults = new Map<string, KnownFault>()
   /** Reason -> ids whose faults were logged since the last resync, and how many others were not. */
-  readonly #logged = new Map<AssemblyFault['reason'], Set<string>>()
+  readonly #logged = new Map<InvalidRecord['reason'], Set<string>>()
   #notLogged = 0
   #problem: StoreProblem | undefined
   readonly #unconfirmed = new Set<string>()
@@ -37,7 +37,7 @@ export class RecordHealth {
   #isEmptyReported = false
   #hint: string | undefined
 
-  constructor(view: View, faultCounter: { inc(labels: { reason: AssemblyFault['reason'] }): void }, log: Logger) {
+  constructor(view: View, faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }, log: Logger) {
     this.#view = view
     this.#faultCounter = faultCounter
     this.#log = log
@@ -52,7 +52,7 @@ export class RecordHealth {
   }
 
   /** What is wrong with the record of an id, or undefined. */
-  faultOf(id: string): AssemblyFault | undefined {
+  faultOf(id: string): InvalidRecord | undefined {
     return this.#faults.get(id)
   }
 
@@ -94,7 +94,7 @@ export class RecordHealth {
   }
 
   /** Reports a faulty record; a new `digest` is a new state. */
-  fault(id: string, digest: string | undefined, { reason, faults }: AssemblyFault): void {
+  fault(id: string, digest: string | undefined, { reason, faults }: InvalidRecord): void {
     const state = JSON.stringify([digest, reason, faults])
     if (this.#faults.get(id)?.state === state) return
     this.#faults.set(id, { state, reason, faults })
@@ -108,7 +108,7 @@ export class RecordHealth {
     )
   }
 
-  #levelOf(id: string, reason: AssemblyFault['reason']): 'warn' | 'debug' {
+  #levelOf(id: string, reason: InvalidRecord['reason']): 'warn' | 'debug' {
     const logged = this.#logged.get(reason) ?? new Set()
     this.#logged.set(reason, logged)
     if (logged.size < MOST_LOGGED) logged.add(id)

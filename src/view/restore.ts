@@ -22,7 +22,7 @@ import {
   type StateKeys,
   type StateOwner,
 } from './state-files.ts'
-import type { Assembled } from './validate.ts'
+import type { ValidRecord } from './validate.ts'
 
 /**
  * What is on the disk after the start. `served`: this view. `unserved`: files that stay until the view changes.
@@ -37,7 +37,7 @@ export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
  * snapshot has no journal yet (an older version wrote it). `generation`: no journal on the disk has a higher one.
  */
 export interface Restored {
-  readonly instances: readonly Assembled[]
+  readonly instances: readonly ValidRecord[]
   readonly ageMs: number | undefined
   readonly isWhole: boolean
   readonly isCurrent: boolean
@@ -82,7 +82,7 @@ export async function restoreView(
     if (ageMs > maxAgeMs)
       throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
     const snapshot = await readSnapshot(path, owner, keys)
-    const instances = new Map(snapshot.instances.map((assembled) => [assembled.instance.id, assembled]))
+    const instances = new Map(snapshot.instances.map((record) => [record.instance.id, record]))
     const end = await replay(path, owner, keys, snapshot, instances, log)
     const { isWhole, isCurrent } = snapshot
     return {
@@ -128,7 +128,7 @@ async function replay(
   owner: StateOwner,
   keys: StateKeys,
   { journal: first }: Snapshot,
-  instances: Map<string, Assembled>,
+  instances: Map<string, ValidRecord>,
   log: Logger,
 ): Promise<Restored['end']> {
   if (first === undefined) {
@@ -162,7 +162,7 @@ async function replay(
 }
 
 /** Applies groups of changes. True if there was one. */
-function applyTo(instances: Map<string, Assembled>, groups: Iterable<Buffer>, restore: Restore): boolean {
+function applyTo(instances: Map<string, ValidRecord>, groups: Iterable<Buffer>, restore: Restore): boolean {
   let hasGroups = false
   for (const group of groups) {
     hasGroups = true
@@ -171,8 +171,8 @@ function applyTo(instances: Map<string, Assembled>, groups: Iterable<Buffer>, re
         instances.delete(change.id)
         continue
       }
-      const assembled = restore(change.document, change.digest, change.userData)
-      instances.set(assembled.instance.id, assembled)
+      const record = restore(change.document, change.digest, change.userData)
+      instances.set(record.instance.id, record)
     }
   }
   return hasGroups

@@ -17,7 +17,7 @@ import { encodeChange, lineOf, restoreOf } from './change.ts'
 import type { Disk } from './disk.ts'
 import { Mismatch, Rejection, SnapshotInput, torn } from './snapshot-input.ts'
 import { headerOf, type StateKeys, type StateOwner } from './state-files.ts'
-import type { Assembled } from './validate.ts'
+import type { ValidRecord } from './validate.ts'
 
 const FORMAT = 2
 const FORMAT_WITHOUT_JOURNAL = 1
@@ -45,7 +45,7 @@ export interface SnapshotFacts {
  * and schema.
  */
 export interface Snapshot {
-  readonly instances: readonly Assembled[]
+  readonly instances: readonly ValidRecord[]
   readonly isWhole: boolean
   readonly isCurrent: boolean
   readonly journal: JournalStart | undefined
@@ -154,7 +154,7 @@ function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {
 export interface SnapshotContent extends SnapshotFacts {
   readonly owner: StateOwner
   readonly keys: StateKeys
-  readonly instances: Iterable<Assembled>
+  readonly instances: Iterable<ValidRecord>
   readonly asOf: Date
 }
 
@@ -211,10 +211,10 @@ export async function writeSnapshot(
       lineOf({ imds: 'snapshot', format: FORMAT, ...headerOf(owner), schema: RECORD_FORM, whole: isWhole, journal }),
     )
     let count = 0
-    for (const assembled of instances) {
+    for (const record of instances) {
       // reads the live view, because a copy of it would take memory
       count += 1
-      for (const part of encodeChange({ kind: 'replace', assembled })) await append(part)
+      for (const part of encodeChange({ kind: 'replace', record })) await append(part)
     }
     await flush()
     const sha256 = hash.digest('hex')

@@ -4,7 +4,7 @@
  * If more than UNUSABLE_SHARE of the records are faulty, the likely cause is a wrong record key or an incompatible
  * version, not single bad records.
  */
-import type { AssemblyFault } from './validate.ts'
+import type { InvalidRecord } from './validate.ts'
 
 /** Above this share of faulty records the daemon is not ready, which stops a rolling restart. */
 const UNUSABLE_SHARE = 0.9
@@ -16,13 +16,13 @@ const UNUSABLE_SHARE = 0.9
 export interface StoreProblem {
   readonly named: number
   readonly faulty: number
-  readonly reasons: Readonly<Partial<Record<AssemblyFault['reason'], number>>>
+  readonly reasons: Readonly<Partial<Record<InvalidRecord['reason'], number>>>
   readonly cause: string
 }
 
 const RELEASE =
   'the control plane writes records that this version of imds cannot read: upgrade imds, or go back to the previous release of the control plane'
-const CAUSES: Readonly<Record<AssemblyFault['reason'], string>> = {
+const CAUSES: Readonly<Record<InvalidRecord['reason'], string>> = {
   rejected:
     'the record keys are not those of the publishers: put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. ' +
     'If the records are not encrypted yet, run `imdsctl encrypt --from-plain`',
@@ -38,11 +38,11 @@ const CAUSES: Readonly<Record<AssemblyFault['reason'], string>> = {
  * The problem of a store that names `named` instances for this hypervisor; `faults` has the reason of each faulty one.
  * Undefined if there is no problem.
  */
-export function storeProblem(named: number, faults: readonly AssemblyFault['reason'][]): StoreProblem | undefined {
+export function storeProblem(named: number, faults: readonly InvalidRecord['reason'][]): StoreProblem | undefined {
   if (named === 0 || faults.length <= UNUSABLE_SHARE * named) return undefined
-  const reasons: Partial<Record<AssemblyFault['reason'], number>> = {}
+  const reasons: Partial<Record<InvalidRecord['reason'], number>> = {}
   for (const reason of faults) reasons[reason] = (reasons[reason] ?? 0) + 1
-  const [most = 'record'] = (Object.keys(reasons) as AssemblyFault['reason'][]).sort(
+  const [most = 'record'] = (Object.keys(reasons) as InvalidRecord['reason'][]).sort(
     (a, b) => reasons[b]! - reasons[a]!,
   )
   return { named, faulty: faults.length, reasons, cause: CAUSES[most] }

@@ -34,7 +34,7 @@ import type { ChangeLog } from './change.ts'
 import { ReadQueue } from './read-queue.ts'
 import { RecordHealth } from './record-health.ts'
 import { formatStoreProblem } from './store-problem.ts'
-import type { AssemblyFault } from './validate.ts'
+import type { InvalidRecord } from './validate.ts'
 import type { View } from './view.ts'
 
 /** Ids in one batch, at most. */
@@ -56,7 +56,7 @@ const RESYNC_JITTER_MS = 2000
 export interface SyncMetrics {
   readonly notices: { inc(): void }
   readonly resyncs: { inc(labels: { result: 'completed' | 'failed' | 'uninitialised' }): void }
-  readonly recordFaults: { inc(labels: { reason: AssemblyFault['reason'] }): void }
+  readonly recordFaults: { inc(labels: { reason: InvalidRecord['reason'] }): void }
   readonly revisionsBack: { inc(): void }
 }
 
@@ -195,7 +195,7 @@ export class Sync {
   }
 
   /** What is wrong with the record of an id, as it was last read. */
-  faultOf(id: string): AssemblyFault | undefined {
+  faultOf(id: string): InvalidRecord | undefined {
     return this.#health.faultOf(id)
   }
 

@@ -9,7 +9,7 @@ import type { Loaded } from '../store/source.ts'
 /**
  * A valid record with the user-data that it describes. `userData` is undefined if there is none, or if it is sealed.
  */
-export interface Assembled {
+export interface ValidRecord {
   readonly instance: Instance
   readonly userData: Uint8Array | undefined
   readonly digest: string | undefined
@@ -18,20 +18,16 @@ export interface Assembled {
 /** Reasons for a fault, as the metric names them. */
 export const FAULT_REASONS = ['unreadable', 'rejected', 'record', 'id', 'user-data'] as const
 /** Why a record is not valid; `faults` never contain values of the record. */
-export interface AssemblyFault {
+export interface InvalidRecord {
   readonly reason: (typeof FAULT_REASONS)[number]
   readonly faults: readonly Fault[]
 }
 
-/** The result of `assemble`. */
-export type AssembledResult =
-  { readonly ok: true; readonly value: Assembled } | ({ readonly ok: false } & AssemblyFault)
+/** The result of `validate`. */
+export type Validated = { readonly ok: true; readonly value: ValidRecord } | ({ readonly ok: false } & InvalidRecord)
 
 /** Validates one loaded instance. `userDataMaxBytes` bounds the user-data. */
-export function assemble(
-  loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>,
-  userDataMaxBytes: number,
-): AssembledResult {
+export function validate(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>, userDataMaxBytes: number): Validated {
   if (loaded.kind !== 'record')
     return { ok: false, reason: loaded.kind, faults: [{ path: '', message: loaded.reason }] }
   const parsed = parseStored(loaded.document)

@@ -9,7 +9,7 @@
 import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
 import { buildTree, resolve, removedPaths, type Content, type Tree } from '../metadata/tree.ts'
-import type { Assembled } from './validate.ts'
+import type { ValidRecord } from './validate.ts'
 import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
 
 /** The grace period: how long a removed path still answers. */
@@ -34,7 +34,7 @@ export class ServedInstance {
   #tree: Tree | undefined
 
   constructor(
-    { instance, userData, digest }: Assembled,
+    { instance, userData, digest }: ValidRecord,
     provider: Provider,
     now: () => number,
     before: ServedInstance | undefined,
@@ -125,10 +125,10 @@ export class View {
   }
 
   /** Adds an instance, or replaces its former state. */
-  replace(assembled: Assembled): void {
-    const { id } = assembled.instance
+  replace(record: ValidRecord): void {
+    const { id } = record.instance
     const before = this.#instances.get(id)
-    const served = new ServedInstance(assembled, this.#provider, this.#now, before)
+    const served = new ServedInstance(record, this.#provider, this.#now, before)
     if (before !== undefined) this.#unclaim(before)
     this.#instances.set(id, served)
     this.#claim(served)

@@ -16,7 +16,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { assemble } from '../../src/view/validate.ts'
+import { validate } from '../../src/view/validate.ts'
 import { loadFiles } from '../../src/store/files/load.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
@@ -56,7 +56,7 @@ async function aStore(t: Test) {
 async function stateOf(directory: string): Promise<string> {
   const loaded = await loadFiles(directory, ID)
   if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind
-  const assembled = assemble(loaded, 16384)
+  const assembled = validate(loaded, 16384)
   return !assembled.ok
     ? JSON.stringify(assembled)
     : `${assembled.value.instance.fqdn} ${Buffer.from(assembled.value.userData ?? []).toString()}`

@@ -4,7 +4,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { assemble } from '../../src/view/validate.ts'
+import { validate } from '../../src/view/validate.ts'
 import { idOfFile, loadFiles } from '../../src/store/files/load.ts'
 import { diceOf, escaped } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'
@@ -85,9 +85,9 @@ async function checkFile(directory: string, id: string): Promise<Omit<Found, 'wh
             wrong: `a reason with content of the record: ${loaded.reason}`,
           }),
       }
-    const assembled = assemble(loaded, USER_DATA_MAX_BYTES)
-    if (!assembled.ok && assembled.faults.length === 0) return { good: false, wrong: 'rejected without a fault' }
-    return { good: assembled.ok, wrong: checkRecord(loaded.document).wrong }
+    const record = validate(loaded, USER_DATA_MAX_BYTES)
+    if (!record.ok && record.faults.length === 0) return { good: false, wrong: 'rejected without a fault' }
+    return { good: record.ok, wrong: checkRecord(loaded.document).wrong }
   } catch (error) {
     return { good: false, wrong: `it threw ${String(error)}` }
   }

@@ -13,7 +13,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { pino } from 'pino'
 import { parse } from '../../src/metadata/record.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
-import type { Assembled } from '../../src/view/validate.ts'
+import type { ValidRecord } from '../../src/view/validate.ts'
 import { fillUserData } from '../../src/store/user-data.ts'
 import { DISK } from '../../src/view/disk.ts'
 import { Persistence } from '../../src/view/persistence.ts'
@@ -50,7 +50,7 @@ export const CIPHER = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffe
 /** Files of a state directory, and the views that they may be read as: the whole one is the last. */
 interface Written {
   readonly files: ReadonlyMap<string, Buffer>
-  readonly views: readonly ReadonlyMap<string, Assembled>[]
+  readonly views: readonly ReadonlyMap<string, ValidRecord>[]
 }
 
 /** Writes a view and its journal twice; encrypts them if there is a cipher. */
@@ -79,7 +79,7 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
 
   const write = async (from: number): Promise<Written> => {
     clear()
-    const view = new Map<string, Assembled>()
+    const view = new Map<string, ValidRecord>()
     const begin = async () =>
       new Persistence({
         disk: DISK,
@@ -96,19 +96,19 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
         journalWrites: none,
         log,
       })
-    const put = async (persistence: Persistence, one: Assembled) => {
-      await persistence.record({ kind: 'replace', assembled: one }, false, () => {
+    const put = async (persistence: Persistence, one: ValidRecord) => {
+      await persistence.record({ kind: 'replace', record: one }, false, () => {
         view.set(one.instance.id, one)
       })
       await persistence.settled()
     }
     const first = await begin()
-    for (let i = 0; i < 8; i++) await put(first, assembled(from + i, USER_DATA[i % USER_DATA.length]))
+    for (let i = 0; i < 8; i++) await put(first, record(from + i, USER_DATA[i % USER_DATA.length]))
     await first.stop()
     const views = [new Map(view)]
     const second = await begin()
     for (const seed of [from, from + 8, from + 9]) {
-      await put(second, assembled(seed, USER_DATA[(seed + 1) % USER_DATA.length]))
+      await put(second, record(seed, USER_DATA[(seed + 1) % USER_DATA.length]))
       views.push(new Map(view))
     }
     await second.record({ kind: 'remove', id: [...view.keys()][1]! }, false, () => {
@@ -160,7 +160,7 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
   }
 }
 
-function assembled(seed: number, userData: Buffer | undefined): Assembled {
+function record(seed: number, userData: Buffer | undefined): ValidRecord {
   const parsed = parse(fillUserData(generateRecord(seed), userData, userData && sha256(userData)))
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
   return { instance: parsed.value, userData, digest: sha256(Buffer.from(String(seed))) }

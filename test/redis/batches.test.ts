@@ -4,7 +4,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { assemble } from '../../src/view/validate.ts'
+import { validate } from '../../src/view/validate.ts'
 import { openStore } from '../../src/store/open.ts'
 import { buildRedisSource } from '../../src/store/redis/source.ts'
 import type { Loaded, Source } from '../../src/store/source.ts'
@@ -96,7 +96,7 @@ for (const isEncrypted of [false, true]) {
       const found: Loaded[] = []
       const { hashed, ciphered } = await mostBytesPerTurn(async () => {
         for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
-          if (loaded.kind === 'record') t.match(assemble(loaded, LIMIT), { ok: true })
+          if (loaded.kind === 'record') t.match(validate(loaded, LIMIT), { ok: true })
           found.push(loaded)
         }
       })

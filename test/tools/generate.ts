@@ -17,7 +17,7 @@ import { RequestMeter } from '../../src/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/daemon/metrics.ts'
-import { ReadinessSchema } from '../../src/operator/api.ts'
+import { ReadinessSchema } from '../../src/operator/documents.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
 

@@ -17,9 +17,9 @@ export type Change =
   | { readonly kind: 'remove'; readonly tombstone: string }
 
 /** Formats the bytes of the file. */
-export function formatPending(tx: Change): Uint8Array {
-  if (tx.kind === 'remove') return Buffer.from(`${JSON.stringify({ tombstone: tx.tombstone })}\n`)
-  const { document, userData } = tx
+export function formatPending(change: Change): Uint8Array {
+  if (change.kind === 'remove') return Buffer.from(`${JSON.stringify({ tombstone: change.tombstone })}\n`)
+  const { document, userData } = change
   const isSet = typeof userData !== 'string'
   const header = Buffer.from(`${JSON.stringify({ record: document, userData: isSet ? 'set' : userData })}\n`)
   return isSet ? Buffer.concat([header, userData]) : header

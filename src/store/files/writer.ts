@@ -97,12 +97,12 @@ export class FileWriter implements PlainWriter {
     }
   }
 
-  async #commit(id: string, tx: PendingChange, protection: Protection): Promise<void> {
+  async #commit(id: string, change: PendingChange, protection: Protection): Promise<void> {
     try {
       await this.#catalog.begin(id)
-      await this.#replace(`${id}.pending`, formatPending(tx))
+      await this.#replace(`${id}.pending`, formatPending(change))
       await this.#operations.sync(this.#directory)
-      const stamp = await this.#apply(id, tx)
+      const stamp = await this.#apply(id, change)
       await this.#catalog.complete(id, { ...protection, ...(stamp !== undefined && { stamp }) })
       await this.#finish(id)
     } catch (error) {
@@ -127,13 +127,13 @@ export class FileWriter implements PlainWriter {
    * Updates the files of an instance according to a pending change, and returns their stamp as `#replace` does.
    * Repeating it changes nothing more.
    */
-  async #apply(id: string, tx: PendingChange): Promise<string | undefined> {
-    if (tx.kind === 'remove') {
-      const stamp = await this.#replace(`${id}.removed`, `${tx.tombstone}\n`)
+  async #apply(id: string, change: PendingChange): Promise<string | undefined> {
+    if (change.kind === 'remove') {
+      const stamp = await this.#replace(`${id}.removed`, `${change.tombstone}\n`)
       for (const ending of [...RECORD_ENDINGS, '.user-data']) await this.#remove(id + ending)
       return stamp && `.removed:${stamp}`
     }
-    const { document, userData } = tx
+    const { document, userData } = change
     if (userData === 'none') await this.#remove(`${id}.user-data`)
     else if (userData !== 'keep') await this.#replace(`${id}.user-data`, userData)
     const stamp = await this.#replace(`${id}.json`, formatRecord(document))

@@ -11,7 +11,7 @@
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
 import type { AnnouncedHypervisor } from '../publisher.ts'
-import { attempt, isDenied } from './connection.ts'
+import { runPipeline, isDenied } from './connection.ts'
 import type { Keys } from './keys.ts'
 
 /** How much of an announcement is read. */
@@ -23,7 +23,7 @@ const EARLIER_MAX_BYTES = 1024 * 1024
 
 /** Returns the names among `names` that no daemon has announced. Reads no value. A user who may not ask gets none. */
 export async function unannouncedOf(redis: Redis, keys: Keys, names: readonly string[]): Promise<readonly string[]> {
-  const replies = await attempt(
+  const replies = await runPipeline(
     redis,
     names.flatMap((name) => [
       ['exists', keys.announcement(name)],
@@ -41,7 +41,7 @@ export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<An
   const prefix = keys.announcement('')
   for await (const page of redis.scanStream({ match: `${prefix}*`, count: BATCH })) {
     const names = (page as string[]).map((key) => key.slice(prefix.length)).filter(isName)
-    const texts = await attempt(
+    const texts = await runPipeline(
       redis,
       names.map((name) => ['getrange', keys.announcement(name), 0, MAX_BYTES - 1]),
     )
@@ -53,7 +53,7 @@ export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<An
 
 /** What earlier daemons have announced. Empty if that is too much to read, or if the user may not ask. */
 async function earlier(redis: Redis, keys: Keys): Promise<[string, AnnouncedHypervisor][]> {
-  const [bytes] = await attempt(redis, [['memory', 'usage', keys.hypervisors, 'samples', 0]])
+  const [bytes] = await runPipeline(redis, [['memory', 'usage', keys.hypervisors, 'samples', 0]])
   if (typeof bytes !== 'number' || bytes > EARLIER_MAX_BYTES) return []
   return Object.entries(await redis.hgetall(keys.hypervisors))
     .filter(([name]) => isName(name))

@@ -38,7 +38,7 @@ const SENTINEL_INTERVAL_MS = 5000
 const MOST_REDIRECTIONS = 5
 
 /**
- * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `check` does. With
+ * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `checkRegion` does. With
  * Sentinel, the connection ends when the primary is replaced. Rejects with the reason of every server that was tried.
  */
 export async function connectToRegion(
@@ -75,8 +75,8 @@ export async function connectTo(settings: RedisSettings, node: Node, name: strin
  * slot, if the server is a replica and a primary is needed, or if it is a replica without its primary. When the role of
  * a server changes, make another connection, since notices may have been lost in between.
  */
-export async function check(redis: Redis, settings: RedisSettings, key: string): Promise<string> {
-  const [held, info] = await attempt(redis, [
+export async function checkRegion(redis: Redis, settings: RedisSettings, key: string): Promise<string> {
+  const [held, info] = await runPipeline(redis, [
     ['hget', key, ''],
     ['info', 'replication'],
   ]) // no instance has an empty id
@@ -91,7 +91,7 @@ export async function check(redis: Redis, settings: RedisSettings, key: string):
 }
 
 /** Runs commands as one pipeline. A reply may be an Error. Redis' nil becomes undefined, in lists too. */
-export async function attempt(redis: Redis, commands: (string | number)[][]): Promise<unknown[]> {
+export async function runPipeline(redis: Redis, commands: (string | number)[][]): Promise<unknown[]> {
   const replies = (await redis.pipeline(commands).exec()) ?? undefined
   if (replies === undefined) throw new Error('the connection was closed')
   return replies.map(
@@ -104,7 +104,7 @@ export async function attempt(redis: Redis, commands: (string | number)[][]): Pr
  * Runs one session after the other until `signal` aborts. Reports the reason for the end of each to `ended`. The pause
  * before the next one increases with each failure in a row, from 25 ms to 2 s.
  */
-export async function again(
+export async function repeatSessions(
   session: () => Promise<string>,
   ended: (reason: string) => void,
   signal: AbortSignal,
@@ -205,7 +205,7 @@ async function followRedirections(
   for (let redirections = 0; ; redirections++) {
     const connection = await connectTo(settings, node, name)
     try {
-      return { ...connection, role: await check(connection.redis, settings, key) }
+      return { ...connection, role: await checkRegion(connection.redis, settings, key) }
     } catch (error) {
       close(connection)
       const target = storeOf(settings).shape === 'cluster' ? redirection('MOVED', error, node) : undefined
@@ -294,7 +294,7 @@ async function askSentinel(settings: RedisSettings, sentinel: Node, name: string
   })
   try {
     // The epoch first: if a failover comes between the two, the answer counts as the older one.
-    const [state, place] = await attempt(connection.redis, [
+    const [state, place] = await runPipeline(connection.redis, [
       ['sentinel', 'master', master],
       ['sentinel', 'get-master-addr-by-name', master],
     ])
@@ -333,7 +333,7 @@ async function dial(
     commandTimeout: TIMEOUT_MS,
     keepAlive: 10_000,
     enableOfflineQueue: false,
-    enableReadyCheck: false, // it writes to the console if INFO is denied; `check` does more
+    enableReadyCheck: false, // it writes to the console if INFO is denied; `checkRegion` does more
     disableClientInfo: true, // a needless command, which an ACL would have to allow
     autoResubscribe: false,
   })

@@ -4,7 +4,7 @@
  */
 import { formatHostPort } from '../../runtime/host-port.ts'
 import {
-  attempt,
+  runPipeline,
   close,
   connectTo,
   connectToRegion,
@@ -43,7 +43,7 @@ export async function probeRedis(
     const findings = [
       `connected to ${formatHostPort(node)} ${settings.url.startsWith('rediss') ? 'with' : 'without'} TLS; its role is ${role}`,
     ]
-    const [initialised] = await attempt(redis, [['exists', keys.region]])
+    const [initialised] = await runPipeline(redis, [['exists', keys.region]])
     if (!(initialised instanceof Error))
       findings.push(
         initialised === 1
@@ -68,7 +68,7 @@ async function probeDaemon(
   hypervisor: string,
 ): Promise<Probe> {
   const problems = reasonsOf(
-    await attempt(redis, [
+    await runPipeline(redis, [
       ...lengthCommands(keys.instance('')),
       ['hmget', keys.instance(''), 'record'],
       ['exists', keys.tombstone('')],
@@ -89,7 +89,7 @@ async function probeDaemon(
   close(notices)
   if (problems.length === 0)
     findings.push(`the Redis user may read the region and receive the notices of ${hypervisor}`)
-  const [announced] = await attempt(redis, [['set', keys.announcement(hypervisor), ...IMPOSSIBLE]])
+  const [announced] = await runPipeline(redis, [['set', keys.announcement(hypervisor), ...IMPOSSIBLE]])
   findings.push(
     isSyntaxError(announced)
       ? `the Redis user may announce ${hypervisor}`
@@ -99,7 +99,7 @@ async function probeDaemon(
 }
 
 async function probePublisher({ redis }: Connection, keys: Keys): Promise<Probe> {
-  const [read, written, script] = await attempt(redis, [
+  const [read, written, script] = await runPipeline(redis, [
     ['hget', keys.instances, ''],
     ['set', keys.region, ...IMPOSSIBLE],
     ['eval', 'return 1', 1, keys.region],
@@ -110,7 +110,7 @@ async function probePublisher({ redis }: Connection, keys: Keys): Promise<Probe>
 
 /** How many records name a hypervisor, in words. */
 async function recordsOf(redis: Connection['redis'], keys: Keys, hypervisor: string): Promise<string> {
-  const ask = (commands: (string | number)[][]) => attempt(redis, commands)
+  const ask = (commands: (string | number)[][]) => runPipeline(redis, commands)
   await checkIndex(ask, keys.hypervisor(hypervisor))
   const count = Object.keys(await redis.hgetall(keys.hypervisor(hypervisor))).length
   if (count > 0) return `${String(count)} ${count === 1 ? 'record names' : 'records name'} ${hypervisor}`

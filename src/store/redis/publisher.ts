@@ -29,8 +29,8 @@ import {
 } from '../publisher.ts'
 import { announcedHypervisors, unannouncedOf } from './announcements.ts'
 import {
-  again,
-  attempt,
+  repeatSessions,
+  runPipeline,
   close,
   connectToRegion,
   isDenied,
@@ -127,8 +127,8 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return this.#patiently((redis) => this.#values(redis, this.#keys.instance(id)))
   }
 
-  async write(tx: Change): Promise<Written> {
-    return parsePut(await this.#script(putArguments(tx)))
+  async write(change: Change): Promise<Written> {
+    return parsePut(await this.#script(putArguments(change)))
   }
 
   async writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten> {
@@ -241,7 +241,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
       const ended = (reason: string) => {
         reject(unusable(reason))
       } // no effect after the first session has begun
-      void again(session, ended, stopping.signal)
+      void repeatSessions(session, ended, stopping.signal)
     }).catch((error: unknown) => {
       stopping.abort()
       throw error
@@ -265,7 +265,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
    * lengths, and reads any values.
    */
   async #values(redis: Redis, key: string): Promise<Values | undefined> {
-    const replies = await attempt(redis, lengthCommands(key))
+    const replies = await runPipeline(redis, lengthCommands(key))
     const lengths = replies.some((reply) => reply instanceof Error && isDenied(reply))
       ? { record: 0, digest: 0, userData: 0 }
       : lengthsOf(replies)
@@ -277,7 +277,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async #index(redis: Redis): Promise<Record<string, string>> {
-    await checkIndex((commands) => attempt(redis, commands), this.#keys.instances)
+    await checkIndex((commands) => runPipeline(redis, commands), this.#keys.instances)
     return redis.hgetall(this.#keys.instances)
   }
 

@@ -11,9 +11,9 @@ import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
 import { formatTooLong as formatUserDataTooLong } from '../../metadata/user-data.ts'
 import {
-  again,
-  attempt,
-  check,
+  repeatSessions,
+  runPipeline,
+  checkRegion,
   close,
   connectTo,
   connectToRegion,
@@ -114,7 +114,7 @@ class RedisSource implements Source {
   }
 
   start(events: SourceEvents): void {
-    void again(
+    void repeatSessions(
       () => this.#live(events),
       (reason) => {
         events.disconnected(reason)
@@ -297,7 +297,7 @@ class RedisSource implements Source {
 
   #beat({ redis, role }: { redis: Redis; role: string }, notices: Redis): void {
     const end = this.#session?.end
-    check(redis, this.#settings, this.#keys.instances).then(
+    checkRegion(redis, this.#settings, this.#keys.instances).then(
       (now) => {
         if (now !== role) end?.(`the server's role changed from ${role} to ${now}`)
       },
@@ -315,12 +315,12 @@ class RedisSource implements Source {
     const session = this.#session
     if (session === undefined) throw new Error('there is no connection')
     const { redis, node } = session.commands
-    const replies = await attempt(redis, commands)
+    const replies = await runPipeline(redis, commands)
     const moving = replies.flatMap((reply, i) => (redirection('ASK', reply, node) === undefined ? [] : [i]))
     if (moving.length === 0) return replies
     const there = await connectTo(this.#settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')
     try {
-      const answers = await attempt(
+      const answers = await runPipeline(
         there.redis,
         moving.flatMap((i) => [['asking'], commands[i]!]),
       )

@@ -4,7 +4,7 @@ import { afterEach, expect, test, vi } from 'vitest'
 import { parseConfig } from '../../../src/daemon/config.ts'
 import { prepareDemo, type Demo } from '../../../src/daemon/demo.ts'
 import { loadFiles } from '../../../src/store/files/load.ts'
-import { assemble } from '../../../src/view/validate.ts'
+import { validate } from '../../../src/view/validate.ts'
 
 const demos: Demo[] = []
 afterEach(() => {
@@ -21,7 +21,7 @@ test("the demo's record is valid, is found at 127.0.0.1, and has user-data", asy
   const { env } = await aDemo()
   const loaded = await loadFiles(fileURLToPath(env['IMDS_STORE']!), 'srv-demo1')
   if (loaded.kind !== 'record') throw new Error(loaded.kind)
-  const assembled = assemble(loaded, 16_384)
+  const assembled = validate(loaded, 16_384)
   expect(assembled).toMatchObject({
     ok: true,
     value: { instance: { id: 'srv-demo1', interfaces: [{ network: 'default', ipv4Addresses: ['127.0.0.1/8'] }] } },

@@ -52,7 +52,7 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
   }
   const ready = () => {
     firewall.listens(PLACES)
-    firewall.isWhole()
+    firewall.completed()
   }
   return { firewall, put, ready, log, firstApplied }
 }
@@ -63,7 +63,7 @@ test('no document is sent before the daemon listens and its view is complete', a
   const early = firewall.next(report())
   firewall.listens(PLACES)
   await vi.advanceTimersByTimeAsync(4_999)
-  firewall.isWhole()
+  firewall.completed()
   expect(await early).toMatchObject({
     version: 'e.1',
     ...PLACES,

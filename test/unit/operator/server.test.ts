@@ -1,7 +1,12 @@
 import Value from 'typebox/value'
 import { expect, test } from 'vitest'
 import type { FirewallDocument } from '../../../src/firewall/document.ts'
-import { ExplanationSchema, InstanceStateSchema, ReadinessSchema, type Readiness } from '../../../src/operator/api.ts'
+import {
+  ExplanationSchema,
+  InstanceStateSchema,
+  ReadinessSchema,
+  type Readiness,
+} from '../../../src/operator/documents.ts'
 import type { GateState } from '../../../src/operator/launch-gate.ts'
 import { buildSocketServer, buildTcpServer, type OperatorParts } from '../../../src/operator/server.ts'
 

@@ -186,8 +186,8 @@ test('E3: a change is recorded before the view changes, with what takes user-dat
   const recorded: string[] = []
   const makes: (() => void)[] = []
   const { view, put, applier } = applying({
-    record: async (tx, takesUserData, make) => {
-      recorded.push(`${tx.kind}${takesUserData ? ' takes user-data' : ''}`)
+    record: async (change, takesUserData, make) => {
+      recorded.push(`${change.kind}${takesUserData ? ' takes user-data' : ''}`)
       makes.push(make)
       await Promise.resolve()
     },

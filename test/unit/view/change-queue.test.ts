@@ -6,7 +6,7 @@ import { parsed } from '../../support/fixtures/guest-server.ts'
 
 const change = (bytes = 0): Change => ({
   kind: 'replace',
-  assembled: { instance: parsed(generateRecord(1)), digest: '', userData: Buffer.alloc(bytes) },
+  record: { instance: parsed(generateRecord(1)), digest: '', userData: Buffer.alloc(bytes) },
 })
 /** What one change is encoded as. */
 const PARTS = encodeChange(change()).length
@@ -102,7 +102,7 @@ test('a wake without changes is a write of none, when all changes before it are 
 test('a group is bounded by its encoded bytes, JSON included', async () => {
   const { queue, writes } = aQueue()
   const instance = { ...parsed(generateRecord(1)), tags: { note: 'x'.repeat(250_000) } }
-  const large: Change = { kind: 'replace', assembled: { instance, digest: '', userData: undefined } }
+  const large: Change = { kind: 'replace', record: { instance, digest: '', userData: undefined } }
   const adding = Promise.all(
     Array.from({ length: 20 }, () =>
       queue.add(large, () => {

@@ -22,7 +22,7 @@ const KEYS: [string, StateKeys][] = [
 ]
 const put = (seed: number, userData?: Uint8Array): Change => ({
   kind: 'replace',
-  assembled: { instance: parsed(generateRecord(seed)), digest: `d${String(seed)}`, userData },
+  record: { instance: parsed(generateRecord(seed)), digest: `d${String(seed)}`, userData },
 })
 
 const isWanted = () => true
@@ -61,7 +61,7 @@ describe.each(KEYS)('%s', (_how, keys) => {
           ? change
           : {
               kind: 'replace',
-              assembled: { instance: change.document, digest: change.digest, userData: change.userData },
+              record: { instance: change.document, digest: change.digest, userData: change.userData },
             },
       ),
     )

@@ -21,7 +21,7 @@ import type { Change } from '../../../src/view/change.ts'
 import { Persistence, type PersistenceParts } from '../../../src/view/persistence.ts'
 import { restoreView, type Restored } from '../../../src/view/restore.ts'
 import { snapshotPath, type StateKeys } from '../../../src/view/state-files.ts'
-import type { Assembled } from '../../../src/view/validate.ts'
+import type { ValidRecord } from '../../../src/view/validate.ts'
 import { generateRecord } from '../../support/fixtures/generated-records.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aCipher } from '../../support/fixtures/record-keys.ts'
@@ -70,7 +70,7 @@ const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) =>
   restoreView(at, owner, keys, DAY_MS, nowMs, logger)
 
 /** The n-th state of an instance; each is valid. */
-function state(seed: number, revision: number, userData?: Uint8Array): Assembled {
+function state(seed: number, revision: number, userData?: Uint8Array): ValidRecord {
   return {
     instance: { ...parsed(generateRecord(seed)), revision },
     digest: `digest ${String(seed)} ${String(revision)}`,
@@ -80,7 +80,7 @@ function state(seed: number, revision: number, userData?: Uint8Array): Assembled
 
 /** A daemon's view and its files, from what was restored. */
 class Daemon {
-  readonly view: Map<string, Assembled>
+  readonly view: Map<string, ValidRecord>
   readonly persistence: Persistence
 
   constructor(restored: Restored, parts: Partial<PersistenceParts> = {}) {
@@ -111,9 +111,9 @@ class Daemon {
     })
   }
 
-  put(assembled: Assembled, takesUserData = false): Promise<void> {
-    return this.#record({ kind: 'replace', assembled }, takesUserData, () => {
-      this.view.set(assembled.instance.id, assembled)
+  put(record: ValidRecord, takesUserData = false): Promise<void> {
+    return this.#record({ kind: 'replace', record }, takesUserData, () => {
+      this.view.set(record.instance.id, record)
     })
   }
 
@@ -124,9 +124,9 @@ class Daemon {
   }
 
   /** Resolves when the change is applied. */
-  #record(tx: Change, takesUserData: boolean, apply: () => void): Promise<void> {
+  #record(change: Change, takesUserData: boolean, apply: () => void): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<undefined>()
-    void this.persistence.record(tx, takesUserData, () => {
+    void this.persistence.record(change, takesUserData, () => {
       apply()
       resolve(undefined)
     })
@@ -139,7 +139,7 @@ const start = async (parts: Partial<PersistenceParts> = {}) => {
   daemons.push(daemon)
   return daemon
 }
-const byId = (instances: Iterable<Assembled>) => new Map([...instances].map((one) => [one.instance.id, one]))
+const byId = (instances: Iterable<ValidRecord>) => new Map([...instances].map((one) => [one.instance.id, one]))
 /** What a start finds now. */
 const found = async (keys = PLAIN) => byId((await read(keys)).instances)
 
@@ -173,7 +173,7 @@ describe.each([
 
     const daemon = await start({ keys })
     /** What guests have seen at each step, and a copy of the files then. */
-    const images: { seen: Map<string, Assembled>; at: string }[] = []
+    const images: { seen: Map<string, ValidRecord>; at: string }[] = []
     const copies = mkdtempSync(join(tmpdir(), 'imds-images-'))
     const end = atEachStep(() => {
       const at = join(copies, String(images.length))
@@ -181,7 +181,7 @@ describe.each([
       cpSync(directory, at, { recursive: true })
     })
     const [one, two, three] = [1, 2, 3].map((seed) => state(seed, 1).instance.id) as [string, string, string]
-    const moved: Assembled = {
+    const moved: ValidRecord = {
       ...state(4, 2),
       instance: { ...state(4, 2).instance, interfaces: state(1, 1).instance.interfaces },
     }
@@ -215,7 +215,7 @@ describe.each([
     const last = images.at(-1)!.seen
     expect([last.has(one), last.get(two)?.instance.revision, last.get(three)?.instance.revision]).toEqual([false, 7, 7])
     log = []
-    const labelOf = (view: ReadonlyMap<string, Assembled>, id: string) => view.get(id)?.instance.revision ?? 'absent'
+    const labelOf = (view: ReadonlyMap<string, ValidRecord>, id: string) => view.get(id)?.instance.revision ?? 'absent'
     for (const [step, { at }] of images.entries()) {
       const restored = byId((await read(keys, OWNER, snapshotPath(at))).instances)
       for (const id of [one, two, three, moved.instance.id]) {

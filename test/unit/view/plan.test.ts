@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Assembled } from '../../../src/view/validate.ts'
+import type { ValidRecord } from '../../../src/view/validate.ts'
 import { plan, type Origin } from '../../../src/view/plan.ts'
 import type { Loaded } from '../../../src/store/source.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
@@ -7,7 +7,7 @@ import { anInstance } from '../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const ORIGINS: readonly Origin[] = ['index', 'notice', 'peer']
-const current: Assembled = { instance: parsed(anInstance()), userData: undefined, digest: 'one' }
+const current: ValidRecord = { instance: parsed(anInstance()), userData: undefined, digest: 'one' }
 const record = (change: Record<string, unknown> = {}, digest = 'two'): Loaded => ({
   kind: 'record',
   id: ID,
@@ -18,7 +18,7 @@ const record = (change: Record<string, unknown> = {}, digest = 'two'): Loaded =>
 })
 const kinds = (
   loaded: Loaded,
-  served: Assembled | undefined,
+  served: ValidRecord | undefined,
   { hypervisor }: { hypervisor: string | undefined } = { hypervisor: 'hv1' },
 ) => ORIGINS.map((origin) => plan(loaded, served, origin, { hypervisor, userDataMaxBytes: 16_384 }).kind)
 

@@ -1,13 +1,13 @@
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
-import type { AssemblyFault } from '../../../src/view/validate.ts'
+import type { InvalidRecord } from '../../../src/view/validate.ts'
 import { RecordHealth } from '../../../src/view/record-health.ts'
 import { View } from '../../../src/view/view.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 
-const FAULT: AssemblyFault = { reason: 'record', faults: [{ path: '/fqdn', message: 'must be a domain name' }] }
-const REJECTED: AssemblyFault = { reason: 'rejected', faults: [{ path: '', message: 'is not authentic' }] }
+const FAULT: InvalidRecord = { reason: 'record', faults: [{ path: '/fqdn', message: 'must be a domain name' }] }
+const REJECTED: InvalidRecord = { reason: 'rejected', faults: [{ path: '', message: 'is not authentic' }] }
 
 /** A RecordHealth, what it counted, and what it logged. */
 function aRecordHealth() {

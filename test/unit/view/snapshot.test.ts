@@ -25,7 +25,7 @@ import { JournalWriter } from '../../../src/view/journal-writer.ts'
 import { restoreView } from '../../../src/view/restore.ts'
 import { writeSnapshot, type SnapshotContent } from '../../../src/view/snapshot.ts'
 import { journalPath, snapshotPath, type StateKeys } from '../../../src/view/state-files.ts'
-import type { Assembled } from '../../../src/view/validate.ts'
+import type { ValidRecord } from '../../../src/view/validate.ts'
 import { RecordCipher } from '../../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../../src/runtime/turn-budget.ts'
 import { mostBytesPerTurn } from '../../support/fixtures/bytes-per-turn.ts'
@@ -57,7 +57,7 @@ const read = async (owner = OWNER, nowMs = Date.now(), cipher?: RecordCipher, ke
   const restored = await restoreView(path, owner, keysOf(cipher, key), DAY_MS, nowMs, logger)
   return restored.files === 'served' ? restored : undefined
 }
-const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
+const INSTANCES: ValidRecord[] = Array.from({ length: 200 }, (_, i) => ({
   instance: parsed(generateRecord(i + 1)),
   digest: `digest ${String(i)}`,
   userData: [undefined, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3],
@@ -340,7 +340,7 @@ describe('a snapshot of a version without journals', () => {
     await written()
     asFormat1()
     expect(await read()).toMatchObject({
-      instances: INSTANCES.map((assembled) => ({ ...assembled, digest: undefined })),
+      instances: INSTANCES.map((record) => ({ ...record, digest: undefined })),
       isWhole: true,
       isCurrent: false,
       end: undefined,
@@ -349,9 +349,9 @@ describe('a snapshot of a version without journals', () => {
     expect(readdirSync(directory)).toEqual(['view.snapshot'])
   })
   test('is rejected if one of its records is not valid', async () => {
-    const invalid = INSTANCES.map((assembled) => ({
-      ...assembled,
-      instance: { ...assembled.instance, fqdn: 'no name' },
+    const invalid = INSTANCES.map((record) => ({
+      ...record,
+      instance: { ...record.instance, fqdn: 'no name' },
     }))
     await written(undefined, { instances: invalid })
     expect((await read())?.instances).toEqual(invalid) // this version checked them before it wrote them
@@ -362,9 +362,9 @@ describe('a snapshot of a version without journals', () => {
 })
 
 /** Records and user-data, shorter and longer than the slices in which a file is read and written. */
-function largeAndSmall(): Assembled[] {
+function largeAndSmall(): ValidRecord[] {
   const sizes = [SLICE_BYTES - 3_000, SLICE_BYTES, 0, 3 * SLICE_BYTES + 17]
-  const large = sizes.map((size, i): Assembled => ({
+  const large = sizes.map((size, i): ValidRecord => ({
     instance: INSTANCES[i]!.instance,
     digest: `large ${String(i)}`,
     userData: Buffer.alloc(size, `x${String(i)}\n{}\n`),
@@ -373,7 +373,7 @@ function largeAndSmall(): Assembled[] {
 }
 
 /** The same with an id for each, except for the first. */
-function distinct(all: readonly Assembled[]): Assembled[] {
+function distinct(all: readonly ValidRecord[]): ValidRecord[] {
   return all.map((one, i) => (i === 0 ? one : { ...one, instance: { ...one.instance, id: `srv-${String(i)}` } }))
 }
 
@@ -381,13 +381,13 @@ describe.each([
   ['plain', undefined],
   ['encrypted', aCipher('gb1', 'k1')],
 ])('a large snapshot, %s', (_how, cipher) => {
-  const write = (instances: readonly Assembled[]) => written(cipher, { instances })
+  const write = (instances: readonly ValidRecord[]) => written(cipher, { instances })
   test('is read back complete', async () => {
     await write(largeAndSmall())
     expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, largeAndSmall())).toBe(true)
   })
   test('is read back complete, wherever a slice ends: in user-data, at its LF or in a line', async () => {
-    const of = (...bytes: readonly number[]): Assembled[] =>
+    const of = (...bytes: readonly number[]): ValidRecord[] =>
       distinct(bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') })))
     const header = {
       imds: 'snapshot',
@@ -423,7 +423,7 @@ describe.each([
 })
 
 test('a write contains the view at that moment: no former state is kept in memory for it', async () => {
-  const view = new Map(INSTANCES.map((assembled) => [assembled.instance.id, assembled]))
+  const view = new Map(INSTANCES.map((record) => [record.instance.id, record]))
   const last = INSTANCES.at(-1)!
   const instances = function* () {
     setImmediate(() => {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { sha256 } from '../../../src/metadata/user-data.ts'
-import { assemble } from '../../../src/view/validate.ts'
+import { validate } from '../../../src/view/validate.ts'
 import type { Loaded, LoadedRecord } from '../../../src/store/source.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
@@ -17,12 +17,12 @@ const loaded = (document: unknown, userData?: Buffer): LoadedRecord => ({
 })
 
 test('invariant 3: a valid record and its user-data become one instance', () => {
-  expect(assemble(loaded(anInstance()), 16_384)).toEqual({
+  expect(validate(loaded(anInstance()), 16_384)).toEqual({
     ok: true,
     value: { instance: parsed(anInstance()), userData: undefined, digest: 'd1' },
   })
   const document = anInstance({ userData: DESCRIBED })
-  expect(assemble(loaded(document, BYTES), BYTES.length)).toEqual({
+  expect(validate(loaded(document, BYTES), BYTES.length)).toEqual({
     ok: true,
     value: { instance: parsed(document), userData: BYTES, digest: 'd1' },
   })
@@ -30,8 +30,8 @@ test('invariant 3: a valid record and its user-data become one instance', () => 
 
 test('sealed user-data is checked but not kept: no guest gets it', () => {
   const document = anInstance({ userData: DESCRIBED, sealedAt: '2026-11-20T15:04:05Z' })
-  expect(assemble(loaded(document, BYTES), 16_384)).toMatchObject({ ok: true, value: { userData: undefined } })
-  expect(assemble(loaded(document, Buffer.from('other')), 16_384)).toMatchObject({ reason: 'user-data' })
+  expect(validate(loaded(document, BYTES), 16_384)).toMatchObject({ ok: true, value: { userData: undefined } })
+  expect(validate(loaded(document, Buffer.from('other')), 16_384)).toMatchObject({ reason: 'user-data' })
 })
 
 describe('invariant 3: no instance is built from', () => {
@@ -77,10 +77,10 @@ describe('invariant 3: no instance is built from', () => {
     ],
   ]
   test.each(ROWS)('%s', (_what, one, fault) => {
-    expect(assemble(one, 16_384)).toMatchObject({ ok: false, ...fault })
+    expect(validate(one, 16_384)).toMatchObject({ ok: false, ...fault })
   })
   test('user-data that is too long', () => {
-    expect(assemble(loaded(anInstance({ userData: DESCRIBED }), BYTES), BYTES.length - 1)).toMatchObject({
+    expect(validate(loaded(anInstance({ userData: DESCRIBED }), BYTES), BYTES.length - 1)).toMatchObject({
       reason: 'user-data',
       faults: [{ path: '/userData', message: 'is 10 bytes, more than the limit of 9 (IMDS_USER_DATA_MAX_BYTES)' }],
     })

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
 import { buildFileSource } from '../../../../src/store/files/source.ts'
-import { assemble } from '../../../../src/view/validate.ts'
+import { validate } from '../../../../src/view/validate.ts'
 import { SLICE_BYTES } from '../../../../src/runtime/turn-budget.ts'
 import { mostBytesPerTurn } from '../../../support/fixtures/bytes-per-turn.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
@@ -30,7 +30,7 @@ test('a file store hashes user-data in slices, for the index, the record and the
     const { digests } = await source.index()
     for await (const loaded of source.load([...digests.keys()])) {
       if (loaded.kind !== 'record') throw new Error(loaded.kind)
-      const assembled = assemble(loaded, 16 * MIB)
+      const assembled = validate(loaded, 16 * MIB)
       if (!assembled.ok) throw new Error(JSON.stringify(assembled.faults))
       found.push(assembled.value.instance.id)
     }

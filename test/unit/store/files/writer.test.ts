@@ -6,7 +6,7 @@ import { appendFile, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
-import { assemble } from '../../../../src/view/validate.ts'
+import { validate } from '../../../../src/view/validate.ts'
 import { loadFiles } from '../../../../src/store/files/load.ts'
 import type { FileOperations } from '../../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
@@ -105,7 +105,7 @@ const QUICK = observed(() => {
 async function stateOf(directory: string): Promise<unknown> {
   const loaded = await loadFiles(directory, ID)
   if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind
-  const assembled = assemble(loaded, Infinity)
+  const assembled = validate(loaded, Infinity)
   return !assembled.ok
     ? assembled
     : { ...assembled.value.instance, text: Buffer.from(assembled.value.userData ?? []).toString() }

@@ -1,6 +1,6 @@
 import Value from 'typebox/value'
 import { describe, expect, test } from 'vitest'
-import { ExplanationSchema, InstanceStateSchema, ReadinessSchema } from '../../../src/operator/api.ts'
+import { ExplanationSchema, InstanceStateSchema, ReadinessSchema } from '../../../src/operator/documents.ts'
 
 const READINESS = {
   ready: true,

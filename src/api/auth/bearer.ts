@@ -21,7 +21,8 @@ const MISSING = unauthorized(
 )
 /** HTTP Basic, or another scheme. The scheme is not named: a token without a scheme would be in the response. */
 const OTHER_SCHEME = unauthorized(
-  'the scheme of the Authorization header must be Bearer: get an access token at /token with the id and secret of a client, and send it as Authorization: Bearer TOKEN',
+  'the scheme of the Authorization header must be Bearer: ' +
+    'get an access token at /token with the id and secret of a client, and send it as Authorization: Bearer TOKEN',
   'invalid_request',
 )
 const UNKNOWN = unauthorized('the access token is not valid', 'invalid_token', 'invalid_token')

@@ -106,12 +106,14 @@ export class KnownAddresses {
       with forgotten as (
         delete from known_addresses where (kind, subject, source) in (
           select kind, subject, source from known_addresses where (kind, subject, source) in (
-            select kind, subject, source from known_addresses where kind = ${kind} and subject = ${subject} and source <> ${source}
+            select kind, subject, source from known_addresses
+            where kind = ${kind} and subject = ${subject} and source <> ${source}
             order by last_success desc offset ${KNOWN_ADDRESSES - 1}
           ) for update skip locked
         )
       )
-      insert into known_addresses (kind, subject, source, last_success) values (${kind}, ${subject}, ${source}, ${new Date(now())})
+      insert into known_addresses (kind, subject, source, last_success)
+      values (${kind}, ${subject}, ${source}, ${new Date(now())})
       on conflict (kind, subject, source) do update set last_success = excluded.last_success`.execute(db)
   }
 }

@@ -56,10 +56,11 @@ export class TokenFamilies {
    * user must be locked.
    */
   async begin(tx: Tx, applicationId: string, userId: string, scopes: readonly string[]): Promise<Begun> {
-    await sql`delete from token_families where id in (
-      select id from token_families where application_id = ${applicationId} and user_id = ${userId} order by id desc offset ${FAMILIES_MAX - 1})`.execute(
-      tx,
-    )
+    await sql`
+      delete from token_families where id in (
+        select id from token_families where application_id = ${applicationId} and user_id = ${userId}
+        order by id desc offset ${FAMILIES_MAX - 1}
+      )`.execute(tx)
     const { id } = await tx
       .insertInto('token_families')
       .values({ application_id: applicationId, user_id: userId, scopes: [...scopes] })
@@ -148,10 +149,11 @@ export async function makeRoomInFamily(
   familyId: number,
   most: number,
 ): Promise<void> {
-  await sql`delete from ${sql.table(table)} where sha256 in (
-    select sha256 from ${sql.table(table)} where family_id = ${familyId} order by expires_at desc offset ${most - 1})`.execute(
-    database,
-  )
+  await sql`
+    delete from ${sql.table(table)} where sha256 in (
+      select sha256 from ${sql.table(table)} where family_id = ${familyId}
+      order by expires_at desc offset ${most - 1}
+    )`.execute(database)
 }
 
 /** Revokes families, with all of their tokens: those with these ids, or of these applications or users. */

@@ -107,7 +107,10 @@ export class AccessTokens {
     await (
       kind === 'client'
         ? sql`select from api_clients where id = ${clientId} for share`
-        : sql`select from token_families where id = (select family_id from access_tokens where sha256 = ${digest(token)}) for share`
+        : sql`
+            select from token_families
+            where id = (select family_id from access_tokens where sha256 = ${digest(token)})
+            for share`
     ).execute(tx)
     return (await this.#find(tx, token)).check
   }
@@ -197,7 +200,6 @@ async function insertForClient(
         ) for update skip locked
       )
     )
-    insert into access_tokens (sha256, client_id, account_id, scopes, expires_at) values (${sha256}, ${client_id}, ${account_id}, ${scopes}, ${expires_at})`.execute(
-    database,
-  )
+    insert into access_tokens (sha256, client_id, account_id, scopes, expires_at)
+    values (${sha256}, ${client_id}, ${account_id}, ${scopes}, ${expires_at})`.execute(database)
 }

@@ -99,9 +99,9 @@ export function buildAudit(
 ): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
   return (request, reply, _payload, done) => {
     if (!READS.includes(request.method) && reply.statusCode < 300 && !reply.changedNothing) {
-      destination.write(
-        `${JSON.stringify({ time: new Date().toISOString(), ...describeActor(request), ...describeChange(request, reply) })}\n`,
-      )
+      const time = new Date().toISOString()
+      const line = { time, ...describeActor(request), ...describeChange(request, reply) }
+      destination.write(`${JSON.stringify(line)}\n`)
     }
     done()
   }

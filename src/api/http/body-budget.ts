@@ -39,7 +39,8 @@ export class BodyBudget {
     if (used > this.#most.owner) {
       return refuse(
         'service_unavailable',
-        `the bodies of your other requests are too long: together they may have ${String(this.#most.owner)} bytes; try again`,
+        `the bodies of your other requests are too long: together they may have ${String(this.#most.owner)} bytes; ` +
+          'try again',
       )
     }
     if (this.#all + bytes > (isLong ? this.#most.long : this.#most.all))

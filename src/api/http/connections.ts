@@ -226,7 +226,8 @@ export class Connections {
     this.#warnedAtMs = now()
     log.warn(
       { connections: most },
-      'all connections are in use: those that have waited longest for their clients are closed; raise LimitNOFILE= if your clients need more',
+      'all connections are in use: those that have waited longest for their clients are closed; ' +
+        'raise LimitNOFILE= if your clients need more',
     )
   }
 }

@@ -126,8 +126,10 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
       return `must be ${TYPES[String(params['type'])]!}${exampleFor(parentSchema)}`
     case 'const':
       return `must be ${JSON.stringify(params['allowedValue'])}`
-    case 'enum':
-      return `must be ${(params['allowedValues'] as readonly unknown[]).map((value) => JSON.stringify(value)).join(' or ')}`
+    case 'enum': {
+      const allowed = params['allowedValues'] as readonly unknown[]
+      return `must be ${allowed.map((value) => JSON.stringify(value)).join(' or ')}`
+    }
     case 'required':
       return 'is missing'
     case STORABLE:

@@ -68,7 +68,8 @@ const PREFER = {
   required: false,
   schema: { type: 'string', examples: ['handling=strict'] },
   description:
-    'With handling=strict, unknown parameters are refused (422) and named, and the response has Preference-Applied: handling=strict. Otherwise they are ignored.',
+    'With handling=strict, unknown parameters are refused (422) and named, ' +
+    'and the response has Preference-Applied: handling=strict. Otherwise they are ignored.',
 }
 /** The paths whose requests need no account. */
 const WITHOUT_ACCOUNT = '/1.0/user/collaborations'

@@ -17,7 +17,9 @@ export const ACCOUNT_LIMITS = {
   access_tokens_limit: {
     default: 1000,
     minimum: 1,
-    of: 'access tokens of one API client, with those that expired less than a day ago. One more ends the oldest of this client; requests at the same time may exceed it for a moment',
+    of:
+      'access tokens of one API client, with those that expired less than a day ago. ' +
+      'One more ends the oldest of this client; requests at the same time may exceed it for a moment',
   },
   applications_limit: { default: 50, minimum: 0, of: 'applications' },
   collaborations_limit: { default: 100, minimum: 0, of: 'collaborations that are pending or accepted' },

@@ -78,16 +78,16 @@ export interface RefusalOptions {
 }
 
 /**
- * The longest text of a refusal, in UTF-16 units. Longer texts keep their head and their last 97 units: they have parts of
- * the request, which may be long.
+ * The longest text of a refusal, in UTF-16 units. Longer texts keep their head and their last 97 units: they have
+ * parts of the request, which may be long.
  */
 const [TEXT_MAX, TEXT_END] = [300, 97]
 /** The most texts of a refusal. */
 const TEXTS_MAX = 100
 
 /**
- * An expected no, with everything that is wrong at once. Routes, hooks and changes throw it: a change is rolled back, and
- * http/server.ts makes the response. A text alone is about the whole request. Long texts are cut in the middle, and
+ * An expected no, with everything that is wrong at once. Routes, hooks and changes throw it: a change is rolled back,
+ * and http/server.ts makes the response. A text alone is about the whole request. Long texts are cut in the middle, and
  * control characters are escaped; of more than 101 faults the first 100 are named.
  */
 export class Refusal<Name extends RefusalName = RefusalName> extends Error {

@@ -39,7 +39,7 @@ const Body = Type.Object({
 const TAGS = ['API clients']
 const Params = Type.Object({ id: Type.String() })
 
-/** A change of what a client may do empties the cache of `tokens`. */
+/** Adds the routes. A change of what a client may do empties the cache of `tokens`. */
 export function addApiClientRoutes(
   server: ApiServer,
   { db, accounts, site }: ResourceParts,

@@ -43,7 +43,7 @@ const Body = Type.Object({
 const TAGS = ['Applications']
 const Params = Type.Object({ id: Type.String() })
 
-/** A deletion empties the cache of `tokens`. */
+/** Adds the routes. A deletion empties the cache of `tokens`. */
 export function addApplicationRoutes(
   server: ApiServer,
   { db, accounts, site }: ResourceParts,

@@ -1,4 +1,4 @@
-/** Cloud IPs: public addresses of an account, which can be moved between servers. changes/cloud-ips.ts has their states. */
+/** Cloud IPs: public addresses that an account can move between servers. changes/cloud-ips.ts has their states. */
 import type { ApiServer } from '../http/server.ts'
 import Type, { type Static } from 'typebox'
 import type { InferResult } from 'kysely'
@@ -143,7 +143,8 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
       schema: {
         summary: 'Map a cloud IP',
         description:
-          'To an interface, to every member of a server group, to a database server, or (as old clients do) to the first interface of a server.',
+          'To an interface, to every member of a server group, to a database server, ' +
+          'or (as old clients do) to the first interface of a server.',
         tags: TAGS,
         params: Params,
         body: Type.Object({ destination: Type.String() }),

@@ -18,7 +18,8 @@ const Data = Type.Object(
   {},
   {
     description:
-      'At most 1,048,576 bytes of JSON, with at most 99 levels. It comes back as it was sent, numbers and the order of keys included.',
+      'At most 1,048,576 bytes of JSON, with at most 99 levels. ' +
+      'It comes back as it was sent, numbers and the order of keys included.',
   },
 )
 const ConfigMap = Type.Object({ ...Collected.properties, data: Data }, { title: 'ConfigMap' })
@@ -27,7 +28,7 @@ const Name = Type.Optional(GivenName)
 const TAGS = ['Config maps']
 const Params = Type.Object({ id: Type.String() })
 
-/** Adds the five endpoints. Their bodies may be longer than those of other routes. */
+/** Adds the routes. Their bodies may be longer than those of other routes. */
 export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): void {
   void server.register((maps: ApiServer, _options: object, done: () => void) => {
     setBodyParsers(maps, { 'application/json': boundedJson(BODY_BOUNDS, parseBody) })

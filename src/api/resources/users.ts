@@ -206,7 +206,11 @@ function selectUsers(database: Reader, accountIds: readonly string[], self?: str
 /** True if the user of the outer query owns the account, or has access by an accepted collaboration. */
 function hasUser() {
   return sql<boolean>`(accounts.owner_id = users.id or exists (
-    select from collaborations where collaborations.account_id = accounts.id and collaborations.user_id = users.id and collaborations.status = 'accepted'))`
+    select from collaborations
+    where collaborations.account_id = accounts.id
+      and collaborations.user_id = users.id
+      and collaborations.status = 'accepted'
+  ))`
 }
 
 async function ownerOf(database: Reader, accountId: string): Promise<string> {

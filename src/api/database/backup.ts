@@ -42,9 +42,10 @@ export async function* backupLines(database: Reader): AsyncGenerator<string> {
   let rows = 0
   try {
     // Texts that any other server reads as the same values.
-    await sql`select set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true), set_config('bytea_output', 'hex', true)`.execute(
-      tx,
-    )
+    await sql`
+      select set_config('timezone', 'UTC', true),
+        set_config('datestyle', 'ISO', true),
+        set_config('bytea_output', 'hex', true)`.execute(tx)
     const region = await tx.selectFrom('region').select('name').executeTakeFirst()
     if (region === undefined) throw new Error('the database has no region: there is nothing to back up')
     const made = {
@@ -73,15 +74,12 @@ export async function* backupLines(database: Reader): AsyncGenerator<string> {
 
 async function* rowsOf(tx: Tx, table: string, columns: readonly string[]): AsyncGenerator<readonly string[]> {
   const values = sql.join(columns.map((column) => sql`${sql.ref(column)}::text`))
-  await sql`declare backup_rows no scroll cursor for select json_build_array(${values})::text as line from ${sql.table(table)}`.execute(
-    tx,
-  )
-  const {
-    rows: [found],
-  } = await sql<{
-    longest: number
-  }>`select coalesce(max(octet_length(kept::text)), 0) as longest from ${sql.table(table)} as kept`.execute(tx)
-  const count = Math.min(FETCH_ROWS, Math.max(1, Math.floor(FETCH_BYTES / Math.max(1, found!.longest))))
+  await sql`
+    declare backup_rows no scroll cursor for
+    select json_build_array(${values})::text as line from ${sql.table(table)}`.execute(tx)
+  const { rows: lengths } = await sql<{ longest: number }>`
+    select coalesce(max(octet_length(kept::text)), 1) as longest from ${sql.table(table)} as kept`.execute(tx)
+  const count = Math.min(FETCH_ROWS, Math.max(1, Math.floor(FETCH_BYTES / lengths[0]!.longest)))
   for (;;) {
     const { rows } = await sql<{ line: string }>`fetch ${sql.lit(count)} from backup_rows`.execute(tx)
     if (rows.length > 0) yield rows.map(({ line }) => line)
@@ -90,16 +88,17 @@ async function* rowsOf(tx: Tx, table: string, columns: readonly string[]): Async
   await sql`close backup_rows`.execute(tx)
 }
 
+interface Column {
+  readonly name: string
+  readonly type: string
+}
+
 /** The columns of a table with their types, in their order. None: there is no such table. */
-export async function columnsOf(
-  database: Reader,
-  table: string,
-): Promise<readonly { readonly name: string; readonly type: string }[]> {
-  const { rows } = await sql<{ name: string; type: string }>`
+export async function columnsOf(database: Reader, table: string): Promise<readonly Column[]> {
+  const { rows } = await sql<Column>`
     select attname as name, format_type(atttypid, atttypmod) as type from pg_attribute
-    where attrelid = to_regclass(quote_ident(${table})) and attnum > 0 and not attisdropped order by attnum`.execute(
-    database,
-  )
+    where attrelid = to_regclass(quote_ident(${table})) and attnum > 0 and not attisdropped
+    order by attnum`.execute(database)
   return rows
 }
 
@@ -108,8 +107,7 @@ async function lastNumbers(tx: Tx): Promise<Readonly<Record<string, string>>> {
   const { rows } = await sql<{ name: string; last: string }>`
     select sequencename as name, coalesce(last_value, 0)::text as last from pg_sequences
     where schemaname = current_schema() and (starts_with(sequencename, 'ids_') or exists (
-      select from unnest(${[...TABLES]}::text[]) as own(name) where starts_with(sequencename, own.name || '_')))`.execute(
-    tx,
-  )
+      select from unnest(${[...TABLES]}::text[]) as own(name) where starts_with(sequencename, own.name || '_')
+    ))`.execute(tx)
   return Object.fromEntries(rows.map(({ name, last }) => [name, last]))
 }

@@ -29,20 +29,14 @@ export function findBinaries(stateDirectory: string): Binaries {
   if (canRun(packaged, user)) return { native: packaged, user }
   const copy = join(stateDirectory, `postgresql-${versionOf(packaged)}`)
   if (!canRun(copy, user)) {
-    if (user === undefined)
-      throw new StartFailure(
-        `the user with uid ${String(process.getuid!())} cannot run PostgreSQL in ${packaged}: every directory above it must allow others to pass (chmod o+x)`,
-      )
+    if (user === undefined) throw cannotRun(process.getuid!(), packaged)
     for (const name of readdirSync(stateDirectory))
       if (name.startsWith('postgresql-')) rmSync(join(stateDirectory, name), { recursive: true })
     cpSync(packaged, `${copy}.new`, { recursive: true, verbatimSymlinks: true })
     // our umask may be 077
     for (const directory of [`${copy}.new`, ...directoriesIn(`${copy}.new`)]) chmodSync(directory, 0o755)
     renameSync(`${copy}.new`, copy)
-    if (!canRun(copy, user))
-      throw new StartFailure(
-        `the user with uid ${String(user.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`,
-      )
+    if (!canRun(copy, user)) throw cannotRun(user.uid, copy)
   }
   return { native: copy, user }
 }
@@ -66,7 +60,8 @@ function packagedBinaries(): string {
     /* the package is not installed */
   }
   throw new StartFailure(
-    `the package ${name} is not installed: install it, or set IMDS_API_DATABASE to a PostgreSQL server (postgres://...)`,
+    `the package ${name} is not installed: ` +
+      'install it, or set IMDS_API_DATABASE to a PostgreSQL server (postgres://...)',
   )
 }
 
@@ -79,9 +74,14 @@ function directoriesIn(directory: string): string[] {
   return entries.filter((entry) => entry.isDirectory()).map(({ parentPath, name }) => join(parentPath, name))
 }
 
-function canRun(native: string, user: Binaries['user']): boolean {
-  return (
-    spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native) }).status ===
-    0
+function cannotRun(uid: number, directory: string): StartFailure {
+  return new StartFailure(
+    `the user with uid ${String(uid)} cannot run PostgreSQL in ${directory}: ` +
+      'every directory above it must allow others to pass (chmod o+x)',
   )
+}
+
+function canRun(native: string, user: Binaries['user']): boolean {
+  const options = { ...user, cwd: '/', env: environmentOf(native) }
+  return spawnSync(join(native, 'bin/postgres'), ['--version'], options).status === 0
 }

@@ -6,7 +6,8 @@ import pg, { TypeOverrides } from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
-import { CANNOT_CONNECT_NOW, embeddedExists, startEmbedded, wasStopped } from './embedded.ts'
+import { embeddedExists, startEmbedded, wasStopped } from './embedded.ts'
+import { CANNOT_CONNECT_NOW } from './launch.ts'
 import type { Tables } from './tables.ts'
 
 /** Where the database is. `passwordFile`: read at each connection, so a password can be changed while imds-api runs. */
@@ -63,6 +64,7 @@ const SILENCE_TIMEOUT_MS = 30_000
 /** A stop waits this long for transactions. One that waits for the store is rolled back. */
 const CLOSE_TIMEOUT_MS = 1_000
 const OLDEST_POSTGRESQL = 15
+const VERSION = "select current_setting('server_version_num')::int / 10000 as version"
 
 /**
  * Opens the database and its pool. Rejects if it cannot be reached; the message names the remedy. `shared`: true for a
@@ -103,35 +105,28 @@ export async function openDatabase(
     ])
     await server?.stop()
   }
-  let version: number
   try {
-    version = Number(
-      (await pool.query<{ server_version_num: string }>('show server_version_num')).rows[0]!.server_version_num,
-    )
+    await checkServer(pool, settings)
   } catch (error) {
     await close()
+    throw error
+  }
+  const ended = server?.ended ?? Promise.withResolvers<never>().promise
+  return { db, pool, background, connection, close, ended }
+}
+
+/** Rejects if the server cannot be reached, or is too old. */
+async function checkServer(pool: pg.Pool, settings: DatabaseSettings): Promise<void> {
+  const { rows } = await pool.query<{ version: number }>(VERSION).catch((error: unknown) => {
     if (settings.kind === 'embedded' && (error as { code?: string }).code === CANNOT_CONNECT_NOW)
       throw wasStopped(settings.stateDirectory, error)
     throw new StartFailure(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
-  }
-  if (version < OLDEST_POSTGRESQL * 10_000) {
-    await close()
+  })
+  const { version } = rows[0]!
+  if (version < OLDEST_POSTGRESQL)
     throw new StartFailure(
-      `the database is PostgreSQL ${String(Math.floor(version / 10_000))}: imds-api needs ${String(OLDEST_POSTGRESQL)} or newer`,
+      `the database is PostgreSQL ${String(version)}: imds-api needs ${String(OLDEST_POSTGRESQL)} or newer`,
     )
-  }
-  return {
-    db,
-    pool,
-    background,
-    connection,
-    close,
-    ended:
-      server?.ended ??
-      new Promise(() => {
-        /* not ours */
-      }),
-  }
 }
 
 /**

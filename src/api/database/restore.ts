@@ -1,7 +1,7 @@
 /**
  * Restores a backup (backup.ts) into an empty database, in one transaction: the tables as they were at the backup, its
- * rows, the later migrations, and what the caller adds. So a damaged backup, a full disk or a kill
- * leaves an empty database.
+ * rows, the later migrations, and what the caller adds. So a damaged backup, a full disk or a kill leaves an empty
+ * database.
  */
 import { createHash } from 'node:crypto'
 import { sql, type Kysely } from 'kysely'
@@ -37,8 +37,10 @@ export function parseHeader(line: string): BackupHeader {
   const { version, imds = '', migrations = [], region = '', created = '' } = header
   const unknown = migrations.filter((name, i) => Object.keys(MIGRATIONS)[i] !== name)
   if (version !== FORMAT_VERSION || unknown.length > 0) {
+    const reason = unknown.length > 0 ? `, which does not know ${unknown.join(', ')}` : ''
     throw new BackupFault(
-      `is of imds-api ${imds}, and this is ${VERSION}${unknown.length > 0 ? `, which does not know ${unknown.join(', ')}` : ''}: restore it with a version of imds-api that is not older`,
+      `is of imds-api ${imds}, and this is ${VERSION}${reason}: ` +
+        'restore it with a version of imds-api that is not older',
     )
   }
   return { imds, migrations, region, created }
@@ -75,22 +77,22 @@ export async function restoreLines(
 /** Makes the tables as they were at the backup, unless the database has them already without any row. */
 async function prepareTables(tx: Tx, migrations: readonly string[]): Promise<void> {
   const { rows: tables } = await sql<{ name: string }>`
-    select relname as name from pg_class where relkind = 'r' and relnamespace = current_schema()::regnamespace and relname = any(${[...TABLES]}::text[])`.execute(
-    tx,
-  )
+    select relname as name from pg_class
+    where relkind = 'r' and relnamespace = current_schema()::regnamespace
+      and relname = any(${[...TABLES]}::text[])`.execute(tx)
   for (const { name } of tables) {
     const { rows } = await sql`select from ${sql.table(name)} limit 1`.execute(tx)
-    if (rows.length > 0)
-      throw new BackupFault(
-        'cannot be restored: the database is not empty. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)',
-      )
+    if (rows.length > 0) throw notEmpty('is not empty')
   }
   const applied = await appliedMigrations(tx)
   if (tables.length === 0 && applied.length === 0) await applyMigrations(tx, migrations)
-  else if (applied.join() !== migrations.join())
-    throw new BackupFault(
-      'cannot be restored: the database has tables of another version. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)',
-    )
+  else if (applied.join() !== migrations.join()) throw notEmpty('has tables of another version')
+}
+
+function notEmpty(reason: string): BackupFault {
+  return new BackupFault(
+    `cannot be restored: the database ${reason}. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)`,
+  )
 }
 
 /** A line that is no row. */
@@ -113,10 +115,10 @@ interface ForeignKey {
  */
 async function dropForeignKeys(tx: Tx): Promise<readonly ForeignKey[]> {
   const { rows } = await sql<ForeignKey>`
-    select relname as table, conname as name, pg_get_constraintdef(pg_constraint.oid) as definition from pg_constraint join pg_class on pg_class.oid = conrelid
-    where contype = 'f' and relnamespace = current_schema()::regnamespace and relname = any(${[...TABLES]}::text[])`.execute(
-    tx,
-  )
+    select relname as table, conname as name, pg_get_constraintdef(pg_constraint.oid) as definition
+    from pg_constraint join pg_class on pg_class.oid = conrelid
+    where contype = 'f' and relnamespace = current_schema()::regnamespace
+      and relname = any(${[...TABLES]}::text[])`.execute(tx)
   for (const { table, name } of rows)
     await sql`alter table ${sql.table(table)} drop constraint ${sql.ref(name)}`.execute(tx)
   return rows
@@ -167,7 +169,9 @@ async function insertInto(
   const names = sql.join(columns.map((column) => sql.ref(column)))
   const values = sql.join(columns.map((column, i) => sql`(line ->> ${sql.lit(i)})::${sql.raw(types.get(column)!)}`))
   return async (batch) => {
-    await sql`insert into ${sql.table(table)} (${names}) overriding system value select ${values} from json_array_elements(${`[${batch.join()}]`}::json) as line`
+    await sql`
+      insert into ${sql.table(table)} (${names}) overriding system value
+      select ${values} from json_array_elements(${`[${batch.join()}]`}::json) as line`
       .execute(tx)
       .catch((error: unknown) => {
         if (/^(22|23)/.test((error as { code?: string }).code ?? '')) throw damaged(error)
@@ -181,9 +185,9 @@ async function setSequences(tx: Tx, sequences: Readonly<Record<string, string>>)
     const skipped = name.startsWith('ids_') ? SKIPPED_IDS : name.startsWith('compute_actions_') ? SKIPPED_ACTIONS : 0
     const number = Number(last) + skipped
     if (number > 0)
-      await sql`select setval(oid::regclass, ${number}) from pg_class where relkind = 'S' and relname = ${name} and relnamespace = current_schema()::regnamespace`.execute(
-        tx,
-      )
+      await sql`
+        select setval(oid::regclass, ${number}) from pg_class
+        where relkind = 'S' and relname = ${name} and relnamespace = current_schema()::regnamespace`.execute(tx)
   }
 }
 

@@ -1,4 +1,4 @@
-/** Faults of a region file that its schema does not show: values given twice, references to nothing, malformed values. */
+/** Faults of a region file beyond its schema: values given twice, references to nothing, malformed values. */
 import { isPasswordHash } from '../auth/password.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
 import { isEmailAddress } from '../model/email-address.ts'

@@ -12,8 +12,8 @@ const REGION = `
     library_ftp_host text not null
   );
 
-  -- A zone, server type or hypervisor that \`imds-api apply --prune\` removes stays for the deleted servers that refer to
-  -- it. Another row may then have its handle.
+  -- A zone, server type or hypervisor that \`imds-api apply --prune\` removes stays for the deleted servers that refer
+  -- to it. Another row may then have its handle.
   create table zones (
     id text primary key,
     handle text not null,
@@ -317,7 +317,7 @@ const SERVERS = `
     check ((finished_at is null) = (outcome is null))
   );
   create index compute_actions_server on compute_actions (server_id, id) where finished_at is null;
-  -- For the metrics: the last finished action of a server. With an index on finished_at alone, PostgreSQL reads all of it.
+  -- For the metrics: the last finished action of a server. PostgreSQL would read the whole of an index on finished_at.
   create index compute_actions_finished on compute_actions (server_id, finished_at) where finished_at is not null;`
 
 const DATABASE_SERVERS = `
@@ -373,8 +373,8 @@ const CLOUD_IPS_AND_CONFIG_MAPS = `
   create index cloud_ips_server_group on cloud_ips (server_group_id);
   create index cloud_ips_database_server on cloud_ips (database_server_id);
 
-  -- \`json\`, not \`jsonb\`: what was sent comes back, with its order and its numbers. \`bytes\` spares reading the data,
-  -- up to 1 MiB, for the sum over an account.
+  -- \`json\`, not \`jsonb\`: what was sent comes back, with its order and its numbers. \`bytes\`: of the data, for the
+  -- sum over an account.
   create table config_maps (
     id text primary key,
     account_id text not null references accounts,

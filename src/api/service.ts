@@ -2,11 +2,9 @@
  * The composition root of imds-api, which serves the Brightbox-compatible API (docs/api-conformance.md), "the API" in
  * comments. It builds the parts in order and stops them in reverse. It has no rules of its own.
  */
-import swagger from '@fastify/swagger'
-import swaggerUi from '@fastify/swagger-ui'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import type { DestinationStream, Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
@@ -14,15 +12,7 @@ import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runt
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../runtime/version.ts'
-import { buildAudit, openAudit, type AuditStream } from './http/audit.ts'
-import { buildAccountChoice, describeClient } from './auth/account-choice.ts'
-import { buildBearerCheck } from './auth/bearer.ts'
-import { FailureLimit } from './auth/failure-limit.ts'
-import { Grants } from './auth/grants.ts'
-import { KnownAddresses } from './auth/known-addresses.ts'
-import { addTokenEndpoint } from './auth/token-endpoint.ts'
-import { TokenFamilies } from './auth/token-families.ts'
-import { AccessTokens } from './auth/tokens.ts'
+import { openAudit, type AuditStream } from './http/audit.ts'
 import { buildComputeServer } from './compute/server.ts'
 import { Waiters } from './compute/waiters.ts'
 import type { ApiConfig } from './config.ts'
@@ -34,34 +24,15 @@ import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
 import { usedHypervisors } from './changes/placement.ts'
-import { FairQueue } from './http/fair-queue.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
-import { completeOpenApi, takesAccount } from './http/openapi.ts'
 import { buildOperatorServer } from './operator.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
-import { addReadShare, READ_SHARE } from './http/read-share.ts'
-import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
-import { addApiClientRoutes } from './resources/api-clients.ts'
-import { addApplicationRoutes } from './resources/applications.ts'
-import { addCatalogRoutes } from './resources/catalog.ts'
-import { addCloudIpRoutes } from './resources/cloud-ips.ts'
-import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
-import { addConfigMapRoutes } from './resources/config-maps.ts'
-import { addDatabaseServerRoutes } from './resources/database-servers.ts'
-import { addRoutesOfOtherDocuments } from './resources/unimplemented.ts'
-import { addImageRoutes } from './resources/images.ts'
-import { addInterfaceRoutes } from './resources/interfaces.ts'
-import { addServerActionRoutes } from './resources/server-actions.ts'
-import { addServerGroupRoutes } from './resources/server-groups.ts'
-import { addServerRoutes } from './resources/servers.ts'
-import { CurrentSite } from './resources/site.ts'
-import { addUserRoutes } from './resources/users.ts'
-import { buildServer, type ApiServer, type ApiServerSettings } from './http/server.ts'
-import { respectStrict } from './http/strict.ts'
+import { type ApiServerSettings } from './http/server.ts'
+import { buildApiServer, buildAuth, type Auth } from './rest.ts'
 
 /** A running imds-api. `failed` resolves with the reason when it cannot continue. */
 export interface Api {
@@ -99,43 +70,13 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   }
   try {
     await migrate(database.db)
-    const region = await database.db.selectFrom('region').select('name').executeTakeFirst()
-    if (region === undefined)
-      throw new StartFailure(
-        'the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE',
-      )
-    checkRegion(config, region.name)
+    const region = await regionOf(database.db, config)
     const store = new LazyStore(() => openStore(config.store))
     stops.push(() => Promise.race([store.close(), sleep(STORE_CLOSE_TIMEOUT_MS, undefined, { ref: false })]))
-    await store.open().catch((error: unknown) => {
-      if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
-      log.warn(
-        { reason: error.message },
-        'the store is unreachable: requests are served, and what they change is published later',
-      )
-    })
+    await openOrRetry(store, log)
     const { background } = database
     const metrics = buildApiMetrics(database)
-    const publisher = new OutboxPublisher({
-      db: background.db,
-      connect: () => connect(database),
-      store,
-      counted: metrics.published,
-      log,
-    })
-    const hypervisorCheck = new HypervisorCheck({
-      hypervisors: () => usedHypervisors(background.db),
-      unannounced: (names) => store.unannounced(names),
-      counted: metrics.unannounced,
-      log,
-    })
-    const { mail } = config
-    const sender = new InvitationSender({
-      db: background.db,
-      counted: metrics.invited,
-      log,
-      mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
-    })
+    const { publisher, sender, hypervisorCheck } = buildBackground(config, database, store, metrics, log)
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
@@ -169,14 +110,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     sender.start()
     hypervisorCheck.start()
     await compute.start()
-    const purge = setInterval(() => {
-      Promise.all([auth.purge(), purgeActions(database.db)]).catch((error: unknown) => {
-        log.warn(
-          { reason: (error as Error).message },
-          'expired tokens, old addresses and old actions were not deleted; retrying in an hour',
-        )
-      })
-    }, PURGE_INTERVAL_MS)
+    const purge = setInterval(() => void purgeOld(database.db, auth, log), PURGE_INTERVAL_MS)
     stops.push(() => {
       clearInterval(purge)
       hypervisorCheck.stop()
@@ -186,7 +120,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       {
         listening: listening.map(formatPlace),
         operator: formatHostPort(operator),
-        region: region.name,
+        region,
         version: VERSION,
       },
       'listening',
@@ -196,18 +130,70 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       operator,
       stop,
       reopenAudit: () => {
-        const fault = audit.reopen()
-        if (fault !== undefined)
-          log.error(
-            { reason: fault.message },
-            'the audit file cannot be opened again: lines are still written to the old one',
-          )
+        reopen(audit, log)
       },
       failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
     }
   } catch (error) {
     await stop()
     throw error
+  }
+}
+
+/** The name of the region. Throws if there is none, or if IMDS_REGION names another: its records would go there. */
+async function regionOf(db: Database['db'], { store }: ApiConfig): Promise<string> {
+  const region = await db.selectFrom('region').select('name').executeTakeFirst()
+  if (region === undefined)
+    throw new StartFailure(
+      'the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE',
+    )
+  if (store.region !== undefined && store.region !== region.name)
+    throw new StartFailure(
+      `IMDS_REGION is ${store.region}, and the region file says ${region.name}: correct one of them`,
+    )
+  return region.name
+}
+
+/** Opens the store. An unreachable one is opened later. */
+async function openOrRetry(store: LazyStore, log: Logger): Promise<void> {
+  await store.open().catch((error: unknown) => {
+    if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
+    log.warn(
+      { reason: error.message },
+      'the store is unreachable: requests are served, and what they change is published later',
+    )
+  })
+}
+
+/** Builds what works without a request: the publisher, the sender of invitations, the check of hypervisors. */
+function buildBackground({ mail }: ApiConfig, database: Database, store: LazyStore, metrics: ApiMetrics, log: Logger) {
+  const { db } = database.background
+  return {
+    publisher: new OutboxPublisher({ db, connect: () => connect(database), store, counted: metrics.published, log }),
+    sender: new InvitationSender({
+      db,
+      counted: metrics.invited,
+      log,
+      mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
+    }),
+    hypervisorCheck: new HypervisorCheck({
+      hypervisors: () => usedHypervisors(db),
+      unannounced: (names) => store.unannounced(names),
+      counted: metrics.unannounced,
+      log,
+    }),
+  }
+}
+
+/** Deletes expired tokens, old addresses and old actions. */
+async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<void> {
+  try {
+    await Promise.all([auth.purge(), purgeActions(db)])
+  } catch (error) {
+    log.warn(
+      { reason: (error as Error).message },
+      'expired tokens, old addresses and old actions were not deleted; retrying in an hour',
+    )
   }
 }
 
@@ -309,11 +295,13 @@ function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
   }
 }
 
-/** Throws if IMDS_REGION names another region than the database: the records would go to that region of Redis. */
-function checkRegion({ store }: ApiConfig, region: string): void {
-  if (store.region !== undefined && store.region !== region) {
-    throw new StartFailure(`IMDS_REGION is ${store.region}, and the region file says ${region}: correct one of them`)
-  }
+function reopen(audit: AuditStream, log: Logger): void {
+  const fault = audit.reopen()
+  if (fault !== undefined)
+    log.error(
+      { reason: fault.message },
+      'the audit file cannot be opened again: lines are still written to the old one',
+    )
 }
 
 /**
@@ -332,123 +320,4 @@ async function connect({ connection }: Database): Promise<pg.Client> {
   const client = new pg.Client(connection)
   await client.connect()
   return client
-}
-
-/** The parts that issue and check tokens. `purge` deletes the expired tokens, and old addresses. */
-export interface Auth {
-  readonly tokens: AccessTokens
-  readonly grants: Grants
-  purge(): Promise<void>
-}
-
-/** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
-export function buildAuth(
-  db: Database['db'],
-  { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>,
-  now: () => number,
-  log: Logger,
-): Auth {
-  const steady = () => performance.now()
-  const tokens = new AccessTokens(db, now, steady)
-  const families = new TokenFamilies(db, refreshTokenSeconds, now)
-  const limit = new FailureLimit(steady)
-  const known = new KnownAddresses({ db, limit, now, steady, log })
-  return {
-    tokens,
-    grants: new Grants({ db, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
-    purge: async () => {
-      await tokens.purge()
-      await families.purge()
-      await known.purge()
-    },
-  }
-}
-
-type ServerConfig = Pick<
-  ApiConfig,
-  'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute'
->
-
-/** The API's HTTP server with all routes. */
-export async function buildApiServer(
-  config: ServerConfig,
-  { db, pool }: Pick<Database, 'db' | 'pool'>,
-  accounts: AccountChanges,
-  { tokens, grants }: Auth,
-  unreadable: ApiServerSettings['unreadable'],
-  audit: DestinationStream,
-  log: Logger,
-): Promise<ApiServer> {
-  const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders, compute } = config
-  const server = buildServer({
-    tls:
-      tls === undefined
-        ? undefined
-        : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
-    trustedProxies,
-    unreadable,
-    log,
-  })
-  await server.register(swagger, {
-    openapi: {
-      openapi: '3.1.0',
-      info: {
-        title: 'imds-api',
-        version: '1.0.0beta',
-        description: 'The API of a region. docs/api.md is its guide.',
-      },
-      servers: [{ url: baseUrl }],
-      components: {
-        securitySchemes: { token: { type: 'http', scheme: 'bearer' }, client: { type: 'http', scheme: 'basic' } },
-      },
-      security: [{ token: [] }],
-    },
-    transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
-  })
-  await server.register(swaggerUi, { routePrefix: '/docs' })
-  const site = new CurrentSite(baseUrl, db, () => performance.now())
-  addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
-  await server.register(
-    (api: ApiServer, _options: object, done: () => void) => {
-      api.addHook('onRequest', (_request, reply, next) => {
-        void reply.header('Cache-Control', 'no-store') // some responses have a secret
-        next()
-      })
-      respectStrict(api, takesAccount)
-      api.addHook('onRequest', buildBearerCheck(tokens)) // a change is checked again at its turn: see auth/requester.ts
-      addReadShare(api, new FairQueue(READ_SHARE))
-      api.addHook('preHandler', () => site.refresh())
-      api.addHook('onSend', buildAudit(audit, describeClient))
-      const parts = { db, pool, accounts, site, compute }
-      addUserCollaborationRoutes(api, parts)
-      void api.register((any: ApiServer, _none: object, added: () => void) => {
-        any.addHook('onRequest', buildAccountChoice(db, false))
-        addAccountRoutes(any, parts)
-        addUserRoutes(any, parts)
-        added()
-      })
-      void api.register((one: ApiServer, _none: object, added: () => void) => {
-        one.addHook('onRequest', buildAccountChoice(db, true))
-        addChosenAccountRoute(one, parts)
-        addApiClientRoutes(one, parts, tokens)
-        addApplicationRoutes(one, parts, tokens)
-        addCatalogRoutes(one, parts)
-        addImageRoutes(one, parts)
-        addServerRoutes(one, parts)
-        addServerActionRoutes(one, parts)
-        addInterfaceRoutes(one, parts)
-        addServerGroupRoutes(one, parts)
-        addCloudIpRoutes(one, parts)
-        addConfigMapRoutes(one, parts)
-        addCollaborationRoutes(one, parts)
-        addDatabaseServerRoutes(one, parts)
-        addRoutesOfOtherDocuments(one)
-        added()
-      })
-      done()
-    },
-    { prefix: '/1.0' },
-  )
-  server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
-  return server
 }

@@ -24,7 +24,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'api/grants': ['api/auth/token-families'],
   'api/listeners': ['api/http/unreadable'],
   'api/mail': ['api/mail/sender', 'api/mail/smtp'],
-  'api/program': ['api/failure', 'api/main', 'api/metrics', 'api/service'],
+  'api/program': ['api/failure', 'api/main', 'api/metrics', 'api/rest', 'api/service'],
   'api/region': [
     'api/model/server-type-states',
     'api/region/apply',

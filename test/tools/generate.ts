@@ -1,11 +1,12 @@
 /**
- * Generates tables of the documents from the code. `node test/tools/generate.ts` writes them; test/unit/docs.test.ts
+ * Generates tables, and the paragraphs of alerts, of the documents from the code. `node test/tools/generate.ts` writes them; test/unit/docs.test.ts
  * checks that they are up to date.
  *
  * A table is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
  */
 import { writeFileSync } from 'node:fs'
 import type { Registry } from 'prom-client'
+import { parse as parseYaml } from 'yaml'
 import { ACCOUNT_LIMITS } from '../../src/api/model/account-limits.ts'
 import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
@@ -26,6 +27,7 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   categories: categoryTable,
   metrics: metricTable,
   'api-metrics': apiMetricTable,
+  alerts: alertParagraphs,
   readiness: readinessTable,
   'account-limits': accountLimitTable,
   'account-states': accountStateTable,
@@ -90,6 +92,25 @@ async function tableOfMetrics(registry: Registry): Promise<string> {
     }),
   )
   return asTable(['metric', 'type', 'labels', 'meaning'], rows)
+}
+
+/** A heading for each alert, to which its annotation `runbook` links, with its severity, condition and description. */
+function alertParagraphs(): string {
+  interface Alert {
+    readonly alert: string
+    readonly expr: string
+    readonly for?: string
+    readonly labels: { readonly severity: string }
+    readonly annotations: { readonly description: string }
+  }
+  const { groups } = parseYaml(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Alert[] }[] }
+  return groups
+    .flatMap(({ rules }) => rules)
+    .map(
+      ({ alert, expr, for: duration, labels: { severity }, annotations: { description } }) =>
+        `### ${alert}\n\nSeverity ${severity}, ${duration === undefined ? 'at once' : `after ${duration}`}: \`${expr}\`\n\n${description}\n`,
+    )
+    .join('\n')
 }
 
 function actionTable(): string {

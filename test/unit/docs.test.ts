@@ -255,6 +255,20 @@ test('variables, metrics and alerts that the documents name exist', () => {
   expect(found(texts, /\b(Imds[A-Z]\w+)/g).filter(([, name]) => !alerts.includes(name))).toEqual([])
 })
 
+test('each alert links to the paragraph of docs/operations.md that has its name', () => {
+  interface Rule {
+    readonly alert: string
+    readonly annotations: { readonly runbook?: string }
+  }
+  const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }
+  const rules = groups.flatMap(({ rules }) => rules)
+  expect(rules.length).toBeGreaterThan(20)
+  for (const { alert, annotations } of rules) {
+    expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`)
+    expect(broken('README.md', annotations.runbook!)).toBeUndefined()
+  }
+})
+
 test('the log texts that alerts and documents search for are logged', () => {
   const searched = found([...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const], /grep "([^"]+)"/g)
   const sources = CITING.filter(([path]) => path.startsWith('src/'))

@@ -45,6 +45,8 @@ for (const [what, args] of Object.entries({
   'the scrape configuration': ['check', 'config', 'deploy/prometheus.yml'],
   'every alert rule': ['check', 'rules', 'deploy/alerts.yml'],
   'the unit tests of the alert rules': ['test', 'rules', 'deploy/alerts.test.yml'],
+  'every recording rule': ['check', 'rules', 'deploy/recording.yml'],
+  'the unit tests of the recording rules': ['test', 'rules', 'deploy/recording.test.yml'],
 })) {
   t.test(`promtool accepts ${what}`, { skip }, (t) => {
     const { status, stdout, stderr } = spawnSync('promtool', args, { cwd: ROOT, encoding: 'utf8' })

@@ -15,6 +15,8 @@ import type {
   Listed,
   Published,
   PutRefusal,
+  RemoveOptions,
+  Removed,
   RemoveResult,
 } from './publisher.ts'
 import type { UserDataChange } from './user-data.ts'
@@ -54,7 +56,7 @@ export interface Backend<Writer> {
   initialise(): Promise<boolean>
   hypervisors(): Promise<readonly AnnouncedHypervisor[]>
   list(): Promise<readonly Listed[]>
-  tombstones(): Promise<readonly string[]>
+  tombstones(): Promise<readonly Removed[]>
   watch(changed: (id: string) => void): Promise<() => Promise<void>>
   close(): Promise<void>
 }
@@ -63,7 +65,7 @@ export interface Backend<Writer> {
 export interface Codec<Reader, Writer extends Reader> {
   get(reader: Reader, id: string): Promise<Published | undefined>
   write(writer: Writer, change: Change): Promise<Written>
-  remove(writer: Writer, id: string, revision: number | undefined): Promise<RemoveResult>
+  remove(writer: Writer, id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult>
   /** Undefined: this codec has no keys. */
   readonly conversion: Conversion<Writer> | undefined
 }
@@ -83,13 +85,13 @@ export interface PlainReader {
 /** A store that can read the records that it writes. */
 export interface PlainWriter extends PlainReader {
   write(change: Change): Promise<Written>
-  remove(id: string, revision: number | undefined): Promise<RemoveResult>
+  remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult>
 }
 
 /** The plain codec: the store applies all rules. */
 export const PLAIN: Codec<PlainReader, PlainWriter> = {
   get: (reader, id) => reader.get(id),
   write: (writer, change) => writer.write(change),
-  remove: (writer, id, revision) => writer.remove(id, revision),
+  remove: (writer, id, revision, options) => writer.remove(id, revision, options),
   conversion: undefined,
 }

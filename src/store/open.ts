@@ -28,6 +28,8 @@ export type {
   PutOptions,
   PutRefusal,
   PutResult,
+  RemoveOptions,
+  Removed,
   RemoveResult,
   SealResult,
 } from './publisher.ts'

@@ -18,6 +18,8 @@ import type {
   Publisher,
   PutOptions,
   PutResult,
+  RemoveOptions,
+  Removed,
   RemoveResult,
   SealResult,
 } from './publisher.ts'
@@ -57,19 +59,20 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return this.#codec.get(this.#backend, id)
   }
 
-  async remove(id: string, revision?: number): Promise<RemoveResult> {
+  async remove(id: string, revision?: number, options: RemoveOptions = {}): Promise<RemoveResult> {
     checkId(id)
-    return this.#backend.transaction((writer) => this.#codec.remove(writer, id, revision))
+    return this.#backend.transaction((writer) => this.#codec.remove(writer, id, revision, options), options.dryRun)
   }
 
-  async seal(id: string): Promise<SealResult> {
+  async seal(id: string, { dryRun = false }: PutOptions = {}): Promise<SealResult> {
     checkId(id)
-    return this.#backend.transaction((writer) => this.#changeSeal(writer, id, new Date().toISOString()))
+    const now = new Date().toISOString()
+    return this.#backend.transaction((writer) => this.#changeSeal(writer, id, now, dryRun), dryRun)
   }
 
-  async unseal(id: string): Promise<SealResult> {
+  async unseal(id: string, { dryRun = false }: PutOptions = {}): Promise<SealResult> {
     checkId(id)
-    return this.#backend.transaction((writer) => this.#changeSeal(writer, id, undefined))
+    return this.#backend.transaction((writer) => this.#changeSeal(writer, id, undefined, dryRun), dryRun)
   }
 
   async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
@@ -107,8 +110,8 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return (await this.#backend.list()).filter(({ id }) => isId(id))
   }
 
-  async tombstones(): Promise<readonly string[]> {
-    return (await this.#backend.tombstones()).filter(isId)
+  async tombstones(): Promise<readonly Removed[]> {
+    return (await this.#backend.tombstones()).filter(({ id }) => isId(id)).sort((a, b) => (a.id < b.id ? -1 : 1))
   }
 
   watch(changed: (id: string) => void): Promise<() => Promise<void>> {
@@ -149,7 +152,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return published?.userData
   }
 
-  async #changeSeal(writer: Writer, id: string, sealedAt: Seal): Promise<SealResult> {
+  async #changeSeal(writer: Writer, id: string, sealedAt: Seal, dryRun: boolean): Promise<SealResult> {
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
       const published = await this.#codec.get(writer, id)
       if (published === undefined) return { kind: 'absent' }
@@ -169,7 +172,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
         document,
         userData: 'keep',
         liftsSeal: sealedAt === undefined,
-        dryRun: false,
+        dryRun,
       } as const
       const written = await this.#codec.write(writer, change)
       if (written.kind === 'published') {

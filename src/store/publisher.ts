@@ -57,17 +57,33 @@ export interface DecryptResult {
   readonly kind: 'decrypted' | 'unchanged' | 'absent'
 }
 
-/** One entry of a list. `addresses`: one text `NETWORK ADDRESS` each; IPv6 prefixes with their length. */
+/**
+ * One entry of a list. `addresses`: one text `NETWORK ADDRESS` each; IPv6 prefixes with their length. `sealedAt`: since
+ * when the user-data is sealed; absent: it is not.
+ */
 export interface Listed {
   readonly id: string
   readonly revision: number
   readonly hypervisors: readonly string[]
   readonly addresses: readonly string[]
+  readonly sealedAt?: string
 }
 
-/** Options of a put. `dryRun`: report the result and write nothing. */
+/** An instance that was removed at `revision`. `sealedAt`: since when its user-data was sealed; absent: it was not. */
+export interface Removed {
+  readonly id: string
+  readonly revision: number
+  readonly sealedAt?: string
+}
+
+/** Options of a change. `dryRun`: report the result and write nothing. */
 export interface PutOptions {
   readonly dryRun?: boolean
+}
+
+/** Options of a removal. `sealedAt`: the seal that the tombstone gets if the store has none, to restore a tombstone. */
+export interface RemoveOptions extends PutOptions {
+  readonly sealedAt?: string | undefined
 }
 
 /**
@@ -106,14 +122,14 @@ export interface Publisher {
    * Removes an instance and leaves a tombstone for 7 days. Default revision: the last one plus 1. An unknown id gets a
    * tombstone only with a revision.
    */
-  remove(id: string, revision?: number): Promise<RemoveResult>
+  remove(id: string, revision?: number, options?: RemoveOptions): Promise<RemoveResult>
   /**
    * Seals the user-data of an instance with a new revision: no guest gets it from then on. An existing seal keeps its
    * time.
    */
-  seal(id: string): Promise<SealResult>
+  seal(id: string, options?: PutOptions): Promise<SealResult>
   /** Lifts a seal with a new revision. Nothing else lifts one. */
-  unseal(id: string): Promise<SealResult>
+  unseal(id: string, options?: PutOptions): Promise<SealResult>
   /**
    * Encrypts an instance with the first record key, at the same revision. Encrypts plain values only with `fromPlain`,
    * since nothing proves that they are authentic. Rejects if records are not encrypted.
@@ -148,8 +164,8 @@ export interface Publisher {
   hypervisors(): Promise<readonly AnnouncedHypervisor[]>
   /** Lists every instance by id, from the store's index, which is not authenticated. */
   list(): Promise<readonly Listed[]>
-  /** The ids of the instances that have a tombstone: they were removed in the last 7 days. */
-  tombstones(): Promise<readonly string[]>
+  /** Lists the instances that have a tombstone, by id: they were removed in the last 7 days. */
+  tombstones(): Promise<readonly Removed[]>
   /**
    * Calls back with the id of each instance that changes, until the returned function is called. Changes of one
    * instance within 50 ms may be one call, and a call may be redundant. The last call for an id comes after its last

@@ -334,7 +334,7 @@ t.test('--dry-run reports what would happen to each record, and writes nothing',
       'imds:{gb1}',
       ...args,
     )
-  t.match(await script('dry-run', 'remove', 'srv-a1'), ['refused', 'invalid', /dry-run is for put/])
+  t.match(await script('dry-run', 'init'), ['refused', 'invalid', /dry-run is for put/])
   t.same(await dump(), before)
   const directory = t.testdir({})
   const files = await openStore({ url: `file:${directory}` })

@@ -17,7 +17,7 @@ export async function surveyStore(
   store: Pick<Publisher, 'list' | 'get' | 'tombstones'>,
 ): Promise<StoreSurvey & { readonly unreadable: readonly string[] }> {
   const listed = await ifThere(store.list())
-  const ids = new Set(await ifThere(store.tombstones()))
+  const ids = new Set((await ifThere(store.tombstones())).map(({ id }) => id))
   const servers: StoredServer[] = []
   const unreadable: string[] = []
   const waiting = [...listed]

@@ -10,7 +10,7 @@ import type { Instance } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
 import { sha256, userDataFaults } from '../../metadata/user-data.ts'
 import type { Change, Codec, Conversion, Written } from '../backend.ts'
-import type { DecryptResult, EncryptResult, RemoveResult } from '../publisher.ts'
+import type { DecryptResult, EncryptResult, RemoveOptions, RemoveResult } from '../publisher.ts'
 import { sealAfter, withSeal, type Seal } from '../seal.ts'
 import { isEncrypted, type RecordCipher } from './record-cipher.ts'
 import { readPublished, readStored, type Stored } from './stored.ts'
@@ -66,7 +66,7 @@ export interface EncryptedReader {
 /** A store that writes values that it cannot read. */
 export interface EncryptedWriter extends EncryptedReader {
   writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten>
-  removeEncrypted(id: string, revision: number | undefined): Promise<RemoveResult>
+  removeEncrypted(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult>
   /** Replaces the values with encrypted ones of the same contents and revision, if the instance has this digest. */
   convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted>
   convertToPlain(document: unknown, userData: Buffer | undefined, digest: string | undefined): Promise<Converted>
@@ -114,8 +114,13 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     }
   }
 
-  remove(writer: EncryptedWriter, id: string, revision: number | undefined): Promise<RemoveResult> {
-    return writer.removeEncrypted(id, revision)
+  remove(
+    writer: EncryptedWriter,
+    id: string,
+    revision: number | undefined,
+    options: RemoveOptions,
+  ): Promise<RemoveResult> {
+    return writer.removeEncrypted(id, revision, options)
   }
 
   async encrypt(writer: EncryptedWriter, id: string, fromPlain: boolean): Promise<EncryptResult> {

@@ -13,13 +13,14 @@
  */
 import { join } from 'node:path'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
+import { forEachOf } from '../../runtime/for-each-of.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 import { LedgerFile, type LedgerLine, type Protection } from './ledger.ts'
 import type { FileOperations } from './operations.ts'
 import { Owners, type Range } from './owners.ts'
 import { protectionOf } from './protection.ts'
 import { ifThere } from './regular-file.ts'
-import { forEachOf, listFiles, lookUpStampsSync, type Stamps } from './stamps.ts'
+import { listFiles, lookUpStampsSync, type Stamps } from './stamps.ts'
 
 /** The longest time that a survey's result is used. */
 const SURVEY_MS = 1_000

@@ -16,13 +16,15 @@ import { rangesOf } from '../../metadata/instance.ts'
 import { parseStored } from '../../metadata/record.ts'
 import { PLAIN, type Backend, type PlainReader, type PlainWriter } from '../backend.ts'
 import { buildPublisher } from '../publish.ts'
-import type { Listed, Published, Publisher } from '../publisher.ts'
+import type { Listed, Published, Publisher, Removed } from '../publisher.ts'
 import { Catalog } from './catalog.ts'
 import { DirectoryWatch } from './directory-watch.ts'
+import { forEachOf } from '../../runtime/for-each-of.ts'
 import { takeLock } from '../../runtime/kernel-lock.ts'
 import type { FileOperations } from './operations.ts'
 import { idOfFile, loadFiles } from './load.ts'
-import { forEachOf, listFiles, lookUpStamps } from './stamps.ts'
+import { protectionOf } from './protection.ts'
+import { listFiles, lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
 import { FileWriter, loadPublished } from './writer.ts'
 
 const LOCK = '.publisher.lock'
@@ -123,21 +125,26 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
       const loaded = await loadFiles(this.#directory, id)
       const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
       if (parsed?.ok !== true) continue
-      const { revision, hypervisors } = parsed.value
+      const { revision, hypervisors, sealedAt } = parsed.value
       all.push({
         id,
         revision,
         hypervisors,
         addresses: rangesOf(parsed.value).map(({ network, range }) => `${network} ${range}`),
+        ...(sealedAt !== undefined && { sealedAt }),
       })
     }
     return all
   }
 
-  async tombstones(): Promise<readonly string[]> {
-    return [...(await listFiles(this.#directory))]
-      .filter(([, endings]) => endings.includes('.removed'))
-      .map(([id]) => id)
+  async tombstones(): Promise<readonly Removed[]> {
+    const removed: Removed[] = []
+    for (const [id, endings] of await listFiles(this.#directory)) {
+      if (!endings.includes('.removed') && !endings.includes('.pending')) continue
+      const { isRemoved, revision = 0, sealedAt } = (await protectionOf(this.#directory, id, undefined)) ?? {}
+      if (isRemoved === true) removed.push({ id, revision, ...(sealedAt !== undefined && { sealedAt }) })
+    }
+    return removed
   }
 
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
@@ -185,9 +192,13 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   /** Id -> the stamps of its files. */
   async #stamps(): Promise<Map<string, string>> {
     const stamps = new Map<string, string>()
-    await forEachOf(await listFiles(this.#directory), async ([id, endings]) => {
-      stamps.set(id, (await lookUpStamps(this.#directory, id, endings, 0)).text)
-    })
+    await forEachOf(
+      await listFiles(this.#directory),
+      async ([id, endings]) => {
+        stamps.set(id, (await lookUpStamps(this.#directory, id, endings, 0)).text)
+      },
+      LOOK_UPS_AT_ONCE,
+    )
     return stamps
   }
 

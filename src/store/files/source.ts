@@ -14,7 +14,8 @@ import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-n
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { DirectoryWatch } from './directory-watch.ts'
 import { loadFiles } from './load.ts'
-import { forEachOf, listFiles, lookUpStamps } from './stamps.ts'
+import { forEachOf } from '../../runtime/for-each-of.ts'
+import { listFiles, lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
 
 /** How long to wait for more changes: a writer may write record and user-data one after the other. */
 const QUIET_MS = 10
@@ -67,13 +68,17 @@ class FileSource implements Source {
     this.#watch?.check()
     const known = new Map<string, Known>()
     const changed: [id: string, stamp: string | undefined][] = []
-    await forEachOf(await listFiles(this.#directory), async ([id, endings]) => {
-      if (endings.every((ending) => ending === '.user-data')) return
-      const { text, isRecent } = await lookUpStamps(this.#directory, id, endings, Date.now())
-      const before = this.#known.get(id)
-      if (before?.stamp === text) known.set(id, before)
-      else changed.push([id, isRecent ? undefined : text])
-    })
+    await forEachOf(
+      await listFiles(this.#directory),
+      async ([id, endings]) => {
+        if (endings.every((ending) => ending === '.user-data')) return
+        const { text, isRecent } = await lookUpStamps(this.#directory, id, endings, Date.now())
+        const before = this.#known.get(id)
+        if (before?.stamp === text) known.set(id, before)
+        else changed.push([id, isRecent ? undefined : text])
+      },
+      LOOK_UPS_AT_ONCE,
+    )
     const digests = new Map<string, string>()
     const stamps = new Map(changed)
     for await (const loaded of this.load([...stamps.keys()])) {

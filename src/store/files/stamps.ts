@@ -9,7 +9,7 @@ import { idOfFile } from './load.ts'
 import { ifThere, stampOf } from './regular-file.ts'
 
 /** Files that are looked up at the same time. */
-const AT_ONCE = 128
+export const LOOK_UPS_AT_ONCE = 128
 /**
  * A file that changed so recently may change again within the same tick of its file system's clock, and keep its stamp.
  * Two seconds is the longest such tick.
@@ -83,18 +83,4 @@ function combine(
     changedAtMs = Math.max(changedAtMs, isError ? Infinity : Number(stats.mtimeMs))
   }
   return { text: texts.join(' '), isRecent, changedAtMs }
-}
-
-/** Calls back for each of some values, several at a time. */
-export async function forEachOf<T>(
-  values: Iterable<T>,
-  task: (value: T) => Promise<void>,
-  atOnce = AT_ONCE,
-): Promise<void> {
-  const iterator = values[Symbol.iterator]()
-  await Promise.all(
-    Array.from({ length: atOnce }, async () => {
-      for (let next = iterator.next(); next.done !== true; next = iterator.next()) await task(next.value)
-    }),
-  )
 }

@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { sizeFaults } from '../../metadata/record.ts'
 import type { Change, PlainWriter, Written } from '../backend.ts'
 import { RECORD_ENDINGS } from '../document.ts'
-import type { Published, RemoveResult } from '../publisher.ts'
+import type { Published, RemoveOptions, RemoveResult } from '../publisher.ts'
 import { formatTombstone, sealAfter, withSeal } from '../seal.ts'
 import type { Catalog } from './catalog.ts'
 import { publishedAs, removedAt, type Protection } from './ledger.ts'
@@ -72,7 +72,11 @@ export class FileWriter implements PlainWriter {
     return { kind: 'published', sealedAt }
   }
 
-  async remove(id: string, given: number | undefined): Promise<RemoveResult> {
+  async remove(
+    id: string,
+    given: number | undefined,
+    { dryRun = false, sealedAt }: RemoveOptions,
+  ): Promise<RemoveResult> {
     const loaded = await loadFiles(this.#directory, id)
     const known = await this.#catalog.look(id)
     const isThere = (loaded.kind !== 'removed' && loaded.kind !== 'absent') || known?.isRemoved === false
@@ -80,9 +84,9 @@ export class FileWriter implements PlainWriter {
     const last = known?.revision ?? 0
     const revision = given ?? (isThere ? last + 1 : Math.max(last, 1))
     if (revision < last) return { kind: 'stale', revision: last }
-    const removed = removedAt(revision, known?.sealedAt)
+    const removed = removedAt(revision, known?.sealedAt ?? sealedAt)
     await this.#checkFiles(id)
-    await this.#commit(id, { kind: 'remove', tombstone: formatTombstone(removed) }, removed)
+    if (!dryRun) await this.#commit(id, { kind: 'remove', tombstone: formatTombstone(removed) }, removed)
     return { kind: isThere ? 'removed' : 'unchanged', revision }
   }
 

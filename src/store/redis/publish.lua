@@ -4,10 +4,11 @@
 --   EVAL <this file> 1 imds:{REGION} put RECORD keep            publish a record and keep the user-data in the store
 --   EVAL <this file> 1 imds:{REGION} put RECORD none            publish a record without user-data
 --   EVAL <this file> 1 imds:{REGION} unseal RECORD ...          as put, and lift the seal of the user-data: RECORD has no sealedAt
---   EVAL <this file> 1 imds:{REGION} dry-run put ...            answer as put (unseal, put-encrypted, unseal-encrypted) would, and write nothing
+--   EVAL <this file> 1 imds:{REGION} dry-run put ...            answer as put (unseal, remove, and these three for encrypted records) would, and write nothing
 --   EVAL <this file> 1 imds:{REGION} init                       initialise an empty region, so that daemons accept it
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; the default REVISION is the last one plus 1. With REVISION
 --                                                               an unknown id gets a tombstone too, for hypervisors that still serve it
+--   EVAL <this file> 1 imds:{REGION} remove ID REVISION SEALED-AT   the same; the tombstone has this seal if the instance has none: to restore a tombstone
 --
 -- RECORD is the JSON document that docs/record.md describes. A record with `sealedAt` seals its user-data. A put keeps the seal in the store,
 -- whatever sealedAt its record has. Each answer is a list of strings:
@@ -26,7 +27,7 @@
 --   EVAL <this file> 1 imds:{REGION} put-encrypted FACTS RECORD USER-DATA [DIGEST]      publish; USER-DATA is empty if there is none
 --   EVAL <this file> 1 imds:{REGION} unseal-encrypted FACTS RECORD USER-DATA [DIGEST]   publish and lift the seal
 --   EVAL <this file> 1 imds:{REGION} encrypt FACTS RECORD USER-DATA DIGEST              encrypt the same contents again, at the same revision
---   EVAL <this file> 1 imds:{REGION} remove-encrypted ID [REVISION]                     as remove
+--   EVAL <this file> 1 imds:{REGION} remove-encrypted ID [REVISION [SEALED-AT]]         as remove
 --   EVAL <this file> 1 imds:{REGION} decrypt RECORD USER-DATA DIGEST                    store the same contents plain, at the same revision
 --   EVAL <this file> 1 imds:{REGION} mark-plain                                         mark the region as plain: answers `plain`
 --   EVAL <this file> 1 imds:{REGION} mark-encrypted                                     mark the region as encrypted: answers `encrypted SINCE`
@@ -354,7 +355,7 @@ local function put_encrypted(verb, facts, text, bytes, digest)
   return write(record, claims, before, text, bytes, record.sealedAt, again)
 end
 
-local function remove(id, given)
+local function remove(id, given, sealed)
   local before = known(id)
   local current = revision_of(id, before)
   -- No tombstone for an unknown id: it would make the first publish of such an instance stale for 7 days.
@@ -364,7 +365,10 @@ local function remove(id, given)
   if given then revision = tonumber(given) end
   if not is_revision(revision) then return refused('invalid', 'REVISION is not a whole number of at least 1') end
   if revision < current then return refused('stale', whole(current)) end
-  local sealed_at = seal_of(id, before)
+  local sealed_at = seal_of(id, before) or sealed
+  if sealed and not is_time(sealed) then return refused('invalid', 'SEALED-AT is not a time such as 2026-11-20T15:04:05Z') end
+  local verdict = { before and 'removed' or 'unchanged', whole(revision) }
+  if is_dry then return verdict end
   -- Above its maxmemory, Redis refuses commands of a script that may need memory until the script has written something. So the first write
   -- frees memory, and the tombstone is written in any case.
   redis.call('DEL', base .. ':instance:' .. id)
@@ -374,7 +378,7 @@ local function remove(id, given)
     forget(id, before)
     notify(id, before.hypervisors)
   end
-  return { before and 'removed' or 'unchanged', whole(revision) }
+  return verdict
 end
 
 -- Stores the same contents and revision as plain values.
@@ -405,7 +409,8 @@ redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
 if not REGION then return refused('invalid', 'the key is not imds:{REGION}') end
 local verb = arguments[1]
-if is_dry and verb ~= 'put' and verb ~= 'unseal' and verb ~= 'put-encrypted' and verb ~= 'unseal-encrypted' then return refused('invalid', 'dry-run is for put and unseal') end
+local DRY = { put = true, unseal = true, remove = true, ['put-encrypted'] = true, ['unseal-encrypted'] = true, ['remove-encrypted'] = true }
+if is_dry and not DRY[verb] then return refused('invalid', 'dry-run is for put, unseal and remove') end
 if verb == 'init' then
   local is_new = redis.call('SET', base, redis.call('TIME')[1], 'NX')
   return { is_new and 'initialised' or 'unchanged', redis.call('GET', base) }
@@ -413,7 +418,7 @@ end
 if verb == 'put' or verb == 'unseal' then return put(arguments[2], arguments[3], arguments[4], verb == 'unseal') end
 if verb == 'remove' and needs_keys(arguments[2] or '') then return refused('encrypted') end
 if (verb == 'remove' or verb == 'remove-encrypted') and not is_id(arguments[2]) then return refused('invalid', ID_RULE) end
-if verb == 'remove' or verb == 'remove-encrypted' then return remove(arguments[2] or '', arguments[3]) end
+if verb == 'remove' or verb == 'remove-encrypted' then return remove(arguments[2] or '', arguments[3], arguments[4]) end
 if verb == 'mark-encrypted' then return mark_encrypted() end
 if verb == 'mark-plain' then return mark_plain() end
 if verb == 'decrypt' then return decrypt(arguments[2], arguments[3], arguments[4]) end

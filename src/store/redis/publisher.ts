@@ -18,6 +18,7 @@ import {
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { readPublished } from '../crypto/stored.ts'
 import { buildPublisher } from '../publish.ts'
+import { parseTombstone } from '../seal.ts'
 import { USER_DATA_MAX_BYTES_LIMIT } from '../settings.ts'
 import {
   StoreUnavailable,
@@ -25,6 +26,8 @@ import {
   type Listed,
   type Published,
   type Publisher,
+  type Removed,
+  type RemoveOptions,
   type RemoveResult,
 } from '../publisher.ts'
 import { announcedHypervisors, unannouncedOf } from './announcements.ts'
@@ -48,6 +51,7 @@ import {
   parseRemoved,
   putArguments,
   putEncryptedArguments,
+  removeArguments,
   valueArguments,
   type ScriptAnswer,
   type ScriptArguments,
@@ -135,14 +139,12 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return parsePutEncrypted(await this.#script(putEncryptedArguments(values, options)))
   }
 
-  async remove(id: string, revision: number | undefined): Promise<RemoveResult> {
-    return parseRemoved(await this.#script(['remove', id, ...(revision === undefined ? [] : [String(revision)])]))
+  async remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult> {
+    return parseRemoved(await this.#script(removeArguments('remove', id, revision, options)))
   }
 
-  async removeEncrypted(id: string, revision: number | undefined): Promise<RemoveResult> {
-    return parseRemoved(
-      await this.#script(['remove-encrypted', id, ...(revision === undefined ? [] : [String(revision)])]),
-    )
+  async removeEncrypted(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult> {
+    return parseRemoved(await this.#script(removeArguments('remove-encrypted', id, revision, options)))
   }
 
   async convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted> {
@@ -191,13 +193,25 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
       .sort((a, b) => (a.id < b.id ? -1 : 1))
   }
 
-  async tombstones(): Promise<readonly string[]> {
+  async tombstones(): Promise<readonly Removed[]> {
     return this.#patiently(async (redis) => {
       const prefix = this.#keys.tombstone('')
-      const ids = new Set<string>() // a scan may return a key twice
-      for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH }))
-        for (const key of page as string[]) ids.add(key.slice(prefix.length))
-      return [...ids]
+      const removed = new Map<string, Removed>() // a scan may return a key twice
+      for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH })) {
+        const keys = page as string[]
+        const texts = await runPipeline(
+          redis,
+          keys.map((key) => ['get', key]),
+        )
+        for (const [i, key] of keys.entries()) {
+          const id = key.slice(prefix.length)
+          const text = texts[i]
+          if (text instanceof Error) throw text
+          const tombstone = parseTombstone(String(text)) // it may have expired meanwhile
+          if (tombstone !== undefined) removed.set(id, { id, ...tombstone })
+        }
+      }
+      return [...removed.values()]
     })
   }
 
@@ -332,15 +346,17 @@ function unusable(error: unknown): Error {
 
 /** Reads an entry of the index. Lua's JSON writes an empty list as `{}`. */
 function listed(id: string, text: string): Listed {
-  const { revision, addresses, hypervisors } = JSON.parse(text) as {
+  const { revision, addresses, hypervisors, sealedAt } = JSON.parse(text) as {
     revision: string
     addresses: object
     hypervisors: object
+    sealedAt?: string
   }
   return {
     id,
     revision: Number(revision),
     hypervisors: Object.values(hypervisors) as string[],
     addresses: Object.values(addresses) as string[],
+    ...(sealedAt !== undefined && { sealedAt }),
   }
 }

@@ -4,7 +4,7 @@
  */
 import type { Converted, EncryptedValues, EncryptedWritten, WriteOptions } from '../crypto/encrypted-codec.ts'
 import type { Change, Written } from '../backend.ts'
-import type { RemoveResult } from '../publisher.ts'
+import type { RemoveOptions, RemoveResult } from '../publisher.ts'
 
 /** A run of the script: its arguments after the key. */
 export type ScriptArguments = readonly (string | Buffer)[]
@@ -73,6 +73,17 @@ export function valueArguments({ instance, sealedAt, record, userData }: Encrypt
 export function parseConverted([verdict, ...details]: ScriptAnswer): Converted {
   if (verdict !== 'refused') return { kind: 'converted' }
   return { kind: details[0] === 'invalid' ? 'invalid' : 'refused', reason: details.join(' ') }
+}
+
+/** The arguments that remove an instance. */
+export function removeArguments(
+  verb: 'remove' | 'remove-encrypted',
+  id: string,
+  revision: number | undefined,
+  { dryRun = false, sealedAt }: RemoveOptions,
+): ScriptArguments {
+  const given = revision === undefined ? [] : [String(revision), ...(sealedAt === undefined ? [] : [sealedAt])]
+  return [...(dryRun ? ['dry-run'] : []), verb, id, ...given]
 }
 
 /** The outcome of a removal. Throws if the script refused for another reason than `stale`. */

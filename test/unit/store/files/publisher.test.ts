@@ -172,7 +172,7 @@ test('a watch goes on in another directory that takes the place of the first, an
   )
   seen.clear()
   await store.remove('srv-other')
-  expect(await store.tombstones()).toEqual(['srv-other'])
+  expect(await store.tombstones()).toEqual([{ id: 'srv-other', revision: 2 }])
   await vi.waitFor(
     () => {
       expect([...seen]).toContain('srv-other')

@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, utimesSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { forEachOf, listFiles, lookUpStamps, lookUpStampsSync } from '../../../../src/store/files/stamps.ts'
+import { listFiles, lookUpStamps, lookUpStampsSync } from '../../../../src/store/files/stamps.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'imds-stamps-'))
 afterAll(() => {
@@ -71,19 +71,4 @@ describe.each([
     expect(await stampsAt('srv-d', Date.now())).toMatchObject({ text: '.json:ELOOP', isRecent: true })
     rmSync(join(directory, 'srv-d.json'))
   })
-})
-
-test('no more tasks run at the same time than allowed', async () => {
-  let [running, most, done] = [0, 0, 0]
-  await forEachOf(
-    Array.from({ length: 50 }, (_, i) => i),
-    async () => {
-      most = Math.max(most, ++running)
-      await new Promise(setImmediate)
-      running -= 1
-      done += 1
-    },
-    7,
-  )
-  expect([most, done]).toEqual([7, 50])
 })

@@ -32,7 +32,8 @@ const JSON_FILES = [
   'src/view/snapshot-input.ts', // a line of a file that anybody may have written
   'src/operator/server.ts', // `revision` of an instance that is not served
   'src/firewall/agent/agent.ts', // the faults of `imdsctl --json firewall`: `instance` of a fault of the host
-  'src/cli/commands.ts', // what `imdsctl --json` prints: no user-data, no seal, no revision
+  'src/cli/change.ts', // what `imdsctl --json` prints: no seal
+  'src/cli/commands.ts', // what `imdsctl --json` prints: no user-data, no revision
   'src/cli/records.ts', // a line for `imdsctl put`: no user-data
   'src/api/database/**/*.ts', // a column that may be NULL
   'src/api/resources/*.ts', // a representation that has null where a resource has no such value

@@ -1,6 +1,6 @@
 /**
- * The commands of imdsctl, except put and validate. Each prints its result, or throws a Failure with the exit status.
- * Any other error means that the store cannot be used.
+ * The commands of imdsctl that have no file of their own. Each prints its result, or throws a Failure with the exit
+ * status. Any other error means that the store cannot be used.
  */
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { canonicalAddress } from '../metadata/address.ts'
@@ -8,7 +8,7 @@ import { rangesOf } from '../metadata/instance.ts'
 import { parse } from '../metadata/record.ts'
 import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
-import { openStore, type Published, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
+import { openStore, type Published, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
 import { escapeControls } from '../runtime/escape.ts'
@@ -18,6 +18,11 @@ import type { Output } from '../runtime/output.ts'
 export interface Context {
   readonly store: StoreSettings
   readonly output: Output
+}
+
+/** The most changes in flight: enough to hide the round trip, and a bound on memory. A file store has one writer. */
+export function mostInFlight({ url }: StoreSettings): number {
+  return url.startsWith('file:') ? 1 : 32
 }
 
 /** Formats the refusal of an address that another instance owns. */
@@ -41,64 +46,6 @@ export async function userData({ store, output }: Context, id: string): Promise<
         JSON.stringify({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') }),
       )
     else if (bytes !== undefined) output.write(bytes)
-  })
-}
-
-/** Removes an instance. */
-export async function remove({ store, output }: Context, id: string, revision: number | undefined): Promise<void> {
-  checkId(id)
-  await withStore(store, async (publisher) => {
-    const removed = await publisher.remove(id, revision)
-    if (removed.kind === 'stale') {
-      throw new Failure(
-        EXIT.refused,
-        `the store holds revision ${String(removed.revision)}: remove at that one or a higher one`,
-        jsonOf(removed),
-      )
-    }
-    if (removed.kind === 'absent') {
-      throw new Failure(
-        EXIT.notFound,
-        `the store has no ${id}; --revision leaves a tombstone for hypervisors that still serve it`,
-        { id, ...jsonOf(removed) },
-      )
-    }
-    const text =
-      removed.kind === 'removed'
-        ? `removed ${id} at revision ${String(removed.revision)}`
-        : `the store had no ${id}; its tombstone at revision ${String(removed.revision)} makes hypervisors that still serve it stop`
-    output.result({ id, ...jsonOf(removed) }, text)
-  })
-}
-
-/** Seals the user-data of an instance: no guest gets it from then on. */
-export async function seal({ store, output }: Context, id: string): Promise<void> {
-  await changeSeal(store, output, id, (publisher) => publisher.seal(id))
-}
-
-/** Lifts the seal of an instance's user-data. */
-export async function unseal({ store, output }: Context, id: string): Promise<void> {
-  await changeSeal(store, output, id, (publisher) => publisher.unseal(id))
-}
-
-async function changeSeal(
-  store: StoreSettings,
-  output: Output,
-  id: string,
-  change: (publisher: Publisher) => Promise<SealResult>,
-): Promise<void> {
-  checkId(id)
-  await withStore(store, async (publisher) => {
-    const changed = await change(publisher)
-    if (changed.kind === 'absent') throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
-    if (changed.kind === 'address-owned') throw new Failure(EXIT.refused, addressOwned(changed), jsonOf(changed))
-    const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
-    const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
-    const text =
-      changed.kind === 'unchanged'
-        ? `the user-data of ${id} ${state}: nothing to do`
-        : `${changed.kind} ${id} at revision ${String(changed.revision)}`
-    output.result({ id, ...jsonOf(changed), sealedAt: sealedAt ?? null }, text)
   })
 }
 
@@ -280,17 +227,6 @@ export async function hypervisors({ store, output }: Context): Promise<void> {
   })
 }
 
-/** Prints every instance of the store, one per line. */
-export async function list({ store, output }: Context): Promise<void> {
-  await withStore(store, async (publisher) => {
-    const all = await publisher.list()
-    if (output.json) output.print(JSON.stringify(all))
-    else
-      for (const { id, revision, hypervisors, addresses } of all)
-        output.print(row([id, String(revision), hypervisors.join(','), addresses.join(', ')]))
-  })
-}
-
 /** Prints the id and the revision of each instance that changes (as JSON null: removed), until SIGINT or SIGTERM. */
 export async function watch({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
@@ -316,7 +252,8 @@ export async function watch({ store, output }: Context): Promise<void> {
   })
 }
 
-async function withStore<T>(settings: StoreSettings, use: (publisher: Publisher) => Promise<T>): Promise<T> {
+/** Opens a store, uses it and closes it. */
+export async function withStore<T>(settings: StoreSettings, use: (publisher: Publisher) => Promise<T>): Promise<T> {
   const publisher = await openStore(settings)
   try {
     return await use(publisher)

@@ -1,4 +1,9 @@
-/** A failed command of imdsctl: its exit status, the message, and fields that `--json` adds. */
+/** Failed commands of imdsctl: their exit status and message. */
+import { EXIT } from '../runtime/exit-status.ts'
+import { missingFile } from '../runtime/missing-file.ts'
+import type { Output } from '../runtime/output.ts'
+
+/** A failed command, or one part of it: its exit status, the message, and fields that `--json` adds. */
 export class Failure extends Error {
   readonly status: number
   readonly details: Readonly<Record<string, unknown>>
@@ -8,4 +13,23 @@ export class Failure extends Error {
     this.status = status
     this.details = details
   }
+}
+
+/** The Failure for any error: one that is no Failure means that the store or a daemon cannot be used. */
+export function failureOf(error: unknown): Failure {
+  if (error instanceof Failure) return error
+  const path = missingFile(error)
+  if (path !== undefined) {
+    return new Failure(
+      EXIT.software,
+      `cannot load ${path}, a file of this installation: if imds was just upgraded, run the command again; otherwise install imds again`,
+    )
+  }
+  return new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
+}
+
+/** Prints a Failure: as JSON on standard output, or its message on standard error. */
+export function printFailure(output: Output, { message, details }: Failure): void {
+  if (output.json) output.print(JSON.stringify({ error: message, ...details }))
+  else output.warn(message)
 }

@@ -7,12 +7,13 @@ import { parseArgs } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { STORE_SETTINGS, type StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../runtime/version.ts'
+import type { ChangeOptions } from './change.ts'
 import type { Context } from './commands.ts'
 import { EXIT } from '../runtime/exit-status.ts'
-import { Failure } from './failure.ts'
+import { Failure, failureOf, printFailure } from './failure.ts'
+import type { ListOptions } from './list.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
 import { DEFAULT_OPERATOR_SOCKET } from '../operator/paths.ts'
-import { missingFile } from '../runtime/missing-file.ts'
 import { Output } from '../runtime/output.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { readUnit } from '../runtime/unit-file.ts'
@@ -55,6 +56,8 @@ const OPERATOR = new Option(
   'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads',
 ).default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
 const ID = 'such as srv-x1y2z'
+const IDS_FILE = new Option('-f, --file <file>', 'also the ids in this file, one per line; - for standard input')
+const DRY_RUN = new Option('--dry-run', 'write nothing: print what would be done to each instance now')
 const PATHS = 'a file, a directory, or - for standard input'
 
 const JSON_LINES = `
@@ -108,18 +111,22 @@ function buildProgram(): Command {
     } catch (error) {
       const failure = failureOf(error)
       status = failure.status
-      if (output.json) output.print(JSON.stringify({ error: failure.message, ...failure.details }))
-      else output.warn(failure.message)
+      printFailure(output, failure)
     }
   }
   /** Runs a command that only prints what it finds. It ends when nobody reads its output. */
-  const reading = (command: (options: Options) => Promise<void>) => run(false, command)
+  const reading = (command: (options: Options) => Promise<unknown>) => run(false, command)
   /** Runs a command that changes something, or whose exit status is a result. */
   const working = (command: (options: Options) => Promise<unknown>) => run(true, command)
   type StoreCommand = (commands: typeof import('./commands.ts'), context: Context) => Promise<void>
   /** A command of commands.ts that needs a store. */
   const ofStore = (command: StoreCommand) => async (options: Options) =>
     command(await import('./commands.ts'), contextOf(options))
+
+  type Change = (changes: typeof import('./change.ts'), context: Context) => Promise<number>
+  /** A command of change.ts. */
+  const ofChange = (command: Change) => async (options: Options) =>
+    command(await import('./change.ts'), contextOf(options))
 
   program
     .command('put')
@@ -157,22 +164,36 @@ function buildProgram(): Command {
     .action((id: string) => reading(ofStore(({ userData }, context) => userData(context, id))))
   program
     .command('remove')
-    .description('remove an instance and leave a tombstone, so that every hypervisor stops serving it')
-    .argument('<id>', ID)
-    .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
-    .action((id: string, { revision }: { revision?: number }) =>
-      working(ofStore(({ remove }, context) => remove(context, id, revision))),
+    .description('remove instances and leave tombstones, so that every hypervisor stops serving them')
+    .argument('[id...]', ID)
+    .addOption(IDS_FILE)
+    .option(
+      '--revision <n>',
+      'the revision of the removal of a single instance (default: the last one plus 1)',
+      wholeNumber,
+    )
+    .addOption(DRY_RUN)
+    .action((ids: string[], options: ChangeOptions & { revision?: number }) =>
+      working(ofChange(({ remove }, context) => remove(context, ids, options))),
     )
   program
     .command('seal')
-    .description("seal an instance's user-data with a new revision: no guest gets it, and no put lifts the seal")
-    .argument('<id>', ID)
-    .action((id: string) => working(ofStore(({ seal }, context) => seal(context, id))))
+    .description('seal the user-data of instances with a new revision: no guest gets it, and no put lifts the seal')
+    .argument('[id...]', ID)
+    .addOption(IDS_FILE)
+    .addOption(DRY_RUN)
+    .action((ids: string[], options: ChangeOptions) =>
+      working(ofChange(({ seal }, context) => seal(context, ids, options))),
+    )
   program
     .command('unseal')
-    .description("lift the seal on an instance's user-data; nothing else does")
-    .argument('<id>', ID)
-    .action((id: string) => working(ofStore(({ unseal }, context) => unseal(context, id))))
+    .description('lift the seals on the user-data of instances; nothing else does')
+    .argument('[id...]', ID)
+    .addOption(IDS_FILE)
+    .addOption(DRY_RUN)
+    .action((ids: string[], options: ChangeOptions) =>
+      working(ofChange(({ unseal }, context) => unseal(context, ids, options))),
+    )
   program
     .command('encrypt')
     .description(
@@ -194,8 +215,22 @@ function buildProgram(): Command {
     .action(() => working(ofStore(({ decrypt }, context) => decrypt(context))))
   program
     .command('list')
-    .description('list the instances in the store')
-    .action(() => reading(ofStore(({ list }, context) => list(context))))
+    .description('list the instances in the store, or those that pass all filters')
+    .option('--hypervisor <name>', 'those whose records name this hypervisor')
+    .option('--address <address>', 'those that own this address, or an address of this IPv6 prefix, on any network')
+    .option('--account <id>', 'those of this account; reads the records, which takes longer')
+    .option('--sealed', 'those whose user-data is sealed')
+    .addOption(
+      new Option('--removed', 'the instances that were removed in the last 7 days').conflicts([
+        'hypervisor',
+        'address',
+        'account',
+        'sealed',
+      ]),
+    )
+    .option('--ids', 'print only ids, one per line, as remove and seal read them')
+    .option('--count', 'print only how many there are')
+    .action((options: ListOptions) => reading(async (all) => (await import('./list.ts')).list(contextOf(all), options)))
   program
     .command('init')
     .description('initialise a new region in Redis: daemons become ready although it has no instance yet')
@@ -304,18 +339,6 @@ function readEnvironment(): void {
   }
   const { variables } = read.value
   Object.assign(process.env, Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))))
-}
-
-function failureOf(error: unknown): Failure {
-  if (error instanceof Failure) return error
-  const path = missingFile(error)
-  if (path !== undefined) {
-    return new Failure(
-      EXIT.software,
-      `cannot load ${path}, a file of this installation: if imds was just upgraded, run the command again; otherwise install imds again`,
-    )
-  }
-  return new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
 }
 
 function wholeNumber(text: string): number {

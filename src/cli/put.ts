@@ -12,14 +12,11 @@ import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
 import { publishMany, type Settled, type ToPublish } from '../store/publish-many.ts'
 import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
-import { addressOwned, jsonOf, type Context } from './commands.ts'
+import { addressOwned, jsonOf, mostInFlight, type Context } from './commands.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
-
-/** The most publishes in flight: enough to hide the round trip, and a bound on memory. */
-const MOST_IN_FLIGHT = 32
 
 /**
  * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.
@@ -45,14 +42,13 @@ export async function put(
 ): Promise<number> {
   const records = typeof userDataPath === 'string' ? theOne(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
-  const most = store.url.startsWith('file:') ? 1 : MOST_IN_FLIGHT // a file store has one writer at a time
   const report = new Report(output)
   const publisher = await openStore(store)
   try {
     const ended = await publishMany(
       publisher,
       itemsOf(records, otherwise, report),
-      most,
+      mostInFlight(store),
       options,
       ({ input }, outcome) => {
         report.add(putOutcome(input, outcome, options))

@@ -8,11 +8,13 @@
  */
 import type { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
+import { styleText } from 'node:util'
 import { escapeControls } from './escape.ts'
 import { EXIT } from './exit-status.ts'
+import { formatTable } from './table.ts'
 
 /** A stream of the process. */
-type Stream = Writable & { readonly isTTY?: boolean }
+type Stream = Writable & { readonly isTTY?: boolean; readonly columns?: number }
 
 /** The output of one program. `end`: ends the process with an exit status. */
 export class Output {
@@ -57,6 +59,13 @@ export class Output {
   print(text: string): void {
     this.#last = text
     this.#out.write(`${escapeControls(text, true)}\n`)
+  }
+
+  /** Prints a table. On a terminal it fits the width, and its header is bold unless NO_COLOR is set. */
+  table(header: readonly string[], rows: readonly (readonly string[])[]): void {
+    const [names = '', ...lines] = formatTable(header, rows, this.#out.isTTY === true ? this.#out.columns : undefined)
+    this.#out.write(`${styleText('bold', names, { stream: this.#out })}\n`)
+    if (lines.length > 0) this.print(lines.join('\n'))
   }
 
   /** Writes bytes as they are; to a terminal with their control characters escaped. */

@@ -108,7 +108,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     validate: /2 /,
     get: /"id": "srv-x1y2z"/,
     'user-data': /^#cloud-config\n$/,
-    list: /^srv-x1y2z\t3\thv1\t/m,
+    list: /^srv-x1y2z {2}3 +hv1 /m,
     init: /./,
     hypervisors: /^hv1\t/m,
     wait: /srv-x1y2z/,
@@ -153,7 +153,7 @@ t.test(
     const commands = commandsOf(executed('docs/publishing.md', 'jq'))
     t.equal(commands.length, 2)
     await run(commands[0]!)
-    t.match(await run('imdsctl list'), /^srv-n3\t3\t.*\nsrv-n4\t3\t/m)
+    t.match(await run('imdsctl list'), /^srv-n3 {2}3 .*\nsrv-n4 {2}3 /m)
     await run(commands[1]!)
     await until(async () => (await daemon.get('/latest/user-data')).body.toString() === USER_DATA, 'the user-data')
   },

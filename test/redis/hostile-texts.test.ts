@@ -61,7 +61,7 @@ t.test("hostile names and records are escaped by list, get and watch, and in the
   await redis.client.publish(KEYS.notices('hv1'), HOSTILE)
   await redis.client.publish(KEYS.notices('hv1'), 'srv-n1')
   for (const [args, part] of [
-    [['list'], `srv-n1\t1\t${ESCAPED}\t${ESCAPED}\n`],
+    [['list'], `srv-n1  1         ${ESCAPED}  -       ${ESCAPED}\n`],
     [['get', 'srv-n1'], `"fqdn": "${ESCAPED}"`],
     [['--json', 'list'], `"hypervisors":["${ESCAPED}"]`],
   ] as const) {

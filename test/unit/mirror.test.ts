@@ -46,6 +46,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'daemon/operator-client': ['operator/client', 'operator/wait'],
   'daemon/programs': ['cli/imdsctl', 'runtime/version'],
   'daemon/share': ['guest/connection-guard'],
+  'redis/change-many': ['cli/change'],
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher'],
   'redis/watch': ['store/redis/source'],

@@ -4,16 +4,8 @@
  */
 import { PassThrough } from 'node:stream'
 import { describe, expect, test } from 'vitest'
-import {
-  addressOwned,
-  checkId,
-  encrypt,
-  jsonOf,
-  remove,
-  seal,
-  unseal,
-  type Context,
-} from '../../../src/cli/commands.ts'
+import { addressOwned, checkId, encrypt, get, jsonOf, type Context } from '../../../src/cli/commands.ts'
+import { remove, seal, unseal } from '../../../src/cli/change.ts'
 import { EXIT } from '../../../src/runtime/exit-status.ts'
 import type { Failure } from '../../../src/cli/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
@@ -42,10 +34,10 @@ test('text that is not an id is wrong usage, and the message has the rule', () =
 })
 
 describe('a command rejects text that is not an id before it opens the store', () => {
-  test.each<[string, () => Promise<void>]>([
-    ['remove', () => remove(CONTEXT, '../srv-a', 7)],
-    ['seal', () => seal(CONTEXT, '')],
-    ['unseal', () => unseal(CONTEXT, 'srv a')],
+  test.each<[string, () => Promise<unknown>]>([
+    ['remove', () => remove(CONTEXT, ['../srv-a'], { revision: 7 })],
+    ['seal', () => seal(CONTEXT, ['srv-a', ''], {})],
+    ['unseal', () => unseal(CONTEXT, ['srv a'], {})],
     ['encrypt', () => encrypt(CONTEXT, ['srv-a', 'srv/b'], false)],
   ])('%s', async (_name, command) => {
     expect((await failureOf(command()))?.status).toBe(EXIT.usage)
@@ -53,7 +45,7 @@ describe('a command rejects text that is not an id before it opens the store', (
 })
 
 test('if the store cannot be opened, every command fails with the reason', async () => {
-  expect((await failureOf(remove(CONTEXT, 'srv-a', 7)))?.message).toMatch(/^url \(--store, IMDS_STORE\) must be/)
+  expect((await failureOf(get(CONTEXT, 'srv-a')))?.message).toMatch(/^url \(--store, IMDS_STORE\) must be/)
 })
 
 test('a conflict names the address, its network and its owner, and the remedy', () => {

@@ -24,6 +24,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
   nft: 'nftables',
   promtool: 'prometheus',
   'systemd-analyze': 'systemd',
+  'systemd-hwdb': 'udev',
   curl: 'curl',
   setpriv: 'util-linux',
   ping: 'iputils-ping',

@@ -1,0 +1,185 @@
+/**
+ * The files of deploy/guest/: Debian's ds-identify, cloud-init and systemd-hwdb accept them, and what they make a guest
+ * ask for is answered.
+ */
+import { spawnSync } from 'node:child_process'
+import { readdirSync, readFileSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startHost } from '../support/netns/host.ts'
+import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
+import { SERVICE, withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
+import { executed } from '../tools/documents.ts'
+
+const HELPERS = new URL('../../deploy/guest/', import.meta.url).pathname
+const helper = (name: string) => readFileSync(`${HELPERS}${name}`, 'utf8')
+const missing = (command: string, debian: string) =>
+  spawnSync(command, ['--version']).error !== undefined &&
+  `${command} is missing: Debian has it in the package ${debian}`
+
+/** The files of /sys/class/dmi/id, which the kernel makes of SMBIOS strings. */
+type Dmi = Readonly<Partial<Record<'sys_vendor' | 'product_name' | 'product_serial' | 'product_uuid', string>>>
+
+const LIBVIRT = dmiOf(/<entry name="(\w+)">([^<]+)</g, /<uuid>([^<]+)</, helper('libvirt.xml'))
+const QEMU = dmiOf(/(\w+)=([\w.-]+)/g, /^-uuid (.+)$/m, helper('qemu.args'))
+/** Those of QEMU without arguments. */
+const PLAIN: Dmi = {
+  sys_vendor: 'QEMU',
+  product_name: 'Standard PC (Q35 + ICH9, 2009)',
+  product_uuid: LIBVIRT.product_uuid!,
+}
+
+t.test('libvirt and QEMU get the same SMBIOS strings', (t) => {
+  t.same(LIBVIRT, QEMU)
+  t.match(LIBVIRT, { sys_vendor: 'imds', product_serial: /^srv-\w{5}\./ })
+  t.notMatch(LIBVIRT.product_uuid, /^(ec2|.{4}2.ec)/)
+  t.end()
+})
+
+t.test('cloud-init', { skip: withoutNamespaces() || missing('cloud-init', 'cloud-init') }, async (t) => {
+  const host = await startHost(t)
+
+  t.test(
+    'ds-identify rejects an unknown machine, and a prepared image prefers a cloud that it recognises',
+    async (t) => {
+      const { guest } = await host.addGuest()
+      t.same(await identify(await startVm(t, guest, PLAIN, false)), { status: 1, chosen: undefined })
+      const elsewhere = await startVm(t, guest, { ...PLAIN, sys_vendor: 'Hetzner' }, true)
+      t.same(await identify(elsewhere), { status: 0, chosen: '[ Hetzner, None ]' })
+    },
+  )
+
+  for (const [what, dmi, isPrepared] of [
+    ['on a machine with the SMBIOS strings', LIBVIRT, false],
+    ['in a prepared image', PLAIN, true],
+  ] as const)
+    t.test(`boots without a warning ${what}`, async (t) => {
+      const { guest, first } = await host.addGuest()
+      const id = isPrepared ? 'srv-image' : 'srv-smbio'
+      await host.put(anInstance({ id, interfaces: [first] }), 'none')
+      const machine = await startVm(t, guest, dmi, isPrepared)
+      await machine.write(
+        '/etc/cloud/cloud.cfg.d/99_test.cfg', // without modules that would try to grow disks
+        'disable_network_activation: true\ncloud_init_modules: [set_hostname]\n',
+      )
+      t.same(await identify(machine), { status: 0, chosen: '[ Ec2, None ]' })
+      let log = ''
+      for (const stage of [['--local'], []]) {
+        const { status, stderr } = await machine.run(['cloud-init', 'init', ...stage])
+        t.equal(status, 0, `cloud-init init ${stage.join()}`)
+        log += stderr
+      }
+      t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), `${id}\n`)
+      t.same(
+        log.split('\n').filter((line) => /\[(WARNING|ERROR|CRITICAL)\]|Traceback/.test(line)),
+        [],
+        'no warning',
+      )
+      t.equal(
+        (await machine.run(['sh', '-c', 'ls /var/lib/cloud/instance/warnings'])).stdout.toString(),
+        '',
+        'nor at login',
+      )
+    })
+})
+
+t.test(
+  'systemd finds the service in its hardware database, and everything that it asks for is answered',
+  { skip: withoutNamespaces() || missing('systemd-hwdb', 'udev') },
+  async (t) => {
+    const host = await startHost(t)
+    const { guest, first } = await host.addGuest()
+    const cloudIps = [
+      { id: 'cip-aaaaa', publicIpv4: '198.51.100.7', publicIpv6: '2a02:1348:ffff::7', fqdn: 'a.example.com' },
+    ]
+    await host.put(
+      anInstance({ interfaces: [{ ...first, cloudIps, ipv6Addresses: ['2a02:1348:178::2/64'] }] }),
+      Buffer.from('user-data'),
+    )
+    const machine = await startVm(t, guest, LIBVIRT, false)
+    await runExample(machine, executed('docs/guests.md', 'hwdb'))
+    const query = async (vendor: string) => {
+      const { stdout } = await machine.run([
+        'systemd-hwdb',
+        'query',
+        `dmi:bvnSeaBIOS:bvr1:bd01/01/2026:svn${vendor}:pnguest:pvr1:cvnQEMU:ct1:`,
+      ])
+      return Object.fromEntries(
+        Array.from(stdout.toString().matchAll(/^(IMDS_\w+)=(.*)$/gm), ([, key, value]) => [key!, value!]),
+      )
+    }
+    t.same(await query('QEMU'), {}, 'on other machines it finds nothing')
+    const found = await query(LIBVIRT.sys_vendor!)
+    t.match(found, { IMDS_VENDOR: 'imds', IMDS_ADDRESS_IPV4: SERVICE })
+    const path = (url: string) => new URL(url).pathname
+    const token = await guest.ask({
+      method: 'PUT',
+      path: path(found['IMDS_TOKEN_URL']!),
+      headers: { [found['IMDS_REFRESH_HEADER_NAME']!]: '900' },
+    })
+    t.equal(token.status, 200)
+    const keys = Object.entries(found).filter(([name]) => name.startsWith('IMDS_KEY_'))
+    t.equal(keys.length, 7)
+    for (const [name, key] of keys) {
+      const { status, body } = await guest.ask({
+        path: path(found['IMDS_DATA_URL']! + key),
+        headers: { [found['IMDS_TOKEN_HEADER_NAME']!]: token.body.toString() },
+      })
+      t.match({ status, body: body.toString() }, { status: 200, body: /./ }, name)
+    }
+  },
+)
+
+function dmiOf(strings: RegExp, uuid: RegExp, content: string): Dmi {
+  const found = Object.fromEntries(Array.from(content.matchAll(strings), ([, name, value]) => [name!, value!]))
+  return {
+    sys_vendor: found['manufacturer']!,
+    product_name: found['product']!,
+    product_serial: found['serial']!,
+    product_uuid: uuid.exec(content)![1]!,
+  }
+}
+
+/**
+ * Starts a guest with SMBIOS strings, as a virtual machine although this machine may be a container. Its /sys/class
+ * has only them and the network. It stops with the test.
+ */
+async function startVm(t: Test, guest: Guest, dmi: Dmi, isPrepared: boolean): Promise<Machine> {
+  const machine = await startMachine(guest)
+  t.teardown(() => machine.stop())
+  const { status, stderr } = await machine.run([
+    'sh',
+    '-euc',
+    `
+    mkdir -p /run/class/dmi/id
+    cp -a /sys/class/net /run/class
+    mount --bind /run/class /sys/class
+    printf '#!/bin/sh\\n[ "$1" ] && exit 1\\necho kvm\\n' > /usr/sbin/systemd-detect-virt
+    chmod 755 /usr/sbin/systemd-detect-virt`,
+  ])
+  if (status !== 0) throw new Error(stderr)
+  for (const [name, value] of Object.entries(dmi)) await machine.write(`/sys/class/dmi/id/${name}`, `${value}\n`)
+  if (isPrepared) await runExample(machine, executed('docs/guests.md', 'image'))
+  return machine
+}
+
+/** Runs commands of docs/guests.md beside a copy of deploy/guest/. */
+async function runExample(machine: Machine, commands: string): Promise<void> {
+  await machine.run(['mkdir', '-p', '/run/image/deploy/guest'])
+  for (const file of readdirSync(HELPERS)) await machine.write(`/run/image/deploy/guest/${file}`, helper(file))
+  const { status, stderr } = await machine.run(['sh', '-euc', `cd /run/image\n${commands}`])
+  if (status !== 0) throw new Error(stderr)
+}
+
+/** Runs ds-identify, as at boot. `chosen`: the data sources that it chooses. */
+async function identify(
+  machine: Machine,
+): Promise<{ readonly status: number | null; readonly chosen: string | undefined }> {
+  const { status } = await machine.run(['/usr/lib/cloud-init/ds-identify'])
+  const result = await text(machine, '/run/cloud-init/cloud.cfg')
+  return { status, chosen: /^datasource_list: (.*)$/m.exec(result)?.[1] }
+}
+
+async function text(machine: Machine, path: string): Promise<string> {
+  return (await machine.read(path)).toString()
+}

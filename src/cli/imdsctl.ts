@@ -11,6 +11,7 @@ import type { ChangeOptions } from './change.ts'
 import type { Context } from './commands.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure, failureOf, printFailure } from './failure.ts'
+import type { ImportOptions } from './import.ts'
 import type { ListOptions } from './list.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
 import { DEFAULT_OPERATOR_SOCKET } from '../operator/paths.ts'
@@ -71,6 +72,10 @@ highest of all, and the last line of the output counts the records.
 
   jq -c '.[]' records.json | imdsctl put -
   jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
+const IMPORT_HELP = `
+
+The store then holds what the records say: an instance that comes without user-data has none. Only refused records are printed, and the last
+line counts all. In a directory every ID.removed becomes a tombstone, unless the instance has a record.`
 
 void buildProgram()
   .parseAsync()
@@ -231,6 +236,24 @@ function buildProgram(): Command {
     .option('--ids', 'print only ids, one per line, as remove and seal read them')
     .option('--count', 'print only how many there are')
     .action((options: ListOptions) => reading(async (all) => (await import('./list.ts')).list(contextOf(all), options)))
+  program
+    .command('import')
+    .description(
+      'publish thousands of records: those of a directory with their tombstones, or JSON lines; it can run again',
+    )
+    .argument('<path>', PATHS)
+    .option('--change-region', 'write the region of the store into each record')
+    .addHelpText('after', JSON_LINES + IMPORT_HELP)
+    .action((path: string, options: ImportOptions) =>
+      working(async (all) => (await import('./import.ts')).importRecords(contextOf(all), path, options)),
+    )
+  program
+    .command('export')
+    .description('write all records, user-data and tombstones of the store into a new directory, as import reads them')
+    .argument('<directory>', 'it must not exist')
+    .action((directory: string) =>
+      working(async (all) => (await import('./export.ts')).exportRecords(contextOf(all), directory)),
+    )
   program
     .command('init')
     .description('initialise a new region in Redis: daemons become ready although it has no instance yet')

@@ -7,27 +7,16 @@ import { buffer } from 'node:stream/consumers'
 import { isId } from '../metadata/identifiers.ts'
 import type { Fault } from '../metadata/record.ts'
 import { checkRecord } from '../store/check-record.ts'
-import { RECORD_ENDINGS } from '../store/document.ts'
-import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
+import { USER_DATA_MAX_BYTES, type Publisher } from '../store/open.ts'
 import { publishMany, type Settled, type ToPublish } from '../store/publish-many.ts'
 import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
-import { addressOwned, jsonOf, mostInFlight, type Context } from './commands.ts'
+import { addressOwned, jsonOf, mostInFlight, withStore, type Context } from './commands.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
+import { Report, type Outcome } from './report.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
-
-/**
- * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.
- */
-interface Outcome {
-  readonly kind: string
-  readonly status: number
-  readonly text: string
-  readonly warnings?: readonly string[]
-  readonly json: Readonly<Record<string, unknown>>
-}
 
 /**
  * Publishes the records of some paths, and resolves with the exit status. `userDataPath`: a file or `-` with the
@@ -42,24 +31,32 @@ export async function put(
 ): Promise<number> {
   const records = typeof userDataPath === 'string' ? theOne(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
-  const report = new Report(output)
-  const publisher = await openStore(store)
-  try {
-    const ended = await publishMany(
-      publisher,
-      itemsOf(records, otherwise, report),
-      mostInFlight(store),
-      options,
-      ({ input }, outcome) => {
-        report.add(putOutcome(input, outcome, options))
-      },
-    )
-    if (ended.kind === 'unavailable') report.stopped()
-  } finally {
-    await publisher.close()
+  const report = new Report(output, 'each')
+  await withStore(store, (publisher) =>
+    publishRecords(publisher, records, otherwise, mostInFlight(store), options, report),
+  ).finally(() => {
     if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
-  }
+  })
   return report.end()
+}
+
+/**
+ * Publishes records, at most `most` at a time, and reports each. `otherwise`: what happens to the user-data of a record
+ * that comes without any.
+ */
+export async function publishRecords(
+  publisher: Publisher,
+  records: AsyncIterable<ReadRecord>,
+  otherwise: UserDataChange,
+  most: number,
+  options: Required<PutOptions>,
+  report: Report,
+): Promise<void> {
+  const items = itemsOf(records, otherwise, report)
+  const ended = await publishMany(publisher, items, most, options, ({ input }, outcome) => {
+    report.add(putOutcome(input, outcome, options))
+  })
+  if (ended.kind === 'unavailable') report.stopped()
 }
 
 /**
@@ -71,7 +68,7 @@ export async function validate(
   paths: readonly string[],
   userDataMaxBytes = USER_DATA_MAX_BYTES,
 ): Promise<number> {
-  const report = new Report(output)
+  const report = new Report(output, 'each')
   for await (const read of readRecords(paths)) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
     else report.add(checked(read.value, userDataMaxBytes))
@@ -221,56 +218,4 @@ async function* theOne(paths: readonly string[], userDataPath: string): AsyncGen
   if (read.ok && read.value.userData !== undefined)
     throw new Failure(EXIT.usage, `${read.value.place} has its own user-data: omit --user-data`)
   yield read.ok ? { ok: true, value: { ...read.value, userData } } : read
-}
-
-/** Prints each outcome, and a summary of more than one. */
-class Report {
-  readonly #output: Output
-  readonly #counts = new Map<string, number>()
-  readonly #warned = new Set<string>()
-  #status: number = EXIT.done
-
-  constructor(output: Output) {
-    this.#output = output
-  }
-
-  add({ status, kind, text, warnings = [], json }: Outcome): void {
-    this.#counts.set(kind, (this.#counts.get(kind) ?? 0) + 1)
-    this.#status = Math.max(this.#status, status)
-    if (this.#output.json || status === EXIT.done) this.#output.result(json, text)
-    else this.#output.warn(text)
-    if (!this.#output.json) for (const warning of warnings) this.#warn(warning)
-  }
-
-  /** Prints a warning once, even if it concerns many records. */
-  #warn(text: string): void {
-    if (this.#warned.has(text)) return
-    this.#warned.add(text)
-    this.#output.warn(`warning: ${text}`)
-  }
-
-  /** Reports that the store cannot be used any more. */
-  stopped(): void {
-    const message = 'stopped: the store cannot be used, and the remaining records were not published'
-    if (this.#output.json) this.#output.print(JSON.stringify({ error: message }))
-    else this.#output.warn(message)
-  }
-
-  /** Prints the summary, and returns the highest exit status. */
-  end(): number {
-    const records = [...this.#counts.values()].reduce((sum, count) => sum + count, 0)
-    if (records === 0)
-      throw new Failure(
-        EXIT.noInput,
-        `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`,
-      )
-    if (records > 1) {
-      const counts = [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`)
-      this.#output.result(
-        { records, ...Object.fromEntries(this.#counts) },
-        `${String(records)} records: ${counts.join(', ')}`,
-      )
-    }
-    return this.#status
-  }
 }

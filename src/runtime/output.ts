@@ -16,6 +16,9 @@ import { formatTable } from './table.ts'
 /** A stream of the process. */
 type Stream = Writable & { readonly isTTY?: boolean; readonly columns?: number }
 
+/** The shortest time between two lines of `progress`. */
+const PROGRESS_INTERVAL_MS = 100
+
 /** The output of one program. `end`: ends the process with an exit status. */
 export class Output {
   readonly #program: string
@@ -25,6 +28,9 @@ export class Output {
   #continues = false
   #lost: NodeJS.ErrnoException | undefined
   #last: string | undefined
+  /** True while a line of `progress` is on the terminal. */
+  #shows = false
+  #nextProgressMs = 0
 
   constructor(program: string, out: Stream, err: Stream, end: (status: number) => void) {
     this.#program = program
@@ -55,8 +61,26 @@ export class Output {
     this.print(this.#json ? JSON.stringify(data) : text)
   }
 
+  /**
+   * Shows a line on a terminal in place of the last one, until something else is printed; nothing if standard error is
+   * no terminal. `text` is called for the few lines that are shown.
+   */
+  progress(text: () => string): void {
+    const nowMs = performance.now()
+    if (this.#err.isTTY !== true || nowMs < this.#nextProgressMs) return
+    this.#nextProgressMs = nowMs + PROGRESS_INTERVAL_MS
+    this.#shows = true
+    this.#err.write(`\r${escapeControls(text())}\u001b[K`)
+  }
+
+  #clear(): void {
+    if (this.#shows) this.#err.write('\r\u001b[K')
+    this.#shows = false
+  }
+
   /** Prints lines on standard output. */
   print(text: string): void {
+    this.#clear()
     this.#last = text
     this.#out.write(`${escapeControls(text, true)}\n`)
   }
@@ -75,6 +99,7 @@ export class Output {
 
   /** Prints a message on standard error, after the name of the program. */
   warn(message: string): void {
+    this.#clear()
     this.#err.write(`${escapeControls(`${this.#program}: ${message}`, true)}\n`)
   }
 

@@ -109,6 +109,8 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     get: /"id": "srv-x1y2z"/,
     'user-data': /^#cloud-config\n$/,
     list: /^srv-x1y2z {2}3 +hv1 /m,
+    export: /^\d records, 0 tombstones: BACKUP$/m,
+    import: /^\d records: \d unchanged$/m,
     init: /./,
     hypervisors: /^hv1\t/m,
     wait: /srv-x1y2z/,

@@ -1,0 +1,90 @@
+/** Reports what was done to each of many records. */
+import { EXIT } from '../runtime/exit-status.ts'
+import type { Output } from '../runtime/output.ts'
+import { RECORD_ENDINGS } from '../store/document.ts'
+import { Failure } from './failure.ts'
+
+/**
+ * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.
+ */
+export interface Outcome {
+  readonly kind: string
+  readonly status: number
+  readonly text: string
+  readonly warnings?: readonly string[]
+  readonly json: Readonly<Record<string, unknown>>
+}
+
+/** How many different warnings a report of failures prints: in a new region, no hypervisor has announced itself. */
+const MOST_WARNINGS = 3
+
+/**
+ * Prints outcomes, and a summary of more than one. `each`: every outcome. `failures`: only those that failed; a
+ * terminal shows the progress.
+ */
+export class Report {
+  readonly #output: Output
+  readonly #prints: 'each' | 'failures'
+  readonly #startedMs = performance.now()
+  #done = 0
+  readonly #counts = new Map<string, number>()
+  readonly #warned = new Set<string>()
+  #status: number = EXIT.done
+
+  constructor(output: Output, prints: 'each' | 'failures') {
+    this.#output = output
+    this.#prints = prints
+  }
+
+  add({ status, kind, text, warnings = [], json }: Outcome): void {
+    this.#counts.set(kind, (this.#counts.get(kind) ?? 0) + 1)
+    this.#status = Math.max(this.#status, status)
+    this.#done += 1
+    if (this.#prints === 'failures' && status === EXIT.done) this.#output.progress(() => this.#progress())
+    else if (this.#output.json || status === EXIT.done) this.#output.result(json, text)
+    else this.#output.warn(text)
+    if (!this.#output.json) for (const warning of warnings) this.#warn(warning)
+  }
+
+  #progress(): string {
+    const perSecond = (this.#done / (performance.now() - this.#startedMs)) * 1000
+    return `${String(this.#done)} records: ${this.#summary()}, ${perSecond.toFixed(0)} a second`
+  }
+
+  #summary(): string {
+    return [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`).join(', ')
+  }
+
+  /** Prints a warning once, even if it concerns many records. */
+  #warn(text: string): void {
+    if (this.#warned.has(text)) return
+    this.#warned.add(text)
+    if (this.#prints === 'each' || this.#warned.size <= MOST_WARNINGS) this.#output.warn(`warning: ${text}`)
+  }
+
+  /** Reports that the store cannot be used any more. */
+  stopped(): void {
+    const message = 'stopped: the store cannot be used, and the remaining records were not published'
+    if (this.#output.json) this.#output.print(JSON.stringify({ error: message }))
+    else this.#output.warn(message)
+  }
+
+  /** Prints the summary, and returns the highest exit status. */
+  end(): number {
+    const records = this.#done
+    const more = this.#warned.size - MOST_WARNINGS
+    if (this.#prints === 'failures' && more > 0) this.#output.warn(`warning: ${String(more)} more of this kind`)
+    if (records === 0)
+      throw new Failure(
+        EXIT.noInput,
+        `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`,
+      )
+    if (records > 1 || this.#prints === 'failures') {
+      this.#output.result(
+        { records, ...Object.fromEntries(this.#counts) },
+        `${String(records)} records: ${this.#summary()}`,
+      )
+    }
+    return this.#status
+  }
+}

@@ -16,8 +16,8 @@ COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts
 COPY tsconfig.json tsconfig.build.json rolldown.config.js ./
 COPY src src
-# imds-api needs packages that are not bundled, so it is not in the image.
-RUN npm run build && rm dist/api*.js
+# The image is that of the daemon: imds-api runs elsewhere.
+RUN npm run build && rm -r dist/api*.js dist/swagger-ui
 
 FROM ${NODE_IMAGE}
 ENV NODE_ENV=production

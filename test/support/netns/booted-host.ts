@@ -3,9 +3,9 @@
  * bare host, on which a test installs imds.
  *
  * systemd is the first process in its own namespaces, on a temporary overlay of this machine's files. An imds that is
- * installed on this machine is hidden. The targets of the distribution are empty. Two things differ from a real host:
- * there is no journal (a drop-in sends the log to a file), and OOMScoreAdjust= and LimitNOFILE= have no effect where
- * root lacks CAP_SYS_RESOURCE.
+ * installed on this machine is hidden. The distribution has no units, and its targets are empty. Two things differ from
+ * a real host: there is no journal (a drop-in sends the log to a file), and OOMScoreAdjust= and LimitNOFILE= have no
+ * effect where root lacks CAP_SYS_RESOURCE.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
@@ -83,7 +83,7 @@ cd root
 mount -t proc proc proc
 if [ "$devices" ]; then mount -t sysfs sysfs sys; else mount -t sysfs -o ro sysfs sys; fi # systemd has device units only if it may write
 mount -t cgroup2 cgroup2 sys/fs/cgroup
-for empty in dev etc/systemd run tmp; do mount -t tmpfs -o mode=755 tmpfs $empty; done
+for empty in dev etc/systemd usr/lib/systemd/system run tmp; do mount -t tmpfs -o mode=755 tmpfs $empty; done
 mkdir etc/systemd/system
 chmod 1777 tmp
 mkdir dev/shm dev/pts
@@ -95,6 +95,8 @@ done
 mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
 mount --bind -o ro proc/sys proc/sys
+
+rm -f usr/sbin/policy-rc.d # in a container it says that packages start no unit
 
 # hide an imds that is installed on this machine
 rm -rf opt/imds etc/imds etc/sysusers.d/imds.conf var/lib/imds var/lib/imds-api var/cache/imds var/cache/imds-api
@@ -132,7 +134,7 @@ umount -l /run/old-root
 mount --make-rshared / # as systemd does at boot; credentials need it
 [ -z "$dist" ] || systemd-sysusers /units/imds.sysusers 2> /dev/null
 echo up $pid
-exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc/systemd/system ${SYSTEMD} --unit=sysinit.target --log-target=null --show-status=no > /dev/null 2>&1
+exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc/systemd/system:/usr/lib/systemd/system ${SYSTEMD} --unit=sysinit.target --log-target=null --show-status=no > /dev/null 2>&1
 `
 
 /**
@@ -157,8 +159,8 @@ export async function bootHost(
 }
 
 /**
- * Boots a host without imds. Its directory /changes shows what differs from this machine, except in /etc/systemd, /run
- * and /tmp.
+ * Boots a host without imds. Its directory /changes shows what differs from this machine, except in /etc/systemd,
+ * /usr/lib/systemd/system, /run and /tmp.
  */
 export async function bootBareHost(t: Test, links: readonly Link[]): Promise<BootedHost> {
   return boot(t, links, '', false)

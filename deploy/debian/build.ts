@@ -1,0 +1,218 @@
+/**
+ * Builds the Debian packages from dist/ (`npm run package`): imds, imds-api, and imds-node, the Node.js that both use.
+ * Control files and maintainer scripts are beside this file. The units get the paths of the packages.
+ */
+import { execFileSync } from 'node:child_process'
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const NODE = join(ROOT, 'node_modules/node/bin/node')
+const ARCHITECTURES: Readonly<Record<string, string>> = { x64: 'amd64', arm64: 'arm64' }
+
+/** The files of a package: path without the first slash -> content, or a file or directory to copy. */
+type Files = Record<string, string | Buffer | { readonly copyOf: string }>
+
+export interface Options {
+  /** What `npm run build` made. */
+  readonly dist: string
+  readonly version: string
+  /** Where the packages are written. */
+  readonly directory: string
+  /** Name and address, as in DEBFULLNAME and DEBEMAIL. */
+  readonly maintainer: string
+  /** Options of dpkg-deb. */
+  readonly compression: readonly string[]
+}
+
+/** Builds imds and imds-api. Returns the files of the packages. */
+export function buildImds({ dist, ...options }: Options): string[] {
+  const all = readdirSync(dist)
+  const ofApi = all.filter((name) => name.startsWith('api') || name === 'swagger-ui')
+  const ofDaemon = all.filter((name) => !ofApi.includes(name) && name !== 'bin' && name !== 'types')
+  const programs = (name: string, files: readonly string[]): Files => ({
+    [`usr/lib/${name}/package.json`]: '{ "type": "module" }\n',
+    ...Object.fromEntries(files.map((file) => [`usr/lib/${name}/dist/${file}`, { copyOf: join(dist, file) }])),
+  })
+  return [
+    build('imds', options, {
+      ...programs('imds', ofDaemon),
+      'usr/bin/imdsd': command('imds', 'main'),
+      'usr/bin/imdsctl': command('imds', 'imdsctl'),
+      ...unitsOf((name) => name !== 'imds-api.service'),
+      'usr/lib/sysusers.d/imds.conf': usersOf('imds'),
+      // The daemon does not start before these three are set: each hypervisor has its own.
+      'etc/imds/imds.env': read('deploy/imds.env').replaceAll(/^(?=IMDS_(STORE|REGION|HYPERVISOR)=)/gm, '#'),
+      'usr/share/doc/imds/docs': { copyOf: join(ROOT, 'docs') },
+      'usr/share/doc/imds/README.md': { copyOf: join(ROOT, 'README.md') },
+      'usr/share/doc/imds/CHANGELOG.md': { copyOf: join(ROOT, 'CHANGELOG.md') },
+      ...examples('imds', (name) => !/api|region/.test(name)),
+    }),
+    build('imds-api', options, {
+      ...programs('imds-api', ofApi),
+      'usr/bin/imds-api': command('imds-api', 'api'),
+      ...unitsOf((name) => name === 'imds-api.service'),
+      'usr/lib/sysusers.d/imds-api.conf': usersOf('imds-api'),
+      // The embedded PostgreSQL is a package of npm. This one uses that of Debian, which gets updates.
+      'etc/imds/imds-api.env': read('deploy/imds-api.env').replace(/^(?=IMDS_API_DATABASE=embedded$)/m, '#'),
+      ...examples('imds-api', (name) => /api|region/.test(name)),
+    }),
+  ]
+}
+
+/** Builds imds-node. Its version is that of Node.js. Returns the file of the package. */
+export function buildNode(options: Omit<Options, 'dist' | 'version'>): string {
+  const stripped = join(options.directory, 'node')
+  execFileSync('strip', ['--strip-unneeded', '-o', stripped, NODE])
+  try {
+    return build(
+      'imds-node',
+      { ...options, version: process.versions.node },
+      {
+        'usr/lib/imds-node/node': { copyOf: stripped },
+      },
+    )
+  } finally {
+    rmSync(stripped)
+  }
+}
+
+/** A command that runs a program with imds-node. */
+function command(name: string, program: string): string {
+  return `#!/bin/sh\nexec /usr/lib/imds-node/node /usr/lib/${name}/dist/${program}.js "$@"\n`
+}
+
+/** The units whose name passes, with the paths of the packages. */
+function unitsOf(passes: (name: string) => boolean): Files {
+  const names = readdirSync(join(ROOT, 'systemd')).filter((name) => /\.(service|socket)$/.test(name) && passes(name))
+  return Object.fromEntries(
+    names.map((name) => [
+      `usr/lib/systemd/system/${name}`,
+      read(`systemd/${name}`)
+        .replaceAll('/opt/imds/bin/node', '/usr/lib/imds-node/node')
+        .replaceAll('/opt/imds/lib/node_modules/imds/docs', '/usr/share/doc/imds/docs')
+        .replaceAll(
+          '/opt/imds/lib/node_modules/imds/',
+          name === 'imds-api.service' ? '/usr/lib/imds-api/' : '/usr/lib/imds/',
+        ),
+    ]),
+  )
+}
+
+/** The line of imds.sysusers for one user. */
+function usersOf(user: string): string {
+  return read('systemd/imds.sysusers')
+    .split(/(?<=\n)/)
+    .filter((line) => line.startsWith(`u ${user} `))
+    .join('')
+}
+
+/** The files of deploy/ whose name passes, as examples. */
+function examples(name: string, passes: (name: string) => boolean): Files {
+  return Object.fromEntries(
+    globSync('{*,grafana/*}.{yml,yaml,conf,acl,json}', { cwd: join(ROOT, 'deploy') })
+      .filter((file) => !file.endsWith('.test.yml') && passes(file))
+      .map((file) => [`usr/share/doc/${name}/examples/${file}`, { copyOf: join(ROOT, 'deploy', file) }]),
+  )
+}
+
+/** Builds one package. What it needs beside `files` is in the directory of its name beside this file. */
+function build(
+  name: string,
+  { version, directory, maintainer, compression }: Omit<Options, 'dist'>,
+  files: Files,
+): string {
+  const here = join(import.meta.dirname, name)
+  const root = mkdtempSync(join(tmpdir(), 'imds-package-'))
+  try {
+    const debianVersion = version.replace('-', '~') // a pre-release comes before the release
+    const put = (path: string, content: Files[string]) => {
+      const target = join(root, path)
+      mkdirSync(dirname(target), { recursive: true })
+      if (typeof content === 'object' && 'copyOf' in content)
+        cpSync(content.copyOf, target, { recursive: true, verbatimSymlinks: true })
+      else writeFileSync(target, content)
+    }
+    for (const [path, content] of Object.entries(files)) put(path, content)
+    put(`usr/share/doc/${name}/copyright`, { copyOf: join(here, 'copyright') })
+    put(`usr/share/doc/${name}/changelog.gz`, gzipSync(changelog(name, debianVersion, maintainer), { level: 9 }))
+    if (existsSync(join(here, 'lintian-overrides')))
+      put(`usr/share/lintian/overrides/${name}`, { copyOf: join(here, 'lintian-overrides') })
+    setModes(root)
+    const size = Number(
+      execFileSync('du', ['--summarize', '--apparent-size', '--block-size=1024', root], { encoding: 'utf8' }).split(
+        '\t',
+      )[0],
+    )
+    const architecture = ARCHITECTURES[process.arch]!
+    const control = readFileSync(join(here, 'control'), 'utf8')
+    const values: Readonly<Record<string, string>> = {
+      VERSION: debianVersion,
+      ARCHITECTURE: architecture,
+      MAINTAINER: maintainer,
+      SIZE: String(size),
+    }
+    put(
+      'DEBIAN/control',
+      control.replaceAll(/\b(VERSION|ARCHITECTURE|MAINTAINER|SIZE)$/gm, (key) => values[key]!),
+    )
+    const conffiles = Object.keys(files).filter((path) => path.startsWith('etc/'))
+    if (conffiles.length > 0) put('DEBIAN/conffiles', conffiles.map((path) => `/${path}\n`).join(''))
+    for (const script of ['postinst', 'prerm', 'postrm', 'triggers'])
+      if (existsSync(join(here, script))) {
+        put(`DEBIAN/${script}`, { copyOf: join(here, script) })
+        chmodSync(join(root, 'DEBIAN', script), script === 'triggers' ? 0o644 : 0o755)
+      }
+    const file = join(directory, `${name}_${debianVersion}_${architecture}.deb`)
+    execFileSync('dpkg-deb', ['--root-owner-group', ...compression, '--build', root, file], {
+      stdio: ['ignore', 'ignore', 'inherit'],
+    })
+    return file
+  } finally {
+    rmSync(root, { recursive: true })
+  }
+}
+
+/** 0755 for directories and programs, 0644 for other files. */
+function setModes(root: string): void {
+  execFileSync('chmod', ['--recursive', 'u=rwX,go=rX', root])
+  for (const program of globSync('usr/bin/*', { cwd: root })) chmodSync(join(root, program), 0o755)
+}
+
+/** What Debian wants to know of a version. What has changed is in CHANGELOG.md. */
+function changelog(name: string, version: string, maintainer: string): string {
+  const date = execFileSync(
+    'date',
+    ['--utc', '--rfc-email', '--date', `@${process.env['SOURCE_DATE_EPOCH'] ?? String(Math.floor(Date.now() / 1000))}`],
+    { encoding: 'utf8' },
+  )
+  return `${name} (${version}) unstable; urgency=medium\n\n  * Version ${version}. /usr/share/doc/imds/CHANGELOG.md has the changes.\n\n -- ${maintainer}  ${date}`
+}
+
+function read(path: string): string {
+  return readFileSync(join(ROOT, path), 'utf8')
+}
+
+if (import.meta.main) {
+  const { DEBFULLNAME = 'imds maintainers', DEBEMAIL = 'imds@imds.invalid' } = process.env
+  const options = { directory: '.', maintainer: `${DEBFULLNAME} <${DEBEMAIL}>`, compression: ['-Zxz'] }
+  const { version } = JSON.parse(read('package.json')) as { version: string }
+  const files = [...buildImds({ ...options, dist: join(ROOT, 'dist'), version }), buildNode(options)]
+  for (const file of files) {
+    const size = execFileSync('dpkg-deb', ['--field', file, 'Installed-Size'], { encoding: 'utf8' }).trim()
+    console.log(`${file}: ${(Number(size) / 1024).toFixed(1)} MiB installed`)
+  }
+}

@@ -1,0 +1,206 @@
+/**
+ * The Debian packages on a host that systemd boots: installation, upgrade under load, removal and purge, by the commands
+ * of docs/install.md. The host is an overlay of this machine, which has what the packages depend on.
+ */
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, join } from 'node:path'
+import t, { type Test } from 'tap'
+import { buildImds, buildNode } from '../../deploy/debian/build.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startLoad, summary } from '../support/load/load.ts'
+import { bootBareHost, LINK, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
+import { changedFiles } from '../support/netns/changed-files.ts'
+import { SERVICE } from '../support/netns/namespaces.ts'
+import { ENDLESS_SHARE, until } from '../support/programs/daemon.ts'
+import { buildInto } from '../support/programs/imds.ts'
+import { executed, read } from '../tools/documents.ts'
+
+t.setTimeout(300_000) // as under `tap run`: this test builds, and installs Node.js
+
+/** The load asks more than the share of a guest allows. */
+const share = Object.entries(ENDLESS_SHARE)
+  .map(([name, value]) => `${name}=${value}`)
+  .join('\n')
+/** lintian takes 40 s of CPU, and wants a slow compression. */
+const IS_LONG = process.env['IMDS_TEST_LONG'] !== undefined
+const ID = '/latest/meta-data/instance-id'
+
+const withoutTools =
+  ['dpkg-deb', 'apt-get', 'strip'].find((tool) => spawnSync(tool, ['--version']).status !== 0) ?? false
+
+/** Builds two versions of imds and imds-api, and imds-node. */
+function buildAll(t: Test): Record<'present' | 'next', string[]> & { readonly node: string } {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-packages-'))
+  t.teardown(() => {
+    rmSync(directory, { recursive: true })
+  })
+  const dist = join(directory, 'dist')
+  mkdirSync(dist)
+  buildInto(dist)
+  const options = { directory, dist, maintainer: 'imds <imds@imds.invalid>', compression: ['-Zxz', '-z0'] }
+  return {
+    present: buildImds({ ...options, version: '0.1.0' }),
+    next: buildImds({ ...options, version: '0.1.1' }),
+    node: buildNode({ ...options, compression: IS_LONG ? ['-Zxz', '-z1'] : ['-Zzstd', '-z1'] }),
+  }
+}
+
+t.test(
+  'the Debian packages',
+  { skip: withoutTools === false ? withoutSystemd() : `${withoutTools} is missing` },
+  async (t) => {
+    const built = buildAll(t)
+    const host = await bootBareHost(t, [LINK])
+    const {
+      shell,
+      guests: [guest],
+    } = host
+    const put = (directory: string, file: string) =>
+      shell(`mkdir -p ${directory} && base64 --decode > ${directory}/${basename(file)}`, readFileSync(file, 'base64'))
+    await shell('rm -rf /var/lib/apt/lists/*') // all that the packages depend on is here, and reading the lists takes long
+    for (const file of [...built.present, built.node]) await put('/tmp/present', file)
+    for (const file of built.next) await put('/tmp/next', file)
+    await shell('ln /tmp/present/imds-node_* /tmp/next')
+    const run = (code: string, directory = '/tmp/present') =>
+      shell(`set -e; export DEBIAN_FRONTEND=noninteractive; cd ${directory}; (${code}\n) 2>&1`)
+    const id = async () => (await guest!.ask({ path: ID })).body.toString()
+    const pid = async () => (await host.show('MainPID'))['MainPID']
+    const [filesBefore, usersBefore] = [await changedFiles(host), await usersOf(host)]
+    const install = executed('docs/install.md', 'deb-install')
+    const [apt] = install.split('\n') as [string]
+
+    if (IS_LONG)
+      await t.test('lintian finds no error', { skip: withoutLintian() }, (t) => {
+        const { stdout } = spawnSync(
+          'lintian',
+          ['--allow-root', '--display-level=error', ...built.present, built.node],
+          {
+            encoding: 'utf8',
+          },
+        )
+        t.equal(stdout, '')
+        t.end()
+      })
+
+    await t.test('installed without a configuration: nothing runs, and the faults are named', async (t) => {
+      const output = await run(apt)
+      t.match(output, /IMDS_STORE is not set[^]*imds is not \(re\)started/)
+      t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
+    })
+
+    await t.test('configured: a guest is served', async (t) => {
+      t.match(
+        await run(
+          install
+            .replace(
+              /^editor .*$/m,
+              `cat > /etc/imds/imds.env <<'EOF'\nIMDS_STORE=file:/srv/imds\n${share}\nEOF\ninstall -d -o imds -g imds /srv/imds`,
+            )
+            .replace(apt, ''),
+        ),
+        '',
+      )
+      await shell('imdsctl put -', JSON.stringify(anInstance()))
+      await until(async () => (await id()) === 'srv-abcde', 'the instance')
+      t.equal(await shell('systemctl is-active imds-address imds.socket imds'), 'active\n'.repeat(3))
+      t.match(await run('imdsd --check'), 'files checked as user imds')
+    })
+
+    await t.test('G3: upgrades of imds and of Node.js under load fail no request', async (t) => {
+      const pids = [await pid()]
+      const loads = await Promise.all([true, false].map((keepAlive) => startLoad(guest!, { clients: 4, keepAlive })))
+      for (const [command, directory] of [
+        [apt, '/tmp/next'],
+        ['dpkg --install ./imds-node_*.deb', '/tmp/present'],
+      ]) {
+        await run(command!, directory)
+        await Promise.all(loads.map((load) => load.more(100)))
+        pids.push(await pid())
+      }
+      for (const load of loads) {
+        const figures = await load.stop()
+        t.comment(summary(figures))
+        t.same(figures.failed, [])
+        t.same(figures.answers[ID], ['srv-abcde'])
+      }
+      t.equal(new Set(pids).size, 3, 'both have restarted the daemon')
+      t.equal(await shell("dpkg-query --show --showformat='${Version}' imds"), '0.1.1')
+      t.match(await shell('cat /etc/imds/imds.env'), 'file:/srv/imds', 'the configuration survives')
+    })
+
+    await t.test('an upgrade under an invalid configuration leaves the daemon running', async (t) => {
+      const before = await pid()
+      await shell('sed -i s/file:/nonsense:/ /etc/imds/imds.env')
+      t.match(await run('dpkg --install ./imds_*.deb', '/tmp/next'), /IMDS_STORE[^]*imds is not \(re\)started/)
+      t.equal(await pid(), before)
+      t.equal(await id(), 'srv-abcde')
+      await shell('sed -i s/nonsense:/file:/ /etc/imds/imds.env')
+    })
+
+    await t.test('removed: nothing runs, and the state stays; installed again: a guest is served', async (t) => {
+      await run('dpkg --remove imds')
+      t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
+      t.notMatch(await shell('ip address show'), SERVICE)
+      t.match(await shell('ls /var/lib/imds'), 'token')
+      await run('dpkg --install ./imds_*.deb')
+      t.equal(await id(), 'srv-abcde')
+    })
+
+    await t.test(
+      'imds-api serves a region from a PostgreSQL server of Debian',
+      { skip: withoutPostgreSQL() },
+      async (t) => {
+        await shell(`
+      set -e; bin=/usr/lib/postgresql/15/bin; install -d -o nobody /srv/postgresql; cd /srv/postgresql
+      run="setpriv --reuid nobody --clear-groups"
+      $run $bin/initdb --auth=trust --username=imds --no-sync data > /dev/null
+      $run $bin/pg_ctl --pgdata=data --wait --log=log --options="-c unix_socket_directories=/srv/postgresql -c fsync=off" start
+    `)
+        await shell('cat > /tmp/region.yaml', read('deploy/region.example.yaml'))
+        const edits = [
+          "sed -i 's|^IMDS_STORE=.*|IMDS_STORE=file:/var/lib/imds-api/store|; s|^#IMDS_API_DATABASE=.*|IMDS_API_DATABASE=postgres://imds@127.0.0.1/postgres?sslmode=disable|' /etc/imds/imds-api.env",
+          '(umask 077; echo secret-of-the-client > /etc/imds/provisioning.secret); cp /tmp/region.yaml /etc/imds; install -d -o imds-api /var/lib/imds-api /var/lib/imds-api/store',
+        ]
+        let edit = 0
+        t.match(
+          await run(executed('docs/install.md', 'deb-api').replaceAll(/^editor .*$/gm, () => edits[edit++]!)),
+          '+ zone zon-remk1',
+        )
+        t.match(await shell('curl -s 127.0.0.1:9170/readyz'), '"ready":true')
+        await run('dpkg --purge imds-api')
+        t.match(await shell('ls /etc/imds'), /^imds.env\n/, 'the configuration of the daemon stays')
+        await shell(
+          'setpriv --reuid nobody --clear-groups /usr/lib/postgresql/15/bin/pg_ctl --pgdata=/srv/postgresql/data --mode=immediate stop',
+        )
+      },
+    )
+
+    await t.test('purged: nothing stays', async (t) => {
+      await run(executed('docs/install.md', 'deb-purge'))
+      t.same(
+        (await changedFiles(host)).filter((path) => !filesBefore.includes(path)),
+        [],
+      )
+      t.equal(await usersOf(host), usersBefore)
+      t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
+      t.notMatch(await shell('ip address show'), SERVICE)
+    })
+  },
+)
+
+function usersOf(host: BootedHost): Promise<string> {
+  return host.shell('cat /etc/passwd /etc/group /etc/shadow /etc/gshadow')
+}
+
+function withoutLintian(): string | false {
+  return spawnSync('lintian', ['--version']).status !== 0 && 'lintian is missing: Debian has it in the package lintian'
+}
+
+function withoutPostgreSQL(): string | false {
+  return (
+    spawnSync('/usr/lib/postgresql/15/bin/postgres', ['--version']).status !== 0 &&
+    'PostgreSQL is missing: Debian has it in the package postgresql-15'
+  )
+}

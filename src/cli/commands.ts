@@ -12,6 +12,7 @@ import { openStore, type Published, type Publisher, type StoreSettings } from '.
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
 import { escapeControls } from '../runtime/escape.ts'
+import { formatAgo } from '../runtime/ago.ts'
 import type { Output } from '../runtime/output.ts'
 
 /** What every command that needs a store gets. */
@@ -168,7 +169,7 @@ export async function explain(
   const read = valueOf(got, operator)
   if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
   const explanation = read.value
-  const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store } =
+  const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store, recent } =
     explanation
   const lines = [
     `${address} on network ${network}: ${answer}${status === undefined ? '' : ` (${String(status)})`}, since ${because}`,
@@ -186,6 +187,8 @@ export async function explain(
   if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
   if (listener !== undefined) lines.push(`listener       ${listener}`)
   if (store !== undefined) lines.push(`store          ${store}`)
+  for (const { at, status: got, reason, topic } of recent ?? [])
+    lines.push(`request        ${formatAgo(at, Date.now())}: ${String(got)}, ${reason} (${topic})`)
   output.result(explanation, lines.join('\n'))
 }
 

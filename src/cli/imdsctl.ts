@@ -314,6 +314,16 @@ function buildProgram(): Command {
       }),
     )
   program
+    .command('trace')
+    .description('print what the guest of an instance has asked for since it last booted, as a time line')
+    .argument('<id>', ID)
+    .addOption(OPERATOR)
+    .action((id: string, { operator }: { operator: string }) =>
+      reading(async () => {
+        await (await import('./trace.ts')).trace(output, id, operator)
+      }),
+    )
+  program
     .command('firewall')
     .description("print the firewall rules for the daemon's view, or keep them in the kernel")
     .option('--apply', 'apply them in one transaction; without it, only print them')

@@ -26,7 +26,7 @@ import { onlyIds } from '../store/only-ids.ts'
 import type { Source } from '../store/source.ts'
 import type { RecordCipher } from '../store/crypto/record-cipher.ts'
 import type { Sync } from '../view/sync.ts'
-import type { View } from '../view/view.ts'
+import type { ServedInstance, View } from '../view/view.ts'
 import { VERSION } from '../runtime/version.ts'
 
 /** How long a change waits for the disk. A busy disk needs a second. */
@@ -122,6 +122,14 @@ async function startBackground(
   })
   metrics.readFrom({
     meter: guestSide.meter,
+    boots: {
+      observeBy: (observe) => {
+        guestSide.traces.observeBy(observe)
+      },
+      settle: () => {
+        for (const served of view.instances()) guestSide.traces.of(served)?.settle(now())
+      },
+    },
     instances: () => view.size,
     contested: () => view.contested().size,
     sync: () => sync.status(),
@@ -233,6 +241,7 @@ async function buildFollowers(
       firewall.changed()
     },
     confirmed: () => {
+      guestSide.traces.complete(now())
       firewall.completed()
       persistence.confirmed()
     },
@@ -279,10 +288,11 @@ interface OperatorSide {
 /** Builds the listeners of the operator API. */
 async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
   const { config, log, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
-  const { view, guests, hold } = guestSide
+  const { view, traces, guests, hold } = guestSide
   const [
     { buildSocketServer, buildTcpServer },
     { explain },
+    { recentRequests, traceOf },
     { buildDiagnosis },
     { buildLaunchGate, unreachableBy },
     { buildReadiness },
@@ -291,6 +301,7 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
   ] = await Promise.all([
     import('../operator/server.ts'),
     import('../operator/explain.ts'),
+    import('../operator/trace.ts'),
     import('../operator/diagnosis.ts'),
     import('../operator/launch-gate.ts'),
     import('../operator/readiness.ts'),
@@ -308,6 +319,17 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     userDataMaxBytes: config.userDataMaxBytes,
     now,
   })
+  const traceParts = { view, traces, now, wall: () => Date.now() }
+  const explainParts = {
+    view,
+    firewall,
+    networks,
+    unserved: config.unserved,
+    hold,
+    diagnosis,
+    unreachable,
+    recent: (served: ServedInstance) => recentRequests(traceParts, served),
+  }
   const operatorParts: OperatorParts = {
     firewall,
     metrics: metrics.registry,
@@ -322,8 +344,8 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
         listenerProblems: listenerProblems(),
       }),
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
-    explain: (network, address) =>
-      explain({ view, firewall, networks, unserved: config.unserved, hold, diagnosis, unreachable }, network, address),
+    trace: (id) => traceOf(traceParts, id),
+    explain: (network, address) => explain(explainParts, network, address),
     diagnose: (id) => diagnosis.instance(id),
   }
   const most = maxOperatorConnections(readLimits())

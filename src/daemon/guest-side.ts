@@ -6,6 +6,7 @@
  */
 import type { Logger } from 'pino'
 import type { Config, StoreConfig } from './config.ts'
+import { BootTraces } from '../guest/boot-traces.ts'
 import { limitHops } from '../guest/hop-limit.ts'
 import type { Directory } from '../guest/identify.ts'
 import { RequestMeter } from '../guest/meter.ts'
@@ -29,6 +30,7 @@ const ALL_ADDRESSES =
 export interface GuestSide {
   readonly view: View
   readonly meter: RequestMeter
+  readonly traces: BootTraces
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances'>
@@ -53,6 +55,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     tokenTime(() => Date.now(), now),
   )
   const meter = new RequestMeter()
+  const traces = new BootTraces()
   const view = new View(config.provider, now)
   const owner = stateOwner(config.store)
   const cipher = cipherOf(config.store)
@@ -77,7 +80,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const rules = { tokens, forwarded: config.forwarded, limitHops }
   const refusalLog = new RefusalLog(log, now)
   const servers = config.listen.map(({ network }) =>
-    buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, refusalLog, log }),
+    buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, traces, refusalLog, log }),
   )
   const admit = () => {
     if (hold === undefined) return
@@ -103,6 +106,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     return {
       view,
       meter,
+      traces,
       owner,
       keys,
       restored,

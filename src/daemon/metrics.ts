@@ -2,7 +2,8 @@
  * Declares every metric, with its help text. Counters on the path of a request are plain numbers in the RequestMeter,
  * which is read when Prometheus scrapes.
  */
-import { collectDefaultMetrics, Counter, Gauge, Registry, type Metric } from 'prom-client'
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry, type Metric } from 'prom-client'
+import { BOOT_PHASES, type ObserveBoot } from '../guest/boot-traces.ts'
 import { DURATION_BOUNDS, type RequestMeter } from '../guest/meter.ts'
 import { FAULT_REASONS } from '../view/validate.ts'
 import type { SyncMetrics, SyncStatus } from '../view/sync.ts'
@@ -11,6 +12,8 @@ import { VERSION } from '../runtime/version.ts'
 /** The sources of the gauges. */
 export interface MetricsSources {
   readonly meter: RequestMeter
+  /** `observeBy` sets what takes the durations of boots, `settle` reports the crawls that are over. */
+  readonly boots: { observeBy(observe: ObserveBoot): void; settle(): void }
   readonly instances: () => number
   readonly contested: () => number
   readonly sync: () => SyncStatus
@@ -109,6 +112,7 @@ export function buildMetrics(): Metrics {
 
   const readFrom = ({
     meter,
+    boots,
     instances,
     contested,
     sync: status,
@@ -138,6 +142,7 @@ export function buildMetrics(): Metrics {
       },
     })
     registry.registerMetric(requestDurations(meter))
+    declareBootDurations(registry, boots)
     const counters = <T extends string>(
       name: string,
       help: string,
@@ -232,6 +237,23 @@ export function buildMetrics(): Metrics {
     )
   }
   return { registry, sync, snapshotWrites, journalWrites, clockSetBacks, lookups, readFrom }
+}
+
+function declareBootDurations(registry: Registry, boots: MetricsSources['boots']): void {
+  const durations = new Histogram({
+    name: 'imds_boot_duration_seconds',
+    help: 'Durations of boots: from the publish of an instance to the first request of its first boot here (first-request), and from the first to the last request of each crawl (crawl).',
+    registers: [registry],
+    labelNames: ['phase'] as const,
+    buckets: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800],
+    collect() {
+      boots.settle()
+    },
+  })
+  for (const phase of BOOT_PHASES) durations.zero({ phase })
+  boots.observeBy((phase, seconds) => {
+    durations.observe({ phase }, seconds)
+  })
 }
 
 /**

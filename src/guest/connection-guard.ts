@@ -15,6 +15,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks' // the global one is a getter
 import { isAcceptedVersion } from '../runtime/http-version.ts'
+import type { BootTraces } from './boot-traces.ts'
 import { CHECK_INTERVAL_MS, Connections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
 import { idOf, ownerOf, peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
@@ -33,6 +34,7 @@ export interface ConnectionGuardParts {
   readonly directory: Pick<Directory, 'find'>
   readonly shares: Shares
   readonly meter: RequestMeter
+  readonly traces: BootTraces
   readonly refusalLog: RefusalLog
 }
 
@@ -247,8 +249,15 @@ export class ConnectionGuard {
   /** Sends a refusal on the connection itself, after the responses to earlier requests. */
   #refuse(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs: number): void {
     if (this.#connections.hadLastResponse(socket)) return
-    const { network, meter, refusalLog } = this.#parts
+    const { network, meter, traces, refusalLog } = this.#parts
     meter.answered('unknown', method, refusal, undefined)
+    traces.note(found, {
+      topic: 'other',
+      outcome: refusal,
+      hasToken: false,
+      agent: undefined,
+      atMs: performance.now(),
+    })
     refusalLog.refused(network, peerAddress(socket), idOf(found), refusal)
     this.#afterResponses(socket, () => {
       this.#close(socket, refusalText(refusal), lingerMs)

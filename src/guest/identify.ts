@@ -20,6 +20,8 @@ export interface Guest {
       readonly httpTokens: 'optional' | 'required'
     }
   }
+  /** The same object from when this hypervisor began to serve it until it ends (`Stay` in view/view.ts). */
+  readonly stay: { readonly sinceMs: number | undefined }
   /** The number of paths in its tree. */
   readonly paths: number
   /** The content of a path at a version's position, or undefined. */

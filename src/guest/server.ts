@@ -18,7 +18,7 @@ import { directoryFor, peerAddress, type Directory } from './identify.ts'
 import { isCounted } from './meter.ts'
 import { resolve } from './resolve.ts'
 import { Responder, type ResponderParts } from './respond.ts'
-import { TargetCache } from '../metadata/target.ts'
+import { TargetCache, type Topic } from '../metadata/target.ts'
 
 /** The parts of a guest server. The network of the listener is one half of a guest's identity. */
 export interface GuestServerParts extends ConnectionGuardParts, Omit<ResponderParts, 'guard'> {
@@ -37,7 +37,7 @@ const LIMITS = {
 
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
-  const { network, rules, meter, refusalLog, log } = parts
+  const { network, rules, meter, traces, refusalLog, log } = parts
   let host: string | undefined
   const directory = directoryFor(() => host, parts.directory)
   const guard = new ConnectionGuard({ ...parts, directory })
@@ -61,7 +61,9 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     if (!guard.accepts(exchange)) return
     if (!guard.hasShare(exchange)) {
       guard.refuseLater(exchange.request.socket, () => {
-        responder.send(exchange, refused('over-share', 'unknown'))
+        const result = refused('over-share', 'unknown')
+        note(exchange, 'other', result)
+        responder.send(exchange, result)
       })
       return
     }
@@ -74,7 +76,30 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   }
 
   function finish(exchange: Exchange): void {
-    responder.respond(exchange, authorizeAndResolve(exchange))
+    let topic: Topic = 'other'
+    let result: Result
+    try {
+      const parsed = targets.parse(exchange.target)
+      if (parsed.ok) topic = parsed.value.topic
+      const authorization = authorize(exchange, parsed, rules, meter)
+      result = authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
+    } catch (error) {
+      log.error({ err: error }, 'request failed; the guest gets 500')
+      result = refused('internal-error', 'unknown')
+    }
+    note(exchange, topic, result)
+    responder.respond(exchange, result)
+  }
+
+  /** Notes a request in the boot trace of its guest. */
+  function note({ found, request: { headers }, startedMs }: Exchange, topic: Topic, result: Result): void {
+    traces.note(found, {
+      topic,
+      outcome: result.kind === 'served' ? 'served' : result.refusal,
+      hasToken: result.ttlSeconds !== undefined && topic !== 'token',
+      agent: headers['user-agent'],
+      atMs: startedMs,
+    })
   }
 
   /** Finds the instance of the peer. */
@@ -82,16 +107,6 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     const startedMs = performance.now()
     const address = peerAddress(request.socket)
     return { network, address, found: directory.find(network, address), request, target, response, startedMs }
-  }
-
-  function authorizeAndResolve(exchange: Exchange): Result {
-    try {
-      const authorization = authorize(exchange, targets.parse(exchange.target), rules, meter)
-      return authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
-    } catch (error) {
-      log.error({ err: error }, 'request failed; the guest gets 500')
-      return refused('internal-error', 'unknown')
-    }
   }
 }
 

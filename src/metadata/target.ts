@@ -24,12 +24,31 @@ export const ROUTES = [
 /** One of ROUTES. */
 export type Route = (typeof ROUTES)[number]
 
+/** What targets ask for, as boot traces name it: a closed set, finer than ROUTES. `meta-data/` is its listing. */
+export const TOPICS = [
+  'versions',
+  'token',
+  'meta-data/',
+  'instance-id',
+  'hostname',
+  'public-keys',
+  'network',
+  'placement',
+  'tags',
+  'other metadata',
+  'user-data',
+  'other',
+] as const
+/** One of TOPICS. */
+export type Topic = (typeof TOPICS)[number]
+
 /**
  * A parsed target: the position of its version, and the path below it without slashes at its ends (empty for the root
  * of the version).
  */
 export interface Target {
   readonly route: Route
+  readonly topic: Topic
   readonly version: number
   readonly path: string
 }
@@ -37,10 +56,10 @@ export interface Target {
 type ParsedTarget = Parsed<Target, string>
 
 const MALFORMED: ParsedTarget = Object.freeze({ ok: false, faults: ['has an escape that does not decode to UTF-8'] })
-const UNKNOWN = latest('unknown', '')
-const ROOT = latest('/', '')
-const OPENSTACK_USER_DATA = latest('/openstack/latest/user_data', 'user-data')
-const TOKEN = latest('/latest/api/token', 'api/token')
+const UNKNOWN = latest('unknown', 'other', '')
+const ROOT = latest('/', 'versions', '')
+const OPENSTACK_USER_DATA = latest('/openstack/latest/user_data', 'user-data', 'user-data')
+const TOKEN = latest('/latest/api/token', 'token', 'api/token')
 
 const NOT_CANONICAL = /^[^/]|[%?#]|\/\/|\/$/
 
@@ -55,7 +74,8 @@ export function parseTarget(target: string): ParsedTarget {
   const version = versionPosition(slash === -1 ? path : path.slice(0, slash))
   if (version === undefined) return UNKNOWN
   const below = slash === -1 ? '' : path.slice(slash + 1)
-  return { ok: true, value: { route: routeOf(below), version, path: below } }
+  const route = routeOf(below)
+  return { ok: true, value: { route, topic: topicOf(route, below), version, path: below } }
 }
 
 /** The most targets in a cache, and the length of the longest. */
@@ -79,8 +99,8 @@ export class TargetCache {
   }
 }
 
-function latest(route: Route, path: string): ParsedTarget {
-  return Object.freeze({ ok: true, value: Object.freeze({ route, version: LATEST, path }) })
+function latest(route: Route, topic: Topic, path: string): ParsedTarget {
+  return Object.freeze({ ok: true, value: Object.freeze({ route, topic, version: LATEST, path }) })
 }
 
 function routeOf(path: string): Route {
@@ -88,6 +108,38 @@ function routeOf(path: string): Route {
   if (path === 'user-data') return '/{version}/user-data'
   if (path === 'api/token') return '/{version}/api/token'
   return path === 'meta-data' || path.startsWith('meta-data/') ? '/{version}/meta-data' : 'unknown'
+}
+
+/** The topics of names below `meta-data/`; other names have `other metadata`. */
+const TOPIC_OF_NAME: ReadonlyMap<string, Topic> = new Map<string, Topic>([
+  ['instance-id', 'instance-id'],
+  ['hostname', 'hostname'],
+  ['local-hostname', 'hostname'],
+  ['public-hostname', 'hostname'],
+  ['public-keys', 'public-keys'],
+  ['network', 'network'],
+  ['mac', 'network'],
+  ['local-ipv4', 'network'],
+  ['public-ipv4', 'network'],
+  ['placement', 'placement'],
+  ['tags', 'tags'],
+])
+
+function topicOf(route: Route, path: string): Topic {
+  switch (route) {
+    case '/{version}':
+      return 'versions'
+    case '/{version}/user-data':
+      return 'user-data'
+    case '/{version}/api/token':
+      return 'token'
+    case '/{version}/meta-data': {
+      const [, name] = path.split('/', 2)
+      return name === undefined ? 'meta-data/' : (TOPIC_OF_NAME.get(name) ?? 'other metadata')
+    }
+    default:
+      return 'other'
+  }
 }
 
 /** The segments of a target, decoded, joined by single slashes; undefined if an escape is malformed. */

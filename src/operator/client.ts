@@ -8,7 +8,14 @@ import type { Parsed } from '../metadata/parsed.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
 import { formatReport, type AgentReport } from '../firewall/refusal.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
-import { ExplanationSchema, InstanceStateSchema, type Explanation, type InstanceState } from './documents.ts'
+import {
+  ExplanationSchema,
+  InstanceStateSchema,
+  TraceSchema,
+  type Explanation,
+  type InstanceState,
+  type Trace,
+} from './documents.ts'
 import { PATHS } from './paths.ts'
 
 /**
@@ -60,6 +67,12 @@ export function getInstanceState(
     parserOf(InstanceStateSchema),
     signal,
   )
+}
+
+/** Asks for the boot trace of an instance. Status 404: the daemon does not serve it. */
+export function getTrace(operator: string, id: string, signal: AbortSignal): Promise<Answer<Trace>> {
+  const path = PATHS.trace.replace(':id', encodeURIComponent(id))
+  return ask(operator, { path }, [200], parserOf(TraceSchema), signal)
 }
 
 /** Asks what a guest at an address would get. Status 400: it is not an address, or not the name of a network. */

@@ -40,6 +40,51 @@ export const InstanceStateSchema = Type.Object({
 })
 export type InstanceState = Static<typeof InstanceStateSchema>
 
+const RecentRequestSchema = Type.Object({
+  at: Type.String(),
+  status: Type.Integer(),
+  reason: Type.String({ description: '"served", or the reason of the refusal as metrics and logs name it.' }),
+  topic: Type.String({ description: 'What was asked for: TOPICS in metadata/target.ts.' }),
+})
+/** One of a guest's last requests. `at`: in ISO 8601. */
+export type RecentRequest = Static<typeof RecentRequestSchema>
+
+/**
+ * What a guest asked for since it last booted. Times are in ISO 8601. `publishedAt`: when the daemon began to serve the
+ * instance; absent: it had it when it started, or got it by a live migration. `boot`: absent if the guest has sent no
+ * request. `recent`: the latest first.
+ */
+export const TraceSchema = Type.Object({
+  id: Type.String(),
+  revision: Type.Integer(),
+  publishedAt: Type.Optional(Type.String()),
+  boot: Type.Optional(
+    Type.Object({
+      recognised: Type.Boolean({ description: 'False: it booted before its first request that the daemon saw.' }),
+      firstRequestAt: Type.String(),
+      lastRequestAt: Type.String(),
+      crawlEndedAt: Type.Optional(Type.String()),
+      requests: Type.Integer(),
+      withToken: Type.Integer({ description: 'Requests with a valid session token.' }),
+      userAgents: Type.Array(Type.String(), { description: 'The first ones, cut to a length.' }),
+      topics: Type.Array(
+        Type.Object({
+          topic: Type.String(),
+          requests: Type.Integer(),
+          served: Type.Integer(),
+          firstAt: Type.String(),
+          lastAt: Type.String(),
+        }),
+      ),
+      refusals: Type.Array(
+        Type.Object({ reason: Type.String(), status: Type.Integer(), requests: Type.Integer(), lastAt: Type.String() }),
+      ),
+    }),
+  ),
+  recent: Type.Array(RecentRequestSchema),
+})
+export type Trace = Static<typeof TraceSchema>
+
 /**
  * What a guest at an address would get, and why. The fields after `because` are present if the address belongs to an
  * instance.
@@ -63,5 +108,6 @@ export const ExplanationSchema = Type.Object({
   firewall: Type.Optional(Type.String({ description: 'Why the firewall keeps the guest out.' })),
   listener: Type.Optional(Type.String({ description: 'Why no packet of the guest reaches the listener.' })),
   store: Type.Optional(Type.String({ description: 'What is wrong with its record in the store, or with the store.' })),
+  recent: Type.Optional(Type.Array(RecentRequestSchema, { description: 'The last requests, the latest first.' })),
 })
 export type Explanation = Static<typeof ExplanationSchema>

@@ -7,14 +7,14 @@ import { statusOf, type Refusal } from '../guest/refusals.ts'
 import { refusalOf } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
-import type { View } from '../view/view.ts'
-import type { Explanation } from './documents.ts'
+import type { ServedInstance, View } from '../view/view.ts'
+import type { Explanation, RecentRequest } from './documents.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**
  * The parts of an explanation. `networks`: those that this daemon serves; `unserved`: those that it should serve;
  * `hold`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
- * undefined.
+ * undefined; `recent`: the last requests of its guest, the latest first.
  */
 export interface ExplainParts {
   readonly view: View
@@ -24,11 +24,12 @@ export interface ExplainParts {
   readonly hold: () => string | undefined
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | undefined
+  readonly recent: (served: ServedInstance) => RecentRequest[]
 }
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
-  { view, firewall, networks, unserved, hold, diagnosis, unreachable }: ExplainParts,
+  { view, firewall, networks, unserved, hold, diagnosis, unreachable, recent }: ExplainParts,
   network: string,
   text: string,
 ): Promise<Explanation | undefined> {
@@ -83,6 +84,7 @@ export async function explain(
     ...(heldBy !== undefined && { firewall: heldBy }),
     ...(listener !== undefined && { listener }),
     ...(store !== undefined && { store }),
+    recent: recent(found.owner),
   }
 }
 

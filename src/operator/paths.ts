@@ -11,6 +11,7 @@ export const PATHS = {
   live: '/livez',
   ready: '/readyz',
   instance: '/instances/:id',
+  trace: '/instances/:id/trace',
   explain: '/explain',
   firewall: '/firewall',
 } as const

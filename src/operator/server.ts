@@ -10,7 +10,7 @@ import { buildNetworkTest } from '../runtime/networks.ts'
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { parseReport, REPORT_MAX_BYTES, type AgentReport } from '../firewall/refusal.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
-import type { Explanation, InstanceState, Readiness } from './documents.ts'
+import type { Explanation, InstanceState, Readiness, Trace } from './documents.ts'
 import { OperatorConnections } from './connections.ts'
 import type { GateState } from './launch-gate.ts'
 import { PATHS } from './paths.ts'
@@ -32,6 +32,8 @@ export interface OperatorParts {
   readonly firewall: OperatorFirewall
   /** What a guest at an address on a network would get, and why; undefined if it is not an address. */
   readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
+  /** The boot trace of an instance, or undefined if it is not served here. */
+  readonly trace: (id: string) => Trace | undefined
   /** Why an instance is not served as the store has it, or undefined. */
   readonly diagnose: (id: string) => Promise<string | undefined>
 }
@@ -58,6 +60,8 @@ const IDLE_MS = 15_000
  *   GET /instances/ID   the launch gate, an InstanceState: 200 when the guest may be started, 409 when not yet (with `final`: never with this
  *                       record), 404 when the instance is not served here. With `?reason`, `reason` says why it is not served as the store has it.
  *                       400 if it is not an id
+ *   GET /instances/ID/trace
+ *                       200 with a Trace; 404 when the instance is not served here; 400 if it is not an id
  *   GET /explain?address=ADDRESS&network=NETWORK
  *                       200 with an Explanation; 400 if it is not an address or not the name of a network
  *
@@ -103,7 +107,7 @@ export function buildSocketServer(parts: OperatorParts, most: number): FastifyIn
 }
 
 /** Builds a server with the routes that only read. */
-function buildServer({ metrics, readiness, launchGate, explain, diagnose }: OperatorParts): FastifyInstance {
+function buildServer({ metrics, readiness, launchGate, trace, explain, diagnose }: OperatorParts): FastifyInstance {
   const server = Fastify({
     logger: false,
     schemaController: NO_SCHEMA_COMPILERS,
@@ -135,6 +139,12 @@ function buildServer({ metrics, readiness, launchGate, explain, diagnose }: Oper
     const why = request.query.reason === undefined ? undefined : await diagnose(id)
     const { status, ...state } = formatGateState(id, launchGate(id), why)
     return reply.code(status).send(state)
+  })
+  server.get<{ Params: { id: string } }>(PATHS.trace, (request, reply) => {
+    const { id } = request.params
+    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+    const found = trace(id)
+    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
   })
   server.get<{ Querystring: { address?: string; network?: string } }>(
     PATHS.explain,

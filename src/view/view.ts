@@ -23,11 +23,21 @@ const MAX_FORMER_STATES = 64
  */
 export type Found = Ownership<ServedInstance>
 
+/** An instance's stay in the view: one object over all of its states, until the view removes it. */
+export interface Stay {
+  /**
+   * When it came into the view, in ms of the view's clock. Undefined: by a live migration, since its record named
+   * several hypervisors.
+   */
+  readonly sinceMs: number | undefined
+}
+
 /** One instance of the view, with its tree. */
 export class ServedInstance {
   readonly instance: Instance
   readonly userData: Uint8Array | undefined
   readonly digest: string | undefined
+  readonly stay: Stay
   readonly #provider: Provider
   readonly #now: () => number
   readonly #former: readonly FormerState[]
@@ -42,6 +52,7 @@ export class ServedInstance {
     this.instance = instance
     this.userData = userData
     this.digest = digest
+    this.stay = before?.stay ?? { sinceMs: instance.hypervisors.length > 1 ? undefined : now() }
     this.#provider = provider
     this.#now = now
     this.#former = before === undefined ? [] : this.#formerStates(before)

@@ -8,13 +8,13 @@ const ROOT = new URL('../../', import.meta.url).pathname
 
 /** The numbers with which names of tests, and rows of tables, begin: `F1: a guest ...`, or `'F1', ...` in a row. */
 function citedBy(text: string): string[] {
-  return [...text.matchAll(/(['"`])([A-H]\d(?:(?:, | and | to )[A-H]\d)*)(?:: |\1)/g)].flatMap(([, , list]) =>
+  return [...text.matchAll(/(['"`])([A-H]\d+(?:(?:, | and | to )[A-H]\d+)*)(?:: |\1)/g)].flatMap(([, , list]) =>
     list!.split(/, | and | to /),
   )
 }
 
 test('each number of the contract is cited by a test', () => {
-  const rules = [...readFileSync(`${ROOT}docs/contract.md`, 'utf8').matchAll(/^- \*\*([A-H]\d)\*\*/gm)].map(
+  const rules = [...readFileSync(`${ROOT}docs/contract.md`, 'utf8').matchAll(/^- \*\*([A-H]\d+)\*\*/gm)].map(
     ([, rule]) => rule!,
   )
   const tests = readdirSync(`${ROOT}test`, { recursive: true, encoding: 'utf8' }).filter((name) =>

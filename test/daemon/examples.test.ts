@@ -114,6 +114,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     init: /./,
     hypervisors: /^hv1\t/m,
     wait: /srv-x1y2z/,
+    trace: /^srv-x1y2z, revision 3/,
     explain: /^10\.0\.0\.2 .*200/,
     schema: /"\$schema"/,
     seal: /srv-x1y2z.* 4/,

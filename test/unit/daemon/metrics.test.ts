@@ -20,6 +20,7 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
   const metrics = buildMetrics()
   metrics.readFrom({
     meter,
+    boots: { observeBy: () => undefined, settle: () => undefined },
     instances: () => 4,
     contested: () => 5,
     sync: () => STATUS,

@@ -10,6 +10,7 @@ import { parseTarget } from '../../../src/metadata/target.ts'
 
 const GUEST: Guest = {
   instance: { id: 'srv-a', options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional' } },
+  stay: { sinceMs: 0 },
   paths: 1,
   resolve: () => ({ body: 'x', headers: [] }),
 }

@@ -23,6 +23,7 @@ test.each([
 ] as const)('with the endpoint %s and IPv6 %s, at %s: %s', (httpEndpoint, httpProtocolIpv6, address, refusal) => {
   const guest: Guest = {
     instance: { id: 'srv-a', options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional' } },
+    stay: { sinceMs: 0 },
     paths: 1,
     resolve: () => undefined,
   }

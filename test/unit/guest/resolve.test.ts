@@ -37,6 +37,7 @@ function resolved({
       id: 'srv-a',
       options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional' },
     },
+    stay: { sinceMs: 0 },
     paths: 1,
     resolve: (version, path) => {
       paths.push([version, path])

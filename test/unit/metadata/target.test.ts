@@ -29,20 +29,41 @@ describe('A3: all spellings of a target name one path', () => {
     ['a+b.c-1://user@host/latest', '/{version}', ''],
   ]
   test.each(ROWS)('%s is %s', (target, route, path) => {
-    expect(parseTarget(target)).toEqual({ ok: true, value: { route, version: LATEST, path } })
+    expect(parseTarget(target)).toMatchObject({ ok: true, value: { route, version: LATEST, path } })
   })
 })
 
 test('A2: a target names a version', () => {
   const version = VERSIONS.indexOf('2021-01-03')
-  expect(parseTarget('/2021-01-03/meta-data/mac')).toEqual({
+  expect(parseTarget('/2021-01-03/meta-data/mac')).toMatchObject({
     ok: true,
     value: { route: '/{version}/meta-data', version, path: 'meta-data/mac' },
   })
-  expect(parseTarget('/2021-01-03/api/token')).toEqual({
+  expect(parseTarget('/2021-01-03/api/token')).toMatchObject({
     ok: true,
     value: { route: '/{version}/api/token', version, path: 'api/token' },
   })
+})
+
+test.each([
+  ['/', 'versions'],
+  ['/latest/', 'versions'],
+  ['/latest/api/token', 'token'],
+  ['/2021-01-03/api/token', 'token'],
+  ['/2009-04-04/meta-data/', 'meta-data/'],
+  ['/2009-04-04/meta-data/instance-id', 'instance-id'],
+  ['/latest/meta-data/local-hostname', 'hostname'],
+  ['/latest/meta-data/public-keys/0/openssh-key', 'public-keys'],
+  ['/latest/meta-data/network/interfaces/macs/', 'network'],
+  ['/latest/meta-data/placement/region', 'placement'],
+  ['/latest/meta-data/tags/instance/a', 'tags'],
+  ['/latest/meta-data/constructor', 'other metadata'],
+  ['/latest/user-data', 'user-data'],
+  ['/openstack/latest/user_data', 'user-data'],
+  ['/latest/dynamic', 'other'],
+  ['/x', 'other'],
+])('H10: in a boot trace %s is %s', (target, topic) => {
+  expect(parseTarget(target)).toMatchObject({ ok: true, value: { topic } })
 })
 
 describe('a target outside of our paths is unknown', () => {
@@ -56,12 +77,15 @@ describe('a target outside of our paths is unknown', () => {
     '/openstack',
     '/openstack/latest/user_data/x',
   ])('%s', (target) => {
-    expect(parseTarget(target)).toEqual({ ok: true, value: { route: 'unknown', version: LATEST, path: '' } })
+    expect(parseTarget(target)).toMatchObject({ ok: true, value: { route: 'unknown', version: LATEST, path: '' } })
   })
   test.each(['meta-datum', 'meta-data2', 'user-data/x', 'api', 'api/token/x', 'dynamic'])(
     '/latest/%s, below a version',
     (path) => {
-      expect(parseTarget(`/latest/${path}`)).toEqual({ ok: true, value: { route: 'unknown', version: LATEST, path } })
+      expect(parseTarget(`/latest/${path}`)).toMatchObject({
+        ok: true,
+        value: { route: 'unknown', version: LATEST, path },
+      })
     },
   )
 })

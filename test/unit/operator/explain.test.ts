@@ -37,6 +37,7 @@ test('for a contested address it names the claimants and no other conflict', asy
         hold: () => undefined,
         diagnosis,
         unreachable: () => undefined,
+        recent: () => [],
       },
       'default',
       '10.0.0.2',
@@ -75,6 +76,7 @@ test('on a network that is not served a guest gets no response, whatever the vie
     hold: () => undefined,
     diagnosis,
     unreachable: () => undefined,
+    recent: () => [],
     unserved: [{ network: 'red', problem: 'its socket has no link' }],
   }
   expect(await explain({ ...parts, networks: [] }, 'red', '10.0.0.2')).toEqual({
@@ -111,6 +113,7 @@ test('while no guest is answered, it says why, and names no instance', async () 
         hold: () => 'no rules yet',
         diagnosis,
         unreachable: () => undefined,
+        recent: () => [],
       },
       'default',
       '10.0.0.2',

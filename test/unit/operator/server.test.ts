@@ -5,6 +5,7 @@ import {
   ExplanationSchema,
   InstanceStateSchema,
   ReadinessSchema,
+  TraceSchema,
   type Readiness,
 } from '../../../src/operator/documents.ts'
 import type { GateState } from '../../../src/operator/launch-gate.ts'
@@ -44,6 +45,7 @@ function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as stri
       Promise.resolve(
         address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: "it is srv-a's" },
       ),
+    trace: (id) => (id === 'srv-a' ? { id, revision: 7, recent: [] } : undefined),
     diagnose: (id) => {
       diagnosed.push(id)
       return Promise.resolve(id === 'srv-a' ? undefined : 'the store was lost 3 s ago')
@@ -158,6 +160,13 @@ test('what is not an id or not a network gets 400, and is not looked up', async 
     expect([id, (await server.inject(`/instances/${id}?reason`)).statusCode]).toEqual([id, 400])
   expect((await server.inject('/explain?address=10.0.0.2&network=..%2Fred')).statusCode).toBe(400)
   expect(diagnosed).toEqual([])
+})
+
+test('H10: the trace of an instance is 200, 404 if it is not served here, 400 if it is not an id', async () => {
+  const server = aServer()
+  expect(Value.Check(TraceSchema, (await server.inject('/instances/srv-a/trace')).json())).toBe(true)
+  expect((await server.inject('/instances/srv-b/trace')).statusCode).toBe(404)
+  expect((await server.inject('/instances/a%20b/trace')).statusCode).toBe(400)
 })
 
 test('/explain says what a guest at an address gets; 400 if it is not an address', async () => {

@@ -1,0 +1,67 @@
+/**
+ * `imdsctl trace`: prints what a guest asked for since it last booted, as a time line.
+ */
+import { ID_RULE, isId } from '../metadata/identifiers.ts'
+import { getTrace, valueOf } from '../operator/client.ts'
+import type { Trace } from '../operator/documents.ts'
+import { formatAgo } from '../runtime/ago.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import type { Output } from '../runtime/output.ts'
+import { Failure } from './failure.ts'
+
+const TIMEOUT_MS = 5_000
+
+/** Prints the boot trace of an instance that the daemon at `operator` serves. */
+export async function trace(output: Output, id: string, operator: string): Promise<void> {
+  if (!isId(id)) throw new Failure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
+  const got = await getTrace(operator, id, AbortSignal.timeout(TIMEOUT_MS))
+  if (got.kind === 'refused' && got.status === 404)
+    throw new Failure(
+      EXIT.notFound,
+      `the daemon at ${operator} does not serve ${id}: ask on the hypervisor of its record`,
+      { id },
+    )
+  const read = valueOf(got, operator)
+  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
+  output.result(read.value, formatTrace(read.value, Date.now()))
+}
+
+/** A trace as text. User agents are quoted here; the output escapes their control characters. */
+export function formatTrace({ id, revision, publishedAt, boot }: Trace, nowMs: number): string {
+  const published = publishedAt === undefined ? 'published at an unknown time' : `published at ${publishedAt}`
+  const title = `${id}, revision ${String(revision)}, ${published}`
+  if (boot === undefined)
+    return `${title}\nits guest has sent no request since the daemon started, or since it came here`
+  const { firstRequestAt, requests, withToken, userAgents } = boot
+  const offset = (at: string) => `+${((Date.parse(at) - Date.parse(firstRequestAt)) / 1000).toFixed(3)} s`
+  const events = [
+    ...boot.topics.map(({ topic, requests: count, served, firstAt, lastAt }) => ({
+      at: firstAt,
+      what: topic,
+      text: `${plural(count)}, ${served === count ? 'served' : `${String(served)} served`}${until(firstAt, lastAt)}`,
+    })),
+    ...boot.refusals.map(({ reason, status, requests: count, lastAt }) => ({
+      at: lastAt,
+      what: `${String(status)} ${reason}`,
+      text: `${plural(count)} refused, the last one now`,
+    })),
+    ...(boot.crawlEndedAt === undefined ? [] : [{ at: boot.crawlEndedAt, what: 'end of the crawl', text: '' }]),
+    { at: boot.lastRequestAt, what: 'last request', text: formatAgo(boot.lastRequestAt, nowMs) },
+  ].sort((a, b) => Date.parse(a.at) - Date.parse(b.at))
+  const width = Math.max(...events.map(({ what }) => what.length))
+  const offsets = Math.max(...events.map(({ at }) => offset(at).length))
+  return [
+    title,
+    `${boot.recognised ? 'booted' : 'no boot seen, first request'} at ${firstRequestAt}, ${formatAgo(firstRequestAt, nowMs)}: ${plural(requests)}, ${String(withToken)} with a session token`,
+    ...userAgents.map((agent) => `user agent ${JSON.stringify(agent)}`),
+    ...events.map(({ at, what, text }) => `${offset(at).padStart(offsets)}  ${what.padEnd(width)}  ${text}`.trimEnd()),
+  ].join('\n')
+
+  function until(firstAt: string, lastAt: string): string {
+    return firstAt === lastAt ? '' : `, until ${offset(lastAt)}`
+  }
+}
+
+function plural(count: number): string {
+  return count === 1 ? '1 request' : `${String(count)} requests`
+}

@@ -1,0 +1,68 @@
+/**
+ * The boot traces of all guests of this hypervisor, and the durations of boots. A trace lasts as long as the view has
+ * its instance, and no longer than the process.
+ */
+import { BootTrace, type BootReport, type Noted } from './boot-trace.ts'
+import { ownerOf, type Found, type Guest } from './identify.ts'
+
+/**
+ * The parts of a boot whose durations are observed: from the time that the daemon began to serve the instance to the
+ * first request of its first boot, and from the first to the last request of the crawl of each boot.
+ */
+export const BOOT_PHASES = ['first-request', 'crawl'] as const
+/** Takes the duration of a phase. */
+export type ObserveBoot = (phase: (typeof BOOT_PHASES)[number], seconds: number) => void
+
+type TracedGuest = Pick<Guest, 'stay'>
+
+/** The traces. */
+export class BootTraces {
+  readonly #traces = new WeakMap<TracedGuest['stay'], BootTrace>()
+  #observe: ObserveBoot = () => undefined
+  #publishedFromMs = Infinity
+
+  /** Sets the function that takes the durations. */
+  observeBy(observe: ObserveBoot): void {
+    this.#observe = observe
+  }
+
+  /**
+   * The view is complete: instances that come into it from now on were published just then. Of those that it has, or
+   * that arrive by a live migration, nobody knows when.
+   */
+  complete(nowMs: number): void {
+    this.#publishedFromMs = Math.min(this.#publishedFromMs, nowMs)
+  }
+
+  /** When an instance was published, in ms of the view's clock; undefined: nobody knows. */
+  publishedMs({ stay: { sinceMs } }: TracedGuest): number | undefined {
+    return sinceMs !== undefined && sinceMs > this.#publishedFromMs ? sinceMs : undefined
+  }
+
+  /** Notes a request of a guest. It waits for nothing. */
+  note(found: Found, request: Noted): void {
+    const guest = ownerOf(found)
+    if (guest === undefined) return
+    let trace = this.#traces.get(guest.stay)
+    if (trace === undefined) this.#traces.set(guest.stay, (trace = new BootTrace(this.#reportOf(guest))))
+    trace.note(request)
+  }
+
+  /** The trace of a guest; undefined before its first request. */
+  of({ stay }: TracedGuest): BootTrace | undefined {
+    return this.#traces.get(stay)
+  }
+
+  #reportOf(guest: TracedGuest): BootReport {
+    let publishedMs = this.publishedMs(guest)
+    return {
+      began: (firstMs) => {
+        if (publishedMs !== undefined) this.#observe('first-request', (firstMs - publishedMs) / 1000)
+        publishedMs = undefined
+      },
+      crawled: (tookMs) => {
+        this.#observe('crawl', tookMs / 1000)
+      },
+    }
+  }
+}

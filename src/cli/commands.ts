@@ -59,7 +59,7 @@ export async function encrypt({ store, output }: Context, named: readonly string
   named.forEach(checkId)
   await withStore(store, async (publisher) => {
     const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
-    const counts = await changeEach(ids, ['encrypted', 'unchanged'], (id) => publisher.encrypt(id, fromPlain))
+    const counts = await changeEach(ids, ['encrypted', 'unchanged'], output, (id) => publisher.encrypt(id, fromPlain))
     if (named.length === 0) await publisher.markEncrypted()
     output.result(
       counts,
@@ -75,7 +75,7 @@ export async function encrypt({ store, output }: Context, named: readonly string
 export async function decrypt({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const ids = (await publisher.list()).map(({ id }) => id)
-    const counts = await changeEach(ids, ['decrypted', 'unchanged'], (id) => publisher.decrypt(id))
+    const counts = await changeEach(ids, ['decrypted', 'unchanged'], output, (id) => publisher.decrypt(id))
     await publisher.markPlain()
     output.result(
       counts,
@@ -91,11 +91,13 @@ export async function decrypt({ store, output }: Context): Promise<void> {
 async function changeEach<T extends string>(
   ids: readonly string[],
   done: readonly [T, ...T[]],
+  output: Output,
   change: (id: string) => Promise<{ readonly kind: string }>,
 ): Promise<Readonly<Record<T, number>>> {
   const counts = Object.fromEntries(done.map((result) => [result, 0])) as Record<T, number>
   const failures = new Map<string, string>()
-  for (const id of ids) {
+  for (const [i, id] of ids.entries()) {
+    output.progress(() => `${String(i)} of ${String(ids.length)} instances`)
     try {
       const { kind } = await change(id)
       const counted = done.find((one) => one === kind)

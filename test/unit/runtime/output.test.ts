@@ -21,9 +21,14 @@ function anOutput({ fault, isTTY = false }: { fault?: string; isTTY?: boolean } 
         done()
       },
     })
-  const output = new Output('imdsctl', Object.assign(stream('out', fault), { isTTY }), stream('err'), (status) => {
-    printed.ended.push(status)
-  })
+  const output = new Output(
+    'imdsctl',
+    Object.assign(stream('out', fault), { isTTY }),
+    Object.assign(stream('err'), { isTTY }),
+    (status) => {
+      printed.ended.push(status)
+    },
+  )
   return { output, printed }
 }
 
@@ -37,6 +42,20 @@ test('a result is its text, or with --json its data on one line; messages name t
     EXIT.notFound,
     { out: 'one a\n{"id":"b"}\n', err: 'imdsctl: no c\n', ended: [] },
   ])
+})
+
+test('a line of progress is on terminals only, and is removed before anything else is printed', async () => {
+  for (const [isTTY, expected] of [
+    [true, '\r1 of 9\u001b[K\r\u001b[Kimdsctl: no c\n'],
+    [false, 'imdsctl: no c\n'],
+  ] as const) {
+    const { output, printed } = anOutput({ isTTY })
+    output.progress(() => '1 of 9')
+    output.progress(() => '2 of 9') // too soon
+    output.warn('no c')
+    await output.finish(EXIT.done)
+    expect(printed.err).toBe(expected)
+  }
 })
 
 test('a command that continues reports lost output at its end; a failure of its own keeps its status', async () => {

@@ -1,7 +1,7 @@
 /**
  * The limits of an account that its entry in the region file may set but that no field of the API shows. Pure.
  *
- * database/limits.ts refuses what is beyond them. An account that is beyond a limit already keeps what it has.
+ * changes/limits.ts refuses what is beyond them. An account that is beyond a limit already keeps what it has.
  */
 
 interface LimitRule {

@@ -211,8 +211,8 @@ async function check(connects: boolean): Promise<void> {
 
 /** Prints what it finds in the store, and returns the exit status. */
 async function checkStore(settings: StoreSettings): Promise<number> {
-  const { findings, problems } = await probeStore(storeOfPublisher(settings))
-  for (const finding of findings) output.print(`the store: ${finding}`)
+  const { findings, warnings, problems } = await probeStore(storeOfPublisher(settings))
+  for (const finding of [...findings, ...warnings]) output.print(`the store: ${finding}`)
   for (const problem of problems) output.warn(`the store cannot be used: ${problem}`)
   return problems.length > 0 ? EXIT.unavailable : EXIT.done
 }

@@ -6,7 +6,7 @@
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { parseConfig, VARIABLES, type StoreConfig, type Variable } from './config.ts'
+import { parseConfig, VARIABLES, type Config, type Variable } from './config.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { enabledNetworks } from '../runtime/systemd.ts'
 import { unreadable } from '../runtime/secret-file.ts'
@@ -19,11 +19,21 @@ import { parseStoreUrl } from '../store/url.ts'
 /** open(2): Linux's flag for an unnamed file in a directory, O_DIRECTORY included. */
 const O_TMPFILE = 0o20200000
 
-/** The result of a check. `notes` are warnings. `store`: the store to use; undefined if there are faults. */
+/**
+ * The result of a check. `notes` are warnings. `unknown`: variables that are ignored. `config`: undefined if a variable
+ * is not valid; it may be present although there are faults of files.
+ */
 export interface Checked {
   readonly faults: readonly VariableFault[]
   readonly notes: readonly string[]
-  readonly store: StoreConfig | undefined
+  readonly unknown: readonly string[]
+  readonly config: Config | undefined
+}
+
+/** The result for a service. `user`: the one who runs it, if files were checked as that user. */
+export interface CheckedService extends Checked {
+  readonly variables: Environment
+  readonly user: string | undefined
 }
 
 /** Who will run the daemon. `user` undefined: the user of this process. */
@@ -44,18 +54,19 @@ export function checkService(
   env: Environment,
   environmentFile: string | undefined,
   nowMs: number,
-): Parsed<Checked, string> {
+): Parsed<CheckedService, string> {
   const unit = readUnit(IMDS_SERVICE.name)
   const read = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, env['IMDS_STORE'] !== undefined)
   if (!read.ok) return read
   const service = read.value
   const user = process.getuid?.() === 0 ? unit?.user : undefined
   const runner = { user, credentials: service.credentials, stateDirectory: unit?.stateDirectory }
-  const { faults, notes, store } = checkConfiguration(service.variables, nowMs, runner)
+  const checked = checkConfiguration(service.variables, nowMs, runner)
   const sources = service.files.length > 0 ? [`variables from ${service.files.join(', ')}`] : []
   const files = [...service.credentials].map((path) => `credential ${path}, which systemd reads as root`)
   const as = user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`]
-  return { ok: true, value: { faults, store, notes: [...sources, ...files, ...as, ...service.notes, ...notes] } }
+  const notes = [...sources, ...files, ...as, ...service.notes, ...checked.notes]
+  return { ok: true, value: { ...checked, notes, variables: service.variables, user } }
 }
 
 /** Checks a configuration for a runner, at a time (milliseconds since 1970). */
@@ -65,8 +76,8 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
   const readText = (path: string) =>
     runner.credentials.has(path) ? readFileSync(path, 'utf8') : asRunner(() => readFileSync(path, 'utf8'))
   const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
-  const notes =
-    parsed.ok && parsed.unknown.length > 0 ? [`unknown variables, which are ignored: ${parsed.unknown.join(', ')}`] : []
+  const unknown = parsed.ok ? parsed.unknown : []
+  const notes = unknown.length > 0 ? [`unknown variables, which are ignored: ${unknown.join(', ')}`] : []
   const faults = [
     ...(parsed.ok ? [] : parsed.faults),
     ...redisFaults(env, nowMs, readText),
@@ -78,7 +89,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
       notes.push(`IMDS_STORE: ${store.directory} does not exist yet; the first publish creates it`)
     else faults.push(...asRunner(() => accessFaults('IMDS_STORE', store.directory, 'read', who)))
   }
-  return { faults, notes, store: parsed.ok && faults.length === 0 ? parsed.value.store : undefined }
+  return { faults, notes, unknown, config: parsed.ok ? parsed.value : undefined }
 }
 
 function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): VariableFault[] {

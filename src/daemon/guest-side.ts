@@ -5,7 +5,7 @@
  * If only the firewall separates several networks, every peer is an unknown peer until `admit` is called.
  */
 import type { Logger } from 'pino'
-import type { Config, StoreConfig } from './config.ts'
+import type { Config } from './config.ts'
 import { BootTraces } from '../guest/boot-traces.ts'
 import { limitHops } from '../guest/hop-limit.ts'
 import type { Directory } from '../guest/identify.ts'
@@ -15,10 +15,10 @@ import { buildGuestServer } from '../guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from '../guest/share.ts'
 import { ownTokenKey } from '../guest/token-key.ts'
 import { Tokens, tokenTime } from '../guest/token.ts'
+import { stateKeys, stateOwner } from './state-owner.ts'
 import { describeHold, warnOfOverruled, type GuestPlace } from './listeners.ts'
 import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
-import { RecordCipher } from '../store/crypto/record-cipher.ts'
 import { restoreView, type Restored } from '../view/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from '../view/state-files.ts'
 import { View } from '../view/view.ts'
@@ -58,8 +58,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const traces = new BootTraces()
   const view = new View(config.provider, now)
   const owner = stateOwner(config.store)
-  const cipher = cipherOf(config.store)
-  const keys = { cipher, macKeys: cipher?.macKeys(owner.hypervisor ?? '') ?? secrets }
+  const keys = stateKeys(config.store, secrets)
   const { instances, ...restored } = await restoreView(
     snapshotPath(config.stateDirectory),
     owner,
@@ -122,17 +121,4 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     await stop()
     throw error
   }
-}
-
-function stateOwner(store: StoreConfig): StateOwner {
-  const { hypervisor } = store
-  return store.kind === 'redis'
-    ? { store: 'redis', region: store.region, hypervisor }
-    : { store: `file:${store.directory}`, region: undefined, hypervisor }
-}
-
-function cipherOf(store: StoreConfig): RecordCipher | undefined {
-  return store.kind === 'files' || store.recordKeys === undefined
-    ? undefined
-    : new RecordCipher(store.recordKeys, store.region)
 }

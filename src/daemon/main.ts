@@ -118,16 +118,16 @@ async function check(output: Output, { environmentFile, connect }: Arguments): P
     output.warn(checked.faults.join())
     return EXIT.noInput
   }
-  const { faults, notes, store } = checked.value
+  const { faults, notes, config } = checked.value
   for (const note of notes) console.error(`note: ${note}`)
-  if (store === undefined) {
+  if (config === undefined || faults.length > 0) {
     printFaults(faults)
     return EXIT.badConfig
   }
   output.print('imds: the configuration is valid')
   if (connect !== true) return EXIT.done
-  const { findings, problems } = await (await import('../store/probe.ts')).probeStore(store)
-  for (const finding of findings) output.print(`imds: the store: ${finding}`)
+  const { findings, warnings, problems } = await (await import('../store/probe.ts')).probeStore(config.store)
+  for (const finding of [...findings, ...warnings]) output.print(`imds: the store: ${finding}`)
   for (const problem of problems) output.warn(`the store cannot be used: ${problem}`)
   return problems.length > 0 ? EXIT.unavailable : EXIT.done
 }

@@ -11,9 +11,11 @@ import { parseFirewallDocument, type FirewallDocument } from '../firewall/docume
 import {
   ExplanationSchema,
   InstanceStateSchema,
+  ReadinessSchema,
   TraceSchema,
   type Explanation,
   type InstanceState,
+  type Readiness,
   type Trace,
 } from './documents.ts'
 import { PATHS } from './paths.ts'
@@ -100,9 +102,19 @@ export function getFirewallDocument(
     operator,
     { path: PATHS.firewall, ...(body !== undefined && { body }) },
     [200],
-    parseFirewallDocument,
+    (text) => parseFirewallDocument(parseJson(text)),
     signal,
   )
+}
+
+/** Asks whether the daemon is ready, and what it serves. */
+export function getReadiness(operator: string, signal: AbortSignal): Promise<Answer<Readiness>> {
+  return ask(operator, { path: PATHS.ready }, [200, 503], parserOf(ReadinessSchema), signal)
+}
+
+/** Asks for the metrics: the value of each by its name, with its labels as Prometheus prints them. */
+export function getMetrics(operator: string, signal: AbortSignal): Promise<Answer<ReadonlyMap<string, number>>> {
+  return ask(operator, { path: PATHS.metrics }, [200], parseMetrics, signal)
 }
 
 /** A request: a GET, or a POST of a JSON body. */
@@ -118,12 +130,12 @@ async function ask<T>(
   operator: string,
   question: Question,
   statuses: readonly number[],
-  parse: (body: unknown) => T | undefined,
+  parse: (text: string) => T | undefined,
   signal: AbortSignal,
 ): Promise<Answer<T>> {
   try {
     const { status, text } = await send(operator, question, signal)
-    const value = statuses.includes(status) ? parse(parseJson(text)) : undefined
+    const value = statuses.includes(status) ? parse(text) : undefined
     return value === undefined ? { kind: 'refused', status } : { kind: 'answered', status, value }
   } catch (error) {
     if (signal.aborted && (signal.reason as Error).name === 'TimeoutError') return { kind: 'timeout' }
@@ -182,8 +194,22 @@ function reasonOf({ code, message }: NodeJS.ErrnoException, operator: string): s
   }
 }
 
-function parserOf<S extends TSchema>(schema: S): (body: unknown) => Static<S> | undefined {
-  return (body) => (Value.Check(schema, body) ? body : undefined)
+function parserOf<S extends TSchema>(schema: S): (text: string) => Static<S> | undefined {
+  return (text) => {
+    const body = parseJson(text)
+    return Value.Check(schema, body) ? body : undefined
+  }
+}
+
+/** The lines `NAME{LABELS} VALUE` of Prometheus' text format. */
+function parseMetrics(text: string): ReadonlyMap<string, number> {
+  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+  return new Map(
+    lines.map((line) => {
+      const end = line.lastIndexOf(' ')
+      return [line.slice(0, end), Number(line.slice(end + 1))]
+    }),
+  )
 }
 
 function parseJson(text: string): unknown {

@@ -67,7 +67,7 @@ export function formatMissing(address: string): string {
  * kernel refuses to bind, so the kernel's tables of addresses are read then. (Node's list of interfaces omits a bridge
  * without ports, and needs a netlink socket, which the unit forbids.)
  */
-async function isOurs(address: string): Promise<boolean> {
+export async function isOurs(address: string): Promise<boolean> {
   const socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4')
   try {
     const bound = once(socket, 'listening')

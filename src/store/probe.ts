@@ -21,12 +21,12 @@ const TIMEOUT_MS = 6_000
 export async function probeStore(store: ProbedStore): Promise<Probe> {
   const timeout = sleep(
     TIMEOUT_MS,
-    { findings: [], problems: [`it has not answered within ${String(TIMEOUT_MS / 1000)} s`] },
+    { findings: [], warnings: [], problems: [`it has not answered within ${String(TIMEOUT_MS / 1000)} s`] },
     { ref: false },
   )
   return Promise.race([timeout, probe(store)]).catch(async (error: unknown) => {
     const { reasonOf } = await import('./redis/connection.ts')
-    return { findings: [], problems: [reasonOf(error)] }
+    return { findings: [], warnings: [], problems: [reasonOf(error)] }
   })
 }
 
@@ -49,5 +49,5 @@ async function probe(store: ProbedStore): Promise<Probe> {
     return (await import('./redis/probe.ts')).probeRedis(store, store.region, store.hypervisor)
   const { listFiles } = await import('./files/stamps.ts')
   const records = [...(await listFiles(store.directory)).values()].filter((endings) => endings.includes('.json')).length
-  return { findings: [`${store.directory} has ${String(records)} records`], problems: [] }
+  return { findings: [`${store.directory} has ${String(records)} records`], warnings: [], problems: [] }
 }

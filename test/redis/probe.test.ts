@@ -87,19 +87,22 @@ t.test('--check --connect of both programs prints what it finds in the store, an
 
 t.test('each right that the Redis user lacks is named; that to announce is no problem of the store', async (t) => {
   const { redis, contents, daemon, publisher } = await aRedis(t)
-  matchAll(t, (await probeStore(daemon)).findings.slice(1), [
+  const empty = await probeStore(daemon)
+  matchAll(t, empty.findings.slice(1), [/may read/, /may announce hv1/])
+  matchAll(t, empty.warnings, [
     'the region gb1 is not initialised: the first publish does that, or imdsctl init',
     'no record names hv1',
-    /may read/,
-    /may announce hv1/,
   ])
+  await redis.client.config('SET', 'maxmemory-policy', 'volatile-lru')
+  matchAll(t, (await probeStore(daemon)).warnings.slice(1, 2), [/set maxmemory-policy to noeviction .*volatile-lru/])
+  await redis.client.config('SET', 'maxmemory-policy', 'noeviction')
   await (
     await openStore({ url: redis.url, region: 'gb1' }).then(async (store) => {
       await store.put(record(1, { hypervisors: ['hv2'] }))
       return store
     })
   ).close()
-  t.ok((await probeStore(daemon)).findings.includes('no record names hv1 (the region has hv2)'))
+  t.ok((await probeStore(daemon)).warnings.includes('no record names hv1 (the region has hv2)'))
   const before = await contents()
   for (const [store, change, back, problem] of [
     [daemon, '-zrevrangebylex', '+zrevrangebylex', /give it \+zrevrangebylex /],
@@ -116,10 +119,10 @@ t.test('each right that the Redis user lacks is named; that to announce is no pr
     t.same((await probeStore(store)).problems, [])
   }
   await redis.client.call('ACL', 'SETUSER', 'imds-hv1', '-set')
-  const { findings, problems } = await probeStore(daemon)
+  const { warnings, problems } = await probeStore(daemon)
   t.same(problems, [])
   t.match(
-    findings.at(-1),
+    warnings.at(-1),
     /^the Redis user cannot announce hv1, so publishers warn of an unknown hypervisor: .*give it \+set /,
   )
   t.same(await contents(), before)
@@ -154,6 +157,10 @@ t.test('a server that does not answer, and a replica for a publisher, are proble
   })
   matchAll(t, blackHole.problems, ['it has not answered within 6 s'])
   const directory = t.testdir({ 'srv-a.json': '{}', 'srv-b.json': '{}', 'srv-b.user-data': '', other: '' })
-  t.same(await probeStore({ kind: 'files', directory }), { findings: [`${directory} has 2 records`], problems: [] })
+  t.same(await probeStore({ kind: 'files', directory }), {
+    findings: [`${directory} has 2 records`],
+    warnings: [],
+    problems: [],
+  })
   matchAll(t, (await probeStore({ kind: 'files', directory: `${directory}/none` })).problems, [/ENOENT/])
 })

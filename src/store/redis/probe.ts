@@ -16,9 +16,13 @@ import { sampleHypervisors } from './hypervisor-sample.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { checkIndex, lengthCommands } from './lengths.ts'
 
-/** What was found, a line each. `problems`: why the store cannot be used; empty: it can. */
+/**
+ * What was found, a line each. `warnings`: the store can be used, and an operator should look. `problems`: why the store
+ * cannot be used; empty: it can.
+ */
 export interface Probe {
   readonly findings: readonly string[]
+  readonly warnings: readonly string[]
   readonly problems: readonly string[]
 }
 
@@ -43,19 +47,29 @@ export async function probeRedis(
     const findings = [
       `connected to ${formatHostPort(node)} ${settings.url.startsWith('rediss') ? 'with' : 'without'} TLS; its role is ${role}`,
     ]
-    const [initialised] = await runPipeline(redis, [['exists', keys.region]])
-    if (!(initialised instanceof Error))
-      findings.push(
-        initialised === 1
-          ? `the region ${region} is initialised`
-          : `the region ${region} is not initialised: the first publish does that, or imdsctl init`,
+    const warnings: string[] = []
+    const [initialised, memory] = await runPipeline(redis, [
+      ['exists', keys.region],
+      ['info', 'memory'],
+    ])
+    if (initialised === 1) findings.push(`the region ${region} is initialised`)
+    else if (!(initialised instanceof Error))
+      warnings.push(`the region ${region} is not initialised: the first publish does that, or imdsctl init`)
+    const policy = /^maxmemory_policy:(\S+)/m.exec(String(memory))?.[1]
+    if (policy !== undefined && policy !== 'noeviction')
+      warnings.push(
+        `Redis removes records when its memory is full: set maxmemory-policy to noeviction in its configuration (it is ${policy})`,
       )
     const part =
       hypervisor === undefined
         ? await probePublisher(connection, keys)
         : await probeDaemon(connection, settings, keys, hypervisor)
     const denied = initialised instanceof Error ? [reasonOf(initialised)] : []
-    return { findings: [...findings, ...part.findings], problems: [...new Set([...denied, ...part.problems])] }
+    return {
+      findings: [...findings, ...part.findings],
+      warnings: [...warnings, ...part.warnings],
+      problems: [...new Set([...denied, ...part.problems])],
+    }
   } finally {
     close(connection)
   }
@@ -78,11 +92,12 @@ async function probeDaemon(
     ]),
   )
   const findings: string[] = []
+  const warnings: string[] = []
   const problem = (error: unknown) => {
     problems.push(reasonOf(error))
   }
-  await recordsOf(redis, keys, hypervisor).then((found) => {
-    findings.push(found)
+  await countRecords(redis, keys, hypervisor).then(({ isNamed, text }) => {
+    ;(isNamed ? findings : warnings).push(text)
   }, problem)
   const notices = await connectTo(settings, node, NAME)
   await notices.redis.subscribe(keys.notices(hypervisor)).catch(problem)
@@ -90,12 +105,12 @@ async function probeDaemon(
   if (problems.length === 0)
     findings.push(`the Redis user may read the region and receive the notices of ${hypervisor}`)
   const [announced] = await runPipeline(redis, [['set', keys.announcement(hypervisor), ...IMPOSSIBLE]])
-  findings.push(
-    isSyntaxError(announced)
-      ? `the Redis user may announce ${hypervisor}`
-      : `the Redis user cannot announce ${hypervisor}, so publishers warn of an unknown hypervisor: ${reasonOf(announced)}`,
-  )
-  return { findings, problems }
+  if (isSyntaxError(announced)) findings.push(`the Redis user may announce ${hypervisor}`)
+  else
+    warnings.push(
+      `the Redis user cannot announce ${hypervisor}, so publishers warn of an unknown hypervisor: ${reasonOf(announced)}`,
+    )
+  return { findings, warnings, problems }
 }
 
 async function probePublisher({ redis }: Connection, keys: Keys): Promise<Probe> {
@@ -105,17 +120,24 @@ async function probePublisher({ redis }: Connection, keys: Keys): Promise<Probe>
     ['eval', 'return 1', 1, keys.region],
   ])
   const problems = reasonsOf([read, isSyntaxError(written) ? 1 : written, script])
-  return { findings: problems.length === 0 ? ['the Redis user may read and write the region'] : [], problems }
+  const findings = problems.length === 0 ? ['the Redis user may read and write the region'] : []
+  return { findings, warnings: [], problems }
 }
 
-/** How many records name a hypervisor, in words. */
-async function recordsOf(redis: Connection['redis'], keys: Keys, hypervisor: string): Promise<string> {
+/** How many records name a hypervisor, in words. `isNamed`: one does. */
+async function countRecords(
+  redis: Connection['redis'],
+  keys: Keys,
+  hypervisor: string,
+): Promise<{ readonly isNamed: boolean; readonly text: string }> {
   const ask = (commands: (string | number)[][]) => runPipeline(redis, commands)
   await checkIndex(ask, keys.hypervisor(hypervisor))
   const count = Object.keys(await redis.hgetall(keys.hypervisor(hypervisor))).length
-  if (count > 0) return `${String(count)} ${count === 1 ? 'record names' : 'records name'} ${hypervisor}`
+  if (count > 0)
+    return { isNamed: true, text: `${String(count)} ${count === 1 ? 'record names' : 'records name'} ${hypervisor}` }
   const others = (await sampleHypervisors(ask, keys.instances)) ?? []
-  return `no record names ${hypervisor}${others.length > 0 ? ` (the region has ${others.join(', ')})` : ''}`
+  const text = `no record names ${hypervisor}${others.length > 0 ? ` (the region has ${others.join(', ')})` : ''}`
+  return { isNamed: false, text }
 }
 
 function isSyntaxError(reply: unknown): boolean {

@@ -27,14 +27,15 @@ import { parseWhole } from '../runtime/whole-number.ts'
 type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & {
   readonly store?: string
   readonly recordKeys?: string
+  readonly environmentFile?: string
   readonly json?: boolean
 }
 
 const EXIT_HELP = `
 Exit statuses:
   0   done
-  1   no such instance
-  2   refused by the store: an older revision, or an address of another instance
+  1   no such instance; of doctor and status: warnings
+  2   refused by the store: an older revision, or an address of another instance; of doctor and status: failures
   64  wrong usage
   65  a faulty record, too much user-data, or (wait) an interface that can have no link name
   66  a file that cannot be read
@@ -48,6 +49,8 @@ Variables that are not set are those of imds.service: of /etc/imds/imds.env, or 
 files of their credentials, which root can read. With --store or IMDS_STORE, no file of secrets or certificates comes from there.`
 
 const output = new Output('imdsctl', process.stdout, process.stderr, (ended) => process.exit(ended))
+/** The environment of imdsctl itself, before `readEnvironment` adds that of the service. */
+const own = { ...process.env }
 /** The exit status. A command that resolves with a number sets it. */
 let status: number = EXIT.done
 readEnvironment()
@@ -76,6 +79,9 @@ const IMPORT_HELP = `
 
 The store then holds what the records say: an instance that comes without user-data has none. Only refused records are printed, and the last
 line counts all. In a directory every ID.removed becomes a tombstone, unless the instance has a record.`
+
+const DOCTOR_HELP = `
+Exit statuses: 0 if all is well, 1 if there are warnings, 2 if there are failures. Run it as root: other users see less.`
 
 void buildProgram()
   .parseAsync()
@@ -312,6 +318,33 @@ function buildProgram(): Command {
           await explainInstance(contextOf(all), address, options.operator)
         else await explain(output, address, options)
       }),
+    )
+  type HostCommands = typeof import('./doctor.ts')
+  type HostContext = import('./doctor.ts').HostContext
+  /** A command of doctor.ts, which looks at this hypervisor. */
+  const ofHost = (operator: string, command: (commands: HostCommands, context: HostContext) => Promise<unknown>) =>
+    working(async ({ environmentFile }) =>
+      command(await import('./doctor.ts'), { output, env: own, environmentFile, operator }),
+    )
+  program
+    .command('doctor')
+    .description('check everything on this hypervisor that imds needs, and print the remedy for what is wrong')
+    .addHelpText('after', DOCTOR_HELP)
+    .addOption(OPERATOR)
+    .action(({ operator }: { operator: string }) => ofHost(operator, ({ doctor }, context) => doctor(context)))
+  program
+    .command('status')
+    .description('print the state of the daemon of this hypervisor, its rates during a second, and what is wrong')
+    .addHelpText('after', DOCTOR_HELP)
+    .addOption(OPERATOR)
+    .action(({ operator }: { operator: string }) => ofHost(operator, ({ status }, context) => status(context)))
+  program
+    .command('bugreport')
+    .description('write what a bug report needs into a file, without secrets')
+    .argument('[file]', 'a file that does not exist yet, or - for standard output (default: a name with the time)')
+    .addOption(OPERATOR)
+    .action((file: string | undefined, { operator }: { operator: string }) =>
+      ofHost(operator, ({ bugreport }, context) => bugreport(context, file)),
     )
   program
     .command('trace')

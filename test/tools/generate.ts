@@ -18,6 +18,7 @@ import { RequestMeter } from '../../src/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/daemon/metrics.ts'
+import { CHECKS } from '../../src/doctor/checks.ts'
 import { ReadinessSchema } from '../../src/operator/documents.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
@@ -29,6 +30,11 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   'api-metrics': apiMetricTable,
   alerts: alertParagraphs,
   readiness: readinessTable,
+  checks: () =>
+    asTable(
+      ['check', 'checks that', 'remedy'],
+      CHECKS.map(({ name, what, remedy }) => [name, what, remedy]),
+    ),
   'account-limits': accountLimitTable,
   'account-states': accountStateTable,
   'server-actions': actionTable,

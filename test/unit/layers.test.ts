@@ -15,7 +15,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   operator: ['view', 'store', 'guest', 'firewall', 'metadata', 'runtime'],
   'firewall/agent': ['firewall', 'operator', 'metadata', 'runtime'],
   daemon: ['view', 'store', 'guest', 'firewall', 'operator', 'metadata', 'runtime'],
-  cli: ['store', 'operator', 'firewall', 'firewall/agent', 'metadata', 'runtime'],
+  doctor: ['daemon', 'view', 'store', 'guest', 'firewall', 'operator', 'metadata', 'runtime'],
+  cli: ['doctor', 'store', 'operator', 'firewall', 'firewall/agent', 'metadata', 'runtime'],
 }
 
 /** The rooms of imds-api, the highest first: each may import from those of the rows below, and from SHARED. */

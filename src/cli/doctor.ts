@@ -1,0 +1,114 @@
+/** The commands of imdsctl that look at this hypervisor: doctor, status and bugreport. Each resolves with its exit status. */
+import { writeFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { buildBugreport, formatResult } from '../doctor/bugreport.ts'
+import { countStates, runChecks, statusOf, type Result } from '../doctor/check.ts'
+import { CHECKS } from '../doctor/checks.ts'
+import { lookAtHost, type Place } from '../doctor/host.ts'
+import type { Look } from '../doctor/look.ts'
+import { buildRedaction } from '../doctor/redact.ts'
+import { findSecrets, formatVariables, serviceVariables } from '../doctor/secrets.ts'
+import { buildStatus, formatStatus, type DaemonStatus, type Sample } from '../doctor/status.ts'
+import { getMetrics, getReadiness, valueOf } from '../operator/client.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import type { Output } from '../runtime/output.ts'
+import { IMDS_SERVICE } from '../runtime/service-environment.ts'
+import { readUnit } from '../runtime/unit-file.ts'
+import { Failure } from './failure.ts'
+
+/** What the commands need. */
+export interface HostContext extends Place {
+  readonly output: Output
+}
+
+/** The version of the JSON that `--json` prints; it changes when a field changes its meaning or goes away. */
+const JSON_VERSION = 1
+/** The time between two looks at the metrics, in ms. */
+const INTERVAL_MS = 1_000
+const TIMEOUT_MS = 5_000
+
+/** Prints the result of each check, and how many there are. */
+export async function doctor(context: HostContext): Promise<number> {
+  const { output } = context
+  const results = await runChecks(CHECKS, lookFrom(context))
+  for (const result of output.json ? [] : results) output.print(formatResult(result))
+  output.result({ ...countsOf(results), checks: results }, formatCounts(results))
+  return statusOf(results)
+}
+
+/** Prints the state of the daemon with its rates, and the results of doctor that are not ok. */
+export async function status(context: HostContext): Promise<number> {
+  const { output, operator } = context
+  const [results, daemon] = await Promise.all([runChecks(CHECKS, lookFrom(context)), lookAtDaemon(operator)])
+  const found = results.filter(({ state }) => state !== 'ok')
+  const lines = [
+    ...(daemon === undefined ? [] : formatStatus(daemon)),
+    ...found.map(formatResult),
+    formatCounts(results),
+  ]
+  output.result({ ...countsOf(results), ...(daemon !== undefined && { daemon }), checks: found }, lines.join('\n'))
+  return statusOf(results)
+}
+
+/** Writes a bug report to a file that does not exist yet, or to standard output (`-`). */
+export async function bugreport(context: HostContext, file: string | undefined): Promise<void> {
+  const { output, environmentFile } = context
+  const look = lookFrom(context)
+  const unit = readUnit(IMDS_SERVICE.name)
+  const variables = serviceVariables(unit, environmentFile, look.settings.variables)
+  const redact = buildRedaction(findSecrets(look.settings, unit, variables))
+  const now = new Date()
+  const results = await runChecks(CHECKS, look)
+  const text = await buildBugreport(
+    { look, results, variables: formatVariables(variables), node: process.versions.node, now },
+    redact,
+  )
+  if (file === '-') {
+    output.print(text)
+    return
+  }
+  const path = file ?? `imds-bugreport-${now.toISOString().replaceAll(/[-:]|\.\d+/g, '')}.txt`
+  try {
+    writeFileSync(path, text, { flag: 'wx', mode: 0o600 })
+  } catch (error) {
+    throw new Failure(EXIT.noInput, `${path} cannot be written: ${(error as Error).message}`)
+  }
+  output.result(
+    { version: JSON_VERSION, file: path },
+    `wrote ${path}: read it before you send it; it has no secrets that imds knows of`,
+  )
+}
+
+function lookFrom(place: Place): Look {
+  const look = lookAtHost(place)
+  if (!look.ok) throw new Failure(EXIT.noInput, look.faults.join())
+  return look.value
+}
+
+/** Looks at a daemon twice. Undefined: it does not answer, and the results of doctor say why. */
+async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined> {
+  const sample = async (): Promise<Sample | undefined> => {
+    const read = valueOf(await getMetrics(operator, AbortSignal.timeout(TIMEOUT_MS)), operator)
+    return read.ok ? { metrics: read.value, atMs: performance.now() } : undefined
+  }
+  const before = await sample()
+  if (before === undefined) return undefined
+  await sleep(INTERVAL_MS)
+  const [after, readiness] = await Promise.all([
+    sample(),
+    getReadiness(operator, AbortSignal.timeout(TIMEOUT_MS)).then((answer) => valueOf(answer, operator)),
+  ])
+  return after === undefined || !readiness.ok
+    ? undefined
+    : buildStatus(readiness.value, before, after, Date.now() / 1000)
+}
+
+function countsOf(results: readonly Result[]) {
+  const { ok, warning: warnings, failure: failures } = countStates(results)
+  return { version: JSON_VERSION, ok, warnings, failures }
+}
+
+function formatCounts(results: readonly Result[]): string {
+  const { ok, warning, failure } = countStates(results)
+  return `${String(ok)} ok, ${String(warning)} ${warning === 1 ? 'warning' : 'warnings'}, ${String(failure)} ${failure === 1 ? 'failure' : 'failures'}`
+}

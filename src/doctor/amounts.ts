@@ -1,0 +1,12 @@
+/** Amounts for people. */
+
+/** Bytes in their largest unit: `512.0 KiB`, `1.5 GiB`, `76 GiB`. */
+export function formatBytes(bytes: number): string {
+  const [unit, name] = bytes < 2 ** 20 ? [2 ** 10, 'KiB'] : bytes < 2 ** 30 ? [2 ** 20, 'MiB'] : [2 ** 30, 'GiB']
+  return `${(bytes / unit).toFixed(bytes < unit * 10 ? 1 : 0)} ${name}`
+}
+
+/** `1 instance`, `2 instances`. */
+export function formatInstances(count: number): string {
+  return `${String(count)} ${count === 1 ? 'instance' : 'instances'}`
+}

@@ -1,0 +1,27 @@
+/** The checks of `imdsctl doctor`, in the order in which it prints them: what explains the most comes first. */
+import type { Check } from './check.ts'
+import { configuration, daemon, descriptors, records, version } from './checks-of-daemon.ts'
+import { keyFiles, snapshot, stateDirectory } from './checks-of-files.ts'
+import { firewall, guests } from './checks-of-guests.ts'
+import { addresses, clock, ports, units } from './checks-of-host.ts'
+import { store, storeInUse } from './checks-of-store.ts'
+
+/** Every check. */
+export const CHECKS: readonly Check[] = [
+  configuration,
+  units,
+  daemon,
+  version,
+  addresses,
+  ports,
+  store,
+  storeInUse,
+  records,
+  firewall,
+  guests,
+  keyFiles,
+  stateDirectory,
+  snapshot,
+  descriptors,
+  clock,
+]

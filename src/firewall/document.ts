@@ -44,8 +44,7 @@ export type FirewallGuest = Static<typeof GuestSchema>
 export type FirewallListener = Static<typeof ListenerSchema>
 /**
  * `link` is the rule for the names of links; `operator` is the operator listener; `limitedDscp` marks the packets that
- * get a hop limit. The document of an older daemon, which does not mark packets, has no `limitedDscp` and is not
- * accepted: the agent keeps the rules that are applied.
+ * get a hop limit.
  */
 export type FirewallDocument = Static<typeof ViewSchema>
 

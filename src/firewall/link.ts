@@ -33,7 +33,7 @@ export function isLinkRule(rule: string): boolean {
 }
 
 /** True for a valid interface name that has no special meaning in a rule. */
-export function isLinkName(name: string): boolean {
+function isLinkName(name: string): boolean {
   return NAME.test(name) && name.length <= MOST && name !== '.' && name !== '..'
 }
 

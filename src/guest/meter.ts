@@ -8,12 +8,12 @@ import { ROUTES, type Route } from '../metadata/target.ts'
 import { REFUSALS, statusOf, type Refusal } from './refusals.ts'
 
 /** Why a connection was closed without a response. */
-export const DROPS = ['descriptors', 'over-share', 'stalled'] as const
+const DROPS = ['descriptors', 'over-share', 'stalled'] as const
 /**
  * The session of a request for metadata: a valid token, none, or refused because a token was required or the token was
  * invalid.
  */
-export const SESSIONS = ['token', 'none', 'refused'] as const
+const SESSIONS = ['token', 'none', 'refused'] as const
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other'] as const
 /** How a request ended: served, or the reason of its refusal. */

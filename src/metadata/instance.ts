@@ -37,7 +37,7 @@ export function rangesOf(instance: Instance): NetworkRange[] {
   return allRangesOf(instance).filter(({ range }) => !namesNobody(range))
 }
 
-/** The addresses that identify nobody (contract E1). Only records of older publishers have any. */
+/** The addresses that identify nobody (contract E1). Only records that other programs wrote have any. */
 export function addressesOfNobody(instance: Instance): NetworkRange[] {
   return allRangesOf(instance).filter(({ range }) => namesNobody(range))
 }

@@ -17,7 +17,7 @@ import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, NAMES_NOBODY, namesNobody, splitPrefix } from './address.ts'
 import { frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
-import { FormerSchema, InstanceSchema, TIME } from './schema.ts'
+import { InstanceSchema, TIME } from './schema.ts'
 
 /** A fault of a record: its place (a JSON pointer), and a message, which never contains a value of the record. */
 export interface Fault {
@@ -66,8 +66,8 @@ export function parse(untrusted: unknown): Parsed<Instance, Fault> {
 }
 
 /**
- * Like `parse`, for a record that is in the store. Accepts addresses that name nobody, which older publishers did not
- * refuse: a daemon serves the instance on its other addresses.
+ * Like `parse`, for a record that is in the store. Accepts addresses that name nobody, which other programs may have
+ * written: a daemon serves the instance on its other addresses.
  */
 export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
   if (typeof untrusted !== 'object' || untrusted === null || Array.isArray(untrusted)) {
@@ -143,18 +143,6 @@ function known(
   const kept =
     names.length > maxProperties ? names : names.filter((name) => isKnown.test(name) && !UNSAFE_NAMES.includes(name))
   return Object.fromEntries(kept.map((name) => [name, known(shape, fields[name])]))
-}
-
-/**
- * Restores an Instance from a snapshot: frozen, or undefined if it is not valid. Takes ownership of its argument.
- * Accepts the limits of earlier versions, and adds the defaults of fields that an older daemon did not have.
- */
-export function restore(value: unknown): Instance | undefined {
-  if (check.Check(value)) return contradictions(value).length === 0 ? frozen(value) : undefined
-  const parsed = parseStored(value)
-  if (parsed.ok) return parsed.value
-  const former: unknown = Value.Default(FormerSchema, value)
-  return Value.Check(FormerSchema, former) && contradictions(former).length === 0 ? frozen(former) : undefined
 }
 
 type SchemaError = ReturnType<typeof check.Errors>[number]

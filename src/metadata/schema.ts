@@ -228,10 +228,3 @@ export const InstanceSchema = Type.Object(
   },
   { $id: 'imds:instance:1', title: 'imds instance record' },
 )
-
-/** The schema with the bounds of earlier versions. Their snapshots may contain such records, which are still served. */
-export const FormerSchema = Type.Object({
-  ...InstanceSchema.properties,
-  tags: Type.Record(Type.String(), Type.String({ maxLength: 4096 }), { default: {} }),
-  blockDevices: Type.Record(BlockDeviceName, BlockDevice, { default: {} }),
-})

@@ -45,13 +45,10 @@ export type Restore = (document: unknown, digest: unknown, userData: Uint8Array 
  * records again.
  */
 export async function restoreOf(schema: unknown): Promise<Restore> {
-  const isOfThisVersion = schema === RECORD_FORM
-  const parse = isOfThisVersion
-    ? (document: unknown) => frozen(document as Instance)
-    : (await import('../metadata/record.ts')).restore
+  const parse = schema === RECORD_FORM ? undefined : (await import('../metadata/record.ts')).parseStored
   return (document, digest, userData) => {
-    const instance = parse(document)
-    if (instance === undefined || typeof digest !== 'string') throw new Rejection('it has an invalid record')
-    return { instance, userData, digest: isOfThisVersion ? digest : undefined }
+    const parsed = parse === undefined ? ({ ok: true, value: frozen(document as Instance) } as const) : parse(document)
+    if (!parsed.ok || typeof digest !== 'string') throw new Rejection('it has an invalid record')
+    return { instance: parsed.value, userData, digest: parse === undefined ? digest : undefined }
   }
 }

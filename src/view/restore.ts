@@ -33,8 +33,8 @@ export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
 /**
  * The view as the last daemon left it. `ageMs`: time since it was compared with the store; negative if the clock was
  * set back since; undefined: nothing is served. `isWhole`: a resync had completed. `isCurrent`: this daemon would write
- * the snapshot with the same keys and schema. `end`: the last MAC of the journals, and their size; undefined if the
- * snapshot has no journal yet (an older version wrote it). `generation`: no journal on the disk has a higher one.
+ * the snapshot with the same keys and schema. `end`: the last MAC of the journals, and their size; undefined if
+ * nothing is served. `generation`: no journal on the disk has a higher one.
  */
 export interface Restored {
   readonly instances: readonly ValidRecord[]
@@ -131,10 +131,6 @@ async function replay(
   instances: Map<string, ValidRecord>,
   log: Logger,
 ): Promise<Restored['end']> {
-  if (first === undefined) {
-    deleteJournals(path, Infinity) // a downgraded daemon wrote the snapshot later
-    return undefined
-  }
   deleteJournals(path, first.generation)
   const generations = generationsBeside(path)
   if (generations[0] !== first.generation)

@@ -6,9 +6,6 @@
  * (record-cipher.ts). The header names the journal that has the changes since the snapshot was begun (journal.ts):
  * without it the snapshot is not served. The file's modification time is the time when the view was last compared with
  * the store.
- *
- * Format 1 is that of versions without journals, which reject format 2: they would serve it without the changes in its
- * journals.
  */
 import { createHash, createHmac } from 'node:crypto'
 import { RECORD_FORM } from '../metadata/instance.ts'
@@ -19,8 +16,7 @@ import { Mismatch, Rejection, SnapshotInput, torn } from './snapshot-input.ts'
 import { headerOf, type StateKeys, type StateOwner } from './state-files.ts'
 import type { ValidRecord } from './validate.ts'
 
-const FORMAT = 2
-const FORMAT_WITHOUT_JOURNAL = 1
+const FORMAT = 1
 /** What is written before a flush, so that no single flush takes long on a slow disk. */
 const FLUSH_BYTES = 8 * 1024 * 1024
 const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
@@ -40,15 +36,12 @@ export interface SnapshotFacts {
   readonly journal: JournalStart
 }
 
-/**
- * A snapshot as it was read. `journal` undefined: format 1. `isCurrent`: this daemon would write it with the same keys
- * and schema.
- */
+/** A snapshot as it was read. `isCurrent`: this daemon would write it with the same keys and schema. */
 export interface Snapshot {
   readonly instances: readonly ValidRecord[]
   readonly isWhole: boolean
   readonly isCurrent: boolean
-  readonly journal: JournalStart | undefined
+  readonly journal: JournalStart
 }
 
 /**
@@ -65,22 +58,15 @@ export async function readSnapshot(path: string, owner: StateOwner, keys: StateK
     const { header, entries, trailer, sha256 } = structureOf(input)
     if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
     const { imds, format, schema } = header
-    const hasJournal = format === FORMAT
-    if (imds !== 'snapshot' || (!hasJournal && format !== FORMAT_WITHOUT_JOURNAL))
-      throw new Rejection('it has another format')
+    if (imds !== 'snapshot' || format !== FORMAT) throw new Rejection('it has another format')
     checkOwner(header, owner)
-    const key = hasJournal ? keys.macKeys.findIndex((one) => trailer['mac'] === macOf(sha256, one)) : undefined
+    const key = keys.macKeys.findIndex((one) => trailer['mac'] === macOf(sha256, one))
     if (key === -1)
       throw new Mismatch('it was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
-    const restore = await restoreOf(hasJournal ? schema : undefined)
+    const restore = await restoreOf(schema)
     const instances = entries.map(({ document, digest, userData }) => restore(document, digest, userData))
     const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === input.keyName
-    return {
-      instances,
-      isWhole: !hasJournal || header['whole'] === true,
-      isCurrent,
-      journal: hasJournal ? journalOf(header['journal']) : undefined,
-    }
+    return { instances, isWhole: header['whole'] === true, isCurrent, journal: journalOf(header['journal']) }
   } finally {
     input.close()
   }

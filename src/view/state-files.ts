@@ -50,9 +50,9 @@ export function journalGenerations(names: readonly string[]): number[] {
     .sort((a, b) => a - b)
 }
 
-/** The names of files that a kill during a write, or an older version, has left. They may have user-data. */
+/** The names of files that a kill during a write has left. They may have user-data. */
 export function leftFiles(names: readonly string[]): string[] {
-  return names.filter((name) => name.startsWith('view.') && (name.endsWith(TEMPORARY) || name.endsWith('.rejected')))
+  return names.filter((name) => name.startsWith('view.') && name.endsWith(TEMPORARY))
 }
 
 /** The names of the files that were set aside. */

@@ -93,11 +93,10 @@ t.test('a region is restored on another machine', async (t) => {
   await call(source, 'POST', '/server_groups', { name: 'front', servers: [{ server: first.id }] })
   await call(source, 'POST', '/config_maps', { name: 'long', data: { text: 'x'.repeat(100_000) } })
   const database = await openSource()
-  await database.pool.query("insert into config_maps (id, account_id, name, data) values ('cfg-odd01', $1, $2, $3)", [
-    ONE,
-    'odd\t\u2028',
-    '{"b": 1.50,\n  "a": "\\ud83d\\u0007", "b": [null]}',
-  ])
+  await database.pool.query(
+    "insert into config_maps (id, account_id, name, data, bytes) values ('cfg-odd01', $1, $2, $3, 0)",
+    [ONE, 'odd\t\u2028', '{"b": 1.50,\n  "a": "\\ud83d\\u0007", "b": [null]}'],
+  )
   await database.close()
   const before = await allOf(source)
 
@@ -304,8 +303,8 @@ t.test('large tables need little memory', async (t) => {
   const data = "case when number <= 2000 then '{}' else json_build_object('text', repeat(md5(number::text), 32700)) end"
   await database.pool.query(
     `
-      insert into config_maps (id, account_id, name, data)
-      select 'cfg-' || number, $1, '', ${data}
+      insert into config_maps (id, account_id, name, data, bytes)
+      select 'cfg-' || number, $1, '', ${data}, 0
       from generate_series(1, 2060) as number`,
     [ONE],
   )

@@ -537,7 +537,7 @@ t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its r
       refused(422, 'unprocessable_entity', 'server_groups must have at most 256 elements'),
     )
   }
-  // 257: as an earlier version could
+  // 257: more than the limit
   await db.insertInto('server_group_members').values({ server_group_id: from.id, server_id: other.id }).execute()
   t.equal(
     (await call('POST', `server_groups/${from.id}/move_servers`, { ...members(other.id), destination: group.id }))

@@ -205,7 +205,10 @@ t.test(
     const second = await create()
     await api.drained()
     await db.updateTable('servers').set({ publish_fault: 'x' }).where('id', '=', second.id).execute()
-    await pool.query("insert into outbox (server_id, retry_at) values ($1, now() + interval '1 hour')", [second.id])
+    await pool.query(
+      "insert into outbox (server_id, account_id, retry_at) values ($1, '', now() + interval '1 hour')",
+      [second.id],
+    )
     await carryOut()
     await until(async () => (await statusOf(second.id)) === 'active', 'the outcome to publish the server again')
   },

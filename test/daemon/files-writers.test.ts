@@ -198,12 +198,6 @@ t.test('a writer that waits for the lock does not block the event loop', async (
   t.match(await put, { kind: 'published' })
 })
 
-t.test('a lock file of an older version that names a running process is ignored', async (t) => {
-  const { directory, store } = await aStore(t)
-  writeFileSync(join(directory, '.lock'), String(process.pid))
-  t.match(await store.put(local(1)), { kind: 'published' })
-})
-
 t.test('an error names a lock file that imds did not create; the lock file of imds stays empty', async (t) => {
   const { directory, store } = await aStore(t)
   const lock = join(directory, '.publisher.lock')

@@ -211,7 +211,7 @@ t.test('a daemon that cannot use any record offers no view, and the agent keeps 
 })
 
 t.test(
-  'D6: imdsctl firewall changes no rules for a daemon of an older version, which marks no packets',
+  'D6: imdsctl firewall changes no rules if the document of the daemon has not the right shape',
   { skip },
   async (t) => {
     const host = await startFirewallHost(t)
@@ -220,8 +220,8 @@ t.test(
     await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
     t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
     const rules = await host.nft('--stateless', 'list table inet imds')
-    const older = { ...(await documentOf(host)), limitedDscp: undefined, guests: [] }
-    const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), older)
+    const wrong = { ...(await documentOf(host)), limitedDscp: undefined, guests: [] }
+    const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), wrong)
     t.match(await host.imdsctl('firewall', '--apply', '--operator', operator), {
       status: 69,
       stderr: /a document that this version cannot read/,

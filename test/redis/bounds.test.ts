@@ -1,9 +1,7 @@
 /**
- * The limits of a record, with a real Redis: the library, the script and the daemon reject the same records. A record
- * that a daemon served before a limit existed is still served, and is reported.
+ * The limits of a record, with a real Redis: the library, the script and the daemon reject the same records.
  */
 import { createHash } from 'node:crypto'
-import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -14,7 +12,6 @@ import { openStore, type Publisher } from '../../src/store/open.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../../src/store/crypto/record-cipher.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { matchAll } from '../support/fixtures/match.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 
@@ -204,7 +201,7 @@ t.test(
   },
 )
 
-t.test('an older record with an address that names nobody can be encrypted, and decrypted again', async (t) => {
+t.test('a record with an address that names nobody can be encrypted, and decrypted again', async (t) => {
   await aStore(t)
   const older = record(1, 1, { interfaces: interfaces(1, { ipv6Addresses: ['fe80::a'] }) })
   await writeUnchecked('srv-n1', { record: JSON.stringify(older) }, '127.0.0.1', 'old')
@@ -242,14 +239,6 @@ t.test('a file store refuses a seal that makes a record too long; a replacement 
     kind: 'invalid',
     faults: [{ message: /more than the limit/ }],
   })
-})
-
-t.test('a file store protects a record that predates the limits', async (t) => {
-  const directory = t.testdir({ 'srv-n1.json': JSON.stringify(record(1, 5, { tags: tags(60) })) })
-  const store = await openStore({ url: `file:${directory}` })
-  t.match(await store.put({ ...record(1, 9), id: 'srv-n2' }), { kind: 'address-owned', owner: 'srv-n1' })
-  t.match(await store.put(record(1, 4)), { kind: 'stale', revision: 5 })
-  t.match(await store.put(record(1, 6)), { kind: 'published' })
 })
 
 t.test('encrypted records have the same limits', async (t) => {
@@ -323,128 +312,3 @@ t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the la
     t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   }
 })
-
-t.test(
-  'a record served before the limits existed stays served across restarts and is reported as a fault',
-  async (t) => {
-    const store = await aStore(t)
-    const directory = t.testdir()
-    const path = join(directory, 'view.snapshot')
-    const wide = record(1, 1, {
-      tags: tags(60),
-      options: { instanceMetadataTags: 'enabled' },
-      userData: { size: 4, sha256: createHash('sha256').update('mine').digest('hex') },
-    })
-    await writeUnchecked('srv-n1', { record: JSON.stringify(wide), 'user-data': 'mine' }, '127.0.0.1', 'wide')
-    await store.put(record(2, 1))
-    writeFileSync(path, snapshotOfOlderVersion(wide, 'wide', 'mine'))
-    const start = async (change: Record<string, string> = {}) => {
-      const daemon = await startDaemon({
-        IMDS_STORE: redis.url,
-        IMDS_REGION: 'gb1',
-        IMDS_HYPERVISOR: 'hv1',
-        IMDS_STATE_DIR: directory,
-        IMDS_RESYNC_SECONDS: '1',
-        ...change,
-      })
-      t.teardown(() => daemon.stop())
-      return daemon
-    }
-    const stop = async (daemon: TestDaemon) => {
-      daemon.process.kill('SIGTERM')
-      await once(daemon.process, 'exit')
-    }
-    const serves = async (daemon: TestDaemon) => {
-      t.equal((await daemon.get('/latest/meta-data/tags/instance')).body.toString().split('\n').length, 60)
-      t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
-    }
-    const reported = async (daemon: TestDaemon) => {
-      await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
-      await serves(daemon)
-      t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 2, faulty: 1 })
-      t.equal(await daemon.metric('imds_view_faulty_records'), 1)
-      t.equal(await daemon.metric('imds_record_faults_total{reason="record"}'), 1)
-      matchAll(t, faultsLogged(daemon), [
-        {
-          level: 'warn',
-          msg: /the last good one is still served/,
-          instance: 'srv-n1',
-          faults: [{ path: '/tags', message: 'must not have more than 50 properties' }],
-          servedRevision: 1,
-        },
-      ])
-    }
-
-    const upgraded = await start()
-    t.match(
-      upgraded.log.find(({ msg }) => msg === 'listening'),
-      { fromSnapshot: 1 },
-      'the snapshot of the older version is accepted',
-    )
-    await reported(upgraded)
-    await store.put(record(2, 2))
-    await until(() => readFileSync(path, 'latin1').includes('"format":2'), 'a snapshot of this version')
-    await stop(upgraded)
-
-    const restarted = await start()
-    t.match(
-      restarted.log.find(({ msg }) => msg === 'listening'),
-      { fromSnapshot: 2 },
-    )
-    await reported(restarted)
-    await stop(restarted)
-
-    const withoutStore = await start({ IMDS_STORE: 'redis://127.0.0.1:1' })
-    await serves(withoutStore)
-    await stop(withoutStore)
-
-    const last = await start()
-    t.match(
-      await store.put(record(1, 2)),
-      { kind: 'published', instance: { userData: { size: 4 } } },
-      'a record within the limits repairs it and keeps the user-data',
-    )
-    await until(async () => (await hostname(last)) === 'r2.example.com', 'the repair')
-    await until(async () => (await last.metric('imds_view_faulty_records')) === 0, 'the fault to be over')
-  },
-)
-
-t.test('a record larger than the limit, served before the limit existed, stays served across restarts', async (t) => {
-  await aStore(t)
-  const directory = t.testdir()
-  const large = record(1, 1, {
-    publicKeys: many(20, (i) => ({ user: `usr-${String(i)}`, key: `ssh-rsa ${'A'.repeat(16_000)}` })),
-  })
-  await writeUnchecked('srv-n1', { record: JSON.stringify(large) }, '127.0.0.1', 'large')
-  writeFileSync(join(directory, 'view.snapshot'), snapshotOfOlderVersion(large, 'large', ''))
-  const daemon = await startDaemon({
-    IMDS_STORE: redis.url,
-    IMDS_REGION: 'gb1',
-    IMDS_HYPERVISOR: 'hv1',
-    IMDS_STATE_DIR: directory,
-  })
-  t.teardown(() => daemon.stop())
-  await until(() => faultsLogged(daemon).length > 0, 'the fault')
-  t.match(faultsLogged(daemon), [
-    {
-      instance: 'srv-n1',
-      reason: 'unreadable',
-      faults: [{ message: /^the record is \d+ bytes, more than the limit of 262144$/ }],
-      servedRevision: 1,
-    },
-  ])
-  t.equal(
-    (await daemon.get('/latest/meta-data/public-keys/19/openssh-key')).body.length,
-    16_009,
-    'the key and a line feed',
-  )
-})
-
-/** The snapshot of an older version, which had no limits. Its MAC is not valid in this version. */
-function snapshotOfOlderVersion(document: Record<string, unknown>, digest: string, userData: string): string {
-  const parsed = parse({ ...document, tags: {} })
-  if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
-  const instance = { ...parsed.value, tags: document['tags'] }
-  const body = `${JSON.stringify({ imds: 'snapshot', format: 1, store: 'redis', region: 'gb1', hypervisor: 'hv1' })}\n${JSON.stringify({ instance, digest, userDataBytes: userData === '' ? null : userData.length })}\n${userData}\n`
-  return `${body}${JSON.stringify({ instances: 1, sha256: createHash('sha256').update(body).digest('hex'), mac: 'of another version' })}\n`
-}

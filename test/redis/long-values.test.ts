@@ -8,7 +8,7 @@ import { openStore } from '../../src/store/open.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { sentBy, startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, record, serves } from '../support/redis/shapes.ts'
 
 t.setTimeout(120_000)
 
@@ -159,37 +159,4 @@ t.test('a long encrypted value is not converted, and named', async (t) => {
   await redis.client.hset(KEYS.instance('srv-n1'), 'record', aCipher('gb1', 'k1').encrypt('record', 'srv-n1', 1, LONG))
   await t.rejects(store.encrypt('srv-n1', false), /srv-n1: the record is 4194\d{3} bytes/)
   await t.rejects(store.decrypt('srv-n1'), /srv-n1: the record is 4194\d{3} bytes/)
-})
-
-t.test('with the Redis users of an earlier version, daemons and publishers work as before', async (t) => {
-  const daemonRules =
-    '%R~imds:{gb1}* %W~imds:{gb1}:hypervisors resetchannels &imds:{gb1}:notices:hv1 nocommands +hset +get +hget +hgetall +hmget +hstrlen +zrevrangebylex +subscribe +ping +info +client|setname +asking'
-  const publisherRules =
-    '~imds:{gb1}* resetchannels &imds:{gb1}:notices:* nocommands +eval +evalsha +get +set +del +exists +hget +hgetall +hmget +hset +hdel +zadd +zrem +zrangebylex +zrevrangebylex +publish +psubscribe +time +info +client|setname'
-  await redis.client.call('ACL', 'SETUSER', 'imds-hv1', 'on', '>secret', 'resetkeys', ...daemonRules.split(' '))
-  await redis.client.call(
-    'ACL',
-    'SETUSER',
-    'imds-publisher',
-    'on',
-    '>secret',
-    'resetkeys',
-    ...publisherRules.split(' '),
-  )
-  const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
-  const store = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb1', recordKeysFile, ...SECRET })
-  t.teardown(() => store.close())
-  const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, {
-    IMDS_RECORD_KEYS_FILE: recordKeysFile,
-    IMDS_RESYNC_SECONDS: '1',
-  })
-  await store.put(record(1), Buffer.from('one'))
-  await serves(daemon, 1)
-  t.match([await store.seal('srv-n1'), (await store.list()).length], [{ kind: 'sealed' }, 1])
-  await store.remove('srv-n1')
-  await until(async () => (await daemon.get('/latest/meta-data/hostname')).status === 503, 'the removal')
-  t.match(
-    daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself')),
-    [{ reason: /give it the keys|NOPERM/ }],
-  )
 })

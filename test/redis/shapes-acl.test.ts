@@ -133,7 +133,6 @@ t.test("the daemon's user may not write, read other regions or receive notices o
     `set ${KEYS.region} 1`,
     `hset ${KEYS.hypervisor('hv1')} a b`,
     `set ${KEYS.announcement('hv2')} {}`,
-    `hset ${KEYS.hypervisors} hv1 {}`,
     `del ${KEYS.instance('srv-n1')}`,
     `hset ${KEYS.instance('srv-n1')} record {}`,
     `hdel ${KEYS.hypervisor('hv1')} srv-n1`,
@@ -212,7 +211,7 @@ t.test('a daemon that no record names tells which hypervisors the region has, if
     'the names',
   )
   t.same(await redis.client.call('ACL', 'LOG'), [])
-  await redis.client.call('ACL', 'SETUSER', 'imds-hv1', '-hrandfield') // as in an earlier version
+  await redis.client.call('ACL', 'SETUSER', 'imds-hv1', '-hrandfield')
   await until(
     async () => (await readiness()).hint?.startsWith('no record names hv1: ') === true,
     'the hint without names',

@@ -347,7 +347,7 @@ interface ComputeActions {
 interface Outbox {
   readonly id: Generated<number>
   server_id: string
-  account_id: Default<string>
+  account_id: string
   urgent: Default<boolean>
   created_at: Default<Date>
   retry_at: ColumnType<Date | null, Date | null | undefined, Date | null>

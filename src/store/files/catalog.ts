@@ -29,7 +29,7 @@ const SURVEY_RATIO = 5
 /** Instances whose files are read at the same time: a bound on memory, since each may have the longest user-data. */
 const READ_AT_ONCE = 4
 /** How long a tombstone stays, as in Redis (publish.lua). */
-export const TOMBSTONE_MS = 7 * 24 * 3600 * 1000
+const TOMBSTONE_MS = 7 * 24 * 3600 * 1000
 
 /**
  * The endings of an instance's files, in the order of their names. User-data counts only if the record is faulty: it

@@ -9,7 +9,7 @@
  *
  * A write appends a line, so its cost does not grow with the number of instances. The last line of an id counts:
  *
- *   { "version": 2, "generation": UUID }   the first line: another generation is another file, with other lines
+ *   { "version": 1, "generation": UUID }   the first line: another generation is another file, with other lines
  *   [ID, { ...protection }]                what protects the instance
  *   [ID]                                   a writer begins to change the instance: its files are newer than the lines above
  *   [ID, false]                            nothing is left to protect
@@ -27,6 +27,7 @@ import { openRegularFile, readFrom, type OpenFile } from './regular-file.ts'
 
 const LEDGER = '.publisher.json'
 const TEMPORARY = '.publisher.tmp'
+const VERSION = 1
 /** A million instances have about this much. */
 const MAX_BYTES = 512 * 1024 * 1024
 /** The file is written anew when it has this many lines more than twice its instances. */
@@ -137,7 +138,7 @@ export class LedgerFile {
 
   /** Writes the file anew. */
   async rewrite(protections: ReadonlyMap<string, Protection>): Promise<void> {
-    const header = `${JSON.stringify({ version: 2, generation: randomUUID() })}\n`
+    const header = `${JSON.stringify({ version: VERSION, generation: randomUUID() })}\n`
     const text = header + [...protections].map(formatLine).join('')
     const temporary = join(this.#directory, TEMPORARY)
     this.#read = undefined
@@ -163,17 +164,8 @@ export class LedgerFile {
     const text = (await readFrom(file, 0, length)).toString()
     const header = text.slice(0, text.indexOf('\n') + 1)
     this.#read = undefined
-    const { version, instances } = (parseJson(header) ?? {}) as { version?: unknown; instances?: unknown }
-    if (version === 1)
-      return {
-        lines: parseLines(
-          Object.entries(Object(instances) as object)
-            .map((line) => `${JSON.stringify(line)}\n`)
-            .join(''),
-        ).lines,
-        isWhole: true,
-      }
-    if (version !== 2) return { lines: [], isWhole: true }
+    const { version } = (parseJson(header) ?? {}) as { version?: unknown }
+    if (version !== VERSION) return { lines: [], isWhole: true }
     const { lines, isTorn } = parseLines(text.slice(header.length))
     if (!isTorn) this.#read = { header, end: length, lines: lines.length }
     return { lines, isWhole: true }

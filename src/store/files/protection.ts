@@ -3,7 +3,7 @@
  */
 import { join } from 'node:path'
 import type { Instance } from '../../metadata/instance.ts'
-import { parseStored, restore, sealOf } from '../../metadata/record.ts'
+import { parseStored, sealOf } from '../../metadata/record.ts'
 import { userDataFaults } from '../../metadata/user-data.ts'
 import { firstSeal, parseTombstone } from '../seal.ts'
 import type { Loaded } from '../source.ts'
@@ -50,12 +50,11 @@ function validInstance(loaded: Loaded): Instance | undefined {
 /** The protection of an instance whose record is faulty: the one in the ledger, and a seal that can be read. */
 function faulty(loaded: Loaded, known: Protection | undefined): Protection {
   const document = loaded.kind === 'record' ? loaded.document : undefined
-  const instance = restore(document) // a daemon may serve a record that only exceeds a newer bound
   const sealedAt = firstSeal(sealOf(document), known?.sealedAt)
-  if (known !== undefined) return { ...known, ...(sealedAt !== undefined && { sealedAt }) }
-  return instance === undefined
-    ? { revision: 0, ...(sealedAt !== undefined && { sealedAt }), ranges: [], isRemoved: false }
-    : publishedAs(instance, sealedAt)
+  const seal = sealedAt !== undefined && { sealedAt }
+  if (known !== undefined) return { ...known, ...seal }
+  const parsed = parseStored(document) // valid if only the user-data is faulty
+  return parsed.ok ? publishedAs(parsed.value, sealedAt) : { revision: 0, ...seal, ranges: [], isRemoved: false }
 }
 
 /** The tombstone of an instance, or of its pending removal. */

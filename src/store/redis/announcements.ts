@@ -4,40 +4,32 @@
  *
  * A hypervisor's Redis user may write only its own key, and a reader reads only the first bytes of it. So it can
  * neither announce for others, nor make a publisher read much.
- *
- * Earlier daemons write into a hash for all hypervisors, which is read too as long as regions may have such daemons: up
- * to version 0.2.
  */
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
 import type { AnnouncedHypervisor } from '../publisher.ts'
-import { runPipeline, isDenied } from './connection.ts'
+import { runPipeline } from './connection.ts'
 import type { Keys } from './keys.ts'
 
 /** How much of an announcement is read. */
 const MAX_BYTES = 1024
 /** How many keys are looked at, or read, at a time. */
 const BATCH = 1000
-/** The most memory of the hash of earlier daemons: some thousand hypervisors. A larger one is not read. */
-const EARLIER_MAX_BYTES = 1024 * 1024
 
-/** Returns the names among `names` that no daemon has announced. Reads no value. A user who may not ask gets none. */
+/** Returns the names among `names` that no daemon has announced. Reads no value. */
 export async function unannouncedOf(redis: Redis, keys: Keys, names: readonly string[]): Promise<readonly string[]> {
   const replies = await runPipeline(
     redis,
-    names.flatMap((name) => [
-      ['exists', keys.announcement(name)],
-      ['hstrlen', keys.hypervisors, name],
-    ]),
+    names.map((name) => ['exists', keys.announcement(name)]),
   )
-  const failure = replies.find((reply) => reply instanceof Error && !isDenied(reply))
-  if (failure !== undefined) throw failure as Error
-  return names.filter((_name, i) => replies[2 * i] === 0 && replies[2 * i + 1] === 0)
+  const failure = replies.find((reply) => reply instanceof Error)
+  if (failure !== undefined) throw failure
+  return names.filter((_name, i) => replies[i] === 0)
 }
 
 /** Lists every announced hypervisor, by name. Rejects if the user may not. */
 export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<AnnouncedHypervisor[]> {
-  const found = new Map(await earlier(redis, keys))
+  const found = new Map<string, AnnouncedHypervisor>()
   const prefix = keys.announcement('')
   for await (const page of redis.scanStream({ match: `${prefix}*`, count: BATCH })) {
     const names = (page as string[]).map((key) => key.slice(prefix.length)).filter(isName)
@@ -49,15 +41,6 @@ export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<An
     for (const [i, name] of names.entries()) if (texts[i] !== '') found.set(name, parseAnnouncement(name, texts[i]))
   }
   return [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
-}
-
-/** What earlier daemons have announced. Empty if that is too much to read, or if the user may not ask. */
-async function earlier(redis: Redis, keys: Keys): Promise<[string, AnnouncedHypervisor][]> {
-  const [bytes] = await runPipeline(redis, [['memory', 'usage', keys.hypervisors, 'samples', 0]])
-  if (typeof bytes !== 'number' || bytes > EARLIER_MAX_BYTES) return []
-  return Object.entries(await redis.hgetall(keys.hypervisors))
-    .filter(([name]) => isName(name))
-    .map(([name, text]) => [name, parseAnnouncement(name, text)])
 }
 
 /** Reads an announcement. Daemons write these, so any shape is possible. */

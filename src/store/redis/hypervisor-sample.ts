@@ -1,6 +1,6 @@
 /**
- * The hypervisors that some entries of the region's index name. Reads a few entries, and no long one. Redis users of
- * earlier versions may not ask (HRANDFIELD), and Redis before 6.2 cannot.
+ * The hypervisors that some entries of the region's index name. Reads a few entries, and no long one. It is only a hint
+ * for operators: an error of Redis leaves it out, so that it does not fail a resync.
  */
 import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-names.ts'
 

@@ -41,8 +41,6 @@ export interface Keys {
    * Reader: publishers.
    */
   readonly announcement: (hypervisor: string) => string
-  /** HASH name -> JSON as in `announcement`. Writer: earlier daemons. Reader: publishers (announcements.ts). */
-  readonly hypervisors: string
   /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, peer lookup. */
   readonly addresses: (network: string) => string
   /**
@@ -66,7 +64,6 @@ export function keysOf(region: string): Keys {
     tombstone: (id: string) => `${base}:tombstone:${id}`,
     hypervisor: (name: string) => `${base}:hypervisor:${name}`,
     announcement: (hypervisor: string) => `${base}:announcement:${hypervisor}`,
-    hypervisors: `${base}:hypervisors`,
     addresses: (network: string) => `${base}:addresses:${network}`,
     ranges: (network: string) => `${base}:ranges:${network}`,
     notices: (hypervisor: string) => `${base}:notices:${hypervisor}`,

@@ -4,7 +4,6 @@
  */
 import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../crypto/record-cipher.ts'
-import { isDenied } from './connection.ts'
 
 /** The lengths of an instance's values in bytes; 0: there is no such value. */
 export interface Lengths {
@@ -48,16 +47,13 @@ export function formatTooLong(
 /** The error of an index that is too large to be read. Asking again does not help. */
 export class IndexTooLarge extends Error {}
 
-/**
- * Rejects with IndexTooLarge if an index is too large to be read. Redis users of earlier versions may not ask: they
- * read it in any case.
- */
+/** Rejects with IndexTooLarge if an index is too large to be read. */
 export async function checkIndex(
   ask: (commands: (string | number)[][]) => Promise<unknown[]>,
   key: string,
 ): Promise<void> {
   const [bytes] = await ask([['memory', 'usage', key, 'samples', 0]])
-  if (bytes instanceof Error && !isDenied(bytes)) throw bytes
+  if (bytes instanceof Error) throw bytes
   if (typeof bytes === 'number' && bytes > INDEX_MAX_BYTES) {
     throw new IndexTooLarge(
       `the index ${key} takes ${String(bytes)} bytes in Redis, more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`,

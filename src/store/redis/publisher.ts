@@ -274,15 +274,9 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     if (connection !== undefined) close(connection)
   }
 
-  /**
-   * Reads the values of an instance, if they are not too long. A Redis user of an earlier version may not ask for
-   * lengths, and reads any values.
-   */
+  /** Reads the values of an instance, if they are not too long. */
   async #values(redis: Redis, key: string): Promise<Values | undefined> {
-    const replies = await runPipeline(redis, lengthCommands(key))
-    const lengths = replies.some((reply) => reply instanceof Error && isDenied(reply))
-      ? { record: 0, digest: 0, userData: 0 }
-      : lengthsOf(replies)
+    const lengths = lengthsOf(await runPipeline(redis, lengthCommands(key)))
     const fault = formatTooLong(lengths, true) ?? formatUserDataTooLong(lengths.userData)
     if (fault !== undefined) return { record: NONE, userData: undefined, digest: undefined, fault }
     const [record, userData, digest] = await redis.hmgetBuffer(key, 'record', 'user-data', 'digest')

@@ -17,7 +17,6 @@ import {
   close,
   connectTo,
   connectToRegion,
-  isDenied,
   reasonOf,
   redirection,
   type Connection,
@@ -131,7 +130,7 @@ class RedisSource implements Source {
       ['hgetall', own],
     ])
     return {
-      initialised: await this.#exists(this.#keys.region, region),
+      initialised: valueOf(region) === 1,
       digests: new Map(Object.entries(valueOf(digests) as Record<string, string>)),
     }
   }
@@ -223,8 +222,7 @@ class RedisSource implements Source {
       }
       const [digest, record, userData] = valueOf(values) as (Buffer | undefined)[]
       if (fault !== undefined) yield { id, digest: digest?.toString(), ...fault }
-      else if (record === undefined)
-        yield { kind: (await this.#exists(this.#keys.tombstone(id), tombstone)) ? 'removed' : 'absent', id }
+      else if (record === undefined) yield { kind: valueOf(tombstone) === 1 ? 'removed' : 'absent', id }
       else yield await this.#loaded(id, digest?.toString(), record, userData)
     }
   }
@@ -239,15 +237,6 @@ class RedisSource implements Source {
       ...stored,
       userDataSha256: stored.userData && (await sha256InSlices(stored.userData, this.#budget)),
     }
-  }
-
-  /**
-   * Whether a key exists, given the reply to EXISTS. Redis users of earlier versions may not ask that, but may read it.
-   */
-  async #exists(key: string, reply: unknown): Promise<boolean> {
-    if (!(reply instanceof Error) || !isDenied(reply)) return valueOf(reply) === 1
-    const [value] = await this.#ask([['get', key]])
-    return isWrongType(value) || valueOf(value) !== undefined
   }
 
   async stop(): Promise<void> {

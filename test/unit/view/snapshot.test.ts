@@ -32,6 +32,7 @@ import { mostBytesPerTurn } from '../../support/fixtures/bytes-per-turn.ts'
 import { generateRecord } from '../../support/fixtures/generated-records.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aCipher } from '../../support/fixtures/record-keys.ts'
+import { signedSnapshot } from '../../support/fixtures/signed-snapshot.ts'
 
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const DAY_MS = 86_400_000
@@ -300,14 +301,14 @@ describe('a snapshot of another owner, time or key is not served, and stays', ()
   })
 })
 
-test('leftovers of an older version or a crash beside the snapshot are deleted at the start', async () => {
+test('leftovers of a crash beside the snapshot are deleted at the start', async () => {
   await written()
-  for (const left of ['rejected', 'tmp']) writeFileSync(`${path}.${left}`, 'S3CRET')
+  writeFileSync(`${path}.tmp`, 'S3CRET')
   writeFileSync(`${journalPath(path, 2)}.tmp`, 'S3CRET')
   expect((await read())?.instances).toHaveLength(INSTANCES.length)
   expect(readdirSync(directory)).toEqual(['view.journal.1', 'view.snapshot'])
   rmSync(path)
-  writeFileSync(`${path}.rejected`, 'S3CRET')
+  writeFileSync(`${path}.tmp`, 'S3CRET')
   expect(await read()).toBeUndefined()
   expect(readdirSync(directory)).toEqual([])
   expect(log).toEqual([])
@@ -324,38 +325,29 @@ test('a file that cannot be read stays', async () => {
   expect(existsSync(path)).toBe(true)
 })
 
-/** Rewrites a plain snapshot as a version without journals wrote it. */
-function asFormat1(): void {
-  const [, ...lines] = readFileSync(path, 'latin1').split('\n').slice(0, -2)
-  const body = [JSON.stringify({ imds: 'snapshot', format: 1, ...OWNER }), ...lines].map((line) => `${line}\n`).join('')
-  writeFileSync(
-    path,
-    `${body}${JSON.stringify({ instances: INSTANCES.length, sha256: sha256(Buffer.from(body, 'latin1')), mac: 'of that version' })}\n`,
-    'latin1',
-  )
+/** Rewrites a plain snapshot as a version with another schema of records writes it. */
+function asOfOtherVersion(): void {
+  const lines = readFileSync(path, 'latin1').split('\n').slice(0, -2)
+  writeFileSync(path, signedSnapshot(`${lines.join('\n')}\n`, INSTANCES.length, KEY))
 }
 
-describe('a snapshot of a version without journals', () => {
+describe('a snapshot of a version with another schema of records', () => {
   test('is served, and without digests, so that the first resync reads all records again', async () => {
     await written()
-    asFormat1()
+    asOfOtherVersion()
     expect(await read()).toMatchObject({
       instances: INSTANCES.map((record) => ({ ...record, digest: undefined })),
       isWhole: true,
       isCurrent: false,
-      end: undefined,
     })
     expect(log).toEqual([])
-    expect(readdirSync(directory)).toEqual(['view.snapshot'])
+    expect(readdirSync(directory)).toEqual(['view.journal.1', 'view.snapshot'])
   })
   test('is rejected if one of its records is not valid', async () => {
-    const invalid = INSTANCES.map((record) => ({
-      ...record,
-      instance: { ...record.instance, fqdn: 'no name' },
-    }))
+    const invalid = INSTANCES.map((record) => ({ ...record, instance: { ...record.instance, fqdn: 'no name' } }))
     await written(undefined, { instances: invalid })
     expect((await read())?.instances).toEqual(invalid) // this version checked them before it wrote them
-    asFormat1()
+    asOfOtherVersion()
     expect(await read()).toBeUndefined()
     expect(log.map(({ reason }) => reason)).toEqual(['it has an invalid record'])
   })
@@ -391,7 +383,7 @@ describe.each([
       distinct(bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') })))
     const header = {
       imds: 'snapshot',
-      format: 2,
+      format: 1,
       ...OWNER,
       schema: RECORD_FORM,
       whole: true,

@@ -380,7 +380,7 @@ const CLOUD_IPS_AND_CONFIG_MAPS = `
     account_id text not null references accounts,
     name text not null,
     data json not null,
-    bytes integer not null default 0,
+    bytes integer not null,
     created_at timestamptz not null default now()
   );
   create index config_maps_account on config_maps (account_id);`
@@ -390,7 +390,7 @@ const PUBLISHING_AND_IDS = `
   create table outbox (
     id bigint generated always as identity primary key,
     server_id text not null references servers,
-    account_id text not null default '',
+    account_id text not null,
     urgent boolean not null default false,
     created_at timestamptz not null default now(),
     retry_at timestamptz

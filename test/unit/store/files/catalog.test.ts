@@ -184,7 +184,7 @@ test.each([
   [
     'of another shape',
     (path: string) => {
-      writeFileSync(path, '{"version":1,"instances":{"srv-abcde":{"revision":"5"}}}')
+      writeFileSync(path, '{"version":1}\n["srv-abcde",{"revision":"5"}]\n')
     },
   ],
   [

@@ -15,7 +15,6 @@ import { LedgerFile, publishedAs, removedAt, type Protection } from '../../../..
 import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
-import { withoutStamp } from '../../../support/fixtures/ledger.ts'
 
 const TIME = '2026-11-20T15:04:05Z'
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-ledger-'))
@@ -134,14 +133,6 @@ test.each([
     expect(one.isToRewrite(2)).toBe(true)
     await expect(one.append([['srv-a']], true)).rejects.toThrow('has to be written anew')
   }
-})
-
-test('the ledger of an older version is read', async () => {
-  const { path, ledger } = aLedger()
-  const former = withoutStamp(A)
-  writeFileSync(path, `${JSON.stringify({ version: 1, instances: { 'srv-a': former, '../victim': former } })}\n`)
-  expect(await ledger.read()).toEqual({ lines: [['srv-a', former]], isWhole: true })
-  expect(ledger.isToRewrite(1)).toBe(true)
 })
 
 test('a ledger is written anew when it has 1,000 lines more than twice its instances', async () => {

@@ -79,7 +79,8 @@ export async function decrypt({ store, output }: Context): Promise<void> {
     await publisher.markPlain()
     output.result(
       counts,
-      `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are accepted again`,
+      `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; ` +
+        'publishers without keys are accepted again',
     )
   })
 }
@@ -184,7 +185,8 @@ export async function explain(
   if (userData !== undefined) lines.push(`user-data      ${userData}`)
   if (hopLimit !== undefined)
     lines.push(
-      `hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced by the firewall'}`,
+      `hop limit      ${String(hopLimit.limit)}, ` +
+        `${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced by the firewall'}`,
     )
   if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
   if (listener !== undefined) lines.push(`listener       ${listener}`)

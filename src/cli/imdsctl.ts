@@ -145,7 +145,8 @@ function buildProgram(): Command {
     .argument('<path...>', PATHS)
     .option(
       '-u, --user-data <file>',
-      'the user-data of the single record, byte for byte; - for standard input. Default: the user-data in the store stays',
+      'the user-data of the single record, byte for byte; - for standard input. Default: ' +
+        'the user-data in the store stays',
     )
     .option('--no-user-data', 'remove the user-data in the store, for each record that comes without user-data')
     .option('--dry-run', 'write nothing: print what a publish of each record would do now')
@@ -213,7 +214,8 @@ function buildProgram(): Command {
     .argument('[id...]', 'such as srv-x1y2z (default: every instance in the store)')
     .option(
       '--from-plain',
-      'encrypt plain records too, although nothing proves that they are authentic; use it once, when you start to use keys',
+      'encrypt plain records too, although nothing proves that they are authentic; ' +
+        'use it once, when you start to use keys',
     )
     .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) =>
       working(ofStore(({ encrypt }, context) => encrypt(context, ids, fromPlain))),
@@ -221,7 +223,8 @@ function buildProgram(): Command {
   program
     .command('decrypt')
     .description(
-      'decrypt every instance, at the same revision, and accept publishers without keys again: to stop the use of record keys',
+      'decrypt every instance, at the same revision, and accept publishers without keys again: ' +
+        'to stop the use of record keys',
     )
     .action(() => working(ofStore(({ decrypt }, context) => decrypt(context))))
   program

@@ -213,7 +213,8 @@ async function* theOne(paths: readonly string[], userDataPath: string): AsyncGen
   if (read === undefined || records.length > 1)
     throw new Failure(
       EXIT.usage,
-      '--user-data is for one record. With many, each has its user-data in its own file or line: see imdsctl put --help',
+      '--user-data is for one record. With many, each has its user-data in its own file or line: ' +
+        'see imdsctl put --help',
     )
   if (read.ok && read.value.userData !== undefined)
     throw new Failure(EXIT.usage, `${read.value.place} has its own user-data: omit --user-data`)

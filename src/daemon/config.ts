@@ -119,7 +119,8 @@ export const VARIABLES = {
       default: DEFAULT_OPERATOR_SOCKET,
       parse: matching(
         (path) => parseUnixSocket(formatPlace({ path })) !== undefined,
-        `must be an absolute path of at most ${String(UNIX_SOCKET_PATH_MAX_BYTES)} bytes, such as ${DEFAULT_OPERATOR_SOCKET}`,
+        `must be an absolute path of at most ${String(UNIX_SOCKET_PATH_MAX_BYTES)} bytes, ` +
+          `such as ${DEFAULT_OPERATOR_SOCKET}`,
       ),
       help: 'the unix socket for operators',
     },

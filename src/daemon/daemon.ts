@@ -400,7 +400,8 @@ function buildAnnouncement(view: View, log: Logger): Announcement {
       if (!logged.has(reason)) {
         log.warn(
           { reason },
-          'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: allow its Redis user +set on the key of its announcement (deploy/redis.acl)',
+          'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: ' +
+            'allow its Redis user +set on the key of its announcement (deploy/redis.acl)',
         )
       }
       logged.add(reason)

@@ -24,7 +24,8 @@ import { snapshotPath, type StateKeys, type StateOwner } from '../view/state-fil
 import { View } from '../view/view.ts'
 
 const ALL_ADDRESSES =
-  'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
+  'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, ' +
+  'since the firewall rules name addresses'
 
 /** The guest side, which listens. */
 export interface GuestSide {

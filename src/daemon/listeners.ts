@@ -39,7 +39,8 @@ export interface GuestListeners {
 const UNNAMED = /^$|^unknown$|\.socket$/
 
 const REMEDY =
-  'enable imds-network@NETWORK.socket for each network, which binds its socket to a link (docs/install.md#several-networks), or set IMDS_FIREWALL=required'
+  'enable imds-network@NETWORK.socket for each network, ' +
+  'which binds its socket to a link (docs/install.md#several-networks), or set IMDS_FIREWALL=required'
 
 /**
  * Parses `places`, the parts of IMDS_LISTEN. `isSet`: whether an operator has set that variable. `fault` reports what
@@ -82,7 +83,11 @@ export function parseListeners(
 
 /** Why no guest is answered before the firewall has applied its rules, if it `needsFirewall`. */
 export function describeHold(listeners: readonly GuestListener[]): string {
-  return `no guest is answered until imds-firewall has applied its rules for this daemon, since nothing else separates networks ${networksOf(listeners).join(' and ')}: systemctl enable --now imds-firewall`
+  return (
+    'no guest is answered until imds-firewall has applied its rules for this daemon, ' +
+    `since nothing else separates networks ${networksOf(listeners).join(' and ')}: ` +
+    'systemctl enable --now imds-firewall'
+  )
 }
 
 /**
@@ -102,7 +107,8 @@ export function warnOfOverruled(
   if (overruledListen.every(isServed)) return
   log.warn(
     { ignored: overruledListen.map(format), sockets: guests.map(format) },
-    'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. Change its ListenStream=, or disable it',
+    'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. ' +
+      'Change its ListenStream=, or disable it',
   )
 }
 
@@ -112,7 +118,8 @@ function networksOf(listeners: readonly GuestListener[]): string[] {
 
 function refuse(listeners: readonly GuestListener[], has: string, fault: (message: string) => void): void {
   fault(
-    `${has} several networks (${networksOf(listeners).join(', ')}), and a guest of one could read the records of another: ${REMEDY}`,
+    `${has} several networks (${networksOf(listeners).join(', ')}), ` +
+      `and a guest of one could read the records of another: ${REMEDY}`,
   )
 }
 
@@ -133,11 +140,15 @@ function bound(
         .filter((network) => !sockets.some((socket) => socket.network === network))
         .map((network) => ({
           network,
-          problem: `network ${network} is not served, since ${unitOf(network)} is enabled and has no socket: see systemctl status ${unitOf(network)}, then restart imds`,
+          problem:
+            `network ${network} is not served, since ${unitOf(network)} is enabled and has no socket: ` +
+            `see systemctl status ${unitOf(network)}, then restart imds`,
         })),
       ...others.map((network) => ({
         network,
-        problem: `network ${network} is not served, since its socket is not that of an enabled ${unitOf(network)}: enable that unit or stop the one that has the socket, then restart imds`,
+        problem:
+          `network ${network} is not served, since its socket is not that of an enabled ${unitOf(network)}: ` +
+          'enable that unit or stop the one that has the socket, then restart imds',
       })),
     ],
   }

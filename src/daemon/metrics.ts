@@ -63,13 +63,17 @@ export function buildMetrics(): Metrics {
     }),
     resyncs: new Counter({
       name: 'imds_resyncs_total',
-      help: 'Full comparisons with the store: completed, failed (the store did not answer), or uninitialised (the store has nothing of this region).',
+      help:
+        'Full comparisons with the store: completed, failed (the store did not answer), ' +
+        'or uninitialised (the store has nothing of this region).',
       labelNames: ['result'] as const,
       registers,
     }),
     recordFaults: new Counter({
       name: 'imds_record_faults_total',
-      help: 'Faulty records that were loaded, by reason. Each faulty state of a record counts once. The last good one stays in place.',
+      help:
+        'Faulty records that were loaded, by reason. Each faulty state of a record counts once. ' +
+        'The last good one stays in place.',
       labelNames: ['reason'] as const,
       registers,
     }),
@@ -87,7 +91,10 @@ export function buildMetrics(): Metrics {
   })
   const journalWrites = new Counter({
     name: 'imds_journal_writes_total',
-    help: 'Writes of changes to the journal in the state directory: written, or failed (from then on a start without the store has nothing to serve, until a snapshot is written).',
+    help:
+      'Writes of changes to the journal in the state directory: ' +
+      'written, or failed (from then on a start without the store has nothing to serve, ' +
+      'until a snapshot is written).',
     labelNames: ['result'] as const,
     registers,
   })
@@ -100,7 +107,10 @@ export function buildMetrics(): Metrics {
     name: 'imds_peer_lookups_total',
     registers,
     labelNames: ['result'] as const,
-    help: 'Lookups of unknown peers in the store: found, unknown (the address belongs to no instance of this hypervisor), failed (no answer within a second), or skipped (over the rate limit, or the answer is less than a second old).',
+    help:
+      'Lookups of unknown peers in the store: found, unknown (the address belongs to no instance of this ' +
+      'hypervisor), failed (no answer within a second), or skipped (over the rate limit, ' +
+      'or the answer is less than a second old).',
   })
   for (const result of ['found', 'unknown', 'failed', 'skipped'] as const) lookups.inc({ result }, 0)
   for (const result of ['written', 'failed'] as const) {
@@ -161,13 +171,17 @@ export function buildMetrics(): Metrics {
       })
     counters(
       'imds_connections_dropped_total',
-      'Connections of guests that were closed without a response: no file descriptors left for guests (descriptors), the guest held more than four times its share, pipelined beyond it, or sent more bytes than its requests had (over-share), or it did not read its response or sent bytes without a request (stalled).',
+      'Connections of guests that were closed without a response: ' +
+        'no file descriptors left for guests (descriptors), the guest held more than four times its share, ' +
+        'pipelined beyond it, or sent more bytes than its requests had (over-share), ' +
+        'or it did not read its response or sent bytes without a request (stalled).',
       'reason',
       () => meter.drops,
     )
     counters(
       'imds_session_requests_total',
-      'Requests for metadata with a valid session token, without one, or refused because the token was missing or invalid.',
+      'Requests for metadata with a valid session token, without one, ' +
+        'or refused because the token was missing or invalid.',
       'session',
       () => meter.sessions,
     )
@@ -183,7 +197,8 @@ export function buildMetrics(): Metrics {
     gauge('imds_view_instances', 'Instances that this hypervisor serves.', instances)
     gauge(
       'imds_view_age_seconds',
-      'Time since the last full comparison of the view with the store, also if that was before a restart; without any, time since the start.',
+      'Time since the last full comparison of the view with the store, also if that was before a restart; ' +
+        'without any, time since the start.',
       viewAgeSeconds,
     )
     gauge(
@@ -207,7 +222,8 @@ export function buildMetrics(): Metrics {
     )
     gauge(
       'imds_store_unusable',
-      '1 while more than 90 % of the records that the store has for this hypervisor are faulty: a wrong record key or version. The last good state is served.',
+      '1 while more than 90 % of the records that the store has for this hypervisor are faulty: ' +
+        'a wrong record key or version. The last good state is served.',
       () => Number(status().isStoreUnusable),
     )
     gauge(
@@ -232,7 +248,10 @@ export function buildMetrics(): Metrics {
     )
     gauge(
       'imds_ready',
-      '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, no address of a guest listener is missing, every network is served, the firewall has applied its rules if only it separates networks, and both listeners of operators are open.',
+      '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, ' +
+        'no address of a guest listener is missing, every network is served, ' +
+        'the firewall has applied its rules if only it separates networks, ' +
+        'and both listeners of operators are open.',
       () => Number(status().ready && listenerProblems() === 0),
     )
   }

@@ -100,7 +100,8 @@ function linkOf(rule: string, { id, network }: LinkOf): LinkName {
   if (isLinkName(link)) return { ok: true, value: link }
   const length =
     link.length > MOST
-      ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; {interfaceId:11} takes the first 11 of an id`
+      ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; ` +
+        '{interfaceId:11} takes the first 11 of an id'
       : ' is not a valid link name'
   return { ok: false, faults: [`its link name by the rule ${rule}${length}`] }
 }

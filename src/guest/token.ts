@@ -130,7 +130,8 @@ export function parseTokenKeys(text: string): Parsed<readonly Uint8Array[], stri
   return {
     ok: false,
     faults: [
-      'must have 32 random bytes in base64 on each line (openssl rand -base64 32): the first key mints tokens, and all keys verify them',
+      'must have 32 random bytes in base64 on each line (openssl rand -base64 32): ' +
+        'the first key mints tokens, and all keys verify them',
     ],
   }
 }

@@ -54,11 +54,13 @@ const ipv4Interface = text(
   { format: 'imds-ipv4-interface' },
 )
 const ipv6Interface = text(
-  'an IPv6 address in its shortest, lower-case form, optionally with a prefix length: fd00::2/64; not unspecified, link-local or multicast',
+  'an IPv6 address in its shortest, lower-case form, optionally with a prefix length: fd00::2/64; ' +
+    'not unspecified, link-local or multicast',
   { format: 'imds-ipv6-interface' },
 )
 const ipv6Prefix = text(
-  'an IPv6 network of global or unique local addresses in its shortest, lower-case form, with a length from 48 to 124 that is a multiple of 4: 2a02:1348:178:1::/64',
+  'an IPv6 network of global or unique local addresses in its shortest, lower-case form, ' +
+    'with a length from 48 to 124 that is a multiple of 4: 2a02:1348:178:1::/64',
   { format: 'imds-ipv6-prefix' },
 )
 
@@ -71,7 +73,8 @@ const CloudIp = Type.Object(
   },
   {
     description:
-      'A cloud IP that is mapped to the interface. The cloud translates its addresses, so the interface never has them.',
+      'A cloud IP that is mapped to the interface. The cloud translates its addresses, ' +
+      'so the interface never has them.',
   },
 )
 
@@ -105,7 +108,8 @@ const Interface = Type.Object(
     dhcpv6: Type.Boolean({
       default: false,
       description:
-        'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then, because cloud-init turns DHCPv6 on when it sees any.',
+        'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then, ' +
+        'because cloud-init turns DHCPv6 on when it sees any.',
     }),
     cloudIps: Type.Array(CloudIp, { default: [], maxItems: CLOUD_IPS_MAX }),
   },
@@ -217,7 +221,8 @@ export const InstanceSchema = Type.Object(
         pattern: TIME,
         maxLength: 35,
         description:
-          'If present, guests do not get the user-data. A publish without it keeps the present seal; only an unseal lifts it.',
+          'If present, guests do not get the user-data. A publish without it keeps the present seal; ' +
+          'only an unseal lifts it.',
       }),
     ),
     hypervisors: Type.Array(text('the name of a hypervisor', { pattern: NAME }), {

@@ -184,9 +184,15 @@ function reasonOf({ code, message }: NodeJS.ErrnoException, operator: string): s
   if (parseUnixSocket(operator) === undefined) return message
   switch (code) {
     case 'EACCES':
-      return 'EACCES: this user may not connect. Use root, or add the user to the group imds (usermod -aG imds USER) and log in again'
+      return (
+        'EACCES: this user may not connect. Use root, or add the user to the group imds (usermod -aG imds USER) ' +
+        'and log in again'
+      )
     case 'ENOENT':
-      return 'ENOENT: the socket does not exist. Start the daemon (systemctl start imds), or correct IMDS_OPERATOR_SOCKET'
+      return (
+        'ENOENT: the socket does not exist. Start the daemon (systemctl start imds), ' +
+        'or correct IMDS_OPERATOR_SOCKET'
+      )
     case 'ECONNREFUSED':
       return 'ECONNREFUSED: the daemon that made the socket has ended. Start it (systemctl start imds)'
     default:

@@ -92,7 +92,8 @@ export class OperatorConnections {
     this.#loggedAtMs = now()
     log.warn(
       { address, connections: this.#refused },
-      "the operators' listener closes connections from addresses outside of IMDS_OPERATOR_ALLOW: add the network if it should read metrics",
+      "the operators' listener closes connections from addresses outside of IMDS_OPERATOR_ALLOW: " +
+        'add the network if it should read metrics',
     )
     this.#refused = 0
   }

@@ -42,7 +42,8 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     if (planned.kind !== 'remove') return `the record of ${id} names this hypervisor and was not read yet`
     return planned.movedTo === undefined
       ? `${id} was removed from the store`
-      : `the record of ${id} names ${planned.movedTo.instance.hypervisors.join(' and ')}, not this hypervisor (${String(hypervisor)})`
+      : `the record of ${id} names ${planned.movedTo.instance.hypervisors.join(' and ')}, ` +
+          `not this hypervisor (${String(hypervisor)})`
   }
   /** What is wrong with the instance in the view. */
   const problemsOf = (id: string): readonly string[] => {
@@ -65,7 +66,8 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
       ...(isAnswered
         ? []
         : [
-            `this daemon serves ${networks.join(', ') || 'no network'}, and none of its interfaces is on one of these networks`,
+            `this daemon serves ${networks.join(', ') || 'no network'}, ` +
+              'and none of its interfaces is on one of these networks',
           ]),
     ]
   }
@@ -123,7 +125,10 @@ export function formatStoreState(
 }
 
 function formatFault(id: string, { faults }: InvalidRecord): string {
-  return `the record of ${id} in the store is faulty: ${faults.map(({ path, message }) => `${path} ${message}`.trim()).join('; ')}`
+  return (
+    `the record of ${id} in the store is faulty: ` +
+    `${faults.map(({ path, message }) => `${path} ${message}`.trim()).join('; ')}`
+  )
 }
 
 async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {

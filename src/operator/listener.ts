@@ -70,7 +70,8 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
       if (reason !== this.#problem)
         log.error(
           { reason },
-          `operators cannot connect, guests are served; correct the reason, this is tried again every ${String(RETRY_MS / 1000)} s`,
+          'operators cannot connect, guests are served; correct the reason, ' +
+            `this is tried again every ${String(RETRY_MS / 1000)} s`,
         )
       this.#problem = reason
       if (!this.#isStopped)

@@ -59,7 +59,10 @@ export class AddressWatch {
 
 /** Why guests cannot reach a listener, and the remedy. */
 export function formatMissing(address: string): string {
-  return `no guest can reach imds at ${address}, since no interface of this hypervisor has that address any more: restore it (systemctl restart imds-address)`
+  return (
+    `no guest can reach imds at ${address}, since no interface of this hypervisor has that address any more: ` +
+    'restore it (systemctl restart imds-address)'
+  )
 }
 
 /**

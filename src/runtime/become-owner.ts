@@ -43,7 +43,8 @@ export function becomeOwnerOf(directory: string): void {
     process.setuid!(owner.uid)
   } catch (error) {
     throw new StartFailure(
-      `${directory} belongs to the user with the id ${String(owner.uid)}, and this process cannot become that user (${(error as Error).message}): run the command as that user`,
+      `${directory} belongs to the user with the id ${String(owner.uid)}, ` +
+        `and this process cannot become that user (${(error as Error).message}): run the command as that user`,
       { cause: error },
     )
   }

@@ -83,7 +83,8 @@ function namesIn(directory: string, fault: (message: string) => void): string[] 
     const { code, message } = error as NodeJS.ErrnoException
     if (code !== 'ENOENT')
       fault(
-        `may be replaced by a unit that is enabled in ${directory}, which cannot be read: ${code === 'EACCES' ? `EACCES; run chmod 755 ${directory}` : message}`,
+        `may be replaced by a unit that is enabled in ${directory}, which cannot be read: ` +
+          (code === 'EACCES' ? `EACCES; run chmod 755 ${directory}` : message),
       )
     return []
   }

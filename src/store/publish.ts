@@ -165,7 +165,8 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
       const next = parse(document)
       if (!next.ok)
         throw new Error(
-          `the record of ${id} cannot be published again: ${next.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`,
+          `the record of ${id} cannot be published again: ` +
+            `${next.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`,
         )
       const change = {
         instance: next.value,

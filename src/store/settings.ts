@@ -127,7 +127,9 @@ export function parseStoreSettings({ url, region, recordKeysFile, ...files }: Pa
       : [
           {
             setting: 'region',
-            message: `${region === undefined || region === '' ? 'is not set' : `must be ${NAME_RULE}`}: Redis needs the name of the region`,
+            message:
+              `${region === undefined || region === '' ? 'is not set' : `must be ${NAME_RULE}`}: ` +
+              'Redis needs the name of the region',
           },
         ]
   if (url !== undefined && hasPassword(url))

@@ -34,7 +34,8 @@ const SETTLE_MS = 200
  */
 const MOST_BETWEEN_MS = 30_000
 const LOST =
-  'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. Make room in the state directory, or repair its disk'
+  'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. ' +
+  'Make room in the state directory, or repair its disk'
 const NOT_DELETED =
   'the snapshot cannot be deleted, and is older than what guests get: delete it and its journals before the next start'
 const NOT_FOLDED = 'the snapshot cannot be written: changes are only in the journal. Make room in the state directory'

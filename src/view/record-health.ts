@@ -84,7 +84,9 @@ export class RecordHealth {
       return
     }
     const region = others === undefined ? '' : ` (the region has ${others.join(', ')})`
-    this.#hint = `no record names ${hypervisor}${region}: check IMDS_HYPERVISOR, unless this hypervisor is new. imdsctl list shows all names in the records`
+    this.#hint =
+      `no record names ${hypervisor}${region}: check IMDS_HYPERVISOR, unless this hypervisor is new. ` +
+      'imdsctl list shows all names in the records'
     if (before === undefined) this.#log.warn({ instances: this.#view.size }, this.#hint)
   }
 
@@ -162,7 +164,8 @@ export class RecordHealth {
     for (const [instance, addresses] of unreported.slice(0, MOST_LOGGED)) {
       this.#log.warn(
         { instance, addresses, instances: unreported.length },
-        'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): the instance is not served on them. Publish it without them',
+        'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): ' +
+          'the instance is not served on them. Publish it without them',
       )
     }
     this.#withNobody = new Set(found.keys())
@@ -190,7 +193,8 @@ export class RecordHealth {
     if (!this.#isEmptyReported) {
       this.#log.warn(
         { store, instances: this.#view.size },
-        'the store has nothing of this region; the instances that are known are still served. Check IMDS_STORE and IMDS_REGION, or run imdsctl init for a new region',
+        'the store has nothing of this region; the instances that are known are still served. ' +
+          'Check IMDS_STORE and IMDS_REGION, or run imdsctl init for a new region',
       )
     }
     this.#isEmptyReported = true

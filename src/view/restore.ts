@@ -106,12 +106,14 @@ export async function restoreView(
     else if (error instanceof PlainSnapshot)
       log.warn(
         { ...facts, reason },
-        'the snapshot is not served, and is deleted when the store has records of this hypervisor; guests get 503 until then',
+        'the snapshot is not served, and is deleted when the store has records of this hypervisor; ' +
+          'guests get 503 until then',
       )
     else if (error instanceof Mismatch)
       log.warn(
         { ...facts, reason },
-        'the snapshot is not served, and stays where it is until the store has records of this hypervisor; guests get 503 until then',
+        'the snapshot is not served, and stays where it is until the store has records of this hypervisor; ' +
+          'guests get 503 until then',
       )
     else
       log.warn(
@@ -149,7 +151,8 @@ async function replay(
       if (lostBytes > 0)
         log.warn(
           { path: file, lostBytes },
-          'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. The next resync reads what was lost',
+          'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
+            'The next resync reads what was lost',
         )
       return { mac, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || hasGroups }
     })
@@ -184,7 +187,8 @@ function reject(path: string, facts: object, log: Logger): boolean {
   } catch (error) {
     log.warn(
       { ...facts, err: error },
-      'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; guests get 503 until the store answers',
+      'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; ' +
+        'guests get 503 until the store answers',
     )
     return false
   }

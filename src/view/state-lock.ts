@@ -33,7 +33,8 @@ export async function lockState(
   const owner = otherOwnerOf(stateDirectory)
   if (owner !== undefined)
     throw new StartFailure(
-      `IMDS_STATE_DIR: ${stateDirectory} belongs to the user with the id ${String(owner.uid)}: run imdsd as that user, not as root`,
+      `IMDS_STATE_DIR: ${stateDirectory} belongs to the user with the id ${String(owner.uid)}: ` +
+        'run imdsd as that user, not as root',
     )
   const path = join(stateDirectory, 'view.lock')
   const unlocked = (disk: Disk): StateLock => ({
@@ -55,7 +56,8 @@ export async function lockState(
     if (error instanceof LockHeld) {
       if (await hasLocks(stateDirectory)) {
         throw new StartFailure(
-          `IMDS_STATE_DIR: another imdsd uses ${stateDirectory}: stop the other one, or give each a directory of its own`,
+          `IMDS_STATE_DIR: another imdsd uses ${stateDirectory}: ` +
+            'stop the other one, or give each a directory of its own',
           { cause: error },
         )
       }

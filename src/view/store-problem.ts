@@ -21,17 +21,21 @@ export interface StoreProblem {
 }
 
 const RELEASE =
-  'the control plane writes records that this version of imds cannot read: upgrade imds, or go back to the previous release of the control plane'
+  'the control plane writes records that this version of imds cannot read: ' +
+  'upgrade imds, or go back to the previous release of the control plane'
 const CAUSES: Readonly<Record<InvalidRecord['reason'], string>> = {
   rejected:
-    'the record keys are not those of the publishers: put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. ' +
+    'the record keys are not those of the publishers: ' +
+    'put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. ' +
     'If the records are not encrypted yet, run `imdsctl encrypt --from-plain`',
   unreadable:
-    'the records are encrypted and IMDS_RECORD_KEYS_FILE is not set (set it and restart imds), or they were lost or overwritten in the store (publish them again)',
+    'the records are encrypted and IMDS_RECORD_KEYS_FILE is not set (set it and restart imds), ' +
+    'or they were lost or overwritten in the store (publish them again)',
   record: RELEASE,
   id: RELEASE,
   'user-data':
-    'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: set it to the limit of the publishers, or publish again',
+    'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: ' +
+    'set it to the limit of the publishers, or publish again',
 }
 
 /**
@@ -50,5 +54,8 @@ export function storeProblem(named: number, faults: readonly InvalidRecord['reas
 
 /** The problem as a sentence. */
 export function formatStoreProblem({ named, faulty, cause }: StoreProblem): string {
-  return `${String(faulty)} of ${String(named)} records that the store has for this hypervisor cannot be used. Likely cause: ${cause}`
+  return (
+    `${String(faulty)} of ${String(named)} records that the store has for this hypervisor cannot be used. ` +
+    `Likely cause: ${cause}`
+  )
 }

@@ -302,7 +302,9 @@ describe('tables that people write have every row of the code', () => {
     )
     const rows = rowsBelow('docs/operations.md', '## Faults').slice(1)
     expect(rows.map(([fault]) => fault!.replace(/(?<=, )\d+(?= times$)/, 'N')).sort()).toEqual(tested.sort())
-    const sources = CITING.filter(([path]) => path.startsWith('src/')).map(([, text]) => text.replaceAll('\\`', ''))
+    const sources = CITING.filter(([path]) => path.startsWith('src/')).map(([, text]) =>
+      text.replaceAll('\\`', '').replaceAll(/['"`] \+\n\s*['"`]/g, ''),
+    )
     const logged = found(
       rows.map(([fault, , seen]) => [fault!, seen!] as const),
       /\b(?:warn|info) "([^"]+)"/g,

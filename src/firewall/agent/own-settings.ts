@@ -35,13 +35,19 @@ export function findContradiction(
     .map(({ address, port }) => formatHostPort({ host: address, port }))
     .filter((place) => !places.includes(place))
   if (unknown.length > 0) {
-    return `the daemon names the listener ${unknown.join(' and ')}, and IMDS_LISTEN of the firewall agent (${listen}) does not. IMDS_LISTEN must name the addresses and ports of systemd's sockets too: ${REMEDY}`
+    return (
+      `the daemon names the listener ${unknown.join(' and ')}, and IMDS_LISTEN of the firewall agent (${listen}) ` +
+      `does not. IMDS_LISTEN must name the addresses and ports of systemd's sockets too: ${REMEDY}`
+    )
   }
   const operatorListen = setting('IMDS_OPERATOR_LISTEN', DEFAULT_OPERATOR_LISTEN)
   const ownOperator = parseAddressPort(operatorListen)
   const theirs = formatHostPort({ host: operator.address, port: operator.port })
   if (ownOperator === undefined || formatHostPort(ownOperator) !== theirs) {
-    return `the daemon names the operators' listener ${theirs}, and IMDS_OPERATOR_LISTEN of the firewall agent is ${operatorListen}: ${REMEDY}`
+    return (
+      `the daemon names the operators' listener ${theirs}, ` +
+      `and IMDS_OPERATOR_LISTEN of the firewall agent is ${operatorListen}: ${REMEDY}`
+    )
   }
   const ownLink = setting('IMDS_LINK', DEFAULT_LINK)
   return link === ownLink

@@ -104,7 +104,8 @@ export class LedgerFile {
     try {
       if (opened.length > MAX_BYTES)
         throw new Error(
-          `${path} is ${String(opened.length)} bytes, more than the limit of ${String(MAX_BYTES)}: delete it, and it is built from the records`,
+          `${path} is ${String(opened.length)} bytes, more than the limit of ${String(MAX_BYTES)}: ` +
+            'delete it, and it is built from the records',
         )
       return (await this.#follow(opened)) ?? (await this.#readWhole(opened))
     } finally {

@@ -159,7 +159,8 @@ const MEANINGS: readonly (readonly [pattern: RegExp, meaning: string])[] = [
   [/^NOAUTH /, `Redis requires a password: ${PASSWORD_REMEDY}`],
   [
     /^WRONGPASS /,
-    'the Redis user or its password is wrong: check USER@ in IMDS_STORE, and the file in IMDS_REDIS_PASSWORD_FILE (--password-file)',
+    'the Redis user or its password is wrong: check USER@ in IMDS_STORE, ' +
+      'and the file in IMDS_REDIS_PASSWORD_FILE (--password-file)',
   ],
   [/^ERR_TLS_CERT_ALTNAME_INVALID$/, "the server's certificate is for other names: use one of them in IMDS_STORE"],
   [/^CERT_HAS_EXPIRED$/, "the server's certificate has expired"],
@@ -376,12 +377,15 @@ function otherProtocol(error: NodeJS.ErrnoException, { url }: RedisSettings): Er
   const isTls = url.startsWith('rediss')
   if (isTls && error.code === 'ETIMEDOUT')
     return new Error(
-      `no TLS handshake within ${String(TIMEOUT_MS / 1000)} s: the server does not answer, or does not speak TLS on this port (then its URL must begin with redis, not with rediss)`,
+      `no TLS handshake within ${String(TIMEOUT_MS / 1000)} s: ` +
+        'the server does not answer, or does not speak TLS on this port (then its URL must begin with redis, ' +
+        'not with rediss)',
       { cause: error },
     )
   if (!isTls && /^(ECONNRESET|EPIPE)$/.test(error.code ?? ''))
     return new Error(
-      `the server closed the connection: if it speaks TLS on this port, its URL must begin with rediss (${error.message})`,
+      'the server closed the connection: if it speaks TLS on this port, ' +
+        `its URL must begin with rediss (${error.message})`,
       { cause: error },
     )
   return undefined

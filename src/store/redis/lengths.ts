@@ -56,7 +56,8 @@ export async function checkIndex(
   if (bytes instanceof Error) throw bytes
   if (typeof bytes === 'number' && bytes > INDEX_MAX_BYTES) {
     throw new IndexTooLarge(
-      `the index ${key} takes ${String(bytes)} bytes in Redis, more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`,
+      `the index ${key} takes ${String(bytes)} bytes in Redis, ` +
+        `more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`,
     )
   }
 }

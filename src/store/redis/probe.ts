@@ -45,7 +45,8 @@ export async function probeRedis(
   try {
     const { redis, node, role } = connection
     const findings = [
-      `connected to ${formatHostPort(node)} ${settings.url.startsWith('rediss') ? 'with' : 'without'} TLS; its role is ${role}`,
+      `connected to ${formatHostPort(node)} ${settings.url.startsWith('rediss') ? 'with' : 'without'} TLS; ` +
+        `its role is ${role}`,
     ]
     const warnings: string[] = []
     const [initialised, memory] = await runPipeline(redis, [

@@ -130,7 +130,6 @@ const TAKEN_HEADER = new RegExp(
 
 const COMPUTE_MODES: readonly ComputeMode[] = ['none', 'reported']
 
-/** Every variable of imds-api. */
 export const API_VARIABLES = {
   ...section('Store', STORE_VARIABLES),
   ...section('Clients', {
@@ -197,7 +196,6 @@ export const API_VARIABLES = {
 type ApiValues = Values<typeof API_VARIABLES>
 type Fault = AddFault<keyof typeof API_VARIABLES>
 
-/** Parses the environment. */
 export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
   const { values, fault, result } = readVariables(API_VARIABLES, env, /^IMDS_API_/)
 

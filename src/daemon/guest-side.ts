@@ -27,7 +27,6 @@ const ALL_ADDRESSES =
   'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, ' +
   'since the firewall rules name addresses'
 
-/** The guest side, which listens. */
 export interface GuestSide {
   readonly view: View
   readonly meter: RequestMeter

@@ -11,7 +11,6 @@ import { formatHostPort, isLoopback, type HostPort } from '../runtime/host-port.
 import type { Listener } from '../runtime/listen.ts'
 import type { SystemdSockets } from '../runtime/systemd.ts'
 
-/** The listener of one network. */
 export type GuestListener = Listener & { readonly network: string }
 /** A network that should be served and is not, and why, with the remedy. */
 export interface UnservedNetwork {

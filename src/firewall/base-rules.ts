@@ -10,7 +10,6 @@ export interface BaseRulesParts {
   readonly linkHead: string | undefined
 }
 
-/** The table of imds. */
 export const TABLE = 'inet imds'
 
 /** The rate limit of new connections of an interface: ten times contract F1. */

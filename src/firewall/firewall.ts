@@ -16,7 +16,6 @@ import { Links } from './link.ts'
 import type { AgentReport, FirewallRefusal } from './refusal.ts'
 import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
 
-/** The parts of the firewall. */
 export interface FirewallParts {
   /** The launch gate waits for the rules. */
   readonly required: boolean

@@ -41,7 +41,6 @@ export interface Authorized {
 
 const TOKEN_HEADER = 'x-aws-ec2-metadata-token'
 
-/** Authorizes a request, or refuses it. */
 export function authorize(
   { network, address, found, request }: Pick<Exchange, 'network' | 'address' | 'found' | 'request'>,
   parsed: ReturnType<typeof parseTarget>,

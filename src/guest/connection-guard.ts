@@ -59,7 +59,6 @@ const UNREADABLE: Readonly<Record<string, Refusal | undefined>> = {
   ERR_HTTP_REQUEST_TIMEOUT: 'request-timeout',
 }
 
-/** Guards the connections of one listener. */
 export class ConnectionGuard {
   readonly #parts: ConnectionGuardParts
   readonly #connections = new Connections()

@@ -78,7 +78,6 @@ export function refusalOf(found: Found, address: string): Refusal | undefined {
   return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : undefined
 }
 
-/** The guest that was found. */
 export function ownerOf(found: Found): Guest | undefined {
   return found.kind === 'owned' ? found.owner : undefined
 }

@@ -122,7 +122,6 @@ export class RequestMeter {
     )
   }
 
-  /** The durations of every route. */
   durations(): RouteDurations[] {
     return ROUTES.map((route, r) => {
       let count = 0

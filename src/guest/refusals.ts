@@ -63,7 +63,6 @@ export function isOrdinary(refusal: Refusal): boolean {
   return TABLE[refusal].ordinary
 }
 
-/** The status of a refusal. */
 export function statusOf(refusal: Refusal): number {
   return TABLE[refusal].status
 }
@@ -81,7 +80,6 @@ const RESPONSES = Object.fromEntries(REFUSALS.map((refusal) => [refusal, prepare
   RefusalResponse
 >
 
-/** The prepared response of a refusal. */
 export function responseOf(refusal: Refusal): RefusalResponse {
   return RESPONSES[refusal]
 }

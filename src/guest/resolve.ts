@@ -13,7 +13,6 @@ const TOKEN_OPTIONS: Content = {
   headers: ['Allow', 'OPTIONS, PUT', 'Content-Type', 'text/plain', 'Content-Length', '0'],
 }
 
-/** Resolves a request. */
 export function resolve(
   exchange: Pick<Exchange, 'network' | 'request'>,
   authorized: Authorized,

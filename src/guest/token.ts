@@ -76,7 +76,6 @@ export class Tokens {
     return left > 0 && left <= MAX_TTL_SECONDS ? left : undefined
   }
 
-  /** The number of tokens that are remembered. */
   get remembered(): number {
     return this.#known.size
   }

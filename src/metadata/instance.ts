@@ -23,7 +23,6 @@ type Deep<T> = T extends (infer U)[]
 
 /** A valid record, deeply frozen. */
 export type Instance = Deep<Static<typeof InstanceSchema>>
-/** A network interface of an instance. */
 export type Interface = Instance['interfaces'][number]
 
 /** An address or an IPv6 prefix on a network. */
@@ -49,7 +48,6 @@ function allRangesOf(instance: Instance): NetworkRange[] {
   })
 }
 
-/** Freezes a value deeply. */
 export function frozen<T>(value: T): Deep<T> {
   if (!Object.isFrozen(value)) {
     // primitive values count as frozen

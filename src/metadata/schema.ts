@@ -139,7 +139,6 @@ const PublicKey = Type.Object(
   { description: 'The SSH key of one user.' },
 )
 
-/** The schema of the metadata options. */
 export const OptionsSchema = Type.Object(
   {
     httpEndpoint: oneOf(['enabled', 'disabled'], 'enabled', 'disabled: every request gets 403.'),
@@ -156,7 +155,6 @@ export const OptionsSchema = Type.Object(
   { default: {}, description: "The metadata options of the instance, with EC2's names and defaults." },
 )
 
-/** The schema of the tags. */
 export const TagsSchema = Type.Record(Type.String(), Type.String({ maxLength: 256 }), {
   default: {},
   maxProperties: 50,

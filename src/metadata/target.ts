@@ -21,7 +21,6 @@ export const ROUTES = [
   '/{version}/api/token',
   'unknown',
 ] as const
-/** One of ROUTES. */
 export type Route = (typeof ROUTES)[number]
 
 /** What targets ask for, as boot traces name it: a closed set, finer than ROUTES. `meta-data/` is its listing. */
@@ -89,7 +88,6 @@ const MAX_LENGTH = 256
 export class TargetCache {
   readonly #parsed = new LRUCache<string, ParsedTarget>({ max: MAX_TARGETS })
 
-  /** As `parseTarget`. */
   parse(text: string): ParsedTarget {
     const known = this.#parsed.get(text)
     if (known !== undefined) return known

@@ -18,7 +18,6 @@ export interface OperatorConnectionsParts {
   readonly log: Pick<Logger, 'warn'>
 }
 
-/** The most connections of one address. */
 export const MOST_OF_ADDRESS = 16
 /** The shortest time between two lines about connections that were refused, in ms. */
 const QUIET_MS = 60_000

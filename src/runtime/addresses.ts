@@ -13,7 +13,6 @@ import { Address6 } from 'ip-address'
 import type { Logger } from 'pino'
 import { isOneAddress } from '../metadata/address.ts'
 
-/** The interval of the check, in ms. */
 const CHECK_INTERVAL_MS = 2_000
 
 /** Checks the addresses of listeners. */

@@ -7,7 +7,6 @@
  */
 import type { Logger } from 'pino'
 
-/** The interval of the check, in ms. */
 export const CHECK_INTERVAL_MS = 60_000
 /** Smaller steps are not reported, in ms: NTP makes them in normal operation. */
 const TOLERATED_MS = 60_000

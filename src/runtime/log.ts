@@ -12,7 +12,6 @@ import { isJournal, LogOutput, neverBlock } from './log-output.ts'
 
 /** The values of IMDS_LOG_LEVEL. */
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug'] as const
-/** One of LOG_LEVELS. */
 export type LogLevel = (typeof LOG_LEVELS)[number]
 
 const STDOUT = 1

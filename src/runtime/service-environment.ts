@@ -17,13 +17,11 @@ export interface Service {
 export const IMDS_SERVICE: Service = { name: 'imds.service', file: '/etc/imds/imds.env' }
 export const IMDS_API_SERVICE: Service = { name: 'imds-api.service', file: '/etc/imds/imds-api.env' }
 
-/** The variables of a service. */
 export interface ServiceEnvironment {
   /** Where a variable names a credential, its value is the file that systemd loads. */
   readonly variables: Environment
   /** The files of those variables. systemd reads them as root; the user of the service does not need to. */
   readonly credentials: ReadonlySet<string>
-  /** The files that were read. */
   readonly files: readonly string[]
   /** What an operator should know: variables that come from elsewhere, files that cannot be read. */
   readonly notes: readonly string[]

@@ -113,7 +113,6 @@ export function describeVariables(table: VariableTable): string {
     .join('\n')
 }
 
-/** Any text. */
 export const anyText: TextParser<string> = (value) => ({ ok: true, value })
 
 /** The parts of a text with commas between them. */
@@ -164,5 +163,4 @@ export function addressPort(example: string): TextParser<HostPort> {
   }
 }
 
-/** An absolute path. */
 export const absolutePath = matching((path) => path.startsWith('/'), 'must be an absolute path')

@@ -3,7 +3,6 @@
 /** The endings of a record's file, in the order in which a directory is searched. */
 export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
 
-/** The format of a text. */
 export type Format = 'JSON' | 'YAML'
 
 /** `message` may quote the text; `line` is where the fault is, if known. */
@@ -11,7 +10,6 @@ export type ParsedDocument =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly faults: readonly [{ readonly message: string; readonly line: number | undefined }] }
 
-/** The format of a file with this name. */
 export function formatOf(name: string): Format {
   return name.endsWith('.json') ? 'JSON' : 'YAML'
 }

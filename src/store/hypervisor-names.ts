@@ -6,7 +6,6 @@ import { isName } from '../metadata/identifiers.ts'
 
 /** How many records a source looks at. */
 export const SAMPLED_RECORDS = 16
-/** The most names of a sample. */
 const MOST_NAMES = 5
 
 /** The field `hypervisors` of a record or an entry, which may have any shape; undefined: none. */

@@ -114,7 +114,6 @@ export interface SettingFault {
   readonly message: string
 }
 
-/** The result of `parseStoreSettings`. */
 export type ParsedStore =
   | { readonly ok: true; readonly value: FileStore | (RedisStore & { readonly region: string }) }
   | { readonly ok: false; readonly faults: readonly SettingFault[]; readonly kind: 'files' | 'redis' | undefined }

@@ -35,7 +35,6 @@ export interface RedisStore {
   readonly master: string | undefined
 }
 
-/** A directory of files. */
 export interface FileStore {
   readonly kind: 'files'
   readonly directory: string

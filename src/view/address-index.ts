@@ -52,14 +52,12 @@ export class AddressIndex<T> {
     return (this.#claims.get(address) ?? this.#longestAround(address))?.ownership ?? UNKNOWN
   }
 
-  /** Adds a claim. */
   claim(range: string, claimant: T): void {
     const claim = this.#claims.get(range) ?? this.#add(range)
     claim.claimants = [...claim.claimants, claimant]
     this.#settle(claim)
   }
 
-  /** Removes a claim. */
   unclaim(range: string, claimant: T): void {
     const claim = this.#claims.get(range)
     if (claim === undefined) return

@@ -89,7 +89,6 @@ export class JournalWriter {
     return this.#mac.toString('hex')
   }
 
-  /** The size of the file. */
   get bytes(): number {
     return this.#bytes
   }

@@ -194,7 +194,6 @@ function reject(path: string, facts: object, log: Logger): boolean {
   }
 }
 
-/** Deletes the journals of generations before `before`. */
 function deleteJournals(path: string, before: number): void {
   for (const generation of generationsBeside(path))
     if (generation < before) rmSync(journalPath(path, generation), { force: true })

@@ -32,7 +32,6 @@ export interface StateKeys {
   readonly macKeys: readonly (Uint8Array | KeyObject)[]
 }
 
-/** Where the snapshot of a state directory is. */
 export function snapshotPath(stateDirectory: string): string {
   return join(stateDirectory, 'view.snapshot')
 }
@@ -62,7 +61,6 @@ function previousFiles(snapshot: string, names: readonly string[]): string[] {
   )
 }
 
-/** Deletes a snapshot and its journals. */
 export async function deleteFiles(disk: Disk, snapshot: string): Promise<void> {
   const names = await disk.namesBeside(snapshot)
   if (names.includes(basename(snapshot))) await disk.remove(snapshot)
@@ -115,7 +113,6 @@ export async function deleteOldPrevious(disk: Disk, snapshot: string, maxAgeMs: 
   }
 }
 
-/** The owner as a header has it. */
 export function headerOf({ store, region, hypervisor }: StateOwner): Readonly<Record<string, string | null>> {
   return { store, region: region ?? null, hypervisor: hypervisor ?? null }
 }

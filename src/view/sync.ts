@@ -37,7 +37,6 @@ import { formatStoreProblem } from './store-problem.ts'
 import type { InvalidRecord } from './validate.ts'
 import type { View } from './view.ts'
 
-/** Ids in one batch, at most. */
 const BATCH = 100
 /**
  * If user-data may be long, a batch has fewer ids (at least SMALL_BATCH), so that its user-data has at most about this
@@ -60,7 +59,6 @@ export interface SyncMetrics {
   readonly revisionsBack: { inc(): void }
 }
 
-/** The parts of sync. */
 export interface SyncParts {
   readonly source: Source
   readonly view: View
@@ -99,7 +97,6 @@ export interface SyncStatus {
    * undefined before the first.
    */
   readonly resyncedAtMs: number | undefined
-  /** How long that resync took. */
   readonly resyncTookMs: number
   /** Instances of the view that the store no longer has. They stay in the view; an operator should look. */
   readonly unconfirmed: number

@@ -23,7 +23,6 @@ export interface InvalidRecord {
   readonly faults: readonly Fault[]
 }
 
-/** The result of `validate`. */
 export type Validated = { readonly ok: true; readonly value: ValidRecord } | ({ readonly ok: false } & InvalidRecord)
 
 /** Validates one loaded instance. `userDataMaxBytes` bounds the user-data. */

@@ -126,7 +126,6 @@ export class View {
     return this.#instances.keys()
   }
 
-  /** Every instance. */
   instances(): IteratorObject<ServedInstance> {
     return this.#instances.values()
   }

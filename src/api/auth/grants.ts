@@ -47,7 +47,6 @@ export interface TokenRequest {
   readonly body: Readonly<Partial<Record<'grant_type' | 'scope' | 'username' | 'password' | 'refresh_token', string>>>
 }
 
-/** The outcome of a token request. */
 export type TokenOutcome =
   | {
       readonly kind: 'granted'
@@ -106,7 +105,6 @@ const WRONG_SCOPE = invalid(
   'scope must be infrastructure, orbit or both, and this client must be allowed it',
 )
 
-/** Grants tokens. */
 export class Grants {
   readonly #parts: GrantParts
   readonly #checks = new WorkQueue(CHECKS.atOnce, CHECKS.waiting)
@@ -116,7 +114,6 @@ export class Grants {
     this.#parts = parts
   }
 
-  /** Handles a token request. */
   async grant(request: TokenRequest): Promise<TokenOutcome> {
     const client = await this.#authenticate(request)
     if (client.kind !== 'api-client' && client.kind !== 'application') return client

@@ -42,7 +42,6 @@ export function isPassword(text: string): boolean {
   return length >= 8 && length <= 72
 }
 
-/** Hashes a password. */
 export async function hashPassword(password: string): Promise<string> {
   const salt = randomBytes(SALT_BYTES)
   const key = await compute(password, { cost: COST, salt }, KEY_BYTES)

@@ -18,7 +18,6 @@ import type { Logger } from 'pino'
 import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 
-/** Why a connection is closed. */
 export const CLOSED_REASONS = ['address', 'all', 'unread', 'pipelined'] as const
 /**
  * Its address has too many connections, all addresses together have, its peer does not read the response, or it has too

@@ -32,7 +32,6 @@ interface Waiting extends Task {
   readonly refuse: () => void
 }
 
-/** The queues of all keys. */
 export class FairQueue {
   readonly #limits: FairQueueLimits
   readonly #keys = new Map<string, { running: number; readonly urgent: Lane; readonly others: Lane }>()

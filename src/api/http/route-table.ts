@@ -12,7 +12,6 @@ const PREFIX = '1.0'
 /** No path of a route has more segments, and none of its segments is longer. To compare longer ones would take time. */
 const [SEGMENTS_MAX, SEGMENT_MAX] = [8, 64]
 
-/** Every route. */
 export class RouteTable {
   readonly #routes = new Map<string, Route>()
 

@@ -13,7 +13,6 @@ export const UNREADABLE_REASONS = [
   'header_fields_too_large',
   'payload_too_large',
 ] as const satisfies readonly RefusalName[]
-/** One of UNREADABLE_REASONS. */
 export type UnreadableReason = (typeof UNREADABLE_REASONS)[number]
 
 /** The refusal of a malformed request, and of one in another version of HTTP. */

@@ -141,7 +141,6 @@ export class RecordCipher {
     return [derive(first), ...others.map(derive)]
   }
 
-  /** Encrypts a value. */
   encrypt(kind: ValueKind, id: string, revision: number, bytes: Uint8Array): Buffer {
     const { head, update, end } = this.encrypting(kind, id, revision)
     return Buffer.concat([head, update(bytes), end()])

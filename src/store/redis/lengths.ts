@@ -12,7 +12,6 @@ export interface Lengths {
   readonly userData: number
 }
 
-/** The longest id. */
 export const ID_MAX_BYTES = 64
 /** More than any digest. Publishers in other languages may use longer ones than ours. */
 export const DIGEST_MAX_BYTES = 4096

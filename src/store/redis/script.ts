@@ -8,7 +8,6 @@ import type { RemoveOptions, RemoveResult } from '../publisher.ts'
 
 /** A run of the script: its arguments after the key. */
 export type ScriptArguments = readonly (string | Buffer)[]
-/** An answer of the script. */
 export type ScriptAnswer = readonly [verdict: string, ...details: string[]]
 
 /** The arguments that publish a plain record. */

@@ -174,9 +174,8 @@ export async function explain(
   const explanation = read.value
   const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store, recent } =
     explanation
-  const lines = [
-    `${address} on network ${network}: ${answer}${status === undefined ? '' : ` (${String(status)})`}, since ${because}`,
-  ]
+  const code = status === undefined ? '' : ` (${String(status)})`
+  const lines = [`${address} on network ${network}: ${answer}${code}, since ${because}`]
   if (instance !== undefined)
     lines.push(
       `instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`,
@@ -184,10 +183,7 @@ export async function explain(
   if (sessionTokens !== undefined) lines.push(`session tokens ${sessionTokens}`)
   if (userData !== undefined) lines.push(`user-data      ${userData}`)
   if (hopLimit !== undefined)
-    lines.push(
-      `hop limit      ${String(hopLimit.limit)}, ` +
-        `${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced by the firewall'}`,
-    )
+    lines.push(`hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? '' : 'not '}enforced by the firewall`)
   if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
   if (listener !== undefined) lines.push(`listener       ${listener}`)
   if (store !== undefined) lines.push(`store          ${store}`)

@@ -45,8 +45,9 @@ Exit statuses:
   74  output was lost, because standard output or standard error cannot be written; what the command changes is done
   75  timeout
 
-Variables that are not set are those of imds.service: of /etc/imds/imds.env, or the file in --environment-file, and of the unit and its drop-ins with the
-files of their credentials, which root can read. With --store or IMDS_STORE, no file of secrets or certificates comes from there.`
+Variables that are not set are those of imds.service: of /etc/imds/imds.env, or the file in --environment-file, and
+of the unit and its drop-ins with the files of their credentials, which root can read. With --store or IMDS_STORE, no
+file of secrets or certificates comes from there.`
 
 const output = new Output('imdsctl', process.stdout, process.stderr, (ended) => process.exit(ended))
 /** The environment of imdsctl itself, before `readEnvironment` adds that of the service. */
@@ -70,8 +71,8 @@ A file, or standard input, holds one record in JSON or YAML, or JSON lines. A li
 In a directory every NAME.json, NAME.yaml or NAME.yml is read, with its user-data in NAME.user-data if that is there.`
 const PUT_HELP = `
 
-Many records go over one connection. Refused records are reported on standard error and the others are published. The exit status is the
-highest of all, and the last line of the output counts the records.
+Many records go over one connection. Refused records are reported on standard error and the others are published. The
+exit status is the highest of all, and the last line of the output counts the records.
 
   jq -c '.[]' records.json | imdsctl put -
   jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
@@ -145,8 +146,8 @@ function buildProgram(): Command {
     .argument('<path...>', PATHS)
     .option(
       '-u, --user-data <file>',
-      'the user-data of the single record, byte for byte; - for standard input. Default: ' +
-        'the user-data in the store stays',
+      'the user-data of the single record, byte for byte; - for standard input. ' +
+        'Default: the user-data in the store stays',
     )
     .option('--no-user-data', 'remove the user-data in the store, for each record that comes without user-data')
     .option('--dry-run', 'write nothing: print what a publish of each record would do now')

@@ -144,7 +144,8 @@ export const VARIABLES = {
     },
     IMDS_TOKEN_KEYS_FILE: { parse: anyText, help: 'keys of session tokens that all hypervisors share' },
   }),
-  // The minimums are those of contract F1: with less, a guest might not boot, because cloud-init gives up after six refusals.
+  // The minimums are those of contract F1: with less, a guest might not boot, because cloud-init gives up after six
+  // refusals.
   ...section('Guests', {
     IMDS_GUEST_BURST: { default: '600', parse: whole(600, 1_000_000_000), help: 'requests of an instance at once' },
     IMDS_GUEST_REQUESTS_PER_SECOND: {

@@ -23,8 +23,8 @@ import { keepTickShape } from '../runtime/ticks.ts'
 import type { VariableFault } from '../runtime/variables.ts'
 
 /**
- * The delay of an exit for an invalid configuration, in ms. While guests wait in its sockets, systemd restarts the daemon at once;
- * the delay bounds that rate.
+ * The delay of an exit for an invalid configuration, in ms. While guests wait in its sockets, systemd restarts the
+ * daemon at once; the delay bounds that rate.
  */
 const BAD_CONFIG_DELAY_MS = 2_000
 

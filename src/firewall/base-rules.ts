@@ -21,6 +21,24 @@ const REFUSED = 'limit rate 1000/second burst 1000 packets'
 export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRulesParts): string {
   const four = listeners.filter(({ address }) => !address.includes(':'))
   const six = listeners.filter(({ address }) => address.includes(':'))
+  const asked = [
+    ...placed(four, 'ip daddr', 'ip frag-off & 0x3fff != 0 counter name fragments drop'),
+    ...placed(six, 'ip6 daddr', 'exthdr frag exists counter name fragments drop'),
+    ...served(four, 'ip daddr . tcp dport', 'goto asked4'),
+    ...served(six, 'ip6 daddr . tcp dport', 'goto asked6'),
+  ]
+  const tooMany = `update @opened { iifname . ether saddr ${OPENED} }`
+  const answered = [
+    ...served(four, 'ip saddr . tcp sport', 'goto answer4'),
+    ...served(six, 'ip6 saddr . tcp sport', 'goto answer6'),
+  ]
+  const links = [...(linkHead === undefined ? [] : [`"${linkHead}*"`]), '@links']
+  const operators =
+    operatorPort === undefined
+      ? []
+      : links.map(
+          (link) => `iifname ${link} tcp dport ${String(operatorPort)} counter name operators reject with tcp reset`,
+        )
   return `table ${TABLE} {
   # Guests: link, MAC and source address of an interface; address and port of a listener of its network.
   set guests4 { type ifname . ether_addr . ipv4_addr . ipv4_addr . inet_service; }
@@ -41,14 +59,7 @@ export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRules
 
   chain prerouting {
     type filter hook prerouting priority raw; policy accept;
-${[
-  ...placed(four, 'ip daddr', 'ip frag-off & 0x3fff != 0 counter name fragments drop'),
-  ...placed(six, 'ip6 daddr', 'exthdr frag exists counter name fragments drop'),
-  ...served(four, 'ip daddr . tcp dport', 'goto asked4'),
-  ...served(six, 'ip6 daddr . tcp dport', 'goto asked6'),
-]
-  .map((rule) => `    ${rule}\n`)
-  .join('')}  }
+${formatRules(asked)}  }
   chain asked4 {
     iifname . ether saddr . ip saddr . ip daddr . tcp dport @guests4 goto opening
     goto unknown_peer
@@ -58,20 +69,21 @@ ${[
     iifname . ether saddr . ip6 saddr . ip6 daddr . tcp dport @prefixes6 goto opening
     goto unknown_peer
   }
-  # The first packet of a connection is reset, so that a guest that is not known yet tries again soon. Other packets may be forged, and are dropped.
+  # The first packet of a connection is reset, so that a guest that is not known yet tries again soon.
+  # Other packets may be forged, and are dropped.
   chain unknown_peer {
     counter name unknown_peers
     tcp flags & (fin | syn | rst | ack) == syn ${REFUSED} reject with tcp reset
     drop
   }
   chain opening {
-    tcp flags & (fin | syn | rst | ack) == syn update @opened { iifname . ether saddr ${OPENED} } counter name too_many reject with tcp reset
+    tcp flags & (fin | syn | rst | ack) == syn ${tooMany} counter name too_many reject with tcp reset
   }
 
   # Priority raw: before the host's own rules can change a DSCP, which marks the packets with a hop limit.
   chain output {
     type filter hook output priority raw; policy accept;
-${[...served(four, 'ip saddr . tcp sport', 'goto answer4'), ...served(six, 'ip6 saddr . tcp sport', 'goto answer6')].map((rule) => `    ${rule}\n`).join('')}  }
+${formatRules(answered)}  }
   chain answer4 {
     oifname . ip daddr vmap @answers4
     goto stray
@@ -89,7 +101,7 @@ ${[...served(four, 'ip saddr . tcp sport', 'goto answer4'), ...served(six, 'ip6 
 
   chain input {
     type filter hook input priority filter; policy accept;
-${operatorPort === undefined ? '' : [...(linkHead === undefined ? [] : [`"${linkHead}*"`]), '@links'].map((links) => `    iifname ${links} tcp dport ${String(operatorPort)} counter name operators reject with tcp reset\n`).join('')}  }
+${formatRules(operators)}  }
 }
 `
 }
@@ -132,4 +144,9 @@ function placed(listeners: BaseRulesParts['listeners'], key: string, what: strin
 function served(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {
   const places = [...new Set(listeners.map(({ address, port }) => `${address} . ${String(port)}`))]
   return places.length === 0 ? [] : [`${key} { ${places.join(', ')} } ${what}`]
+}
+
+/** The lines of a chain. */
+function formatRules(rules: readonly string[]): string {
+  return rules.map((rule) => `    ${rule}\n`).join('')
 }

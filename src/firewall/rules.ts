@@ -56,7 +56,9 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
   for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
     faults.push({
       instance: undefined,
-      message: `a listener on ${JSON.stringify(address)} cannot be protected: it needs one IPv4 or IPv6 address of its own`,
+      message:
+        `a listener on ${JSON.stringify(address)} cannot be protected: ` +
+        'it needs one IPv4 or IPv6 address of its own',
     })
   }
   const sets = new Sets()
@@ -88,7 +90,8 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
 
 /** A transaction that replaces the whole table. */
 export function replacement({ baseRules, hops, limitedDscp, sets }: FirewallRules): string {
-  return `table ${TABLE}\ndelete table ${TABLE}\n${baseRules}${chains(hops, limitedDscp)}${[...sets].map(([set, elements]) => statement('add', set, elements)).join('')}`
+  const elements = [...sets].map(([set, some]) => statement('add', set, some))
+  return `table ${TABLE}\ndelete table ${TABLE}\n${baseRules}${chains(hops, limitedDscp)}${elements.join('')}`
 }
 
 /**
@@ -97,7 +100,8 @@ export function replacement({ baseRules, hops, limitedDscp, sets }: FirewallRule
  */
 export function trial(rules: FirewallRules): string {
   const name = `${TABLE}_trial`
-  return `${replacement(rules).replaceAll(TABLE, name).replace(`table ${name} {`, `table ${name} {\n  flags dormant`)}delete table ${name}\n`
+  const table = replacement(rules).replaceAll(TABLE, name)
+  return `${table.replace(`table ${name} {`, `table ${name} {\n  flags dormant`)}delete table ${name}\n`
 }
 
 /**
@@ -231,9 +235,9 @@ function chains(hops: ReadonlySet<number>, limitedDscp: number): string {
 }
 
 function statement(verb: 'add' | 'delete', set: string, elements: Elements): string {
-  return elements.size === 0
-    ? ''
-    : `${verb} element ${TABLE} ${set} {\n${[...elements].map((element) => `  ${formatElement(element)}`).join(',\n')}\n}\n`
+  if (elements.size === 0) return ''
+  const lines = [...elements].map((element) => `  ${formatElement(element)}`)
+  return `${verb} element ${TABLE} ${set} {\n${lines.join(',\n')}\n}\n`
 }
 
 function formatElement([key, verdict]: readonly [string, string]): string {

@@ -56,12 +56,9 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
         : rangesOf(instance)
             .map(({ network, range }) => ({ range, ids: view.contested().get(`${network} ${range}`) ?? [] }))
             .filter(({ ids }) => ids.length > 0)
+    const served = instance === undefined ? '' : `; revision ${String(instance.revision)} is served`
     return [
-      ...(fault === undefined
-        ? []
-        : [
-            `${formatFault(id, fault)}${instance === undefined ? '' : `; revision ${String(instance.revision)} is served`}`,
-          ]),
+      ...(fault === undefined ? [] : [`${formatFault(id, fault)}${served}`]),
       ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
       ...(isAnswered
         ? []
@@ -125,10 +122,8 @@ export function formatStoreState(
 }
 
 function formatFault(id: string, { faults }: InvalidRecord): string {
-  return (
-    `the record of ${id} in the store is faulty: ` +
-    `${faults.map(({ path, message }) => `${path} ${message}`.trim()).join('; ')}`
-  )
+  const texts = faults.map(({ path, message }) => `${path} ${message}`.trim())
+  return `the record of ${id} in the store is faulty: ${texts.join('; ')}`
 }
 
 async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {

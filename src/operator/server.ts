@@ -57,9 +57,9 @@ const IDLE_MS = 15_000
  *   GET /metrics        200, Prometheus' text format
  *   GET /livez          200 while the event loop runs
  *   GET /readyz         200 when ready, else 503; a Readiness either way
- *   GET /instances/ID   the launch gate, an InstanceState: 200 when the guest may be started, 409 when not yet (with `final`: never with this
- *                       record), 404 when the instance is not served here. With `?reason`, `reason` says why it is not served as the store has it.
- *                       400 if it is not an id
+ *   GET /instances/ID   the launch gate, an InstanceState: 200 when the guest may be started, 409 when not yet (with
+ *                       `final`: never with this record), 404 when the instance is not served here. With `?reason`,
+ *                       `reason` says why it is not served as the store has it. 400 if it is not an id
  *   GET /instances/ID/trace
  *                       200 with a Trace; 404 when the instance is not served here; 400 if it is not an id
  *   GET /explain?address=ADDRESS&network=NETWORK
@@ -81,8 +81,9 @@ export function buildTcpServer(parts: OperatorParts, { allow, most, now, log }: 
  * the paths of the TCP server, and:
  *
  *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
- *   POST /firewall      the same with the report of the firewall agent (src/firewall/refusal.ts): the response is sent once the document has another
- *                       version than the applied one, or after 5 s; 400 if it is not a report
+ *   POST /firewall      the same with the report of the firewall agent (src/firewall/refusal.ts): the response is sent
+ *                       once the document has another version than the applied one, or after 5 s; 400 if it is not a
+ *                       report
  */
 export function buildSocketServer(parts: OperatorParts, most: number): FastifyInstance {
   const server = buildServer(parts)

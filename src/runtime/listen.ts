@@ -124,10 +124,8 @@ async function open(acceptor: Server, listener: Listener, variable: string): Pro
       listener.fd === undefined
         ? formatPlace(listener)
         : `the socket from systemd (file descriptor ${String(listener.fd)})`
-    throw new StartFailure(
-      `${variable}: cannot listen on ${where}: ${remedy(code, variable, listener.path !== undefined) ?? (error as Error).message}`,
-      { cause: error },
-    )
+    const reason = remedy(code, variable, listener.path !== undefined) ?? (error as Error).message
+    throw new StartFailure(`${variable}: cannot listen on ${where}: ${reason}`, { cause: error })
   }
   const address = acceptor.address()
   if (typeof address === 'string') return { path: address }

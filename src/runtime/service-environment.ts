@@ -29,8 +29,9 @@ export interface ServiceEnvironment {
 
 /**
  * Reads the environment of a service for a command with the environment `env`. `file` replaces the environment files of
- * the unit; the only fault is that it cannot be read (exit status 66). `hasStore`: the command was given a store, by an option or a
- * variable. Then no file of secrets or certificates comes from the service, because it belongs to another store.
+ * the unit; the only fault is that it cannot be read (exit status 66). `hasStore`: the command was given a store, by an
+ * option or a variable. Then no file of secrets or certificates comes from the service, because it belongs to another
+ * store.
  */
 export function readServiceEnvironment(
   service: Service,

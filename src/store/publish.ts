@@ -166,7 +166,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
       if (!next.ok)
         throw new Error(
           `the record of ${id} cannot be published again: ` +
-            `${next.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`,
+            next.faults.map(({ path, message }) => `${path} ${message}`).join('; '),
         )
       const change = {
         instance: next.value,

@@ -1,7 +1,8 @@
 /**
  * What is on the disk: a chain of journals that is written now, and the snapshot below it.
  *
- *     open -> append, append ... -> rotate (a new journal) -> fold (a snapshot that names it; then the older journals are deleted) -> append ...
+ *     open -> append, append ... -> rotate (a new journal)
+ *          -> fold (a snapshot that names it; then the older journals are deleted) -> append ...
  *     drop: at any moment, for good
  *
  * An epoch begins at a start, or after the files were given up, and is dropped as a whole. Dropped work stops at its

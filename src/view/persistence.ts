@@ -1,8 +1,8 @@
 /**
  * Keeps the view on disk, so that a start serves no state that is older than one that a guest has seen.
  *
- *     change -> journal (write, fdatasync) -> view -> guests, firewall, launch gate
- *     fold:     begin a new journal -> write the view as a snapshot that names it -> rename -> delete the older journals
+ *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate
+ *     fold:    begin a new journal -> write the view as a snapshot that names it -> rename -> delete the older journals
  *
  * A fold happens when the journals are longer than the snapshot, soon after a change that takes user-data away, at a
  * resync if the snapshot is not as this daemon would write it, and at a clean stop. It goes on beside changes.

@@ -3,7 +3,7 @@
  *
  *     view.snapshot             all instances at some moment (snapshot.ts)
  *     view.journal.N            the changes since then (journal.ts); N grows
- *     view.snapshot.previous    a former snapshot with its journals, set aside because it is of another owner, another key or too old
+ *     view.snapshot.previous    a snapshot with its journals that was set aside: of another owner or key, or too old
  *     view.journal.N.previous
  */
 import { basename, dirname, join } from 'node:path'

@@ -12,7 +12,7 @@
  *
  *     store:   connecting -> connected -> lost -> connected ...
  *     resync:  wanted -> index read -> queued ids read -> complete: ready, confirmed
- *                                                      -> nearly all records faulty (store-problem.ts): not ready, the view stays
+ *                                                      -> nearly all records faulty: not ready, the view stays
  *                     -> region not initialised: not ready, the view stays
  *
  * One loop reads all records, one batch at a time. So an older state of a record is never applied after a newer one,
@@ -217,8 +217,12 @@ export class Sync {
   #problem(): string | undefined {
     if (this.#health.problem !== undefined) return formatStoreProblem(this.#health.problem)
     if (this.#resyncedAtMs !== undefined) return undefined
-    if (!this.#connected)
-      return `${this.#wasConnected ? 'the store was lost before the first resync' : 'the store was not reached yet'}: ${this.#lossReason ?? 'connecting'}`
+    if (!this.#connected) {
+      const problem = this.#wasConnected
+        ? 'the store was lost before the first resync'
+        : 'the store was not reached yet'
+      return `${problem}: ${this.#lossReason ?? 'connecting'}`
+    }
     if (!this.#isUninitialised) return 'the first resync is not complete'
     return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
   }

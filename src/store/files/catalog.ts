@@ -3,9 +3,12 @@
  *
  * Reading every file before each write would cost more with each instance. So three things keep the catalog true:
  *
- *   the ledger      each writer appends what it changes, and first the id that it begins to change; a refresh reads the new lines
- *   a survey        compares the stamps of all files, and reads those that changed: people edit records. At most once a second
- *   a look          compares the stamps of one instance: of the one that is written, and of the one that owns its address, before each write
+ *   the ledger      each writer appends what it changes, and first the id that it begins to change; a refresh reads the
+ *                   new lines
+ *   a survey        compares the stamps of all files, and reads those that changed: people edit records. At most once a
+ *                   second
+ *   a look          compares the stamps of one instance, before each write: of the one that is written, and of the one
+ *                   that owns its address
  *
  * So a record that was edited by hand counts at once for writes of its own instance, and its new addresses count for
  * other instances within a second (if comparing all stamps takes long, within SURVEY_RATIO times as long). Meanwhile

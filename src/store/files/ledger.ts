@@ -11,7 +11,7 @@
  *
  *   { "version": 1, "generation": UUID }   the first line: another generation is another file, with other lines
  *   [ID, { ...protection }]                what protects the instance
- *   [ID]                                   a writer begins to change the instance: its files are newer than the lines above
+ *   [ID]                                   a writer begins to change the instance: its files are newer than these lines
  *   [ID, false]                            nothing is left to protect
  *
  * A line that is torn, by a power failure, is ignored, and the file is written anew before the next line.

@@ -1,10 +1,10 @@
 /**
  * The store in a directory of files, as the daemon reads it: for a single hypervisor, a trial or a lab.
  *
- *   srv-x1y2z.json | srv-x1y2z.yaml | srv-x1y2z.yml   the record
- *   srv-x1y2z.user-data                               its user-data, byte for byte; no file: none
- *   srv-x1y2z.removed                                 the tombstone: the instance was removed (a missing record alone is no removal)
- *   srv-x1y2z.pending                                 a change that a writer has not finished (pending.ts): overrides the other files
+ *   srv-x1y2z.json, .yaml or .yml   the record
+ *   srv-x1y2z.user-data             its user-data, byte for byte; no file: none
+ *   srv-x1y2z.removed               the tombstone: the instance was removed (a missing record alone is no removal)
+ *   srv-x1y2z.pending               a change that a writer has not finished (pending.ts): overrides the other files
  *
  * A record may omit `userData`: then it is computed from the file of the user-data. If the record has it, it must match
  * that file. Other files are ignored.

@@ -38,8 +38,9 @@ const SENTINEL_INTERVAL_MS = 5000
 const MOST_REDIRECTIONS = 5
 
 /**
- * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `checkRegion` does. With
- * Sentinel, the connection ends when the primary is replaced. Rejects with the reason of every server that was tried.
+ * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `checkRegion` does.
+ * With Sentinel, the connection ends when the primary is replaced. Rejects with the reason of every server that was
+ * tried.
  */
 export async function connectToRegion(
   settings: RedisSettings,
@@ -363,10 +364,8 @@ async function dial(
 function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: RedisSettings): Error | undefined {
   if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss'))
     return undefined
-  return new Error(
-    `the server probably ${certFile === undefined ? 'requires a client certificate' : 'refuses our certificate'} (${error.message})`,
-    { cause: error },
-  )
+  const probable = certFile === undefined ? 'requires a client certificate' : 'refuses our certificate'
+  return new Error(`the server probably ${probable} (${error.message})`, { cause: error })
 }
 
 /**

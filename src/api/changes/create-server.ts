@@ -3,7 +3,7 @@
  * asks for the action `create`.
  */
 import { sql } from 'kysely'
-import { fieldFault, noSuchIn, refuse, Refusal } from '../model/refusal.ts'
+import { fieldFault, noSuchIn, refuse, Refusal, type Detail } from '../model/refusal.ts'
 import { completeOptions, tagsFault } from '../model/metadata-options.ts'
 import { compactUserData, userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
@@ -97,22 +97,46 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
     typeof asked.user_data === 'string' ? userDataFault(asked.user_data) : undefined,
     tagsFault(asked.tags ?? {}),
   ].filter((fault) => fault !== undefined)
+  const image = await findImage(tx, accountId, asked.image, faults)
+  const serverType = await findServerType(tx, asked.serverType, image, faults)
+  const zoneId = asked.zone === undefined ? undefined : await findZone(tx, asked.zone, faults)
+  const { server_groups: groupIds = [] } = asked
+  faults.push(...(await missingGroups(tx, accountId, groupIds)))
+  if (typeof asked.cloudIp === 'string') await findCloudIp(tx, accountId, asked.cloudIp, faults)
+  if (faults.length > 0 || image === undefined || serverType === undefined)
+    throw new Refusal('unprocessable_entity', faults)
+  return {
+    image,
+    serverType,
+    zoneId,
+    groupIds: groupIds.length > 0 ? groupIds : await lockDefaultGroup(tx, accountId),
+  }
+}
+
+async function findImage(tx: Tx, accountId: string, name: string, faults: Detail[]) {
   const image = await tx
     .selectFrom('images')
     .select(['id', 'status', 'compatibility_mode', 'min_ram'])
-    .where((where) => where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]))
+    .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
     .where(isVisibleTo(accountId))
     .forShare()
     .executeTakeFirst()
-  if (image === undefined) faults.push(noSuchIn('image', 'image', asked.image, '/1.0/images'))
+  if (image === undefined) faults.push(noSuchIn('image', 'image', name, '/1.0/images'))
   else if (image.status !== 'available')
-    faults.push(
-      fieldFault('image', 'not_available', `image: ${asked.image} is ${image.status}: name one that is available`),
-    )
+    faults.push(fieldFault('image', 'not_available', `image: ${name} is ${image.status}: name one that is available`))
+  return image
+}
+
+/** `name` undefined: the smallest available type that has enough RAM for the image. */
+async function findServerType(
+  tx: Tx,
+  name: string | undefined,
+  image: { readonly id: string; readonly min_ram: number | null } | undefined,
+  faults: Detail[],
+) {
   const minRam = image?.min_ram ?? 0
   const types = tx.selectFrom('server_types').select(['id', 'handle', 'ram']).where('removed_at', 'is', null).limit(1)
-  const name = asked.serverType
-  const serverType = await (
+  const matching =
     name === undefined
       ? types
           .where('status', '=', 'available')
@@ -122,55 +146,42 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
       : types
           .where('status', '!=', 'deprecated')
           .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
-  )
-    .forShare()
-    .executeTakeFirst()
+  const serverType = await matching.forShare().executeTakeFirst()
   if (serverType === undefined) {
     faults.push(
       name === undefined
         ? fieldFault('server_type', 'missing', 'server_type: name one, because the region has none that is available')
         : noSuchIn('server_type', 'server type', name, '/1.0/server_types', ', or is deprecated'),
     )
-  } else if (serverType.ram < minRam)
-    faults.push(
-      fieldFault(
-        'server_type',
-        'out_of_range',
-        `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, ` +
-          `and the image ${image!.id} needs at least ${String(minRam)}`,
-      ),
-    )
-  const { zone: zoneName } = asked
-  const zone =
-    zoneName === undefined
-      ? undefined
-      : await tx
-          .selectFrom('zones')
-          .select('id')
-          .where('removed_at', 'is', null)
-          .where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)]))
-          .forShare()
-          .executeTakeFirst()
-  if (zoneName !== undefined && zone === undefined) faults.push(noSuchIn('zone', 'zone', zoneName, '/1.0/zones'))
-  const { server_groups: groupIds = [] } = asked
-  faults.push(...(await missingGroups(tx, accountId, groupIds)))
-  if (typeof asked.cloudIp === 'string') {
-    const cloudIp = await tx
-      .selectFrom('cloud_ips')
-      .select('id')
-      .where('id', '=', asked.cloudIp)
-      .where('account_id', '=', accountId)
-      .executeTakeFirst()
-    if (cloudIp === undefined) faults.push(noSuchIn('cloud_ip', 'cloud IP', asked.cloudIp, '/1.0/cloud_ips'))
+  } else if (serverType.ram < minRam) {
+    const message =
+      `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, ` +
+      `and the image ${image!.id} needs at least ${String(minRam)}`
+    faults.push(fieldFault('server_type', 'out_of_range', message))
   }
-  if (faults.length > 0 || image === undefined || serverType === undefined)
-    throw new Refusal('unprocessable_entity', faults)
-  return {
-    image,
-    serverType,
-    zoneId: zone?.id,
-    groupIds: groupIds.length > 0 ? groupIds : await lockDefaultGroup(tx, accountId),
-  }
+  return serverType
+}
+
+async function findZone(tx: Tx, name: string, faults: Detail[]): Promise<string | undefined> {
+  const zone = await tx
+    .selectFrom('zones')
+    .select('id')
+    .where('removed_at', 'is', null)
+    .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
+    .forShare()
+    .executeTakeFirst()
+  if (zone === undefined) faults.push(noSuchIn('zone', 'zone', name, '/1.0/zones'))
+  return zone?.id
+}
+
+async function findCloudIp(tx: Tx, accountId: string, id: string, faults: Detail[]): Promise<void> {
+  const cloudIp = await tx
+    .selectFrom('cloud_ips')
+    .select('id')
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .executeTakeFirst()
+  if (cloudIp === undefined) faults.push(noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
 }
 
 async function lockDefaultGroup(tx: Tx, accountId: string): Promise<string[]> {

@@ -5,7 +5,7 @@ import { requestServerAction } from '../changes/server-requests.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
 import type { ResourceParts } from './parts.ts'
-import { load, Server } from './servers.ts'
+import { load, Server } from './server-forms.ts'
 
 /** What each action does. */
 export const SUMMARIES: Readonly<Record<ServerAction, string>> = {

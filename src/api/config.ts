@@ -328,14 +328,18 @@ function defaultBaseUrl(listen: readonly Place[], isTls: boolean): string | unde
 }
 
 function parseBaseUrl(text: string | undefined, fault: Fault): string | undefined {
-  const message =
-    text === undefined
-      ? 'is not set: with unix sockets only it must be the URL by which clients reach the proxy'
-      : /[?#]/.test(text) || faultOfWebUrl(text) === 'form'
-        ? 'must be the URL by which clients reach this API, such as https://api.gb1.example.com'
-        : faultOfWebUrl(text) === 'credentials'
-          ? 'must not have a user or a password in it, since every response shows it'
-          : undefined
+  const message = faultOfBaseUrl(text)
   if (message !== undefined) fault('IMDS_API_BASE_URL', message)
   return message === undefined ? text?.replace(/\/+$/, '') : undefined
+}
+
+function faultOfBaseUrl(text: string | undefined): string | undefined {
+  if (text === undefined)
+    return 'is not set: with unix sockets only it must be the URL by which clients reach the proxy'
+  const problem = faultOfWebUrl(text)
+  if (/[?#]/.test(text) || problem === 'form')
+    return 'must be the URL by which clients reach this API, such as https://api.gb1.example.com'
+  return problem === 'credentials'
+    ? 'must not have a user or a password in it, since every response shows it'
+    : undefined
 }

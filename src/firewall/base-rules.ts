@@ -121,19 +121,16 @@ export function hopChain(limit: number, limitedDscp: number): string[] {
 
 /** The same chain as nft lists it. */
 export function hopListing(limit: number, limitedDscp: number): string {
-  return `\tchain hop_${String(limit)} {\n${hopRules(limit, limitedDscp)
-    .map((rule) => `\t\t${rule}\n`)
-    .join('')}\t}\n`
+  const rules = hopRules(limit, limitedDscp).map((rule) => `\t\t${rule}\n`)
+  return `\tchain hop_${String(limit)} {\n${rules.join('')}\t}\n`
 }
 
 function hopRules(limit: number, limitedDscp: number): string[] {
   const dscp = `0x${limitedDscp.toString(16).padStart(2, '0')}`
   return [
-    ['ip', 'ttl'],
-    ['ip6', 'hoplimit'],
-  ].map(
-    ([header, field]) => `${header!} dscp ${dscp} ${header!} ${field!} set ${String(limit)} ${header!} dscp set cs0`,
-  )
+    `ip dscp ${dscp} ip ttl set ${String(limit)} ip dscp set cs0`,
+    `ip6 dscp ${dscp} ip6 hoplimit set ${String(limit)} ip6 dscp set cs0`,
+  ]
 }
 
 function placed(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {

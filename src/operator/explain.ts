@@ -74,12 +74,7 @@ export async function explain(
     because: refusal === undefined ? `it is ${instance.id}'s` : (OPTIONS[refusal] ?? refusal),
     instance: { id: instance.id, revision: instance.revision, hypervisors: [...instance.hypervisors] },
     sessionTokens: httpTokens,
-    userData:
-      instance.sealedAt !== undefined
-        ? `sealed since ${instance.sealedAt}`
-        : userData === undefined
-          ? 'none'
-          : `${String(userData.length)} bytes`,
+    userData: describeUserData(instance.sealedAt, userData),
     hopLimit: { limit, enforced: firewall.limitsHops(instance) },
     ...(heldBy !== undefined && { firewall: heldBy }),
     ...(listener !== undefined && { listener }),
@@ -91,6 +86,11 @@ export async function explain(
 const OPTIONS: Partial<Record<Refusal, string>> = {
   'endpoint-disabled': 'httpEndpoint of its record is disabled',
   'ipv6-disabled': 'httpProtocolIpv6 of its record is not enabled, and the address is an IPv6 one',
+}
+
+function describeUserData(sealedAt: string | undefined, userData: Uint8Array | undefined): string {
+  if (sealedAt !== undefined) return `sealed since ${sealedAt}`
+  return userData === undefined ? 'none' : `${String(userData.length)} bytes`
 }
 
 function claimants(view: View, network: string, address: string): string {

@@ -111,20 +111,11 @@ export class TokenFamilies {
     await this.#db.deleteFrom('token_families').where('revoked_at', 'is not', null).execute()
     await this.#db
       .deleteFrom('token_families')
-      .where((where) =>
-        where.not(
-          where.exists(
-            where.selectFrom('refresh_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'),
-          ),
-        ),
-      )
-      .where((where) =>
-        where.not(
-          where.exists(
-            where.selectFrom('access_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'),
-          ),
-        ),
-      )
+      .where((eb) => {
+        const refresh = eb.selectFrom('refresh_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id')
+        const access = eb.selectFrom('access_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id')
+        return eb.not(eb.exists(refresh.unionAll(access)))
+      })
       .execute()
   }
 

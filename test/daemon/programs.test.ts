@@ -107,6 +107,8 @@ t.test('a daemon whose installation is deleted keeps running and stops cleanly',
   t.teardown(() => daemon.stop())
   rmSync(dist, { recursive: true })
   await put(2)
+  // before that, a guest may get 503, which is logged
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
   await until(
     async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === 'r2.example.com',
     'the change',

@@ -38,7 +38,7 @@ t.test('daemon, library and imdsctl find the node of the region, and notices arr
   )
   t.match(
     (await must([process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', 'list'])).toString(),
-    /^srv-n1\t2\thv1/,
+    /^srv-n1 +2 +hv1/m,
   )
 })
 

@@ -197,6 +197,7 @@ t.test(
     await isReady(daemon)
     await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')
     const directory = join(t.testdirName, 'state')
+    await daemon.stop() // so that no temporary file disappears while it is read
     t.ok(snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
     for (const name of readdirSync(directory)) t.notMatch(readFileSync(join(directory, name), 'latin1'), /srv-n/)
   },

@@ -184,7 +184,11 @@ export async function giveIpv6(
   const link = `tap-int-${guest.name}`
   await ip(host.hypervisor, `address add ${prefix}::1/64 dev ${link} nodad`)
   await ip(host.hypervisor, `route add ${prefix}:c::/80 via ${prefix}::2`)
-  for (const address of [`${prefix}::2`, ...addresses]) await ip(guest, `address add ${address}/64 dev eth0 nodad`)
+  for (const address of [`${prefix}::2`, ...addresses]) {
+    await ip(guest, `address add ${address}/64 dev eth0 nodad`)
+    // Without neighbour discovery: in some whole runs it got no answer for two seconds.
+    await ip(host.hypervisor, `neigh replace ${address} lladdr ${guest.macAddress} dev ${link}`)
+  }
   await ip(guest, `route add ${SERVICE6} via ${prefix}::1`)
   await ip(guest, `address add ${prefix}:c::1/80 dev ctr0 nodad`)
   await must([...guest.within, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv6/conf/all/forwarding'])

@@ -5,7 +5,7 @@
  * whatever looks like a secret. It removes too much rather than too little.
  */
 
-/** What stands for a secret. */
+/** The text that replaces a secret. */
 export const REMOVED = '[removed]'
 
 /** A shorter text would remove ordinary words. */

@@ -90,7 +90,7 @@ t.test(
       'imds-api notifies the watchdog',
     )
     const blocked = await shell('systemctl show --property=MainPID --value imds-api')
-    await shell(`kill -STOP ${blocked}`) // its event loop stands still
+    await shell(`kill -STOP ${blocked}`) // its event loop is blocked
     await until(
       async () => (await shell('systemctl show --property=NRestarts --value imds-api')) === '1\n',
       'the watchdog to restart imds-api',

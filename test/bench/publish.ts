@@ -2,7 +2,7 @@
  * The time from a publish until a guest sees the change.
  *
  * One change after another is published by the library. Meanwhile a guest reads the leaf that contains the revision,
- * again and again on a keep-alive connection. A measured time ends when the guest has read the new value. So it
+ * repeatedly on a keep-alive connection. A measured time ends when the guest has read the new value. So it
  * includes one and a half round trips of the guest on average: the row `a guest's GET` shows how long one is.
  */
 import { connect, type Socket } from 'node:net'

@@ -209,8 +209,8 @@ t.test('without a document, the fault names the daemon and its answer', (t) => {
 })
 
 /**
- * Waits for revision 7, with the replies of the daemon in turn, and then the last one again and again; `reason` answers
- * the question for one.
+ * Waits for revision 7 while the daemon sends these replies in turn, and repeats the last one. `reason` is its reply to
+ * the question for the reason.
  */
 async function waited(t: Test, replies: readonly Reply[], { timeoutMs = 60_000, reason = [404, {}] as Reply } = {}) {
   let asked = 0

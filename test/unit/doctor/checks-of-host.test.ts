@@ -98,7 +98,7 @@ test('the process of the daemon is known by its socket, also if the configuratio
   ])
 })
 
-test('another user than root is told that only root can see who has a port', async () => {
+test('without root the check says that only root can see which process has a port', async () => {
   const tcp = listening('169.254.169.254:80') + listening('127.0.0.1:9169', imdsd)
   expect(await linesOf(ports, { ...ss(tcp), isRoot: false })).toEqual([
     'warning only root can see who has 169.254.169.254:80',

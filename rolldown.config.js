@@ -149,7 +149,7 @@ const config = defineConfig([
     entries,
     filesForPublishers,
   ),
-  build({ 'imdsctl-program': 'src/cli/imdsctl.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
+  build({ 'imdsctl-program': 'src/cli/main.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
   build(
     { 'api-program': 'src/api/main.ts', 'api-vat': 'node_modules/stdnum/lib/esm/index.js' },
     { chunkFileNames: 'api-[name]-[hash].js' },

@@ -6,7 +6,6 @@
  * (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output of
  * a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
-import { Command } from 'commander'
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../runtime/log.ts'
@@ -21,10 +20,9 @@ import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
 import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { StoreSettings } from '../store/settings.ts'
-import { describeVariables } from '../runtime/variables.ts'
-import { VERSION } from '../runtime/version.ts'
+import { buildProgram } from './arguments.ts'
 import { startApi } from './service.ts'
-import { API_VARIABLES, parseApiConfig, type ApiConfig } from './config.ts'
+import { parseApiConfig, type ApiConfig } from './config.ts'
 import { enqueueAll } from './changes/servers.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
@@ -40,70 +38,21 @@ const output = new Output(`${priority}imds-api`, process.stdout, process.stderr,
 /** The exit status of a command; undefined while imds-api serves. */
 let status: number | undefined
 
-const program = new Command('imds-api')
-  .description('The API of a region. Without a command: serves it until SIGTERM or SIGINT.')
-  .version(VERSION, '-V, --version', 'print the version')
-  .helpOption('-h, --help', 'print this text')
-  .option('--check', 'compare the tables of the database with this version, and change nothing')
-  .option('--connect', 'with --check: also try the store and the rights of its user; nothing is written')
-  .option(
-    '--environment-file <file>',
-    'read the variables of this file, as systemd does. Default for commands: /etc/imds/imds-api.env',
-  )
-  .addHelpText(
-    'after',
-    `
-The secret of an account's first API client comes from the region file (secret_file). Clients that are created later have none: POST
-/1.0/api_clients/ID/reset_secret returns the first one, and each new one.
-
-Environment variables (docs/configuration.md describes them):
-
-${describeVariables(API_VARIABLES)}`,
-  )
-  .showHelpAfterError('(imds-api --help lists the commands)')
-  .exitOverride()
-  .hook('preAction', (_program, command) => {
-    output.use({ json: false, continues: true })
-    const { check, connect } = program.opts<{ check?: boolean; connect?: boolean }>()
-    if (connect === true && (check !== true || command !== program))
-      program.error('error: --connect is for --check: the service always connects')
-  })
-  .action(async (options: { check?: boolean; connect?: boolean }) => {
-    await (options.check === true ? check(options.connect === true) : serve())
-  })
-program
-  .command('apply')
-  .argument('<file>', 'the region file')
-  .description('bring the database to what a region file says')
-  .option('--dry-run', 'print the difference and change nothing')
-  .option('--prune', 'delete what the file does not have')
-  .action(async (file: string, options: { dryRun?: boolean; prune?: boolean }) => {
-    await apply(file, options.dryRun === true, options.prune === true)
-  })
-program
-  .command('republish')
-  .description('publish every server again: for a store that was lost or restored')
-  .action(republish)
-program
-  .command('backup')
-  .argument('<file>', '- is standard output')
-  .description('write all rows of the database into a file')
-  .action(async (file: string) => {
+const program = buildProgram(output, {
+  serve,
+  check,
+  apply,
+  republish,
+  backup: async (file) => {
     status = await backup(recoveryParts(), file, environmentFileOption())
-  })
-program
-  .command('restore')
-  .argument('<file>', '- is standard input')
-  .description('read a backup into an empty database, and move it past the store as advance does')
-  .action(async (file: string) => {
+  },
+  restore: async (file) => {
     status = await restore(recoveryParts(), file)
-  })
-program
-  .command('advance')
-  .description('move ids, revisions and addresses past those of the store: after a restore of an older database')
-  .action(async () => {
+  },
+  advance: async () => {
     status = await advanceDatabase(recoveryParts())
-  })
+  },
+})
 
 try {
   await program.parseAsync()

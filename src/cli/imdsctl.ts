@@ -1,9 +1,7 @@
 /**
- * The entry of imdsctl: parses its arguments and sets its exit status. Each command is in another file, which is loaded
- * when the command runs, so that a start reads only what it needs. No top-level await: it splits chunks, and the start
- * gets slower.
+ * The commands and options of imdsctl, from which its help, manual and completion follow. Each command is in another
+ * file, which is loaded when the command runs, so that a start reads only what it needs.
  */
-import { parseArgs } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { STORE_SETTINGS, type StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../runtime/version.ts'
@@ -15,9 +13,8 @@ import type { ImportOptions } from './import.ts'
 import type { ListOptions } from './list.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
 import { DEFAULT_OPERATOR_SOCKET } from '../operator/paths.ts'
-import { Output } from '../runtime/output.ts'
-import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
-import { readUnit } from '../runtime/unit-file.ts'
+import type { Output } from '../runtime/output.ts'
+import type { Environment } from '../runtime/variables.ts'
 import { parseWhole } from '../runtime/whole-number.ts'
 
 /**
@@ -49,17 +46,17 @@ Variables that are not set are those of imds.service: of /etc/imds/imds.env, or 
 of the unit and its drop-ins with the files of their credentials, which root can read. With --store or IMDS_STORE, no
 file of secrets or certificates comes from there.`
 
-const output = new Output('imdsctl', process.stdout, process.stderr, (ended) => process.exit(ended))
-/** The environment of imdsctl itself, before `readEnvironment` adds that of the service. */
-const own = { ...process.env }
-/** The exit status. A command that resolves with a number sets it. */
-let status: number = EXIT.done
-readEnvironment()
-const operatorSocket = (process.env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
-const OPERATOR = new Option(
-  '--operator <address>',
-  'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads',
-).default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
+/** What the commands need of the process. */
+export interface Parts {
+  readonly output: Output
+  /** Its variables, and those of the service that it lacks. */
+  readonly env: Environment
+  /** Its variables alone. */
+  readonly own: Environment
+  /** Called with the exit status of a command that has one of its own. */
+  readonly ended: (status: number) => void
+}
+
 const ID = 'such as srv-x1y2z'
 const IDS_FILE = new Option('-f, --file <file>', 'also the ids in this file, one per line; - for standard input')
 const DRY_RUN = new Option('--dry-run', 'write nothing: print what would be done to each instance now')
@@ -84,18 +81,13 @@ line counts all. In a directory every ID.removed becomes a tombstone, unless the
 const DOCTOR_HELP = `
 Exit statuses: 0 if all is well, 1 if there are warnings, 2 if there are failures. Run it as root: other users see less.`
 
-void buildProgram()
-  .parseAsync()
-  .catch((error: unknown) => {
-    const { code, exitCode } = error as { code?: string; exitCode?: number }
-    if (code?.startsWith('commander.') !== true) throw error
-    status = exitCode === 0 ? EXIT.done : EXIT.usage
-  })
-  .then(async () => {
-    process.exitCode = await output.finish(status)
-  })
-
-function buildProgram(): Command {
+/** Builds the parser, which runs a command. */
+export function buildProgram({ output, env, own, ended }: Parts): Command {
+  const operatorSocket = (env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
+  const OPERATOR = new Option(
+    '--operator <address>',
+    'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads',
+  ).default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
   const program = new Command('imdsctl')
     .description('publishes, shows and removes the instances that imds serves')
     .version(VERSION, '-V, --version', 'print the version')
@@ -119,10 +111,10 @@ function buildProgram(): Command {
     output.use({ json: options.json === true, continues })
     try {
       const result = await command(options)
-      if (typeof result === 'number') status = result
+      if (typeof result === 'number') ended(result)
     } catch (error) {
       const failure = failureOf(error)
-      status = failure.status
+      ended(failure.status)
       printFailure(output, failure)
     }
   }
@@ -369,7 +361,7 @@ function buildProgram(): Command {
     .addOption(OPERATOR)
     .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) =>
       working(async () => {
-        const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = process.env
+        const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
         const { firewall } = await import('../firewall/agent/agent.ts')
         const outcome = await firewall(output.json, {
           ...options,
@@ -380,35 +372,11 @@ function buildProgram(): Command {
       }),
     )
   return program
-}
 
-function contextOf({ store, recordKeys, ...settings }: Options): Context {
-  if (store === undefined) throw new Failure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
-  return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
-}
-
-/**
- * Sets the variables of the daemon's service that are not set. Ends the process if --environment-file names a file that
- * cannot be read.
- */
-function readEnvironment(): void {
-  const options = { 'environment-file': { type: 'string' }, store: { type: 'string', short: 's' } } as const
-  const {
-    values: { 'environment-file': file, store },
-  } = parseArgs({ options, strict: false })
-  const read = readServiceEnvironment(
-    IMDS_SERVICE,
-    readUnit(IMDS_SERVICE.name),
-    typeof file === 'string' ? file : undefined,
-    process.env,
-    store !== undefined || process.env['IMDS_STORE'] !== undefined,
-  )
-  if (!read.ok) {
-    output.warn(read.faults.join())
-    process.exit(EXIT.noInput)
+  function contextOf({ store, recordKeys, ...settings }: Options): Context {
+    if (store === undefined) throw new Failure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
+    return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
   }
-  const { variables } = read.value
-  Object.assign(process.env, Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))))
 }
 
 function wholeNumber(text: string): number {

@@ -17,8 +17,8 @@ export interface Arguments {
   readonly environmentFile?: string
 }
 
-/** Parses the arguments. If they ask for help or the version, or are wrong, prints that and ends the process. */
-export async function parseArguments(argv: readonly string[], output: Output): Promise<Arguments> {
+/** Builds the parser, from which help, manual and completion follow. */
+export function buildProgram(): Command {
   const program = new Command('imdsd')
     .description('Instance metadata service of a compute host. Runs until SIGTERM or SIGINT.')
     .argument('[argument...]')
@@ -64,6 +64,12 @@ Exit statuses:
       if (environmentFile !== undefined && check !== true)
         program.error('error: --environment-file is for --check: the daemon has the variables of its environment')
     })
+  return program
+}
+
+/** Parses the arguments. If they ask for help or the version, or are wrong, prints that and ends the process. */
+export async function parseArguments(argv: readonly string[], output: Output): Promise<Arguments> {
+  const program = buildProgram()
   try {
     program.parse(argv)
   } catch (error) {

@@ -219,7 +219,7 @@ t.test(
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
     const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>
     writeFileSync(join(copy, 'package.json'), JSON.stringify({ ...manifest, version: '99.0.0' }))
-    const newer = await doctor({ program: join(copy, 'src/cli/imdsctl.ts') })
+    const newer = await doctor({ program: join(copy, 'src/cli/main.ts') })
     t.match(newer, { status: 1, found: [/^warning version: imdsd is .*, and imdsctl is 99\.0\.0$/] })
 
     daemon.process.kill('SIGKILL')

@@ -145,7 +145,7 @@ test('the read side of the store imports nothing of the write side, directly or 
 
 test('only the entries of the programs read the environment', () => {
   const readers = files.filter((file) => readFileSync(join(SRC, file), 'utf8').includes('process.env'))
-  expect(readers.sort()).toEqual(['api/main.ts', 'cli/imdsctl.ts', 'daemon/main.ts', 'start.ts'])
+  expect(readers.sort()).toEqual(['api/main.ts', 'cli/main.ts', 'daemon/main.ts', 'start.ts'])
 })
 
 test('the package of npm installs no other: its bundles hold what they need', () => {

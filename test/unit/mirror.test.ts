@@ -24,7 +24,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'api/grants': ['api/auth/token-families'],
   'api/listeners': ['api/http/unreadable'],
   'api/mail': ['api/mail/sender', 'api/mail/smtp'],
-  'api/program': ['api/failure', 'api/main', 'api/metrics', 'api/rest', 'api/service'],
+  'api/program': ['api/arguments', 'api/failure', 'api/main', 'api/metrics', 'api/rest', 'api/service'],
   'api/region': [
     'api/model/server-type-states',
     'api/region/apply',
@@ -46,7 +46,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'daemon/life': ['daemon/daemon', 'daemon/main', 'library'],
   'daemon/operator': ['operator/listener'],
   'daemon/operator-client': ['operator/client', 'operator/wait'],
-  'daemon/programs': ['cli/imdsctl', 'runtime/version'],
+  'daemon/programs': ['cli/imdsctl', 'cli/main', 'runtime/version'],
   'daemon/share': ['guest/connection-guard'],
   'daemon/snapshot': ['daemon/state-owner'],
   'redis/change-many': ['cli/change'],

@@ -1,0 +1,80 @@
+/** The commands and options of imds-api, from which its help, manual and completion follow. */
+import { Command } from 'commander'
+import type { Output } from '../runtime/output.ts'
+import { describeVariables } from '../runtime/variables.ts'
+import { VERSION } from '../runtime/version.ts'
+import { API_VARIABLES } from './config.ts'
+
+/** What imds-api does. */
+export interface Actions {
+  readonly serve: () => Promise<void>
+  readonly check: (connects: boolean) => Promise<void>
+  readonly apply: (file: string, isDryRun: boolean, prune: boolean) => Promise<void>
+  readonly republish: () => Promise<void>
+  readonly backup: (file: string) => Promise<void>
+  readonly restore: (file: string) => Promise<void>
+  readonly advance: () => Promise<void>
+}
+
+/** Builds the parser, which runs an action. */
+export function buildProgram(output: Output, actions: Actions): Command {
+  const program = new Command('imds-api')
+    .description('The API of a region. Without a command: serves it until SIGTERM or SIGINT.')
+    .version(VERSION, '-V, --version', 'print the version')
+    .helpOption('-h, --help', 'print this text')
+    .option('--check', 'compare the tables of the database with this version, and change nothing')
+    .option('--connect', 'with --check: also try the store and the rights of its user; nothing is written')
+    .option(
+      '--environment-file <file>',
+      'read the variables of this file, as systemd does. Default for commands: /etc/imds/imds-api.env',
+    )
+    .addHelpText(
+      'after',
+      `
+The secret of an account's first API client comes from the region file (secret_file). Clients that are created later have none: POST
+/1.0/api_clients/ID/reset_secret returns the first one, and each new one.
+
+Environment variables (docs/configuration.md describes them):
+
+${describeVariables(API_VARIABLES)}`,
+    )
+    .showHelpAfterError('(imds-api --help lists the commands)')
+    .exitOverride()
+    .hook('preAction', (_program, command) => {
+      output.use({ json: false, continues: true })
+      const { check, connect } = program.opts<{ check?: boolean; connect?: boolean }>()
+      if (connect === true && (check !== true || command !== program))
+        program.error('error: --connect is for --check: the service always connects')
+    })
+    .action(async (options: { check?: boolean; connect?: boolean }) => {
+      await (options.check === true ? actions.check(options.connect === true) : actions.serve())
+    })
+  program
+    .command('apply')
+    .argument('<file>', 'the region file')
+    .description('bring the database to what a region file says')
+    .option('--dry-run', 'print the difference and change nothing')
+    .option('--prune', 'delete what the file does not have')
+    .action(async (file: string, options: { dryRun?: boolean; prune?: boolean }) => {
+      await actions.apply(file, options.dryRun === true, options.prune === true)
+    })
+  program
+    .command('republish')
+    .description('publish every server again: for a store that was lost or restored')
+    .action(actions.republish)
+  program
+    .command('backup')
+    .argument('<file>', '- is standard output')
+    .description('write all rows of the database into a file')
+    .action(actions.backup)
+  program
+    .command('restore')
+    .argument('<file>', '- is standard input')
+    .description('read a backup into an empty database, and move it past the store as advance does')
+    .action(actions.restore)
+  program
+    .command('advance')
+    .description('move ids, revisions and addresses past those of the store: after a restore of an older database')
+    .action(actions.advance)
+  return program
+}

@@ -1,0 +1,57 @@
+/**
+ * The entry of imdsctl: reads arguments and environment, runs a command, and sets the exit status. No top-level await:
+ * it splits chunks, and the start gets slower.
+ */
+import { parseArgs } from 'node:util'
+import { EXIT } from '../runtime/exit-status.ts'
+import { Output } from '../runtime/output.ts'
+import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
+import { readUnit } from '../runtime/unit-file.ts'
+import { buildProgram } from './imdsctl.ts'
+
+const output = new Output('imdsctl', process.stdout, process.stderr, (ended) => process.exit(ended))
+/** The environment of imdsctl itself, before `readEnvironment` adds that of the service. */
+const own = { ...process.env }
+let status: number = EXIT.done
+readEnvironment()
+void buildProgram({
+  output,
+  env: process.env,
+  own,
+  ended: (of) => {
+    status = of
+  },
+})
+  .parseAsync()
+  .catch((error: unknown) => {
+    const { code, exitCode } = error as { code?: string; exitCode?: number }
+    if (code?.startsWith('commander.') !== true) throw error
+    status = exitCode === 0 ? EXIT.done : EXIT.usage
+  })
+  .then(async () => {
+    process.exitCode = await output.finish(status)
+  })
+
+/**
+ * Sets the variables of the daemon's service that are not set. Ends the process if --environment-file names a file that
+ * cannot be read.
+ */
+function readEnvironment(): void {
+  const options = { 'environment-file': { type: 'string' }, store: { type: 'string', short: 's' } } as const
+  const {
+    values: { 'environment-file': file, store },
+  } = parseArgs({ options, strict: false })
+  const read = readServiceEnvironment(
+    IMDS_SERVICE,
+    readUnit(IMDS_SERVICE.name),
+    typeof file === 'string' ? file : undefined,
+    process.env,
+    store !== undefined || process.env['IMDS_STORE'] !== undefined,
+  )
+  if (!read.ok) {
+    output.warn(read.faults.join())
+    process.exit(EXIT.noInput)
+  }
+  const { variables } = read.value
+  Object.assign(process.env, Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))))
+}

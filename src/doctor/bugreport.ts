@@ -4,8 +4,8 @@
  * It has no record, no user-data, no key, no password and no session token: it reads no file that has one, and redact.ts
  * searches all of it. It has ids and addresses of instances, where something is wrong with them.
  */
-import type { Look } from './look.ts'
-import type { Result } from './check.ts'
+import type { Look } from '../checks/look.ts'
+import type { Result } from '../checks/check.ts'
 
 /** What a report is made of besides the commands. */
 export interface Facts {

@@ -16,7 +16,7 @@ import { VERSION } from '../runtime/version.ts'
 import { probeStore } from '../store/probe.ts'
 import { readSnapshot } from '../view/snapshot.ts'
 import { snapshotPath } from '../view/state-files.ts'
-import type { FileState, Look, Ran, SnapshotState } from './look.ts'
+import type { FileState, Look, Ran, SnapshotState } from '../checks/look.ts'
 
 /** A command that takes longer has failed. */
 const COMMAND_TIMEOUT_MS = 10_000

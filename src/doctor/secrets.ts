@@ -8,8 +8,8 @@ import { parseEnvironmentFile } from '../runtime/environment-file.ts'
 import { IMDS_SERVICE } from '../runtime/service-environment.ts'
 import type { Unit } from '../runtime/unit-file.ts'
 import type { Environment } from '../runtime/variables.ts'
-import { secretFiles } from './checks-of-files.ts'
-import type { Look } from './look.ts'
+import { secretFiles } from '../checks/checks-of-files.ts'
+import type { Look } from '../checks/look.ts'
 import { REMOVED } from './redact.ts'
 
 /** Variables besides the daemon's own whose values are no secrets. */

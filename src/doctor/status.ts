@@ -1,8 +1,8 @@
 /** What `imdsctl status` prints: the state of the daemon, and the rates between two looks at its metrics. */
 import type { Readiness } from '../operator/documents.ts'
 import { formatDuration } from '../runtime/ago.ts'
-import { labelOf } from './checks-of-daemon.ts'
-import type { Metrics } from './look.ts'
+import { labelOf } from '../checks/checks-of-daemon.ts'
+import type { Metrics } from '../checks/look.ts'
 
 /** The state of a daemon. Rates are per second; `meanMs` undefined: no request came. */
 export interface DaemonStatus {

@@ -12,11 +12,13 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   view: ['store', 'metadata', 'runtime'],
   guest: ['metadata', 'runtime'],
   firewall: ['metadata'],
-  operator: ['view', 'store', 'guest', 'firewall', 'metadata', 'runtime'],
+  pages: ['metadata', 'runtime'],
+  operator: ['view', 'store', 'guest', 'firewall', 'pages', 'metadata', 'runtime'],
+  checks: ['view', 'store', 'firewall', 'operator', 'metadata', 'runtime'],
   'firewall/agent': ['firewall', 'operator', 'metadata', 'runtime'],
-  daemon: ['view', 'store', 'guest', 'firewall', 'operator', 'metadata', 'runtime'],
-  doctor: ['daemon', 'view', 'store', 'guest', 'firewall', 'operator', 'metadata', 'runtime'],
-  cli: ['doctor', 'store', 'operator', 'firewall', 'firewall/agent', 'metadata', 'runtime'],
+  daemon: ['checks', 'view', 'store', 'guest', 'firewall', 'operator', 'pages', 'metadata', 'runtime'],
+  doctor: ['daemon', 'checks', 'view', 'store', 'guest', 'firewall', 'operator', 'metadata', 'runtime'],
+  cli: ['doctor', 'checks', 'store', 'operator', 'firewall', 'firewall/agent', 'metadata', 'runtime'],
 }
 
 /** The rooms of imds-api, the highest first: each may import from those of the rows below, and from SHARED. */
@@ -27,7 +29,7 @@ const API_FLOORS: readonly (readonly string[])[] = [
   ['http', 'database', 'database/migrations'],
   ['model'],
 ]
-const SHARED = ['store', 'metadata', 'runtime']
+const SHARED = ['store', 'pages', 'metadata', 'runtime']
 /** The rooms of imds-api from a floor downwards, and the rooms of all programs. */
 const floorsFrom = (first: number) => [
   ...API_FLOORS.slice(first)

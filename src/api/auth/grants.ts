@@ -14,7 +14,7 @@ import {
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
 import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
-import { formDecoded, type Credentials } from './basic.ts'
+import { formDecoded, type Credentials } from '../../runtime/basic-auth.ts'
 import type { FailureLimit, Subject } from './failure-limit.ts'
 import type { KnownAddresses } from './known-addresses.ts'
 import { splitCode, stepOfCode } from './one-time-password.ts'

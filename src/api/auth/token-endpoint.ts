@@ -10,7 +10,7 @@ import { setBodyParsers, shortJson } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
 import { bodyOf, refuse, statusOf, type RefusalBody, type RefusalName, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { parseBasic } from './basic.ts'
+import { parseBasic } from '../../runtime/basic-auth.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
 import { formatScopes } from '../model/scopes.ts'
 

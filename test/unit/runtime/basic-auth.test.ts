@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formDecoded, parseBasic } from '../../../../src/api/auth/basic.ts'
+import { formDecoded, parseBasic } from '../../../src/runtime/basic-auth.ts'
 
 const encode = (text: string) => Buffer.from(text).toString('base64')
 

@@ -25,3 +25,21 @@ export const CHECKS: readonly Check[] = [
   descriptors,
   clock,
 ]
+
+/** The checks that need only what the daemon has itself: its state, and the kernel's answer for an address. */
+export const OF_DAEMON: readonly Check[] = [
+  daemon,
+  addresses,
+  storeInUse,
+  records,
+  firewall,
+  stateDirectory,
+  descriptors,
+  clock,
+]
+
+/** What the other checks look at, for people. */
+export const NOT_OF_DAEMON: readonly string[] = [
+  ...CHECKS.filter((check) => !OF_DAEMON.includes(check)).map(({ name }) => name),
+  'whether the clock is synchronised',
+]

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { firewall, guests } from '../../../src/doctor/checks-of-guests.ts'
-import type { Look } from '../../../src/doctor/look.ts'
+import { firewall, guests } from '../../../src/checks/checks-of-guests.ts'
+import type { Look } from '../../../src/checks/look.ts'
 import { documentOf, GUEST, linesOf, readinessOf, settingsOf } from '../../support/fixtures/look.ts'
 
 test('a required firewall whose rules are not applied is a failure', async () => {

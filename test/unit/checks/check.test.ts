@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { countStates, failure, ok, runChecks, statusOf, warning, type Check } from '../../../src/doctor/check.ts'
+import { countStates, failure, ok, runChecks, statusOf, warning, type Check } from '../../../src/checks/check.ts'
 import { aLook } from '../../support/fixtures/look.ts'
 
 const aCheck = (name: string, find: Check['find']): Check => ({ name, what: 'it is well', remedy: 'repair it', find })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatBytes, formatInstances } from '../../../src/doctor/amounts.ts'
+import { formatBytes, formatInstances } from '../../../src/checks/amounts.ts'
 
 test.each([
   [0, '0.0 KiB'],

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { configuration, daemon, descriptors, records, version } from '../../../src/doctor/checks-of-daemon.ts'
+import { configuration, daemon, descriptors, records, version } from '../../../src/checks/checks-of-daemon.ts'
 import { aLook, linesOf, metricsOf, readinessOf, settingsOf, SILENT } from '../../support/fixtures/look.ts'
 
 test('each fault of the configuration is a failure, and each unknown variable a warning', async () => {

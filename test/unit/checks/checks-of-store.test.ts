@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { store, storeInUse } from '../../../src/doctor/checks-of-store.ts'
+import { store, storeInUse } from '../../../src/checks/checks-of-store.ts'
 import { linesOf, readinessOf, settingsOf } from '../../support/fixtures/look.ts'
 
 test('problems of the store are failures, and its warnings are warnings', async () => {

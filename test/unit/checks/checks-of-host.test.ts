@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { parseConfig } from '../../../src/daemon/config.ts'
-import { addresses, clock, ports, units } from '../../../src/doctor/checks-of-host.ts'
+import { addresses, clock, ports, units } from '../../../src/checks/checks-of-host.ts'
 import { commands, linesOf, metricsOf, settingsOf, SILENT, VARIABLES } from '../../support/fixtures/look.ts'
 
 const unit = (name: string, change: Readonly<Record<string, string>> = {}) =>

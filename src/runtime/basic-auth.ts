@@ -1,4 +1,4 @@
-/** The credentials of HTTP Basic (RFC 7617), as OAuth clients send them (RFC 6749, 2.3.1). */
+/** The credentials of HTTP Basic (RFC 7617), also as OAuth clients send them (RFC 6749, 2.3.1). */
 
 /** A client's id and secret. */
 export interface Credentials {

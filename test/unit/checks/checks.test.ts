@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { CHECKS } from '../../../src/doctor/checks.ts'
-import { runChecks } from '../../../src/doctor/check.ts'
+import { CHECKS, NOT_OF_DAEMON, OF_DAEMON } from '../../../src/checks/checks.ts'
+import { runChecks } from '../../../src/checks/check.ts'
 import { aLook, settingsOf, SILENT } from '../../support/fixtures/look.ts'
 
 test('each check has its own name, of a width that fits its column', () => {
@@ -25,4 +25,12 @@ test('no check throws where nothing can be seen', async () => {
   )
   expect(results.filter(({ text }) => text.startsWith('cannot be checked'))).toEqual([])
   expect(results.map(({ check }) => check)).toContain('daemon')
+})
+
+test('each check is run by the daemon for its status page, or named there as one that it cannot run', () => {
+  const names = OF_DAEMON.map(({ name }) => name)
+  expect(
+    CHECKS.map(({ name }) => name).filter((name) => !names.includes(name) && !NOT_OF_DAEMON.includes(name)),
+  ).toEqual([])
+  expect(NOT_OF_DAEMON).toContain('ports')
 })

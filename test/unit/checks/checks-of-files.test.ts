@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { keyFiles, snapshot, stateDirectory } from '../../../src/doctor/checks-of-files.ts'
-import type { Look } from '../../../src/doctor/look.ts'
+import { keyFiles, snapshot, stateDirectory } from '../../../src/checks/checks-of-files.ts'
+import type { Look } from '../../../src/checks/look.ts'
 import { linesOf, metricsOf, readinessOf, settingsOf } from '../../support/fixtures/look.ts'
 
 /** Files with a mode each; others are closed to other users. */

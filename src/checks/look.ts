@@ -2,15 +2,36 @@
  * The ways in which checks look at this hypervisor. host.ts has the real ones; a test gives its own, so that each check
  * can be tested without a host.
  */
-import type { Checked } from '../daemon/check.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import type { Readiness } from '../operator/documents.ts'
 import type { Probe } from '../store/redis/probe.ts'
-import type { Environment } from '../runtime/variables.ts'
+import type { HostPort } from '../runtime/host-port.ts'
+import type { Listener } from '../runtime/listen.ts'
+import type { Environment, VariableFault } from '../runtime/variables.ts'
 
-/** The configuration with which imds.service would start, and its variables. */
-export interface Settings extends Checked {
+/** The parts of the daemon's configuration that checks read. */
+export interface CheckedConfig {
+  readonly store:
+    { readonly kind: 'redis'; readonly url: string } | { readonly kind: 'files'; readonly directory: string }
+  readonly stateDirectory: string
+  readonly resyncMs: number
+  readonly snapshotMaxAgeMs: number
+  readonly firewall: { readonly required: boolean }
+  readonly listen: readonly Listener[]
+  readonly operator: HostPort
+  readonly unserved: readonly { readonly network: string }[]
+}
+
+/**
+ * The configuration with which imds.service would start, its variables and what is wrong with them. `notes` are
+ * warnings. `unknown`: variables that are ignored. `config`: undefined if a variable is not valid.
+ */
+export interface Settings {
+  readonly faults: readonly VariableFault[]
+  readonly notes: readonly string[]
+  readonly unknown: readonly string[]
+  readonly config: CheckedConfig | undefined
   readonly variables: Environment
 }
 

@@ -33,7 +33,7 @@ import {
   parseUnixSocket,
   UNIX_SOCKET_PATH_MAX_BYTES,
 } from '../runtime/host-port.ts'
-import { unreadable } from '../runtime/secret-file.ts'
+import { parsePassword, unreadable } from '../runtime/secret-file.ts'
 import { NO_SOCKETS, type SystemdSockets } from '../runtime/systemd.ts'
 import {
   absolutePath,
@@ -68,8 +68,8 @@ export type StoreConfig =
 
 /** The whole configuration of a daemon. */
 export interface Config extends GuestListeners {
-  /** The operators' listener on TCP. */
-  readonly operator: HostPort & { readonly allow: readonly string[] }
+  /** The operators' listener on TCP. `password` undefined: it needs none. */
+  readonly operator: HostPort & { readonly allow: readonly string[]; readonly password: string | undefined }
   /** The path of the operators' unix socket. */
   readonly operatorSocket: string
   readonly store: StoreConfig
@@ -134,6 +134,7 @@ export const VARIABLES = {
       parse: listOf(isNetwork, 'is not a network such as 10.1.0.0/16 or fd00::/8'),
       help: 'the networks that may use the TCP listener of operators',
     },
+    IMDS_OPERATOR_PASSWORD_FILE: { parse: anyText, help: 'the password of that listener, in the first line of a file' },
   }),
   ...section('State', {
     IMDS_STATE_DIR: { default: '/var/lib/imds', parse: absolutePath, help: "the daemon's own directory" },
@@ -195,8 +196,8 @@ export function parseConfig(
   readText: (path: string) => string = noFiles,
 ): ParsedVariables<Config> {
   const { values, fault, result } = readVariables(VARIABLES, env, OWN)
-  const keysOf = <T>(
-    variable: 'IMDS_RECORD_KEYS_FILE' | 'IMDS_TOKEN_KEYS_FILE',
+  const secretOf = <T>(
+    variable: 'IMDS_RECORD_KEYS_FILE' | 'IMDS_TOKEN_KEYS_FILE' | 'IMDS_OPERATOR_PASSWORD_FILE',
     parse: (text: string) => Parsed<T, string>,
   ): T | undefined => {
     const path = values[variable]
@@ -226,14 +227,15 @@ export function parseConfig(
       'IMDS_OPERATOR_ALLOW',
       'must list the networks that may use it, since IMDS_OPERATOR_LISTEN is not a loopback address',
     )
-  const recordKeys = keysOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
-  const tokenKeys = keysOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
+  const recordKeys = secretOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
+  const tokenKeys = secretOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
+  const password = secretOf('IMDS_OPERATOR_PASSWORD_FILE', parsePassword)
   const store = parseStore(values, recordKeys, fault)
   const [domain, partition] = [values.IMDS_SERVICES_DOMAIN, values.IMDS_SERVICES_PARTITION]
   return result<Config>(
     store && {
       ...listeners,
-      operator: { ...operator, allow },
+      operator: { ...operator, allow, password },
       operatorSocket: values.IMDS_OPERATOR_SOCKET,
       store,
       stateDirectory: values.IMDS_STATE_DIR,

@@ -15,6 +15,7 @@ import { startGuestSide, type GuestSide } from './guest-side.ts'
 import type { Metrics } from './metrics.ts'
 import type { OperatorListener } from '../operator/listener.ts'
 import type { OperatorParts } from '../operator/server.ts'
+import type { StatusPage } from './status-page.ts'
 import type { AddressWatch } from '../runtime/addresses.ts'
 import { formatHostPort, type HostPort, type UnixSocket } from '../runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
@@ -147,11 +148,13 @@ async function startBackground(
     clearInterval(clockChecks)
     addresses.stop()
     firewall.stop()
+    operators.statusPage.stop()
     await Promise.all([guestSide.stop(), operators.tcp.stop(), operators.socket.stop()])
     await sync.stop()
     await persistence.stop()
   }
   try {
+    operators.statusPage.start()
     await operators.tcp.start()
     await operators.socket.start()
     const operator = operators.tcp.place
@@ -283,6 +286,7 @@ interface OperatorSide {
   readonly tcp: OperatorListener<HostPort>
   readonly socket: OperatorListener<UnixSocket>
   readonly listenerProblems: () => readonly string[]
+  readonly statusPage: StatusPage
 }
 
 /** Builds the listeners of the operator API. */
@@ -298,6 +302,7 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     { buildReadiness },
     { formatMissing },
     { OperatorListener },
+    { buildStatusPage },
   ] = await Promise.all([
     import('../operator/server.ts'),
     import('../operator/explain.ts'),
@@ -307,6 +312,7 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     import('../operator/readiness.ts'),
     import('../runtime/addresses.ts'),
     import('../operator/listener.ts'),
+    import('./status-page.ts'),
   ])
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
@@ -330,28 +336,39 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     unreachable,
     recent: (served: ServedInstance) => recentRequests(traceParts, served),
   }
+  const readiness = () =>
+    buildReadiness({
+      sync: sync.status(),
+      store: source.description,
+      instances: view.size,
+      contestedAddresses: view.contested().size,
+      viewAgeSeconds: viewAgeSeconds(),
+      firewall: firewall.status(),
+      listenerProblems: listenerProblems(),
+    })
+  const statusPage = buildStatusPage({
+    config,
+    guestSide,
+    registry: metrics.registry,
+    readiness,
+    traceParts,
+    networks,
+    operator: () => tcp.place ?? config.operator,
+  })
   const operatorParts: OperatorParts = {
     firewall,
     metrics: metrics.registry,
-    readiness: () =>
-      buildReadiness({
-        sync: sync.status(),
-        store: source.description,
-        instances: view.size,
-        contestedAddresses: view.contested().size,
-        viewAgeSeconds: viewAgeSeconds(),
-        firewall: firewall.status(),
-        listenerProblems: listenerProblems(),
-      }),
+    readiness,
+    page: statusPage.page,
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
     trace: (id) => traceOf(traceParts, id),
     explain: (network, address) => explain(explainParts, network, address),
     diagnose: (id) => diagnosis.instance(id),
   }
   const most = maxOperatorConnections(readLimits())
-  const { allow, ...listener } = config.operator
+  const { allow, password, ...listener } = config.operator
   const tcp = new OperatorListener<HostPort>({
-    server: buildTcpServer(operatorParts, { allow, most, now, log }),
+    server: buildTcpServer(operatorParts, { allow, password, most, now, log }),
     listener,
     variable: 'IMDS_OPERATOR_LISTEN',
     log,
@@ -367,7 +384,7 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     ...addresses.missing().map(formatMissing),
     ...[hold(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
   ]
-  return { tcp, socket, listenerProblems }
+  return { tcp, socket, listenerProblems, statusPage }
 }
 
 async function buildSource(

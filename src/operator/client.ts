@@ -39,6 +39,7 @@ export function valueOf<T>(answer: Answer<T>, operator: string): Parsed<T, strin
 function describe(answer: Exclude<Answer<unknown>, { kind: 'answered' }>): string {
   switch (answer.kind) {
     case 'refused':
+      if (answer.status === 401) return 'wants a password over TCP: use its unix socket'
       return (
         `answered with status ${String(answer.status)}` +
         (answer.status === 200 ? ' and a document that this version cannot read' : '')
@@ -155,7 +156,9 @@ async function send(
     path,
     signal,
     agent: false,
-    ...(body !== undefined && { method: 'POST', headers: { 'content-type': 'application/json' } }),
+    // The daemon refuses other names: they may be those of a site in a browser (pages/access.ts).
+    headers: { host: 'localhost', ...(body !== undefined && { 'content-type': 'application/json' }) },
+    ...(body !== undefined && { method: 'POST' }),
   }
   request(options, resolve).on('error', reject).end(body)
   const response = await promise

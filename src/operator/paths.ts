@@ -7,6 +7,7 @@ export const DEFAULT_OPERATOR_LISTEN = '127.0.0.1:9169'
 
 /** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall`. */
 export const PATHS = {
+  page: '/',
   metrics: '/metrics',
   live: '/livez',
   ready: '/readyz',

@@ -7,6 +7,9 @@ import type { Logger } from 'pino'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { refuseOtherVersions, TO_OPERATORS } from '../runtime/http-version.ts'
 import { buildNetworkTest } from '../runtime/networks.ts'
+import { guardAccess } from '../pages/access.ts'
+import { sendPage } from '../pages/send.ts'
+import type { Question } from '../pages/search.ts'
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { parseReport, REPORT_MAX_BYTES, type AgentReport } from '../firewall/refusal.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
@@ -34,13 +37,19 @@ export interface OperatorParts {
   readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
   /** The boot trace of an instance, or undefined if it is not served here. */
   readonly trace: (id: string) => Trace | undefined
+  /** The status page; undefined: too many of its readers wait already. */
+  readonly page: (question: Question) => Promise<string | undefined>
   /** Why an instance is not served as the store has it, or undefined. */
   readonly diagnose: (id: string) => Promise<string | undefined>
 }
 
-/** The bounds of the TCP listener. `allow`: networks in CIDR form that may use it, besides loopback; empty: all. */
+/**
+ * The bounds of the TCP listener. `allow`: networks in CIDR form that may use it, besides loopback; empty: all.
+ * `password` undefined: it needs none.
+ */
 export interface TcpBounds {
   readonly allow: readonly string[]
+  readonly password: string | undefined
   readonly most: number
   readonly now: () => number
   readonly log: Pick<Logger, 'warn'>
@@ -54,6 +63,8 @@ const IDLE_MS = 15_000
 /**
  * Builds the TCP server; it does not listen yet.
  *
+ *   GET /               200, the status page; 503 when too many of its readers wait. `q`: an id or an address to search
+ *                       for, `page`: a part of the instances
  *   GET /metrics        200, Prometheus' text format
  *   GET /livez          200 while the event loop runs
  *   GET /readyz         200 when ready, else 503; a Readiness either way
@@ -65,10 +76,12 @@ const IDLE_MS = 15_000
  *   GET /explain?address=ADDRESS&network=NETWORK
  *                       200 with an Explanation; 400 if it is not an address or not the name of a network
  *
- * 400 for versions of HTTP other than 1.0 and 1.1.
+ * 400 for versions of HTTP other than 1.0 and 1.1. 401 and 421: see pages/access.ts. /livez and /readyz are open to
+ * probes.
  */
-export function buildTcpServer(parts: OperatorParts, { allow, most, now, log }: TcpBounds): FastifyInstance {
+export function buildTcpServer(parts: OperatorParts, { allow, password, most, now, log }: TcpBounds): FastifyInstance {
   const server = buildServer(parts)
+  guardAccess(server, { password, probes: [PATHS.live, PATHS.ready], counts: [PATHS.metrics] })
   const isListed = buildNetworkTest([...allow, ...THIS_HOST])
   new OperatorConnections({ isAllowed: (address) => allow.length === 0 || isListed(address), most, now, log }).start(
     server.server,
@@ -108,7 +121,15 @@ export function buildSocketServer(parts: OperatorParts, most: number): FastifyIn
 }
 
 /** Builds a server with the routes that only read. */
-function buildServer({ metrics, readiness, launchGate, trace, explain, diagnose }: OperatorParts): FastifyInstance {
+function buildServer({
+  metrics,
+  readiness,
+  launchGate,
+  trace,
+  explain,
+  diagnose,
+  page,
+}: OperatorParts): FastifyInstance {
   const server = Fastify({
     logger: false,
     schemaController: NO_SCHEMA_COMPILERS,
@@ -129,6 +150,7 @@ function buildServer({ metrics, readiness, launchGate, trace, explain, diagnose 
     })
     return reply.type(metrics.contentType).send(await collecting)
   })
+  server.get(PATHS.page, (request, reply) => sendPage(request, reply, page))
   server.get(PATHS.live, (_request, reply) => reply.type('text/plain').send('ok\n'))
   server.get(PATHS.ready, (_request, reply) => {
     const state = readiness()

@@ -1,9 +1,18 @@
 /** Secrets that arrive as files, such as systemd's credentials. */
 import { readFileSync } from 'node:fs'
+import type { Parsed } from '../metadata/parsed.ts'
 
 /** The first line of a file: a password. Throws an error that names the file if it cannot be read. */
 export function readSecretFile(path: string): string {
   return readConfigFile(path).toString().split(/\r?\n/, 1)[0] ?? ''
+}
+
+/** The password in the first line of a file's text. The fault continues the name of a variable. */
+export function parsePassword(text: string): Parsed<string, string> {
+  const value = text.split(/\r?\n/, 1)[0] ?? ''
+  return value === ''
+    ? { ok: false, faults: ['names a file that has no password in its first line'] }
+    : { ok: true, value }
 }
 
 /** The bytes of a file that a setting names. Throws an error that names the file if it cannot be read. */

@@ -37,6 +37,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
   '/usr/lib/python3/dist-packages/requests_oauthlib': 'python3-requests-oauthlib',
   '/usr/lib/python3/dist-packages/libcloud': 'python3-libcloud',
   oathtool: 'oathtool',
+  '/usr/bin/chromium': 'chromium',
   strip: 'binutils',
 }
 

@@ -9,6 +9,7 @@ import {
   type Readiness,
 } from '../../../src/operator/documents.ts'
 import type { GateState } from '../../../src/operator/launch-gate.ts'
+import { PAGE_HEADERS } from '../../../src/pages/document.ts'
 import { buildSocketServer, buildTcpServer, type OperatorParts } from '../../../src/operator/server.ts'
 
 const READINESS: Readiness = {
@@ -46,6 +47,7 @@ function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as stri
         address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: "it is srv-a's" },
       ),
     trace: (id) => (id === 'srv-a' ? { id, revision: 7, recent: [] } : undefined),
+    page: (question) => Promise.resolve(question.search === 'busy' ? undefined : JSON.stringify(question)),
     diagnose: (id) => {
       diagnosed.push(id)
       return Promise.resolve(id === 'srv-a' ? undefined : 'the store was lost 3 s ago')
@@ -62,6 +64,7 @@ function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as stri
 const aServer = (ready = true) =>
   buildTcpServer(parts({ ready }), {
     allow: [],
+    password: undefined,
     most: 64,
     now: () => 0,
     log: {
@@ -139,6 +142,7 @@ test('TCP has no path of the firewall, with any method', async () => {
   const reports: unknown[] = []
   const server = buildTcpServer(parts({ reports }), {
     allow: [],
+    password: undefined,
     most: 64,
     now: () => 0,
     log: {
@@ -180,4 +184,13 @@ test('/explain says what a guest at an address gets; 400 if it is not an address
     address: '10.0.0.2',
   })
   expect((await server.inject('/explain?address=x')).statusCode).toBe(400)
+})
+
+test('the status page has its question, and headers that let a browser run nothing; 503 if too many wait', async () => {
+  const server = aServer()
+  const page = await server.inject('/?q=%20srv-a&page=2')
+  expect([page.statusCode, page.json()]).toEqual([200, { search: 'srv-a', page: 2 }])
+  expect(page.headers).toMatchObject(PAGE_HEADERS)
+  const busy = await server.inject('/?q=busy')
+  expect([busy.statusCode, busy.headers['retry-after']]).toEqual([503, '1'])
 })

@@ -1,0 +1,28 @@
+/** Tables and lists of values in a page. */
+import { markup, type Markup, type Value } from './markup.ts'
+
+/** A column. `isNumber`: its cells are aligned to the right. */
+export interface Column {
+  readonly name: string
+  readonly isNumber?: boolean
+}
+
+/** Formats a table. `none`: what is shown if it has no rows. */
+export function formatTable(columns: readonly Column[], rows: readonly (readonly Value[])[], none: string): Markup {
+  if (rows.length === 0) return markup`<p class="soft">${none}</p>`
+  const side = (column: Column | undefined) => column?.isNumber === true && markup` class="number"`
+  return markup`<table>
+<thead><tr>${columns.map((column) => markup`<th${side(column)}>${column.name}</th>`)}</tr></thead>
+<tbody>
+${rows.map(
+  (cells) =>
+    markup`<tr>${cells.map((cell, i) => markup`<td${side(columns[i])} data-of="${columns[i]?.name}">${cell}</td>`)}</tr>
+`,
+)}</tbody>
+</table>`
+}
+
+/** Formats names with their values. */
+export function formatFacts(facts: readonly (readonly [name: string, value: Value])[]): Markup {
+  return markup`<dl>${facts.map(([name, value]) => markup`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`
+}

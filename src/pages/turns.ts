@@ -1,0 +1,54 @@
+/**
+ * Builds one page at a time, and pauses after each, so that all readers together take at most a tenth of the event loop,
+ * however often they load a page. Guests and other clients do not wait for them.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+
+/** The pause after a page, as a multiple of the time that it took, and the longest one. */
+const PAUSE_RATIO = 9
+const LONGEST_PAUSE_MS = 1_000
+/** The most pages that wait for their turn. */
+const MOST_WAITING = 32
+
+/** What turns depend on. `now`: milliseconds of a monotonic clock. */
+export interface TurnsParts {
+  readonly now: () => number
+  readonly pause: (ms: number) => Promise<unknown>
+}
+
+/** The turns of all readers. */
+export class Turns {
+  readonly #parts: TurnsParts
+  #last: Promise<unknown> = Promise.resolve()
+  #waiting = 0
+
+  constructor(parts: TurnsParts) {
+    this.#parts = parts
+  }
+
+  /** Builds a page at its turn. Undefined: too many wait. Rejects if `build` does. */
+  async take<T>(build: () => Promise<T>): Promise<T | undefined> {
+    const { now, pause } = this.#parts
+    if (this.#waiting >= MOST_WAITING) return undefined
+    this.#waiting += 1
+    const before = this.#last
+    const turn = Promise.withResolvers<unknown>()
+    this.#last = turn.promise
+    await before
+    this.#waiting -= 1
+    const startedMs = now()
+    try {
+      return await build()
+    } finally {
+      turn.resolve(pause(Math.min((now() - startedMs) * PAUSE_RATIO, LONGEST_PAUSE_MS)))
+    }
+  }
+}
+
+/** The turns of a running program. A pause does not keep it from ending. */
+export function startTurns(): Turns {
+  return new Turns({
+    now: () => performance.now(),
+    pause: (ms) => sleep(ms, undefined, { ref: false }),
+  })
+}

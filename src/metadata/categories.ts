@@ -133,6 +133,21 @@ const devices =
       .map(([name, device]) => [name.slice(prefix.length), device] as const)
       .sort(([a], [b]) => Number(a) - Number(b))
 
+/** EC2's form: its order of the fields, times such as `21 Jan 2019 09:00:43 GMT`, and the state before the text. */
+function formatEvents(events: Instance['events']): string {
+  const gmt = (time: string) => new Date(time).toUTCString().slice('Mon, '.length)
+  const documents = events.map(({ id, code, state, notBefore, notAfter, description }) => ({
+    NotBefore: gmt(notBefore),
+    Code: code,
+    Description:
+      state === 'active' ? description : `[${state === 'completed' ? 'Completed' : 'Canceled'}] ${description}`,
+    EventId: id,
+    ...(notAfter !== undefined && { NotAfter: gmt(notAfter) }),
+    State: state,
+  }))
+  return JSON.stringify(documents)
+}
+
 function byKey([a]: readonly [string, string], [b]: readonly [string, string]): number {
   return a < b ? -1 : 1
 }
@@ -147,8 +162,12 @@ export const CATEGORIES: readonly Category[] = [
   many('block-device-mapping/ephemeral{n}', '2007-12-15', devices('ephemeral')),
   one('block-device-mapping/root', '2007-12-15', ({ blockDevices }) => blockDevices['root']),
   one('block-device-mapping/swap', '2007-12-15', ({ blockDevices }) => blockDevices['swap']),
-  one('events/maintenance/history', '2018-08-17', () => '[]'),
-  one('events/maintenance/scheduled', '2018-08-17', () => '[]'),
+  one('events/maintenance/history', '2018-08-17', ({ events }) =>
+    formatEvents(events.filter(({ state }) => state !== 'active')),
+  ),
+  one('events/maintenance/scheduled', '2018-08-17', ({ events }) =>
+    formatEvents(events.filter(({ state }) => state === 'active')),
+  ),
   one('hostname', '1.0', ({ fqdn }) => fqdn),
   one('instance-action', '2008-09-01', () => 'none'),
   one('instance-id', '1.0', ({ id }) => id),

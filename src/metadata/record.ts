@@ -48,6 +48,7 @@ function withPrefix(isAddress: (address: string) => boolean, bits: number) {
 
 Format.Set('imds-ipv4', isIpv4)
 Format.Set('imds-ipv6', isIpv6)
+Format.Set('imds-ip', (value) => isIpv4(value) || isIpv6(value))
 Format.Set('imds-ipv4-interface', withPrefix(isIpv4, 32))
 Format.Set('imds-ipv6-interface', withPrefix(isIpv6, 128))
 Format.Set('imds-ipv6-prefix', isIpv6Prefix)
@@ -194,6 +195,9 @@ function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
     cloudIps.forEach(({ publicIpv4 }, n) => {
       distinct('cloud IP', publicIpv4, `/interfaces/${String(i)}/cloudIps/${String(n)}/publicIpv4`)
     })
+  })
+  record.events.forEach(({ id }, i) => {
+    distinct('event', id, `/events/${String(i)}/id`)
   })
   record.publicKeys.forEach(({ user }, i) => {
     distinct('user', user, `/publicKeys/${String(i)}/user`)

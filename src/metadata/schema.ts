@@ -15,10 +15,15 @@ export const SERVER_GROUPS_MAX = 256
 export const PUBLIC_KEYS_MAX = 256
 /** How many cloud IPs an interface of a record may have. */
 export const CLOUD_IPS_MAX = 64
+/** How many maintenance events a record may have. */
+export const EVENTS_MAX = 32
+/** The longest vendor data in characters: as much as EC2 allows for user-data. */
+export const VENDOR_DATA_MAX_CHARACTERS = 16384
 
 /** RFC 3339. publish.lua checks the same. */
 export const TIME =
   '^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)$'
+const TIME_RULE = 'a time such as 2026-11-20T15:04:05Z (RFC 3339)'
 const LABEL = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?'
 
 function text(
@@ -111,6 +116,19 @@ const Interface = Type.Object(
         'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then, ' +
         'because cloud-init turns DHCPv6 on when it sees any.',
     }),
+    ipv4Gateway: Type.Optional(
+      text('an IPv4 address', { format: 'imds-ipv4', description: 'The default gateway for IPv4.' }),
+    ),
+    ipv6Gateway: Type.Optional(
+      text('an IPv6 address in its shortest, lower-case form', {
+        format: 'imds-ipv6',
+        description: 'The default gateway for IPv6, which may be link-local.',
+      }),
+    ),
+    nameservers: Type.Array(
+      text('an IPv4 address, or an IPv6 address in its shortest, lower-case form', { format: 'imds-ip' }),
+      { default: [], maxItems: 8, description: 'The DNS resolvers of the guest. EC2 has no path for them.' },
+    ),
     cloudIps: Type.Array(CloudIp, { default: [], maxItems: CLOUD_IPS_MAX }),
   },
   { description: 'A network interface. The first one is device 0.' },
@@ -151,6 +169,8 @@ export const OptionsSchema = Type.Object(
     }),
     httpProtocolIpv6: oneOf(['enabled', 'disabled'], 'disabled', 'Whether requests over IPv6 are served.'),
     instanceMetadataTags: oneOf(['enabled', 'disabled'], 'disabled', 'Whether the tree shows the tags.'),
+    openstack: oneOf(['enabled', 'disabled'], 'disabled', 'Whether `/openstack/` is served.'),
+    reports: oneOf(['enabled', 'disabled'], 'disabled', 'Whether the guest may report back.'),
   },
   { default: {}, description: "The metadata options of the instance, with EC2's names and defaults." },
 )
@@ -178,6 +198,31 @@ const UserData = Type.Object(
   { description: 'The size and the digest of the user-data. Absent: the instance has none.' },
 )
 
+const MaintenanceEvent = Type.Object(
+  {
+    id: id('The id of the event.'),
+    code: Type.Enum(
+      ['instance-reboot', 'instance-retirement', 'instance-stop', 'system-maintenance', 'system-reboot'],
+      {
+        hint: 'one of instance-reboot, instance-retirement, instance-stop, system-maintenance, system-reboot',
+        description: 'What happens.',
+      },
+    ),
+    state: oneOf(
+      ['active', 'completed', 'canceled'],
+      'active',
+      'active: in `events/maintenance/scheduled`; otherwise in `events/maintenance/history`.',
+    ),
+    notBefore: text(TIME_RULE, { pattern: TIME, maxLength: 35, description: 'The earliest start.' }),
+    notAfter: Type.Optional(text(TIME_RULE, { pattern: TIME, maxLength: 35, description: 'The latest end.' })),
+    description: text('a text on one line', {
+      pattern: '^[^\\x00-\\x1f\\x7f]{1,1024}$',
+      description: 'What the guest should know.',
+    }),
+  },
+  { description: 'A maintenance event, with the fields of EC2.' },
+)
+
 /** The JSON Schema (draft 2020-12) of a record. `hint` is our own keyword: the rule in words, for messages. */
 export const InstanceSchema = Type.Object(
   {
@@ -202,6 +247,19 @@ export const InstanceSchema = Type.Object(
       },
       { description: 'The zone of the instance.' },
     ),
+    architecture: Type.Optional(
+      Type.Enum(['arm64', 'i386', 'ppc64le', 'riscv64', 's390x', 'x86_64'], {
+        hint: 'one of arm64, i386, ppc64le, riscv64, s390x, x86_64',
+        description: "The processor's architecture.",
+      }),
+    ),
+    launchTime: Type.Optional(
+      text(TIME_RULE, {
+        pattern: TIME,
+        maxLength: 35,
+        description: 'The time of the launch: `pendingTime` of the identity document.',
+      }),
+    ),
     region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
     interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
     serverGroups: Type.Array(ServerGroup, { default: [], maxItems: SERVER_GROUPS_MAX }),
@@ -214,8 +272,16 @@ export const InstanceSchema = Type.Object(
     }),
     options: OptionsSchema,
     userData: Type.Optional(UserData),
+    vendorData: Type.Optional(
+      text('a text that is not empty', {
+        pattern: '^[^\\x00]+$',
+        maxLength: VENDOR_DATA_MAX_CHARACTERS,
+        description: "The operator's own cloud-config. A seal does not concern it.",
+      }),
+    ),
+    events: Type.Array(MaintenanceEvent, { default: [], maxItems: EVENTS_MAX }),
     sealedAt: Type.Optional(
-      text('a time such as 2026-11-20T15:04:05Z (RFC 3339)', {
+      text(TIME_RULE, {
         pattern: TIME,
         maxLength: 35,
         description:

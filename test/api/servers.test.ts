@@ -53,6 +53,8 @@ const OPTIONS = {
   http_put_response_hop_limit: 1,
   http_protocol_ipv6: 'disabled',
   instance_metadata_tags: 'disabled',
+  openstack: 'disabled',
+  reports: 'disabled',
 }
 
 t.test('a new server in its full, collected and nested form', async (t) => {

@@ -8,8 +8,15 @@ import { UNSAFE_NAMES } from '../../metadata/record.ts'
 import { OptionsSchema, TagsSchema } from '../../metadata/schema.ts'
 import { fieldFault, type Detail } from './refusal.ts'
 
-const { httpEndpoint, httpTokens, httpPutResponseHopLimit, httpProtocolIpv6, instanceMetadataTags } =
-  OptionsSchema.properties
+const {
+  httpEndpoint,
+  httpTokens,
+  httpPutResponseHopLimit,
+  httpProtocolIpv6,
+  instanceMetadataTags,
+  openstack,
+  reports,
+} = OptionsSchema.properties
 /** The schema of all options. */
 export const MetadataOptionsSchema = Type.Object(
   {
@@ -18,10 +25,12 @@ export const MetadataOptionsSchema = Type.Object(
     http_put_response_hop_limit: httpPutResponseHopLimit,
     http_protocol_ipv6: httpProtocolIpv6,
     instance_metadata_tags: instanceMetadataTags,
+    openstack,
+    reports,
   },
   {
     title: 'MetadataOptions',
-    description: "An extension. What the guest gets from the metadata service: EC2's options.",
+    description: "An extension. What the guest gets from the metadata service: EC2's options, and two of our own.",
   },
 )
 /** All options of a server. */
@@ -38,14 +47,19 @@ export function completeOptions(given: Static<typeof GivenOptionsSchema>, presen
   ) as MetadataOptions
 }
 
-/** The options as a record has them. */
-export function recordOptions(options: MetadataOptions): Static<typeof OptionsSchema> {
+/**
+ * The options as a record has them. Those that were added later are left out while they have their default, so that the
+ * record of a revision stays the same after an upgrade.
+ */
+export function recordOptions(options: MetadataOptions): Partial<Static<typeof OptionsSchema>> {
   return {
     httpEndpoint: options.http_endpoint,
     httpTokens: options.http_tokens,
     httpPutResponseHopLimit: options.http_put_response_hop_limit,
     httpProtocolIpv6: options.http_protocol_ipv6,
     instanceMetadataTags: options.instance_metadata_tags,
+    ...(options.openstack === 'enabled' && { openstack: options.openstack }),
+    ...(options.reports === 'enabled' && { reports: options.reports }),
   }
 }
 

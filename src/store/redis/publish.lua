@@ -53,8 +53,8 @@ local ID_RULE = 'an id must be 1 to 64 letters, digits, ".", "_" or "-", beginni
 local RECORD_MAX_BYTES = 262144
 local ENCRYPTION_MAX_OVERHEAD_BYTES = 115
 -- Lists and maps may be missing here: FACTS have only what the script compares.
-local BOUNDS = { interfaces = 32, serverGroups = 256, publicKeys = 256, tags = 50, blockDevices = 256, hypervisors = 2 }
-local INTERFACE_BOUNDS = { ipv4Addresses = 64, ipv6Addresses = 64, ipv6Prefixes = 64, cloudIps = 64 }
+local BOUNDS = { interfaces = 32, serverGroups = 256, publicKeys = 256, tags = 50, blockDevices = 256, events = 32, hypervisors = 2 }
+local INTERFACE_BOUNDS = { ipv4Addresses = 64, ipv6Addresses = 64, ipv6Prefixes = 64, nameservers = 8, cloudIps = 64 }
 local TAG_KEY_MAX_CHARACTERS, TAG_VALUE_MAX_CHARACTERS = 128, 256
 local TOO_LONG = 'RECORD is longer than ' .. RECORD_MAX_BYTES .. ' bytes'
 

@@ -9,6 +9,14 @@ const nic = (change: Record<string, unknown>) => [
   { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ...change },
 ]
 
+const event = (change: Record<string, unknown> = {}) => ({
+  id: 'evt-1',
+  code: 'system-reboot',
+  notBefore: '2026-11-20T15:04:05Z',
+  description: 'a reboot',
+  ...change,
+})
+
 const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
 const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
 
@@ -25,6 +33,8 @@ test('a good record gets its defaults and is deeply frozen', () => {
     httpPutResponseHopLimit: 1,
     httpProtocolIpv6: 'disabled',
     instanceMetadataTags: 'disabled',
+    openstack: 'disabled',
+    reports: 'disabled',
   })
   expect(instance.interfaces[0]).toMatchObject({
     network: 'default',
@@ -120,6 +130,35 @@ describe('a record is faulty', () => {
       anInstance({ id: '' }),
       /^\/id must be an id: 1 to 64 letters, digits, "\.", "_" or "-", beginning with a letter or digit$/,
     ],
+    ['with a gateway that is no address', anInstance({ interfaces: nic({ ipv4Gateway: '10.0.0' }) }), /ipv4Gateway/],
+    ['with a gateway of the other family', anInstance({ interfaces: nic({ ipv6Gateway: '10.0.0.1' }) }), /ipv6Gateway/],
+    ['with a nameserver by name', anInstance({ interfaces: nic({ nameservers: ['dns.example'] }) }), /nameservers\/0/],
+    [
+      'with nine nameservers',
+      anInstance({ interfaces: nic({ nameservers: many(9, () => '10.0.0.1') }) }),
+      /nameservers/,
+    ],
+    ['of an unknown architecture', anInstance({ architecture: 'vax' }), /^\/architecture must be one of arm64/],
+    ['launched at no time', anInstance({ launchTime: 'today' }), /^\/launchTime must be a time such as/],
+    ['with empty vendor data', anInstance({ vendorData: '' }), /^\/vendorData/],
+    ['with too much vendor data', anInstance({ vendorData: 'x'.repeat(16_385) }), /^\/vendorData/],
+    ['with 33 events', anInstance({ events: many(33, (i) => event({ id: `evt-${String(i)}` })) }), /^\/events/],
+    [
+      'with an event of an unknown code',
+      anInstance({ events: [event({ code: 'x' })] }),
+      /^\/events\/0\/code must be one of/,
+    ],
+    [
+      'with an event of no time',
+      anInstance({ events: [event({ notBefore: '21 Jan 2019' })] }),
+      /notBefore must be a time/,
+    ],
+    [
+      'with an event on two lines',
+      anInstance({ events: [event({ description: 'a\nb' })] }),
+      /^\/events\/0\/description/,
+    ],
+    ['with two events of one id', anInstance({ events: [event(), event()] }), /^\/events\/1\/id is the same event as/],
     ['with an id of 65 characters', anInstance({ id: 'a'.repeat(65) }), /^\/id must be an id: 1 to 64/],
     ['with an id that begins with a dot', anInstance({ id: '.a' }), /^\/id must be an id/],
     ['with an id with a slash', anInstance({ id: 'a/b' }), /^\/id must be an id/],
@@ -437,8 +476,13 @@ test('an interface may own nested prefixes and addresses inside of its prefixes'
 })
 
 test('a record kept by an older daemon gets the defaults of newer fields', () => {
-  const kept = JSON.parse(JSON.stringify(parsed(anInstance()))) as { interfaces: { ipv6Prefixes?: string[] }[] }
+  const kept = JSON.parse(JSON.stringify(parsed(anInstance()))) as {
+    interfaces: { ipv6Prefixes?: string[]; nameservers?: string[] }[]
+    events?: unknown[]
+  }
   delete kept.interfaces[0]!.ipv6Prefixes
+  delete kept.interfaces[0]!.nameservers
+  delete kept.events
   expect(parseStored(kept)).toEqual({ ok: true, value: parsed(anInstance()) })
 })
 

@@ -9,6 +9,8 @@ const DEFAULTS = {
   http_put_response_hop_limit: 1,
   http_protocol_ipv6: 'disabled',
   instance_metadata_tags: 'disabled',
+  openstack: 'disabled',
+  reports: 'disabled',
 } as const
 
 test('given options replace present ones, which replace the defaults of the record', () => {
@@ -35,6 +37,8 @@ test('a record has the options by its own names', () => {
       http_put_response_hop_limit: 64,
       http_protocol_ipv6: 'enabled',
       instance_metadata_tags: 'enabled',
+      openstack: 'disabled',
+      reports: 'enabled',
     }),
   ).toEqual({
     httpEndpoint: 'disabled',
@@ -42,6 +46,7 @@ test('a record has the options by its own names', () => {
     httpPutResponseHopLimit: 64,
     httpProtocolIpv6: 'enabled',
     instanceMetadataTags: 'enabled',
+    reports: 'enabled',
   })
 })
 

@@ -132,6 +132,7 @@ async function startBackground(
       },
     },
     instances: () => view.size,
+    heldRequests: () => guestSide.held.size,
     contested: () => view.contested().size,
     sync: () => sync.status(),
     viewAgeSeconds,

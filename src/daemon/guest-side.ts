@@ -7,6 +7,7 @@
 import type { Logger } from 'pino'
 import type { Config } from './config.ts'
 import { BootTraces } from '../guest/boot-traces.ts'
+import { HeldRequests } from '../guest/held-requests.ts'
 import { limitHops } from '../guest/hop-limit.ts'
 import type { Directory } from '../guest/identify.ts'
 import { RequestMeter } from '../guest/meter.ts'
@@ -31,6 +32,7 @@ export interface GuestSide {
   readonly view: View
   readonly meter: RequestMeter
   readonly traces: BootTraces
+  readonly held: HeldRequests
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances'>
@@ -68,6 +70,10 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     log,
   )
   for (const record of instances) view.replace(record)
+  const held = new HeldRequests()
+  view.notifyOf((id) => {
+    held.changed(id)
+  })
   let ask: Directory['ask'] = () => undefined
   let hold = config.needsFirewall ? describeHold(config.listen) : undefined
   const directory: Directory = {
@@ -79,7 +85,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const rules = { tokens, forwarded: config.forwarded, limitHops }
   const refusalLog = new RefusalLog(log, now)
   const servers = config.listen.map(({ network }) =>
-    buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, traces, refusalLog, log }),
+    buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, traces, refusalLog, held, log }),
   )
   const admit = () => {
     if (hold === undefined) return
@@ -89,6 +95,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     log.info('the firewall has applied its rules; guests are answered')
   }
   const stop = async () => {
+    held.stop()
     await Promise.all(servers.map((server) => server.close()))
   }
   try {
@@ -106,6 +113,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       view,
       meter,
       traces,
+      held,
       owner,
       keys,
       restored,

@@ -15,6 +15,8 @@ export interface MetricsSources {
   /** `observeBy` sets what takes the durations of boots, `settle` reports the crawls that are over. */
   readonly boots: { observeBy(observe: ObserveBoot): void; settle(): void }
   readonly instances: () => number
+  /** Requests that wait for a change. */
+  readonly heldRequests: () => number
   readonly contested: () => number
   readonly sync: () => SyncStatus
   readonly viewAgeSeconds: () => number
@@ -124,6 +126,7 @@ export function buildMetrics(): Metrics {
     meter,
     boots,
     instances,
+    heldRequests,
     contested,
     sync: status,
     viewAgeSeconds,
@@ -195,6 +198,7 @@ export function buildMetrics(): Metrics {
       },
     })
     gauge('imds_view_instances', 'Instances that this hypervisor serves.', instances)
+    gauge('imds_held_requests', 'Requests that wait for a change (contract H1).', heldRequests)
     gauge(
       'imds_view_age_seconds',
       'Time since the last full comparison of the view with the store, also if that was before a restart; ' +

@@ -122,6 +122,11 @@ export class ConnectionGuard {
     return this.#shareOf(found, address).spend(startedMs, ownerOf(found))
   }
 
+  /** Takes more from the share of a peer than the one request that `hasShare` took. */
+  charge({ found, address }: Exchange, requests: number): void {
+    this.#shareOf(found, address).charge(requests)
+  }
+
   /** Refuses a connection after REFUSAL_DELAY_MS. */
   refuseLater(socket: Socket, refuse: () => void): void {
     this.#delayed.add(socket)

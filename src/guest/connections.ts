@@ -160,11 +160,12 @@ export class Connections {
   endWithoutRequests(nowMs: number): { flooding: number; idle: number } {
     const ended = { flooding: 0, idle: 0 }
     for (const connection of this.#open) {
-      const { socket, share, requests, requestsBefore, readBefore } = connection
+      const { socket, share, requests, requestsBefore, readBefore, lastResponse } = connection
       if (socket.destroyed || isLingering(socket)) continue
       connection.requestsBefore = requests
       connection.readBefore = socket.bytesRead
-      if (requests !== requestsBefore || socket.writableLength > 0) connection.requestAtMs = nowMs
+      const isAnswering = socket.writableLength > 0 || lastResponse?.writableEnded === false // it may be held (H1)
+      if (requests !== requestsBefore || isAnswering) connection.requestAtMs = nowMs
       const isFlooding = socket.bytesRead - readBefore > (requests - requestsBefore + 1) * BYTES_PER_REQUEST
       if (!isFlooding && nowMs - connection.requestAtMs < STALLED_MS) continue
       if (isFlooding) share.penalize(nowMs)

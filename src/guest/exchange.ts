@@ -3,7 +3,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Route } from '../metadata/target.ts'
-import type { Content } from '../metadata/tree.ts'
+import type { Content } from '../metadata/content.ts'
 import type { Found } from './identify.ts'
 import type { Refusal } from './refusals.ts'
 

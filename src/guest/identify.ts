@@ -4,7 +4,7 @@
  * are all that the guest side needs of it.
  */
 import type { Socket } from 'node:net'
-import type { Content } from '../metadata/tree.ts'
+import type { Content } from '../metadata/content.ts'
 import { isLoopback } from '../runtime/host-port.ts'
 import type { Refusal } from './refusals.ts'
 
@@ -26,6 +26,10 @@ export interface Guest {
   readonly paths: number
   /** The content of a path at a version's position, or undefined. */
   resolve(version: number, path: string): Content | undefined
+  /** A directory with everything below it as JSON; undefined if the path is no directory. */
+  resolveSubtree(version: number, path: string): Content | undefined
+  /** Whether `resolve` has content that is not only in its grace period. */
+  has(version: number, path: string): boolean
 }
 
 /** The owner of an address; `contested`: more than one instance claims it. */

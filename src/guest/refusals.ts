@@ -47,6 +47,7 @@ const TABLE = {
   'contested-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'over-share': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'hop-limit-failed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
+  'too-many-waiting': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'too-many-connections': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
 } as const satisfies Record<string, RefusalRow>
 

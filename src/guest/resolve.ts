@@ -1,7 +1,8 @@
 /**
  * Finds the content of an authorized request: a path of the guest's tree, or a new session token.
  */
-import { VERSION_LIST, type Content } from '../metadata/tree.ts'
+import type { Content } from '../metadata/content.ts'
+import { VERSION_LIST } from '../metadata/tree.ts'
 import type { Authorized, Rules } from './authorize.ts'
 import { refused, type Exchange, type Result } from './exchange.ts'
 import { TTL_HEADER } from './respond.ts'
@@ -20,14 +21,15 @@ export function resolve(
 ): Result {
   const {
     guest,
-    target: { route, version, path },
+    target: { route, version, path, query },
     ttlSeconds,
   } = authorized
   const { method } = exchange.request
   if (route === '/latest/api/token') return resolveToken(exchange, authorized, rules)
   if (route === 'unknown' || route === '/{version}/api/token') return refused('not-found', route, ttlSeconds)
   if (method !== 'GET' && method !== 'HEAD') return refused('method-not-allowed', route, ttlSeconds)
-  const content = route === '/' ? VERSION_LIST : guest.resolve(version, path)
+  const subtree = query?.recursive === true && route !== '/' ? guest.resolveSubtree(version, path) : undefined
+  const content = subtree ?? (route === '/' ? VERSION_LIST : guest.resolve(version, path))
   return content === undefined
     ? refused('not-found', route, ttlSeconds)
     : { kind: 'served', route, content, ttlSeconds }

@@ -85,7 +85,7 @@ export class Responder {
       response.shouldKeepAlive = false
       this.#guard.lingerAtEnd(socket)
     }
-    write(response, result, method)
+    write(response, result, method, headers['if-none-match'])
     if (!last) this.#guard.sent(response)
     const durationMs = performance.now() - startedMs
     this.#meter.answered(result.route, method, outcome, durationMs / 1000)
@@ -100,14 +100,20 @@ export class Responder {
 
 /**
  * Writes status, headers and body. A HEAD gets the headers of the GET. Only a GET gets the page of a refusal: a person
- * may read it, but a shell script would use the body of a refused PUT as its token.
+ * may read it, but a shell script would use the body of a refused PUT as its token. Content that the guest has gets 304
+ * (contract H1).
  */
-function write(response: Exchange['response'], result: Result, method: string): void {
+function write(response: Exchange['response'], result: Result, method: string, ifNoneMatch: string | undefined): void {
   if (result.kind === 'served') {
     const {
-      content: { headers, body },
+      content: { headers, body, etag },
       ttlSeconds,
     } = result
+    if (ifNoneMatch !== undefined && etag !== undefined && names(ifNoneMatch, etag)) {
+      response.writeHead(304, withTtl(['ETag', etag], ttlSeconds) as string[])
+      response.end()
+      return
+    }
     response.writeHead(200, withTtl(headers, ttlSeconds) as string[])
     response.end(body, 'latin1')
     return
@@ -116,6 +122,11 @@ function write(response: Exchange['response'], result: Result, method: string): 
   const { status, headers, body, headersWithoutBody } = responseOf(result.refusal)
   response.writeHead(status, withTtl(isGet ? headers : headersWithoutBody, result.ttlSeconds) as string[])
   response.end(isGet ? body : '', 'latin1')
+}
+
+/** Whether `If-None-Match` names an ETag: the weak comparison of RFC 9110, 13.1.2. */
+function names(ifNoneMatch: string, etag: string): boolean {
+  return ifNoneMatch.trim() === '*' || ifNoneMatch.split(',').some((one) => one.trim().replace(/^W\//, '') === etag)
 }
 
 function withTtl(headers: readonly string[], ttlSeconds: number | undefined): readonly string[] {

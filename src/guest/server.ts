@@ -5,7 +5,8 @@
  * linger.ts). Fastify sees the target `/` for every request: the tree resolves paths, and a second router costs a part
  * of the rate (docs/performance.md#decisions).
  *
- * No step waits for I/O, with one exception: an unknown peer is looked up in the store, within bounds.
+ * No step waits for I/O, with one exception: an unknown peer is looked up in the store, within bounds. A guest may ask
+ * to be answered only when a value changes (contract H1): such a request runs the steps again after each change.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { ServerResponse } from 'node:http'
@@ -14,17 +15,24 @@ import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
 import { refused, type Exchange, type Result } from './exchange.ts'
-import { directoryFor, peerAddress, type Directory } from './identify.ts'
-import { isCounted } from './meter.ts'
+import type { HeldRequests, Wake } from './held-requests.ts'
+import { directoryFor, idOf, peerAddress, type Directory, type Guest } from './identify.ts'
+import { isCounted, type RequestMeter } from './meter.ts'
 import { resolve } from './resolve.ts'
 import { Responder, type ResponderParts } from './respond.ts'
-import { TargetCache, type Topic } from '../metadata/target.ts'
+import { TargetCache, type Target, type Topic } from '../metadata/target.ts'
 
 /** The parts of a guest server. The network of the listener is one half of a guest's identity. */
 export interface GuestServerParts extends ConnectionGuardParts, Omit<ResponderParts, 'guard'> {
   readonly directory: Directory
   readonly rules: Rules
+  readonly held: HeldRequests
 }
+
+/** How many paths of a subtree cost as much as a request. */
+const PATHS_PER_REQUEST = 16
+/** For the repeated steps of a held request, which was counted when it arrived. */
+const UNCOUNTED = { session: () => undefined, forwarded: () => undefined }
 
 const LIMITS = {
   /** AWS's JavaScript client waits until an idle connection closes (contract A5; docs/clients.md#keep-alive). */
@@ -37,7 +45,7 @@ const LIMITS = {
 
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
-  const { network, rules, meter, traces, refusalLog, log } = parts
+  const { network, rules, meter, traces, refusalLog, held, log } = parts
   let host: string | undefined
   const directory = directoryFor(() => host, parts.directory)
   const guard = new ConnectionGuard({ ...parts, directory })
@@ -76,17 +84,66 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   }
 
   function finish(exchange: Exchange): void {
-    let topic: Topic = 'other'
-    let result: Result
+    const answer = answerTo(exchange, meter)
+    const { query } = answer.target ?? {}
+    if (query === undefined || answer.result.kind === 'refused') {
+      send(exchange, answer)
+      return
+    }
+    const { result } = answer
+    const guest = (exchange.found as Extract<Exchange['found'], { kind: 'owned' }>).owner
+    if (query.recursive) guard.charge(exchange, guest.paths / PATHS_PER_REQUEST)
+    const { etag } = result.content
+    const { lastEtag = etag?.slice(1, -1), timeoutMs = 0 } = query.wait ?? {}
+    if (query.wait === undefined || etag === undefined || etag !== `"${lastEtag ?? ''}"` || held.isStopping)
+      send(exchange, answer)
+    else if (!held.admits(guest.instance.id))
+      send(exchange, { ...answer, result: refused('too-many-waiting', result.route, result.ttlSeconds) })
+    else {
+      // one second more than is left of the token, so that the timeout finds it expired
+      const leftMs = result.ttlSeconds === undefined ? Infinity : (result.ttlSeconds + 1) * 1000
+      held.hold(guest.instance.id, exchange, Math.min(timeoutMs, leftMs), (wake) => check(exchange, guest, etag, wake))
+    }
+  }
+
+  /** Runs the steps of a held request again. False: its value is the same, and it stays held. */
+  function check(before: Exchange, guest: Guest, etag: string, wake: Wake): boolean {
+    const found = directory.find(network, before.address)
+    const exchange = { ...before, found, startedMs: performance.now() }
+    if (wake === 'stop') exchange.response.shouldKeepAlive = false
+    if (idOf(found) !== guest.instance.id) {
+      // never the value of another instance
+      send(exchange, { target: undefined, topic: 'other', result: refused('unknown-peer', 'unknown') })
+      return true
+    }
+    const answer = answerTo(exchange, UNCOUNTED)
+    const { target, result } = answer
+    if (result.kind === 'served' && target !== undefined && wake === 'changed') {
+      const { owner } = found as Extract<Exchange['found'], { kind: 'owned' }>
+      if (!owner.has(target.version, target.path))
+        send(exchange, { ...answer, result: refused('not-found', result.route, result.ttlSeconds) })
+      else if (result.content.etag === etag) return false
+      else send(exchange, answer)
+    } else send(exchange, answer)
+    return true
+  }
+
+  /** Authorizes and resolves a request. */
+  function answerTo(exchange: Exchange, counts: Pick<RequestMeter, 'session' | 'forwarded'>): Answer {
+    let target: Target | undefined
     try {
       const parsed = targets.parse(exchange.target)
-      if (parsed.ok) topic = parsed.value.topic
-      const authorization = authorize(exchange, parsed, rules, meter)
-      result = authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
+      if (parsed.ok) target = parsed.value
+      const authorization = authorize(exchange, parsed, rules, counts)
+      const result = authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
+      return { target, topic: target?.topic ?? 'other', result }
     } catch (error) {
       log.error({ err: error }, 'request failed; the guest gets 500')
-      result = refused('internal-error', 'unknown')
+      return { target, topic: target?.topic ?? 'other', result: refused('internal-error', 'unknown') }
     }
+  }
+
+  function send(exchange: Exchange, { topic, result }: Answer): void {
     note(exchange, topic, result)
     responder.respond(exchange, result)
   }
@@ -108,6 +165,13 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     const address = peerAddress(request.socket)
     return { network, address, found: directory.find(network, address), request, target, response, startedMs }
   }
+}
+
+/** The result of a request, with its target, if that could be parsed. */
+interface Answer {
+  readonly target: Target | undefined
+  readonly topic: Topic
+  readonly result: Result
 }
 
 /** Builds the server that the guard protects, without hooks or routes of requests. */

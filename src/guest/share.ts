@@ -81,6 +81,11 @@ export class Share {
     return true
   }
 
+  /** Takes the cost of a request beyond one, also from an empty share: what follows waits longer. */
+  charge(requests: number): void {
+    this.#requests.take(requests)
+  }
+
   /** Takes discarded bytes. False if none are left: the peer is not read any more then. */
   discard(nowMs: number, bytes: number): boolean {
     if (!this.#discarded.hasToken(nowMs)) return false

@@ -4,7 +4,7 @@
  *
  * Real clients double slashes, add or omit the last one, send absolute URLs, and escape characters that need no escape.
  * The target is split before it is decoded, so an escaped slash does not separate segments. The host of an absolute URL
- * is ignored.
+ * is ignored, and so is the query, except for the parameters of contract H1 and H2.
  */
 import { LRUCache } from 'lru-cache'
 import type { Parsed } from './parsed.ts'
@@ -50,11 +50,35 @@ export interface Target {
   readonly topic: Topic
   readonly version: number
   readonly path: string
+  /** Undefined: the target has no parameter with a meaning. */
+  readonly query?: Query
 }
+
+/** The parameters of a target that have a meaning. */
+export interface Query {
+  /** The whole subtree is asked for (H2). */
+  readonly recursive: boolean
+  /** A change is waited for (H1). */
+  readonly wait: Wait | undefined
+}
+
+/** `lastEtag`: without quotes; undefined: a change from now on. */
+export interface Wait {
+  readonly lastEtag: string | undefined
+  readonly timeoutMs: number
+}
+
+/** The default and the limit of `timeout_sec`. */
+const TIMEOUT_SECONDS = 300
+const TIMEOUT_MAX_SECONDS = 600
 
 type ParsedTarget = Parsed<Target, string>
 
 const MALFORMED: ParsedTarget = Object.freeze({ ok: false, faults: ['has an escape that does not decode to UTF-8'] })
+const BAD_TIMEOUT: ParsedTarget = Object.freeze({
+  ok: false,
+  faults: [`has a timeout_sec that is not a whole number from 1 to ${String(TIMEOUT_MAX_SECONDS)}`],
+})
 const UNKNOWN = latest('unknown', 'other', '')
 const ROOT = latest('/', 'versions', '')
 const OPENSTACK_USER_DATA = latest('/openstack/latest/user_data', 'user-data', 'user-data')
@@ -62,8 +86,30 @@ const TOKEN = latest('/latest/api/token', 'token', 'api/token')
 
 const NOT_CANONICAL = /^[^/]|[%?#]|\/\/|\/$/
 
-/** Parses the target of a request line. The only fault is an escape that does not decode to UTF-8. */
+/** A quick test for a query that may have a parameter with a meaning. */
+const HAS_QUERY = /[?&](?:wait_for_change|recursive)=true/
+
+/** Parses the target of a request line. Faults: an escape that does not decode to UTF-8, and a `timeout_sec`. */
 export function parseTarget(target: string): ParsedTarget {
+  const parsed = parsePath(target)
+  if (!parsed.ok || !HAS_QUERY.test(target)) return parsed
+  const query = parseQuery(target.replace(/^[^?]*\?/, '').replace(/#.*$/s, ''))
+  return query === undefined ? BAD_TIMEOUT : { ok: true, value: { ...parsed.value, query } }
+}
+
+/** Undefined: `timeout_sec` of a request that waits is out of range. */
+function parseQuery(text: string): Query | undefined {
+  const parameters = new URLSearchParams(text)
+  const recursive = parameters.get('recursive') === 'true'
+  if (parameters.get('wait_for_change') !== 'true') return { recursive, wait: undefined }
+  const timeout = parameters.get('timeout_sec') ?? String(TIMEOUT_SECONDS)
+  const seconds = /^\d{1,3}$/.test(timeout) ? Number(timeout) : 0
+  if (seconds < 1 || seconds > TIMEOUT_MAX_SECONDS) return undefined
+  const lastEtag = parameters.get('last_etag')?.replace(/^"(.*)"$/, '$1')
+  return { recursive, wait: { lastEtag, timeoutMs: seconds * 1000 } }
+}
+
+function parsePath(target: string): ParsedTarget {
   const path = NOT_CANONICAL.test(target) ? normalise(target) : target.slice(1)
   if (path === undefined) return MALFORMED
   if (path === '') return ROOT
@@ -92,7 +138,7 @@ export class TargetCache {
     const known = this.#parsed.get(text)
     if (known !== undefined) return known
     const parsed = parseTarget(text)
-    if (parsed.ok && text.length <= MAX_LENGTH) this.#parsed.set(text, parsed)
+    if (parsed.ok && parsed.value.query === undefined && text.length <= MAX_LENGTH) this.#parsed.set(text, parsed)
     return parsed
   }
 }

@@ -5,20 +5,12 @@
  * that it names come from the same object (contract B4). Listings are made from the nodes, so every listed path has
  * content (B3). A leaf is visible in a version and all later ones, a directory from the version of its first child.
  *
- * Bodies are ready to be sent: one character per byte, with their list of headers.
+ * Content is ready to be sent, in bytes (content.ts).
  */
 import { CATEGORIES, type Provider } from './categories.ts'
+import { buildContent, textContent, type Content } from './content.ts'
 import type { Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
-
-/**
- * The content of a path. `body`: text with one character per byte (latin1), or bytes. `headers` alternates names and
- * values.
- */
-export interface Content {
-  readonly body: string | Uint8Array
-  readonly headers: readonly string[]
-}
 
 /** `earlier`: the content for the versions before a change of format. */
 interface Leaf {
@@ -58,16 +50,8 @@ export function buildTree(instance: Instance, userData: Uint8Array | undefined, 
     }
   }
   if (userData !== undefined && instance.sealedAt === undefined) {
-    add(
-      nodes,
-      'user-data',
-      {
-        kind: 'leaf',
-        from: 0,
-        content: { body: userData, headers: headers('application/octet-stream', userData.length) },
-      },
-      instance,
-    )
+    const content = buildContent(userData, 'application/octet-stream', instance.userData?.sha256)
+    add(nodes, 'user-data', { kind: 'leaf', from: 0, content }, instance)
   }
   instance.publicKeys.forEach(({ user }, index) => {
     if (!IS_POSITION.test(user)) alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`)
@@ -80,7 +64,32 @@ export function resolve(tree: Tree, version: number, path: string): Content | un
   const node = tree.get(path)
   if (node === undefined || node.from > version) return undefined
   if (node.kind === 'directory') return listing(node, version)
-  return node.earlier !== undefined && version < node.earlier.before ? node.earlier.content : node.content
+  return contentAt(node, version)
+}
+
+function contentAt({ content, earlier }: Leaf, version: number): Content {
+  return earlier !== undefined && version < earlier.before ? earlier.content : content
+}
+
+/**
+ * A directory and everything below it as one JSON object (contract H2): names are keys, directories objects, leaves
+ * strings. User-data is left out. Undefined if the path is no directory of the version.
+ */
+export function resolveSubtree(tree: Tree, version: number, path: string): Content | undefined {
+  const node = tree.get(path)
+  if (node?.kind !== 'directory' || node.from > version) return undefined
+  return textContent(JSON.stringify(subtreeOf(node, version)), 'application/json')
+}
+
+function subtreeOf(directory: Directory, version: number): object {
+  const entries = [...directory.children]
+    .filter(([, { node }]) => node.from <= version)
+    .flatMap(([name, { node }]) => {
+      if (node.kind === 'directory') return [[name, subtreeOf(node, version)]]
+      const { body } = contentAt(node, version)
+      return typeof body === 'string' ? [[name, Buffer.from(body, 'latin1').toString()]] : []
+    })
+  return Object.fromEntries(entries) as object
 }
 
 /** The paths under `meta-data/` that `after` lacks: a crawl in flight may still request them (contract B5). */
@@ -140,13 +149,4 @@ function directory(): Directory {
 function fill(pattern: string, parameters: readonly string[]): string {
   let next = 0
   return parameters.length === 0 ? pattern : pattern.replace(/\{[^}]+\}/g, () => parameters[next++] ?? '')
-}
-
-function textContent(text: string): Content {
-  const body = Buffer.from(text, 'utf8').toString('latin1')
-  return { body, headers: headers('text/plain', body.length) }
-}
-
-function headers(contentType: string, length: number): readonly string[] {
-  return ['Content-Type', contentType, 'Content-Length', String(length)]
 }

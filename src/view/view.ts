@@ -8,7 +8,8 @@
  */
 import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
-import { buildTree, resolve, removedPaths, type Content, type Tree } from '../metadata/tree.ts'
+import type { Content } from '../metadata/content.ts'
+import { buildTree, resolve, resolveSubtree, removedPaths, type Tree } from '../metadata/tree.ts'
 import type { ValidRecord } from './validate.ts'
 import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
 
@@ -42,6 +43,8 @@ export class ServedInstance {
   readonly #now: () => number
   readonly #former: readonly FormerState[]
   #tree: Tree | undefined
+  /** The last subtree that was asked for: making it costs as much as many requests. */
+  #subtree: { readonly version: number; readonly path: string; readonly content: Content | undefined } | undefined
 
   constructor(
     { instance, userData, digest }: ValidRecord,
@@ -68,6 +71,18 @@ export class ServedInstance {
       if (former !== undefined) return former
     }
     return undefined
+  }
+
+  /** A directory with everything below it as JSON; undefined if the path is no directory. */
+  resolveSubtree(version: number, path: string): Content | undefined {
+    if (this.#subtree?.version !== version || this.#subtree.path !== path)
+      this.#subtree = { version, path, content: resolveSubtree(this.#built(), version, path) }
+    return this.#subtree.content
+  }
+
+  /** Whether a path is in the present tree, and not only in its grace period. */
+  has(version: number, path: string): boolean {
+    return resolve(this.#built(), version, path) !== undefined
   }
 
   /** The size of its tree. */
@@ -107,10 +122,21 @@ export class View {
   /** By network. */
   readonly #indexes = new Map<string, AddressIndex<ServedInstance>>()
   readonly #contested = new Map<string, readonly string[]>()
+  /** The instances that the change under way concerns. */
+  readonly #concerned = new Set<string>()
+  #changed: (id: string) => void = () => undefined
 
   constructor(provider: Provider, now: () => number) {
     this.#provider = provider
     this.#now = now
+  }
+
+  /**
+   * Sets the function that is called after each change, for the instance that changed and for those whose addresses it
+   * claims.
+   */
+  notifyOf(changed: (id: string) => void): void {
+    this.#changed = changed
   }
 
   /** The instance that has this address on this network. */
@@ -142,6 +168,7 @@ export class View {
     if (before !== undefined) this.#unclaim(before)
     this.#instances.set(id, served)
     this.#claim(served)
+    this.#notify(id)
   }
 
   /** Removes an instance. False when the view does not have it. */
@@ -149,7 +176,9 @@ export class View {
     const served = this.#instances.get(id)
     if (served === undefined) return false
     this.#unclaim(served)
-    return this.#instances.delete(id)
+    this.#instances.delete(id)
+    this.#notify(id)
+    return true
   }
 
   /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */
@@ -174,7 +203,15 @@ export class View {
     for (const { network, range } of rangesOf(served.instance)) this.#indexes.get(network)?.unclaim(range, served)
   }
 
+  #notify(id: string): void {
+    this.#concerned.add(id)
+    const concerned = [...this.#concerned]
+    this.#concerned.clear()
+    for (const one of concerned) this.#changed(one)
+  }
+
   #settled(key: string, owners: readonly ServedInstance[]): void {
+    for (const { instance } of owners) this.#concerned.add(instance.id)
     if (owners.length > 1)
       this.#contested.set(
         key,

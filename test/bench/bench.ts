@@ -21,6 +21,7 @@ import { stalls } from './stalls.ts'
 import { start } from './start.ts'
 import { tokens } from './tokens.ts'
 import { views } from './views.ts'
+import { waiting } from './waiting.ts'
 
 /** One benchmark: measures, and returns its tables. */
 export type Part = (bench: {
@@ -29,7 +30,19 @@ export type Part = (bench: {
   readonly effort: Effort
 }) => Promise<readonly Table[]>
 
-const PARTS: Readonly<Record<string, Part>> = { rate, tokens, flood, views, publish, start, resync, files, stalls, api }
+const PARTS: Readonly<Record<string, Part>> = {
+  rate,
+  tokens,
+  flood,
+  views,
+  publish,
+  waiting,
+  start,
+  resync,
+  files,
+  stalls,
+  api,
+}
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
 const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }
 

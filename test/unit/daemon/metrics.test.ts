@@ -22,6 +22,7 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
     meter,
     boots: { observeBy: () => undefined, settle: () => undefined },
     instances: () => 4,
+    heldRequests: () => 3,
     contested: () => 5,
     sync: () => STATUS,
     viewAgeSeconds: () => 6,

@@ -12,6 +12,8 @@ const GUEST: Guest = {
   instance: { id: 'srv-a', options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional' } },
   stay: { sinceMs: 0 },
   paths: 1,
+  resolveSubtree: () => undefined,
+  has: () => true,
   resolve: () => ({ body: 'x', headers: [] }),
 }
 

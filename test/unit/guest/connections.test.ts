@@ -139,3 +139,16 @@ test('a connection knows its last response until it is sent', () => {
   connections.setLastResponse(socket, second) // a request that had been read before
   expect([connections.lastResponse(socket), connections.hadLastResponse(socket)]).toEqual([second, false])
 })
+
+test('H1: a connection whose request is held is not idle, however long that takes', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [held, idle] = [new FakeSocket(), new FakeSocket()]
+  for (const socket of [held, idle]) connections.add(socket as unknown as Socket, share)
+  const response = new ServerResponse(new IncomingMessage(new Socket()))
+  connections.setLastResponse(held as unknown as Socket, response)
+  for (let ms = 500; ms <= 600_000; ms += 500) connections.endWithoutRequests(ms)
+  expect([held.wasReset, idle.wasReset]).toEqual([false, true])
+  response.end()
+  for (let ms = 600_500; ms <= 630_000; ms += 500) connections.endWithoutRequests(ms)
+  expect(held.wasReset).toBe(true)
+})

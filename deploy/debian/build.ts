@@ -42,7 +42,7 @@ export interface Options {
 export function buildImds({ dist, ...options }: Options): string[] {
   const all = readdirSync(dist)
   const ofApi = all.filter((name) => name.startsWith('api') || name === 'swagger-ui')
-  const ofDaemon = all.filter((name) => !ofApi.includes(name) && name !== 'bin' && name !== 'types')
+  const ofDaemon = all.filter((name) => !ofApi.includes(name) && !['bin', 'types', 'man', 'completions'].includes(name))
   const programs = (name: string, files: readonly string[]): Files => ({
     [`usr/lib/${name}/package.json`]: '{ "type": "module" }\n',
     ...Object.fromEntries(files.map((file) => [`usr/lib/${name}/dist/${file}`, { copyOf: join(dist, file) }])),
@@ -52,6 +52,7 @@ export function buildImds({ dist, ...options }: Options): string[] {
       ...programs('imds', ofDaemon),
       'usr/bin/imdsd': command('imds', 'main'),
       'usr/bin/imdsctl': command('imds', 'imdsctl'),
+      ...manualOf(dist, (name) => !name.includes('imds-api')),
       ...unitsOf((name) => name !== 'imds-api.service'),
       'usr/lib/sysusers.d/imds.conf': usersOf('imds'),
       // The daemon does not start before these three are set: each hypervisor has its own.
@@ -64,6 +65,7 @@ export function buildImds({ dist, ...options }: Options): string[] {
     build('imds-api', options, {
       ...programs('imds-api', ofApi),
       'usr/bin/imds-api': command('imds-api', 'api'),
+      ...manualOf(dist, (name) => name.includes('imds-api')),
       ...unitsOf((name) => name === 'imds-api.service'),
       'usr/lib/sysusers.d/imds-api.conf': usersOf('imds-api'),
       // The embedded PostgreSQL is a package of npm. This one uses that of Debian, which gets updates.
@@ -93,6 +95,30 @@ export function buildNode(options: Omit<Options, 'dist' | 'version'>): string {
 /** A command that runs a program with imds-node. */
 function command(name: string, program: string): string {
   return `#!/bin/sh\nexec /usr/lib/imds-node/node /usr/lib/${name}/dist/${program}.js "$@"\n`
+}
+
+/** Where Debian has the completion of each shell. */
+const COMPLETIONS = {
+  bash: 'usr/share/bash-completion/completions',
+  zsh: 'usr/share/zsh/vendor-completions',
+  fish: 'usr/share/fish/vendor_completions.d',
+}
+
+/** The man pages and the completion of the programs whose name passes. */
+function manualOf(dist: string, passes: (name: string) => boolean): Files {
+  const filesIn = (folder: string) =>
+    readdirSync(join(dist, folder))
+      .filter(passes)
+      .map((name) => [name, join(dist, folder, name)] as const)
+  return Object.fromEntries([
+    ...filesIn('man').map(([name, file]) => [
+      `usr/share/man/man${name.at(-1)!}/${name}.gz`,
+      gzipSync(readFileSync(file), { level: 9 }),
+    ]),
+    ...Object.entries(COMPLETIONS).flatMap(([shell, folder]) =>
+      filesIn(`completions/${shell}`).map(([name, copyOf]) => [`${folder}/${name}`, { copyOf }]),
+    ),
+  ]) as Files
 }
 
 /** The units whose name passes, with the paths of the packages. */

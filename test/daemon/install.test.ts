@@ -87,6 +87,7 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
     await host.shell('/opt/imds/bin/imdsctl put -', JSON.stringify(RECORD))
     await until(async () => (await id()) === 'srv-x1y2z', 'the instance')
     await runWithPath(executed('docs/configuration.md', 'check'))
+    t.match(await host.shell('head -n 1 /opt/imds/share/man/man1/imdsctl.1'), '.TH "IMDSCTL" "1"')
   })
 
   await t.test('the firewall admits the guest', async (t) => {

@@ -90,6 +90,31 @@ t.test(
       t.equal(await shell('ss --no-header --listening --tcp --udp'), '')
     })
 
+    await t.test('each package has the man pages and the completion of its programs', async (t) => {
+      const files = await shell(
+        'dpkg-deb --contents /tmp/present/imds_*.deb; dpkg-deb --contents /tmp/present/imds-api_*.deb',
+      )
+      const found = [...files.matchAll(/usr\/share\/(.*(?:man|complet).*\/[^/\n]*imds[^/\n]*)$/gm)].map(
+        ([, path]) => path!,
+      )
+      t.same(found.sort(), [
+        'bash-completion/completions/imds-api',
+        'bash-completion/completions/imdsctl',
+        'bash-completion/completions/imdsd',
+        'fish/vendor_completions.d/imds-api.fish',
+        'fish/vendor_completions.d/imdsctl.fish',
+        'fish/vendor_completions.d/imdsd.fish',
+        'man/man1/imdsctl.1.gz',
+        'man/man5/imds-api.env.5.gz',
+        'man/man5/imds.env.5.gz',
+        'man/man8/imds-api.8.gz',
+        'man/man8/imdsd.8.gz',
+        'zsh/vendor-completions/_imds-api',
+        'zsh/vendor-completions/_imdsctl',
+        'zsh/vendor-completions/_imdsd',
+      ])
+    })
+
     await t.test('configured: a guest is served', async (t) => {
       t.match(
         await run(

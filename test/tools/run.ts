@@ -39,6 +39,9 @@ const PACKAGES: Readonly<Record<string, string>> = {
   oathtool: 'oathtool',
   '/usr/bin/chromium': 'chromium',
   strip: 'binutils',
+  groff: 'groff-base',
+  zsh: 'zsh',
+  fish: 'fish',
 }
 
 interface Count {

@@ -42,6 +42,7 @@ const IMPORTS: Readonly<Record<string, readonly string[]>> = {
   ...Object.fromEntries(API_FLOORS.flatMap((rooms, i) => rooms.map((room) => [`api/${room}`, floorsFrom(i + 1)]))),
   'api/database': ['api/database/migrations', 'api/model', ...SHARED],
   api: floorsFrom(0),
+  manual: ['api', 'cli', 'daemon', 'runtime'],
 }
 
 /** Finds static imports, re-exports, type imports and `import()`, with a path inside the project. */

@@ -44,6 +44,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'daemon/firewall-keeping': ['firewall/agent/agent', 'firewall/agent/refused'],
   'daemon/firewall-table': ['firewall/agent/nft'],
   'daemon/life': ['daemon/daemon', 'daemon/main', 'library'],
+  'daemon/manual': ['manual/bash', 'manual/manual-files', 'manual/fish', 'manual/man-page', 'manual/zsh'],
   'daemon/operator': ['operator/listener'],
   'daemon/operator-client': ['operator/client', 'operator/wait'],
   'daemon/programs': ['cli/imdsctl', 'cli/main', 'runtime/version'],

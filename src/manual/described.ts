@@ -1,0 +1,34 @@
+/** What manuals and completion need of a program's commands and options, as commander has them. */
+import type { EventEmitter } from 'node:events'
+import { Option, type Argument, type Command } from 'commander'
+
+/** What can be completed in place of a value. */
+export type Completable = 'files' | 'directories' | 'nothing'
+
+/** The options of a command that its help shows, with that for help. */
+export function optionsOf(command: Command): readonly Option[] {
+  return command.createHelp().visibleOptions(command)
+}
+
+/** The name of an option's value, or undefined if it has none. */
+export function valueNameOf({ flags }: Option): string | undefined {
+  return /[<[]([^>\]]+)[>\]]$/.exec(flags)?.[1]
+}
+
+/** What can be completed as the value of an option, or as an argument. */
+export function completableOf(value: Option | Argument): Completable {
+  const name = value instanceof Option ? valueNameOf(value) : value.name()
+  if (name === 'file' || name === 'path') return 'files'
+  return name === 'directory' ? 'directories' : 'nothing'
+}
+
+/** The text below a command's help. */
+export function textAfterHelp(command: Command): string {
+  let text = ''
+  const write = (part: string) => {
+    text += part
+  }
+  // A command is an emitter, which its types do not say. `outputHelp` emits the same.
+  ;(command as unknown as EventEmitter).emit('afterHelp', { command, error: false, write })
+  return text.trim()
+}

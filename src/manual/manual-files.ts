@@ -1,0 +1,70 @@
+/** The man pages and the completion of all programs, from the definitions that their --help prints. */
+import type { Command } from 'commander'
+import { buildProgram as buildApi } from '../api/arguments.ts'
+import { API_VARIABLES } from '../api/config.ts'
+import { buildProgram as buildImdsctl } from '../cli/imdsctl.ts'
+import { buildProgram as buildImdsd } from '../daemon/arguments.ts'
+import { VARIABLES } from '../daemon/config.ts'
+import { Output } from '../runtime/output.ts'
+import { describeVariables } from '../runtime/variables.ts'
+import { bashCompletion } from './bash.ts'
+import { fishCompletion } from './fish.ts'
+import { programPage, variablesPage } from './man-page.ts'
+import { zshCompletion } from './zsh.ts'
+
+/** Nothing runs: these programs only describe themselves. */
+const ignore = () => undefined
+const never = () => Promise.resolve()
+
+/** The files by their paths: `man/NAME.SECTION` and `completions/SHELL/NAME`. */
+export function manualFiles(): Readonly<Record<string, string>> {
+  const output = new Output('', process.stdout, process.stderr, ignore)
+  const imdsctl = buildImdsctl({ output, env: {}, own: {}, ended: ignore })
+  const imdsd = buildImdsd()
+  const api = buildApi(output, {
+    serve: never,
+    check: never,
+    apply: never,
+    republish: never,
+    backup: never,
+    restore: never,
+    advance: never,
+  })
+  const variables = { text: describeVariables(VARIABLES), page: 'imds.env(5)' }
+  const apiVariables = { text: describeVariables(API_VARIABLES), page: 'imds-api.env(5)' }
+  return {
+    'man/imdsctl.1': programPage(
+      imdsctl,
+      { name: 'imdsctl', section: 1, seeAlso: ['imds.env(5)', 'imdsd(8)'] },
+      undefined,
+    ),
+    'man/imdsd.8': programPage(imdsd, { name: 'imdsd', section: 8, seeAlso: ['imdsctl(1)', 'imds.env(5)'] }, variables),
+    'man/imds-api.8': programPage(
+      api,
+      { name: 'imds-api', section: 8, seeAlso: ['imds-api.env(5)', 'imdsctl(1)'] },
+      apiVariables,
+    ),
+    'man/imds.env.5': variablesPage(VARIABLES, {
+      name: 'imds.env',
+      section: 5,
+      program: 'imdsd',
+      seeAlso: ['imdsd(8)', 'imdsctl(1)', 'systemd.exec(5)'],
+    }),
+    'man/imds-api.env.5': variablesPage(API_VARIABLES, {
+      name: 'imds-api.env',
+      section: 5,
+      program: 'imds-api',
+      seeAlso: ['imds-api(8)', 'systemd.exec(5)'],
+    }),
+    ...Object.fromEntries([imdsctl, imdsd, api].flatMap(completionsOf)),
+  }
+}
+
+function completionsOf(program: Command): (readonly [path: string, text: string])[] {
+  const name = program.name()
+  return [
+    [`completions/bash/${name}`, bashCompletion(program)],
+    [`completions/zsh/_${name}`, zshCompletion(program)],
+    [`completions/fish/${name}.fish`, fishCompletion(program)],
+  ]
+}

@@ -1,0 +1,96 @@
+/**
+ * The man pages and the completion of the three programs, in groff and in real shells. A shell runs on a terminal, gets
+ * keys, and prints the command line that the completion has made of them.
+ */
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import t from 'tap'
+import { manualFiles } from '../../src/manual/manual-files.ts'
+import { run } from '../support/programs/processes.ts'
+
+const FILES = manualFiles()
+const directory = mkdtempSync(join(tmpdir(), 'imds-manual-'))
+for (const [path, text] of Object.entries(FILES)) {
+  mkdirSync(dirname(join(directory, path)), { recursive: true })
+  writeFileSync(join(directory, path), text)
+}
+mkdirSync(join(directory, 'here'))
+writeFileSync(join(directory, 'here/records.json'), '')
+t.teardown(() => {
+  rmSync(directory, { recursive: true })
+})
+
+const without = (command: string) =>
+  spawnSync(command, ['--version']).error !== undefined && `${command} is missing: Debian has it in a package`
+
+/** What is typed, and the command line that runs. */
+const KEYS: readonly (readonly [keys: string, line: string])[] = [
+  ['imdsctl bugr\t', 'imdsctl bugreport'],
+  ['imdsctl --js\tlis\t--acc\tacc-1', 'imdsctl --json list --account acc-1'],
+  ['imdsctl --region list pu\trec\t', 'imdsctl --region list put records.json'],
+  ['imdsctl --password-file rec\tge\t', 'imdsctl --password-file records.json get'],
+  ['imds-api --environment-file rec\tbac\t', 'imds-api --environment-file records.json backup'],
+  ['imdsd --chec\t--conn\t', 'imdsd --check --connect'],
+]
+
+/** Types lines into a shell on a terminal, and returns what the commands printed: their name and arguments. */
+async function typed(shell: string, setUp: string): Promise<string[]> {
+  const programs = ['imdsctl', 'imdsd', 'imds-api'].map((name) => `${name}() { printf 'ran<%s>\\n' "${name} $*"; }`)
+  const lines = [`cd ${directory}/here`, ...programs, setUp, ...KEYS.map(([keys]) => keys), 'exit', '']
+  const { stdout } = await run(['script', '-qec', shell, '/dev/null'], {
+    input: lines.join('\n'),
+    env: { PATH: process.env['PATH'], TERM: 'dumb', INPUTRC: '/dev/null', HOME: directory },
+  })
+  return [...stdout.toString().matchAll(/^ran<(.*?) *>/gm)].map(([, line]) => line!)
+}
+
+for (const path of Object.keys(FILES).filter((name) => name.startsWith('man/')))
+  t.test(`groff formats ${path} without a warning`, { skip: without('groff') }, async (t) => {
+    const { status, stdout, stderr } = await run(['groff', '-man', '-Tutf8', '-ww', join(directory, path)])
+    t.same({ status, stderr }, { status: 0, stderr: '' })
+    t.match(stdout.toString(), /imds 0\.\d+\.\d+/)
+  })
+
+t.test('bash completes commands, options and files', { skip: without('bash') }, async (t) => {
+  const scripts = ['imdsctl', 'imdsd', 'imds-api'].map((name) => join(directory, 'completions/bash', name))
+  for (const script of scripts) t.equal((await run(['bash', '-n', script])).status, 0)
+  t.same(
+    await typed('bash --noprofile --norc -i', scripts.map((script) => `source ${script}`).join('; ')),
+    KEYS.map(([, line]) => line),
+  )
+})
+
+t.test('zsh completes the same', { skip: without('zsh') }, async (t) => {
+  const lines = await typed(
+    'zsh -f -i',
+    `fpath=(${directory}/completions/zsh $fpath); autoload -U compinit; compinit -u -D`,
+  )
+  t.same(
+    lines.map((line) => line.replace('--account=', '--account ')), // zsh adds the sign
+    KEYS.map(([, line]) => line),
+  )
+})
+
+t.test('fish completes the same', { skip: without('fish') }, async (t) => {
+  const source = ['imdsctl', 'imdsd', 'imds-api'].map((name) => `source ${directory}/completions/fish/${name}.fish`)
+  const complete = async (line: string) => {
+    const { stdout, stderr } = await run(
+      ['fish', '--no-config', '-c', `cd ${directory}/here; ${source.join('; ')}; complete -C '${line}'`],
+      { env: { PATH: process.env['PATH'], HOME: directory } },
+    )
+    t.equal(stderr, '')
+    return stdout
+      .toString()
+      .split('\n')
+      .map((one) => one.split('\t')[0])
+      .filter((one) => one !== '')
+  }
+  t.same(await complete('imdsctl bugr'), ['bugreport'])
+  t.same(await complete('imdsctl list --acc'), ['--account'])
+  t.same(await complete('imdsctl put rec'), ['records.json'])
+  t.same(await complete('imdsctl --password-file rec'), ['records.json'])
+  t.same(await complete('imds-api bac'), ['backup'])
+  t.same(await complete('imdsd --conn'), ['--connect'])
+})

@@ -1,0 +1,27 @@
+import { Command, Option } from 'commander'
+import { expect, test } from 'vitest'
+import { completableOf, optionsOf, textAfterHelp, valueNameOf } from '../../../src/manual/described.ts'
+
+test('the value of an option is known by its name in the flags', () => {
+  expect(['--a', '--a <file>', '-a, --a [n]'].map((flags) => valueNameOf(new Option(flags)))).toEqual([
+    undefined,
+    'file',
+    'n',
+  ])
+})
+
+test('files and directories can be completed, and nothing else', () => {
+  expect(
+    ['--a <file>', '--a <path>', '--a <directory>', '--a <url>', '--a'].map((flags) =>
+      completableOf(new Option(flags)),
+    ),
+  ).toEqual(['files', 'files', 'directories', 'nothing', 'nothing'])
+  const [path] = new Command().argument('<path...>').registeredArguments
+  expect(completableOf(path!)).toBe('files')
+})
+
+test('the options have that for help, and the text below the help is what was added', () => {
+  const program = new Command('x').option('--a').addHelpText('after', '\nMore:\n  b  c')
+  expect(optionsOf(program).map(({ long }) => long)).toEqual(['--a', '--help'])
+  expect(textAfterHelp(program)).toBe('More:\n  b  c')
+})

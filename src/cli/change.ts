@@ -17,9 +17,9 @@ export interface ChangeOptions {
 }
 
 /** What was done to an instance, as text and for `--json`. */
-interface Done {
+export interface Done {
   readonly text: string
-  readonly json: { readonly result: string }
+  readonly json: { readonly result: string; readonly [field: string]: unknown }
 }
 
 /** Changes one instance. Throws a Failure if it was not changed. */
@@ -118,12 +118,21 @@ async function idsOf(named: readonly string[], { file }: ChangeOptions): Promise
   }
 }
 
+async function changeAll(context: Context, ids: readonly string[], change: Change): Promise<number> {
+  return withStore(context.store, (publisher) => changeEach(context, publisher, ids, change))
+}
+
 /** Changes each instance, several at a time. Prints each outcome, and the counts of more than one. */
-async function changeAll({ store, output }: Context, ids: readonly string[], change: Change): Promise<number> {
+export async function changeEach(
+  { store, output }: Context,
+  publisher: Publisher,
+  ids: readonly string[],
+  change: Change,
+): Promise<number> {
   const counts = new Map<string, number>()
   let status: number = EXIT.done
   let isAvailable = true
-  const work = (publisher: Publisher) => async (id: string) => {
+  const work = async (id: string) => {
     if (!isAvailable) return
     let result = 'failed'
     try {
@@ -138,7 +147,7 @@ async function changeAll({ store, output }: Context, ids: readonly string[], cha
     }
     counts.set(result, (counts.get(result) ?? 0) + 1)
   }
-  await withStore(store, (publisher) => forEachOf(ids, work(publisher), mostInFlight(store)))
+  await forEachOf(ids, work, mostInFlight(store))
   if (ids.length === 1) return status
   const done = [...counts.values()].reduce((sum, count) => sum + count, 0)
   const all = [...counts, ...(done < ids.length ? [['not tried', ids.length - done] as const] : [])]

@@ -219,17 +219,6 @@ export async function init({ store, output }: Context): Promise<void> {
   })
 }
 
-/** Prints every hypervisor that has announced itself, one per line. */
-export async function hypervisors({ store, output }: Context): Promise<void> {
-  await withStore(store, async (publisher) => {
-    for (const one of await publisher.hypervisors()) {
-      const seconds = Math.round((Date.now() - Date.parse(one.seenAt)) / 1000)
-      const seen = Number.isNaN(seconds) ? 'at an unknown time' : `${String(seconds)} s ago`
-      output.result(one, row([one.name, one.version, `${String(one.instances)} instances`, `last seen ${seen}`]))
-    }
-  })
-}
-
 /** Prints the id and the revision of each instance that changes (as JSON null: removed), until SIGINT or SIGTERM. */
 export async function watch({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {

@@ -7,6 +7,7 @@ import { STORE_SETTINGS, type StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../runtime/version.ts'
 import type { ChangeOptions } from './change.ts'
 import type { Context } from './commands.ts'
+import type { EvacuateOptions } from './evacuate.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure, failureOf, printFailure } from './failure.ts'
 import type { ImportOptions } from './import.ts'
@@ -32,7 +33,8 @@ const EXIT_HELP = `
 Exit statuses:
   0   done
   1   no such instance; of doctor and status: warnings
-  2   refused by the store: an older revision, or an address of another instance; of doctor and status: failures
+  2   refused: an older revision, an address of another instance, a hypervisor that is in use, drained or unknown, or
+      a region of imds-api; of doctor and status: failures
   64  wrong usage
   65  a faulty record, too much user-data, or (wait) an interface that can have no link name
   66  a file that cannot be read
@@ -126,6 +128,11 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
   /** A command of commands.ts that needs a store. */
   const ofStore = (command: StoreCommand) => async (options: Options) =>
     command(await import('./commands.ts'), contextOf(options))
+
+  type FleetCommand = (commands: typeof import('./hypervisors.ts'), context: Context) => Promise<void>
+  /** A command of hypervisors.ts. */
+  const ofFleet = (command: FleetCommand) => async (options: Options) =>
+    command(await import('./hypervisors.ts'), contextOf(options))
 
   type Change = (changes: typeof import('./change.ts'), context: Context) => Promise<number>
   /** A command of change.ts. */
@@ -263,9 +270,41 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
   program
     .command('hypervisors')
     .description(
-      'list the hypervisors whose daemons have connected to the store, with version, instances and the time last seen',
+      'list the hypervisors of the region: version, instances, records, lag, when last seen, since when drained',
     )
-    .action(() => reading(ofStore(({ hypervisors }, context) => hypervisors(context))))
+    .action(() => reading(ofFleet(({ hypervisors }, context) => hypervisors(context))))
+  const HYPERVISOR = 'the name of a hypervisor, such as hv1'
+  program
+    .command('drain')
+    .description('mark a hypervisor that shall get no new instances: put and import warn of records that name it')
+    .argument('<name>', HYPERVISOR)
+    .action((name: string) => working(ofFleet(({ drain }, context) => drain(context, name))))
+  program
+    .command('undrain')
+    .description('remove that mark')
+    .argument('<name>', HYPERVISOR)
+    .action((name: string) => working(ofFleet(({ undrain }, context) => undrain(context, name))))
+  program
+    .command('evacuate')
+    .description('move the records of a hypervisor to others; it can run again')
+    .argument('<name>', HYPERVISOR)
+    .option(
+      '--to <names>',
+      'the hypervisors that get the records, comma-separated: each record the one with the fewest',
+    )
+    .option(
+      '--begin',
+      'begin live migrations: the records name both hypervisors. Run it again without --begin when the guests have moved',
+    )
+    .addOption(DRY_RUN)
+    .action((name: string, options: EvacuateOptions) =>
+      working(async (all) => (await import('./evacuate.ts')).evacuate(contextOf(all), name, options)),
+    )
+  program
+    .command('forget')
+    .description('delete what the store knows of a hypervisor that is gone; refused while records name it')
+    .argument('<name>', HYPERVISOR)
+    .action((name: string) => working(ofFleet(({ forget }, context) => forget(context, name))))
   program
     .command('watch')
     .description('print each change as it happens, until interrupted')

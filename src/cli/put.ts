@@ -52,9 +52,10 @@ export async function publishRecords(
   options: Required<PutOptions>,
   report: Report,
 ): Promise<void> {
+  const drained = await publisher.fleet.drained().catch(() => new Map<string, string>()) // only for warnings
   const items = itemsOf(records, otherwise, report)
   const ended = await publishMany(publisher, items, most, options, ({ input }, outcome) => {
-    report.add(putOutcome(input, outcome, options))
+    report.add(putOutcome(input, outcome, drained, options))
   })
   if (ended.kind === 'unavailable') report.stopped()
 }
@@ -118,15 +119,25 @@ async function* itemsOf(
   }
 }
 
-function putOutcome(input: RecordInput, put: Settled, { dryRun }: Required<PutOptions>): Outcome {
+function putOutcome(
+  input: RecordInput,
+  put: Settled,
+  drained: ReadonlyMap<string, string>,
+  { dryRun }: Required<PutOptions>,
+): Outcome {
   switch (put.kind) {
     case 'published':
     case 'unchanged': {
-      const { id, revision, sealedAt } = put.instance
+      const { id, revision, sealedAt, hypervisors } = put.instance
       const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
-      const warnings = put.unannounced.map(
-        (name) => `no daemon has announced hypervisor ${name}: check the name (imdsctl hypervisors)`,
-      )
+      const warnings = [
+        ...put.unannounced.map(
+          (name) => `no daemon has announced hypervisor ${name}: check the name (imdsctl hypervisors)`,
+        ),
+        ...hypervisors
+          .filter((name) => drained.has(name))
+          .map((name) => `hypervisor ${name} is drained: publish new instances for another one`),
+      ]
       return {
         kind: put.kind,
         status: EXIT.done,

@@ -90,7 +90,9 @@ async function startBackground(
   const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
   const { AddressWatch } = await import('../runtime/addresses.ts')
   const metrics = buildMetrics()
-  const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, buildAnnouncement(view, log))
+  const lagMs = () => sync.status().lagMs // no daemon announces itself before sync starts
+  const announcement = buildAnnouncement(view, lagMs, log)
+  const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, announcement)
   await turn()
 
   const fromSnapshot = view.size
@@ -410,10 +412,10 @@ async function buildSource(
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */
-function buildAnnouncement(view: View, log: Logger): Announcement {
+function buildAnnouncement(view: View, lagMs: () => number, log: Logger): Announcement {
   const logged = new Set<string>()
   return {
-    state: () => ({ version: VERSION, instances: view.size }),
+    state: () => ({ version: VERSION, instances: view.size, lagSeconds: Math.floor(lagMs() / 1000) }),
     failed: (reason) => {
       if (!logged.has(reason)) {
         log.warn(

@@ -7,6 +7,7 @@
  * sends with the records.
  */
 import type { Instance } from '../metadata/instance.ts'
+import type { Fleet } from './fleet.ts'
 import type { Seal } from './seal.ts'
 import type {
   AnnouncedHypervisor,
@@ -44,6 +45,7 @@ export type Written =
 export interface Backend<Writer> {
   /** The region that every record must name; undefined: any. */
   readonly region: string | undefined
+  readonly fleet: Fleet
   /** Why this backend can encrypt and decrypt nothing with the plain codec, for messages. */
   readonly whyPlain: string
   /**
@@ -54,7 +56,7 @@ export interface Backend<Writer> {
   /** Returns the names among `names` that no daemon has announced. */
   unannounced(names: readonly string[]): Promise<readonly string[]>
   initialise(): Promise<boolean>
-  hypervisors(): Promise<readonly AnnouncedHypervisor[]>
+  hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]>
   list(): Promise<readonly Listed[]>
   tombstones(): Promise<readonly Removed[]>
   watch(changed: (id: string) => void): Promise<() => Promise<void>>

@@ -17,6 +17,7 @@ import {
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
 export { USER_DATA_MAX_BYTES, type StoreSettings } from './settings.ts'
+export type { ControlPlane, Fleet } from './fleet.ts'
 export type { RedisFiles } from './url.ts'
 export type {
   AnnouncedHypervisor,

@@ -8,6 +8,7 @@ import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parse, parseStored, type Fault } from '../metadata/record.ts'
 import type { Backend, Codec, Conversion } from './backend.ts'
+import type { Fleet } from './fleet.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
 import type {
   AnnouncedHypervisor,
@@ -48,6 +49,10 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     this.#backend = backend
     this.#codec = codec
     this.#userDataMaxBytes = userDataMaxBytes
+  }
+
+  get fleet(): Fleet {
+    return this.#backend.fleet
   }
 
   put(document: unknown, userData: UserDataChange = 'keep', { dryRun = false }: PutOptions = {}): Promise<PutResult> {
@@ -101,8 +106,8 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return this.#backend.unannounced(names)
   }
 
-  hypervisors(): Promise<readonly AnnouncedHypervisor[]> {
-    return this.#backend.hypervisors()
+  hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]> {
+    return this.#backend.hypervisors(names)
   }
 
   /** Leaves out what is no id: other programs can write the index of a store, and its channels. */

@@ -7,6 +7,7 @@
  */
 import type { Instance } from '../metadata/instance.ts'
 import type { Fault } from '../metadata/record.ts'
+import type { Fleet } from './fleet.ts'
 import type { UserDataChange } from './user-data.ts'
 
 /**
@@ -88,12 +89,13 @@ export interface RemoveOptions extends PutOptions {
 
 /**
  * A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last
- * reported (RFC 3339).
+ * reported (RFC 3339). `lagSeconds`: how long the oldest change that it knew of had waited then; absent: not reported.
  */
 export interface AnnouncedHypervisor {
   readonly name: string
   readonly version: string
   readonly instances: number
+  readonly lagSeconds?: number
   readonly seenAt: string
 }
 
@@ -111,6 +113,8 @@ export class StoreUnavailable extends Error {}
  * TypeError for an invalid id.
  */
 export interface Publisher {
+  /** The marks of the region's hypervisors. */
+  readonly fleet: Fleet
   /**
    * Publishes a record (an untrusted document) with its user-data. Fills in the document's `userData` from the bytes if
    * it is missing. By default the user-data in the store stays.
@@ -158,10 +162,10 @@ export interface Publisher {
   /** Returns the names among `names` that no daemon has announced; none if the store cannot say, as one of files. */
   unannounced(names: readonly string[]): Promise<readonly string[]>
   /**
-   * Lists every hypervisor that has announced itself, by name. A connected daemon does so every 30 s. Rejects for
-   * files.
+   * Lists every hypervisor that has announced itself, by name, or those among `names`. A connected daemon does so every
+   * 30 s. Rejects for files.
    */
-  hypervisors(): Promise<readonly AnnouncedHypervisor[]>
+  hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]>
   /** Lists every instance by id, from the store's index, which is not authenticated. */
   list(): Promise<readonly Listed[]>
   /** Lists the instances that have a tombstone, by id: they were removed in the last 7 days. */

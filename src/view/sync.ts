@@ -98,6 +98,11 @@ export interface SyncStatus {
    */
   readonly resyncedAtMs: number | undefined
   readonly resyncTookMs: number
+  /**
+   * How long the view has been behind the store, as far as is known: since the oldest notice whose record is not read, or
+   * since there was no connection with a full resync after it.
+   */
+  readonly lagMs: number
   /** Instances of the view that the store no longer has. They stay in the view; an operator should look. */
   readonly unconfirmed: number
   /** Ids whose record in the store is faulty now. */
@@ -127,6 +132,9 @@ export class Sync {
   #stopped = false
   #resyncedAtMs: number | undefined
   #resyncBeganAtMs = 0
+  /** No resync has completed since the last connect. */
+  #owesResync = true
+  #behindSinceMs: number | undefined = performance.now()
   #resyncTookMs = 0
   readonly #timers = new Set<NodeJS.Timeout>()
 
@@ -143,6 +151,7 @@ export class Sync {
       notice: (id) => {
         metrics.notices.inc()
         this.#queue.addNoticed(id)
+        this.#behindSinceMs ??= performance.now()
         this.#resyncWanted ||= this.#isUninitialised
         void this.#work()
       },
@@ -161,6 +170,8 @@ export class Sync {
         this.#health.lost(source.description, reason, this.#connected)
         if (this.#connected) this.#changedAtMs = performance.now()
         this.#connected = false
+        this.#owesResync = true
+        this.#behindSinceMs ??= performance.now()
         this.#lossReason = reason
       },
     })
@@ -209,6 +220,7 @@ export class Sync {
       hint: this.#health.hint,
       resyncedAtMs: this.#resyncedAtMs,
       resyncTookMs: this.#resyncTookMs,
+      lagMs: this.#behindSinceMs === undefined ? 0 : performance.now() - this.#behindSinceMs,
       unconfirmed: this.#health.unconfirmed,
       faulty: this.#health.faulty,
     }
@@ -249,6 +261,7 @@ export class Sync {
       }
     }
     this.#working = false // in the same turn as the last #hasWork(), so that later work starts the loop again
+    if (this.#queue.isEmpty && !this.#owesResync) this.#behindSinceMs = undefined
   }
 
   #hasWork(): boolean {
@@ -297,11 +310,14 @@ export class Sync {
     if (this.#resyncedAtMs === undefined)
       log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
     this.#resyncedAtMs = performance.now()
+    if (this.#resyncBeganAtMs >= this.#changedAtMs) this.#owesResync = false
     confirmed()
   }
 
   async #readBatch(): Promise<void> {
+    const takenAtMs = performance.now()
     const batch = this.#queue.take(this.#batchSize)
+    const isAll = this.#queue.isEmpty
     const { origins, waiting } = batch
     if (origins.size === 0) return
     try {
@@ -322,6 +338,7 @@ export class Sync {
     }
     await this.#parts.changeLog.settled() // the next batch may have newer states of the same ids
     this.#health.contested()
+    if (isAll && !this.#owesResync) this.#behindSinceMs = takenAtMs
   }
 
   #scheduleResync(): void {

@@ -51,6 +51,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'daemon/share': ['guest/connection-guard'],
   'daemon/snapshot': ['daemon/state-owner'],
   'redis/change-many': ['cli/change'],
+  'redis/fleet': ['cli/hypervisors'],
   'redis/import': ['cli/export'],
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher'],

@@ -9,6 +9,7 @@
  *   .publisher.queue   the lock of the writer that is next: an empty file
  *   .publisher.json    the ledger (ledger.ts)
  *   .publisher.tmp     a file that is being written
+ *   .publisher.imds-api   that an imds-api publishes here (fleet.ts)
  */
 import { mkdir, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -16,11 +17,13 @@ import { rangesOf } from '../../metadata/instance.ts'
 import { parseStored } from '../../metadata/record.ts'
 import { PLAIN, type Backend, type PlainReader, type PlainWriter } from '../backend.ts'
 import { buildPublisher } from '../publish.ts'
+import type { Fleet } from '../fleet.ts'
 import type { Listed, Published, Publisher, Removed } from '../publisher.ts'
 import { Catalog } from './catalog.ts'
 import { DirectoryWatch } from './directory-watch.ts'
 import { forEachOf } from '../../runtime/for-each-of.ts'
 import { takeLock } from '../../runtime/kernel-lock.ts'
+import { FileFleet } from './fleet.ts'
 import type { FileOperations } from './operations.ts'
 import { idOfFile, loadFiles } from './load.ts'
 import { protectionOf } from './protection.ts'
@@ -50,6 +53,7 @@ export function openFilePublisher(
 class FileBackend implements Backend<PlainWriter>, PlainReader {
   readonly region = undefined
   readonly whyPlain = 'records in files are not encrypted'
+  readonly fleet: Fleet
   readonly #directory: string
   readonly #operations: FileOperations
   readonly #catalog: Catalog
@@ -64,6 +68,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   constructor(directory: string, operations: FileOperations, now: () => number) {
     this.#directory = directory
     this.#operations = operations
+    this.fleet = new FileFleet(directory, operations, now)
     this.#catalog = new Catalog(directory, operations, now)
     this.#preview = new Catalog(directory, operations, now)
   }

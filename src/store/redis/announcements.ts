@@ -1,6 +1,6 @@
 /**
- * Announcements: each daemon writes its version and how many instances it serves into a key for its hypervisor, when it
- * connects and every 30 s. Publishers read them to warn of misspelt hypervisors, and to list all hypervisors.
+ * Announcements: each daemon writes its version, how many instances it serves and how far it is behind the store into a
+ * key for its hypervisor, when it connects and every 30 s. Publishers read them to warn of misspelt hypervisors, and to list all hypervisors.
  *
  * A hypervisor's Redis user may write only its own key, and a reader reads only the first bytes of it. So it can
  * neither announce for others, nor make a publisher read much.
@@ -12,7 +12,7 @@ import { runPipeline } from './connection.ts'
 import type { Keys } from './keys.ts'
 
 /** How much of an announcement is read. */
-const MAX_BYTES = 1024
+export const ANNOUNCEMENT_MAX_BYTES = 1024
 /** How many keys are looked at, or read, at a time. */
 const BATCH = 1000
 
@@ -29,18 +29,27 @@ export async function unannouncedOf(redis: Redis, keys: Keys, names: readonly st
 
 /** Lists every announced hypervisor, by name. Rejects if the user may not. */
 export async function announcedHypervisors(redis: Redis, keys: Keys): Promise<AnnouncedHypervisor[]> {
-  const found = new Map<string, AnnouncedHypervisor>()
+  const found = new Map<string, AnnouncedHypervisor>() // a scan may return a key twice
   const prefix = keys.announcement('')
   for await (const page of redis.scanStream({ match: `${prefix}*`, count: BATCH })) {
     const names = (page as string[]).map((key) => key.slice(prefix.length)).filter(isName)
-    const texts = await runPipeline(
-      redis,
-      names.map((name) => ['getrange', keys.announcement(name), 0, MAX_BYTES - 1]),
-    )
-    // empty: it has expired
-    for (const [i, name] of names.entries()) if (texts[i] !== '') found.set(name, parseAnnouncement(name, texts[i]))
+    for (const one of await announcementsOf(redis, keys, names)) found.set(one.name, one)
   }
   return [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+/** Reads the announcements of these hypervisors, if they have one. A key of a wrong type is one with empty fields. */
+export async function announcementsOf(
+  redis: Redis,
+  keys: Keys,
+  names: readonly string[],
+): Promise<AnnouncedHypervisor[]> {
+  const texts = await runPipeline(
+    redis,
+    names.map((name) => ['getrange', keys.announcement(name), 0, ANNOUNCEMENT_MAX_BYTES - 1]),
+  )
+  for (const text of texts) if (text instanceof Error && !text.message.startsWith('WRONGTYPE ')) throw text
+  return names.flatMap((name, i) => (texts[i] === '' ? [] : [parseAnnouncement(name, texts[i])]))
 }
 
 /** Reads an announcement. Daemons write these, so any shape is possible. */
@@ -51,11 +60,12 @@ function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
   } catch {
     /* reported with empty fields */
   }
-  const { version, instances, seenAt } = state
+  const { version, instances, lagSeconds, seenAt } = state
   return {
     name,
     version: typeof version === 'string' ? version : '',
     instances: typeof instances === 'number' ? instances : 0,
+    ...(typeof lagSeconds === 'number' && { lagSeconds }),
     seenAt: typeof seenAt === 'string' ? seenAt : '',
   }
 }

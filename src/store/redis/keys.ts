@@ -7,7 +7,7 @@
 /** How long an announcement lasts, in seconds. */
 export const ANNOUNCEMENT_SECONDS = 30 * 24 * 3600
 
-/** The names of one region. Only publish.lua writes them, except `announcement`. */
+/** The names of one region. Only publish.lua writes them, except `announcement`, `drained` and `api`. */
 export interface Keys {
   /**
    * STRING: the time (Unix, seconds) of the initialisation or the first publish. Missing: the store is empty or the
@@ -37,10 +37,20 @@ export interface Keys {
   /** HASH id -> digest of every instance whose record names this hypervisor. Reader: sync, for its resync. */
   readonly hypervisor: (name: string) => string
   /**
-   * STRING: JSON `{version, instances, seenAt}` of a hypervisor's daemon. Expires after 30 days. Writer: the daemon.
+   * STRING: JSON `{version, instances, lagSeconds, seenAt}` of a hypervisor's daemon. Expires after 30 days. Writer: the daemon.
    * Reader: publishers.
    */
   readonly announcement: (hypervisor: string) => string
+  /**
+   * HASH name -> the time (RFC 3339) since which a hypervisor is drained. Writers: imdsctl, or imds-api, where it is a
+   * copy. Readers: publishers.
+   */
+  readonly drained: string
+  /**
+   * STRING: JSON `{version, seenAt}` of the imds-api that publishes this region. Expires after 30 days. Reader: imdsctl,
+   * which changes nothing there that imds-api would overwrite.
+   */
+  readonly api: string
   /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, peer lookup. */
   readonly addresses: (network: string) => string
   /**
@@ -64,6 +74,8 @@ export function keysOf(region: string): Keys {
     tombstone: (id: string) => `${base}:tombstone:${id}`,
     hypervisor: (name: string) => `${base}:hypervisor:${name}`,
     announcement: (hypervisor: string) => `${base}:announcement:${hypervisor}`,
+    drained: `${base}:drained`,
+    api: `${base}:api`,
     addresses: (network: string) => `${base}:addresses:${network}`,
     ranges: (network: string) => `${base}:ranges:${network}`,
     notices: (hypervisor: string) => `${base}:notices:${hypervisor}`,

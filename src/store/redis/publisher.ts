@@ -30,7 +30,8 @@ import {
   type RemoveOptions,
   type RemoveResult,
 } from '../publisher.ts'
-import { announcedHypervisors, unannouncedOf } from './announcements.ts'
+import type { Fleet } from '../fleet.ts'
+import { announcedHypervisors, announcementsOf, unannouncedOf } from './announcements.ts'
 import {
   repeatSessions,
   runPipeline,
@@ -41,6 +42,7 @@ import {
   type Connection,
   type RedisSettings,
 } from './connection.ts'
+import { RedisFleet } from './fleet.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { checkIndex, formatTooLong, IndexTooLarge, lengthCommands, lengthsOf } from './lengths.ts'
 import {
@@ -98,6 +100,7 @@ export async function openRedisPublisher(
 class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWriter {
   readonly region: string
   readonly whyPlain = 'no record keys are configured'
+  readonly fleet: Fleet
   readonly #settings: RedisSettings
   readonly #keys: Keys
   #connection: Promise<Connection> | undefined
@@ -109,6 +112,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     this.#settings = settings
     this.region = region
     this.#keys = keysOf(region)
+    this.fleet = new RedisFleet((task) => this.#patiently(task), this.#keys)
   }
 
   /** Returns the connection, and opens one if there is none. Rejects with the reason. */
@@ -182,8 +186,10 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     }
   }
 
-  async hypervisors(): Promise<readonly AnnouncedHypervisor[]> {
-    return this.#patiently((redis) => announcedHypervisors(redis, this.#keys))
+  async hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]> {
+    return this.#patiently((redis) =>
+      names === undefined ? announcedHypervisors(redis, this.#keys) : announcementsOf(redis, this.#keys, names),
+    )
   }
 
   async list(): Promise<readonly Listed[]> {

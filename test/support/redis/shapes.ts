@@ -61,7 +61,7 @@ export function urlAs(user: string, { url }: { readonly url: string }): string {
 
 /** The announcement of a source without a daemon. */
 export const ANNOUNCEMENT: Announcement = {
-  state: () => ({ version: '0', instances: 0 }),
+  state: () => ({ version: '0', instances: 0, lagSeconds: 0 }),
   failed: () => {
     /* not tested */
   },

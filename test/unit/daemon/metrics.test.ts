@@ -9,6 +9,7 @@ const STATUS = {
   connected: true,
   isStoreUnusable: false,
   resyncTookMs: 1_500,
+  lagMs: 0,
   unconfirmed: 2,
   faulty: 3,
 } as SyncStatus

@@ -18,6 +18,7 @@ const READY: SyncStatus = {
   isStoreUnusable: false,
   resyncedAtMs: 1,
   resyncTookMs: 1,
+  lagMs: 0,
   unconfirmed: 0,
   faulty: 0,
 }

@@ -13,6 +13,7 @@ const PARTS: ReadinessParts = {
     isStoreUnusable: false,
     resyncedAtMs: 1,
     resyncTookMs: 1,
+    lagMs: 0,
     unconfirmed: 1,
     faulty: 2,
   },

@@ -7,6 +7,9 @@ import { PLAIN, type Backend, type Change, type PlainWriter, type Written } from
 import { buildPublisher } from '../../../src/store/publish.ts'
 import type { Published } from '../../../src/store/publisher.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
+import type { Fleet } from '../../../src/store/fleet.ts'
+
+const NO_FLEET = {} as Fleet
 
 const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'
@@ -44,6 +47,7 @@ function aPublisher({
   const backend: Backend<PlainWriter> & PlainWriter = {
     region,
     whyPlain: 'no keys here',
+    fleet: NO_FLEET,
     transaction: async (task) => {
       open += 1
       return task(backend).finally(() => {
@@ -215,6 +219,7 @@ describe('an id', () => {
   const backend: Backend<PlainWriter> & PlainWriter = {
     region: undefined,
     whyPlain: '',
+    fleet: NO_FLEET,
     transaction: (task) => task(backend),
     get: asked,
     write: asked,

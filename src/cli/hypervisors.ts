@@ -1,0 +1,139 @@
+/** `imdsctl hypervisors`, `drain`, `undrain` and `forget`: the life of a hypervisor, as the store knows it. */
+import { isName } from '../metadata/identifiers.ts'
+import { formatAgo, formatDuration } from '../runtime/ago.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { isRecent } from '../store/fleet.ts'
+import type { AnnouncedHypervisor, Publisher } from '../store/publisher.ts'
+import { withStore, type Context } from './commands.ts'
+import { Failure } from './failure.ts'
+
+/** A hypervisor. `records`: how many name it. `announced` undefined: no daemon has announced it. */
+interface Hypervisor {
+  readonly name: string
+  readonly records: number
+  readonly announced: AnnouncedHypervisor | undefined
+  readonly drainedAt: string | undefined
+}
+
+/** Prints a table of the hypervisors that are announced, drained, or named by a record. */
+export async function hypervisors({ store, output }: Context): Promise<void> {
+  await withStore(store, async (publisher) => {
+    const all = await readHypervisors(publisher)
+    if (output.json) for (const one of all) output.print(JSON.stringify(jsonOf(one)))
+    else
+      output.table(
+        ['HYPERVISOR', 'VERSION', 'INSTANCES', 'RECORDS', 'LAG', 'LAST SEEN', 'DRAINED'],
+        all.map((one) => cellsOf(one)),
+      )
+  })
+}
+
+async function readHypervisors(publisher: Publisher): Promise<readonly Hypervisor[]> {
+  const announced = new Map((await publisher.hypervisors()).map((one) => [one.name, one]))
+  const drained = await publisher.fleet.drained()
+  const records = await countRecords(publisher)
+  const names = new Set([...announced.keys(), ...drained.keys(), ...records.keys()])
+  return [...names].sort().map((name) => ({
+    name,
+    records: records.get(name) ?? 0,
+    announced: announced.get(name),
+    drainedAt: drained.get(name),
+  }))
+}
+
+/** How many records name each hypervisor. */
+async function countRecords(publisher: Publisher): Promise<ReadonlyMap<string, number>> {
+  const counts = new Map<string, number>()
+  for (const { hypervisors: names } of await publisher.list())
+    for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1)
+  return counts
+}
+
+function jsonOf({ name, records, announced, drainedAt }: Hypervisor): object {
+  return { name, records, ...announced, ...(drainedAt !== undefined && { drainedAt }) }
+}
+
+function cellsOf({ name, records, announced, drainedAt }: Hypervisor): readonly string[] {
+  const drained = drainedAt === undefined ? '-' : formatAgo(drainedAt, Date.now())
+  if (announced === undefined) return [name, '-', '-', String(records), '-', 'never', drained]
+  const { version, instances, lagSeconds, seenAt } = announced
+  const lag = lagSeconds === undefined || !isRecent(seenAt, Date.now()) ? '-' : formatDuration(lagSeconds)
+  return [name, version, String(instances), String(records), lag, formatAgo(seenAt, Date.now()), drained]
+}
+
+/** Marks a hypervisor as drained. */
+export async function drain({ store, output }: Context, name: string): Promise<void> {
+  checkName(name)
+  await withStore(store, async (publisher) => {
+    await refuseBesideApi(publisher, `imds-api drain ${name}`)
+    const known = (await publisher.hypervisors([name])).length > 0 || (await countRecords(publisher)).has(name)
+    if (!known)
+      throw new Failure(
+        EXIT.notFound,
+        `no daemon has announced ${name}, and no record names it: check the name (imdsctl hypervisors)`,
+        { name },
+      )
+    const now = new Date().toISOString()
+    const result = (await publisher.fleet.drain(name, now)) ? 'drained' : 'unchanged'
+    output.result(
+      { name, result },
+      result === 'drained'
+        ? `${name} is drained: imdsctl put and import warn of records that name it`
+        : `${name} was drained already: nothing to do`,
+    )
+  })
+}
+
+/** Ends that a hypervisor is drained. */
+export async function undrain({ store, output }: Context, name: string): Promise<void> {
+  checkName(name)
+  await withStore(store, async (publisher) => {
+    await refuseBesideApi(publisher, `imds-api undrain ${name}`)
+    const result = (await publisher.fleet.undrain(name)) ? 'undrained' : 'unchanged'
+    output.result(
+      { name, result },
+      result === 'undrained' ? `${name} is no longer drained` : `${name} is not drained: nothing to do`,
+    )
+  })
+}
+
+/** Deletes what the store knows of a hypervisor that is gone. Refuses while records name it. */
+export async function forget({ store, output }: Context, name: string): Promise<void> {
+  checkName(name)
+  await withStore(store, async (publisher) => {
+    const records = (await countRecords(publisher)).get(name) ?? 0
+    if (records > 0)
+      throw new Failure(
+        EXIT.refused,
+        `${String(records)} records name ${name}: move them first (imdsctl evacuate ${name} --to NAME)`,
+        { name, records },
+      )
+    const [announced] = await publisher.hypervisors([name])
+    const result = (await publisher.fleet.forget(name)) ? 'forgotten' : 'unchanged'
+    output.result(
+      { name, result },
+      result === 'forgotten' ? `${name} is forgotten` : `the store knows nothing of ${name}: nothing to do`,
+    )
+    if (announced !== undefined && isRecent(announced.seenAt, Date.now()))
+      output.warn(
+        `${name} was seen ${formatAgo(announced.seenAt, Date.now())}: if its daemon runs, it announces it again`,
+      )
+  })
+}
+
+/** Throws a usage Failure if the text is not a name. */
+export function checkName(name: string): void {
+  if (!isName(name)) throw new Failure(EXIT.usage, `"${name}" is not the name of a hypervisor`)
+}
+
+/** Throws a Failure if imds-api publishes the region: it would overwrite the change. `command` does it there. */
+export async function refuseBesideApi(publisher: Publisher, command: string): Promise<void> {
+  const api = await publisher.fleet.controlPlane()
+  if (api === undefined) return
+  throw new Failure(
+    EXIT.refused,
+    `imds-api publishes this region (last seen ${formatAgo(api.seenAt, Date.now())}) and would overwrite this: ` +
+      `run ${command} on its host`,
+    { command },
+  )
+}

@@ -1,0 +1,43 @@
+/** What a store knows of the hypervisors of its region, beside their records and announcements. */
+
+/** A daemon announces itself every 30 s. After this time its last figures say nothing about now. */
+const RECENT_MS = 90_000
+
+/** True if a daemon reported so lately (RFC 3339) that it probably runs. */
+export function isRecent(seenAt: string, nowMs: number): boolean {
+  return nowMs - Date.parse(seenAt) < RECENT_MS
+}
+
+/** An imds-api that publishes a region: its version, and when it was last seen (RFC 3339). */
+export interface ControlPlane {
+  readonly version: string
+  readonly seenAt: string
+}
+
+/** The marks of hypervisors, and who publishes the region. A directory of files has no marks: changing one rejects. */
+export interface Fleet {
+  /** The hypervisors that are drained, by name, each with the time since (RFC 3339). */
+  drained(): Promise<ReadonlyMap<string, string>>
+  /** Marks a hypervisor as drained. False: it was drained already, and keeps its time. */
+  drain(name: string, since: string): Promise<boolean>
+  /** Removes the mark. False: there was none. */
+  undrain(name: string): Promise<boolean>
+  /** Deletes the announcement and the mark of a hypervisor that is gone. False: it had neither. */
+  forget(name: string): Promise<boolean>
+  /** The imds-api that published this region in the last 30 days; undefined: none. It would overwrite what others write. */
+  controlPlane(): Promise<ControlPlane | undefined>
+  /** Announces an imds-api, and makes the marks those of its database. */
+  announceControlPlane(controlPlane: ControlPlane, drained: ReadonlyMap<string, string>): Promise<void>
+}
+
+/** Reads an announcement of an imds-api. Other programs can write one, so any shape is possible. */
+export function parseControlPlane(text: string): ControlPlane {
+  let state: Partial<Record<string, unknown>> = {}
+  try {
+    state = (JSON.parse(text) ?? {}) as typeof state
+  } catch {
+    /* reported with empty fields */
+  }
+  const { version, seenAt } = state
+  return { version: typeof version === 'string' ? version : '', seenAt: typeof seenAt === 'string' ? seenAt : '' }
+}

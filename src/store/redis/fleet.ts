@@ -1,0 +1,56 @@
+/** The marks of hypervisors in Redis, and the announcement of imds-api. */
+import type { Redis } from 'ioredis'
+import { isName } from '../../metadata/identifiers.ts'
+import { parseControlPlane, type ControlPlane, type Fleet } from '../fleet.ts'
+import { ANNOUNCEMENT_MAX_BYTES } from './announcements.ts'
+import { ANNOUNCEMENT_SECONDS, type Keys } from './keys.ts'
+
+/** Runs a task, and repeats it while the store moves from one server to another. */
+type Run = <T>(task: (redis: Redis) => Promise<T>) => Promise<T>
+
+export class RedisFleet implements Fleet {
+  readonly #run: Run
+  readonly #keys: Keys
+
+  constructor(run: Run, keys: Keys) {
+    this.#run = run
+    this.#keys = keys
+  }
+
+  async drained(): Promise<ReadonlyMap<string, string>> {
+    const marks = await this.#run((redis) => redis.hgetall(this.#keys.drained))
+    return new Map(
+      Object.entries(marks)
+        .filter(([name]) => isName(name))
+        .sort(),
+    )
+  }
+
+  async drain(name: string, since: string): Promise<boolean> {
+    if ((await this.drained()).has(name)) return false
+    await this.#run((redis) => redis.hset(this.#keys.drained, name, since))
+    return true
+  }
+
+  async undrain(name: string): Promise<boolean> {
+    return (await this.#run((redis) => redis.hdel(this.#keys.drained, name))) > 0
+  }
+
+  async forget(name: string): Promise<boolean> {
+    const announced = await this.#run((redis) => redis.del(this.#keys.announcement(name)))
+    return (await this.undrain(name)) || announced > 0
+  }
+
+  async controlPlane(): Promise<ControlPlane | undefined> {
+    const text = await this.#run((redis) => redis.getrange(this.#keys.api, 0, ANNOUNCEMENT_MAX_BYTES - 1))
+    return text === '' ? undefined : parseControlPlane(text)
+  }
+
+  async announceControlPlane(controlPlane: ControlPlane, drained: ReadonlyMap<string, string>): Promise<void> {
+    await this.#run((redis) => redis.set(this.#keys.api, JSON.stringify(controlPlane), 'EX', ANNOUNCEMENT_SECONDS))
+    const marks = await this.drained()
+    for (const name of marks.keys()) if (!drained.has(name)) await this.undrain(name)
+    for (const [name, since] of drained)
+      if (marks.get(name) !== since) await this.#run((redis) => redis.hset(this.#keys.drained, name, since))
+  }
+}

@@ -1,0 +1,197 @@
+/**
+ * `imdsctl evacuate`: records move from one hypervisor to others, with their user-data and seals. For Redis, Redis with
+ * record keys, and files.
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { evacuate, type EvacuateOptions } from '../../src/cli/evacuate.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
+import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
+import { until } from '../support/programs/daemon.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+
+let redis: TestRedis
+t.before(async () => {
+  redis = await startRedis()
+})
+t.teardown(() => redis.stop())
+
+interface Settings {
+  readonly url: string
+  readonly recordKeysFile?: string
+}
+const KINDS: Readonly<Record<string, (t: Test) => Settings>> = {
+  Redis: () => ({ url: redis.url }),
+  'Redis with keys': (t) => ({ url: redis.url, recordKeysFile: join(t.testdir({ k: keyLines('k1') }), 'k') }),
+  files: (t) => ({ url: `file:${join(t.testdir(), 'store')}` }),
+}
+
+interface Region {
+  readonly store: Publisher
+  readonly run: (name: string, options?: EvacuateOptions, json?: boolean) => Promise<CommandResult>
+  /** Each instance with its hypervisors. */
+  readonly places: () => Promise<readonly string[]>
+}
+
+const interfaces = (n: number) => [
+  {
+    id: 'int-a',
+    macAddress: '02:24:19:00:00:ee',
+    ipv4Addresses: [`10.0.${String(n >> 6)}.${String((n % 64) * 4 + 2)}/30`],
+  },
+]
+
+/** A store with instances on these hypervisors, srv-1 and so on. The daemons of hv1 to hv3 were seen long ago. */
+async function aRegion(t: Test, settings: Settings, hypervisors: readonly (readonly string[])[]): Promise<Region> {
+  await redis.client.flushall()
+  for (const name of ['hv1', 'hv2', 'hv3'])
+    await redis.client.set(keysOf('gb1').announcement(name), '{"seenAt": "2026-11-20T15:04:05Z"}')
+  const store = await openStore({ ...settings, region: 'gb1' })
+  t.teardown(() => store.close())
+  for (const [i, names] of hypervisors.entries())
+    await store.put(
+      anInstance({ id: `srv-${String(i + 1)}`, interfaces: interfaces(i), hypervisors: names }),
+      Buffer.from(`of ${String(i + 1)}`),
+    )
+  return {
+    store,
+    run: async (name, options = {}, json = false) => {
+      const ran = await runCommand(
+        (output) => evacuate({ store: { ...settings, region: 'gb1' }, output }, name, options),
+        json,
+      )
+      return { ...ran, stdout: ran.stdout.split('\n').sort().join('\n').trim() } // several changes are in flight
+    },
+    places: async () => (await store.list()).map(({ id, hypervisors: names }) => `${id} ${names.join(',')}`),
+  }
+}
+
+for (const [kind, settings] of Object.entries(KINDS)) {
+  t.test(`${kind}: records move with user-data and seals, each to the target with the fewest`, async (t) => {
+    const { store, run, places } = await aRegion(t, settings(t), [['hv1'], ['hv1'], ['hv2'], ['hv1'], ['hv3']])
+    await store.seal('srv-2')
+    const before = await places()
+    t.match(await run('hv1', { to: 'hv2,hv3', dryRun: true }), {
+      status: 0,
+      stdout: /^3 instances, 3 moved\nwould be moved srv-1 from hv1 to hv\d at revision 2\n/,
+      stderr: '',
+    })
+    t.same(await places(), before, 'a dry run writes nothing')
+    t.match(await run('hv1', { to: 'hv2,hv3' }), {
+      status: 0,
+      stdout: /^3 instances, 3 moved\nmoved srv-1 /,
+      stderr: '',
+    })
+    const after = await places()
+    t.same([after[2], after[4]], ['srv-3 hv2', 'srv-5 hv3'], 'others stay')
+    t.same(
+      after
+        .map((place) => place.slice(6))
+        .sort()
+        .join(),
+      'hv2,hv2,hv2,hv3,hv3',
+    )
+    t.match(await store.get('srv-2'), {
+      document: { revision: 3, sealedAt: /Z$/, fqdn: 'srv-abcde.gb1.example.com' },
+      userData: Buffer.from('of 2'),
+    })
+    t.match(await run('hv1', { to: 'hv2,hv3' }), { status: 0, stdout: '0 instances' }, 'again: nothing to do')
+  })
+}
+
+t.test('a live migration begins with --begin, and a second run ends it on the other hypervisor', async (t) => {
+  const { run, places } = await aRegion(t, { url: redis.url }, [['hv1'], ['hv2', 'hv1'], ['hv1', 'hv3']])
+  t.match(await run('hv1', { to: 'hv2', begin: true }), {
+    status: 0,
+    stdout:
+      /^3 instances, (1 begun, 2 unchanged|2 unchanged, 1 begun)\nbegun srv-1 from hv1 to hv1 and hv2 at revision 2\n/,
+  })
+  t.same(await places(), ['srv-1 hv1,hv2', 'srv-2 hv2,hv1', 'srv-3 hv1,hv3'])
+  t.match(await run('hv1'), { status: 0, stdout: /^3 instances, 3 moved\n/, stderr: '' })
+  t.same(await places(), ['srv-1 hv2', 'srv-2 hv2', 'srv-3 hv3'])
+})
+
+t.test('a record without a target is named, and the others are moved', async (t) => {
+  const { run, places } = await aRegion(t, { url: redis.url }, [['hv1'], ['hv1', 'hv2']])
+  t.match(await run('hv1'), { status: 64, stderr: /^imdsctl: srv-1 names only hv1: .*--to/ })
+  t.same(await places(), ['srv-1 hv1', 'srv-2 hv2'])
+})
+
+t.test('a target that is misspelt, drained or the hypervisor itself is refused before the first change', async (t) => {
+  const { store, run, places } = await aRegion(t, { url: redis.url }, [['hv1']])
+  await store.fleet.drain('hv3', new Date().toISOString())
+  t.match(await run('hv1', { to: 'hv2,hv22' }), { status: 2, stderr: /no daemon has announced hv22/ })
+  t.match(await run('hv1', { to: 'hv2,hv3' }), { status: 2, stderr: /hv3 is drained/ })
+  t.match(await run('hv1', { to: 'hv1' }), { status: 64 })
+  t.match(await run('hv1', { to: 'hv2,' }), { status: 64 })
+  t.same(await places(), ['srv-1 hv1'])
+})
+
+t.test('where imds-api publishes, evacuate changes nothing and names the command of imds-api', async (t) => {
+  for (const kind of ['Redis', 'files']) {
+    const { store, run, places } = await aRegion(t, KINDS[kind]!(t), [['hv1']])
+    await store.fleet.announceControlPlane({ version: '0', seenAt: new Date().toISOString() }, new Map())
+    t.match(await run('hv1', { to: 'hv2' }), { status: 2, stderr: /run imds-api evacuate hv1 on its host/ }, kind)
+    t.same(await places(), ['srv-1 hv1'])
+  }
+})
+
+t.test('it warns if the daemon of the hypervisor still runs, unless all records name another too', async (t) => {
+  const { run, places } = await aRegion(t, { url: redis.url }, [['hv1']])
+  await redis.client.set(keysOf('gb1').announcement('hv1'), JSON.stringify({ seenAt: new Date().toISOString() }))
+  t.equal((await run('hv1', { to: 'hv2', begin: true })).stderr, '')
+  t.equal((await run('hv1')).stderr, '')
+  t.same(await places(), ['srv-1 hv2'])
+  const second = await aRegion(t, { url: redis.url }, [['hv1']])
+  await redis.client.set(keysOf('gb1').announcement('hv1'), JSON.stringify({ seenAt: new Date().toISOString() }))
+  t.match(await second.run('hv1', { to: 'hv2', dryRun: true }), {
+    stderr: /^imdsctl: warning: the daemon of hv1 was seen/,
+  })
+})
+
+t.test('a change of another writer meanwhile is not lost', async (t) => {
+  const { store, run } = await aRegion(
+    t,
+    { url: redis.url },
+    Array.from({ length: 40 }, () => ['hv1']),
+  )
+  const sealing = Promise.all(Array.from({ length: 40 }, (_, i) => store.seal(`srv-${String(i + 1)}`)))
+  t.match(await run('hv1', { to: 'hv2' }), { status: 0, stdout: /^40 instances, 40 moved\n/ })
+  t.equal((await sealing).length, 40)
+  const listed = await store.list()
+  t.same(
+    new Set(
+      listed.map(
+        ({ hypervisors, sealedAt, revision }) =>
+          `${hypervisors.join()} ${String(revision)} ${String(sealedAt !== undefined)}`,
+      ),
+    ),
+    new Set(['hv2 3 true']),
+  )
+})
+
+t.test('after a kill it continues where it was', async (t) => {
+  const { store, run, places } = await aRegion(
+    t,
+    { url: redis.url },
+    Array.from({ length: 1500 }, () => ['hv1']),
+  )
+  const command = ['--store', redis.url, '--region', 'gb1', 'evacuate', 'hv1', '--to', 'hv2,hv3']
+  const child = spawn(process.execPath, [IMDSCTL, ...command], { env: programEnvironment(), stdio: 'ignore' })
+  await until(async () => (await places()).some((place) => place.endsWith('hv2')), 'the first records to move')
+  child.kill('SIGKILL')
+  await once(child, 'exit')
+  const left = (await places()).filter((place) => place.endsWith('hv1')).length
+  t.ok(left > 0, `${String(left)} of 1500 are left`)
+  t.match(await run('hv1', { to: 'hv2,hv3' }), {
+    status: 0,
+    stdout: new RegExp(`^${String(left)} instances, ${String(left)} moved\n`),
+  })
+  t.same(new Set((await store.list()).map(({ revision }) => revision)), new Set([2]), 'each was moved once')
+})

@@ -35,6 +35,7 @@ const JSON_FILES = [
   'src/cli/change.ts', // what `imdsctl --json` prints: no seal
   'src/cli/commands.ts', // what `imdsctl --json` prints: no user-data, no revision
   'src/cli/records.ts', // a line for `imdsctl put`: no user-data
+  'src/api/{fleet,operator}.ts', // a hypervisor that is not drained, and what its daemon has not announced
   'src/api/database/**/*.ts', // a column that may be NULL
   'src/api/resources/*.ts', // a representation that has null where a resource has no such value
   'src/api/mail/sender.ts', // a column that may be null

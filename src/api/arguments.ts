@@ -14,6 +14,16 @@ export interface Actions {
   readonly backup: (file: string) => Promise<void>
   readonly restore: (file: string) => Promise<void>
   readonly advance: () => Promise<void>
+  readonly hypervisors: () => Promise<void>
+  readonly drain: (name: string, isDrained: boolean) => Promise<void>
+  readonly evacuate: (name: string, options: EvacuateOptions) => Promise<void>
+}
+
+/** Options of `evacuate`. `to`: comma-separated names. */
+export interface EvacuateOptions {
+  readonly to?: string
+  readonly begin?: boolean
+  readonly dryRun?: boolean
 }
 
 /** Builds the parser, which runs an action. */
@@ -76,5 +86,31 @@ ${describeVariables(API_VARIABLES)}`,
     .command('advance')
     .description('move ids, revisions and addresses past those of the store: after a restore of an older database')
     .action(actions.advance)
+  addHypervisorCommands(program, actions)
   return program
+}
+
+function addHypervisorCommands(program: Command, actions: Actions): void {
+  program
+    .command('hypervisors')
+    .description('list the hypervisors: servers, free RAM, since when drained, and what their daemons have announced')
+    .action(actions.hypervisors)
+  program
+    .command('drain')
+    .argument('<name>', 'the name of a hypervisor')
+    .description('give a hypervisor no new servers, and no live migrations to it')
+    .action((name: string) => actions.drain(name, true))
+  program
+    .command('undrain')
+    .argument('<name>', 'the name of a hypervisor')
+    .description('give it new servers again')
+    .action((name: string) => actions.drain(name, false))
+  program
+    .command('evacuate')
+    .argument('<name>', 'the name of a hypervisor')
+    .description('move the servers of a hypervisor to others of their zones; it can run again')
+    .option('--to <names>', 'only to these hypervisors, comma-separated (default: those with the most free RAM)')
+    .option('--begin', 'begin live migrations; run it again without --begin when the guests have moved')
+    .option('--dry-run', 'print what would be done, and change nothing')
+    .action(actions.evacuate)
 }

@@ -27,6 +27,7 @@ import { enqueueAll } from './changes/servers.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
+import { drain, evacuate, listHypervisors, type FleetParts } from './fleet.ts'
 import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
@@ -51,6 +52,15 @@ const program = buildProgram(output, {
   },
   advance: async () => {
     status = await advanceDatabase(recoveryParts())
+  },
+  hypervisors: async () => {
+    status = await listHypervisors(recoveryParts())
+  },
+  drain: async (name, isDrained) => {
+    status = await drain(recoveryParts(), name, isDrained)
+  },
+  evacuate: async (name, options) => {
+    status = await evacuate(recoveryParts(), name, options)
   },
 })
 
@@ -127,7 +137,7 @@ async function serve(): Promise<void> {
   })
 }
 
-function recoveryParts(): Parameters<typeof restore>[0] {
+function recoveryParts(): FleetParts {
   return { config: readConfig().config, output, open: openForCommand }
 }
 

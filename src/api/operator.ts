@@ -1,15 +1,17 @@
-/** The operators' listener of imds-api: /metrics, /livez and /readyz. */
+/** The operators' listener of imds-api: /metrics, /livez, /readyz and /hypervisors. */
 import { fastify, type FastifyInstance } from 'fastify'
 import type { Registry } from 'prom-client'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { refuseOtherVersions, TO_OPERATORS } from '../runtime/http-version.ts'
 import type { Database } from './database/open.ts'
+import type { RegionHypervisor, RegionHypervisors } from './publish/hypervisors.ts'
 import type { OutboxPublisher } from './publish/outbox-publisher.ts'
 
 /** What the listener shows. */
 export interface OperatorParts {
   readonly database: Pick<Database, 'pool'>
   readonly publisher: Pick<OutboxPublisher, 'problem'>
+  readonly hypervisors: () => Promise<RegionHypervisors>
   readonly registry: Registry
 }
 
@@ -17,7 +19,7 @@ export interface OperatorParts {
  * Builds the server. /readyz is 200 while the database answers; it names a store that cannot be used, without which
  * requests are served all the same.
  */
-export function buildOperatorServer({ database, publisher, registry }: OperatorParts): FastifyInstance {
+export function buildOperatorServer({ database, publisher, hypervisors, registry }: OperatorParts): FastifyInstance {
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersions(server.server, TO_OPERATORS, () => {
     /* not counted */
@@ -34,6 +36,21 @@ export function buildOperatorServer({ database, publisher, registry }: OperatorP
       publishing: publisher.problem ?? 'working',
     })
   })
+  server.get('/hypervisors', async () => {
+    const { hypervisors: all, storeProblem } = await hypervisors()
+    return { hypervisors: all.map(represent), store: storeProblem ?? 'reachable' }
+  })
   server.get('/metrics', async (_request, reply) => reply.type(registry.contentType).send(await registry.metrics()))
   return server
+}
+
+/** A hypervisor as /hypervisors has it. What its daemon has not announced is null. */
+function represent({ announced, ...placed }: RegionHypervisor) {
+  return {
+    ...placed,
+    version: announced?.version ?? null,
+    instances: announced?.instances ?? null,
+    lag_seconds: announced?.lagSeconds ?? null,
+    seen_at: announced?.seenAt ?? null,
+  }
 }

@@ -23,12 +23,13 @@ import { finishWaitingActions, purgeActions } from './changes/action-queue.ts'
 import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
-import { usedHypervisors } from './changes/placement.ts'
+import { placedHypervisors } from './changes/placement.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
+import { readHypervisors } from './publish/hypervisors.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
 import { type ApiServerSettings } from './http/server.ts'
@@ -85,7 +86,12 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
     })
-    const operatorServer = buildOperatorServer({ database: background, publisher, registry: metrics.registry })
+    const operatorServer = buildOperatorServer({
+      database: background,
+      publisher,
+      hypervisors: () => readHypervisors(background.db, store),
+      registry: metrics.registry,
+    })
     const bounds = buildBounds(config, metrics.closed, log)
     bounds.clients.start(server)
     bounds.operators.start(operatorServer)
@@ -177,7 +183,8 @@ function buildBackground({ mail }: ApiConfig, database: Database, store: LazySto
       mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
     }),
     hypervisorCheck: new HypervisorCheck({
-      hypervisors: () => usedHypervisors(db),
+      hypervisors: () => placedHypervisors(db),
+      announce: (drained) => store.announce({ version: VERSION, seenAt: new Date().toISOString() }, drained),
       unannounced: (names) => store.unannounced(names),
       counted: metrics.unannounced,
       log,

@@ -29,6 +29,9 @@ export function manualFiles(): Readonly<Record<string, string>> {
     backup: never,
     restore: never,
     advance: never,
+    hypervisors: never,
+    drain: never,
+    evacuate: never,
   })
   const variables = { text: describeVariables(VARIABLES), page: 'imds.env(5)' }
   const apiVariables = { text: describeVariables(API_VARIABLES), page: 'imds-api.env(5)' }

@@ -4,7 +4,7 @@ import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { isWorkedOn, wakeHypervisor } from './action-queue.ts'
 import { markChanged } from '../database/outbox.ts'
-import { freeHypervisors } from './placement.ts'
+import { freeHypervisors, isDrained } from './placement.ts'
 import type { Tables } from '../database/tables.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
@@ -64,6 +64,7 @@ export async function beginMigration(
         .where('servers.id', '=', id)
         .executeTakeFirstOrThrow()
       const target = (await freeHypervisors(tx, zone_id)).find(({ name }) => name === to)
+      if (await isDrained(tx, to)) throw refuse('resource_conflict', `${to} is drained: name another hypervisor`)
       if (target === undefined || to === hypervisor)
         throw refuse(
           'unprocessable_entity',
@@ -128,7 +129,7 @@ type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at
  * Changes a server and its record in one transaction, which waits for other changes of its account. `columnsFor`
  * returns the columns to change, if any.
  */
-async function changePlacement(
+export async function changePlacement(
   database: Kysely<Tables>,
   accounts: AccountChanges,
   id: string,

@@ -1,48 +1,95 @@
-/** The hypervisors and their free RAM. A server that migrates uses RAM on both. */
+/**
+ * The hypervisors, and where new servers can go: not to one that is drained. A server that migrates uses RAM on both of
+ * its hypervisors.
+ */
 import { sql } from 'kysely'
+import { refuse } from '../model/refusal.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 
-/** A hypervisor. `free`: MB of RAM. */
+/** A hypervisor that gets new servers. `free`: MB of RAM. */
 export interface FreeHypervisor {
   readonly name: string
   readonly zone_id: string
   readonly free: number
 }
 
-/** A hypervisor, and the number of servers on it or on their way to it. */
-export interface UsedHypervisor {
+/**
+ * A hypervisor of the region. `zone`: its handle. `ram`, `free`: MB. `servers`: those on it or on their way to it.
+ * `drained_at`: since when it gets no new ones; null: it gets some.
+ */
+export interface PlacedHypervisor {
   readonly name: string
+  readonly zone: string
+  readonly ram: number
+  readonly free: number
   readonly servers: number
+  readonly drained_at: Date | null
 }
 
 /** The hypervisors of the region, by name. */
-export async function usedHypervisors(database: Reader): Promise<readonly UsedHypervisor[]> {
-  const { rows } = await sql<UsedHypervisor>`
-    select name, (
-      select count(*) from servers where deleted_at is null and (hypervisor = name or migrating_to = name)
-    )::int as servers
-    from hypervisors where removed_at is null order by name`.execute(database)
+export async function placedHypervisors(database: Reader): Promise<readonly PlacedHypervisor[]> {
+  const { rows } = await sql<PlacedHypervisor>`
+    with used as (
+      select place.hypervisor, count(*)::int as servers, sum(ram)::int as ram
+      from servers join server_types on server_types.id = servers.server_type_id
+        cross join lateral (values (servers.hypervisor), (servers.migrating_to)) as place (hypervisor)
+      where deleted_at is null and place.hypervisor is not null group by place.hypervisor)
+    select name, zones.handle as zone, hypervisors.ram, hypervisors.ram - coalesce(used.ram, 0) as free,
+      coalesce(used.servers, 0) as servers, drained_at
+    from hypervisors join zones on zones.id = zone_id left join used on used.hypervisor = name
+    where hypervisors.removed_at is null order by name`.execute(database)
   return rows
 }
 
 /**
- * The hypervisors of a zone (default: of the region), those with the most free RAM first. Locks them, so that two
- * changes cannot use the same free RAM.
+ * The hypervisors of a zone (default: of the region) that are not drained, those with the most free RAM first. Locks
+ * them, so that two changes cannot use the same free RAM.
  */
 export async function freeHypervisors(tx: Tx, zoneId: string | undefined): Promise<readonly FreeHypervisor[]> {
   const all = tx
     .selectFrom('hypervisors')
-    .select(['name', 'zone_id', 'ram'])
+    .select(['name', 'zone_id'])
     .where('removed_at', 'is', null)
+    .where('drained_at', 'is', null)
     .orderBy('name')
     .forUpdate()
   const hypervisors = await (zoneId === undefined ? all : all.where('zone_id', '=', zoneId)).execute()
-  const { rows } = await sql<{ hypervisor: string; used: number }>`
-    select place.hypervisor, sum(ram) as used from servers join server_types on server_types.id = servers.server_type_id
-      cross join lateral (values (servers.hypervisor), (servers.migrating_to)) as place (hypervisor)
-    where deleted_at is null and place.hypervisor is not null group by place.hypervisor`.execute(tx)
-  const used = new Map(rows.map((row) => [row.hypervisor, row.used]))
-  return hypervisors
-    .map(({ name, zone_id, ram }) => ({ name, zone_id, free: ram - (used.get(name) ?? 0) }))
-    .sort((a, b) => b.free - a.free)
+  const free = new Map((await placedHypervisors(tx)).map((one) => [one.name, one.free]))
+  return hypervisors.map((one) => ({ ...one, free: free.get(one.name)! })).sort((a, b) => b.free - a.free)
+}
+
+/**
+ * Drains a hypervisor, or ends that. It waits for changes that place servers now, so no server comes after it. False:
+ * nothing had to be done.
+ */
+export async function changeDrained(tx: Tx, name: string, isDrained: boolean): Promise<boolean> {
+  const row = await tx
+    .selectFrom('hypervisors')
+    .select('drained_at')
+    .where('name', '=', name)
+    .where('removed_at', 'is', null)
+    .forUpdate()
+    .executeTakeFirst()
+  if (row === undefined) {
+    const names = (await placedHypervisors(tx)).map((one) => one.name)
+    throw refuse('resource_not_found', `the region has no hypervisor ${name}: it has ${names.join(', ')}`)
+  }
+  if ((row.drained_at !== null) === isDrained) return false
+  await tx
+    .updateTable('hypervisors')
+    .set({ drained_at: isDrained ? new Date() : null })
+    .where('name', '=', name)
+    .execute()
+  return true
+}
+
+/** True for a hypervisor that is drained. */
+export async function isDrained(database: Reader, name: string): Promise<boolean> {
+  const row = await database
+    .selectFrom('hypervisors')
+    .select('name')
+    .where('name', '=', name)
+    .where('drained_at', 'is not', null)
+    .executeTakeFirst()
+  return row !== undefined
 }

@@ -1,16 +1,21 @@
 /**
- * Finds the hypervisors of the region that no daemon has ever announced. Most often the name in the region file is not
- * IMDS_HYPERVISOR of the daemon there: the guests of its servers get no metadata.
+ * Announces this imds-api in the store, with the hypervisors that are drained, so that imdsctl changes nothing there that
+ * imds-api would overwrite. And finds the hypervisors of the region that no daemon has ever announced: most often the
+ * name in the region file is not IMDS_HYPERVISOR of the daemon there, and the guests of its servers get no metadata.
  */
 import type { Logger } from 'pino'
-import type { UsedHypervisor } from '../changes/placement.ts'
+import type { PlacedHypervisor } from '../changes/placement.ts'
+
+type Checked = Pick<PlacedHypervisor, 'name' | 'servers' | 'drained_at'>
 
 /**
- * What the check needs. `unannounced`: the names among these that no daemon has announced. `counted` is called with the
+ * What the check needs. `announce`: writes the announcement, with the time since which each drained hypervisor is that.
+ * `unannounced`: the names among these that no daemon has announced. `counted` is called with the
  * number of them.
  */
 export interface HypervisorCheckParts {
-  readonly hypervisors: () => Promise<readonly UsedHypervisor[]>
+  readonly hypervisors: () => Promise<readonly Checked[]>
+  readonly announce: (drained: ReadonlyMap<string, string>) => Promise<void>
   readonly unannounced: (names: readonly string[]) => Promise<readonly string[]>
   readonly counted: (hypervisors: number) => void
   readonly log: Logger
@@ -53,8 +58,10 @@ export class HypervisorCheck {
    * answer.
    */
   async check(): Promise<void> {
-    const { hypervisors, unannounced, counted, log } = this.#parts
+    const { hypervisors, announce, unannounced, counted, log } = this.#parts
     const all = await hypervisors()
+    const drained = all.flatMap(({ name, drained_at: at }) => (at === null ? [] : [[name, at.toISOString()] as const]))
+    await announce(new Map(drained))
     const missing = new Set(await unannounced(all.map(({ name }) => name)))
     const found = all.filter(({ name }) => missing.has(name))
     counted(found.length)

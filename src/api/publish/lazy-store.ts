@@ -2,10 +2,14 @@
  * A store that is opened at its first use, so that imds-api starts while Redis is unreachable. If that fails, the next
  * use tries again.
  */
+import type { Fleet } from '../../store/fleet.ts'
 import type { Publisher } from '../../store/publisher.ts'
 
 /** Opens at most one store. */
-export class LazyStore implements Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove' | 'unannounced' | 'close'> {
+export class LazyStore implements Pick<
+  Publisher,
+  'initialise' | 'get' | 'put' | 'remove' | 'unannounced' | 'hypervisors' | 'close'
+> {
   readonly #openStore: () => Promise<Publisher>
   #opened: Promise<Publisher> | undefined
 
@@ -42,6 +46,15 @@ export class LazyStore implements Pick<Publisher, 'initialise' | 'get' | 'put' |
 
   async unannounced(names: readonly string[]): Promise<readonly string[]> {
     return (await this.open()).unannounced(names)
+  }
+
+  async hypervisors(names?: readonly string[]): ReturnType<Publisher['hypervisors']> {
+    return (await this.open()).hypervisors(names)
+  }
+
+  /** Announces this imds-api, as Fleet.announceControlPlane does. */
+  async announce(...args: Parameters<Fleet['announceControlPlane']>): Promise<void> {
+    await (await this.open()).fleet.announceControlPlane(...args)
   }
 
   async close(): Promise<void> {

@@ -1,10 +1,19 @@
 import { Registry } from 'prom-client'
 import { expect, test } from 'vitest'
 import { buildOperatorServer } from '../../../src/api/operator.ts'
+import type { RegionHypervisors } from '../../../src/api/publish/hypervisors.ts'
 
-function aServer({ isAway = false, problem = undefined as string | undefined } = {}) {
+const NONE: RegionHypervisors = { hypervisors: [], storeProblem: undefined }
+
+function aServer({ isAway = false, problem = undefined as string | undefined, all = NONE } = {}) {
+  const hypervisors = () => Promise.resolve(all)
   const pool = { query: () => (isAway ? Promise.reject(new Error('connect ECONNREFUSED')) : Promise.resolve()) }
-  return buildOperatorServer({ database: { pool } as never, publisher: { problem }, registry: new Registry() })
+  return buildOperatorServer({
+    database: { pool } as never,
+    publisher: { problem },
+    hypervisors,
+    registry: new Registry(),
+  })
 }
 
 test('it is ready while the database answers, and names a store that cannot be used', async () => {
@@ -26,4 +35,35 @@ test('it is alive even without the database, and has metrics', async () => {
   const server = aServer({ isAway: true })
   expect((await server.inject('/livez')).statusCode).toBe(200)
   expect((await server.inject('/metrics')).headers['content-type']).toMatch(/^text\/plain/)
+})
+
+test('it lists the hypervisors with their places, and with what their daemons have announced', async () => {
+  const drained_at = new Date('2026-11-23T09:00:00Z')
+  const placed = { zone: 'gb1-a', ram: 4096, free: 1024, servers: 3 }
+  const announced = { name: 'hv1', version: '0.1.0', instances: 3, lagSeconds: 2, seenAt: '2026-11-23T09:00:01Z' }
+  const all = {
+    hypervisors: [
+      { name: 'hv1', ...placed, drained_at, announced },
+      { name: 'hv2', ...placed, drained_at: null, announced: undefined },
+    ],
+    storeProblem: undefined,
+  }
+  const body = {
+    hypervisors: [
+      {
+        name: 'hv1',
+        ...placed,
+        drained_at: '2026-11-23T09:00:00.000Z',
+        version: '0.1.0',
+        instances: 3,
+        lag_seconds: 2,
+        seen_at: '2026-11-23T09:00:01Z',
+      },
+      { name: 'hv2', ...placed, drained_at: null, version: null, instances: null, lag_seconds: null, seen_at: null },
+    ],
+    store: 'reachable',
+  }
+  expect((await aServer({ all }).inject('/hypervisors')).json()).toEqual(body)
+  const away = { ...all, storeProblem: 'Redis is unreachable' }
+  expect((await aServer({ all: away }).inject('/hypervisors')).json()).toMatchObject({ store: 'Redis is unreachable' })
 })

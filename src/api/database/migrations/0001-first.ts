@@ -38,6 +38,7 @@ const REGION = `
     name text primary key,
     zone_id text not null references zones,
     ram integer not null check (ram > 0),
+    drained_at timestamptz,
     removed_at timestamptz
   );`
 

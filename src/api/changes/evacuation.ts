@@ -1,0 +1,115 @@
+/**
+ * Moves the servers of a hypervisor to others of their zones, each in a transaction of its own. It can run again: what
+ * was moved is no longer there.
+ *
+ *     begin:   on NAME                -> migrates to a target      (both are in the record)
+ *     move:    on NAME                -> on a target
+ *              on NAME, migrates to B -> on B
+ *              on A, migrates to NAME -> on A
+ */
+import type { Kysely } from 'kysely'
+import type { Tables } from '../database/tables.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
+import { refuse } from '../model/refusal.ts'
+import type { AccountChanges } from './account-changes.ts'
+import { isWorkedOn, wakeHypervisor } from './action-queue.ts'
+import { changePlacement, type Placement } from './migrations.ts'
+import { freeHypervisors } from './placement.ts'
+
+/**
+ * What is asked for. `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes
+ * nothing. `planned`: the RAM (MB) that a dry run has given away on each target.
+ */
+export interface Evacuation {
+  readonly name: string
+  readonly to: readonly string[]
+  readonly begin: boolean
+  readonly dryRun: boolean
+  readonly retrySeconds: number
+  readonly planned: Map<string, number>
+}
+
+/** What was done with a server, and its hypervisors before and after. */
+export interface Evacuated {
+  readonly kind: 'moved' | 'begun' | 'unchanged'
+  readonly from: readonly string[]
+  readonly to: readonly string[]
+}
+
+type Place = Pick<Placement, 'hypervisor' | 'migrating_to'>
+
+/** The ids of the servers on a hypervisor, or on their way to it. */
+export async function serversOf(database: Reader, name: string): Promise<readonly string[]> {
+  const rows = await database
+    .selectFrom('servers')
+    .select('id')
+    .where('deleted_at', 'is', null)
+    .where((where) => where.or([where('hypervisor', '=', name), where('migrating_to', '=', name)]))
+    .orderBy('id')
+    .execute()
+  return rows.map(({ id }) => id)
+}
+
+/** Moves one server. */
+export async function evacuateServer(
+  database: Kysely<Tables>,
+  accounts: AccountChanges,
+  id: string,
+  evacuation: Evacuation,
+): Promise<Evacuated> {
+  let evacuated: Evacuated | undefined
+  const isAny = () => true
+  await changePlacement(database, accounts, id, isAny, async (tx, server) => {
+    const next = await nextPlace(tx, server, evacuation)
+    const kind = next === undefined ? 'unchanged' : evacuation.begin ? 'begun' : 'moved'
+    evacuated = { kind, from: hypervisorsOf(server), to: hypervisorsOf(next ?? server) }
+    if (next === undefined || evacuation.dryRun) return {}
+    if (next.migrating_to === null) await wakeHypervisor(tx, next.hypervisor)
+    return next
+  })
+  return evacuated!
+}
+
+function hypervisorsOf({ hypervisor, migrating_to: other }: Place): readonly string[] {
+  return other === null ? [hypervisor] : [hypervisor, other]
+}
+
+/** Where a server goes; undefined: it stays. */
+async function nextPlace(tx: Tx, server: Placement, evacuation: Evacuation): Promise<Place | undefined> {
+  const { hypervisor, migrating_to: other } = server
+  const { name, begin } = evacuation
+  if (hypervisor !== name && other !== name) return undefined
+  if (other !== null)
+    return begin ? undefined : { hypervisor: hypervisor === name ? other : hypervisor, migrating_to: null }
+  if (begin && server.status !== 'active' && server.status !== 'inactive')
+    throw refuse('resource_conflict', `${server.id} is ${server.status}`)
+  if (await isWorkedOn(tx, server.id, evacuation.retrySeconds))
+    throw refuse(
+      'resource_conflict',
+      `${name} carries out an action of ${server.id}: try again when it has reported the outcome, ` +
+        `or when it has not fetched its actions for ${String(evacuation.retrySeconds)} s`,
+    )
+  const target = await findTarget(tx, server.id, evacuation)
+  return begin ? { hypervisor: name, migrating_to: target } : { hypervisor: target, migrating_to: null }
+}
+
+async function findTarget(tx: Tx, id: string, { name, to, dryRun, planned }: Evacuation): Promise<string> {
+  const { zone_id, ram } = await tx
+    .selectFrom('servers')
+    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
+    .select(['zone_id', 'ram'])
+    .where('servers.id', '=', id)
+    .executeTakeFirstOrThrow()
+  const [most] = (await freeHypervisors(tx, zone_id))
+    .filter((one) => one.name !== name && (to.length === 0 || to.includes(one.name)))
+    .map((one) => ({ ...one, free: one.free - (planned.get(one.name) ?? 0) }))
+    .sort((a, b) => b.free - a.free)
+  if (most === undefined || most.free < ram)
+    throw refuse(
+      'insufficient_capacity',
+      `no ${to.length === 0 ? 'other hypervisor' : `hypervisor of ${to.join(', ')}`} in the zone of ${id} that is not ` +
+        `drained has ${String(ram)} MB of RAM free`,
+    )
+  if (dryRun) planned.set(most.name, (planned.get(most.name) ?? 0) + ram)
+  return most.name
+}

@@ -1,0 +1,135 @@
+/** The commands for hypervisors: `hypervisors`, `drain`, `undrain` and `evacuate`. Each returns its exit status. */
+import type { Output } from '../runtime/output.ts'
+import { formatAgo, formatDuration } from '../runtime/ago.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
+import { evacuateServer, serversOf, type Evacuated } from './changes/evacuation.ts'
+import { changeDrained, placedHypervisors } from './changes/placement.ts'
+import type { EvacuateOptions } from './arguments.ts'
+import type { ApiConfig } from './config.ts'
+import { migrate } from './database/migrate.ts'
+import type { Database, DatabaseSettings } from './database/open.ts'
+import { inTransaction } from './database/transaction.ts'
+import { Failure } from './failure.ts'
+import { Refusal } from './model/refusal.ts'
+import { readHypervisors, type RegionHypervisor } from './publish/hypervisors.ts'
+import { LazyStore } from './publish/lazy-store.ts'
+import { isRecent } from '../store/fleet.ts'
+import { openStore } from '../store/open.ts'
+
+/** What a command needs. `open`: opens the database. */
+export interface FleetParts {
+  readonly config: ApiConfig
+  readonly output: Output
+  readonly open: (settings: DatabaseSettings) => Promise<Database>
+}
+
+/** Prints the hypervisors of the region as a table. */
+export async function listHypervisors({ config, output, open }: FleetParts): Promise<number> {
+  const store = new LazyStore(() => openStore(config.store))
+  await store.open().catch(() => undefined) // before this is another user than root; the table is printed without it
+  return withDatabase(config, open, async ({ db }) => {
+    const { hypervisors, storeProblem } = await readHypervisors(db, store)
+    output.table(
+      ['HYPERVISOR', 'ZONE', 'SERVERS', 'FREE MB', 'OF MB', 'DRAINED', 'VERSION', 'INSTANCES', 'LAG', 'LAST SEEN'],
+      hypervisors.map((one) => cellsOf(one, Date.now())),
+    )
+    if (storeProblem !== undefined) output.warn(`what daemons have announced is not known: ${storeProblem}`)
+    return EXIT.done
+  }).finally(() => store.close())
+}
+
+function cellsOf({ name, zone, servers, free, ram, drained_at, announced }: RegionHypervisor, nowMs: number): string[] {
+  const drained = drained_at === null ? '-' : formatAgo(drained_at.toISOString(), nowMs)
+  const { version = '-', instances = '-', lagSeconds, seenAt } = announced ?? {}
+  const isLagKnown = lagSeconds !== undefined && isRecent(seenAt ?? '', nowMs)
+  const lag = isLagKnown ? formatDuration(lagSeconds) : '-'
+  const seen = seenAt === undefined ? 'never' : formatAgo(seenAt, nowMs)
+  return [name, zone, ...[servers, free, ram].map(String), drained, version, String(instances), lag, seen]
+}
+
+/** Drains a hypervisor, so that it gets no new servers, or ends that. */
+export async function drain({ config, output, open }: FleetParts, name: string, isDrained: boolean): Promise<number> {
+  return withDatabase(config, open, async ({ db }) => {
+    const hasChanged = await inTransaction(db, (tx) => changeDrained(tx, name, isDrained)).catch(asFailure)
+    const state = isDrained ? 'drained: it gets no new servers' : 'not drained: it gets new servers'
+    output.print(`${name} is ${state}${hasChanged ? '' : ' (nothing had to be done)'}`)
+    return EXIT.done
+  })
+}
+
+/** Moves the servers of a hypervisor to others. Continues after one that cannot be moved: the exit status is 1 then. */
+export async function evacuate(parts: FleetParts, name: string, options: EvacuateOptions): Promise<number> {
+  const { config, output, open } = parts
+  const { begin = false, dryRun = false } = options
+  const to = options.to === undefined ? [] : options.to.split(',')
+  return withDatabase(config, open, async ({ db }) => {
+    await checkNames(parts, db, name, to)
+    const evacuation = {
+      ...{ name, to, begin, dryRun },
+      retrySeconds: config.computeListener.retrySeconds,
+      planned: new Map<string, number>(),
+    }
+    const accounts = new AccountChanges(db, ACCOUNT_QUEUE)
+    const counts = new Map<string, number>()
+    const count = (kind: string) => counts.set(kind, (counts.get(kind) ?? 0) + 1)
+    const ids = await serversOf(db, name)
+    for (const id of ids) {
+      try {
+        const evacuated = await evacuateServer(db, accounts, id, evacuation)
+        output.print(formatEvacuated(id, evacuated, dryRun))
+        count(evacuated.kind)
+      } catch (error) {
+        if (!(error instanceof Refusal)) throw error
+        output.warn(error.message)
+        count('refused')
+      }
+    }
+    output.print(
+      [`${String(ids.length)} servers`, ...[...counts].map(([kind, n]) => `${String(n)} ${kind}`)].join(', '),
+    )
+    return counts.has('refused') ? 1 : EXIT.done
+  })
+}
+
+function formatEvacuated(id: string, { kind, from, to }: Evacuated, dryRun: boolean): string {
+  if (kind === 'unchanged') return `${id} names ${from.join(' and ')}: nothing to do`
+  return `${dryRun ? 'would be ' : ''}${kind} ${id} from ${from.join(' and ')} to ${to.join(' and ')}`
+}
+
+/** Throws a Failure if a name is not one of the region, or a target gets no servers. Warns of new servers meanwhile. */
+async function checkNames(
+  { output }: FleetParts,
+  db: Database['db'],
+  name: string,
+  to: readonly string[],
+): Promise<void> {
+  const all = new Map((await placedHypervisors(db)).map((one) => [one.name, one]))
+  for (const one of [name, ...to])
+    if (!all.has(one)) throw new Failure(1, `the region has no hypervisor ${one}: it has ${[...all.keys()].join(', ')}`)
+  for (const one of to) {
+    if (one === name) throw new Failure(EXIT.usage, `${name} cannot be evacuated to itself`)
+    if (all.get(one)!.drained_at !== null)
+      throw new Failure(1, `${one} is drained: name another, or run imds-api undrain ${one}`)
+  }
+  if (all.get(name)!.drained_at === null)
+    output.warn(`${name} is not drained, so it may get new servers meanwhile: run imds-api drain ${name} first`)
+}
+
+async function withDatabase(
+  { database: settings }: ApiConfig,
+  open: FleetParts['open'],
+  use: (database: Database) => Promise<number>,
+): Promise<number> {
+  const database = await open(settings)
+  try {
+    await migrate(database.db)
+    return await use(database)
+  } finally {
+    await database.close()
+  }
+}
+
+function asFailure(error: unknown): never {
+  throw error instanceof Refusal ? new Failure(1, error.message) : error
+}

@@ -1,0 +1,40 @@
+/** The hypervisors of the region: what the database has of each, and what its daemon has announced in the store. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { AnnouncedHypervisor, Publisher } from '../../store/publisher.ts'
+import { placedHypervisors, type PlacedHypervisor } from '../changes/placement.ts'
+import type { Reader } from '../database/transaction.ts'
+
+/** A hypervisor. `announced` undefined: no daemon has announced it, or the store could not be read. */
+export interface RegionHypervisor extends PlacedHypervisor {
+  readonly announced: AnnouncedHypervisor | undefined
+}
+
+/** All of them, by name. `storeProblem`: why the announcements could not be read; undefined: they were. */
+export interface RegionHypervisors {
+  readonly hypervisors: readonly RegionHypervisor[]
+  readonly storeProblem: string | undefined
+}
+
+/** A store that is away is waited for no longer: nobody looks at a page that does not come. */
+const STORE_TIMEOUT_MS = 2_000
+
+/** Reads them. Rejects if the database does not answer. */
+export async function readHypervisors(
+  database: Reader,
+  store: Pick<Publisher, 'hypervisors'>,
+): Promise<RegionHypervisors> {
+  const placed = await placedHypervisors(database)
+  const names = placed.map(({ name }) => name)
+  const announced = await Promise.race([
+    store.hypervisors(names).then(
+      (all) => ({ all, problem: undefined }),
+      (error: unknown) => ({ all: [], problem: (error as Error).message }),
+    ),
+    sleep(STORE_TIMEOUT_MS, { all: [], problem: 'the store does not answer' }, { ref: false }),
+  ])
+  const byName = new Map(announced.all.map((one) => [one.name, one]))
+  return {
+    hypervisors: placed.map((one) => ({ ...one, announced: byName.get(one.name) })),
+    storeProblem: announced.problem,
+  }
+}

@@ -5,8 +5,9 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
+import { runExample } from '../support/programs/example.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { must } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -14,6 +15,7 @@ import { startLoad, summary, type Load } from '../support/load/load.ts'
 import { makeHypervisor, withoutNamespaces, type Hypervisor } from '../support/netns/namespaces.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { executed } from '../tools/documents.ts'
 
 const OPERATOR = '127.0.0.1:9169'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: 'guest' }
@@ -26,10 +28,12 @@ const REQUESTS_PER_STEP = 200
 interface Side {
   readonly name: string
   readonly hypervisor: Hypervisor
+  readonly stop: () => Promise<unknown>
   readonly instances: () => Promise<number>
 }
 
-t.test('G3: a guest that migrates reads its tree without a failure', { skip: withoutNamespaces() }, async (t) => {
+/** Two hypervisors that follow one Redis. */
+async function startSides(t: Test) {
   const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
   t.teardown(() => {
     rmSync(directory, { recursive: true, force: true })
@@ -57,27 +61,26 @@ t.test('G3: a guest that migrates reads its tree without a failure', { skip: wit
     return {
       name,
       hypervisor,
+      stop: () => daemon.stop(),
       instances: async () => Number(/^imds_view_instances (\d+)$/m.exec((await metrics()).toString())?.[1]),
     }
   }
+  return { redis, store, sides: [await startSide('hv1'), await startSide('hv2')] as [Side, Side] }
+}
+
+/** Waits until the daemon of a hypervisor serves the instance, as at the end of a live migration. */
+const waitOn = ({ hypervisor }: Side, ...revision: readonly string[]) =>
+  must([...hypervisor.within, process.execPath, IMDSCTL, 'wait', 'srv-abcde', ...revision, '--operator', OPERATOR])
+
+t.test('G3: a guest that migrates reads its tree without a failure', { skip: withoutNamespaces() }, async (t) => {
+  const { store, sides } = await startSides(t)
   let revision = 0
   const publish = async (...on: Side[]) => {
     await store.put(anInstance({ revision: ++revision, hypervisors: on.map(({ name }) => name) }))
-    for (const { hypervisor } of on)
-      await must([
-        ...hypervisor.within,
-        process.execPath,
-        IMDSCTL,
-        'wait',
-        'srv-abcde',
-        '--revision',
-        String(revision),
-        '--operator',
-        OPERATOR,
-      ])
+    for (const side of on) await waitOn(side, '--revision', String(revision))
   }
 
-  let [from, to] = [await startSide('hv1'), await startSide('hv2')]
+  let [from, to] = sides
   await publish(from)
   const guest = await from.hypervisor.addGuest(LINK)
   for (let i = 0; i < MIGRATIONS; i++) {
@@ -109,3 +112,54 @@ t.test('G3: a guest that migrates reads its tree without a failure', { skip: wit
     ;[from, to] = [to, from]
   }
 })
+
+t.test(
+  'a hypervisor is replaced while its guest asks, and no request is refused',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const {
+      redis,
+      store,
+      sides: [from, to],
+    } = await startSides(t)
+    await store.put(anInstance({ hypervisors: ['hv1'] }))
+    const guest = await from.hypervisor.addGuest(LINK)
+    await waitOn(from, '--revision', '1')
+    const load = await startLoad(guest, LOAD)
+    await load.more(REQUESTS_PER_STEP)
+    let [fromMs, toMs] = [0, 0]
+    const migrate = async ([id]: readonly string[]) => {
+      t.equal(id, 'srv-abcde')
+      await waitOn(to, '--revision', '2')
+      fromMs = Date.now()
+      await from.hypervisor.handOver(LINK, to.hypervisor)
+      toMs = Date.now()
+      await load.more(REQUESTS_PER_STEP)
+    }
+    const ssh = async (args: readonly string[]) => {
+      t.match(args.join(' '), /^hv1 systemctl disable --now /)
+      await from.stop()
+    }
+    const replaced = await runExample(t, executed('docs/operations.md', 'replace'), {
+      programs: { ssh, migrate },
+      commands: { imdsctl: [process.execPath, IMDSCTL, '--store', redis.url, '--region', 'gb1'] },
+    })
+    t.equal(replaced.status, 0, replaced.stderr)
+    await load.more(REQUESTS_PER_STEP)
+    const figures = await load.stop()
+    t.comment(summary(figures))
+    t.same(
+      figures.failed.filter(
+        ({ what, startedMs, endedMs }) => /^\d+$/.test(what) || startedMs > toMs || endedMs < fromMs,
+      ),
+      [],
+      'only requests in flight during the move fail',
+    )
+    t.match(await store.list(), [{ id: 'srv-abcde', hypervisors: ['hv2'], revision: 3 }])
+    t.same(
+      (await store.hypervisors()).map(({ name }) => name),
+      ['hv2'],
+    )
+    t.same([...(await store.fleet.drained())], [])
+  },
+)

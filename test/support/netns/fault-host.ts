@@ -54,7 +54,7 @@ const REGION = 'gb1'
  * Runs a command with the variables of sd_listen_fds(3) for the socket that it inherits. LISTEN_PID must be the
  * command's own process id.
  */
-const PASS_SOCKET = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
+export const PASS_SOCKET = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
 
 /** Starts a host whose guests are published and served. It stops with the test. */
 export async function startFaultHost(t: Test): Promise<FaultHost> {

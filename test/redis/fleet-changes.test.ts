@@ -1,0 +1,170 @@
+/**
+ * The changes of a whole fleet that docs/operations.md describes, with its commands, while guests ask without a pause: an
+ * upgrade and a rollback, another Redis, and new passwords, certificates and keys.
+ */
+import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
+import { until } from '../support/programs/daemon.ts'
+import { runExample } from '../support/programs/example.ts'
+import { buildInto, IMDSCTL, IMDSD } from '../support/programs/imds.ts'
+import { startFleet, type Member } from '../support/redis/fleet.ts'
+import { freePort, startRedis } from '../support/redis/redis.ts'
+import { aStore } from '../support/redis/shapes.ts'
+import { anAuthority } from '../support/redis/tls.ts'
+import { executed } from '../tools/documents.ts'
+import { openStore } from '../../src/store/open.ts'
+import { VERSION } from '../../src/runtime/version.ts'
+
+const NAMES = ['hv1', 'hv2']
+const NO_ADDRESS = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [] }]
+const OLD = 'old-one\n'
+
+/** imdsctl with a store. */
+const imdsctl = (url: string) => [process.execPath, IMDSCTL, '--store', url, '--region', 'gb1']
+
+t.test('a fleet is upgraded and rolled back, one hypervisor after another, and no request fails', async (t) => {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const store = await aStore(t, redis.url)
+  const fleet = await startFleet(t, NAMES, store, () => ({ IMDS_STORE: redis.url }))
+  const dist = join(t.testdir(), 'dist') // inside the repository, where the build finds node_modules
+  buildInto(dist)
+  for (const name of readdirSync(dist).filter((one) => one.endsWith('.js'))) {
+    const file = join(dist, name)
+    writeFileSync(file, readFileSync(file, 'utf8').replaceAll(`"${VERSION}"`, '"99.0.0"'))
+  }
+  const builds = new Map([
+    ['99.0.0', join(dist, 'main.js')],
+    [VERSION, IMDSD],
+  ])
+  const versions = async () => (await store.hypervisors()).map(({ name, version }) => `${name} ${version}`)
+  const rollOut = async (version: string) => {
+    const seen: string[] = []
+    const ssh = fleet.ssh(async (member, command) => {
+      const [, installed] = /^apt-get install .*imds_(\S+?)_amd64\.deb/.exec(command) ?? []
+      await member.restart({ main: builds.get(installed ?? '')! })
+      await fleet.publish(store) // while the fleet has two versions
+      seen.push((await versions()).join())
+    })
+    const { status, stderr } = await runExample(t, executed('docs/operations.md', 'upgrade'), {
+      programs: { ssh },
+      commands: { imdsctl: imdsctl(redis.url) },
+      env: { version },
+    })
+    t.equal(status, 0, stderr)
+    return seen
+  }
+  const [a, b] = [VERSION, '99.0.0']
+  t.same(await versions(), [`hv1 ${a}`, `hv2 ${a}`])
+  t.same((await rollOut(b)).at(0), `hv1 ${b},hv2 ${a}`)
+  t.same(await versions(), [`hv1 ${b}`, `hv2 ${b}`])
+  t.same((await rollOut(a)).at(0), `hv1 ${a},hv2 ${b}`)
+  t.same(await versions(), [`hv1 ${a}`, `hv2 ${a}`])
+  t.same(await fleet.failures(), [])
+})
+
+t.test('a region moves to another Redis, one hypervisor after another, and no request fails', async (t) => {
+  const [old, next] = [await startRedis(), await startRedis()]
+  t.teardown(() => old.stop())
+  t.teardown(() => next.stop())
+  const store = await aStore(t, old.url)
+  const fleet = await startFleet(t, NAMES, store, () => ({ IMDS_STORE: old.url }))
+  await store.put(anInstance({ id: 'srv-sealed', hypervisors: ['hv1'], interfaces: NO_ADDRESS }))
+  await store.seal('srv-sealed')
+  const ssh = fleet.ssh(async (member, command) => {
+    const [, url] = /IMDS_STORE=(redis:[^|]+)\|.* systemctl restart imds$/.exec(command) ?? []
+    await member.restart({ env: { IMDS_STORE: url! } })
+  })
+  const { status, stdout, stderr } = await runExample(
+    t,
+    executed('docs/operations.md', 'move a region').replaceAll('redis://new.example.com', next.url),
+    { programs: { ssh }, commands: { imdsctl: imdsctl(old.url) } },
+  )
+  t.equal(status, 0, stderr)
+  t.match(stdout.toString(), /3 records, 0 tombstones: region\n3 records: 3 published/)
+  await old.kill()
+  const moved = await aStore(t, next.url)
+  t.match((await moved.get('srv-sealed'))!.document, { revision: 2, sealedAt: /Z$/ })
+  await fleet.publish(moved)
+  t.same(await fleet.failures(), [])
+})
+
+t.test('passwords, certificates and record keys change, and no request fails', async (t) => {
+  const directory = t.testdir({})
+  const [ours, next] = [await anAuthority(directory, 'ours'), await anAuthority(directory, 'next')]
+  const [server, client] = [await ours.issue('redis'), await ours.issue('client')]
+  const at = (name: string) => join(directory, name)
+  copyFileSync(ours.caFile, at('ca'))
+  copyFileSync(client.certFile, at('cert'))
+  copyFileSync(client.keyFile, at('key'))
+  for (const [name, text] of Object.entries({ password: OLD, old: OLD, new: 'new-one\n', keys: keyLines('k1') }))
+    writeFileSync(at(name), text)
+  const port = String(await freePort())
+  const redis = await startRedis([
+    ...['--tls-port', port, '--tls-ca-cert-file', ours.caFile],
+    ...['--tls-cert-file', server.certFile, '--tls-key-file', server.keyFile],
+  ])
+  t.teardown(() => redis.stop())
+  await redis.client.call('ACL', 'SETUSER', 'imds-fleet', 'on', '>old-one', '~*', '&*', '+@all')
+  const url = `rediss://imds-fleet@127.0.0.1:${port}`
+  const open = async () => {
+    const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: at('keys') })
+    t.teardown(() => store.close())
+    return store
+  }
+  const store = await open()
+  const fleet = await startFleet(t, NAMES, store, () => ({
+    IMDS_STORE: url,
+    IMDS_REDIS_PASSWORD_FILE: at('password'),
+    IMDS_REDIS_CA_FILE: at('ca'),
+    IMDS_REDIS_CERT_FILE: at('cert'),
+    IMDS_REDIS_KEY_FILE: at('key'),
+    IMDS_RECORD_KEYS_FILE: at('keys'),
+  }))
+  const connects = (member: Member) => member.daemon().log.filter(({ msg }) => msg === 'the store is connected').length
+  /** Ends all connections of daemons, which connect again with what is in their files. */
+  const reconnect = async () => {
+    const before = fleet.members.map(connects)
+    await redis.client.call('CLIENT', 'KILL', 'USER', 'imds-fleet')
+    await until(() => fleet.members.every((member, i) => connects(member) > before[i]!), 'daemons to reconnect', 60_000)
+  }
+
+  const ssh = fleet.ssh(async (member, command) => {
+    t.match(command, /^install -m 600 .* systemctl restart imds$/)
+    copyFileSync(at('new'), at('password'))
+    await member.restart()
+  })
+  const rotated = await runExample(t, executed('docs/operations.md', 'rotate a password'), {
+    programs: { ssh },
+    env: { redis: redis.url, user: 'imds-fleet', old: at('old'), new: at('new') },
+  })
+  t.equal(rotated.status, 0, rotated.stderr)
+  await reconnect()
+
+  // An authority: daemons and server trust both, then get the new certificates, then trust only the new one.
+  const both = readFileSync(ours.caFile, 'utf8') + readFileSync(next.caFile, 'utf8')
+  writeFileSync(at('both'), both)
+  copyFileSync(at('both'), at('ca'))
+  await redis.client.call('CONFIG', 'SET', 'tls-ca-cert-file', at('both'))
+  const [newServer, newClient] = [await next.issue('redis'), await next.issue('client')]
+  copyFileSync(newClient.certFile, at('cert'))
+  copyFileSync(newClient.keyFile, at('key'))
+  await redis.client.call('CONFIG', 'SET', 'tls-cert-file', newServer.certFile, 'tls-key-file', newServer.keyFile)
+  await reconnect()
+  copyFileSync(next.caFile, at('ca'))
+  await redis.client.call('CONFIG', 'SET', 'tls-ca-cert-file', next.caFile)
+  await reconnect()
+
+  // Record keys, in the order of docs/encryption.md#change-a-key.
+  for (const lines of [keyLines('k2', 'k1'), keyLines('k2')]) {
+    writeFileSync(at('keys'), lines)
+    for (const member of fleet.members) await member.restart()
+    const publisher = await open()
+    for (const { id } of await publisher.list()) await publisher.encrypt(id, false)
+    await fleet.publish(publisher)
+  }
+  t.same(await fleet.failures(), [])
+})

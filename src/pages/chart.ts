@@ -36,9 +36,9 @@ export function formatChart({ title, times, lines, format, from, to }: Chart): M
     const last = values.at(-1)
     return markup` <span class="${CLASSES[line]}">${name} ${last === undefined ? '–' : format(last)}</span>`
   })
-  return markup`<figure><figcaption>${title}:${legend}, highest ${format(highest)}</figcaption>
+  return markup`<figure><figcaption>${title}:${legend}</figcaption>
 <svg viewBox="0 -2 ${WIDTH} ${HEIGHT + 4}" preserveAspectRatio="none" role="img" aria-label="${title}">${drawn}</svg>
-<div class="axis"><span>${from}</span><span>${to}</span></div></figure>
+<div class="axis"><span>${from}</span><span>highest: ${format(highest)}</span><span>${to}</span></div></figure>
 `
 }
 

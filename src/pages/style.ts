@@ -19,7 +19,8 @@ table{width:100%;border-collapse:collapse}
 th,td{padding:.3rem .8rem .3rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 th{font-weight:600;font-size:.85rem}
 .number{text-align:right;font-variant-numeric:tabular-nums}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0}
+dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(13rem,1fr));gap:.5rem 1rem;margin:0}
+dt{font-size:.85rem}
 dd{margin:0}
 form{display:flex;gap:.5rem;margin:.5rem 0}
 input,button{font:inherit;padding:.35rem .6rem;border:1px solid var(--line);border-radius:.3rem;background:var(--card);color:inherit}
@@ -37,7 +38,5 @@ thead{display:none}
 tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}
 td,.number{display:flex;gap:.8rem;padding:.1rem 0;border:0;text-align:left}
 td::before{content:attr(data-of);flex:0 0 7.5rem;color:var(--soft)}
-dl{grid-template-columns:1fr}
-dd{margin-bottom:.4rem}
 }
 `

@@ -24,5 +24,5 @@ ${rows.map(
 
 /** Formats names with their values. */
 export function formatFacts(facts: readonly (readonly [name: string, value: Value])[]): Markup {
-  return markup`<dl>${facts.map(([name, value]) => markup`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`
+  return markup`<dl>${facts.map(([name, value]) => markup`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
 }

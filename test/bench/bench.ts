@@ -12,6 +12,7 @@ import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { api } from './api.ts'
 import { files } from './files.ts'
 import { flood } from './flood.ts'
+import { page } from './page.ts'
 import { publish } from './publish.ts'
 import { rate } from './rate.ts'
 import { formatMarkdown, formatText, machine, type Table } from './report.ts'
@@ -41,6 +42,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   resync,
   files,
   stalls,
+  page,
   api,
 }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }

@@ -12,8 +12,7 @@
  * In the first two phases a guest reads a leaf every few milliseconds. The figures are the CPU time of each turn
  * (turns.ts), the guest's longest wait, and the peak of resident memory.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { Agent, get } from 'node:http'
+import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
@@ -22,6 +21,7 @@ import { request, until } from '../support/programs/daemon.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { freePort } from '../support/redis/redis.ts'
 import type { Part } from './bench.ts'
+import { PATH, TURNS, turnsOf, WatchingGuest } from './guest.ts'
 import { HYPERVISOR, recordOf, userDataOf } from './population.ts'
 import { resetPeak, peakMib, residentMib, startImds, startProcess, type Built } from './processes.ts'
 import { quantile } from './report.ts'
@@ -40,15 +40,8 @@ const SIZES = [
   [8, 16 * MIB],
 ] as const
 const WARM_UP_MS = 2_000
-/**
- * The pause between two requests of the guest. Without it most turns would be responses, and the quantiles would hide
- * the long turns.
- */
-const PAUSE_MS = 3
 const PHASE_TIMEOUT_MS = 60_000
 const REGION = 'stalls'
-const PATH = '/latest/meta-data/instance-id'
-const TURNS = ['--disable-warning=ExperimentalWarning', '--import', new URL('turns.ts', import.meta.url).pathname]
 
 /** The longest turns and the peak of memory in each phase. */
 export const stalls: Part = async ({ built, redisUrl }) => {
@@ -135,14 +128,14 @@ async function measure(
     await publish(redisUrl, 0, 1, 1)
     await publish(`${redisUrl}/1`, 0, count + 1, 1)
     const imds = await startImds(built, env, 1, TURNS)
-    const guest = new Guest(imds.port)
+    const guest = new WatchingGuest(imds.port)
     try {
       await guest.during(() => sleep(WARM_UP_MS))
       const phase = async (name: string, task: () => Promise<unknown>) => {
         const beforeMib = residentMib(imds.pid)
         resetPeak(imds.pid)
         process.kill(imds.pid, 'SIGUSR2')
-        const longestMs = await guest.during(task)
+        const longestMs = Math.max(...(await guest.during(task)))
         process.kill(imds.pid, 'SIGUSR2')
         report(name, [
           ...figures(await turnsOf(env.TURNS_FILE)),
@@ -216,14 +209,6 @@ async function startFromSnapshot(
   }
 }
 
-/** The turns of a measurement that has ended, in milliseconds of CPU time. */
-async function turnsOf(file: string): Promise<readonly number[]> {
-  await until(() => existsSync(file), 'the turns')
-  const turns = JSON.parse(readFileSync(file, 'utf8')) as number[]
-  rmSync(file)
-  return turns
-}
-
 function figures(turns: readonly number[]): string[] {
   return [
     String(turns.length),
@@ -240,50 +225,5 @@ async function untilSlowly(condition: () => boolean | Promise<boolean>): Promise
     if (performance.now() > deadline)
       throw new Error(`the phase did not end within ${String(PHASE_TIMEOUT_MS / 1000)} s`)
     await sleep(100)
-  }
-}
-
-/** The guest at 127.0.0.1, with one keep-alive connection. */
-class Guest {
-  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 })
-  readonly #port: number
-
-  constructor(port: number) {
-    this.#port = port
-  }
-
-  /**
-   * Sends a request every few milliseconds while the task runs. Returns the longest wait for a response, in
-   * milliseconds.
-   */
-  async during(task: () => Promise<unknown>): Promise<number> {
-    let longestMs = 0
-    let isOver = false as boolean // TypeScript does not see that the task's end sets it
-    const over = () => {
-      isOver = true
-    }
-    const done = task()
-    done.then(over, over)
-    while (!isOver) {
-      const startedMs = performance.now()
-      await this.#request()
-      longestMs = Math.max(longestMs, performance.now() - startedMs)
-      await sleep(PAUSE_MS)
-    }
-    await done
-    return longestMs
-  }
-
-  close(): void {
-    this.#agent.destroy()
-  }
-
-  #request(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      get({ host: '127.0.0.1', port: this.#port, path: PATH, agent: this.#agent }, (response) => {
-        if (response.statusCode !== 200) reject(new Error(`the guest got ${String(response.statusCode)}`))
-        response.resume().on('end', resolve).on('error', reject)
-      }).on('error', reject)
-    })
   }
 }

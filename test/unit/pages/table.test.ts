@@ -12,5 +12,5 @@ test('a table without rows is a sentence', () => {
 })
 
 test('facts have their names', () => {
-  expect(formatFacts([['store', '<x>']]).toString()).toBe('<dl><dt>store</dt><dd>&lt;x&gt;</dd></dl>')
+  expect(formatFacts([['store', '<x>']]).toString()).toBe('<dl><div><dt>store</dt><dd>&lt;x&gt;</dd></div></dl>')
 })

@@ -1,0 +1,105 @@
+/**
+ * Makes the screenshots of the documents: `node test/tools/screenshots.ts`. The pages are formatted from made-up
+ * hypervisors, so that the images show an hour of requests.
+ */
+import type { Browser } from 'playwright-core'
+import { History, INTERVAL_MS } from '../../src/operator/page/history.ts'
+import { formatPage } from '../../src/operator/page/page.ts'
+import { traceOf } from '../../src/operator/trace.ts'
+import { startBrowser } from '../support/browser.ts'
+import { aGuestServer } from '../support/fixtures/guest-server.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { READY } from '../support/fixtures/look.ts'
+import { ROOT } from './documents.ts'
+
+const WIDTH = 900
+const NOW = Date.parse('2026-11-23T12:00:00Z')
+
+const browser = await startBrowser()
+await save(browser, 'status-page', await hypervisorPage(), 1200)
+await browser.close()
+process.exit() // the guest server keeps timers
+
+/** The status page of a hypervisor with 60 instances, after an hour. */
+async function hypervisorPage(): Promise<string> {
+  const guest = aGuestServer()
+  const { view, traces, meter, clock, put, ask } = guest
+  const now = () => clock.ms
+  traces.complete(-1)
+  const history = new History(meter, now)
+  for (let sample = 0; sample < 120; sample++) {
+    for (let i = 0; i < 600 + 500 * Math.sin(sample / 9) + 130 * (sample % 5); i++)
+      meter.answered('/{version}/meta-data', 'GET', 'served', 0.00006 * (1 + (i % 9)) + (i % 150 === 0 ? 0.002 : 0))
+    for (let i = 0; i < sample % 7; i++) meter.answered('unknown', 'GET', i < 2 ? 'forwarded' : 'unknown-peer', 0.0001)
+    clock.ms += INTERVAL_MS
+    if (sample % 2 === 0) await boot(sample / 2)
+    history.sample()
+  }
+  const readiness = () => ({ ...READY, instances: view.size, store: 'rediss://redis.example.com', faulty: 2 })
+  return formatPage(
+    {
+      hypervisor: 'hv1',
+      version: '0.1.0',
+      startedMs: -86_400_000,
+      networks: ['default'],
+      readiness,
+      health: () =>
+        Promise.resolve({
+          results: [
+            { check: 'daemon', state: 'ok', text: 'it is ready' },
+            { check: 'addresses', state: 'ok', text: '169.254.169.254 is there' },
+            {
+              check: 'records',
+              state: 'warning',
+              text: '2 records are faulty',
+              remedy: 'the warnings in journalctl -u imds name the instances and the remedy',
+            },
+            { check: 'state-directory', state: 'ok', text: '/var/lib/imds can be written, with 76 GiB left' },
+            { check: 'descriptors', state: 'ok', text: '41 of 65536 are open' },
+          ],
+          unchecked: ['configuration', 'units', 'ports', 'guests'],
+        }),
+      history,
+      instances: () => view.instances(),
+      traces,
+      trace: (id) => traceOf({ view, traces, now, wall: () => NOW }, id),
+      now,
+      wall: () => NOW,
+    },
+    { search: '', page: 1 },
+  )
+
+  async function boot(i: number): Promise<void> {
+    const address = `10.0.0.${String(i + 2)}`
+    put(
+      anInstance({
+        id: `srv-${(i * 48_271 + 7_654_321).toString(36).padStart(5, '0').slice(-5)}`,
+        revision: 1 + (i % 4),
+        interfaces: [
+          { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/24`] },
+          ...(i % 3 === 0
+            ? [
+                {
+                  id: 'int-b',
+                  network: 'blue',
+                  macAddress: '02:24:19:00:00:ef',
+                  ipv6Addresses: [`fd00::${String(i + 1)}/64`],
+                },
+              ]
+            : []),
+        ],
+      }),
+    )
+    clock.ms += 900
+    for (const url of ['/latest/meta-data/instance-id', '/latest/meta-data/public-keys/', '/latest/user-data'])
+      await ask({ url, from: address })
+  }
+}
+
+/** Saves the upper part of a page, `height` pixels, as docs/NAME.png. */
+async function save(from: Browser, name: string, html: string, height: number): Promise<void> {
+  const page = await from.newPage({ viewport: { width: WIDTH, height }, colorScheme: 'light' })
+  await page.setContent(html)
+  await page.screenshot({ path: `${ROOT}docs/${name}.png` })
+  await page.close()
+}

@@ -139,6 +139,7 @@ async function startBackground(
     sync: () => sync.status(),
     viewAgeSeconds,
     firewall: () => firewall.status(),
+    packets: () => firewall.packets(),
     missingAddresses: () => addresses.missing().length,
     unservedNetworks: () => config.unserved.length,
     listenerProblems: () => operators.listenerProblems().length,

@@ -3,6 +3,7 @@
  * which is read when Prometheus scrapes.
  */
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry, type Metric } from 'prom-client'
+import { formatCounter, type Packets } from '../firewall/counters.ts'
 import { BOOT_PHASES, type ObserveBoot } from '../guest/boot-traces.ts'
 import { DURATION_BOUNDS, type RequestMeter } from '../guest/meter.ts'
 import { FAULT_REASONS } from '../view/validate.ts'
@@ -21,6 +22,8 @@ export interface MetricsSources {
   readonly sync: () => SyncStatus
   readonly viewAgeSeconds: () => number
   readonly firewall: () => { readonly required: boolean; readonly ageSeconds: number; readonly refused: number }
+  /** What the firewall has counted; undefined: its agent has not reported it. */
+  readonly packets: () => Packets | undefined
   readonly missingAddresses: () => number
   readonly unservedNetworks: () => number
   /**
@@ -131,6 +134,7 @@ export function buildMetrics(): Metrics {
     sync: status,
     viewAgeSeconds,
     firewall,
+    packets,
     missingAddresses,
     unservedNetworks,
     listenerProblems,
@@ -156,6 +160,7 @@ export function buildMetrics(): Metrics {
     })
     registry.registerMetric(requestDurations(meter))
     declareBootDurations(registry, boots)
+    declarePackets(registry, packets)
     const counters = <T extends string>(
       name: string,
       help: string,
@@ -276,6 +281,29 @@ function declareBootDurations(registry: Registry, boots: MetricsSources['boots']
   for (const phase of BOOT_PHASES) durations.zero({ phase })
   boots.observeBy((phase, seconds) => {
     durations.observe({ phase }, seconds)
+  })
+}
+
+/**
+ * The counters of the firewall. They have no series before the agent has reported them: the kernel counts on while the
+ * daemon restarts, and a series that begins with 0 would then show all of that as one increase.
+ */
+function declarePackets(registry: Registry, packets: MetricsSources['packets']): void {
+  new Counter({
+    name: 'imds_firewall_packets_total',
+    help:
+      'Packets that the firewall let through to a listener (admitted), and those that it dropped or reset: ' +
+      'to a listener from a link, MAC and source address that are not those of an instance (unknown-peers), ' +
+      'new connections beyond the rate limit (too-many), fragments, responses whose guest has gone (strays), ' +
+      "and packets of guests to the operators' listener (operators). Reported by its agent every 5 s.",
+    registers: [registry],
+    labelNames: ['result'] as const,
+    collect() {
+      this.reset()
+      const counted = packets()
+      if (counted === undefined) return
+      for (const [name, count] of Object.entries(counted)) this.inc({ result: formatCounter(name) }, count)
+    },
   })
 }
 

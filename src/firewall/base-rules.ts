@@ -1,4 +1,5 @@
 /** The base rules: sets, chains and counters, which do not depend on instances. rules.ts describes their purpose. */
+import { COUNTERS } from './counters.ts'
 
 /**
  * What the base rules depend on. `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link
@@ -51,12 +52,7 @@ export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRules
   set links { type ifname; }
   # State that the kernel keeps: new connections of each interface.
   set opened { type ifname . ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }
-  counter unknown_peers { }
-  counter too_many { }
-  counter fragments { }
-  counter strays { }
-  counter operators { }
-
+${COUNTERS.map((name) => `  counter ${name} { }\n`).join('')}
   chain prerouting {
     type filter hook prerouting priority raw; policy accept;
 ${formatRules(asked)}  }
@@ -78,6 +74,7 @@ ${formatRules(asked)}  }
   }
   chain opening {
     tcp flags & (fin | syn | rst | ack) == syn ${tooMany} counter name too_many reject with tcp reset
+    counter name admitted
   }
 
   # Priority raw: before the host's own rules can change a DSCP, which marks the packets with a hop limit.

@@ -13,6 +13,7 @@ import type { Logger } from 'pino'
 import { isOneAddress, splitPrefix } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
 import { Links } from './link.ts'
+import type { Packets } from './counters.ts'
 import type { AgentReport, FirewallRefusal } from './refusal.ts'
 import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
 
@@ -80,6 +81,7 @@ export class Firewall {
   #applied: Version | undefined
   #wasApplied = false
   #refused: readonly FirewallRefusal[] = []
+  #packets: Packets | undefined
   #heardAtMs: number
   readonly #waiting = new Set<() => void>()
 
@@ -186,11 +188,16 @@ export class Firewall {
     }
   }
 
+  /** The packets that the agent has last reported; undefined: it has reported none to this process. */
+  packets(): Packets | undefined {
+    return this.#packets
+  }
+
   #refusalOf({ id }: Instance): FirewallRefusal | undefined {
     return this.#refused.find(({ instance }) => instance === id)
   }
 
-  #hear({ applied, refused }: AgentReport): void {
+  #hear({ applied, refused, packets }: AgentReport): void {
     for (const refusal of refused) {
       const isNew = !this.#refused.some(
         (other) => other.instance === refusal.instance && other.interface === refusal.interface,
@@ -202,6 +209,7 @@ export class Firewall {
         )
     }
     this.#refused = refused
+    this.#packets = packets ?? this.#packets
     this.#heardAtMs = this.#parts.now()
     const at = this.#versions.findIndex(({ view }) => view.version === applied)
     if (at === -1 && this.#applied !== undefined) {

@@ -1,7 +1,8 @@
 /**
- * The report of the firewall agent to the daemon: which rules are applied, and the interfaces that nft refuses, which
- * the agent leaves out.
+ * The report of the firewall agent to the daemon: which rules are applied, the interfaces that nft refuses, which the
+ * agent leaves out, and the counters of the rules.
  */
+import { COUNTERS, parsePackets, type Packets } from './counters.ts'
 
 /** An interface of an instance, and nft's message. */
 export interface FirewallRefusal {
@@ -10,10 +11,14 @@ export interface FirewallRefusal {
   readonly message: string
 }
 
-/** `applied`: the version of the document that the rules are made from; undefined when none are applied. */
+/**
+ * `applied`: the version of the document that the rules are made from; undefined when none are applied. `packets`:
+ * undefined if they were not counted.
+ */
 export interface AgentReport {
   readonly applied: string | undefined
   readonly refused: readonly FirewallRefusal[]
+  readonly packets: Packets | undefined
 }
 
 /** The most interfaces that are left out. If nft refuses more, the fault is not in the interfaces. */
@@ -21,20 +26,21 @@ export const MOST_REFUSED = 16
 /** The most characters of each text in a report. */
 const MOST_CHARACTERS = 160
 /** The most bytes of a report: a character takes 6 bytes at most (`\u0000`), beside the names of the fields. */
-export const REPORT_MAX_BYTES = (MOST_REFUSED * 3 + 1) * (MOST_CHARACTERS * 6 + 64)
+export const REPORT_MAX_BYTES = (MOST_REFUSED * 3 + 1) * (MOST_CHARACTERS * 6 + 64) + COUNTERS.length * 64
 
 /** Formats a report as the body of a request. */
-export function formatReport({ applied, refused }: AgentReport): string {
+export function formatReport({ applied, refused, packets }: AgentReport): string {
   return JSON.stringify({
     applied: applied ?? null,
     refused: refused.map((one) => ({ ...one, message: one.message.slice(0, MOST_CHARACTERS) })),
+    packets,
   })
 }
 
 /** Parses the body of a request; undefined if it is not a report. */
 export function parseReport(body: unknown): AgentReport | undefined {
   if (typeof body !== 'object' || body === null) return undefined
-  const { applied, refused } = body as Readonly<Record<string, unknown>>
+  const { applied, refused, packets } = body as Readonly<Record<string, unknown>>
   if (
     !(applied === null || isText(applied)) ||
     !Array.isArray(refused) ||
@@ -45,6 +51,7 @@ export function parseReport(body: unknown): AgentReport | undefined {
   return {
     applied: applied ?? undefined,
     refused: refused.map(({ instance, interface: id, message }) => ({ instance, interface: id, message })),
+    packets: parsePackets(packets),
   }
 }
 

@@ -88,10 +88,23 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
   return { baseRules, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
 }
 
-/** A transaction that replaces the whole table. */
-export function replacement({ baseRules, hops, limitedDscp, sets }: FirewallRules): string {
+/** The value of a counter in the kernel. */
+export interface Counted {
+  readonly packets: number
+  readonly bytes: number
+}
+
+/** A transaction that replaces the whole table. `counted`: what its counters begin with, by name; others begin with 0. */
+export function replacement(
+  { baseRules, hops, limitedDscp, sets }: FirewallRules,
+  counted: ReadonlyMap<string, Counted> = new Map(),
+): string {
   const elements = [...sets].map(([set, some]) => statement('add', set, some))
-  return `table ${TABLE}\ndelete table ${TABLE}\n${baseRules}${chains(hops, limitedDscp)}${elements.join('')}`
+  const base = baseRules.replace(/^ {2}counter (\w+) \{ \}$/gm, (line, name: string) => {
+    const { packets, bytes } = counted.get(name) ?? {}
+    return packets === undefined ? line : `  counter ${name} { packets ${String(packets)} bytes ${String(bytes)} }`
+  })
+  return `table ${TABLE}\ndelete table ${TABLE}\n${base}${chains(hops, limitedDscp)}${elements.join('')}`
 }
 
 /**

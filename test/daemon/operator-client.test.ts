@@ -24,6 +24,7 @@ import { freePort } from '../support/redis/redis.ts'
 const { signal } = new AbortController()
 const STATE = { id: 'srv-a', revision: 7 }
 const EXPLANATION = { network: 'red', address: 'fd00::2', answer: 'metadata', status: 200, because: "it is srv-a's" }
+const PACKETS = { admitted: 1, unknown_peers: 2, too_many: 3, fragments: 4, strays: 5, operators: 6 }
 const DOCUMENT = {
   version: 'a.1',
   link: 'tap',
@@ -105,16 +106,16 @@ t.test(
     t.same(await getFirewallDocument(unix, undefined, signal), { kind: 'answered', status: 200, value: DOCUMENT })
     await getFirewallDocument(
       unix,
-      { applied: 'a.1', refused: [{ instance: 'srv-a', interface: 'int-a', message: 'no' }] },
+      { applied: 'a.1', refused: [{ instance: 'srv-a', interface: 'int-a', message: 'no' }], packets: PACKETS },
       signal,
     )
-    await getFirewallDocument(unix, { applied: undefined, refused: [] }, signal)
+    await getFirewallDocument(unix, { applied: undefined, refused: [], packets: undefined }, signal)
     t.same(requests, [
       { method: 'GET', url: '/firewall', body: '' },
       {
         method: 'POST',
         url: '/firewall',
-        body: '{"applied":"a.1","refused":[{"instance":"srv-a","interface":"int-a","message":"no"}]}',
+        body: `{"applied":"a.1","refused":[{"instance":"srv-a","interface":"int-a","message":"no"}],"packets":${JSON.stringify(PACKETS)}}`,
       },
       { method: 'POST', url: '/firewall', body: '{"applied":null,"refused":[]}' },
     ])

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { getFirewallDocument, valueOf } from '../../operator/client.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { findDistrust } from '../../runtime/trusted-path.ts'
+import type { Packets } from '../counters.ts'
 import type { AgentReport, FirewallRefusal } from '../refusal.ts'
 import { buildRules, replacement, type FirewallFault } from '../rules.ts'
 import type { FirewallDocument } from '../document.ts'
@@ -39,7 +40,7 @@ const TIMEOUT_MS = 15_000
 const RETRY_MS = 1_000
 /** After this time, an interface that nft refused is tried again. */
 const RETRY_REFUSED_MS = 10_000
-/** The least time between two checks of the table in the kernel. */
+/** The least time between two checks of the table in the kernel, and between two looks at its counters. */
 const CHECK_MS = 4_000
 
 /** A result. A failure has an exit status for imdsctl, a message, and fields that `--json` adds. */
@@ -124,9 +125,11 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
   let refused: readonly FirewallRefusal[] = []
   let retryAtMs = 0
   let isReady = false
+  let packets: Packets | undefined
+  let countedAtMs = -Infinity
   while (!isStopped()) {
     const timeout = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)])
-    const asked = await ask(operator, own, { applied, refused }, timeout).catch((error: unknown) =>
+    const asked = await ask(operator, own, { applied, refused, packets }, timeout).catch((error: unknown) =>
       failed(EXIT.unavailable, (error as Error).message),
     )
     if (asked.ok) view = asked.value
@@ -145,6 +148,10 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
       } else if (performance.now() - checkedAtMs >= CHECK_MS) {
         checkedAtMs = performance.now()
         if (await table.restore()) console.error('imdsctl: another program changed the rules; they are restored')
+      }
+      if (applied !== undefined && performance.now() - countedAtMs >= CHECK_MS) {
+        countedAtMs = performance.now()
+        packets = await table.packets()
       }
     } catch (error) {
       applied = undefined

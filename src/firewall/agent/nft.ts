@@ -6,7 +6,8 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { change, listed, REMOVAL, replacement, trial, type FirewallRules } from '../rules.ts'
+import { COUNTERS, parsePackets, type Packets } from '../counters.ts'
+import { change, listed, REMOVAL, replacement, trial, type Counted, type FirewallRules } from '../rules.ts'
 import { hopListing, TABLE } from '../base-rules.ts'
 
 /** The set that packets of guests change. */
@@ -14,6 +15,9 @@ const DYNAMIC = /^\tset opened \{\n.*?^\t\}\n/gms
 
 /** The elements of a set or a map. */
 const ELEMENTS = /elements = \{([^}]*)\}/g
+
+/** A counter in a listing. */
+const COUNTER = /\bcounter (\w+) \{\s*packets (\d+) bytes (\d+)/g
 
 /** The position in the input that each message of nft begins with. */
 const PLACE = /\/dev\/stdin:[0-9:-]+ /g
@@ -32,6 +36,8 @@ export class Refusal extends Error {}
 export class Table {
   #rules: FirewallRules | undefined
   #listing = ''
+  /** The highest value of each counter. A new table begins with it, so that none goes back. */
+  #counted: ReadonlyMap<string, Counted> = new Map()
 
   /** Applies rules. Rejects with nft's message; after a Refusal nothing has changed. */
   async apply(rules: FirewallRules): Promise<void> {
@@ -48,7 +54,8 @@ export class Table {
     let last: string | undefined
     for (let tries = 0; tries < MAX_ATTEMPTS; tries++) {
       try {
-        await transact(replacement(rules))
+        if (tries === 0) await this.#count()
+        await transact(replacement(rules, this.#counted))
       } catch (error) {
         if (tries === 0 && error instanceof Refusal) this.#rules = before
         throw error
@@ -76,6 +83,29 @@ export class Table {
     const added = after.hops.difference(before.hops)
     const frame = (listing: string) => frameOf(listing, added, after.limitedDscp)
     return elementsOf(is).join() === listed(after).join() && frame(is) === frame(was) ? 'done' : 'disturbed'
+  }
+
+  /** Reads the counters; undefined if there never was a table with all of them. */
+  async packets(): Promise<Packets | undefined> {
+    await this.#count()
+    return parsePackets(Object.fromEntries([...this.#counted].map(([name, { packets }]) => [name, packets])))
+  }
+
+  async #count(): Promise<void> {
+    const { stdout } = await nft(['list', 'counters', 'table', ...TABLE.split(' ')], '')
+    const now = new Map(
+      [...stdout.matchAll(COUNTER)].map(([, name = '', packets, bytes]) => [
+        name,
+        { packets: Number(packets), bytes: Number(bytes) },
+      ]),
+    )
+    this.#counted = new Map(
+      COUNTERS.flatMap((name) => {
+        const [before, read] = [this.#counted.get(name), now.get(name)]
+        const highest = before !== undefined && before.packets > (read?.packets ?? -1) ? before : read
+        return highest === undefined ? [] : [[name, highest]]
+      }),
+    )
   }
 
   /** Applies the last rules again if another program has changed the table. True if that was necessary. */

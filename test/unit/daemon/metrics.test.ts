@@ -28,6 +28,7 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
     sync: () => STATUS,
     viewAgeSeconds: () => 6,
     firewall: () => FIREWALL,
+    packets: () => undefined,
     missingAddresses: () => 0,
     unservedNetworks: () => 0,
     listenerProblems: () => 0,
@@ -147,4 +148,18 @@ test('durations are a histogram: cumulative buckets, of which the last has every
     found.get('imds_request_duration_seconds_sum{route="/"}'),
     found.get('imds_request_duration_seconds_count{route="/"}'),
   ]).toEqual([1_000, 2])
+})
+
+test('the counters of the firewall have a closed set of series once its agent has reported them', async () => {
+  expect([...(await aDaemon().scrape()).keys()].filter((name) => name.startsWith('imds_firewall_packets'))).toEqual([])
+  const packets = { admitted: 9, unknown_peers: 1, too_many: 2, fragments: 3, strays: 4, operators: 5 }
+  const series = await aDaemon({ packets: () => packets }).scrape()
+  expect([...series].filter(([name]) => name.startsWith('imds_firewall_packets'))).toEqual([
+    ['imds_firewall_packets_total{result="admitted"}', 9],
+    ['imds_firewall_packets_total{result="unknown-peers"}', 1],
+    ['imds_firewall_packets_total{result="too-many"}', 2],
+    ['imds_firewall_packets_total{result="fragments"}', 3],
+    ['imds_firewall_packets_total{result="strays"}', 4],
+    ['imds_firewall_packets_total{result="operators"}', 5],
+  ])
 })

@@ -1,5 +1,6 @@
 import { pino } from 'pino'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { parsePackets, type Packets } from '../../../src/firewall/counters.ts'
 import { Firewall } from '../../../src/firewall/firewall.ts'
 import type { FirewallRefusal } from '../../../src/firewall/refusal.ts'
 import type { Instance } from '../../../src/metadata/instance.ts'
@@ -20,8 +21,8 @@ const PLACES = {
 }
 
 /** What the agent reports: the version that is applied, or none. */
-function report(applied?: string, refused: readonly FirewallRefusal[] = []) {
-  return { applied, refused }
+function report(applied?: string, refused: readonly FirewallRefusal[] = [], packets?: Packets) {
+  return { applied, refused, packets }
 }
 
 function aFirewall(required = true, link = 'tap-{interfaceId}') {
@@ -279,4 +280,15 @@ test('a stop releases every waiting request', async () => {
   const poll = firewall.next(report('e.1'))
   firewall.stop()
   expect(await poll).toMatchObject({ version: 'e.1' })
+})
+
+test('the packets are those of the last report that has any', async () => {
+  const { firewall, ready } = aFirewall()
+  ready()
+  expect(firewall.packets()).toBeUndefined()
+  const packets = parsePackets({ admitted: 7, unknown_peers: 2, too_many: 0, fragments: 0, strays: 0, operators: 1 })
+  await firewall.next(report(undefined, [], packets))
+  expect(firewall.packets()).toEqual(packets)
+  await firewall.next(report())
+  expect(firewall.packets()).toEqual(packets)
 })

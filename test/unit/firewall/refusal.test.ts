@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest'
+import { COUNTERS, parsePackets } from '../../../src/firewall/counters.ts'
 import { formatReport, MOST_REFUSED, parseReport, REPORT_MAX_BYTES } from '../../../src/firewall/refusal.ts'
 
+const PACKETS = parsePackets(Object.fromEntries(COUNTERS.map((name) => [name, Number.MAX_SAFE_INTEGER])))
 const REFUSAL = { instance: 'srv-a', interface: 'int-a', message: 'm'.repeat(160) }
 const read = (text: string) => parseReport(JSON.parse(text))
 
@@ -8,12 +10,14 @@ test('a report is read back as it was written, with as many refusals as the agen
   for (const count of [0, 1, MOST_REFUSED]) {
     const refused = Array.from({ length: count }, (_, i) => ({ ...REFUSAL, interface: `int-${String(i)}` }))
     for (const applied of ['a.1', undefined])
-      expect(read(formatReport({ applied, refused }))).toEqual({ applied, refused })
+      for (const packets of [PACKETS, undefined])
+        expect(read(formatReport({ applied, refused, packets }))).toEqual({ applied, refused, packets })
   }
 })
 
 test('a long message is cut, so that the longest report is accepted', () => {
-  expect(read(formatReport({ applied: 'a.1', refused: [{ ...REFUSAL, message: 'm'.repeat(1_000) }] }))).toEqual({
+  const long = [{ ...REFUSAL, message: 'm'.repeat(1_000) }]
+  expect(read(formatReport({ applied: 'a.1', refused: long, packets: undefined }))).toEqual({
     applied: 'a.1',
     refused: [REFUSAL],
   })
@@ -22,7 +26,7 @@ test('a long message is cut, so that the longest report is accepted', () => {
     interface: 'y'.repeat(64),
     message: '\u0000'.repeat(400),
   }))
-  const text = formatReport({ applied: 'z'.repeat(49), refused: most })
+  const text = formatReport({ applied: 'z'.repeat(49), refused: most, packets: PACKETS })
   expect(text.length).toBeLessThan(REPORT_MAX_BYTES)
   expect(read(text)?.refused).toHaveLength(MOST_REFUSED)
 })
@@ -43,4 +47,12 @@ test.each<[unknown]>([
   [{ applied: null, refused: Array.from({ length: MOST_REFUSED + 1 }, () => REFUSAL) }],
 ])('%j is not a report', (body) => {
   expect(parseReport(body)).toBeUndefined()
+})
+
+test('a report of an older agent, without packets, is accepted', () => {
+  expect(parseReport({ applied: 'a.1', refused: [] })).toEqual({ applied: 'a.1', refused: [] })
+  expect(parseReport({ applied: 'a.1', refused: [], packets: { admitted: -1 } })).toEqual({
+    applied: 'a.1',
+    refused: [],
+  })
 })

@@ -18,6 +18,7 @@ export interface Guest {
       readonly httpEndpoint: Switch
       readonly httpProtocolIpv6: Switch
       readonly httpTokens: 'optional' | 'required'
+      readonly openstack: Switch
     }
   }
   /** The same object from when this hypervisor began to serve it until it ends (`Stay` in view/view.ts). */

@@ -27,6 +27,8 @@ export function resolve(
   const { method } = exchange.request
   if (route === '/latest/api/token') return resolveToken(exchange, authorized, rules)
   if (route === 'unknown' || route === '/{version}/api/token') return refused('not-found', route, ttlSeconds)
+  if (route === '/openstack' && guest.instance.options.openstack === 'disabled')
+    return refused('not-found', route, ttlSeconds)
   if (method !== 'GET' && method !== 'HEAD') return refused('method-not-allowed', route, ttlSeconds)
   const subtree = query?.recursive === true && route !== '/' ? guest.resolveSubtree(version, path) : undefined
   const content = subtree ?? (route === '/' ? VERSION_LIST : guest.resolve(version, path))

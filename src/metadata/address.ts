@@ -72,6 +72,12 @@ export function subnetOf(address: string): string {
   return `${parsed.startAddress().correctForm()}/${String(parsed.subnetMask)}`
 }
 
+/** The netmask of an address with a prefix length: that of `10.0.0.2/30` is `255.255.255.252`. */
+export function netmaskOf(address: string): string {
+  const parsed = address.includes(':') ? new Address6(address) : new Address4(address)
+  return parsed.subnetMaskAddress().correctForm()
+}
+
 const PREFIX_LENGTHS = { least: 48, most: 124 }
 /**
  * Global unicast and unique local. Multicast is never a source address, and all guests of a network share the

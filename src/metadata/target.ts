@@ -8,7 +8,7 @@
  */
 import { LRUCache } from 'lru-cache'
 import type { Parsed } from './parsed.ts'
-import { LATEST, versionPosition } from './versions.ts'
+import { LATEST, NO_VERSION, versionPosition } from './versions.ts'
 
 /** The kinds of targets, as metrics and log lines name them: a closed set. */
 export const ROUTES = [
@@ -17,6 +17,8 @@ export const ROUTES = [
   '/{version}/meta-data',
   '/{version}/user-data',
   '/openstack/latest/user_data',
+  '/openstack',
+  '/nocloud',
   '/latest/api/token',
   '/{version}/api/token',
   'unknown',
@@ -43,7 +45,7 @@ export type Topic = (typeof TOPICS)[number]
 
 /**
  * A parsed target: the position of its version, and the path below it without slashes at its ends (empty for the root
- * of the version).
+ * of the version). In the trees beside EC2's: NO_VERSION, and the whole path.
  */
 export interface Target {
   readonly route: Route
@@ -116,11 +118,30 @@ function parsePath(target: string): ParsedTarget {
   if (path === 'openstack/latest/user_data') return OPENSTACK_USER_DATA
   if (path === 'latest/api/token') return TOKEN
   const slash = path.indexOf('/')
-  const version = versionPosition(slash === -1 ? path : path.slice(0, slash))
-  if (version === undefined) return UNKNOWN
+  const first = slash === -1 ? path : path.slice(0, slash)
+  const version = versionPosition(first)
+  if (version === undefined) return first === 'nocloud' || first === 'openstack' ? seedTarget(first, path) : UNKNOWN
   const below = slash === -1 ? '' : path.slice(slash + 1)
   const route = routeOf(below)
   return { ok: true, value: { route, topic: topicOf(route, below), version, path: below } }
+}
+
+/** The topics of files in the trees beside EC2's; listings and other files have `other`. */
+const TOPIC_OF_FILE: ReadonlyMap<string, Topic> = new Map<string, Topic>([
+  ['meta-data', 'meta-data/'],
+  ['meta_data.json', 'meta-data/'],
+  ['network-config', 'network'],
+  ['network_data.json', 'network'],
+  ['user-data', 'user-data'],
+  ['user_data', 'user-data'],
+  ['vendor-data', 'other metadata'],
+  ['vendor_data.json', 'other metadata'],
+  ['vendor_data2.json', 'other metadata'],
+])
+
+function seedTarget(tree: 'nocloud' | 'openstack', path: string): ParsedTarget {
+  const topic = TOPIC_OF_FILE.get(path.slice(path.lastIndexOf('/') + 1)) ?? 'other'
+  return { ok: true, value: { route: `/${tree}`, topic, version: NO_VERSION, path } }
 }
 
 /** The most targets in a cache, and the length of the longest. */

@@ -44,6 +44,9 @@ const POSITION: ReadonlyMap<string, number> = new Map(VERSIONS.map((version, pos
 /** The position of `latest`, in which everything is visible. */
 export const LATEST = VERSIONS.length - 1
 
+/** In place of a position, for paths of the trees beside EC2's (seeds.ts), which contain their version. */
+export const NO_VERSION = -1
+
 /** The position of a version, or undefined if there is no such version. */
 export function versionPosition(version: string): number | undefined {
   return POSITION.get(version)

@@ -9,6 +9,8 @@
 import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
 import type { Content } from '../metadata/content.ts'
+import { buildSeeds, type Seeds } from '../metadata/seeds.ts'
+import { NO_VERSION } from '../metadata/versions.ts'
 import { buildTree, resolve, resolveSubtree, removedPaths, type Tree } from '../metadata/tree.ts'
 import type { ValidRecord } from './validate.ts'
 import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
@@ -43,6 +45,7 @@ export class ServedInstance {
   readonly #now: () => number
   readonly #former: readonly FormerState[]
   #tree: Tree | undefined
+  #seeds: Seeds | undefined
   /** The last subtree that was asked for: making it costs as much as many requests. */
   #subtree: { readonly version: number; readonly path: string; readonly content: Content | undefined } | undefined
 
@@ -63,6 +66,7 @@ export class ServedInstance {
 
   /** The content of a path at a version's position, or undefined if there is none. */
   resolve(version: number, path: string): Content | undefined {
+    if (version === NO_VERSION) return this.#seed(path)
     const content = resolve(this.#built(), version, path)
     if (content !== undefined || this.#former.length === 0) return content
     const now = this.#now()
@@ -82,7 +86,7 @@ export class ServedInstance {
 
   /** Whether a path is in the present tree, and not only in its grace period. */
   has(version: number, path: string): boolean {
-    return resolve(this.#built(), version, path) !== undefined
+    return (version === NO_VERSION ? this.#seed(path) : resolve(this.#built(), version, path)) !== undefined
   }
 
   /** The size of its tree. */
@@ -93,6 +97,11 @@ export class ServedInstance {
   /** Built at the guest's first request, because most guests send none. */
   #built(): Tree {
     return (this.#tree ??= buildTree(this.instance, this.userData, this.#provider))
+  }
+
+  #seed(path: string): Content | undefined {
+    this.#seeds ??= buildSeeds(this.instance, this.instance.sealedAt === undefined ? this.userData : undefined)
+    return this.#seeds.get(path)
   }
 
   /**

@@ -7,7 +7,8 @@ import { readdirSync, readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startHost } from '../support/netns/host.ts'
-import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
+import type { Machine } from '../support/netns/guest-machine.ts'
+import { startVm, type Dmi } from '../support/netns/guest-vm.ts'
 import { SERVICE, withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 import { executed } from '../tools/documents.ts'
 
@@ -16,9 +17,6 @@ const helper = (name: string) => readFileSync(`${HELPERS}${name}`, 'utf8')
 const missing = (command: string, debian: string) =>
   spawnSync(command, ['--version']).error !== undefined &&
   `${command} is missing: Debian has it in the package ${debian}`
-
-/** The files of /sys/class/dmi/id, which the kernel makes of SMBIOS strings. */
-type Dmi = Readonly<Partial<Record<'sys_vendor' | 'product_name' | 'product_serial' | 'product_uuid', string>>>
 
 const LIBVIRT = dmiOf(/<entry name="(\w+)">([^<]+)</g, /<uuid>([^<]+)</, helper('libvirt.xml'))
 const QEMU = dmiOf(/(\w+)=([\w.-]+)/g, /^-uuid (.+)$/m, helper('qemu.args'))
@@ -43,8 +41,8 @@ t.test('cloud-init', { skip: withoutNamespaces() || missing('cloud-init', 'cloud
     'ds-identify rejects an unknown machine, and a prepared image prefers a cloud that it recognises',
     async (t) => {
       const { guest } = await host.addGuest()
-      t.same(await identify(await startVm(t, guest, PLAIN, false)), { status: 1, chosen: undefined })
-      const elsewhere = await startVm(t, guest, { ...PLAIN, sys_vendor: 'Hetzner' }, true)
+      t.same(await identify(await startGuest(t, guest, PLAIN, false)), { status: 1, chosen: undefined })
+      const elsewhere = await startGuest(t, guest, { ...PLAIN, sys_vendor: 'Hetzner' }, true)
       t.same(await identify(elsewhere), { status: 0, chosen: '[ Hetzner, None ]' })
     },
   )
@@ -57,7 +55,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || missing('cloud-init', 'cloud
       const { guest, first } = await host.addGuest()
       const id = isPrepared ? 'srv-image' : 'srv-smbio'
       await host.put(anInstance({ id, interfaces: [first] }), 'none')
-      const machine = await startVm(t, guest, dmi, isPrepared)
+      const machine = await startGuest(t, guest, dmi, isPrepared)
       await machine.write(
         '/etc/cloud/cloud.cfg.d/99_test.cfg', // without modules that would try to grow disks
         'disable_network_activation: true\ncloud_init_modules: [set_hostname]\n',
@@ -96,7 +94,7 @@ t.test(
       anInstance({ interfaces: [{ ...first, cloudIps, ipv6Addresses: ['2a02:1348:178::2/64'] }] }),
       Buffer.from('user-data'),
     )
-    const machine = await startVm(t, guest, LIBVIRT, false)
+    const machine = await startGuest(t, guest, LIBVIRT, false)
     await runExample(machine, executed('docs/guests.md', 'hwdb'))
     const query = async (vendor: string) => {
       const { stdout } = await machine.run([
@@ -140,25 +138,9 @@ function dmiOf(strings: RegExp, uuid: RegExp, content: string): Dmi {
   }
 }
 
-/**
- * Starts a guest with SMBIOS strings, as a virtual machine although this machine may be a container. Its /sys/class
- * has only them and the network. It stops with the test.
- */
-async function startVm(t: Test, guest: Guest, dmi: Dmi, isPrepared: boolean): Promise<Machine> {
-  const machine = await startMachine(guest)
-  t.teardown(() => machine.stop())
-  const { status, stderr } = await machine.run([
-    'sh',
-    '-euc',
-    `
-    mkdir -p /run/class/dmi/id
-    cp -a /sys/class/net /run/class
-    mount --bind /run/class /sys/class
-    printf '#!/bin/sh\\n[ "$1" ] && exit 1\\necho kvm\\n' > /usr/sbin/systemd-detect-virt
-    chmod 755 /usr/sbin/systemd-detect-virt`,
-  ])
-  if (status !== 0) throw new Error(stderr)
-  for (const [name, value] of Object.entries(dmi)) await machine.write(`/sys/class/dmi/id/${name}`, `${value}\n`)
+/** Starts a guest with SMBIOS strings, prepared as docs/guests.md says or not. */
+async function startGuest(t: Test, guest: Guest, dmi: Dmi, isPrepared: boolean): Promise<Machine> {
+  const machine = await startVm(t, guest, dmi)
   if (isPrepared) await runExample(machine, executed('docs/guests.md', 'image'))
   return machine
 }

@@ -35,6 +35,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   ],
   'api/root': ['runtime/become-owner'],
   'api/tokens': ['api/auth/bearer', 'api/auth/known-addresses', 'api/auth/token-endpoint'],
+  'contract/seeds': ['metadata/seeds'],
   'contract/transport': ['guest/exchange', 'guest/server'],
   'daemon/bodies': ['guest/linger'],
   'daemon/bugreport': ['doctor/secrets'],

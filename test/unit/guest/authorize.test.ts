@@ -9,7 +9,10 @@ import { resolve } from '../../../src/guest/resolve.ts'
 import { parseTarget } from '../../../src/metadata/target.ts'
 
 const GUEST: Guest = {
-  instance: { id: 'srv-a', options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional' } },
+  instance: {
+    id: 'srv-a',
+    options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional', openstack: 'disabled' },
+  },
   stay: { sinceMs: 0 },
   paths: 1,
   resolveSubtree: () => undefined,

@@ -22,7 +22,10 @@ test.each([
   ['disabled', 'disabled', 'fd00::2', 'endpoint-disabled'],
 ] as const)('with the endpoint %s and IPv6 %s, at %s: %s', (httpEndpoint, httpProtocolIpv6, address, refusal) => {
   const guest: Guest = {
-    instance: { id: 'srv-a', options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional' } },
+    instance: {
+      id: 'srv-a',
+      options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional', openstack: 'disabled' },
+    },
     stay: { sinceMs: 0 },
     paths: 1,
     resolveSubtree: () => undefined,

@@ -35,7 +35,7 @@ function resolved({
   const guest: Guest = {
     instance: {
       id: 'srv-a',
-      options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional' },
+      options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional', openstack: 'disabled' },
     },
     stay: { sinceMs: 0 },
     paths: 1,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { parseTarget, TargetCache, type Route } from '../../../src/metadata/target.ts'
-import { LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
+import { NO_VERSION, LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 
 describe('A3: all spellings of a target name one path', () => {
   const ROWS: [string, Route, string][] = [
@@ -60,10 +60,47 @@ test.each([
   ['/latest/meta-data/constructor', 'other metadata'],
   ['/latest/user-data', 'user-data'],
   ['/openstack/latest/user_data', 'user-data'],
+  ['/openstack/2018-08-27/network_data.json', 'network'],
+  ['/nocloud/meta-data', 'meta-data/'],
+  ['/nocloud/user-data', 'user-data'],
+  ['/nocloud/', 'other'],
   ['/latest/dynamic', 'other'],
   ['/x', 'other'],
 ])('H10: in a boot trace %s is %s', (target, topic) => {
   expect(parseTarget(target)).toMatchObject({ ok: true, value: { topic } })
+})
+
+test.each([
+  ['/nocloud', '/nocloud', 'nocloud'],
+  ['//nocloud/meta-data/', '/nocloud', 'nocloud/meta-data'],
+  ['/openstack/latest/user_data/x', '/openstack', 'openstack/latest/user_data/x'],
+])('H5, H6: %s is in a tree beside that of EC2', (target, route, path) => {
+  expect(parseTarget(target)).toMatchObject({ ok: true, value: { route, version: NO_VERSION, path } })
+})
+
+describe('H1, H2: the query', () => {
+  const queryOf = (query: string) => {
+    const parsed = parseTarget(`/latest/meta-data/mac?${query}`)
+    return parsed.ok ? parsed.value.query : parsed.faults
+  }
+  test.each([
+    ['recursive=true', { recursive: true, wait: undefined }],
+    ['wait_for_change=true', { recursive: false, wait: { lastEtag: undefined, timeoutMs: 300_000 } }],
+    [
+      'a=b&wait_for_change=true&last_etag=%22x%22&timeout_sec=600#f',
+      { recursive: false, wait: { lastEtag: 'x', timeoutMs: 600_000 } },
+    ],
+    [
+      'wait_for_change=true&recursive=true&timeout_sec=1',
+      { recursive: true, wait: { lastEtag: undefined, timeoutMs: 1_000 } },
+    ],
+    ['wait_for_change=false', undefined],
+    ['recursive=TRUE', undefined],
+    ['timeout_sec=0', undefined],
+    ['wait_for_change=true&timeout_sec=601', ['has a timeout_sec that is not a whole number from 1 to 600']],
+  ])('%s', (query, expected) => {
+    expect(queryOf(query)).toEqual(expected)
+  })
 })
 
 describe('a target outside of our paths is unknown', () => {
@@ -74,8 +111,8 @@ describe('a target outside of our paths is unknown', () => {
     '1http://h/latest',
     'http:/latest',
     '/%68ttp://h/latest',
-    '/openstack',
-    '/openstack/latest/user_data/x',
+    '/openstacks',
+    '/nocloud2/meta-data',
   ])('%s', (target) => {
     expect(parseTarget(target)).toMatchObject({ ok: true, value: { route: 'unknown', version: LATEST, path: '' } })
   })

@@ -1,0 +1,169 @@
+/**
+ * The real cloud-init boots guests by its NoCloud and OpenStack data sources (contract H5 to H7), which it chooses by
+ * SMBIOS strings as in a virtual machine, and renders the networks that they describe.
+ */
+import t, { type Test } from 'tap'
+import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
+import type { Machine } from '../support/netns/guest-machine.ts'
+import { startVm, type Dmi } from '../support/netns/guest-vm.ts'
+import { startHost } from '../support/netns/host.ts'
+import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
+import { newerCloudInit } from '../support/programs/newer-cloud-init.ts'
+import { executed } from '../tools/documents.ts'
+
+const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
+const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
+const VENDOR = '#!/bin/sh\necho vendor\n'
+/** The data source that older versions call NoCloudNet. */
+const NOCLOUD: Dmi = { product_serial: 'ds=nocloud-net;s=http://169.254.169.254/nocloud/' }
+const OPENSTACK: Dmi = { product_name: 'OpenStack Nova' }
+
+t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
+  const host = await startHost(t)
+
+  t.test('H5, H7: boots by NoCloud', async (t) => {
+    const { guest, first } = await host.addGuest()
+    await host.put(
+      aFullInstance({ id: 'srv-seed0', fqdn: 'srv-seed0.gb1.example.com', interfaces: [first], vendorData: VENDOR }),
+      Buffer.from(SCRIPT),
+    )
+    const machine = await boot(t, guest, 'NoCloud', NOCLOUD)
+    await hasAll(t, machine, 'srv-seed0')
+    t.strictSame(await host.refusals(), [])
+  })
+
+  t.test('H5: boots by NoCloud without user-data, vendor data and keys', async (t) => {
+    const { guest, first } = await host.addGuest()
+    await host.put(anInstance({ id: 'srv-seed1', interfaces: [first], publicKeys: [] }), 'none')
+    const machine = await boot(t, guest, 'NoCloud', NOCLOUD)
+    t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-seed1\n')
+    t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), '')
+    t.strictSame(await host.refusals(), [])
+  })
+
+  t.test('H6, H7: boots by OpenStack', async (t) => {
+    const { guest, first } = await host.addGuest()
+    await host.put(
+      aFullInstance({
+        id: 'srv-seed2',
+        fqdn: 'srv-seed2.gb1.example.com',
+        interfaces: [first],
+        options: { openstack: 'enabled' },
+        vendorData: VENDOR,
+      }),
+      Buffer.from(SCRIPT),
+    )
+    const machine = await boot(t, guest, 'OpenStack', OPENSTACK)
+    await hasAll(t, machine, 'srv-seed2')
+    t.strictSame(await host.refusals(), [])
+  })
+
+  t.test('H5, H6: renders the network of the record, for the MAC address', async (t) => {
+    const { guest, first } = await host.addGuest()
+    const nic = {
+      ...first,
+      ipv4Gateway: first.ipv4Addresses[0]!.replace(/\d+\/29$/, '1'),
+      ipv6Addresses: ['fd00::2/64'],
+      ipv6Gateway: 'fe80::1',
+      nameservers: ['10.0.0.53'],
+    }
+    await host.put(anInstance({ id: 'srv-seed3', interfaces: [nic], options: { openstack: 'enabled' } }), 'none')
+    const machine = await startVm(t, guest, NOCLOUD)
+    for (const [path, kind] of [
+      ['nocloud/network-config', 'yaml'],
+      ['openstack/latest/network_data.json', 'network_data.json'],
+    ] as const) {
+      const { body } = await guest.ask({ path: `/${path}` })
+      await machine.write('/run/network', body.toString())
+      const convert = ['cloud-init', 'devel', 'net-convert', '-p', '/run/network', '-k', kind, '-d', '/run/out']
+      for (const [output, file] of [
+        ['eni', 'etc/network/interfaces.d/50-cloud-init'],
+        ['netplan', 'etc/netplan/50-cloud-init.yaml'],
+      ] as const) {
+        const { status, stderr } = await machine.run([
+          ...convert,
+          ...['-D', 'debian', '-O', output, '-m', `eth0,${first.macAddress}`],
+        ])
+        t.equal(status, 0, `${kind} to ${output}: ${stderr}`)
+        const rendered = await text(machine, `/run/out/${file}`)
+        for (const value of [first.ipv4Addresses[0]!, nic.ipv4Gateway, 'fd00::2/64', 'fe80::1', '10.0.0.53', 'eth0'])
+          t.ok(rendered.includes(value), `${kind} to ${output} has ${value}`)
+        if (output === 'netplan') t.match(rendered, `macaddress: ${first.macAddress}`)
+      }
+    }
+  })
+
+  t.test('H5: a version that reads the network configuration over HTTP renders it at the boot', async (t) => {
+    const newer = newerCloudInit(t.testdir())
+    if ('missing' in newer) {
+      t.pass('skipped', { skip: newer.missing })
+      return
+    }
+    const { guest, first } = await host.addGuest()
+    const nic = { ...first, nameservers: ['10.0.0.53'] }
+    await host.put(
+      aFullInstance({
+        id: 'srv-seed4',
+        fqdn: 'srv-seed4.gb1.example.com',
+        interfaces: [nic],
+        vendorData: VENDOR,
+      }),
+      Buffer.from(SCRIPT),
+    )
+    const machine = await boot(
+      t,
+      guest,
+      'NoCloud',
+      { product_serial: executed('docs/guests.md', 'nocloud').trim() },
+      newer.command,
+    )
+    await hasAll(t, machine, 'srv-seed4')
+    const anyRenderer = 'cat /etc/network/interfaces.d/* /etc/netplan/* /etc/systemd/network/*'
+    const rendered = (await machine.run(['sh', '-c', anyRenderer])).stdout.toString()
+    for (const value of [first.ipv4Addresses[0]!, first.macAddress, '10.0.0.53', 'eth0'])
+      t.ok(rendered.includes(value), `the rendered network has ${value}`)
+    t.strictSame(await host.refusals(), [])
+  })
+})
+
+/**
+ * Boots a guest whose firmware has these strings, and that may use no other data source. Only the network stage is run:
+ * in the local stage these sources would wait for a DHCP server.
+ */
+async function boot(
+  t: Test,
+  guest: Guest,
+  source: string,
+  dmi: Dmi,
+  command: readonly string[] = ['cloud-init'],
+): Promise<Machine> {
+  const machine = await startVm(t, guest, dmi)
+  await machine.write(
+    '/etc/cloud/cloud.cfg.d/99_test.cfg', // without modules that would try to grow disks
+    `datasource_list: [${source}]
+disable_network_activation: true
+cloud_init_modules: [set_hostname, users-groups, ssh]
+ssh_genkeytypes: [ed25519]
+`,
+  )
+  const { status, stderr } = await machine.run([...command, 'init'])
+  if (!t.equal(status, 0, 'cloud-init init')) t.comment(stderr)
+  t.strictSame(
+    stderr.split('\n').filter((line) => /\[(WARNING|ERROR|CRITICAL)\]|Traceback/.test(line)),
+    [],
+  )
+  return machine
+}
+
+/** The id, the host name, the key, the user-data and the vendor data are those of the record. */
+async function hasAll(t: Test, machine: Machine, id: string): Promise<void> {
+  t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), `${id}\n`)
+  t.equal((await machine.run(['hostname'])).stdout.toString(), `${id}\n`)
+  t.match(await text(machine, '/home/debian/.ssh/authorized_keys'), ADA)
+  t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), SCRIPT)
+  t.equal(await text(machine, '/var/lib/cloud/instance/vendor-data.txt'), VENDOR)
+}
+
+async function text(machine: Machine, path: string): Promise<string> {
+  return (await machine.read(path)).toString()
+}

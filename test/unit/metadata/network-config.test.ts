@@ -1,0 +1,106 @@
+import { describe, expect, test } from 'vitest'
+import { networkConfig, networkData } from '../../../src/metadata/network-config.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
+
+const MAC = '02:24:19:00:00:ee'
+
+/** Both forms of an instance with one interface. */
+function formsOf(nic: Record<string, unknown>) {
+  const instance = parsed(anInstance({ interfaces: [{ id: 'int-a', macAddress: MAC, ...nic }] }))
+  const { ethernets } = networkConfig(instance) as { ethernets: Record<string, object> }
+  return { config: ethernets['eth0'], data: networkData(instance) as { networks: object[]; services: object[] } }
+}
+
+describe('an interface', () => {
+  test('with prefix lengths is configured with its addresses, gateways and resolvers', () => {
+    const { config, data } = formsOf({
+      ipv4Addresses: ['10.0.0.2/30', '10.0.9.2/24'],
+      ipv4Gateway: '10.0.0.1',
+      ipv6Addresses: ['fd00::2/64'],
+      ipv6Gateway: 'fe80::1',
+      nameservers: ['10.0.0.53', 'fd00::53'],
+    })
+    expect(config).toEqual({
+      match: { macaddress: MAC },
+      'set-name': 'eth0',
+      addresses: ['10.0.0.2/30', '10.0.9.2/24', 'fd00::2/64'],
+      routes: [
+        { to: '0.0.0.0/0', via: '10.0.0.1' },
+        { to: '::/0', via: 'fe80::1' },
+      ],
+      nameservers: { addresses: ['10.0.0.53', 'fd00::53'] },
+    })
+    expect(data.networks).toEqual([
+      {
+        id: 'int-a-0',
+        network_id: 'default',
+        link: 'int-a',
+        type: 'ipv4',
+        ip_address: '10.0.0.2',
+        netmask: '255.255.255.252',
+        routes: [{ network: '0.0.0.0', netmask: '0.0.0.0', gateway: '10.0.0.1' }],
+      },
+      {
+        id: 'int-a-1',
+        network_id: 'default',
+        link: 'int-a',
+        type: 'ipv4',
+        ip_address: '10.0.9.2',
+        netmask: '255.255.255.0',
+        routes: [],
+      },
+      {
+        id: 'int-a-2',
+        network_id: 'default',
+        link: 'int-a',
+        type: 'ipv6',
+        ip_address: 'fd00::2',
+        netmask: 'ffff:ffff:ffff:ffff::',
+        routes: [{ network: '::', netmask: '::', gateway: 'fe80::1' }],
+      },
+    ])
+    expect(data.services).toEqual([
+      { type: 'dns', address: '10.0.0.53' },
+      { type: 'dns', address: 'fd00::53' },
+    ])
+  })
+
+  test('without prefix lengths uses DHCP and router advertisements, and no gateway of the record', () => {
+    const { config, data } = formsOf({
+      ipv4Addresses: ['10.0.0.2'],
+      ipv4Gateway: '10.0.0.1',
+      ipv6Addresses: ['fd00::2'],
+    })
+    expect(config).toEqual({ match: { macaddress: MAC }, 'set-name': 'eth0', dhcp4: true, 'accept-ra': true })
+    expect(data.networks).toMatchObject([{ type: 'ipv4_dhcp' }, { type: 'ipv6_slaac' }])
+  })
+
+  test('whose IPv6 addresses DHCPv6 serves uses that; one that owns a prefix uses router advertisements', () => {
+    const dhcp = formsOf({ ipv6Addresses: ['fd00::2/64'], dhcpv6: true })
+    expect(dhcp.config).toEqual({ match: { macaddress: MAC }, 'set-name': 'eth0', dhcp6: true })
+    expect(dhcp.data.networks).toMatchObject([{ type: 'ipv6_dhcpv6-stateful' }])
+    const prefix = formsOf({ ipv6Prefixes: ['2a02:1348:178:1::/64'] })
+    expect(prefix.config).toEqual({ match: { macaddress: MAC }, 'set-name': 'eth0', 'accept-ra': true })
+    expect(prefix.data.networks).toMatchObject([{ type: 'ipv6_slaac' }])
+  })
+
+  test('whose gateway is in no subnet of it reaches that on the link', () => {
+    const { config } = formsOf({ ipv4Addresses: ['10.0.0.2/32'], ipv4Gateway: '10.0.0.1' })
+    expect(config).toMatchObject({ routes: [{ to: '0.0.0.0/0', via: '10.0.0.1', 'on-link': true }] })
+  })
+
+  test('without addresses has none', () => {
+    const { config, data } = formsOf({})
+    expect([config, data.networks]).toEqual([{ match: { macaddress: MAC }, 'set-name': 'eth0' }, []])
+  })
+})
+
+test('interfaces have the names eth0, eth1, ... in the order of the record', () => {
+  const second = { id: 'int-b', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2/24'] }
+  const first = { id: 'int-a', macAddress: MAC, ipv4Addresses: ['10.0.0.2/24'] }
+  expect(networkConfig(parsed(anInstance({ interfaces: [first, second] })))).toMatchObject({
+    version: 2,
+    ethernets: { eth0: { match: { macaddress: MAC } }, eth1: { match: { macaddress: '02:24:19:00:00:0a' } } },
+  })
+})

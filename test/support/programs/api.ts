@@ -51,6 +51,7 @@ export async function makeStates(directory: string): Promise<void> {
     }
     await withoutFsync(pool)
     await pool.query('alter system set wal_recycle = off')
+    await pool.query('alter system set wal_init_zero = off') // a new segment is sparse
     await pool.query('select pg_reload_conf(), pg_switch_wal()')
     await close()
   }

@@ -119,6 +119,7 @@ async function aHypervisor(t: Test) {
       macAddress: `02:00:00:00:00:0${n}`,
     })
     await ip(hypervisor, `address add ${network}::1/64 dev guest${n} nodad`)
+    await ip(hypervisor, `address add fe80::1/64 dev guest${n} nodad`) // see giveIpv6
     await ip(guest, `address add ${network}:${address}/64 dev eth0 nodad`)
     await ip(guest, `route add ${SERVICE} via ${network}::1`)
     return guest

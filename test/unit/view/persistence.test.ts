@@ -29,6 +29,7 @@ import { diskWith, type Around, type Operation } from '../../support/fixtures/st
 
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const DAY_MS = 86_400_000
+const TIMEOUT_MS = 20_000
 const PLAIN: StateKeys = { cipher: undefined, macKeys: [Buffer.alloc(32, 1)] }
 const cipher = aCipher('gb1', 'k1')
 const ENCRYPTED: StateKeys = { cipher, macKeys: cipher.macKeys('hv1') }
@@ -60,6 +61,7 @@ beforeEach(() => {
 })
 const daemons: Daemon[] = []
 afterEach(async () => {
+  vi.useRealTimers()
   for (const daemon of daemons.splice(0)) await daemon.persistence.stop()
   rmSync(directory, { recursive: true })
 })
@@ -93,7 +95,7 @@ class Daemon {
       restored,
       retryMs: 30_000,
       maxAgeMs: DAY_MS,
-      timeoutMs: 20_000,
+      timeoutMs: TIMEOUT_MS,
       asOfMs: Date.now() - (restored.ageMs ?? 0),
       instances: () => this.view.values(),
       snapshotWrites: {
@@ -280,6 +282,34 @@ describe.each([
   })
 })
 
+/**
+ * From here on the disk is too slow only when `tooLate` is called, however busy the machine is. Timers pass only with
+ * it, or in `eventually`.
+ */
+function stopTime(): void {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+}
+const tooLate = () => {
+  vi.advanceTimersByTime(TIMEOUT_MS)
+}
+
+/** Holds the operations that match. `begun` resolves when the first one is held, `release` lets them go on. */
+function hold(matches: (operation: Operation, file: string) => boolean) {
+  const [begun, held] = [Promise.withResolvers<undefined>(), Promise.withResolvers<undefined>()]
+  around = async (operation, file, run) => {
+    if (matches(operation, file)) {
+      begun.resolve(undefined)
+      await held.promise
+    }
+    return run()
+  }
+  const release = () => {
+    around = asItIs
+    held.resolve(undefined)
+  }
+  return { begun: begun.promise, release }
+}
+
 /** Lets an operation fail or hang until the returned function is called. */
 function whileDisk(operation: Operation, behave: () => Promise<never>): () => void {
   around = (name, _path, run) => (name === operation ? behave() : run())
@@ -310,11 +340,18 @@ describe('a disk that does not work', () => {
   })
 
   test('E3: a disk that hangs delays a change only for a time, and a start finds no older state', async () => {
-    const daemon = await start({ timeoutMs: 300 })
+    stopTime()
+    const daemon = await start()
     await daemon.put(state(1, 1))
-    const hung = Promise.withResolvers<never>()
-    const works = whileDisk('datasync', () => hung.promise)
-    await daemon.put(state(1, 2))
+    const [begun, hung] = [Promise.withResolvers<undefined>(), Promise.withResolvers<never>()]
+    const works = whileDisk('datasync', () => {
+      begun.resolve(undefined)
+      return hung.promise
+    })
+    const change = daemon.put(state(1, 2))
+    await begun.promise
+    tooLate()
+    await change
     await daemon.put(state(1, 3))
     expect(daemon.view.get(state(1, 3).instance.id)?.instance.revision).toBe(3)
     expect(existsSync(path)).toBe(false)
@@ -322,7 +359,7 @@ describe('a disk that does not work', () => {
     expect(log).toMatchObject([
       {
         msg: expect.stringMatching(/^the view cannot be kept on disk/) as string,
-        err: { message: 'the disk did not answer within 300 ms' },
+        err: { message: 'the disk did not answer within 20000 ms' },
       },
     ])
     works()
@@ -380,20 +417,18 @@ describe('a disk that does not work', () => {
 
 describe('work on a disk that fails or hangs for a time', () => {
   const gone = (code: string) => Promise.reject(Object.assign(new Error(code), { code }))
-  /** Holds the operations that match, until it is called. */
-  function hold(matches: (operation: Operation, file: string) => boolean): () => void {
-    const held = Promise.withResolvers<undefined>()
-    around = async (operation, file, run) => {
-      if (matches(operation, file)) await held.promise
-      return run()
-    }
-    return () => {
-      around = asItIs
-      held.resolve(undefined)
-    }
-  }
   const messages = () => log.map(({ msg }) => msg.split(':')[0])
   const LOST = 'the view cannot be kept on disk'
+  /** Waits for a change whose write hangs, and then the deletion of the files too. */
+  const tooLateTwice = async (change: Promise<void>, begun: Promise<unknown>) => {
+    await begun
+    tooLate()
+    await eventually(() => {
+      expect(messages()).toContain(LOST)
+    })
+    tooLate()
+    await change
+  }
 
   test('a first snapshot that fails leaves no file open, and none on the disk', async () => {
     const open = new Set<string>()
@@ -411,6 +446,7 @@ describe('work on a disk that fails or hangs for a time', () => {
   })
 
   test('E3: a journal whose creation takes too long is removed before the next change, or ends the attempt', async () => {
+    stopTime()
     const first = await start()
     await first.put(state(1, 1))
     await first.persistence.stop()
@@ -420,13 +456,16 @@ describe('work on a disk that fails or hangs for a time', () => {
       ['syncDirectory', ''],
     ] as const) {
       log = []
-      const daemon = await start({ timeoutMs: 150 })
+      const daemon = await start()
       await daemon.put(state(2, 1))
       const failed = counts.snapshot.failed
-      const release = hold(
+      const { begun, release } = hold(
         (name, file) => name === operation && file.includes('view.journal.') && file.endsWith(ending),
       )
-      await daemon.put(state(2, 2, Buffer.from('new')), true) // its fold begins a journal
+      await daemon.put(state(2, 2, Buffer.from('new')), true)
+      vi.advanceTimersByTime(1_000) // its fold begins a journal
+      await begun
+      tooLate()
       await eventually(() => {
         expect(counts.snapshot.failed).toBe(failed + 1)
       })
@@ -446,10 +485,11 @@ describe('work on a disk that fails or hangs for a time', () => {
     await first.put(state(1, 1))
     await first.persistence.stop()
     rmSync(path)
-    const daemon = await start({ timeoutMs: 100, retryMs: 50 })
+    stopTime()
+    const daemon = await start({ retryMs: 50 })
     for (let seed = 1; seed <= 40; seed++) daemon.view.set(state(seed, 1).instance.id, state(seed, 1))
-    const release = hold((operation) => operation === 'makeDirectory')
-    await daemon.put(state(1, 2))
+    const { begun, release } = hold((operation) => operation === 'makeDirectory')
+    await tooLateTwice(daemon.put(state(1, 2)), begun)
     release()
     for (let seed = 1; seed <= 40; seed++) await daemon.put(state(seed, 3))
     await eventually(() => {
@@ -460,10 +500,14 @@ describe('work on a disk that fails or hangs for a time', () => {
   })
 
   test('E3: the files are deleted at once, though a slow fold is under way', async () => {
-    const daemon = await start({ timeoutMs: 150 })
+    stopTime()
+    const daemon = await start()
     await daemon.put(state(1, 1, Buffer.from('old')))
-    const release = hold((operation) => operation === 'utimes' || operation === 'datasync')
-    await daemon.put(state(1, 2), true)
+    const { begun, release } = hold((operation) => operation === 'utimes' || operation === 'datasync')
+    const change = daemon.put(state(1, 2), true)
+    await begun
+    tooLate()
+    await change
     await daemon.put(state(1, 3))
     expect([readdirSync(directory).filter((name) => !name.endsWith('.tmp')), messages()]).toEqual([[], [LOST]])
     release()
@@ -477,9 +521,10 @@ describe('work on a disk that fails or hangs for a time', () => {
     await first.persistence.stop()
     const before = readFileSync(path)
     const other = { ...OWNER, hypervisor: 'hv2' }
-    const daemon = await start({ owner: other, timeoutMs: 100, retryMs: 30 })
-    const release = hold((operation, file) => operation === 'rename' && file === path)
-    await daemon.put(state(2, 1))
+    stopTime()
+    const daemon = await start({ owner: other, retryMs: 30 })
+    const { begun, release } = hold((operation, file) => operation === 'rename' && file === path)
+    await tooLateTwice(daemon.put(state(2, 1)), begun)
     release()
     await eventually(() => {
       expect(log.at(-1)?.msg).toBe('the snapshot can be written again')
@@ -510,13 +555,9 @@ describe('work on a disk that fails or hangs for a time', () => {
     await eventually(() => {
       expect(counts.snapshot.written).toBe(confirmations)
     })
-    const begun = Promise.withResolvers<undefined>()
-    const release = hold((operation, file) => {
-      if (matches(operation, file)) begun.resolve(undefined)
-      return matches(operation, file)
-    })
+    const { begun, release } = hold(matches)
     daemon.persistence.confirmed()
-    await begun.promise
+    await begun
     await daemon.put(flood())
     const last = daemon.put(state(2, 1))
     setImmediate(release)
@@ -563,20 +604,23 @@ describe('work on a disk that fails or hangs for a time', () => {
   })
 
   test('a disk that hangs has at most three operations, delays no further change, and is logged once', async () => {
-    const daemon = await start({ timeoutMs: 100, retryMs: 10 })
+    stopTime()
+    const daemon = await start({ retryMs: 10 })
     await daemon.put(state(1, 1))
     let waiting = 0
-    const held = Promise.withResolvers<undefined>()
+    const [begun, held] = [Promise.withResolvers<undefined>(), Promise.withResolvers<undefined>()]
     around = async (_operation, _file, run) => {
       waiting += 1
+      begun.resolve(undefined)
       await held.promise
       return run()
     }
-    await daemon.put(state(1, 2))
+    await tooLateTwice(daemon.put(state(1, 2)), begun.promise)
     const { length } = log
     for (let revision = 3; revision <= 60; revision++) {
       await daemon.put(state(1, revision), true)
       daemon.persistence.confirmed()
+      tooLate()
     }
     expect(waiting).toBeLessThanOrEqual(3)
     expect([length, log.length]).toEqual([2, 2]) // that it is lost, and that it cannot be deleted
@@ -606,14 +650,12 @@ describe('work on a disk that fails or hangs for a time', () => {
   })
 
   test('the first snapshot may take longer than a change waits for the disk, if it makes progress', async () => {
-    const daemon = await start({ timeoutMs: 400 })
+    stopTime()
+    const daemon = await start()
     for (let seed = 1; seed <= 12; seed++)
       daemon.view.set(state(seed, 1).instance.id, state(seed, 1, Buffer.alloc(300_000)))
-    around = async (operation, file, run) => {
-      if (operation === 'writeFile' && file.includes('snapshot'))
-        await new Promise((resolve) => {
-          setTimeout(resolve, 80)
-        })
+    around = (operation, file, run) => {
+      if (operation === 'writeFile' && file.includes('snapshot')) vi.advanceTimersByTime(TIMEOUT_MS / 5)
       return run()
     }
     await daemon.put(state(1, 2))

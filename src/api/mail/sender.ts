@@ -14,7 +14,7 @@
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isWaiting, recordSent } from '../changes/collaborations.ts'
+import { isWaiting, recordSent } from '../changes/invitations.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'

@@ -11,14 +11,13 @@ import { outsiderOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
 import {
   acceptInvitation,
-  invite,
   isOfAccount,
   isOfUser,
   leaveAccount,
   rejectInvitation,
   removeCollaboration,
-  resendInvitation,
 } from '../changes/collaborations.ts'
+import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type Role } from '../model/collaborations.ts'

@@ -18,6 +18,8 @@ import { parseVatNumber } from '../model/vat-number.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
+  API_CLIENT_COLUMNS,
+  CLOUD_IP_COLUMNS,
   listOf,
   NestedAccount,
   nestedAccount,
@@ -39,7 +41,10 @@ import {
   nestedZone,
   NullableString,
   NullableTime,
+  SERVER_COLUMNS,
+  SERVER_GROUP_COLUMNS,
   type Site,
+  USER_COLUMNS,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -251,29 +256,20 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
     .selectFrom('accounts')
     .selectAll('accounts')
     .select((eb) => [
-      jsonObjectFrom(
-        eb
-          .selectFrom('users')
-          .select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
-          .whereRef('users.id', '=', 'accounts.owner_id'),
-      ).as('owner'),
+      jsonObjectFrom(eb.selectFrom('users').select(USER_COLUMNS).whereRef('users.id', '=', 'accounts.owner_id')).as(
+        'owner',
+      ),
       jsonArrayFrom(
         eb
           .selectFrom('users')
-          .select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
+          .select(USER_COLUMNS)
           .where(sql<boolean>`users.id in ${usersOf(sql`array[accounts.id]`)}`)
           .orderBy('users.id'),
       ).as('users'),
       jsonArrayFrom(
         eb
           .selectFrom('api_clients')
-          .select([
-            'api_clients.id',
-            'api_clients.name',
-            'api_clients.description',
-            'api_clients.permissions_group',
-            'api_clients.revoked_at',
-          ])
+          .select(API_CLIENT_COLUMNS)
           .whereRef('api_clients.account_id', '=', 'accounts.id')
           .where('api_clients.revoked_at', 'is', null)
           .orderBy('api_clients.id'),
@@ -281,15 +277,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('servers')
-          .select([
-            'servers.id',
-            'servers.name',
-            'servers.status',
-            'servers.locked',
-            'servers.created_at',
-            'servers.started_at',
-            'servers.deleted_at',
-          ])
+          .select(SERVER_COLUMNS)
           .whereRef('servers.account_id', '=', 'accounts.id')
           .where('servers.deleted_at', 'is', null)
           .orderBy('servers.id'),
@@ -297,14 +285,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('cloud_ips')
-          .select([
-            'cloud_ips.id',
-            'cloud_ips.name',
-            'cloud_ips.public_ipv4',
-            'cloud_ips.public_ipv6',
-            'cloud_ips.status',
-            'cloud_ips.reverse_dns',
-          ])
+          .select(CLOUD_IP_COLUMNS)
           .whereRef('cloud_ips.account_id', '=', 'accounts.id')
           .orderBy('cloud_ips.id'),
       ).as('cloud_ips'),
@@ -319,13 +300,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('server_groups')
-          .select([
-            'server_groups.id',
-            'server_groups.name',
-            'server_groups.description',
-            'server_groups.is_default',
-            'server_groups.created_at',
-          ])
+          .select(SERVER_GROUP_COLUMNS)
           .whereRef('server_groups.account_id', '=', 'accounts.id')
           .orderBy('server_groups.id'),
       ).as('server_groups'),

@@ -14,7 +14,15 @@ import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Reader } from '../database/transaction.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, type Site } from './nested.ts'
+import {
+  API_CLIENT_COLUMNS,
+  listOf,
+  NestedAccount,
+  nestedAccount,
+  NestedApiClient,
+  nestedApiClient,
+  type Site,
+} from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Collected = Type.Object(
@@ -187,11 +195,7 @@ function selectClients(database: Reader, accountId: string) {
     .selectFrom('api_clients')
     .innerJoin('accounts', 'accounts.id', 'api_clients.account_id')
     .select([
-      'api_clients.id',
-      'api_clients.name',
-      'api_clients.description',
-      'api_clients.permissions_group',
-      'api_clients.revoked_at',
+      ...API_CLIENT_COLUMNS,
       'accounts.id as account_id',
       'accounts.name as account_name',
       'accounts.status as account_status',

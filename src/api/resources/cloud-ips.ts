@@ -16,7 +16,11 @@ import { prepareOne } from '../database/prepared.ts'
 import type { Reader } from '../database/transaction.ts'
 import { fieldFault, noSuch, refuse, type Detail } from '../model/refusal.ts'
 import {
+  CLOUD_IP_COLUMNS,
   GivenName,
+  INTERFACE_COLUMNS,
+  SERVER_COLUMNS,
+  SERVER_GROUP_COLUMNS,
   listOf,
   NestedAccount,
   nestedAccount,
@@ -210,35 +214,28 @@ function selectCloudIps(database: Reader, accountId: string) {
   return database
     .selectFrom('cloud_ips')
     .innerJoin('accounts', 'accounts.id', 'cloud_ips.account_id')
-    .leftJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
-    .leftJoin('servers', 'servers.id', 'interfaces.server_id')
-    .leftJoin('server_groups', 'server_groups.id', 'cloud_ips.server_group_id')
     .select((eb) => [
-      'cloud_ips.id',
-      'cloud_ips.name',
-      'cloud_ips.public_ipv4',
-      'cloud_ips.public_ipv6',
-      'cloud_ips.status',
-      'cloud_ips.reverse_dns',
+      ...CLOUD_IP_COLUMNS,
       'cloud_ips.port_translators',
       'accounts.id as account_id',
       'accounts.name as account_name',
       'accounts.status as account_status',
-      'interfaces.id as interface_id',
-      'interfaces.mac_address',
-      'interfaces.ipv4_address',
-      'servers.id as server_id',
-      'servers.name as server_name',
-      'servers.status as server_status',
-      'servers.locked as server_locked',
-      'servers.created_at as server_created_at',
-      'servers.started_at as server_started_at',
-      'servers.deleted_at as server_deleted_at',
-      'server_groups.id as group_id',
-      'server_groups.name as group_name',
-      'server_groups.description as group_description',
-      'server_groups.is_default as group_is_default',
-      'server_groups.created_at as group_created_at',
+      jsonObjectFrom(
+        eb.selectFrom('interfaces').select(INTERFACE_COLUMNS).whereRef('interfaces.id', '=', 'cloud_ips.interface_id'),
+      ).as('interface'),
+      jsonObjectFrom(
+        eb
+          .selectFrom('servers')
+          .innerJoin('interfaces', 'interfaces.server_id', 'servers.id')
+          .select(SERVER_COLUMNS)
+          .whereRef('interfaces.id', '=', 'cloud_ips.interface_id'),
+      ).as('server'),
+      jsonObjectFrom(
+        eb
+          .selectFrom('server_groups')
+          .select(SERVER_GROUP_COLUMNS)
+          .whereRef('server_groups.id', '=', 'cloud_ips.server_group_id'),
+      ).as('server_group'),
       jsonObjectFrom(
         eb
           .selectFrom('database_servers')
@@ -262,36 +259,9 @@ function represent(site: Site, row: Row): Static<typeof CloudIp> {
     ...nestedCloudIp(site, row),
     port_translators: row.port_translators,
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
-    interface:
-      row.interface_id === null
-        ? null
-        : nestedInterface(site, {
-            id: row.interface_id,
-            mac_address: row.mac_address!,
-            ipv4_address: row.ipv4_address!,
-          }),
-    server:
-      row.server_id === null
-        ? null
-        : nestedServer(site, {
-            id: row.server_id,
-            name: row.server_name!,
-            status: row.server_status!,
-            locked: row.server_locked!,
-            created_at: row.server_created_at!,
-            started_at: row.server_started_at,
-            deleted_at: row.server_deleted_at,
-          }),
-    server_group:
-      row.group_id === null
-        ? null
-        : nestedServerGroup(site, {
-            id: row.group_id,
-            name: row.group_name!,
-            description: row.group_description!,
-            is_default: row.group_is_default!,
-            created_at: row.group_created_at!,
-          }),
+    interface: row.interface === null ? null : nestedInterface(site, row.interface),
+    server: row.server === null ? null : nestedServer(site, row.server),
+    server_group: row.server_group === null ? null : nestedServerGroup(site, row.server_group),
     load_balancer: null,
     database_server: row.database_server === null ? null : nestedDatabaseServer(site, row.database_server),
   }

@@ -34,6 +34,7 @@ import {
   NullableTime,
   representation,
   type Site,
+  USER_COLUMNS,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -262,16 +263,10 @@ function selectCollaborations(database: Reader, isOwn: RawBuilder<boolean>) {
       'accounts.name as account_name',
       'accounts.status as account_status',
       jsonObjectFrom(
-        eb
-          .selectFrom('users')
-          .select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
-          .whereRef('users.id', '=', 'collaborations.user_id'),
+        eb.selectFrom('users').select(USER_COLUMNS).whereRef('users.id', '=', 'collaborations.user_id'),
       ).as('user'),
       jsonObjectFrom(
-        eb
-          .selectFrom('users')
-          .select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
-          .whereRef('users.id', '=', 'collaborations.inviter_id'),
+        eb.selectFrom('users').select(USER_COLUMNS).whereRef('users.id', '=', 'collaborations.inviter_id'),
       ).as('inviter'),
     ])
     .where(isOwn)

@@ -9,6 +9,7 @@ import type { Reader } from '../database/transaction.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
+  CLOUD_IP_COLUMNS,
   listOf,
   NestedAccount,
   nestedAccount,
@@ -163,14 +164,7 @@ function selectDatabaseServers(database: Reader, accountId: string) {
       jsonArrayFrom(
         eb
           .selectFrom('cloud_ips')
-          .select([
-            'cloud_ips.id',
-            'cloud_ips.name',
-            'cloud_ips.public_ipv4',
-            'cloud_ips.public_ipv6',
-            'cloud_ips.status',
-            'cloud_ips.reverse_dns',
-          ])
+          .select(CLOUD_IP_COLUMNS)
           .whereRef('cloud_ips.database_server_id', '=', 'database_servers.id')
           .orderBy('cloud_ips.id'),
       ).as('cloud_ips'),

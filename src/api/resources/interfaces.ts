@@ -2,7 +2,7 @@
 import Type from 'typebox'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { NestedInterface, nestedInterface, NestedServer, nestedServer } from './nested.ts'
+import { NestedInterface, nestedInterface, NestedServer, nestedServer, SERVER_COLUMNS } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Interface = Type.Object({ ...NestedInterface.properties, server: NestedServer }, { title: 'Interface' })
@@ -23,15 +23,7 @@ export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourcePart
       const row = await db
         .selectFrom('interfaces')
         .innerJoin('servers', 'servers.id', 'interfaces.server_id')
-        .select([
-          'servers.id',
-          'servers.name',
-          'servers.status',
-          'servers.locked',
-          'servers.created_at',
-          'servers.started_at',
-          'servers.deleted_at',
-        ])
+        .select(SERVER_COLUMNS)
         .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
         .where('interfaces.id', '=', id)
         .where('servers.account_id', '=', caller.accountId)

@@ -69,6 +69,8 @@ export interface UserRow {
   readonly email_address: string
   readonly totp_secret: string | null
 }
+/** The columns of a UserRow. */
+export const USER_COLUMNS = ['users.id', 'users.name', 'users.email_address', 'users.totp_secret'] as const
 export function nestedUser(site: Site, row: UserRow): Static<typeof NestedUser> {
   return {
     ...identity(site, 'user', 'users', row.id),
@@ -91,6 +93,14 @@ export interface ApiClientRow {
   readonly permissions_group: string
   readonly revoked_at: Date | string | null
 }
+/** The columns of an ApiClientRow. */
+export const API_CLIENT_COLUMNS = [
+  'api_clients.id',
+  'api_clients.name',
+  'api_clients.description',
+  'api_clients.permissions_group',
+  'api_clients.revoked_at',
+] as const
 export function nestedApiClient(site: Site, row: ApiClientRow): Static<typeof NestedApiClient> {
   return {
     ...identity(site, 'api_client', 'api_clients', row.id),
@@ -206,6 +216,8 @@ export interface InterfaceRow {
   readonly mac_address: string
   readonly ipv4_address: string
 }
+/** The columns of an InterfaceRow. */
+export const INTERFACE_COLUMNS = ['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address'] as const
 export function nestedInterface(site: Site, row: InterfaceRow): Static<typeof NestedInterface> {
   return {
     ...identity(site, 'interface', 'interfaces', row.id),
@@ -233,6 +245,16 @@ export interface ServerRow {
   readonly started_at: Date | string | null
   readonly deleted_at: Date | string | null
 }
+/** The columns of a ServerRow. */
+export const SERVER_COLUMNS = [
+  'servers.id',
+  'servers.name',
+  'servers.status',
+  'servers.locked',
+  'servers.created_at',
+  'servers.started_at',
+  'servers.deleted_at',
+] as const
 export function nestedServer(site: Site, row: ServerRow): Static<typeof NestedServer> {
   return {
     ...identity(site, 'server', 'servers', row.id),
@@ -261,6 +283,14 @@ export interface ServerGroupRow {
   readonly is_default: boolean
   readonly created_at: Date | string
 }
+/** The columns of a ServerGroupRow. */
+export const SERVER_GROUP_COLUMNS = [
+  'server_groups.id',
+  'server_groups.name',
+  'server_groups.description',
+  'server_groups.is_default',
+  'server_groups.created_at',
+] as const
 export function nestedServerGroup(site: Site, row: ServerGroupRow): Static<typeof NestedServerGroup> {
   return {
     ...identity(site, 'server_group', 'server_groups', row.id),
@@ -290,6 +320,15 @@ export interface CloudIpRow {
   readonly status: string
   readonly reverse_dns: string | null
 }
+/** The columns of a CloudIpRow. */
+export const CLOUD_IP_COLUMNS = [
+  'cloud_ips.id',
+  'cloud_ips.name',
+  'cloud_ips.public_ipv4',
+  'cloud_ips.public_ipv6',
+  'cloud_ips.status',
+  'cloud_ips.reverse_dns',
+] as const
 export function nestedCloudIp(site: Site, row: CloudIpRow): Static<typeof NestedCloudIp> {
   const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
   return {

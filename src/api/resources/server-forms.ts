@@ -8,6 +8,8 @@ import { completeOptions, MetadataOptionsSchema } from '../model/metadata-option
 import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import {
+  CLOUD_IP_COLUMNS,
+  INTERFACE_COLUMNS,
   NestedAccount,
   nestedAccount,
   NestedCloudIp,
@@ -26,6 +28,8 @@ import {
   nestedZone,
   NullableString,
   NullableTime,
+  SERVER_COLUMNS,
+  SERVER_GROUP_COLUMNS,
   type Site,
 } from './nested.ts'
 
@@ -86,13 +90,7 @@ function selectServers(database: Reader, accountId: string) {
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
     .innerJoin('zones', 'zones.id', 'servers.zone_id')
     .select((eb) => [
-      'servers.id',
-      'servers.name',
-      'servers.status',
-      'servers.locked',
-      'servers.created_at',
-      'servers.started_at',
-      'servers.deleted_at',
+      ...SERVER_COLUMNS,
       'servers.zone_id',
       'servers.compatibility_mode',
       'servers.account_id',
@@ -104,7 +102,7 @@ function selectServers(database: Reader, accountId: string) {
       jsonArrayFrom(
         eb
           .selectFrom('interfaces')
-          .select(['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
+          .select(INTERFACE_COLUMNS)
           .whereRef('interfaces.server_id', '=', 'servers.id')
           .orderBy('interfaces.created_at'),
       ).as('interfaces'),
@@ -112,13 +110,7 @@ function selectServers(database: Reader, accountId: string) {
         eb
           .selectFrom('server_groups')
           .innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
-          .select([
-            'server_groups.id',
-            'server_groups.name',
-            'server_groups.description',
-            'server_groups.is_default',
-            'server_groups.created_at',
-          ])
+          .select(SERVER_GROUP_COLUMNS)
           .whereRef('server_group_members.server_id', '=', 'servers.id')
           .orderBy('server_groups.id'),
       ).as('server_groups'),
@@ -126,14 +118,7 @@ function selectServers(database: Reader, accountId: string) {
         eb
           .selectFrom('cloud_ips')
           .innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
-          .select([
-            'cloud_ips.id',
-            'cloud_ips.name',
-            'cloud_ips.public_ipv4',
-            'cloud_ips.public_ipv6',
-            'cloud_ips.status',
-            'cloud_ips.reverse_dns',
-          ])
+          .select(CLOUD_IP_COLUMNS)
           .whereRef('interfaces.server_id', '=', 'servers.id')
           .orderBy('cloud_ips.id'),
       ).as('cloud_ips'),

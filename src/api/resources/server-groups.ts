@@ -23,6 +23,7 @@ import {
   nestedServer,
   NestedServerGroup,
   nestedServerGroup,
+  SERVER_COLUMNS,
   type Site,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -207,15 +208,7 @@ function selectGroups(database: Reader, accountId: string) {
         eb
           .selectFrom('servers')
           .innerJoin('server_group_members', 'server_group_members.server_id', 'servers.id')
-          .select([
-            'servers.id',
-            'servers.name',
-            'servers.status',
-            'servers.locked',
-            'servers.created_at',
-            'servers.started_at',
-            'servers.deleted_at',
-          ])
+          .select(SERVER_COLUMNS)
           .whereRef('server_group_members.server_group_id', '=', 'server_groups.id')
           .orderBy('servers.id'),
       ).as('servers'),

@@ -3,8 +3,7 @@
  * store, and from standard input. A file or standard input holds one record in JSON or YAML, or JSON lines: on each
  * line a record, or a record with its user-data.
  */
-import { statSync } from 'node:fs'
-import { readdir, readFile } from 'node:fs/promises'
+import { readdirSync, readFileSync, statSync } from 'node:fs' // small files take several times as long asynchronously
 import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
@@ -45,7 +44,7 @@ export async function* readRecords(paths: readonly string[]): AsyncGenerator<Rea
 }
 
 async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
-  const names = (await readdir(directory)).sort()
+  const names = readdirSync(directory).sort()
   const records = Map.groupBy(
     names.filter((name) => stemOf(name) !== undefined && !name.startsWith('.')),
     (name) => stemOf(name) ?? '',
@@ -58,7 +57,7 @@ async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
       continue
     }
     try {
-      const userData = files.has(`${stem}.user-data`) ? await readFile(join(directory, `${stem}.user-data`)) : undefined
+      const userData = files.has(`${stem}.user-data`) ? readFileSync(join(directory, `${stem}.user-data`)) : undefined
       for await (const read of readText(path))
         yield read.ok ? { ok: true, value: { ...read.value, userData: read.value.userData ?? userData } } : read
     } catch (error) {
@@ -75,7 +74,7 @@ function stemOf(name: string): string | undefined {
 
 /** Reads the records of a file. If the file has a single record, its place is the file, not a line of it. */
 async function* readText(path: string): AsyncGenerator<ReadRecord> {
-  const text = await readFile(path, 'utf8')
+  const text = readFileSync(path, 'utf8')
   const isOne = !text.trim().includes('\n')
   if (isOne) yield parseOne(path, text)
   else yield* inputsOf(path, text.split('\n'))

@@ -13,6 +13,7 @@ import { api } from './api.ts'
 import { files } from './files.ts'
 import { flood } from './flood.ts'
 import { page } from './page.ts'
+import { importExport } from './import.ts'
 import { publish } from './publish.ts'
 import { rate } from './rate.ts'
 import { formatMarkdown, formatText, machine, type Table } from './report.ts'
@@ -38,6 +39,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   views,
   publish,
   waiting,
+  import: importExport,
   start,
   resync,
   files,

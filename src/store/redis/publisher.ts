@@ -32,6 +32,7 @@ import {
 } from '../publisher.ts'
 import type { Fleet } from '../fleet.ts'
 import { announcedHypervisors, announcementsOf, unannouncedOf } from './announcements.ts'
+import { AnnouncedNames } from './announced-names.ts'
 import {
   repeatSessions,
   runPipeline,
@@ -105,8 +106,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   readonly #keys: Keys
   #connection: Promise<Connection> | undefined
   #closed = false
-  /** Hypervisors that are known to have announced themselves. */
-  readonly #announced = new Set<string>()
+  readonly #announced = new AnnouncedNames()
 
   constructor(settings: RedisSettings, region: string) {
     this.#settings = settings
@@ -175,10 +175,11 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async unannounced(names: readonly string[]): Promise<readonly string[]> {
-    if (names.every((name) => this.#announced.has(name))) return []
+    const known = this.#announced.missingOf(names, performance.now())
+    if (known !== undefined) return known
     try {
       const missing = await this.#patiently((redis) => unannouncedOf(redis, this.#keys, names))
-      for (const name of names) if (!missing.includes(name)) this.#announced.add(name)
+      this.#announced.learn(names, missing)
       return missing
     } catch {
       // the record is published: that the warning could not be determined is no failure

@@ -11,6 +11,7 @@ import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Published, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
+import { Progress } from './progress.ts'
 import { escapeControls } from '../runtime/escape.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import type { Output } from '../runtime/output.ts'
@@ -97,8 +98,9 @@ async function changeEach<T extends string>(
 ): Promise<Readonly<Record<T, number>>> {
   const counts = Object.fromEntries(done.map((result) => [result, 0])) as Record<T, number>
   const failures = new Map<string, string>()
+  const progress = new Progress(output, 'instances', ids.length)
   for (const [i, id] of ids.entries()) {
-    output.progress(() => `${String(i)} of ${String(ids.length)} instances`)
+    progress.show(i)
     try {
       const { kind } = await change(id)
       const counted = done.find((one) => one === kind)

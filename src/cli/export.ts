@@ -7,14 +7,16 @@
  */
 import { writeFileSync } from 'node:fs'
 import { access, mkdir, rename, rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../runtime/for-each-of.ts'
+import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
 import { formatRecord } from '../store/files/load.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { formatTombstone } from '../store/seal.ts'
 import { withStore, type Context } from './commands.ts'
 import { Failure } from './failure.ts'
+import { Progress } from './progress.ts'
 
 /** Instances that are read and written at the same time. */
 const AT_ONCE = 32
@@ -28,9 +30,15 @@ interface Exported {
 
 /** Exports a store. Resolves with the exit status: faulty data if a record could not be read. */
 export async function exportRecords({ store, output }: Context, path: string): Promise<number> {
-  const directory = path.replace(/(?<=.)\/+$/, '')
+  const directory = resolve(path)
   if (await exists(directory)) throw new Failure(EXIT.usage, `${directory} exists: name a new directory`)
   const partial = `${directory}.partial`
+  const distrust = process.geteuid?.() === 0 ? findDistrustOfDirectory(dirname(directory)) : undefined
+  if (distrust !== undefined)
+    throw new Failure(
+      EXIT.noInput,
+      `${distrust}: export into a directory that only root can change, or run as its owner`,
+    )
   return withStore(store, async (publisher) => {
     await mkdir(partial, { mode: 0o700 }).catch((error: unknown) => {
       const isThere = (error as NodeJS.ErrnoException).code === 'EEXIST'
@@ -52,6 +60,7 @@ export async function exportRecords({ store, output }: Context, path: string): P
 async function write(publisher: Publisher, directory: string, output: Context['output']): Promise<Exported> {
   const listed = await publisher.list()
   const written = new Set<string>()
+  const progress = new Progress(output, 'records', listed.length)
   let unreadable = 0
   // not asynchronously, which takes several times as long for small files
   const create = (name: string, content: string | Uint8Array) => {
@@ -68,7 +77,7 @@ async function write(publisher: Publisher, directory: string, output: Context['o
     create(`${id}.json`, formatRecord(published.document))
     if (published.userData !== undefined) create(`${id}.user-data`, published.userData)
     written.add(id)
-    output.progress(() => `${String(written.size)} of ${String(listed.length)} records`)
+    progress.show(written.size)
   }
   await forEachOf(listed, ({ id }) => exportOne(id), AT_ONCE)
   const tombstones = await publisher.tombstones()

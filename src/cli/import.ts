@@ -34,11 +34,12 @@ export async function importRecords(
 ): Promise<number> {
   if (changeRegion && store.region === undefined)
     throw new Failure(EXIT.usage, '--change-region needs the name of the region: --region, IMDS_REGION')
-  const report = new Report(output, 'failures')
+  const { removed, total } = await lookInto(path)
+  const report = new Report(output, 'failures', total)
   const records = readRecords([path])
   const most = mostInFlight(store)
   await withStore(store, async (publisher) => {
-    await forEachOf(await removedIn(path), (id) => restoreTombstone(publisher, path, id, report), most)
+    await forEachOf(removed, (id) => restoreTombstone(publisher, path, id, report), most)
     const published = changeRegion ? inRegion(records, store.region) : records
     await publishRecords(publisher, published, 'none', most, { dryRun: false }, report)
   }).finally(() => {
@@ -47,18 +48,22 @@ export async function importRecords(
   return report.end()
 }
 
-/** The ids of a directory that have a tombstone and no record; none if the path is no directory. */
-async function removedIn(path: string): Promise<readonly string[]> {
+/** What a directory has: the ids with a tombstone and no record, and how many of both. Nothing is known of another path. */
+async function lookInto(path: string): Promise<{ removed: readonly string[]; total: number | undefined }> {
   const names = new Set(path === '-' ? [] : await readdir(path).catch(() => []))
   if ([...names].some((name) => name.endsWith('.pending')))
     throw new Failure(
       EXIT.badData,
       `${path} is a store with a change in progress: export it (imdsctl --store file:${path} export), and import that`,
     )
-  return [...names]
+  const removed = [...names]
     .filter((name) => name.endsWith(REMOVED))
     .map((name) => name.slice(0, -REMOVED.length))
     .filter((id) => isId(id) && !RECORD_ENDINGS.some((ending) => names.has(id + ending)))
+  const records = [...names].filter(
+    (name) => !name.startsWith('.') && RECORD_ENDINGS.some((ending) => name.endsWith(ending)),
+  ).length
+  return { removed, total: names.size === 0 ? undefined : removed.length + records }
 }
 
 async function restoreTombstone(publisher: Publisher, directory: string, id: string, report: Report): Promise<void> {

@@ -3,6 +3,7 @@ import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
 import { Failure } from './failure.ts'
+import { Progress } from './progress.ts'
 
 /**
  * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.
@@ -25,30 +26,27 @@ const MOST_WARNINGS = 3
 export class Report {
   readonly #output: Output
   readonly #prints: 'each' | 'failures'
-  readonly #startedMs = performance.now()
+  readonly #progress: Progress
   #done = 0
   readonly #counts = new Map<string, number>()
   readonly #warned = new Set<string>()
   #status: number = EXIT.done
 
-  constructor(output: Output, prints: 'each' | 'failures') {
+  /** `total`: how many outcomes there will be, if that is known. */
+  constructor(output: Output, prints: 'each' | 'failures', total?: number) {
     this.#output = output
     this.#prints = prints
+    this.#progress = new Progress(output, 'records', total)
   }
 
   add({ status, kind, text, warnings = [], json }: Outcome): void {
     this.#counts.set(kind, (this.#counts.get(kind) ?? 0) + 1)
     this.#status = Math.max(this.#status, status)
     this.#done += 1
-    if (this.#prints === 'failures' && status === EXIT.done) this.#output.progress(() => this.#progress())
+    if (this.#prints === 'failures' && status === EXIT.done) this.#progress.show(this.#done, () => this.#summary())
     else if (this.#output.json || status === EXIT.done) this.#output.result(json, text)
     else this.#output.warn(text)
     if (!this.#output.json) for (const warning of warnings) this.#warn(warning)
-  }
-
-  #progress(): string {
-    const perSecond = (this.#done / (performance.now() - this.#startedMs)) * 1000
-    return `${String(this.#done)} records: ${this.#summary()}, ${perSecond.toFixed(0)} a second`
   }
 
   #summary(): string {

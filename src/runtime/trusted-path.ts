@@ -1,5 +1,6 @@
 /**
- * Checks that only root and one other user decide what a path leads to, for a program that trusts what it finds there.
+ * Checks that no other user decides what a path leads to, for a program that trusts what it finds there or creates files
+ * there.
  */
 import { lstatSync, type Stats } from 'node:fs'
 import { dirname, resolve } from 'node:path'
@@ -20,12 +21,8 @@ export function findDistrust(path: string, uid: number): string | undefined {
   for (const name of namesOf(socket)) {
     const file = statOf(name)
     if (file === undefined) return undefined
-    if (file.isSymbolicLink()) return `${name} is a symbolic link: name the real path`
-    if (name !== socket && !file.isDirectory()) return `${name} is no directory`
-    if (name === socket && !file.isSocket()) return `${name} is no socket`
-    const mode = `mode ${(file.mode & 0o7777).toString(8)}`
-    if (name !== socket && (file.mode & WRITABLE_BY_OTHERS) !== 0 && (file.mode & STICKY) === 0)
-      return `other users than its owner can change the directory ${name} (${mode})`
+    const fault = name === socket ? faultOfSocket(name, file) : faultOfDirectory(name, file)
+    if (fault !== undefined) return fault
     const mayBeAnyones = above !== undefined && (above.mode & WRITABLE_BY_OTHERS) !== 0
     const mayHaveOtherOwner = name === dirname(socket) || (name === socket && above?.uid === file.uid)
     if (!isOwn(file.uid) && (mayBeAnyones || !mayHaveOtherOwner))
@@ -33,6 +30,38 @@ export function findDistrust(path: string, uid: number): string | undefined {
     above = file
   }
   return undefined
+}
+
+/**
+ * Why root must not create files in the directory at `path`, or undefined: another user could replace it, or a directory
+ * above, by a link to any other directory. Undefined too for a path that does not exist.
+ */
+export function findDistrustOfDirectory(path: string): string | undefined {
+  for (const name of namesOf(resolve(path))) {
+    const file = statOf(name)
+    if (file === undefined) return undefined
+    const fault = faultOfDirectory(name, file)
+    if (fault !== undefined) return fault
+    if (file.uid !== 0)
+      return `${name} belongs to the user with the id ${String(file.uid)}, who can replace what root creates there`
+  }
+  return undefined
+}
+
+function faultOfSocket(name: string, file: Stats): string | undefined {
+  return file.isSymbolicLink() ? linkFault(name) : file.isSocket() ? undefined : `${name} is no socket`
+}
+
+function faultOfDirectory(name: string, file: Stats): string | undefined {
+  if (file.isSymbolicLink()) return linkFault(name)
+  if (!file.isDirectory()) return `${name} is no directory`
+  return (file.mode & WRITABLE_BY_OTHERS) !== 0 && (file.mode & STICKY) === 0
+    ? `other users than its owner can change the directory ${name} (mode ${(file.mode & 0o7777).toString(8)})`
+    : undefined
+}
+
+function linkFault(name: string): string {
+  return `${name} is a symbolic link: name the real path`
 }
 
 /** `/`, `/run`, `/run/imds`, `/run/imds/operator.sock`. */

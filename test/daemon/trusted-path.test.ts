@@ -1,5 +1,6 @@
 /**
- * Which unix sockets the firewall agent trusts. firewall-keeping.test.ts shows that the agent asks.
+ * Which unix sockets the firewall agent trusts, and in which directories root creates files. firewall-keeping.test.ts and
+ * test/redis/import.test.ts show that the programs ask.
  */
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
@@ -7,7 +8,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { findDistrust } from '../../src/runtime/trusted-path.ts'
+import { findDistrust, findDistrustOfDirectory } from '../../src/runtime/trusted-path.ts'
 
 const skip = process.getuid?.() !== 0 && 'needs root, to give files to other users'
 const [IMDS, NOBODY] = [990, 65_534]
@@ -117,6 +118,22 @@ t.test('a symbolic link is not trusted, in place of a directory or of the socket
   symlinkSync(socket, join(root, 'other.sock'))
   t.match(findDistrust(join(root, 'other.sock'), 0), /other.sock is a symbolic link/)
   t.match(findDistrust(join(root, '../', root.split('/').at(-1)!, 'link/operator.sock'), 0), /is a symbolic link/)
+})
+
+t.test('root creates files only below directories that no other user can replace', { skip }, async (t) => {
+  const { root, run } = await aHost(t)
+  const own = join(root, 'own')
+  mkdirSync(own)
+  t.equal(findDistrustOfDirectory(own), undefined)
+  t.match(findDistrustOfDirectory(run), /run belongs to the user with the id 990, who can replace what root creates/)
+  symlinkSync(own, join(root, 'link'))
+  t.match(findDistrustOfDirectory(join(root, 'link')), /link is a symbolic link: name the real path$/)
+  chmodSync(own, 0o1777)
+  t.equal(findDistrustOfDirectory(own), undefined, 'as /tmp')
+  chmodSync(own, 0o777)
+  t.match(findDistrustOfDirectory(own), /other users than its owner can change the directory/)
+  chownSync(root, NOBODY, NOBODY)
+  t.match(findDistrustOfDirectory(own), /belongs to the user with the id 65534/)
 })
 
 t.test('what does not exist is left to the connection, which fails with the reason', (t) => {

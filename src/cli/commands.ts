@@ -44,9 +44,7 @@ export async function userData({ store, output }: Context, id: string): Promise<
   await withStore(store, async (publisher) => {
     const { userData: bytes } = await existing(publisher, id)
     if (output.json)
-      output.print(
-        JSON.stringify({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') }),
-      )
+      output.printJson({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') })
     else if (bytes !== undefined) output.write(bytes)
   })
 }

@@ -21,8 +21,6 @@ export interface HostContext extends Place {
   readonly output: Output
 }
 
-/** The version of the JSON that `--json` prints; it changes when a field changes its meaning or goes away. */
-const JSON_VERSION = 1
 /** The time between two looks at the metrics, in ms. */
 const INTERVAL_MS = 1_000
 const TIMEOUT_MS = 5_000
@@ -73,10 +71,7 @@ export async function bugreport(context: HostContext, file: string | undefined):
   } catch (error) {
     throw new Failure(EXIT.noInput, `${path} cannot be written: ${(error as Error).message}`)
   }
-  output.result(
-    { version: JSON_VERSION, file: path },
-    `wrote ${path}: read it before you send it; it has no secrets that imds knows of`,
-  )
+  output.result({ file: path }, `wrote ${path}: read it before you send it; it has no secrets that imds knows of`)
 }
 
 function lookFrom(place: Place): Look {
@@ -105,7 +100,7 @@ async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined>
 
 function countsOf(results: readonly Result[]) {
   const { ok, warning: warnings, failure: failures } = countStates(results)
-  return { version: JSON_VERSION, ok, warnings, failures }
+  return { ok, warnings, failures }
 }
 
 function formatCounts(results: readonly Result[]): string {

@@ -30,6 +30,6 @@ export function failureOf(error: unknown): Failure {
 
 /** Prints a Failure: as JSON on standard output, or its message on standard error. */
 export function printFailure(output: Output, { message, details }: Failure): void {
-  if (output.json) output.print(JSON.stringify({ error: message, ...details }))
+  if (output.json) output.printJson({ error: message, ...details })
   else output.warn(message)
 }

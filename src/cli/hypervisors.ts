@@ -19,7 +19,7 @@ interface Hypervisor {
 export async function hypervisors({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const all = await readHypervisors(publisher)
-    if (output.json) for (const one of all) output.print(JSON.stringify(jsonOf(one)))
+    if (output.json) for (const one of all) output.printJson(jsonOf(one))
     else
       output.table(
         ['HYPERVISOR', 'VERSION', 'INSTANCES', 'RECORDS', 'LAG', 'LAST SEEN', 'DRAINED'],

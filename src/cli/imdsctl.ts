@@ -402,7 +402,7 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
       working(async () => {
         const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
         const { firewall } = await import('../firewall/agent/agent.ts')
-        const outcome = await firewall(output.json, {
+        const outcome = await firewall(output, {
           ...options,
           own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK },
           journalStream: JOURNAL_STREAM,

@@ -126,7 +126,7 @@ function print(
   counts: Counts,
 ): void {
   if (count === true) output.result(counts.json, counts.text)
-  else if (output.json) for (const { json } of entries) output.print(JSON.stringify(json))
+  else if (output.json) for (const { json } of entries) output.printJson(json)
   else if (ids === true) for (const { json } of entries) output.print(json.id)
   else {
     output.table(

@@ -63,7 +63,7 @@ export class Report {
   /** Reports that the store cannot be used any more. */
   stopped(): void {
     const message = 'stopped: the store cannot be used, and the remaining records were not published'
-    if (this.#output.json) this.#output.print(JSON.stringify({ error: message }))
+    if (this.#output.json) this.#output.printJson({ error: message })
     else this.#output.warn(message)
   }
 

@@ -16,6 +16,8 @@ import { paintFor, widthOf, type Cell, type Screen } from './terminal.ts'
 /** A stream of the process. */
 type Stream = Writable & Screen
 
+/** The version of what `--json` prints (docs/json.md): it rises when a field changes its meaning or goes away. */
+export const JSON_FORMAT_VERSION = 1
 /** The shortest time between two lines of `progress`. */
 const PROGRESS_INTERVAL_MS = 100
 
@@ -57,8 +59,14 @@ export class Output {
   }
 
   /** Prints a result: `data` as JSON on one line, or `text`. */
-  result(data: unknown, text: string): void {
-    this.print(this.#json ? JSON.stringify(data) : text)
+  result(data: object, text: string): void {
+    if (this.#json) this.printJson(data)
+    else this.print(text)
+  }
+
+  /** Prints an object as JSON on one line, which begins with the version of its shape. */
+  printJson(data: object): void {
+    this.print(JSON.stringify({ formatVersion: JSON_FORMAT_VERSION, ...data }))
   }
 
   /**

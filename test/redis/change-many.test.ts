@@ -86,6 +86,7 @@ for (const [name, settings] of KINDS) {
     t.match(await dry('unseal', 'srv-1'), { stdout: 'the user-data of srv-1 is not sealed: nothing to do' })
     t.match(await dry('seal', 'srv-9'), { status: 1, stdout: '', stderr: /the store has no srv-9/ })
     t.same(JSON.parse((await run('remove', ['srv-1'], { dryRun: true }, true)).stdout), {
+      formatVersion: 1,
       id: 'srv-1',
       result: 'removed',
       dryRun: true,
@@ -123,7 +124,7 @@ for (const [name, settings] of KINDS) {
     const json = (await run('unseal', ['srv-3', 'srv-none'], {}, true)).stdout.split('\n')
     t.same(
       json.map((line) => JSON.parse(line) as object).filter((line) => 'instances' in line),
-      [{ instances: 2, unchanged: 1, failed: 1 }],
+      [{ formatVersion: 1, instances: 2, unchanged: 1, failed: 1 }],
     )
   })
 }

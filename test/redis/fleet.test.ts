@@ -99,7 +99,7 @@ t.test('drain marks a hypervisor once, and undrain removes the mark; both can be
   const [since] = Object.values(await redis.client.hgetall(KEYS.drained))
   t.match(await imdsctl((context) => drain(context, 'hv1'), true), {
     status: 0,
-    stdout: '{"name":"hv1","result":"unchanged"}\n',
+    stdout: '{"formatVersion":1,"name":"hv1","result":"unchanged"}\n',
   })
   t.same(await redis.client.hgetall(KEYS.drained), { hv1: since })
   t.match(await imdsctl((context) => undrain(context, 'hv1')), { status: 0, stdout: 'hv1 is no longer drained\n' })

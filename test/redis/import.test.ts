@@ -100,7 +100,7 @@ for (const from of Object.keys(KINDS)) {
       const [old, next] = [await open(t, source), await open(t, target)]
       await fill(old)
       const [backup, again] = [join(directory, 'backup'), join(directory, 'again')]
-      t.match(await exporting(source, `${backup}/`), { status: 0, stdout: `2 records, 2 tombstones: ${backup}\n` })
+      t.match(await exporting(source, `${backup}/`), { status: 0, stdout: `2 records, 2 tombstones: ${backup}/\n` })
       t.match(await importing(target, backup, true), { status: 0, stdout: /^4 records: 2 removed, 2 published$/m })
       t.same(await contents(next), await contents(old))
       t.match(await importing(target, backup, true), { status: 0, stdout: '4 records: 2 removed, 2 unchanged\n' })

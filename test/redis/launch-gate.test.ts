@@ -57,7 +57,7 @@ t.test('a wait also ends if a later revision than the requested one is served', 
   await store.put(record(7))
   t.same(await wait(operator, '--json', 'wait', 'srv-abcde', '--revision', '3'), {
     status: 0,
-    stdout: '{"id":"srv-abcde","revision":7}\n',
+    stdout: '{"formatVersion":1,"id":"srv-abcde","revision":7}\n',
     stderr: '',
   })
 })

@@ -105,6 +105,7 @@ for (const [name, settings] of KINDS) {
       linesOf((await list(options, true)).stdout).map((line) => JSON.parse(line) as unknown)
     t.same(await lines({ sealed: true }), [
       {
+        formatVersion: 1,
         id: 'srv-c',
         revision: 1,
         hypervisors: ['hv2'],
@@ -112,8 +113,8 @@ for (const [name, settings] of KINDS) {
         sealedAt: '2026-11-20T15:04:05Z',
       },
     ])
-    t.same(await lines({ removed: true }), [{ id: 'srv-d', revision: 7 }])
-    t.same(await lines({ count: true }), [{ instances: 3, of: 3, sealed: 1 }])
+    t.same(await lines({ removed: true }), [{ formatVersion: 1, id: 'srv-d', revision: 7 }])
+    t.same(await lines({ count: true }), [{ formatVersion: 1, instances: 3, of: 3, sealed: 1 }])
   })
 }
 

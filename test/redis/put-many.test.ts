@@ -156,7 +156,7 @@ t.test('each refused record is named with its place and id, and the others are p
     json.find(({ id }) => id === 'srv-a2'),
     { result: 'published', revision: 2 },
   )
-  t.same(json.at(-1), { records: 2, published: 1, refused: 1 })
+  t.same(json.at(-1), { formatVersion: 1, records: 2, published: 1, refused: 1 })
   t.match(await imdsctl('', 'put', `${directory}/none`, `${directory}/b.json`), {
     status: 66,
     stderr: /none cannot be read: ENOENT/,
@@ -326,7 +326,7 @@ t.test('--dry-run reports what would happen to each record, and writes nothing',
   t.match(stderr, /-:6: \(no id\): is not a valid record/)
   t.same(await dump(), before)
   const json = JSON.parse((await imdsctl(lines(record(4)), '--json', 'put', '--dry-run', '-')).stdout) as unknown
-  t.same(json, { result: 'published', dryRun: true, id: 'srv-a4', revision: 1 })
+  t.same(json, { formatVersion: 1, result: 'published', dryRun: true, id: 'srv-a4', revision: 1 })
   const script = (...args: string[]) =>
     redis.client.eval(
       readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8'),

@@ -259,7 +259,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     })
     t.match(await imdsctl(['--json', 'unseal', 'srv-abcde']), {
       status: 0,
-      text: '{"id":"srv-abcde","result":"unsealed","revision":4,"sealedAt":null}\n',
+      text: '{"formatVersion":1,"id":"srv-abcde","result":"unsealed","revision":4,"sealedAt":null}\n',
     })
     t.match(await imdsctl(['unseal', 'srv-abcde']), {
       status: 0,

@@ -357,6 +357,12 @@ describe('tables that people write have every row of the code', () => {
     ).map(([, command]) => command)
     expect(unique(described)).toEqual(unique(commands))
   })
+  test('the commands of imdsctl, with an example of what each prints as JSON', () => {
+    const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
+    const examples = found([['', DOCS.get('docs/json.md')!]], /^<!-- executed: json ([\w-]+)/gm).map(([, name]) => name)
+    const alwaysJson = ['get', 'schema']
+    expect(unique([...examples, ...alwaysJson])).toEqual(unique([...commands, 'error']))
+  })
   test('the paths of the operator API', () => {
     const rows = rowsBelow('docs/operations.md', "## The operators' listeners")
       .slice(1)

@@ -15,6 +15,7 @@ import { buildRules, replacement, type FirewallFault } from '../rules.ts'
 import type { FirewallDocument } from '../document.ts'
 import { EXIT } from '../../runtime/exit-status.ts'
 import { isJournal } from '../../runtime/log-output.ts'
+import type { Output } from '../../runtime/output.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
 import { findRefused } from './refused.ts'
@@ -56,14 +57,14 @@ const failed = (status: number, message: string): Failed => ({ ok: false, status
 
 /** Prints the rules, applies them once, keeps them applied, or removes them. */
 export async function firewall(
-  json: boolean,
+  output: Output,
   { apply = false, watch = false, remove = false, operator, own, journalStream }: FirewallOptions,
 ): Promise<Outcome<undefined>> {
   if ((watch && !apply) || (remove && apply))
     return failed(EXIT.usage, 'use either --remove, or --apply with or without --watch')
   if (remove) {
     const removed = await outcomeOfNft(removeTable())
-    if (removed.ok) console.log(json ? JSON.stringify({ removed: true }) : 'the rules are removed')
+    if (removed.ok) output.result({ removed: true }, 'the rules are removed')
     return removed.ok ? DONE : removed
   }
   if (watch) {
@@ -78,11 +79,11 @@ export async function firewall(
   const rules = buildRules(view, refused.value)
   const { interfaces } = rules
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
-  if (json)
-    console.log(
-      JSON.stringify({ version: view.version, interfaces, faults, ...(apply ? {} : { rules: replacement(rules) }) }),
-    )
-  else console.log(apply ? `applied: ${String(interfaces)} interfaces are admitted` : replacement(rules))
+  const text = replacement(rules)
+  output.result(
+    { version: view.version, interfaces, faults, ...(!apply && { rules: text }) },
+    apply ? `applied: ${String(interfaces)} interfaces are admitted` : text,
+  )
   return faults.length === 0
     ? DONE
     : { ...failed(EXIT.badData, rules.faults.map(formatFault).join('\n')), details: { faults } }

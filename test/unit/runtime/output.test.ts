@@ -40,7 +40,7 @@ test('a result is its text, or with --json its data on one line; messages name t
   output.warn('no c')
   expect([await output.finish(EXIT.notFound), printed]).toEqual([
     EXIT.notFound,
-    { out: 'one a\n{"id":"b"}\n', err: 'imdsctl: no c\n', ended: [] },
+    { out: 'one a\n{"formatVersion":1,"id":"b"}\n', err: 'imdsctl: no c\n', ended: [] },
   ])
 })
 

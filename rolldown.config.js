@@ -4,6 +4,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { defineConfig } from 'rolldown'
 import { manualFiles } from './src/manual/manual-files.ts'
+import { formatLicenses } from './deploy/licenses/licenses.ts'
 import { jsonSchema } from './src/metadata/json-schema.ts'
 
 /** Escapes all characters outside ASCII. V8 keeps the source of a program in memory, and needs more for a source that is not ASCII. */
@@ -140,6 +141,18 @@ const vatNumbers = {
   },
 }
 
+/** Adds the licenses of the libraries of which the bundle has code. */
+const licenses = (name) => ({
+  name: 'licenses',
+  generateBundle(_options, bundle) {
+    const modules = Object.values(bundle).flatMap((chunk) =>
+      chunk.type === 'chunk' ? Object.entries(chunk.modules) : [],
+    )
+    const files = modules.filter(([, { renderedLength }]) => renderedLength > 0).map(([file]) => file)
+    this.emitFile({ type: 'asset', fileName: `${name}-licenses.txt`, source: formatLicenses(files) })
+  },
+})
+
 const build = (input, output, external, ...plugins) => ({
   input,
   platform: 'node',
@@ -158,14 +171,21 @@ const config = defineConfig([
     entries,
     filesForPublishers,
     manual,
+    licenses('imdsd'),
   ),
-  build({ 'imdsctl-program': 'src/cli/main.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
+  build(
+    { 'imdsctl-program': 'src/cli/main.ts' },
+    { chunkFileNames: 'imdsctl-[name]-[hash].js' },
+    UNUSED,
+    licenses('imdsctl'),
+  ),
   build(
     { 'api-program': 'src/api/main.ts', 'api-vat': 'node_modules/stdnum/lib/esm/index.js' },
     { chunkFileNames: 'api-[name]-[hash].js' },
     OUTSIDE_OF_API,
     swaggerUi,
     vatNumbers,
+    licenses('api'),
   ),
 ])
 

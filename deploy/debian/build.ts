@@ -18,6 +18,7 @@ import {
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
+import { SEPARATOR } from '../licenses/licenses.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const NODE = join(ROOT, 'node_modules/node/bin/node')
@@ -43,10 +44,18 @@ export function buildImds({ dist, ...options }: Options): string[] {
   const all = readdirSync(dist)
   const ofApi = all.filter((name) => name.startsWith('api') || name === 'swagger-ui')
   const ofDaemon = all.filter((name) => !ofApi.includes(name) && !['bin', 'types', 'man', 'completions'].includes(name))
-  const programs = (name: string, files: readonly string[]): Files => ({
-    [`usr/lib/${name}/package.json`]: '{ "type": "module" }\n',
-    ...Object.fromEntries(files.map((file) => [`usr/lib/${name}/dist/${file}`, { copyOf: join(dist, file) }])),
-  })
+  const programs = (name: string, files: readonly string[]): Files => {
+    const licenses = files.filter((file) => file.endsWith('-licenses.txt'))
+    return {
+      [`usr/lib/${name}/package.json`]: '{ "type": "module" }\n',
+      ...Object.fromEntries(
+        files
+          .filter((file) => !licenses.includes(file))
+          .map((file) => [`usr/lib/${name}/dist/${file}`, { copyOf: join(dist, file) }]),
+      ),
+      [`usr/share/doc/${name}/copyright`]: copyright(licenses.map((file) => readFileSync(join(dist, file), 'utf8'))),
+    }
+  }
   return [
     build('imds', options, {
       ...programs('imds', ofDaemon),
@@ -60,7 +69,7 @@ export function buildImds({ dist, ...options }: Options): string[] {
       'usr/share/doc/imds/docs': { copyOf: join(ROOT, 'docs') },
       'usr/share/doc/imds/README.md': { copyOf: join(ROOT, 'README.md') },
       'usr/share/doc/imds/CHANGELOG.md': { copyOf: join(ROOT, 'CHANGELOG.md') },
-      ...examples('imds', (name) => !/api|region/.test(name)),
+      ...examples('imds', (name) => !/api|region|compose/.test(name)),
     }),
     build('imds-api', options, {
       ...programs('imds-api', ofApi),
@@ -85,11 +94,28 @@ export function buildNode(options: Omit<Options, 'dist' | 'version'>): string {
       { ...options, version: process.versions.node },
       {
         'usr/lib/imds-node/node': { copyOf: stripped },
+        'usr/share/doc/imds-node/copyright': { copyOf: join(import.meta.dirname, 'imds-node/copyright') },
       },
     )
   } finally {
     rmSync(stripped)
   }
+}
+
+/**
+ * The copyright file of a package with these licenses of libraries. Debian has the text of Apache's license in one
+ * place, and wants no copy.
+ */
+function copyright(licenses: readonly string[]): string {
+  const parts = licenses
+    .flatMap((text) => text.split(SEPARATOR))
+    .map((part) =>
+      part.replace(
+        /^ *Apache License\s+Version 2\.0, January 2004[^]*?END OF TERMS AND CONDITIONS$/m,
+        'Apache License, version 2.0: on Debian systems, its text is in\n/usr/share/common-licenses/Apache-2.0.',
+      ),
+    )
+  return [read('deploy/debian/copyright'), ...new Set(parts)].join(SEPARATOR)
 }
 
 /** A command that runs a program with imds-node. */
@@ -173,7 +199,6 @@ function build(
       else writeFileSync(target, content)
     }
     for (const [path, content] of Object.entries(files)) put(path, content)
-    put(`usr/share/doc/${name}/copyright`, { copyOf: join(here, 'copyright') })
     put(`usr/share/doc/${name}/changelog.gz`, gzipSync(changelog(name, debianVersion, maintainer), { level: 9 }))
     if (existsSync(join(here, 'lintian-overrides')))
       put(`usr/share/lintian/overrides/${name}`, { copyOf: join(here, 'lintian-overrides') })

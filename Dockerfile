@@ -1,30 +1,37 @@
-# An image of the daemon, for hypervisors that run services in containers. systemd/imds.service has the stronger sandbox.
+# The images of imdsd, for hypervisors that run services in containers, and of imds-api, for the control plane. docs/install.md#in-a-container builds
+# them, and deploy/compose.yaml runs them. They contain what `npm run build` has made; it needs no packages of npm.
 #
-#   docker run --network host --read-only --cap-drop ALL --env-file imds.env --volume imds:/var/lib/imds --volume /run/imds:/run/imds imds
+#   docker run --network host --read-only --cap-drop ALL --env-file imds.env --volume imds:/var/lib/imds --volume /run/imds:/run/imds imdsd
+#   docker run --network host --read-only --cap-drop ALL --env-file imds-api.env imds-api
 #
-# It needs the network of the hypervisor, because guests are identified by their addresses there. The user is not root and has no capability, so allow
-# port 80 on the hypervisor with `sysctl net.ipv4.ip_unprivileged_port_start=80`. The address comes from systemd/imds-address.service.
-# /run/imds has the unix socket for imdsctl and the firewall's agent: create it on the hypervisor, owned by the user of the image (1000), mode 0750.
+# Both need the network of their host: guests are identified by their addresses there, and imds-api without a certificate listens on loopback only. The user is
+# not root and has no capability, so allow port 80 on the hypervisor with `sysctl net.ipv4.ip_unprivileged_port_start=80`. The address comes from
+# systemd/imds-address.service. /run/imds has the unix socket for imdsctl and the firewall's agent: create it on the hypervisor, owned by the user of the
+# image (1000), mode 0750. imds-api has no embedded PostgreSQL: name a server in IMDS_API_DATABASE.
 # There is no HEALTHCHECK, because it would start a second Node.js each time. Ask /livez and /readyz of the operators' listener instead.
 
 ARG NODE_IMAGE=node:26-slim
 
-FROM ${NODE_IMAGE} AS build
-WORKDIR /build
-COPY package.json package-lock.json ./
-# Without scripts: the script of the development dependency "node" would download a second runtime.
-RUN npm ci --ignore-scripts
-COPY tsconfig.json tsconfig.build.json rolldown.config.js ./
-COPY src src
-# The image is that of the daemon: imds-api runs elsewhere.
-RUN npm run build && rm -r dist/api*.js dist/swagger-ui
+FROM ${NODE_IMAGE} AS programs
+COPY dist /imdsd
+RUN cd /imdsd && chmod 755 bin/* && rm -rf completions man types && mkdir -p /imds-api/bin && mv bin/imds-api /imds-api/bin && mv api* swagger-ui /imds-api
 
-FROM ${NODE_IMAGE}
-ENV NODE_ENV=production
+FROM ${NODE_IMAGE} AS node
+ENV NODE_ENV=production PATH=/opt/imds/dist/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 WORKDIR /opt/imds
+# A service needs no package manager.
+RUN cd /usr/local && rm -rf lib/node_modules bin/npm bin/npx bin/corepack bin/yarn bin/yarnpkg /opt/yarn*
+COPY package.json LICENSE ./
+
+FROM node AS imds-api
+COPY --from=programs /imds-api dist
+USER node
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["node", "dist/api.js"]
+
+FROM node AS imdsd
 RUN install -d -o node -g node -m 700 /var/lib/imds && install -d -o node -g node -m 750 /run/imds
-COPY --from=build /build/package.json ./
-COPY --from=build /build/dist dist
+COPY --from=programs /imdsd dist
 VOLUME /var/lib/imds /run/imds
 USER node
 STOPSIGNAL SIGTERM

@@ -1,5 +1,5 @@
 /**
- * The files in deploy/ (Prometheus configuration, alerts, example environment, Redis users) and the Dockerfile.
+ * The files in deploy/ (Prometheus configuration, alerts, example environment, Redis users) and of the images.
  */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -173,31 +173,17 @@ t.test('the Redis user of the example environment has every permission that the 
   t.same(await redis.client.call('ACL', 'LOG'), [], 'Redis refused no command')
 })
 
-t.test('the image runs the daemon without root on the runtime of the base image', (t) => {
-  const final = read('Dockerfile')
-    .split(/^FROM /m)
-    .at(-1)!
-  t.match(final, /^USER (?!root|0\b)\S+$/m)
-  t.match(
-    final,
-    /^ENTRYPOINT \["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--no-parallel-scavenge", "--no-allocation-site-pretenuring", "dist\/main\.js"\]$/m,
-  )
-  t.notMatch(final, /npm|node_modules/, 'the bundled programs need neither packages nor the npm package "node"')
-  t.end()
-})
-
-t.test('the image contains only listed files: no node_modules, no .git and no local files', (t) => {
+t.test('the images contain only listed files: no node_modules, no .git and no local files', (t) => {
   const lines = read('.dockerignore')
     .split('\n')
     .filter((line) => line !== '' && !line.startsWith('#'))
-  t.same(lines, [
-    '*',
-    '!package.json',
-    '!package-lock.json',
-    '!tsconfig.json',
-    '!tsconfig.build.json',
-    '!rolldown.config.js',
-    '!src',
-  ])
+  t.same(lines, ['*', '!package.json', '!LICENSE', '!dist'])
+  t.end()
+})
+
+t.test('the image and the unit of the daemon start Node.js with the same options', (t) => {
+  const [, ofImage] = /^ENTRYPOINT \["node", (.*), "dist\/main\.js"\]$/m.exec(read('Dockerfile'))!
+  const [, ofUnit] = /^ExecStart=\S+ (.*) \S+\/main\.js$/m.exec(read('systemd/imds.service'))!
+  t.equal(ofImage!.replaceAll(/[",]/g, ''), ofUnit)
   t.end()
 })

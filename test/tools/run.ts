@@ -43,6 +43,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
   groff: 'groff-base',
   zsh: 'zsh',
   fish: 'fish',
+  buildah: 'buildah',
   lintian: 'lintian',
 }
 

@@ -1,0 +1,254 @@
+/**
+ * The images of the Dockerfile, built by the commands of docs/install.md and run by Buildah: the daemon answers a guest,
+ * and imds-api a client. No registry can be reached: the base has files of this machine, laid out as in node:26-slim.
+ */
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import t, { type Test } from 'tap'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
+import { makeHypervisor, withoutNamespaces } from '../support/netns/namespaces.ts'
+import { writeRegion } from '../support/programs/api.ts'
+import { type LogLine, until } from '../support/programs/daemon.ts'
+import { buildInto } from '../support/programs/imds.ts'
+import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { must } from '../support/programs/processes.ts'
+import { executed, ROOT } from '../tools/documents.ts'
+
+t.setTimeout(240_000) // as under `tap run`: the images have 150 MB each
+
+/** A base: Node.js with npm beside it, a shell, the programs that the Dockerfile runs, and their libraries. */
+const BASE = `
+mkdir -p usr/bin usr/sbin usr/lib usr/lib64 usr/local/bin usr/local/lib/node_modules/npm etc dev proc sys run opt var/lib
+mkdir -m 1777 tmp
+ln -s usr/bin usr/sbin usr/lib usr/lib64 .
+cp "$1" usr/local/bin/node
+echo '{}' > usr/local/lib/node_modules/npm/package.json
+ln -s ../lib/node_modules/npm/package.json usr/local/bin/npm
+for program in sh chmod install mkdir mv readlink rm; do cp -L "$(command -v $program)" usr/bin; done
+ldd usr/local/bin/node usr/bin/* | grep -o '/[^ ]*\\.so[^ ]*' | sort -u | while read -r library; do
+  mkdir -p ".\${library%/*}" && cp -L "$library" ".$library"
+done
+printf 'root:x:0:0::/root:/bin/sh\\nnode:x:1000:1000::/home/node:/bin/sh\\n' > etc/passwd
+printf 'root:x:0:\\nnode:x:1000:\\n' > etc/group
+`
+const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee' }
+/** What a Node.js project is built with, and how an intruder would get more. */
+const TOOLS = [
+  'npm',
+  'npx',
+  'yarn',
+  'corepack',
+  'tsc',
+  'rolldown',
+  'cc',
+  'gcc',
+  'make',
+  'git',
+  'apt',
+  'apt-get',
+  'curl',
+]
+
+/** What of the configuration of an image a container engine obeys. */
+interface ImageConfig {
+  readonly User: string
+  readonly Entrypoint: readonly string[]
+  readonly StopSignal: NodeJS.Signals
+  readonly Volumes?: Readonly<Record<string, object>>
+}
+interface Container {
+  readonly log: readonly LogLine[]
+  /** Sends a signal to the process that listens on a port, and returns the exit status of the container. */
+  stop(port: number): Promise<number | null>
+}
+
+/** Buildah with images of its own, which go away with the test. */
+async function startBuildah(t: Test) {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-image-'))
+  const storage = join(directory, 'storage.conf')
+  writeFileSync(storage, `[storage]\ndriver = "vfs"\ngraphroot = "${directory}/images"\nrunroot = "${directory}/run"\n`)
+  const env = {
+    PATH: process.env['PATH'],
+    HOME: directory,
+    TMPDIR: directory,
+    CONTAINERS_STORAGE_CONF: storage,
+    BUILDAH_ISOLATION: 'chroot',
+  }
+  const buildah = async (...args: string[]) => (await must(['buildah', ...args], { env })).toString().trim()
+  t.teardown(async () => {
+    await buildah('rm', '--all')
+    rmSync(directory, { recursive: true })
+  })
+
+  const base = join(directory, 'base')
+  mkdirSync(base)
+  await must(['sh', '-euc', `cd ${base}\n${BASE}`, 'sh', process.execPath])
+  writeFileSync(join(directory, 'Dockerfile'), 'FROM scratch\nCOPY . /\n')
+  await buildah('build', '--quiet', '--tag', 'localhost/base', '--file', join(directory, 'Dockerfile'), base)
+
+  const clone = join(directory, 'clone')
+  mkdirSync(join(clone, 'dist'), { recursive: true })
+  for (const file of ['Dockerfile', '.dockerignore', 'package.json', 'LICENSE'])
+    copyFileSync(join(ROOT, file), join(clone, file))
+  buildInto(join(clone, 'dist'))
+  writeFileSync(join(clone, 'local-secret'), '')
+  const commands = executed('docs/install.md', 'images')
+    .replace('npm ci && npm run build\n', '')
+    .replaceAll('docker build', 'buildah build --pull-never --build-arg NODE_IMAGE=localhost/base')
+  await must(['sh', '-euc', `cd ${clone}\n${commands}`], { env })
+
+  const configOf = async (image: string) =>
+    (JSON.parse(await buildah('inspect', '--type=image', image)) as { OCIv1: { config: ImageConfig } }).OCIv1.config
+  /** Starts a container as an engine would with `--network host --cap-drop ALL`. */
+  const start = async (
+    image: string,
+    environment: Readonly<Record<string, string>>,
+    volumes: readonly string[],
+    within: readonly string[] = [],
+  ): Promise<Container> => {
+    const { Entrypoint: entrypoint, StopSignal: signal } = await configOf(image)
+    const options = [
+      '--cap-drop=ALL',
+      ...Object.entries(environment).map(([name, value]) => `--env=${name}=${value}`),
+      ...volumes.map((volume) => `--volume=${volume}`),
+    ]
+    const command = [...within, 'buildah', 'run', ...options, await buildah('from', '--pull-never', image), '--']
+    const child = spawn(command[0]!, [...command.slice(1), ...entrypoint], {
+      env,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    const ended = once(child, 'exit')
+    const log: LogLine[] = []
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      log.push(JSON.parse(line) as LogLine)
+    })
+    t.teardown(async () => {
+      child.kill('SIGKILL')
+      await ended
+    })
+    await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, `${image} to listen`)
+    if (child.exitCode !== null) throw new Error(`${image} did not start: ${JSON.stringify(log)}`)
+    return {
+      log,
+      stop: async (port) => {
+        process.kill(await pidOf(port, within), signal)
+        await until(() => child.exitCode !== null, 'the end of the container', 10_000) // Docker kills it after 10 s
+        return child.exitCode
+      },
+    }
+  }
+  return { directory, buildah, configOf, start }
+}
+
+/** The process that listens on a TCP port. */
+async function pidOf(port: number, within: readonly string[]): Promise<number> {
+  const listening = (await must([...within, 'ss', '-Hltnp', `sport = :${String(port)}`])).toString()
+  return Number(/pid=(\d+)/.exec(listening)?.[1])
+}
+
+/** Checks who a process of an image runs as, and what it could use. */
+function checkProcess(t: Test, pid: number, files: readonly string[]): void {
+  const status = readFileSync(`/proc/${String(pid)}/status`, 'utf8')
+  t.match(status, /^Uid:(\t1000){4}$/m, 'the user is not root')
+  for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapAmb']) t.match(status, `${set}:\t0000000000000000`)
+  const root = `/proc/${String(pid)}/root/`
+  const programs = ['usr/local/bin', 'usr/bin', 'opt/imds/dist/bin'].flatMap((path) => readdirSync(root + path))
+  t.ok(programs.includes('node'))
+  t.same(
+    programs.filter((name) => TOOLS.includes(name)),
+    [],
+  )
+  t.same(readdirSync(`${root}usr/local/lib`), [], 'without npm')
+  t.same(readdirSync(`${root}opt/imds`).sort(), ['LICENSE', 'dist', 'package.json'])
+  t.same(readdirSync(`${root}opt/imds/dist/bin`).sort(), files)
+}
+
+const withoutBuildah =
+  spawnSync('buildah', ['--version']).status !== 0 && 'buildah is missing: Debian has it in the package buildah'
+
+t.test(
+  'the images are built as documented, and run without root',
+  { skip: withoutBuildah || withoutNamespaces() },
+  async (t) => {
+    const { directory, buildah, configOf, start } = await startBuildah(t)
+
+    await t.test('the image of the daemon answers a guest, has no build tools, and stops by SIGTERM', async (t) => {
+      const hypervisor = await makeHypervisor()
+      t.teardown(() => hypervisor.remove())
+      const guest = await hypervisor.addGuest(LINK)
+      await must([...hypervisor.within, 'sh', '-c', 'echo 80 > /proc/sys/net/ipv4/ip_unprivileged_port_start'])
+      const store = join(directory, 'store')
+      mkdirSync(store)
+      writeFileSync(join(store, 'srv-abcde.json'), JSON.stringify(anInstance()))
+      t.match(await configOf('localhost/imdsd'), { User: 'node', Volumes: { '/var/lib/imds': {}, '/run/imds': {} } })
+      const container = await start(
+        'localhost/imdsd',
+        { IMDS_STORE: 'file:/store' },
+        [`${store}:/store:ro`],
+        hypervisor.within,
+      )
+      const id = async () => (await guest.ask({ path: '/latest/meta-data/instance-id' })).body.toString()
+      await until(async () => (await id()) === 'srv-abcde', 'the instance')
+      checkProcess(t, await pidOf(80, hypervisor.within), ['imdsctl', 'imdsd'])
+      const root = `/proc/${String(await pidOf(80, hypervisor.within))}/root`
+      t.match(readdirSync(`${root}/var/lib/imds`).join(), 'token', 'the directory of the state is its own')
+      t.ok(existsSync(`${root}/run/imds/operator.sock`), 'and that of the socket for operators')
+      t.equal(await container.stop(80), 0)
+      const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
+      const other = await buildah('from', '--pull-never', 'localhost/imdsd')
+      t.equal(await buildah('run', other, '--', 'imdsctl', '--version'), version)
+    })
+
+    await t.test(
+      'the image of imds-api answers a client, and stops by SIGTERM',
+      { skip: withoutPostgres() },
+      async (t) => {
+        const postgres = await startPostgres(t)
+        const region = join(directory, 'region')
+        mkdirSync(region)
+        writeRegion(region)
+        await must(['chown', '-R', '1000', region])
+        const environment = {
+          IMDS_STORE: 'file:/region',
+          IMDS_API_AUDIT_FILE: '/region/audit',
+          IMDS_API_DATABASE: postgres.url,
+          IMDS_API_LISTEN: '127.0.0.1:0',
+          IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+        }
+        t.match(await configOf('localhost/imds-api'), { User: 'node' })
+        const { Entrypoint: entrypoint } = await configOf('localhost/imds-api')
+        const variables = Object.entries(environment).map(([name, value]) => `--env=${name}=${value}`)
+        const other = await buildah('from', '--pull-never', 'localhost/imds-api')
+        const apply = [...entrypoint, 'apply', '/region/region.yaml']
+        t.match(await buildah('run', ...variables, `--volume=${region}:/region`, other, '--', ...apply), '+ zone ')
+        const container = await start('localhost/imds-api', environment, [`${region}:/region`])
+        const place = (container.log.find(({ msg }) => msg === 'listening')!['listening'] as [string])[0]
+        const response = await fetch(`http://${place}/token`, {
+          method: 'POST',
+          headers: { authorization: `Basic ${btoa(`${CLIENT_OF[ONE]}:${secretOf(CLIENT_OF[ONE])}`)}` },
+          body: new URLSearchParams({ grant_type: 'client_credentials' }),
+        })
+        const { access_token: token } = (await response.json()) as { access_token: string }
+        const images = await fetch(`http://${place}/1.0/images`, { headers: { authorization: `Bearer ${token}` } })
+        t.equal(images.status, 200)
+        const port = Number(place.split(':')[1])
+        checkProcess(t, await pidOf(port, []), ['imds-api'])
+        t.equal(await container.stop(port), 0)
+      },
+    )
+  },
+)

@@ -12,6 +12,9 @@ interface ExpectedUnit {
   readonly severity: 'warning' | 'failure'
 }
 
+/** The unit of the address, which is masked where the hypervisor has the address on a bridge. */
+const ADDRESS_UNIT = 'imds-address.service'
+
 /** The units of a configuration. imds.service wants the unit of the address, which need not be enabled. */
 function expectedUnits({ settings: { config } }: Look): ExpectedUnit[] {
   // imdsctl has no sockets from systemd, so no enabled network is served here
@@ -20,7 +23,7 @@ function expectedUnits({ settings: { config } }: Look): ExpectedUnit[] {
     { name: 'imds.service', starts: true, severity: 'failure' },
     ...(networks.length === 0 ? [{ name: 'imds.socket', starts: true, severity: 'warning' } as const] : []),
     ...networks.map((name) => ({ name, starts: true, severity: 'failure' }) as const),
-    { name: 'imds-address.service', starts: false, severity: 'warning' },
+    { name: ADDRESS_UNIT, starts: false, severity: 'warning' },
     ...(config?.firewall.required === true
       ? [{ name: 'imds-firewall.service', starts: true, severity: 'failure' } as const]
       : []),
@@ -60,13 +63,20 @@ function fieldsOf(text: string): Readonly<Record<string, string>> {
 function unitFinding({ name, starts, severity }: ExpectedUnit, state: Readonly<Record<string, string>>): Finding {
   const { LoadState: load, UnitFileState: enabled, ActiveState: active, NeedDaemonReload: reload } = state
   const bad = severity === 'failure' ? failure : warning
+  // systemd refuses to start a socket whose service runs; imds.service starts the sockets that are enabled
+  const start = name.endsWith('.socket') ? 'systemctl restart imds.service' : `systemctl start ${name}`
+  if (load === 'masked')
+    return name === ADDRESS_UNIT
+      ? ok(`${name} is masked: the address comes from elsewhere`)
+      : bad(`${name} is masked, so it cannot start`, `systemctl unmask ${name}, then ${start}`)
   if (load !== 'loaded') return bad(`${name} is not installed (${load ?? 'unknown'})`, 'install imds again')
+  const isDisabled = starts && enabled !== 'enabled'
   if (active !== 'active')
     return bad(
       `${name} does not run (${active ?? 'unknown'})`,
-      `see systemctl status ${name}, then systemctl start ${name}`,
+      `see systemctl status ${name}, then ${isDisabled ? `systemctl enable ${name}, then ` : ''}${start}`,
     )
-  if (starts && enabled !== 'enabled')
+  if (isDisabled)
     return warning(`${name} runs and is not enabled: it does not start at boot`, `systemctl enable ${name}`)
   if (reload === 'yes')
     return warning(

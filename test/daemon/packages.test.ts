@@ -7,6 +7,7 @@ import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
+import type { Result } from '../../src/checks/check.ts'
 import { buildImds, buildNode } from '../../deploy/debian/build.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startLoad, summary } from '../support/load/load.ts'
@@ -138,6 +139,51 @@ t.test(
       await until(async () => (await id()) === 'srv-abcde', 'the instance')
       t.equal(await shell('systemctl is-active imds-address imds.socket imds'), 'active\n'.repeat(3))
       t.match(await run('imdsd --check'), 'files checked as user imds')
+    })
+
+    await t.test('doctor finds every unit sound; what it finds broken, its remedies repair', async (t) => {
+      /** What doctor finds of units, addresses and ports. */
+      const doctor = async () => {
+        const { checks } = JSON.parse(await shell('imdsctl --json doctor || [ $? -le 2 ]')) as {
+          checks: readonly Result[]
+        }
+        return checks.filter(({ check }) => ['units', 'addresses', 'ports'].includes(check))
+      }
+      const lines = (found: readonly Result[]) => found.map(({ state, text }) => `${state} ${text}`)
+      const sound = [
+        ...['imds.service', 'imds.socket', 'imds-address.service'].map((unit) => `ok ${unit} runs`),
+        ...[SERVICE, '127.0.0.1'].map((address) => `ok ${address} is there`),
+        ...[`${SERVICE}:80`, '127.0.0.1:9169'].map((place) => `ok imdsd has ${place}`),
+      ]
+      t.same(lines(await doctor()), sound)
+      for (const [breakIt, expected] of [
+        [
+          'systemctl disable imds.socket imds.service; systemctl stop imds-address.service',
+          [
+            'warning imds.service runs and is not enabled: it does not start at boot',
+            'warning imds.socket runs and is not enabled: it does not start at boot',
+            'warning imds-address.service does not run (inactive)',
+            `failure no interface of this hypervisor has ${SERVICE}`,
+          ],
+        ],
+        ['systemctl stop imds.socket', ['warning imds.socket does not run (inactive)']],
+        ['systemctl disable imds.socket; systemctl stop imds.socket', ['warning imds.socket does not run (inactive)']],
+        [
+          'systemctl mask imds.socket imds.service; systemctl stop imds.service imds.socket',
+          ['failure imds.service is masked, so it cannot start', 'warning imds.socket is masked, so it cannot start'],
+        ],
+      ] as const) {
+        await run(breakIt)
+        const found = (await doctor()).filter(({ state }) => state !== 'ok')
+        t.same(lines(found), expected)
+        const remedies = found.filter(({ check }) => check === 'units').map(({ remedy }) => remedy!.split(', then '))
+        for (const step of remedies.flat()) if (!step.startsWith('see ')) await run(step)
+        t.same(lines(await doctor()), sound, `repaired after: ${breakIt}`)
+      }
+      await run('systemctl mask --now imds-address.service')
+      t.match(await shell('imdsctl doctor || true'), 'imds-address.service is masked: the address comes from elsewhere')
+      await run('systemctl unmask imds-address.service; systemctl start imds-address.service')
+      t.equal(await id(), 'srv-abcde')
     })
 
     await t.test('G3: upgrades of imds and of Node.js under load fail no request', async (t) => {

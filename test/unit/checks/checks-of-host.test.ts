@@ -36,6 +36,23 @@ test('units that are missing, stopped, not enabled or changed are named', async 
   expect(await linesOf(units, {})).toEqual(['ok not checked: systemd does not run here'])
 })
 
+test('a masked unit is named, except that of the address, which operators mask on purpose', async () => {
+  const masked = { LoadState: 'masked', UnitFileState: 'masked' }
+  const found = await linesOf(
+    units,
+    systemctl(
+      unit('imds.service', { ...masked, ActiveState: 'inactive' }),
+      unit('imds.socket', masked),
+      unit('imds-address.service', { ...masked, ActiveState: 'inactive' }),
+    ),
+  )
+  expect(found).toEqual([
+    'failure imds.service is masked, so it cannot start',
+    'warning imds.socket is masked, so it cannot start',
+    'ok imds-address.service is masked: the address comes from elsewhere',
+  ])
+})
+
 test('the socket of each enabled network and the firewall that is required must run', async () => {
   const parsed = parseConfig({ ...VARIABLES, IMDS_FIREWALL: 'required' }, { passed: [], enabled: ['blue', 'red'] })
   if (!parsed.ok) throw new Error('not valid')

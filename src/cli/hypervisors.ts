@@ -50,7 +50,7 @@ async function countRecords(publisher: Publisher): Promise<ReadonlyMap<string, n
 }
 
 function jsonOf({ name, records, announced, drainedAt }: Hypervisor): object {
-  return { name, records, ...announced, ...(drainedAt !== undefined && { drainedAt }) }
+  return { name, ...announced, records, ...(drainedAt !== undefined && { drainedAt }) }
 }
 
 function cellsOf({ name, records, announced, drainedAt }: Hypervisor): readonly string[] {

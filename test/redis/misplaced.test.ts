@@ -103,7 +103,7 @@ t.test('imdsctl warns about a hypervisor without a daemon, and the daemon that l
 })
 
 t.test('daemons announce themselves when they connect and periodically, and stay listed after they stop', async (t) => {
-  t.match(await imdsctl('gb1', null, 'hypervisors'), { status: 0, stdout: '' })
+  t.match(await imdsctl('gb1', null, 'hypervisors'), { status: 0, stdout: /^HYPERVISOR .*\n$/ })
   const { daemon } = await served(t)
   const other = await aDaemon(t, redis.url, {}, { IMDS_HYPERVISOR: 'hv2' })
   await connected(other)
@@ -114,22 +114,19 @@ t.test('daemons announce themselves when they connect and periodically, and stay
   await other.stop()
   const { status, stdout } = await imdsctl('gb1', null, 'hypervisors')
   t.equal(status, 0)
-  t.match(
-    stdout,
-    /^hv1\t\d+\.\d+\.\d+\t0 instances\tlast seen \d+ s ago\nhv2\t\S+\t0 instances\tlast seen \d+ s ago\n$/,
-  )
+  t.match(stdout, /\nhv1 +\d+\.\d+\.\d+ +0 +1 +0 s +\d+ s ago +-\nhv2 +\S+ +0 +0 +0 s +\d+ s ago +-\n$/)
   await redis.client.set(KEYS.announcement('odd'), 'no JSON')
   t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), {
     status: 0,
     stdout:
-      /^\{"name":"hv1","version":"[^"]+","instances":0,"seenAt":"[^"]+"\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":""\}\n$/,
+      /^\{"name":"hv1","version":"[^"]+","instances":0,"lagSeconds":0,"seenAt":"[^"]+","records":1\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":"","records":0\}\n$/,
   })
   await until(
     async () => (await redis.client.get(KEYS.announcement('hv1')))!.includes('"instances":1,'),
     'the next announcement',
     45_000,
   )
-  t.match((await imdsctl('gb1', null, 'hypervisors')).stdout, '\t1 instances')
+  t.match((await imdsctl('gb1', null, 'hypervisors')).stdout, /\nhv1 +\S+ +1 +1 /)
   t.same(
     daemon.log.filter(({ msg }) => msg.includes('announce')),
     [],

@@ -110,6 +110,10 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
     ['user-data', 'srv-n1'],
     ['list'],
     ['hypervisors'],
+    ['drain', 'hv1'],
+    ['undrain', 'hv1'],
+    ['evacuate', 'hv9', '--to', 'hv1'],
+    ['forget', 'hv9'],
     ['seal', 'srv-n1'],
     ['unseal', 'srv-n1'],
     ['--record-keys', `${file}/keys`, 'encrypt', '--from-plain'],
@@ -120,6 +124,10 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
     /* not tested */
   })
   await stopWatch()
+  const now = new Date().toISOString()
+  for (const name of ['hv2', 'hv3'])
+    await store.fleet.announceControlPlane({ version: '0', seenAt: now }, new Map([[name, now]]))
+  t.same([...(await store.fleet.drained()).keys()], ['hv3'])
   await imdsctl('--record-keys', `${file}/keys`, 'remove', 'srv-n1')
   await until(async () => (await daemon.get('/latest/meta-data/hostname')).status === 503, 'the removal')
   t.match(await store.tombstones(), [{ id: 'srv-n1' }])

@@ -75,9 +75,12 @@ function leastUsed(all: readonly Listed[], targets: readonly string[]): () => st
   }
 }
 
-/** Moves one record. Tries again if another writer has published the instance meanwhile. */
-async function move(
-  publisher: Publisher,
+/**
+ * Moves one record to the hypervisor that `choose` returns. Tries again if another writer has published the instance
+ * meanwhile.
+ */
+export async function move(
+  publisher: Pick<Publisher, 'get' | 'put'>,
   id: string,
   name: string,
   choose: () => string | undefined,

@@ -125,7 +125,7 @@ t.test(
     await store.put(anInstance({ hypervisors: ['hv1'] }))
     const guest = await from.hypervisor.addGuest(LINK)
     await waitOn(from, '--revision', '1')
-    const load = await startLoad(guest, LOAD)
+    const load = await startLoad(guest, { ...LOAD, clients: 1 })
     await load.more(REQUESTS_PER_STEP)
     let [fromMs, toMs] = [0, 0]
     const migrate = async ([id]: readonly string[]) => {

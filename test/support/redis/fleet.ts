@@ -114,7 +114,7 @@ export async function startFleet(
       if (answer instanceof Error) failures.push(answer)
       else if (answer.status !== 200 || answer.body.toString() !== `srv-${name}`)
         failures.push({ name, status: answer.status, body: answer.body.toString() })
-      await sleep(5) // the machine has other work
+      await sleep(10) // the machine has other work
     }
   })
   const stopGuests = async () => {

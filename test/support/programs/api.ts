@@ -138,9 +138,11 @@ export async function anApi(
   const log = pino({ level: 'fatal' })
   const database = await openState(join(directory, 'state'), false)
   t.teardown(() => database.close())
-  await withoutFsync(database.pool)
-  await migrate(database.db)
-  await apply(database, region ?? aRegion())
+  if (STATES === undefined) await withoutFsync(database.pool)
+  if (STATES === undefined || region !== undefined) {
+    await migrate(database.db)
+    await apply(database, region ?? aRegion())
+  }
   const auth = buildAuth(database.db, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, log)
   const audit: AuditLine[] = []
   const audited = {

@@ -7,6 +7,7 @@ import type { Trace } from '../operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
+import type { Cell } from '../runtime/terminal.ts'
 import { Failure } from './failure.ts'
 
 const TIMEOUT_MS = 5_000
@@ -23,15 +24,30 @@ export async function trace(output: Output, id: string, operator: string): Promi
     )
   const read = valueOf(got, operator)
   if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
-  output.result(read.value, formatTrace(read.value, Date.now()))
+  if (output.json) {
+    output.printJson(read.value)
+    return
+  }
+  const { title, events } = formatTrace(read.value, Date.now())
+  output.print(title.join('\n'))
+  output.rows(events)
 }
 
-/** A trace as text. User agents are quoted here; the output escapes their control characters. */
-export function formatTrace({ id, revision, publishedAt, boot }: Trace, nowMs: number): string {
-  const published = publishedAt === undefined ? 'published at an unknown time' : `published at ${publishedAt}`
-  const title = `${id}, revision ${String(revision)}, ${published}`
+/** A trace as text: lines, and the rows of the time line. User agents are quoted here; the output escapes their control characters. */
+export function formatTrace(
+  { id, revision, publishedAt, boot }: Trace,
+  nowMs: number,
+): { readonly title: readonly string[]; readonly events: readonly (readonly Cell[])[] } {
+  const published =
+    publishedAt === undefined
+      ? 'published at an unknown time'
+      : `published at ${publishedAt}, ${formatAgo(publishedAt, nowMs)}`
+  const instance = `${id}, revision ${String(revision)}, ${published}`
   if (boot === undefined)
-    return `${title}\nits guest has sent no request since the daemon started, or since it came here`
+    return {
+      title: [instance, 'its guest has sent no request since the daemon started, or since it came here'],
+      events: [],
+    }
   const { firstRequestAt, requests, withToken, userAgents } = boot
   const offset = (at: string) => `+${((Date.parse(at) - Date.parse(firstRequestAt)) / 1000).toFixed(3)} s`
   const events = [
@@ -42,20 +58,21 @@ export function formatTrace({ id, revision, publishedAt, boot }: Trace, nowMs: n
     })),
     ...boot.refusals.map(({ reason, status, requests: count, lastAt }) => ({
       at: lastAt,
-      what: `${String(status)} ${reason}`,
+      what: { text: `${String(status)} ${reason}`, style: 'yellow' as const },
       text: `${plural(count)} refused, the last one now`,
     })),
     ...(boot.crawlEndedAt === undefined ? [] : [{ at: boot.crawlEndedAt, what: 'end of the crawl', text: '' }]),
     { at: boot.lastRequestAt, what: 'last request', text: formatAgo(boot.lastRequestAt, nowMs) },
   ].sort((a, b) => Date.parse(a.at) - Date.parse(b.at))
-  const width = Math.max(...events.map(({ what }) => what.length))
   const offsets = Math.max(...events.map(({ at }) => offset(at).length))
-  return [
-    title,
-    `${boot.recognised ? 'booted' : 'no boot seen, first request'} at ${firstRequestAt}, ${formatAgo(firstRequestAt, nowMs)}: ${plural(requests)}, ${String(withToken)} with a session token`,
-    ...userAgents.map((agent) => `user agent ${JSON.stringify(agent)}`),
-    ...events.map(({ at, what, text }) => `${offset(at).padStart(offsets)}  ${what.padEnd(width)}  ${text}`.trimEnd()),
-  ].join('\n')
+  return {
+    title: [
+      instance,
+      `${boot.recognised ? 'booted' : 'no boot seen, first request'} at ${firstRequestAt}, ${formatAgo(firstRequestAt, nowMs)}: ${plural(requests)}, ${String(withToken)} with a session token`,
+      ...userAgents.map((agent) => `user agent ${JSON.stringify(agent)}`),
+    ],
+    events: events.map(({ at, what, text }) => [offset(at).padStart(offsets), what, text]),
+  }
 
   function until(firstAt: string, lastAt: string): string {
     return firstAt === lastAt ? '' : `, until ${offset(lastAt)}`

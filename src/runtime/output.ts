@@ -78,7 +78,8 @@ export class Output {
     if (this.#err.isTTY !== true || nowMs < this.#nextProgressMs) return
     this.#nextProgressMs = nowMs + PROGRESS_INTERVAL_MS
     this.#shows = true
-    this.#err.write(`\r${escapeControls(text())}\u001b[K`)
+    // cut: a line that wraps could not be replaced
+    this.#err.write(`\r${escapeControls(text()).slice(0, (widthOf(this.#err) ?? Infinity) - 1)}\u001b[K`)
   }
 
   #clear(): void {

@@ -75,8 +75,11 @@ t.test('imdsd does not start the daemon with --help, --version or an unknown arg
 t.test('imdsctl names an unknown or wrong argument and exits with 64', async (t) => {
   for (const [args, name] of [
     [['--frob'], /'--frob'/],
+    [['--jsn'], /'--jsn'\n\(Did you mean --json\?\)/],
     [['frob'], /'frob'/],
+    [['lst'], /'lst'\n\(Did you mean list\?\)/],
     [['list', '--frob'], /'--frob'/],
+    [['list', '--hypervisors', 'hv1'], /'--hypervisors'\n\(Did you mean --hypervisor\?\)/],
     [['get'], /'id'/],
     [['wait', 'x', '--revision', '0x10'], /--revision .*'0x10' is invalid/],
   ] as const) {

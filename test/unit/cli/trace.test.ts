@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest'
 import { formatTrace } from '../../../src/cli/trace.ts'
+import { formatRows } from '../../../src/runtime/table.ts'
+import { plain } from '../../../src/runtime/terminal.ts'
 import type { Trace } from '../../../src/operator/documents.ts'
 
 const at = (ms: number) => new Date(Date.UTC(2026, 10, 23, 7) + ms).toISOString()
@@ -27,7 +29,9 @@ const TRACE: Trace = {
 }
 
 test('a trace is a time line from the first request to the last', () => {
-  expect(formatTrace(TRACE, NOW)).toBe(`srv-a, revision 7, published at 2026-11-23T06:59:56.000Z
+  const { title, events } = formatTrace(TRACE, NOW)
+  expect([...title, ...formatRows(events, undefined, plain)].join('\n'))
+    .toBe(`srv-a, revision 7, published at 2026-11-23T06:59:56.000Z, 3 min ago
 booted at 2026-11-23T07:00:00.000Z, 3 min ago: 6 requests, 3 with a session token
 user agent "Cloud-Init/25.1"
 user agent "curl \\"x\\"\\n"
@@ -41,10 +45,11 @@ user agent "curl \\"x\\"\\n"
 test('a trace says that the guest has sent no request, or that no boot was seen', () => {
   const { id, revision, recent, boot } = TRACE
   const { crawlEndedAt: _, ...begun } = boot!
-  expect(formatTrace({ id, revision, recent }, NOW)).toMatch(
-    /^srv-a, revision 7, published at an unknown time\nits guest has sent no request/,
-  )
-  expect(formatTrace({ ...TRACE, boot: { ...begun, recognised: false } }, NOW)).toContain(
-    'no boot seen, first request at 2026-11-23T07:00:00.000Z',
+  expect(formatTrace({ id, revision, recent }, NOW)).toEqual({
+    title: ['srv-a, revision 7, published at an unknown time', expect.stringMatching(/^its guest has sent no request/)],
+    events: [],
+  })
+  expect(formatTrace({ ...TRACE, boot: { ...begun, recognised: false } }, NOW).title[1]).toMatch(
+    /^no boot seen, first request at 2026-11-23T07:00:00.000Z/,
   )
 })

@@ -39,6 +39,7 @@ const JSON_FILES = [
   'src/api/database/**/*.ts', // a column that may be NULL
   'src/api/resources/*.ts', // a representation that has null where a resource has no such value
   'src/api/mail/sender.ts', // a column that may be null
+  'src/api/page/page.ts', // a column that may be null
   'src/api/publish/*.ts', // rows, on their way to a record
   'src/api/region/{collaborations,credentials,rows,tables}.ts', // rows, on their way to the database
   'src/api/model/{time,user-data}.ts', // a column or a field that may be null

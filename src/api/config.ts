@@ -48,7 +48,8 @@ import { faultOfWebUrl } from './model/web-url.ts'
 export interface ApiConfig {
   /** At least one. */
   readonly listen: readonly Place[]
-  readonly operator: HostPort
+  /** `passwordFile` undefined: it needs no password. */
+  readonly operator: HostPort & { readonly passwordFile: string | undefined }
   /** The beginning of every `url` in a representation, without a final slash. */
   readonly baseUrl: string
   /** Files of the certificate and its key; undefined: plain HTTP, for a proxy on this host. */
@@ -188,6 +189,10 @@ export const API_VARIABLES = {
       parse: addressPort('127.0.0.1:9170'),
       help: 'metrics and health for operators',
     },
+    IMDS_API_OPERATOR_PASSWORD_FILE: {
+      parse: anyText,
+      help: 'the password of that listener, in the first line of a file',
+    },
     IMDS_API_AUDIT_FILE: { parse: absolutePath, help: 'the file of audit lines, in place of standard error' },
     IMDS_API_LOG_LEVEL: { default: 'info', parse: oneOf(LOG_LEVELS), help: LOG_LEVELS.join(', ') },
   }),
@@ -215,7 +220,7 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
   if (baseUrl === undefined || store === undefined || database === undefined) return result<ApiConfig>(undefined)
   return result<ApiConfig>({
     listen,
-    operator: values.IMDS_API_OPERATOR_LISTEN,
+    operator: { ...values.IMDS_API_OPERATOR_LISTEN, passwordFile: values.IMDS_API_OPERATOR_PASSWORD_FILE },
     baseUrl,
     tls,
     trustedProxies: values.IMDS_API_TRUSTED_PROXIES,

@@ -177,14 +177,15 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
   }
 }
 
-interface Outbox {
+/** The servers that wait to be published. `age`: of the oldest change, in seconds. `faulty`: those that the store refuses. */
+export interface Outbox {
   readonly length: number
   readonly age: number
   readonly faulty: number
 }
 
-/** The servers that wait, the age of the oldest change in seconds, and how many of the servers the store refuses. */
-async function readOutbox(db: Database['db']): Promise<Outbox> {
+/** Reads the outbox. */
+export async function readOutbox(db: Database['db']): Promise<Outbox> {
   const {
     rows: [row],
   } = await sql<Outbox>`

@@ -1,6 +1,9 @@
-/** The operators' listener of imds-api: /metrics, /livez, /readyz and /hypervisors. */
+/** The operators' listener of imds-api: the status page at /, /metrics, /livez, /readyz and /hypervisors. */
 import { fastify, type FastifyInstance } from 'fastify'
 import type { Registry } from 'prom-client'
+import { guardAccess } from '../pages/access.ts'
+import { sendPage } from '../pages/send.ts'
+import type { Question } from '../pages/search.ts'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { refuseOtherVersions, TO_OPERATORS } from '../runtime/http-version.ts'
 import type { Database } from './database/open.ts'
@@ -12,18 +15,25 @@ export interface OperatorParts {
   readonly database: Pick<Database, 'pool'>
   readonly publisher: Pick<OutboxPublisher, 'problem'>
   readonly hypervisors: () => Promise<RegionHypervisors>
+  /** The status page; undefined: too many of its readers wait already. */
+  readonly page: (question: Question) => Promise<string | undefined>
   readonly registry: Registry
+  /** Undefined: the listener needs none. */
+  readonly password: string | undefined
 }
 
 /**
  * Builds the server. /readyz is 200 while the database answers; it names a store that cannot be used, without which
  * requests are served all the same.
  */
-export function buildOperatorServer({ database, publisher, hypervisors, registry }: OperatorParts): FastifyInstance {
+export function buildOperatorServer(parts: OperatorParts): FastifyInstance {
+  const { database, publisher, hypervisors, page, registry, password } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersions(server.server, TO_OPERATORS, () => {
     /* not counted */
   })
+  guardAccess(server, { password, probes: ['/livez', '/readyz'], counts: ['/metrics'] })
+  server.get('/', (request, reply) => sendPage(request, reply, page))
   server.get('/livez', () => ({ live: true }))
   server.get('/readyz', async (_request, reply) => {
     const database_problem = await database.pool.query('select 1').then(

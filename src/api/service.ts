@@ -9,6 +9,8 @@ import pg from 'pg'
 import type { DestinationStream, Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
+import { startTurns } from '../pages/turns.ts'
+import { parsePassword, unreadable } from '../runtime/secret-file.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../runtime/version.ts'
@@ -27,9 +29,9 @@ import { placedHypervisors } from './changes/placement.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
-import { buildOperatorServer } from './operator.ts'
+import { buildOperatorServer, type OperatorParts } from './operator.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
-import { readHypervisors } from './publish/hypervisors.ts'
+import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
 import { type ApiServerSettings } from './http/server.ts'
@@ -62,6 +64,7 @@ const OPERATORS_OF_ADDRESS = 16
 
 /** Starts imds-api. Rejects if a part cannot start, and leaves nothing running then. */
 export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
+  const password = readPassword(config.operator.passwordFile)
   const database = await openDatabase(config.database, false, (error) => {
     log.warn({ reason: error.message }, 'a connection to the database broke')
   })
@@ -86,11 +89,14 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
     })
+    const hypervisors = () => readHypervisors(background.db, store)
     const operatorServer = buildOperatorServer({
       database: background,
       publisher,
-      hypervisors: () => readHypervisors(background.db, store),
+      hypervisors,
+      page: buildPage(background.db, publisher, sender, hypervisors),
       registry: metrics.registry,
+      password,
     })
     const bounds = buildBounds(config, metrics.closed, log)
     bounds.clients.start(server)
@@ -202,6 +208,47 @@ async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<vo
       'expired tokens, old addresses and old actions were not deleted; retrying in an hour',
     )
   }
+}
+
+/** Builds the status page of the operators' listener. Its code is loaded with the first request for it. */
+function buildPage(
+  db: Database['db'],
+  publisher: OutboxPublisher,
+  sender: InvitationSender,
+  hypervisors: () => Promise<RegionHypervisors>,
+): OperatorParts['page'] {
+  const turns = startTurns()
+  return (question) =>
+    turns.take(async () => {
+      const [{ formatPage }, { readRegionState }] = await Promise.all([
+        import('./page/page.ts'),
+        import('./page/region-state.ts'),
+      ])
+      return formatPage(
+        {
+          version: VERSION,
+          state: () => readRegionState({ db, hypervisors, postponed: () => sender.postponed() }),
+          publishing: () => publisher.problem,
+          nowMs: () => Date.now(),
+        },
+        question,
+      )
+    })
+}
+
+/** Reads the password of operators. */
+function readPassword(path: string | undefined): string | undefined {
+  if (path === undefined) return undefined
+  const refuse = (message: string) => new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${message}`)
+  let text
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    throw refuse(unreadable(path, error))
+  }
+  const password = parsePassword(text)
+  if (!password.ok) throw refuse(password.faults.join())
+  return password.value
 }
 
 /** Builds the bounds of the connections of each listener. */

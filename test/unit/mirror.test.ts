@@ -18,6 +18,7 @@ const NEED_POSTGRES = ['api/changes', 'api/database', 'api/publish', 'api/resour
 const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'api/account-changes': ['api/auth/requester', 'api/http/read-share'],
   'api/backup': ['api/recovery'],
+  'api/status-page': ['api/page/region-state'],
   'api/compute': ['api/compute/server'],
   'api/database-servers': ['api/model/database-server-states'],
   'api/demo': ['start'],

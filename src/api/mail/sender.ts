@@ -31,11 +31,17 @@ export interface InvitationSenderParts {
   readonly log: Logger
 }
 
+/** An invitation that could not be sent or recorded, and why: without a mail address. */
+export interface Postponed {
+  readonly id: string
+  readonly reason: string
+}
+
 /**
  * An invitation that could not be sent or recorded. `acceptedVersion`: the version of its row whose mail the mail
  * server has accepted.
  */
-interface Postponed {
+interface Attempt {
   readonly reason: string
   readonly acceptedVersion: string | undefined
   readonly delayMs: number
@@ -49,6 +55,8 @@ interface Postponed {
 const LOCK_CLASS = 8_172
 const POLL_MS = 1_000
 const BATCH = 100
+/** The most postponed invitations that the status page shows. */
+const MOST_SHOWN = 50
 const FIRST_BACKOFF_MS = 1_000
 const LONGEST_BACKOFF_MS = 900_000
 /**
@@ -71,7 +79,7 @@ export class InvitationSender {
   readonly #parts: InvitationSenderParts
   readonly #stopping = new AbortController()
   #running: Promise<void> = Promise.resolve()
-  #postponed = new Map<string, Postponed>()
+  #postponed = new Map<string, Attempt>()
   /** Without a mail server: the waiting invitations that were reported, with the versions of their rows. */
   #reported = new Map<string, string>()
   #isDatabaseAway = false
@@ -108,6 +116,11 @@ export class InvitationSender {
         /* stopped */
       })
     }
+  }
+
+  /** The first of the invitations whose next attempt is planned. */
+  postponed(): readonly Postponed[] {
+    return [...this.#postponed].slice(0, MOST_SHOWN).map(([id, { reason }]) => ({ id, reason }))
   }
 
   /** A method, because TypeScript does not see that `stop` changes the signal meanwhile. */

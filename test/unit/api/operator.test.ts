@@ -5,14 +5,21 @@ import type { RegionHypervisors } from '../../../src/api/publish/hypervisors.ts'
 
 const NONE: RegionHypervisors = { hypervisors: [], storeProblem: undefined }
 
-function aServer({ isAway = false, problem = undefined as string | undefined, all = NONE } = {}) {
+function aServer({
+  isAway = false,
+  problem = undefined as string | undefined,
+  all = NONE,
+  password = undefined as string | undefined,
+} = {}) {
   const hypervisors = () => Promise.resolve(all)
   const pool = { query: () => (isAway ? Promise.reject(new Error('connect ECONNREFUSED')) : Promise.resolve()) }
   return buildOperatorServer({
     database: { pool } as never,
     publisher: { problem },
     hypervisors,
+    page: ({ search }) => Promise.resolve(`page of ${search}`),
     registry: new Registry(),
+    password,
   })
 }
 
@@ -66,4 +73,19 @@ test('it lists the hypervisors with their places, and with what their daemons ha
   expect((await aServer({ all }).inject('/hypervisors')).json()).toEqual(body)
   const away = { ...all, storeProblem: 'Redis is unreachable' }
   expect((await aServer({ all: away }).inject('/hypervisors')).json()).toMatchObject({ store: 'Redis is unreachable' })
+})
+
+test('its status page and its hypervisors need the password or a Host header of its own; probes need none', async () => {
+  const statuses = (password: string | undefined, headers: Readonly<Record<string, string>>) => {
+    const server = aServer({ password })
+    const get = async (url: string) => (await server.inject({ url, headers: { ...headers } })).statusCode
+    return Promise.all(['/', '/hypervisors', '/metrics', '/livez', '/readyz'].map(get))
+  }
+  const host = 'api.example'
+  expect(await statuses(undefined, { host: '127.0.0.1:9170' })).toEqual([200, 200, 200, 200, 200])
+  expect(await statuses(undefined, { host })).toEqual([421, 421, 200, 200, 200])
+  expect(await statuses('secret', { host })).toEqual([401, 401, 401, 200, 200])
+  const authorization = `Basic ${Buffer.from('x:secret').toString('base64')}`
+  expect(await statuses('secret', { host, authorization })).toEqual([200, 200, 200, 200, 200])
+  expect((await aServer().inject('/?q=hv1')).body).toBe('page of hv1')
 })

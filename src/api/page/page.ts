@@ -1,0 +1,125 @@
+/**
+ * The status page of a region: whether it is well, its hypervisors, what waits to be published, the servers that the
+ * store refuses, its pools, and mail that fails. It has no user-data, key, token or mail address, and of a server only
+ * its id, its account and why the store refuses it.
+ */
+import { formatDocument, worstOf } from '../../pages/document.ts'
+import { formatFindings } from '../../pages/findings.ts'
+import { markup, type Markup } from '../../pages/markup.ts'
+import { formatSearch, partOf, type Question } from '../../pages/search.ts'
+import { formatTable } from '../../pages/table.ts'
+import { formatAgo, formatDuration } from '../../runtime/ago.ts'
+import { findingsOf, shareOf } from './findings.ts'
+import type { RegionState } from './region-state.ts'
+
+/** What the page shows. `publishing`: why nothing can be published, or undefined. `nowMs`: Unix time. */
+export interface PageParts {
+  readonly version: string
+  readonly state: () => Promise<RegionState>
+  readonly publishing: () => string | undefined
+  readonly nowMs: () => number
+}
+
+/** Formats the page that a question wants. While the database does not answer, it says so. */
+export async function formatPage(
+  { version, state, publishing, nowMs }: PageParts,
+  question: Question,
+): Promise<string> {
+  const about = () => `imds-api ${version}; ${new Date(nowMs()).toISOString()}`
+  let read
+  try {
+    read = await state()
+  } catch (error) {
+    const text = `the database does not answer: ${(error as Error).message}`
+    const finding = { check: 'database', state: 'failure', text, remedy: 'see journalctl -u imds-api -n 50' } as const
+    return formatDocument({
+      title: 'imds-api',
+      level: 'failure',
+      about: about(),
+      sections: [['Health', formatFindings([finding])]],
+    })
+  }
+  const findings = findingsOf(read, publishing(), nowMs())
+  return formatDocument({
+    title: `imds-api of ${read.region}`,
+    level: worstOf(findings.map((finding) => finding.state)),
+    about: about(),
+    sections: [
+      ['Health', formatFindings(findings)],
+      ['Hypervisors', formatHypervisors(read, question, nowMs())],
+      ['Servers that the store refuses', formatRefused(read)],
+      ['Pools', formatPools(read)],
+      ['Mail that fails', formatMail(read)],
+    ],
+  })
+}
+
+function formatHypervisors({ hypervisors }: RegionState, question: Question, nowMs: number): Markup {
+  const text = question.search.toLowerCase()
+  const found = hypervisors.hypervisors.filter(({ name, zone }) => `${name} ${zone}`.toLowerCase().includes(text))
+  const part = partOf(found, question)
+  const rows = part.rows.map(({ name, zone, announced, servers, free, ram, drained_at }) => [
+    name,
+    zone,
+    announced?.version ?? '–',
+    servers,
+    announced?.instances ?? '–',
+    announced?.lagSeconds === undefined ? '–' : formatDuration(announced.lagSeconds),
+    `${String(free)} of ${String(ram)} MB`,
+    drained_at === null ? 'no' : formatAgo(drained_at.toISOString(), nowMs),
+    announced === undefined ? 'never' : formatAgo(announced.seenAt, nowMs),
+  ])
+  return markup`${formatSearch(question, part, 'a hypervisor or a zone')}${formatTable(
+    [
+      { name: 'hypervisor' },
+      { name: 'zone' },
+      { name: 'version' },
+      { name: 'servers', isNumber: true },
+      { name: 'instances', isNumber: true },
+      { name: 'lag', isNumber: true },
+      { name: 'free RAM', isNumber: true },
+      { name: 'drained' },
+      { name: 'last seen' },
+    ],
+    rows,
+    question.search === '' ? 'The region has no hypervisor.' : 'No hypervisor is found.',
+  )}`
+}
+
+function formatRefused({ refused, outbox }: RegionState): Markup {
+  const more = outbox.faulty - refused.length
+  return markup`${formatTable(
+    [{ name: 'server' }, { name: 'account' }, { name: 'why' }],
+    refused.map(({ id, account, fault }) => [id, account, fault]),
+    'None.',
+  )}${more > 0 && markup`<p class="soft">And ${more} more.</p>`}`
+}
+
+function formatPools({ pools }: RegionState): Markup {
+  return formatTable(
+    [
+      { name: 'pool' },
+      { name: 'addresses of' },
+      { name: 'used', isNumber: true },
+      { name: 'size', isNumber: true },
+      { name: 'full', isNumber: true },
+    ],
+    pools.map((pool) => [
+      pool.range,
+      pool.kind.replaceAll('_', ' '),
+      pool.used,
+      pool.size,
+      `${(shareOf(pool) * 100).toFixed(1)} %`,
+    ]),
+    'The region has no pool.',
+  )
+}
+
+function formatMail({ postponed, invitations }: RegionState): Markup {
+  return markup`${formatTable(
+    [{ name: 'invitation' }, { name: 'why' }],
+    postponed.map(({ id, reason }) => [id, reason]),
+    'None.',
+  )}
+<p class="soft">${invitations} invitations wait to be sent.</p>`
+}

@@ -30,6 +30,8 @@ export const LINK: Link = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddr
  * A running host. Its daemon is not started yet, and will read the records in /store. `within` is that of `Hypervisor`.
  */
 export interface BootedHost {
+  /** The root directory of the Debian whose files it has. */
+  readonly files: string
   readonly within: readonly string[]
   /** The guests, in the order of their links. */
   readonly guests: readonly Guest[]
@@ -61,7 +63,7 @@ set -eu
 mount -t cgroup2 cgroup2 /mnt
 group=/mnt/imds-test-$$
 mkdir $group
-unshare --mount --pid --fork --kill-child sh -c 'echo 0 > $0/cgroup.procs && exec unshare --cgroup --ipc --uts sh -c "$1" boot "$2" "$3" "$4" "$5"' $group "$0" "$@" &
+unshare --mount --pid --fork --kill-child sh -c 'echo 0 > $0/cgroup.procs && exec unshare --cgroup --ipc --uts sh -c "$1" boot "$2" "$3" "$4" "$5" "$6"' $group "$0" "$@" &
 cat
 kill -KILL $! 2> /dev/null || true
 { wait $!; } 2> /dev/null || true
@@ -74,11 +76,11 @@ const BOOT = `
 set -eu
 umask 022
 read -r pid rest < /proc/self/stat # here /proc is still that of the test
-repository=$1 dist=$2 node=$3 devices=$4 # a bare host has no dist
+repository=$1 dist=$2 node=$3 devices=$4 files=$5 # a bare host has no dist
 mount -t tmpfs tmpfs /mnt
 cd /mnt
 mkdir upper work root
-mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay root
+mount -t overlay -o lowerdir=$files,upperdir=/mnt/upper,workdir=/mnt/work overlay root
 cd root
 mount -t proc proc proc
 if [ "$devices" ]; then mount -t sysfs sysfs sys; else mount -t sysfs -o ro sysfs sys; fi # systemd has device units only if it may write
@@ -153,20 +155,26 @@ export async function bootHost(
   chmodSync(directory, 0o755)
   const dist = join(directory, 'dist')
   buildInto(dist)
-  const host = await boot(t, links, dist, devices)
+  const host = await boot(t, links, '/', dist, devices)
   await host.setEnv('IMDS_STORE=file:/store')
   return host
 }
 
 /**
- * Boots a host without imds. Its directory /changes shows what differs from this machine, except in /etc/systemd,
- * /usr/lib/systemd/system, /run and /tmp.
+ * Boots a host without imds. Its directory /changes shows what differs from `files`, the root directory of a Debian:
+ * this machine's or another; except in /etc/systemd, /usr/lib/systemd/system, /run and /tmp.
  */
-export async function bootBareHost(t: Test, links: readonly Link[]): Promise<BootedHost> {
-  return boot(t, links, '', false)
+export async function bootBareHost(t: Test, links: readonly Link[], files = '/'): Promise<BootedHost> {
+  return boot(t, links, files, '', false)
 }
 
-async function boot(t: Test, links: readonly Link[], dist: string, devices: boolean): Promise<BootedHost> {
+async function boot(
+  t: Test,
+  links: readonly Link[],
+  files: string,
+  dist: string,
+  devices: boolean,
+): Promise<BootedHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const guests: Guest[] = []
@@ -184,6 +192,7 @@ async function boot(t: Test, links: readonly Link[], dist: string, devices: bool
     dist,
     process.execPath,
     devices ? 'devices' : '',
+    files,
   ])
   t.teardown(() => child.stop())
   const shell = async (command: string, input = '') => {
@@ -211,6 +220,7 @@ async function boot(t: Test, links: readonly Link[], dist: string, devices: bool
     'systemd',
   )
   return {
+    files,
     within: hypervisor.within,
     guests,
     shell,

@@ -98,6 +98,34 @@ test('a neighbour with another MAC address than the record is a failure', async 
   ])
 })
 
+test('among neighbours on one bridge, the one with the address on the device of its route counts', async () => {
+  const links = [
+    { ...LINK, master: 'br0' },
+    { ifname: 'br0', flags: ['UP'], linkinfo: { info_kind: 'bridge' } },
+  ]
+  const routes = [{ dst: '10.0.0.2', dev: 'br0' }]
+  const own = { dst: '10.0.0.2', dev: 'br0', lladdr: '02:24:19:00:00:0a' }
+  const other = '02:00:00:00:00:01'
+  for (const before of [
+    { dst: '10.0.0.3', dev: 'br0', lladdr: other },
+    { dst: '10.0.0.2', dev: 'br1', lladdr: other },
+  ])
+    expect(await linesOf(guests, kernel({ links, routes, neighbours: [before, own] }))).toEqual([FINE])
+  expect(
+    await linesOf(
+      guests,
+      kernel({
+        links,
+        routes,
+        neighbours: [
+          { ...own, dst: '10.0.0.3' },
+          { ...own, lladdr: other },
+        ],
+      }),
+    ),
+  ).toEqual([`failure srv-a: 10.0.0.2 has the MAC address ${other}, and its record has 02:24:19:00:00:0a`])
+})
+
 test('an address that is none is not passed to ip, which runs as root', async () => {
   const asked: string[] = []
   const [nic] = GUEST.interfaces

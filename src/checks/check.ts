@@ -1,4 +1,5 @@
 /** What a check is, and what it finds. */
+import type { Cell, Style } from '../runtime/terminal.ts'
 import type { Look } from './look.ts'
 
 /** How serious a finding is. `warning`: guests are served, and somebody should look. */
@@ -50,6 +51,14 @@ export async function runChecks(checks: readonly Check[], look: Look): Promise<r
   )
   return found.flat()
 }
+
+/** A result as a row of three columns. */
+export function rowOf({ check, state, text, remedy }: Result): readonly Cell[] {
+  return [{ text: state, style: STYLES[state] }, check, remedy === undefined ? text : `${text}. Remedy: ${remedy}`]
+}
+
+/** The style of each state. */
+export const STYLES: Readonly<Record<State, Style>> = { ok: 'green', warning: 'yellow', failure: 'red' }
 
 /** How many results have each state. */
 export function countStates(results: readonly Result[]): Readonly<Record<State, number>> {

@@ -1,14 +1,14 @@
 /** The commands of imdsctl that look at this hypervisor: doctor, status and bugreport. Each resolves with its exit status. */
 import { writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { buildBugreport, formatResult } from '../doctor/bugreport.ts'
-import { countStates, runChecks, statusOf, type Result } from '../checks/check.ts'
+import { buildBugreport } from '../doctor/bugreport.ts'
+import { countStates, rowOf, runChecks, statusOf, STYLES, type Result } from '../checks/check.ts'
 import { CHECKS } from '../checks/checks.ts'
 import { lookAtHost, type Place } from '../doctor/host.ts'
 import type { Look } from '../checks/look.ts'
 import { buildRedaction } from '../doctor/redact.ts'
 import { findSecrets, formatVariables, serviceVariables } from '../doctor/secrets.ts'
-import { buildStatus, formatStatus, type DaemonStatus, type Sample } from '../doctor/status.ts'
+import { buildStatus, statusRows, type DaemonStatus, type Sample } from '../doctor/status.ts'
 import { getMetrics, getReadiness, valueOf } from '../operator/client.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
@@ -29,8 +29,8 @@ const TIMEOUT_MS = 5_000
 export async function doctor(context: HostContext): Promise<number> {
   const { output } = context
   const results = await runChecks(CHECKS, lookFrom(context))
-  for (const result of output.json ? [] : results) output.print(formatResult(result))
-  output.result({ ...countsOf(results), checks: results }, formatCounts(results))
+  if (output.json) output.printJson({ ...countsOf(results), checks: results })
+  else printResults(output, results, results)
   return statusOf(results)
 }
 
@@ -39,12 +39,11 @@ export async function status(context: HostContext): Promise<number> {
   const { output, operator } = context
   const [results, daemon] = await Promise.all([runChecks(CHECKS, lookFrom(context)), lookAtDaemon(operator)])
   const found = results.filter(({ state }) => state !== 'ok')
-  const lines = [
-    ...(daemon === undefined ? [] : formatStatus(daemon)),
-    ...found.map(formatResult),
-    formatCounts(results),
-  ]
-  output.result({ ...countsOf(results), ...(daemon !== undefined && { daemon }), checks: found }, lines.join('\n'))
+  if (output.json) output.printJson({ ...countsOf(results), ...(daemon !== undefined && { daemon }), checks: found })
+  else {
+    if (daemon !== undefined) output.rows(statusRows(daemon))
+    printResults(output, found, results)
+  }
   return statusOf(results)
 }
 
@@ -103,7 +102,10 @@ function countsOf(results: readonly Result[]) {
   return { ok, warnings, failures }
 }
 
-function formatCounts(results: readonly Result[]): string {
-  const { ok, warning, failure } = countStates(results)
-  return `${String(ok)} ok, ${String(warning)} ${warning === 1 ? 'warning' : 'warnings'}, ${String(failure)} ${failure === 1 ? 'failure' : 'failures'}`
+/** Prints some results, and how many of all have each state. */
+function printResults(output: Output, printed: readonly Result[], all: readonly Result[]): void {
+  output.rows(printed.map(rowOf))
+  const { ok, warning, failure } = countStates(all)
+  const text = `${String(ok)} ok, ${String(warning)} ${warning === 1 ? 'warning' : 'warnings'}, ${String(failure)} ${failure === 1 ? 'failure' : 'failures'}`
+  output.rows([[{ text, style: failure > 0 ? STYLES.failure : warning > 0 ? STYLES.warning : STYLES.ok }]])
 }

@@ -4,8 +4,10 @@
  * It has no record, no user-data, no key, no password and no session token: it reads no file that has one, and redact.ts
  * searches all of it. It has ids and addresses of instances, where something is wrong with them.
  */
+import { rowOf, type Result } from '../checks/check.ts'
 import type { Look } from '../checks/look.ts'
-import type { Result } from '../checks/check.ts'
+import { formatRows } from '../runtime/table.ts'
+import { plain } from '../runtime/terminal.ts'
 
 /** What a report is made of besides the commands. */
 export interface Facts {
@@ -61,7 +63,7 @@ export async function buildBugreport(facts: Facts, redact: (text: string) => str
   ])
   const sections: readonly (readonly [title: string, text: string])[] = [
     ['report', `imdsctl ${look.version}, Node.js ${node}, ${now.toISOString()}`],
-    ['doctor', results.map(formatResult).join('\n')],
+    ['doctor', formatRows(results.map(rowOf), undefined, plain).join('\n')],
     ['variables', [variables, ...notes.map((note) => `# ${note}`)].join('\n')],
     ['readyz', readiness.ok ? JSON.stringify(readiness.value, undefined, 2) : readiness.faults.join()],
     [
@@ -76,9 +78,4 @@ export async function buildBugreport(facts: Facts, redact: (text: string) => str
   return sections
     .map(([title, text]) => `===== ${title}\n${redact(text).slice(-MOST_PER_SECTION).trimEnd()}\n`)
     .join('\n')
-}
-
-/** A result of a check on one line. */
-export function formatResult({ check, state, text, remedy }: Result): string {
-  return `${state.padEnd(7)}  ${check.padEnd(15)}  ${text}${remedy === undefined ? '' : `. Remedy: ${remedy}`}`
 }

@@ -1,6 +1,8 @@
 /** What `imdsctl status` prints: the state of the daemon, and the rates between two looks at its metrics. */
 import type { Readiness } from '../operator/documents.ts'
 import { formatDuration } from '../runtime/ago.ts'
+import type { Cell } from '../runtime/terminal.ts'
+import { STYLES } from '../checks/check.ts'
 import { labelOf } from '../checks/checks-of-daemon.ts'
 import type { Metrics } from '../checks/look.ts'
 
@@ -65,19 +67,44 @@ export function buildStatus(readiness: Readiness, before: Sample, after: Sample,
   }
 }
 
-/** Formats a status as lines. */
-export function formatStatus(status: DaemonStatus): string[] {
+/** A status as rows of two columns. */
+export function statusRows(status: DaemonStatus): (readonly Cell[])[] {
   const { readiness, refusals, meanMs } = status
-  const { instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall } = readiness
+  const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall } = readiness
   const perSecond = (rate: number) => `${rate.toFixed(1)}/s`
   const why = Object.entries(refusals).map(([reason, rate]) => `${reason} ${perSecond(rate)}`)
   return [
-    `imdsd ${status.version ?? '(unknown version)'}: ${readiness.ready ? 'ready' : 'not ready'}, started ${formatDuration(status.uptimeSeconds)} ago`,
-    `store       ${readiness.store}, ${connected ? 'connected' : 'not connected'}, compared ${formatDuration(viewAgeSeconds)} ago`,
-    `instances   ${String(instances)}; faulty ${String(faulty)}, unconfirmed ${String(unconfirmed)}, contested addresses ${String(contestedAddresses)}`,
-    `requests    ${perSecond(status.requestsPerSecond)}, refused ${perSecond(status.refusalsPerSecond)}${why.length > 0 ? ` (${why.join(', ')})` : ''}` +
-      `${meanMs === undefined ? '' : `, ${meanMs.toFixed(2)} ms each`}; dropped connections ${perSecond(status.droppedConnectionsPerSecond)}`,
-    `firewall    ${!firewall.required ? 'off' : firewall.applied ? `applied, confirmed ${formatDuration(firewall.ageSeconds)} ago` : 'not applied'}`,
-    `process     ${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU, ${String(status.openDescriptors)} of ${String(status.mostDescriptors)} descriptors`,
+    [
+      'imdsd',
+      {
+        text: `${status.version ?? '(unknown version)'}, ${ready ? 'ready' : 'not ready'}, started ${formatDuration(status.uptimeSeconds)} ago`,
+        style: ready ? STYLES.ok : STYLES.failure,
+      },
+    ],
+    [
+      'store',
+      `${readiness.store}, ${connected ? 'connected' : 'not connected'}, compared ${formatDuration(viewAgeSeconds)} ago`,
+    ],
+    [
+      'instances',
+      `${String(instances)}; faulty ${String(faulty)}, unconfirmed ${String(unconfirmed)}, contested addresses ${String(contestedAddresses)}`,
+    ],
+    [
+      'requests',
+      `${perSecond(status.requestsPerSecond)}, refused ${perSecond(status.refusalsPerSecond)}${why.length > 0 ? ` (${why.join(', ')})` : ''}` +
+        `${meanMs === undefined ? '' : `, ${meanMs.toFixed(2)} ms each`}; dropped connections ${perSecond(status.droppedConnectionsPerSecond)}`,
+    ],
+    [
+      'firewall',
+      !firewall.required
+        ? 'off'
+        : firewall.applied
+          ? `applied, confirmed ${formatDuration(firewall.ageSeconds)} ago`
+          : 'not applied',
+    ],
+    [
+      'process',
+      `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU, ${String(status.openDescriptors)} of ${String(status.mostDescriptors)} descriptors`,
+    ],
   ]
 }

@@ -67,10 +67,12 @@ async function startHost(t: Test) {
   const daemon = await startDaemon(env, hypervisor.within)
   t.teardown(() => daemon.stop())
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
-  const imdsctl = (args: readonly string[], { program = IMDSCTL, prefix = [] as readonly string[] } = {}) =>
-    run([...hypervisor.within, ...prefix, process.execPath, program, ...args], {
+  const inHost = (command: readonly string[]) =>
+    run([...hypervisor.within, ...command], {
       env: { ...programEnvironment(), ...env, IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') },
     })
+  const imdsctl = (args: readonly string[], { program = IMDSCTL, prefix = [] as readonly string[] } = {}) =>
+    inHost([...prefix, process.execPath, program, ...args])
   const doctor = async (options: Parameters<typeof imdsctl>[1] = {}) => {
     const { status, stdout, stderr } = await imdsctl(['--json', 'doctor'], options)
     if (stderr !== '') throw new Error(stderr)
@@ -79,14 +81,14 @@ async function startHost(t: Test) {
     return { status, report, found: found.map(({ check, state, text }) => `${state} ${check}: ${text}`) }
   }
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
-  return { hypervisor, redis, addUsers, daemon, directory, imdsctl, doctor, ip }
+  return { hypervisor, redis, addUsers, daemon, directory, inHost, imdsctl, doctor, ip }
 }
 
 t.test(
   'doctor finds nothing wrong with a sound hypervisor, and names each thing that is broken',
   { skip: withoutNamespaces() },
   async (t) => {
-    const { hypervisor, redis, addUsers, daemon, directory, imdsctl, doctor, ip } = await startHost(t)
+    const { hypervisor, redis, addUsers, daemon, directory, inHost, imdsctl, doctor, ip } = await startHost(t)
     const state = join(directory, 'state')
     await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound')
     const sound = await doctor()
@@ -103,8 +105,25 @@ t.test(
     t.equal(status.status, 0, status.stderr)
     t.match(
       status.stdout.toString(),
-      /^imdsd \S+: ready, started .* ago\nstore +redis:.* connected, .*\ninstances +1; .*\nrequests +0\.0\/s, refused 0\.0\/s;.*\nfirewall +off\nprocess +\d+ MiB, .*\n\d+ ok, 0 warnings, 0 failures\n$/,
+      /^imdsd +\S+, ready, started .* ago\nstore +redis:.* connected, .*\ninstances +1; .*\nrequests +0\.0\/s, refused 0\.0\/s;.*\nfirewall +off\nprocess +\d+ MiB, .*\n\d+ ok, 0 warnings, 0 failures\n$/,
     )
+
+    const onTerminal = async (variable: string) => {
+      const command = `stty cols 70; env ${variable} TERM=xterm ${process.execPath} ${IMDSCTL} doctor`
+      const { stdout } = await inHost(['script', '-qec', command, '/dev/null'])
+      return stdout.toString().trimEnd().split('\r\n')
+    }
+    const [plain, styled] = [await onTerminal('NO_COLOR=1'), await onTerminal('-u NO_COLOR')]
+    t.match(plain[0], /^ok {2,}configuration {2,}/)
+    t.ok(plain.length > sound.report.checks.length + 1, 'long lines are wrapped')
+    t.same(
+      plain.filter((line) => line.length > 70 && line.slice(30).includes(' ')),
+      [],
+      'the lines fit the width, except for a long word',
+    )
+    t.notOk(plain.join('').includes('\u001b'), 'no colours with NO_COLOR')
+    t.equal(styled[0]!.replace(/\S+$/, ''), plain[0]!.replace('ok', '\u001b[32mok\u001b[39m').replace(/\S+$/, ''))
+    t.equal(styled.length, plain.length, 'colours do not change the layout')
 
     /** Breaks several things, checks that doctor names each, and repairs them. */
     const broken = async (

@@ -4,7 +4,7 @@
  */
 import { UNIX_PROXIES } from './http/server.ts'
 import { Address4, Address6 } from 'ip-address'
-import { LOG_LEVELS, type LogLevel } from '../runtime/log.ts'
+import { LOG_LEVELS, type LogLevel } from '../runtime/log-level.ts'
 import {
   formatHostPort,
   formatPlace,

@@ -2,18 +2,14 @@
  * The commands of imdsctl that have no file of their own. Each prints its result, or throws a Failure with the exit
  * status. Any other error means that the store cannot be used.
  */
-import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
-import { canonicalAddress } from '../metadata/address.ts'
-import { rangesOf } from '../metadata/instance.ts'
+import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { parse } from '../metadata/record.ts'
-import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Published, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
 import { Progress } from './progress.ts'
 import { escapeControls } from '../runtime/escape.ts'
-import { formatAgo } from '../runtime/ago.ts'
 import type { Output } from '../runtime/output.ts'
 
 /** What every command that needs a store gets. */
@@ -155,55 +151,6 @@ export async function wait(
     )
   }
   output.result({ id, revision: waited.revision }, `${id} is served at revision ${String(waited.revision)}`)
-}
-
-/** The daemon asks the store for a second at most. */
-const EXPLAIN_TIMEOUT_MS = 5_000
-
-/** Prints which response a guest at an address would get from the daemon, and why. */
-export async function explain(
-  output: Output,
-  address: string,
-  { network, operator }: { network: string; operator: string },
-): Promise<void> {
-  if (!isName(network)) throw new Failure(EXIT.usage, `"${network}" is not the name of a network`)
-  const got = await getExplanation(operator, network, address, AbortSignal.timeout(EXPLAIN_TIMEOUT_MS))
-  if (got.kind === 'refused' && got.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
-  const read = valueOf(got, operator)
-  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
-  const explanation = read.value
-  const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store, recent } =
-    explanation
-  const code = status === undefined ? '' : ` (${String(status)})`
-  const lines = [`${address} on network ${network}: ${answer}${code}, since ${because}`]
-  if (instance !== undefined)
-    lines.push(
-      `instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`,
-    )
-  if (sessionTokens !== undefined) lines.push(`session tokens ${sessionTokens}`)
-  if (userData !== undefined) lines.push(`user-data      ${userData}`)
-  if (hopLimit !== undefined)
-    lines.push(`hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? '' : 'not '}enforced by the firewall`)
-  if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
-  if (listener !== undefined) lines.push(`listener       ${listener}`)
-  if (store !== undefined) lines.push(`store          ${store}`)
-  for (const { at, status: got, reason, topic } of recent ?? [])
-    lines.push(`request        ${formatAgo(at, Date.now())}: ${String(got)}, ${reason} (${topic})`)
-  output.result(explanation, lines.join('\n'))
-}
-
-/** True for the id of an instance, which is no address. */
-export function namesInstance(text: string): boolean {
-  return isId(text) && canonicalAddress(text) === undefined
-}
-
-/** Explains each address of an instance, as the store has them. */
-export async function explainInstance({ store, output }: Context, id: string, operator: string): Promise<void> {
-  const parsed = await withStore(store, async (publisher) => parse((await existing(publisher, id)).document))
-  if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: explain one of its addresses`)
-  const addresses = rangesOf(parsed.value).filter(({ range }) => canonicalAddress(range) !== undefined)
-  if (addresses.length === 0) throw new Failure(EXIT.notFound, `${id} has no address`, { id })
-  for (const { network, range } of addresses) await explain(output, range, { network, operator })
 }
 
 /** Initialises a new region. */

@@ -41,7 +41,7 @@ export async function status(context: HostContext): Promise<number> {
   const found = results.filter(({ state }) => state !== 'ok')
   if (output.json) output.printJson({ ...countsOf(results), ...(daemon !== undefined && { daemon }), checks: found })
   else {
-    if (daemon !== undefined) output.rows(statusRows(daemon))
+    if (daemon !== undefined) output.rows(statusRows(daemon, Date.now()))
     printResults(output, found, results)
   }
   return statusOf(results)

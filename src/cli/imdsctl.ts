@@ -339,19 +339,29 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
     )
   program
     .command('explain')
-    .description('print what the daemon of this hypervisor would answer a guest at an address, and why')
-    .argument(
-      '<address>',
-      'the address of a guest, such as 10.0.0.2, or the id of an instance in the store, such as srv-x1y2z',
+    .description(
+      'print what the guest at an address, or of an instance, would get from its daemon and why, the path to it, and its last requests',
     )
-    .option('--network <name>', 'the network of its interface', 'default')
+    .argument(
+      '<address-or-id>',
+      'the address of a guest, such as 10.0.0.2, or the id of its instance, such as srv-x1y2z',
+    )
+    .option('--network <name>', 'the network of the address', 'default')
+    .addOption(
+      new Option(
+        '--hypervisor <name>',
+        "ask the daemon of this hypervisor, at the operators' listener that it announces in the store",
+      ).conflicts('operator'),
+    )
     .addOption(OPERATOR)
-    .action((address: string, options: { network: string; operator: string }) =>
+    .action((target: string, options: { network: string; operator: string; hypervisor?: string }) =>
       reading(async (all) => {
-        const { explain, explainInstance, namesInstance } = await import('./commands.ts')
-        if (all.store !== undefined && namesInstance(address))
-          await explainInstance(contextOf(all), address, options.operator)
-        else await explain(output, address, options)
+        const { explain, operatorOf } = await import('./explain.ts')
+        const { hypervisor } = options
+        const operator = hypervisor === undefined ? options.operator : await operatorOf(contextOf(all), hypervisor)
+        const passwordFile = env['IMDS_OPERATOR_PASSWORD_FILE']
+        const context = { output, env: own, environmentFile: all.environmentFile, operator, passwordFile }
+        await explain(context, target, options.network)
       }),
     )
   type HostCommands = typeof import('./doctor.ts')
@@ -373,6 +383,17 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
     .addHelpText('after', DOCTOR_HELP)
     .addOption(OPERATOR)
     .action(({ operator }: { operator: string }) => ofHost(operator, ({ status }, context) => status(context)))
+  program
+    .command('log-level')
+    .description("print the level of the daemon's log, or change it for some time")
+    .argument('[level]', 'fatal, error, warn, info or debug; the configured level ends a change')
+    .option('--for <time>', 'how long it lasts, such as 30s, 10m or 2h (default: 10m)')
+    .addOption(OPERATOR)
+    .action((level: string | undefined, options: { for?: string; operator: string }) =>
+      reading(async () => {
+        await (await import('./log-level.ts')).logLevel(output, level, options)
+      }),
+    )
   program
     .command('bugreport')
     .description('write what a bug report needs into a file, without secrets')

@@ -11,7 +11,7 @@ import { parseTokenKeys } from '../guest/token.ts'
 import { isName } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseListeners, type GuestListeners } from './listeners.ts'
-import { LOG_LEVELS, type LogLevel } from '../runtime/log.ts'
+import { LOG_LEVELS, type LogLevel } from '../runtime/log-level.ts'
 import { parseRecordKeys, type RecordKeys } from '../store/crypto/record-cipher.ts'
 import {
   NAME_RULE,

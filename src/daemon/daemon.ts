@@ -17,7 +17,8 @@ import type { OperatorListener } from '../operator/listener.ts'
 import type { OperatorParts } from '../operator/server.ts'
 import type { StatusPage } from './status-page.ts'
 import type { AddressWatch } from '../runtime/addresses.ts'
-import { formatHostPort, type HostPort, type UnixSocket } from '../runtime/host-port.ts'
+import { formatHostPort, isReachable, type HostPort, type UnixSocket } from '../runtime/host-port.ts'
+import type { AdjustableLevel } from '../runtime/log-level.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
 import type { Disk } from '../view/disk.ts'
 import { lockState } from '../view/state-lock.ts'
@@ -52,16 +53,18 @@ export interface Daemon {
  * store has answered. Rejects when a guest listener cannot be opened or another daemon has the state directory, and
  * leaves nothing running.
  */
-export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
+export async function startDaemon(config: Config, log: Logger, logLevel: AdjustableLevel): Promise<Daemon> {
   const now = () => performance.now()
   const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, await import('../runtime/kernel-lock.ts'), log)
   try {
     const guestSide = await startGuestSide(config, log, now)
     await turn()
-    const daemon = await startBackground(config, log, now, guestSide, lock.disk).catch(async (error: unknown) => {
-      await guestSide.stop()
-      throw error
-    })
+    const daemon = await startBackground(config, log, logLevel, now, guestSide, lock.disk).catch(
+      async (error: unknown) => {
+        await guestSide.stop()
+        throw error
+      },
+    )
     return {
       ...daemon,
       stop: () =>
@@ -79,6 +82,7 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
 async function startBackground(
   config: Config,
   log: Logger,
+  logLevel: AdjustableLevel,
   now: () => number,
   guestSide: GuestSide,
   disk: Disk,
@@ -90,8 +94,10 @@ async function startBackground(
   const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
   const { AddressWatch } = await import('../runtime/addresses.ts')
   const metrics = buildMetrics()
-  const lagMs = () => sync.status().lagMs // no daemon announces itself before sync starts
-  const announcement = buildAnnouncement(view, lagMs, log)
+  // No daemon announces itself before sync starts, which is after these are built.
+  const lagMs = () => sync.status().lagMs
+  const operatorPlace = () => operators.tcp.place
+  const announcement = buildAnnouncement(view, lagMs, operatorPlace, log)
   const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, announcement)
   await turn()
 
@@ -114,6 +120,7 @@ async function startBackground(
   const operators = await buildOperatorSide({
     config,
     log,
+    logLevel,
     now,
     guestSide,
     source,
@@ -273,6 +280,7 @@ async function buildFollowers(
 interface OperatorSideParts {
   readonly config: Config
   readonly log: Logger
+  readonly logLevel: AdjustableLevel
   readonly now: () => number
   readonly guestSide: GuestSide
   readonly source: Source
@@ -295,11 +303,11 @@ interface OperatorSide {
 
 /** Builds the listeners of the operator API. */
 async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
-  const { config, log, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
+  const { config, log, logLevel, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
   const { view, traces, guests, hold } = guestSide
   const [
     { buildSocketServer, buildTcpServer },
-    { explain },
+    { explain, explainInstance },
     { recentRequests, traceOf },
     { buildDiagnosis },
     { buildLaunchGate, unreachableBy },
@@ -320,25 +328,34 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
   ])
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
-  const diagnosis = buildDiagnosis({
-    view,
-    source,
-    sync,
-    networks,
-    hypervisor: config.store.hypervisor,
-    userDataMaxBytes: config.userDataMaxBytes,
-    now,
-  })
   const traceParts = { view, traces, now, wall: () => Date.now() }
-  const explainParts = {
-    view,
-    firewall,
-    networks,
-    unserved: config.unserved,
-    hold,
-    diagnosis,
-    unreachable,
-    recent: (served: ServedInstance) => recentRequests(traceParts, served),
+  /** What a listener needs. Each has a rate limit of its own for questions to the store. */
+  const partsOfListener = (): OperatorParts => {
+    const diagnosis = buildDiagnosis({
+      view,
+      source,
+      sync,
+      networks,
+      hypervisor: config.store.hypervisor,
+      userDataMaxBytes: config.userDataMaxBytes,
+      now,
+    })
+    const explainParts = {
+      view,
+      firewall,
+      networks,
+      unserved: config.unserved,
+      hold,
+      diagnosis,
+      unreachable,
+      recent: (served: ServedInstance) => recentRequests(traceParts, served),
+    }
+    return {
+      ...operatorParts,
+      explain: (network, address) => explain(explainParts, network, address),
+      explainInstance: (id) => explainInstance(explainParts, id),
+      diagnose: (id) => diagnosis.instance(id),
+    }
   }
   const readiness = () =>
     buildReadiness({
@@ -349,6 +366,7 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
       viewAgeSeconds: viewAgeSeconds(),
       firewall: firewall.status(),
       listenerProblems: listenerProblems(),
+      log: logLevel.state,
     })
   const statusPage = buildStatusPage({
     config,
@@ -359,26 +377,25 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     networks,
     operator: () => tcp.place ?? config.operator,
   })
-  const operatorParts: OperatorParts = {
+  const operatorParts = {
     firewall,
     metrics: metrics.registry,
     readiness,
+    logLevel,
     page: statusPage.page,
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
-    trace: (id) => traceOf(traceParts, id),
-    explain: (network, address) => explain(explainParts, network, address),
-    diagnose: (id) => diagnosis.instance(id),
+    trace: (id: string) => traceOf(traceParts, id),
   }
   const most = maxOperatorConnections(readLimits())
   const { allow, password, ...listener } = config.operator
   const tcp = new OperatorListener<HostPort>({
-    server: buildTcpServer(operatorParts, { allow, password, most, now, log }),
+    server: buildTcpServer(partsOfListener(), { allow, password, most, now, log }),
     listener,
     variable: 'IMDS_OPERATOR_LISTEN',
     log,
   })
   const socket = new OperatorListener({
-    server: buildSocketServer(operatorParts, most),
+    server: buildSocketServer(partsOfListener(), most),
     listener: { path: config.operatorSocket },
     variable: 'IMDS_OPERATOR_SOCKET',
     log,
@@ -413,10 +430,23 @@ async function buildSource(
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */
-function buildAnnouncement(view: View, lagMs: () => number, log: Logger): Announcement {
+function buildAnnouncement(
+  view: View,
+  lagMs: () => number,
+  operatorPlace: () => HostPort | undefined,
+  log: Logger,
+): Announcement {
   const logged = new Set<string>()
   return {
-    state: () => ({ version: VERSION, instances: view.size, lagSeconds: Math.floor(lagMs() / 1000) }),
+    state: () => {
+      const place = operatorPlace()
+      return {
+        version: VERSION,
+        instances: view.size,
+        lagSeconds: Math.floor(lagMs() / 1000),
+        ...(place !== undefined && isReachable(place) && { operator: formatHostPort(place) }),
+      }
+    },
     failed: (reason) => {
       if (!logged.has(reason)) {
         log.warn(

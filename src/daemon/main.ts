@@ -17,6 +17,7 @@ import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { formatHostPort } from '../runtime/host-port.ts'
 import { StartFailure } from '../runtime/listen.ts'
+import { AdjustableLevel, LEVEL_SECONDS } from '../runtime/log-level.ts'
 import { buildLog, standardOutput, terminalOutput } from '../runtime/log.ts'
 import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/systemd.ts'
 import { keepTickShape } from '../runtime/ticks.ts'
@@ -46,6 +47,11 @@ const log = buildLog(
   parsed.value.logLevel,
   demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM']),
 )
+const logLevel = new AdjustableLevel(log, parsed.value.logLevel)
+// Without a listener for it, SIGUSR1 would open Node's debugger to all local users.
+process.on('SIGUSR1', () => {
+  logLevel.set('debug', LEVEL_SECONDS.usual)
+})
 if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables are ignored')
 
 const end = (status: number) => {
@@ -56,7 +62,7 @@ process.on('uncaughtException', (error) => {
   log.fatal({ err: error }, 'unexpected error')
   end(1)
 })
-const starting = startDaemon(parsed.value, log)
+const starting = startDaemon(parsed.value, log, logLevel)
 let stopping = false as boolean // TypeScript does not see that `stop` sets it
 const stop = (signal: string) => {
   if (stopping) return

@@ -1,6 +1,7 @@
 /** What `imdsctl status` prints: the state of the daemon, and the rates between two looks at its metrics. */
 import type { Readiness } from '../operator/documents.ts'
 import { formatDuration } from '../runtime/ago.ts'
+import { formatLevel } from '../runtime/log-level.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { STYLES } from '../checks/check.ts'
 import { labelOf } from '../checks/checks-of-daemon.ts'
@@ -68,9 +69,10 @@ export function buildStatus(readiness: Readiness, before: Sample, after: Sample,
 }
 
 /** A status as rows of two columns. */
-export function statusRows(status: DaemonStatus): (readonly Cell[])[] {
+export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[])[] {
   const { readiness, refusals, meanMs } = status
-  const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall } = readiness
+  const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall, log } =
+    readiness
   const perSecond = (rate: number) => `${rate.toFixed(1)}/s`
   const why = Object.entries(refusals).map(([reason, rate]) => `${reason} ${perSecond(rate)}`)
   return [
@@ -106,5 +108,8 @@ export function statusRows(status: DaemonStatus): (readonly Cell[])[] {
       'process',
       `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU, ${String(status.openDescriptors)} of ${String(status.mostDescriptors)} descriptors`,
     ],
+    ...(log === undefined
+      ? []
+      : [['log', { text: formatLevel(log, nowMs), style: log.until === undefined ? STYLES.ok : STYLES.warning }]]),
   ]
 }

@@ -1,6 +1,6 @@
 /**
  * The counters of the firewall's table. The agent reads them from the kernel and reports them to the daemon, whose
- * metrics have them.
+ * metrics and explanations have them.
  */
 
 /** Every counter. `admitted`: packets of guests that passed to a listener; the others were dropped or reset. */
@@ -18,7 +18,7 @@ export function parsePackets(untrusted: unknown): Packets | undefined {
     : undefined
 }
 
-/** The name of a counter as metrics have it: `unknown-peers`. */
+/** The name of a counter as metrics and explanations have it: `unknown-peers`. */
 export function formatCounter(name: string): string {
   return name.replaceAll('_', '-')
 }

@@ -36,7 +36,6 @@ export class Responder {
   readonly #meter: RequestMeter
   readonly #refusalLog: RefusalLog
   readonly #log: Logger
-  readonly #isTracing: boolean
   readonly #batch: (() => void)[] = []
   readonly #sendBatch = () => {
     for (const send of this.#batch.splice(0)) send()
@@ -47,7 +46,6 @@ export class Responder {
     this.#meter = meter
     this.#refusalLog = refusalLog
     this.#log = log
-    this.#isTracing = log.isLevelEnabled('debug')
   }
 
   /** Responds at the end of this turn of the event loop, or at once if the connection closes. */
@@ -90,7 +88,7 @@ export class Responder {
     const durationMs = performance.now() - startedMs
     this.#meter.answered(result.route, method, outcome, durationMs / 1000)
     if (outcome !== 'served') this.#refusalLog.refused(network, address, idOf(found), outcome)
-    if (this.#isTracing)
+    if (this.#log.isLevelEnabled('debug'))
       this.#log.debug(
         { instance: idOf(found), route: result.route, status: response.statusCode, durationMs, reason: outcome },
         'request',

@@ -6,15 +6,20 @@ import type { Static, TSchema } from 'typebox'
 import Value from 'typebox/value'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
+import type { LogLevel } from '../runtime/log-level.ts'
 import { formatReport, type AgentReport } from '../firewall/refusal.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
 import {
   ExplanationSchema,
+  InstanceExplanationSchema,
   InstanceStateSchema,
+  LogLevelSchema,
   ReadinessSchema,
   TraceSchema,
   type Explanation,
+  type InstanceExplanation,
   type InstanceState,
+  type LogLevelDocument,
   type Readiness,
   type Trace,
 } from './documents.ts'
@@ -39,7 +44,8 @@ export function valueOf<T>(answer: Answer<T>, operator: string): Parsed<T, strin
 function describe(answer: Exclude<Answer<unknown>, { kind: 'answered' }>): string {
   switch (answer.kind) {
     case 'refused':
-      if (answer.status === 401) return 'wants a password over TCP: use its unix socket'
+      if (answer.status === 401)
+        return 'wants a password over TCP: use its unix socket, or set IMDS_OPERATOR_PASSWORD_FILE for imdsctl explain'
       return (
         `answered with status ${String(answer.status)}` +
         (answer.status === 200 ? ' and a document that this version cannot read' : '')
@@ -78,15 +84,34 @@ export function getTrace(operator: string, id: string, signal: AbortSignal): Pro
   return ask(operator, { path }, [200], parserOf(TraceSchema), signal)
 }
 
-/** Asks what a guest at an address would get. Status 400: it is not an address, or not the name of a network. */
+/**
+ * Asks what a guest at an address would get. Status 400: it is not an address, or not the name of a network. `password`:
+ * that of the TCP listener.
+ */
 export function getExplanation(
   operator: string,
+  password: string | undefined,
   network: string,
   address: string,
   signal: AbortSignal,
 ): Promise<Answer<Explanation>> {
   const query = new URLSearchParams({ address, network }).toString()
-  return ask(operator, { path: `${PATHS.explain}?${query}` }, [200], parserOf(ExplanationSchema), signal)
+  return ask(operator, { path: `${PATHS.explain}?${query}`, password }, [200], parserOf(ExplanationSchema), signal)
+}
+
+/**
+ * Asks what the guest of an instance would get at each of its addresses. Status 404: the daemon does not serve it; the
+ * document says why.
+ */
+export function getInstanceExplanation(
+  operator: string,
+  password: string | undefined,
+  id: string,
+  signal: AbortSignal,
+): Promise<Answer<InstanceExplanation>> {
+  const query = new URLSearchParams({ id }).toString()
+  const question = { path: `${PATHS.explain}?${query}`, password }
+  return ask(operator, question, [200, 404], parserOf(InstanceExplanationSchema), signal)
 }
 
 /**
@@ -113,15 +138,29 @@ export function getReadiness(operator: string, signal: AbortSignal): Promise<Ans
   return ask(operator, { path: PATHS.ready }, [200, 503], parserOf(ReadinessSchema), signal)
 }
 
+/**
+ * Asks for the level of the log, over the unix socket, and sets it before if `wanted` has one. Status 404: the listener
+ * has no such path.
+ */
+export function getLogLevel(
+  operator: string,
+  wanted: { readonly level: LogLevel; readonly seconds: number } | undefined,
+  signal: AbortSignal,
+): Promise<Answer<LogLevelDocument>> {
+  const question = { path: PATHS.logLevel, ...(wanted !== undefined && { body: JSON.stringify(wanted) }) }
+  return ask(operator, question, [200], parserOf(LogLevelSchema), signal)
+}
+
 /** Asks for the metrics: the value of each by its name, with its labels as Prometheus prints them. */
 export function getMetrics(operator: string, signal: AbortSignal): Promise<Answer<ReadonlyMap<string, number>>> {
   return ask(operator, { path: PATHS.metrics }, [200], parseMetrics, signal)
 }
 
-/** A request: a GET, or a POST of a JSON body. */
+/** A request: a GET, or a POST of a JSON body. `password`: for HTTP Basic. */
 interface Question {
   readonly path: string
   readonly body?: string
+  readonly password?: string | undefined
 }
 
 /** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */
@@ -147,7 +186,7 @@ async function ask<T>(
 /** Sends one request on a connection of its own. (fetch cannot use a unix socket.) */
 async function send(
   operator: string,
-  { path, body }: Question,
+  { path, body, password }: Question,
   signal: AbortSignal,
 ): Promise<{ readonly status: number; readonly text: string }> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
@@ -158,6 +197,7 @@ async function send(
     agent: false,
     // The daemon refuses other names: they may be those of a site in a browser (pages/access.ts).
     headers: { host: 'localhost', ...(body !== undefined && { 'content-type': 'application/json' }) },
+    ...(password !== undefined && { auth: `imdsctl:${password}` }),
     ...(body !== undefined && { method: 'POST' }),
   }
   request(options, resolve).on('error', reject).end(body)

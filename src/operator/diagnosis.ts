@@ -5,6 +5,7 @@
  * faults, and nothing else of a record.
  */
 import { rangesOf } from '../metadata/instance.ts'
+import { TokenBucket } from '../runtime/token-bucket.ts'
 import type { InvalidRecord } from '../view/validate.ts'
 import { plan, type PlanContext } from '../view/plan.ts'
 import type { Source } from '../store/source.ts'
@@ -29,10 +30,18 @@ export interface Diagnosis {
 
 /** How long to wait for the store, in milliseconds. */
 const TIMEOUT_MS = 1000
+/** How often the store is asked in a second, and in the first one: a person asks now and then. */
+const RATE = 10
+const BURST = 20
+const NOT_ASKED = `the store was not asked, since operators have asked more than ${String(RATE)} times a second: try again`
 
-/** Builds a Diagnosis, whose methods never reject. */
+/**
+ * Builds a Diagnosis, whose methods never reject. It has a rate limit of its own for questions to the store, so that a
+ * program that asks in a loop does not load the store.
+ */
 export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   const { view, source, sync, networks, hypervisor, now } = parts
+  const questions = new TokenBucket(BURST, RATE)
 
   const lookedUp = async (id: string): Promise<string> => {
     const loaded = await inTime(first(source.load([id])))
@@ -68,19 +77,19 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
           ]),
     ]
   }
-  const explained = async (known: readonly string[], lookUp: () => Promise<string | undefined>) => {
+  const limited = async (lookUp: () => Promise<string>) => {
+    if (!questions.hasToken(now())) return NOT_ASKED
+    questions.take(1)
+    return lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
+  }
+  const explained = async (known: readonly string[], lookUp: (() => Promise<string>) | undefined) => {
     const status = sync.status()
     const state = formatStoreState(status, now())
-    const found =
-      known.length > 0 || !status.connected
-        ? undefined
-        : await lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
+    const found = known.length > 0 || lookUp === undefined || !status.connected ? undefined : await limited(lookUp)
     return [...known, found, state].filter((text) => text !== undefined).join('; ')
   }
   const instance = async (id: string) => {
-    const text = await explained(problemsOf(id), () =>
-      view.get(id) === undefined ? lookedUp(id) : Promise.resolve(undefined),
-    )
+    const text = await explained(problemsOf(id), view.get(id) === undefined ? () => lookedUp(id) : undefined)
     return text === '' ? undefined : text
   }
   return {

@@ -5,6 +5,16 @@
  */
 import Type, { type Static } from 'typebox'
 
+/** The level of the log. */
+export const LogLevelSchema = Type.Object({
+  level: Type.String({ description: 'The level of the log.' }),
+  configured: Type.String({ description: 'The configured level of the log.' }),
+  until: Type.Optional(
+    Type.String({ description: 'When it returns to the configured level (ISO 8601). Absent: it is that one.' }),
+  ),
+})
+export type LogLevelDocument = Static<typeof LogLevelSchema>
+
 /** `ready` decides the status of /readyz; `problem` says why it is false. */
 export const ReadinessSchema = Type.Object({
   ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
@@ -25,6 +35,7 @@ export const ReadinessSchema = Type.Object({
     ageSeconds: Type.Number({ description: 'Seconds since the agent last confirmed its rules.' }),
     refused: Type.Integer({ description: 'Interfaces that nft refuses.' }),
   }),
+  log: Type.Optional(LogLevelSchema),
 })
 export type Readiness = Static<typeof ReadinessSchema>
 
@@ -108,6 +119,25 @@ export const ExplanationSchema = Type.Object({
   firewall: Type.Optional(Type.String({ description: 'Why the firewall keeps the guest out.' })),
   listener: Type.Optional(Type.String({ description: 'Why no packet of the guest reaches the listener.' })),
   store: Type.Optional(Type.String({ description: 'What is wrong with its record in the store, or with the store.' })),
+  packets: Type.Optional(
+    Type.Record(Type.String(), Type.Integer(), {
+      description:
+        'What the firewall has counted for all guests of this hypervisor: admitted packets, and dropped ones by reason.',
+    }),
+  ),
   recent: Type.Optional(Type.Array(RecentRequestSchema, { description: 'The last requests, the latest first.' })),
 })
 export type Explanation = Static<typeof ExplanationSchema>
+
+/**
+ * What the guest of an instance would get at each of its addresses. `revision`: absent if the daemon does not serve the
+ * instance, and `reason` then says why. `more`: how many addresses are left out.
+ */
+export const InstanceExplanationSchema = Type.Object({
+  id: Type.String(),
+  revision: Type.Optional(Type.Integer()),
+  reason: Type.Optional(Type.String()),
+  addresses: Type.Array(ExplanationSchema),
+  more: Type.Integer(),
+})
+export type InstanceExplanation = Static<typeof InstanceExplanationSchema>

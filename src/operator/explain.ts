@@ -2,13 +2,14 @@
  * Explains which response a guest at an address would get, and why, for an operator whose guest gets no metadata. It
  * reads the same state as the guest server, changes nothing, and shows no secret of a guest.
  */
+import { formatCounter } from '../firewall/counters.ts'
 import type { Firewall } from '../firewall/firewall.ts'
 import { statusOf, type Refusal } from '../guest/refusals.ts'
 import { refusalOf } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../metadata/address.ts'
-import type { Instance } from '../metadata/instance.ts'
+import { rangesOf, type Instance } from '../metadata/instance.ts'
 import type { ServedInstance, View } from '../view/view.ts'
-import type { Explanation, RecentRequest } from './documents.ts'
+import type { Explanation, InstanceExplanation, RecentRequest } from './documents.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**
@@ -25,6 +26,28 @@ export interface ExplainParts {
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | undefined
   readonly recent: (served: ServedInstance) => RecentRequest[]
+}
+
+/** The most addresses of an instance that are explained: a record may have thousands, and guests wait meanwhile. */
+const MOST_ADDRESSES = 16
+
+/** Explains what the guest of an instance would get at each of its addresses. */
+export async function explainInstance(parts: ExplainParts, id: string): Promise<InstanceExplanation> {
+  const served = parts.view.get(id)
+  if (served === undefined) {
+    const reason = await parts.diagnosis.instance(id)
+    return { id, ...(reason !== undefined && { reason }), addresses: [], more: 0 }
+  }
+  const all = rangesOf(served.instance).filter(({ range }) => canonicalAddress(range) !== undefined)
+  const explained = await Promise.all(
+    all.slice(0, MOST_ADDRESSES).map(({ network, range }) => explain(parts, network, range)),
+  )
+  return {
+    id,
+    revision: served.instance.revision,
+    addresses: explained.filter((one) => one !== undefined),
+    more: Math.max(0, all.length - MOST_ADDRESSES),
+  }
 }
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
@@ -69,6 +92,7 @@ export async function explain(
   const heldBy = firewall.holds(instance)
   const listener = unreachable(instance)
   const store = await diagnosis.instance(instance.id)
+  const packets = firewall.packets()
   return {
     ...answer,
     because: refusal === undefined ? `it is ${instance.id}'s` : (OPTIONS[refusal] ?? refusal),
@@ -79,6 +103,9 @@ export async function explain(
     ...(heldBy !== undefined && { firewall: heldBy }),
     ...(listener !== undefined && { listener }),
     ...(store !== undefined && { store }),
+    ...(packets !== undefined && {
+      packets: Object.fromEntries(Object.entries(packets).map(([name, count]) => [formatCounter(name), count])),
+    }),
     recent: recent(found.owner),
   }
 }

@@ -3,6 +3,7 @@
  * and can be reached.
  */
 import type { FirewallStatus } from '../firewall/firewall.ts'
+import type { LogLevelState } from '../runtime/log-level.ts'
 import type { SyncStatus } from '../view/sync.ts'
 import type { Readiness } from './documents.ts'
 
@@ -18,6 +19,7 @@ export interface ReadinessParts {
   readonly viewAgeSeconds: number
   readonly listenerProblems: readonly string[]
   readonly firewall: FirewallStatus
+  readonly log: LogLevelState
 }
 
 /** Builds the document. */
@@ -29,6 +31,7 @@ export function buildReadiness({
   viewAgeSeconds,
   listenerProblems,
   firewall,
+  log,
 }: ReadinessParts): Readiness {
   const { ready, problem, hint, connected, unconfirmed, faulty } = sync
   const problems = [...(problem === undefined ? [] : [problem]), ...listenerProblems]
@@ -44,5 +47,6 @@ export function buildReadiness({
     faulty,
     contestedAddresses,
     firewall,
+    log,
   }
 }

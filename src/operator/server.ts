@@ -13,7 +13,8 @@ import type { Question } from '../pages/search.ts'
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { parseReport, REPORT_MAX_BYTES, type AgentReport } from '../firewall/refusal.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
-import type { Explanation, InstanceState, Readiness, Trace } from './documents.ts'
+import { LEVEL_SECONDS, LOG_LEVELS, type AdjustableLevel, type LogLevel } from '../runtime/log-level.ts'
+import type { Explanation, InstanceExplanation, InstanceState, Readiness, Trace } from './documents.ts'
 import { OperatorConnections } from './connections.ts'
 import type { GateState } from './launch-gate.ts'
 import { PATHS } from './paths.ts'
@@ -35,8 +36,11 @@ export interface OperatorParts {
   readonly firewall: OperatorFirewall
   /** What a guest at an address on a network would get, and why; undefined if it is not an address. */
   readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
+  /** What the guest of an instance would get at each of its addresses. */
+  readonly explainInstance: (id: string) => Promise<InstanceExplanation>
   /** The boot trace of an instance, or undefined if it is not served here. */
   readonly trace: (id: string) => Trace | undefined
+  readonly logLevel: Pick<AdjustableLevel, 'state' | 'set'>
   /** The status page; undefined: too many of its readers wait already. */
   readonly page: (question: Question) => Promise<string | undefined>
   /** Why an instance is not served as the store has it, or undefined. */
@@ -55,6 +59,8 @@ export interface TcpBounds {
   readonly log: Pick<Logger, 'warn'>
 }
 
+/** The most bytes of a POST of a level. */
+const LEVEL_MAX_BYTES = 256
 /** Loopback addresses may always use the TCP listener. */
 const THIS_HOST = ['127.0.0.0/8', '::1/128']
 /** A connection on which nothing moves is closed after this time, in ms. The slowest response waits for 5 s. */
@@ -75,6 +81,8 @@ const IDLE_MS = 15_000
  *                       200 with a Trace; 404 when the instance is not served here; 400 if it is not an id
  *   GET /explain?address=ADDRESS&network=NETWORK
  *                       200 with an Explanation; 400 if it is not an address or not the name of a network
+ *   GET /explain?id=ID  200 with an InstanceExplanation, 404 with one when the instance is not served here; 400 if it is
+ *                       not an id
  *
  * 400 for versions of HTTP other than 1.0 and 1.1. 401 and 421: see pages/access.ts. /livez and /readyz are open to
  * probes.
@@ -97,6 +105,8 @@ export function buildTcpServer(parts: OperatorParts, { allow, password, most, no
  *   POST /firewall      the same with the report of the firewall agent (src/firewall/refusal.ts): the response is sent
  *                       once the document has another version than the applied one, or after 5 s; 400 if it is not a
  *                       report
+ *   GET /log-level      200 with the level of the log
+ *   POST /log-level     the same after setting `{level, seconds}`: the level for some time; 400 if it is not that
  */
 export function buildSocketServer(parts: OperatorParts, most: number): FastifyInstance {
   const server = buildServer(parts)
@@ -117,7 +127,22 @@ export function buildSocketServer(parts: OperatorParts, most: number): FastifyIn
     const { status, body } = await documentFor(report)
     return reply.code(status).send(body)
   })
+  server.get(PATHS.logLevel, (_request, reply) => reply.send(parts.logLevel.state))
+  server.post(PATHS.logLevel, { bodyLimit: LEVEL_MAX_BYTES }, (request, reply) => {
+    const wanted = parseLevel(request.body)
+    return wanted === undefined
+      ? reply.code(400).send({ error: `that is not a level (${LOG_LEVELS.join(', ')}) with seconds` })
+      : reply.send(parts.logLevel.set(wanted.level, wanted.seconds))
+  })
   return server
+}
+
+function parseLevel(body: unknown): { readonly level: LogLevel; readonly seconds: number } | undefined {
+  const { level: name, seconds } = (body ?? {}) as Readonly<Record<string, unknown>>
+  const level = LOG_LEVELS.find((one) => one === name)
+  return level !== undefined && typeof seconds === 'number' && seconds >= 1 && seconds <= LEVEL_SECONDS.most
+    ? { level, seconds }
+    : undefined
 }
 
 /** Builds a server with the routes that only read. */
@@ -127,6 +152,7 @@ function buildServer({
   launchGate,
   trace,
   explain,
+  explainInstance,
   diagnose,
   page,
 }: OperatorParts): FastifyInstance {
@@ -169,9 +195,14 @@ function buildServer({
     const found = trace(id)
     return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
   })
-  server.get<{ Querystring: { address?: string; network?: string } }>(
+  server.get<{ Querystring: { address?: string; network?: string; id?: string } }>(
     PATHS.explain,
-    async ({ query: { address = '', network = 'default' } }, reply) => {
+    async ({ query: { address = '', network = 'default', id } }, reply) => {
+      if (id !== undefined) {
+        if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+        const explained = await explainInstance(id)
+        return reply.code(explained.revision === undefined ? 404 : 200).send(explained)
+      }
       const explanation = isName(network) ? await explain(network, address) : undefined
       return explanation === undefined
         ? reply.code(400).send({ error: 'that is not an address on a network' })

@@ -8,11 +8,8 @@
  */
 import { pino, type DestinationStream, type Logger } from 'pino'
 import { escapeControls, escapeJsonLine } from './escape.ts'
+import type { LogLevel } from './log-level.ts'
 import { isJournal, LogOutput, neverBlock } from './log-output.ts'
-
-/** The values of IMDS_LOG_LEVEL. */
-export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug'] as const
-export type LogLevel = (typeof LOG_LEVELS)[number]
 
 const STDOUT = 1
 const SECRETS = ['password', 'userData', 'publicKeys', 'token', 'headers', 'document', 'command']

@@ -83,7 +83,7 @@ t.test(
       })
       t.match(await imdsctl('explain', '10.0.0.2'), {
         status: 0,
-        text: `listener       no guest can reach imds at ${host}`,
+        text: `listener        no guest can reach imds at ${host}`,
       })
       await ip(`address add ${address} dev ${dev}`)
       await until(

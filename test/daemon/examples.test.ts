@@ -126,8 +126,9 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     encrypt: /0 encrypted, 3 /,
     decrypt: /3 decrypted, 0 /,
     firewall: /table inet imds/,
+    'log-level': /^debug for 10 min more, then info$/m,
     doctor: /^ok +daemon +it is ready$.*^\d+ ok, /ms,
-    status: /^imdsd .*: ready, /,
+    status: /^imdsd .*, ready, /,
     bugreport: /^wrote imds-bugreport-.*\.txt: /,
     remove: /srv-x1y2z.* 6/,
   }

@@ -83,7 +83,7 @@ t.test('the unix socket, an address and a URL get the same answer, with ids and 
     requests.length = 0
     t.same(await getInstanceState(operator, 'a/../b?x', false, signal), { kind: 'answered', status: 200, value: STATE })
     await getInstanceState(operator, 'srv-a', true, signal)
-    t.same(await getExplanation(operator, 'red', 'fd00::2&x=1', signal), {
+    t.same(await getExplanation(operator, undefined, 'red', 'fd00::2&x=1', signal), {
       kind: 'answered',
       status: 200,
       value: EXPLANATION,
@@ -140,7 +140,7 @@ t.test('a document of another shape or with another status is refused', async (t
   ] satisfies Reply[])
     t.same(await getInstanceState(unix, 'srv-a', false, signal), { kind: 'answered', status: reply[0], value: STATE })
   reply = [200, { ...EXPLANATION, status: 'x' }]
-  t.same(await getExplanation(unix, 'red', 'fd00::2', signal), { kind: 'refused', status: 200 })
+  t.same(await getExplanation(unix, undefined, 'red', 'fd00::2', signal), { kind: 'refused', status: 200 })
 })
 
 t.test('a daemon that cannot be reached or is too slow is a value, with the remedy', async (t) => {

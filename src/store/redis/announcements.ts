@@ -7,6 +7,7 @@
  */
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
+import { formatHostPort, isReachable, parseAddressPort } from '../../runtime/host-port.ts'
 import type { AnnouncedHypervisor } from '../publisher.ts'
 import { runPipeline } from './connection.ts'
 import type { Keys } from './keys.ts'
@@ -60,12 +61,14 @@ function parseAnnouncement(name: string, text: unknown): AnnouncedHypervisor {
   } catch {
     /* reported with empty fields */
   }
-  const { version, instances, lagSeconds, seenAt } = state
+  const { version, instances, lagSeconds, seenAt, operator } = state
+  const place = typeof operator === 'string' ? parseAddressPort(operator) : undefined
   return {
     name,
     version: typeof version === 'string' ? version : '',
     instances: typeof instances === 'number' ? instances : 0,
     ...(typeof lagSeconds === 'number' && { lagSeconds }),
     seenAt: typeof seenAt === 'string' ? seenAt : '',
+    ...(place !== undefined && isReachable(place) && { operator: formatHostPort(place) }),
   }
 }

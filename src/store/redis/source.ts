@@ -50,7 +50,7 @@ const HEARTBEATS_PER_ANNOUNCEMENT = 6
  * not let it write.
  */
 export interface Announcement {
-  readonly state: () => { readonly version: string; readonly instances: number; readonly lagSeconds: number }
+  readonly state: () => Readonly<{ version: string; instances: number; lagSeconds: number; operator?: string }>
   readonly failed: (reason: string) => void
 }
 

@@ -169,3 +169,25 @@ test.each<[string, Partial<SyncStatus>, string | undefined]>([
 ])('the state of a store that is %s', (_what, change, text) => {
   expect(formatStoreState({ ...READY, ...change }, 5_400) ?? undefined).toBe(text)
 })
+
+test('the store is asked 20 times at once and 10 times a second; beyond that the reason says so', async () => {
+  let now = 5_000
+  const { diagnosis, reads } = diagnosing({ now: () => now })
+  const ask = async (times: number) => {
+    for (let i = 0; i < times; i++) await diagnosis.instance(ID)
+  }
+  await ask(20)
+  expect(await diagnosis.instance(ID)).toMatch(/^the store was not asked, .*: try again$/)
+  expect(await diagnosis.address('default', '10.0.0.2')).toMatch(/^the store was not asked/)
+  expect(reads()).toBe(20)
+  now += 1_000
+  await ask(15)
+  expect(reads()).toBe(30)
+})
+
+test('an instance that is served takes nothing of that: it needs no question', async () => {
+  const { diagnosis, reads } = diagnosing({ served: {} })
+  for (let i = 0; i < 30; i++) await diagnosis.instance(ID)
+  await diagnosis.instance('srv-other')
+  expect(reads()).toBe(1)
+})

@@ -23,6 +23,7 @@ const PARTS: ReadinessParts = {
   viewAgeSeconds: 1.23456,
   listenerProblems: [],
   firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
+  log: { level: 'info', configured: 'info' },
 }
 
 test('readiness shows the state of sync, the view and the firewall', () => {
@@ -36,6 +37,7 @@ test('readiness shows the state of sync, the view and the firewall', () => {
     faulty: 2,
     contestedAddresses: 4,
     firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
+    log: { level: 'info', configured: 'info' },
   })
 })
 

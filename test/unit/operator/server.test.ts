@@ -3,7 +3,9 @@ import { expect, test } from 'vitest'
 import type { FirewallDocument } from '../../../src/firewall/document.ts'
 import {
   ExplanationSchema,
+  InstanceExplanationSchema,
   InstanceStateSchema,
+  LogLevelSchema,
   ReadinessSchema,
   TraceSchema,
   type Readiness,
@@ -37,7 +39,12 @@ const GATE: Readonly<Record<string, GateState>> = {
   'srv-d': { kind: 'held', revision: 7, reason: 'its link has no possible name', isFinal: true },
 }
 
-function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as string[] } = {}): OperatorParts {
+function parts({
+  ready = true,
+  reports = [] as unknown[],
+  diagnosed = [] as string[],
+  levels = [] as string[],
+} = {}): OperatorParts {
   return {
     metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') },
     readiness: () => ({ ...READINESS, ready }),
@@ -46,6 +53,15 @@ function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as stri
       Promise.resolve(
         address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: "it is srv-a's" },
       ),
+    explainInstance: (id) =>
+      Promise.resolve({ id, ...(id === 'srv-a' ? { revision: 7 } : { reason: 'why' }), addresses: [], more: 0 }),
+    logLevel: {
+      state: { level: 'info', configured: 'info' },
+      set: (level, seconds) => {
+        levels.push(`${level} ${String(seconds)}`)
+        return { level, configured: 'info', until: '2026-11-23T10:00:00Z' }
+      },
+    },
     trace: (id) => (id === 'srv-a' ? { id, revision: 7, recent: [] } : undefined),
     page: (question) => Promise.resolve(question.search === 'busy' ? undefined : JSON.stringify(question)),
     diagnose: (id) => {
@@ -131,14 +147,14 @@ test('on the unix socket the firewall agent gets the document, and reports what 
   expect((await post({ applied: 'x'.repeat(100_000), refused: [] })).statusCode).toBe(413)
   expect(reports).toEqual([
     undefined,
-    { applied: 'a.1', refused: [] },
-    { applied: undefined, refused: [] },
-    { applied: 'none', refused: [] },
+    { applied: 'a.1', refused: [], packets: undefined },
+    { applied: undefined, refused: [], packets: undefined },
+    { applied: 'none', refused: [], packets: undefined },
   ])
   expect((await server.inject('/livez')).statusCode).toBe(200)
 })
 
-test('TCP has no path of the firewall, with any method', async () => {
+test('TCP has no path of the firewall or of the level of the log, with any method', async () => {
   const reports: unknown[] = []
   const server = buildTcpServer(parts({ reports }), {
     allow: [],
@@ -151,9 +167,9 @@ test('TCP has no path of the firewall, with any method', async () => {
       },
     },
   })
-  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const) {
-    expect([method, (await server.inject({ method, url: '/firewall?applied=a.1' })).statusCode]).toEqual([method, 404])
-  }
+  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const)
+    for (const url of ['/firewall?applied=a.1', '/log-level'])
+      expect([method, url, (await server.inject({ method, url })).statusCode]).toEqual([method, url, 404])
   expect(reports).toEqual([])
 })
 
@@ -193,4 +209,36 @@ test('the status page has its question, and headers that let a browser run nothi
   expect(page.headers).toMatchObject(PAGE_HEADERS)
   const busy = await server.inject('/?q=busy')
   expect([busy.statusCode, busy.headers['retry-after']]).toEqual([503, '1'])
+})
+
+test('/explain with an id: 200 for the instance, 404 with the reason if not served, 400 if no id', async () => {
+  const server = aServer()
+  for (const [id, status] of [
+    ['srv-a', 200],
+    ['srv-b', 404],
+  ] as const) {
+    const answer = await server.inject(`/explain?id=${id}`)
+    expect([answer.statusCode, Value.Check(InstanceExplanationSchema, answer.json())]).toEqual([status, true])
+  }
+  expect((await server.inject('/explain?id=a%20b')).statusCode).toBe(400)
+})
+
+test('on the unix socket the level of the log is read, and set for some time within bounds', async () => {
+  const levels: string[] = []
+  const server = buildSocketServer(parts({ levels }), 64)
+  const post = (payload: object) => server.inject({ method: 'POST', url: '/log-level', payload })
+  expect(Value.Check(LogLevelSchema, (await server.inject('/log-level')).json())).toBe(true)
+  expect((await post({ level: 'debug', seconds: 60 })).json()).toMatchObject({ level: 'debug' })
+  for (const body of [
+    {},
+    [],
+    { level: 'debug' },
+    { level: 'trace', seconds: 60 },
+    { level: 'debug', seconds: 0 },
+    { level: 'debug', seconds: 86_401 },
+    { level: 'debug', seconds: '60' },
+  ])
+    expect([body, (await post(body)).statusCode]).toEqual([body, 400])
+  expect((await post({ level: 'debug', seconds: 60, more: 'x'.repeat(300) })).statusCode).toBe(413)
+  expect(levels).toEqual(['debug 60'])
 })

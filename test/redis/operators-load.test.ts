@@ -1,0 +1,87 @@
+/**
+ * What guests and other operators see while one operator asks in a loop, and what the store does.
+ */
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { request, startDaemon, until, type Answer } from '../support/programs/daemon.ts'
+import { run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { startRedis } from '../support/redis/redis.ts'
+
+const ID = '/latest/meta-data/instance-id'
+/** One caller's loops at the same time: as many as it may have connections. */
+const LOOPS = 16
+
+t.test(
+  'an operator that asks in a loop takes no response from guests or others, and little of the store',
+  async (t) => {
+    const redis = await startRedis()
+    t.teardown(() => redis.stop())
+    const store = await openStore({ url: redis.url, region: 'gb1' })
+    t.teardown(() => store.close())
+    const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
+    await store.put(anInstance({ id: 'srv-a', interfaces, hypervisors: ['hv1'] }))
+    const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
+    const daemon = await startDaemon(settings)
+    t.teardown(() => daemon.stop())
+    await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+
+    let isOver = false as boolean // TypeScript does not see that the end of the test sets it
+    const statuses: Record<string, Set<unknown>> = {}
+    /** Asks until the test is over. Statuses are counted by `who`. Returns the number of answers. */
+    const loop = async (who: string, ask: (i: number) => Promise<Answer>) => {
+      const seen = (statuses[who] ??= new Set())
+      let answers = 0
+      for (; !isOver; answers++)
+        seen.add((await ask(answers).catch((error: unknown) => ({ status: String(error) }))).status)
+      return answers
+    }
+    const operator = (from: string, path: string) => request(daemon.operatorPort, path, from)
+    const asked = [
+      () => '/instances/srv-a/trace',
+      (n: number) => `/explain?address=10.${String(n >> 8)}.${String(n & 255)}.9`,
+      (n: number) => `/instances/srv-${String(n)}?reason=`,
+      () => '/explain?id=srv-a',
+    ]
+    const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.client.info('stats'))?.[1])
+    const before = await commands()
+    const startedMs = performance.now()
+    const looping = Array.from({ length: LOOPS }, (_, i) =>
+      loop('the one', (n) => operator('127.0.0.2', asked[i % asked.length]!(n * LOOPS + i))),
+    )
+    const guests = [1, 2].map(() => loop('guests', () => daemon.get(ID)))
+    const others = [
+      loop('Prometheus', () => operator('127.0.0.9', '/metrics')),
+      loop('the unix socket', () => daemon.operator('/readyz')),
+    ]
+    const doctor = (async () => {
+      for (let i = 0; i < 2; i++)
+        await run([process.execPath, IMDSCTL, '--json', 'doctor', '--operator', daemon.operatorSocket], {
+          env: { ...programEnvironment(), ...settings },
+        })
+    })()
+    await doctor
+    const explained = await run(
+      [process.execPath, IMDSCTL, 'explain', '10.200.0.1', '--operator', daemon.operatorSocket],
+      { env: programEnvironment() },
+    )
+    isOver = true
+    const [theirs, served, other] = await Promise.all([looping, guests, others].map((all) => Promise.all(all)))
+    const seconds = (performance.now() - startedMs) / 1000
+    t.comment(`${seconds.toFixed(1)} s:`, { theirs, served, other }, `${String((await commands()) - before)} commands`)
+
+    t.same([...statuses['guests']!], [200])
+    t.same([...statuses['Prometheus']!], [200])
+    t.same([...statuses['the unix socket']!], [200])
+    t.same([...statuses['the one']!].sort(), [200, 404], 'it is answered too')
+    t.match(
+      explained.stdout.toString(),
+      /the store has no instance with this address/,
+      'the unix socket has its own rate',
+    )
+    const sum = theirs!.reduce((total, count) => total + count, 0)
+    t.ok(sum > 1_000, 'it has asked often')
+    t.ok((await commands()) - before < 300 + 60 * seconds, 'the store was asked at a bounded rate')
+  },
+)

@@ -16,6 +16,7 @@ export const SECRET_FILES = [
   'IMDS_RECORD_KEYS_FILE',
   'IMDS_TOKEN_KEYS_FILE',
   'IMDS_OPERATOR_PASSWORD_FILE',
+  'IMDS_IDENTITY_KEY_FILE',
 ] as const
 
 /** Files of secrets: those that variables name, and the daemon's own key. */

@@ -2,7 +2,7 @@
  * The commands and options of imdsctl, from which its help, manual and completion follow. Each command is in another
  * file, which is loaded when the command runs, so that a start reads only what it needs.
  */
-import { Command, InvalidArgumentError, Option } from 'commander'
+import { Argument, Command, InvalidArgumentError, Option } from 'commander'
 import { STORE_SETTINGS, type StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../runtime/version.ts'
 import type { ChangeOptions } from './change.ts'
@@ -10,6 +10,7 @@ import type { Context } from './commands.ts'
 import type { EvacuateOptions } from './evacuate.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure, failureOf, printFailure } from './failure.ts'
+import type { IDENTITY_ACTIONS, IdentityOptions } from './identity.ts'
 import type { ImportOptions } from './import.ts'
 import type { ListOptions } from './list.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
@@ -410,6 +411,25 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
     .action((id: string, { operator }: { operator: string }) =>
       reading(async () => {
         await (await import('./trace.ts')).trace(output, id, operator)
+      }),
+    )
+  program
+    .command('identity')
+    .description('make the key that signs identity documents and tokens of guests, or publish the keys of an issuer')
+    .addArgument(
+      new Argument(
+        '<action>',
+        'init: write a new key and its certificate into the directory. jwks: write the public documents of an issuer ' +
+          'into it, which its web server serves',
+      ).choices(['init', 'jwks'] satisfies (typeof IDENTITY_ACTIONS)[number][]),
+    )
+    .argument('<directory>', 'init makes it if it is missing, and never overwrites a file')
+    .argument('[path...]', 'jwks: the certificate of each key that signs tokens, or will soon')
+    .option('--ec', 'init: a key of the curve P-256, which signs tokens but no documents')
+    .addOption(new Option('--issuer <url>', 'jwks: the issuer of the tokens').env('IMDS_IDENTITY_ISSUER'))
+    .action((action: (typeof IDENTITY_ACTIONS)[number], directory: string, files: string[], options: IdentityOptions) =>
+      working(async () => {
+        await (await import('./identity.ts')).identity(output, action, directory, files, options)
       }),
     )
   program

@@ -7,6 +7,7 @@ import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { parseConfig, VARIABLES, type Config, type Variable } from './config.ts'
+import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { enabledNetworks } from '../runtime/systemd.ts'
 import { unreadable } from '../runtime/secret-file.ts'
@@ -78,6 +79,10 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
   const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
   const unknown = parsed.ok ? parsed.unknown : []
   const notes = unknown.length > 0 ? [`unknown variables, which are ignored: ${unknown.join(', ')}`] : []
+  const certificate = parsed.ok ? parsed.value.identity?.certificate : undefined
+  const expiry = certificate && describeExpiry(certificate, nowMs)
+  if (expiry !== undefined)
+    notes.push(`IMDS_IDENTITY_CERT_FILE: the certificate ${expiry}: verifiers may reject documents`)
   const faults = [
     ...(parsed.ok ? [] : parsed.faults),
     ...redisFaults(env, nowMs, readText),

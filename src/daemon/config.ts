@@ -8,6 +8,9 @@ import { DEFAULT_LINK, isLinkRule } from '../firewall/link.ts'
 import { FORWARDED_RULES } from '../guest/authorize.ts'
 import type { Allowance } from '../guest/share.ts'
 import { parseTokenKeys } from '../guest/token.ts'
+import type { IdentitySettings } from '../identity/identity.ts'
+import { isIssuer, ISSUER_RULE } from '../identity/issuer.ts'
+import { parseIdentityCertificate, parseIdentityKey } from '../identity/key.ts'
 import { isName } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseListeners, type GuestListeners } from './listeners.ts'
@@ -89,6 +92,8 @@ export interface Config extends GuestListeners {
    */
   readonly firewall: { readonly required: boolean; readonly link: string }
   readonly provider: { readonly domain?: string; readonly partition?: string }
+  /** Undefined: there are no identity documents and tokens. */
+  readonly identity: IdentitySettings | undefined
 }
 
 const name = matching(isName, `must be ${NAME_RULE}`)
@@ -163,6 +168,14 @@ export const VARIABLES = {
     IMDS_SERVICES_DOMAIN: { parse: name, help: 'services/domain in the tree' },
     IMDS_SERVICES_PARTITION: { parse: name, help: 'services/partition in the tree' },
   }),
+  ...section('Identity of guests', {
+    IMDS_IDENTITY_KEY_FILE: { parse: anyText, help: 'the private key that signs identity documents and tokens, PEM' },
+    IMDS_IDENTITY_CERT_FILE: { parse: anyText, help: 'its certificate, PEM' },
+    IMDS_IDENTITY_ISSUER: {
+      parse: matching(isIssuer, `must be ${ISSUER_RULE}`),
+      help: 'the issuer of identity tokens, an https URL; unset: there are no tokens',
+    },
+  }),
   ...section('Firewall and log', {
     IMDS_FIREWALL: {
       default: 'off',
@@ -185,6 +198,13 @@ export const VARIABLES = {
 /** The name of a variable. */
 export type Variable = keyof typeof VARIABLES
 type Fault = AddFault<Variable>
+/** The variables that name files which this parser reads. */
+type SecretFile =
+  | 'IMDS_RECORD_KEYS_FILE'
+  | 'IMDS_TOKEN_KEYS_FILE'
+  | 'IMDS_OPERATOR_PASSWORD_FILE'
+  | 'IMDS_IDENTITY_KEY_FILE'
+  | 'IMDS_IDENTITY_CERT_FILE'
 
 /** Variables that begin with IMDS_API_ are those of imds-api: both programs may have the same environment. */
 const OWN = /^IMDS_(?!API_)/
@@ -196,10 +216,7 @@ export function parseConfig(
   readText: (path: string) => string = noFiles,
 ): ParsedVariables<Config> {
   const { values, fault, result } = readVariables(VARIABLES, env, OWN)
-  const secretOf = <T>(
-    variable: 'IMDS_RECORD_KEYS_FILE' | 'IMDS_TOKEN_KEYS_FILE' | 'IMDS_OPERATOR_PASSWORD_FILE',
-    parse: (text: string) => Parsed<T, string>,
-  ): T | undefined => {
+  const secretOf = <T>(variable: SecretFile, parse: (text: string) => Parsed<T, string>): T | undefined => {
     const path = values[variable]
     if (path === undefined) return undefined
     try {
@@ -230,6 +247,10 @@ export function parseConfig(
   const recordKeys = secretOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
   const tokenKeys = secretOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
   const password = secretOf('IMDS_OPERATOR_PASSWORD_FILE', parsePassword)
+  const key = secretOf('IMDS_IDENTITY_KEY_FILE', parseIdentityKey)
+  const certificate = secretOf('IMDS_IDENTITY_CERT_FILE', parseIdentityCertificate)
+  const identity = key && certificate && { key, certificate, issuer: values.IMDS_IDENTITY_ISSUER }
+  checkIdentity(values, identity, fault)
   const store = parseStore(values, recordKeys, fault)
   const [domain, partition] = [values.IMDS_SERVICES_DOMAIN, values.IMDS_SERVICES_PARTITION]
   return result<Config>(
@@ -252,8 +273,22 @@ export function parseConfig(
       snapshotMaxAgeMs: values.IMDS_SNAPSHOT_MAX_AGE_SECONDS * 1000,
       firewall: { required: isFirewallRequired, link: values.IMDS_LINK },
       provider: { ...(domain !== undefined && { domain }), ...(partition !== undefined && { partition }) },
+      identity,
     },
   )
+}
+
+/** Reports settings of the identity of guests that do not belong together. `identity`: if both files are valid. */
+function checkIdentity(values: Values<typeof VARIABLES>, identity: IdentitySettings | undefined, fault: Fault): void {
+  const [key, certificate] = [values.IMDS_IDENTITY_KEY_FILE, values.IMDS_IDENTITY_CERT_FILE]
+  if (key === undefined && certificate !== undefined)
+    fault('IMDS_IDENTITY_KEY_FILE', 'is not set: it must name the key of the certificate in IMDS_IDENTITY_CERT_FILE')
+  if (key !== undefined && certificate === undefined)
+    fault('IMDS_IDENTITY_CERT_FILE', 'is not set: it must name the certificate of the key in IMDS_IDENTITY_KEY_FILE')
+  if (key === undefined && values.IMDS_IDENTITY_ISSUER !== undefined)
+    fault('IMDS_IDENTITY_ISSUER', 'needs a key: set IMDS_IDENTITY_KEY_FILE and IMDS_IDENTITY_CERT_FILE')
+  if (identity?.certificate.checkPrivateKey(identity.key) === false)
+    fault('IMDS_IDENTITY_CERT_FILE', 'is not the certificate of the key in IMDS_IDENTITY_KEY_FILE')
 }
 
 function parseStore(

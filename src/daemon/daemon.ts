@@ -91,6 +91,8 @@ async function startBackground(
   const { hypervisor } = config.store
   const { buildMetrics } = await import('./metrics.ts')
   await turn()
+  await guestSide.loadIdentity()
+  await turn()
   const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
   const { AddressWatch } = await import('../runtime/addresses.ts')
   const metrics = buildMetrics()

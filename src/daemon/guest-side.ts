@@ -18,6 +18,8 @@ import { ownTokenKey } from '../guest/token-key.ts'
 import { Tokens, tokenTime } from '../guest/token.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
 import { describeHold, warnOfOverruled, type GuestPlace } from './listeners.ts'
+import { buildIdentity } from '../identity/identity.ts'
+import { describeExpiry } from '../identity/key.ts'
 import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
 import { restoreView, type Restored } from '../view/restore.ts'
@@ -37,6 +39,8 @@ export interface GuestSide {
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances'>
   readonly guests: readonly GuestPlace[]
+  /** Loads what signs for guests, so that the first signature does not wait for it. */
+  loadIdentity(): Promise<void>
   /** Sets the function that looks up unknown peers. */
   lookUpBy(ask: Directory['ask']): void
   /** Why no guest is answered now, or undefined. */
@@ -58,7 +62,12 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   )
   const meter = new RequestMeter()
   const traces = new BootTraces()
-  const view = new View(config.provider, now)
+  const identity = config.identity && buildIdentity(config.identity, () => Date.now())
+  const { signer } = identity ?? {}
+  const expiry = config.identity && describeExpiry(config.identity.certificate, Date.now())
+  if (expiry !== undefined)
+    log.warn(`the certificate in IMDS_IDENTITY_CERT_FILE ${expiry}: verifiers may reject documents`)
+  const view = new View({ ...config.provider, ...(signer && { signer }) }, now)
   const owner = stateOwner(config.store)
   const keys = stateKeys(config.store, secrets)
   const { instances, ...restored } = await restoreView(
@@ -82,7 +91,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   }
   const most = maxConnections(readLimits(), config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
-  const rules = { tokens, forwarded: config.forwarded, limitHops }
+  const rules = { tokens, forwarded: config.forwarded, limitHops, mintIdentity: identity?.mint }
   const refusalLog = new RefusalLog(log, now)
   const servers = config.listen.map(({ network }) =>
     buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, traces, refusalLog, held, log }),
@@ -118,6 +127,9 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       keys,
       restored,
       guests,
+      loadIdentity: async () => {
+        await identity?.load()
+      },
       lookUpBy: (by) => {
         ask = by
       },

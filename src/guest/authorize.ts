@@ -26,6 +26,8 @@ export interface Rules {
   readonly forwarded: (typeof FORWARDED_RULES)[number]
   /** Limits the hops of all further packets of a connection (hop-limit.ts). False if that fails. */
   readonly limitHops: (connection: Socket) => boolean
+  /** Mints an identity token for an audience (contract H4). Undefined: there are none. */
+  readonly mintIdentity: ((instance: Guest['instance'], audience: string) => Promise<string>) | undefined
 }
 
 /**

@@ -43,6 +43,18 @@ export type Result =
     }
   | Refused
 
+/**
+ * A request whose content is being made. `content` undefined: there is none. `cost`: how many requests it takes from the
+ * share of its guest besides its own.
+ */
+export interface Pending {
+  readonly kind: 'pending'
+  readonly route: Route
+  readonly content: Promise<Content | undefined>
+  readonly ttlSeconds: number | undefined
+  readonly cost: number
+}
+
 /** A refusal as a result. */
 export function refused(refusal: Refusal, route: Route, ttlSeconds?: number): Refused {
   return { kind: 'refused', route, refusal, ttlSeconds }

@@ -14,6 +14,9 @@ type Switch = 'enabled' | 'disabled'
 export interface Guest {
   readonly instance: {
     readonly id: string
+    readonly account: string
+    readonly image: string
+    readonly zone: { readonly id: string; readonly handle: string }
     readonly options: {
       readonly httpEndpoint: Switch
       readonly httpProtocolIpv6: Switch
@@ -29,6 +32,8 @@ export interface Guest {
   resolve(version: number, path: string): Content | undefined
   /** A directory with everything below it as JSON; undefined if the path is no directory. */
   resolveSubtree(version: number, path: string): Content | undefined
+  /** Makes the content below `dynamic/`, which cannot be read before. Undefined: it is made, or there is none. */
+  prepareIdentity(): Promise<void> | undefined
   /** Whether `resolve` has content that is not only in its grace period. */
   has(version: number, path: string): boolean
 }

@@ -33,6 +33,7 @@ const TABLE = {
   'headers-too-large': { status: 400, page: true, ordinary: false, headers: [] },
   'request-timeout': { status: 400, page: true, ordinary: false, headers: [] },
   'bad-token-ttl': { status: 400, page: true, ordinary: false, headers: [] },
+  'bad-audience': { status: 400, page: true, ordinary: false, headers: [] },
   'token-required': { status: 401, page: true, ordinary: false, headers: [] },
   'token-invalid': { status: 401, page: true, ordinary: false, headers: [] },
   'not-found': { status: 404, page: true, ordinary: true, headers: [] },
@@ -47,6 +48,7 @@ const TABLE = {
   'contested-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'over-share': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'hop-limit-failed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
+  'not-signed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'too-many-waiting': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'too-many-connections': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
 } as const satisfies Record<string, RefusalRow>

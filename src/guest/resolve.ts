@@ -1,10 +1,12 @@
 /**
- * Finds the content of an authorized request: a path of the guest's tree, or a new session token.
+ * Finds the content of an authorized request: a path of the guest's tree, a new session token or a new identity token.
  */
 import type { Content } from '../metadata/content.ts'
+import type { Target } from '../metadata/target.ts'
 import { VERSION_LIST } from '../metadata/tree.ts'
 import type { Authorized, Rules } from './authorize.ts'
-import { refused, type Exchange, type Result } from './exchange.ts'
+import { refused, type Exchange, type Pending, type Result } from './exchange.ts'
+import type { Guest } from './identify.ts'
 import { TTL_HEADER } from './respond.ts'
 import { parseTtl } from './token.ts'
 
@@ -14,27 +16,60 @@ const TOKEN_OPTIONS: Content = {
   headers: ['Allow', 'OPTIONS, PUT', 'Content-Type', 'text/plain', 'Content-Length', '0'],
 }
 
+/** How many requests cost as much as the signature of an identity token. */
+const IDENTITY_TOKEN_COST = 20
+
 export function resolve(
   exchange: Pick<Exchange, 'network' | 'request'>,
   authorized: Authorized,
-  rules: Pick<Rules, 'tokens' | 'limitHops'>,
-): Result {
-  const {
-    guest,
-    target: { route, version, path, query },
-    ttlSeconds,
-  } = authorized
+  rules: Pick<Rules, 'tokens' | 'limitHops' | 'mintIdentity'>,
+): Result | Pending {
+  const { guest, target, ttlSeconds } = authorized
+  const { route } = target
   const { method } = exchange.request
   if (route === '/latest/api/token') return resolveToken(exchange, authorized, rules)
   if (route === 'unknown' || route === '/{version}/api/token') return refused('not-found', route, ttlSeconds)
   if (route === '/openstack' && guest.instance.options.openstack === 'disabled')
     return refused('not-found', route, ttlSeconds)
   if (method !== 'GET' && method !== 'HEAD') return refused('method-not-allowed', route, ttlSeconds)
-  const subtree = query?.recursive === true && route !== '/' ? guest.resolveSubtree(version, path) : undefined
-  const content = subtree ?? (route === '/' ? VERSION_LIST : guest.resolve(version, path))
+  if (route === '/latest/dynamic/instance-identity/token') return resolveIdentityToken(authorized, rules.mintIdentity)
+  const prepared = hasIdentity(target) ? guest.prepareIdentity() : undefined
+  if (prepared !== undefined) {
+    const content = prepared.then(() => contentOf(guest, target))
+    return { kind: 'pending', route, content, ttlSeconds, cost: 0 }
+  }
+  const content = contentOf(guest, target)
   return content === undefined
     ? refused('not-found', route, ttlSeconds)
     : { kind: 'served', route, content, ttlSeconds }
+}
+
+/** Whether the content of a target may include the identity document. */
+function hasIdentity({ route, query }: Target): boolean {
+  return route === '/{version}/dynamic' || (route === '/{version}' && query?.recursive === true)
+}
+
+function contentOf(guest: Guest, { route, version, path, query }: Target): Content | undefined {
+  const subtree = query?.recursive === true && route !== '/' ? guest.resolveSubtree(version, path) : undefined
+  return subtree ?? (route === '/' ? VERSION_LIST : guest.resolve(version, path))
+}
+
+/**
+ * Mints an identity token (contract H4), only for a guest with a session token: a program in the guest that requests
+ * URLs for others (SSRF) rarely sends its header. No cache may keep it, and it has no ETag.
+ */
+function resolveIdentityToken(
+  { guest, target: { route, audience }, ttlSeconds }: Authorized,
+  mint: Rules['mintIdentity'],
+): Result | Pending {
+  if (mint === undefined) return refused('not-found', route, ttlSeconds)
+  if (ttlSeconds === undefined) return refused('token-required', route)
+  if (audience === undefined) return refused('bad-audience', route, ttlSeconds)
+  const content = mint(guest.instance, audience).then((body) => ({
+    body,
+    headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length), 'Cache-Control', 'no-store'],
+  }))
+  return { kind: 'pending', route, content, ttlSeconds, cost: IDENTITY_TOKEN_COST }
 }
 
 /**

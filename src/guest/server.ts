@@ -5,8 +5,9 @@
  * linger.ts). Fastify sees the target `/` for every request: the tree resolves paths, and a second router costs a part
  * of the rate (docs/performance.md#decisions).
  *
- * No step waits for I/O, with one exception: an unknown peer is looked up in the store, within bounds. A guest may ask
- * to be answered only when a value changes (contract H1): such a request runs the steps again after each change.
+ * No step waits for I/O, with one exception: an unknown peer is looked up in the store, within bounds. A signature for
+ * the guest itself is waited for, within bounds too. A guest may ask to be answered only when a value changes (contract
+ * H1): such a request runs the steps again after each change.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { ServerResponse } from 'node:http'
@@ -14,10 +15,11 @@ import { performance } from 'node:perf_hooks' // the global one is a getter
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
-import { refused, type Exchange, type Result } from './exchange.ts'
+import { refused, type Exchange, type Pending, type Result } from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
 import { directoryFor, idOf, peerAddress, type Directory, type Guest } from './identify.ts'
 import { isCounted, type RequestMeter } from './meter.ts'
+import { settle } from './pending.ts'
 import { resolve } from './resolve.ts'
 import { Responder, type ResponderParts } from './respond.ts'
 import { TargetCache, type Target, type Topic } from '../metadata/target.ts'
@@ -33,6 +35,8 @@ export interface GuestServerParts extends ConnectionGuardParts, Omit<ResponderPa
 const PATHS_PER_REQUEST = 16
 /** For the repeated steps of a held request, which was counted when it arrived. */
 const UNCOUNTED = { session: () => undefined, forwarded: () => undefined }
+/** For a request whose guest lost its address meanwhile: it never gets the value of another instance. */
+const GONE = refused('unknown-peer', 'unknown')
 
 const LIMITS = {
   /** AWS's JavaScript client waits until an idle connection closes (contract A5; docs/clients.md#keep-alive). */
@@ -85,20 +89,41 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 
   function finish(exchange: Exchange): void {
     const answer = answerTo(exchange, meter)
-    const { query } = answer.target ?? {}
-    if (query === undefined || answer.result.kind === 'refused') {
-      send(exchange, answer)
+    const { result } = answer
+    if (result.kind !== 'pending') {
+      respondTo(exchange, answer, result)
       return
     }
-    const { result } = answer
+    guard.charge(exchange, result.cost)
+    void made(exchange, result).then((now) => {
+      respondTo(exchange, answer, now)
+    })
+  }
+
+  /** Waits for content that is being made, and then checks again whether the guest may have it. */
+  async function made(exchange: Exchange, pending: Pending): Promise<Result> {
+    const result = await settle(pending, log)
+    const found = directory.find(network, exchange.address)
+    if (idOf(found) !== idOf(exchange.found)) return GONE
+    const now = authorize({ ...exchange, found }, targets.parse(exchange.target), rules, UNCOUNTED)
+    return now.kind === 'refused' ? now : result
+  }
+
+  /** Responds, or holds a request that waits for a change. */
+  function respondTo(exchange: Exchange, { target, topic }: Answer, result: Result): void {
+    const query = target?.query
+    if (query === undefined || result.kind === 'refused') {
+      send(exchange, topic, result)
+      return
+    }
     const guest = (exchange.found as Extract<Exchange['found'], { kind: 'owned' }>).owner
     if (query.recursive) guard.charge(exchange, guest.paths / PATHS_PER_REQUEST)
     const { etag } = result.content
     const { lastEtag = etag?.slice(1, -1), timeoutMs = 0 } = query.wait ?? {}
     if (query.wait === undefined || etag === undefined || etag !== `"${lastEtag ?? ''}"` || held.isStopping)
-      send(exchange, answer)
+      send(exchange, topic, result)
     else if (!held.admits(guest.instance.id))
-      send(exchange, { ...answer, result: refused('too-many-waiting', result.route, result.ttlSeconds) })
+      send(exchange, topic, refused('too-many-waiting', result.route, result.ttlSeconds))
     else {
       // one second more than is left of the token, so that the timeout finds it expired
       const leftMs = result.ttlSeconds === undefined ? Infinity : (result.ttlSeconds + 1) * 1000
@@ -112,19 +137,33 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     const exchange = { ...before, found, startedMs: performance.now() }
     if (wake === 'stop') exchange.response.shouldKeepAlive = false
     if (idOf(found) !== guest.instance.id) {
-      // never the value of another instance
-      send(exchange, { target: undefined, topic: 'other', result: refused('unknown-peer', 'unknown') })
+      send(exchange, 'other', GONE)
       return true
     }
-    const answer = answerTo(exchange, UNCOUNTED)
-    const { target, result } = answer
+    const { target, topic, result } = answerTo(exchange, UNCOUNTED)
+    if (result.kind === 'pending') return checkMade(exchange, topic, result, wake)
     if (result.kind === 'served' && target !== undefined && wake === 'changed') {
       const { owner } = found as Extract<Exchange['found'], { kind: 'owned' }>
       if (!owner.has(target.version, target.path))
-        send(exchange, { ...answer, result: refused('not-found', result.route, result.ttlSeconds) })
+        send(exchange, topic, refused('not-found', result.route, result.ttlSeconds))
       else if (result.content.etag === etag) return false
-      else send(exchange, answer)
-    } else send(exchange, answer)
+      else send(exchange, topic, result)
+    } else send(exchange, topic, result)
+    return true
+  }
+
+  /** Like `check`, for a value that is being made after the change: it is checked once it is made. */
+  function checkMade(exchange: Exchange, topic: Topic, pending: Pending, wake: Wake): boolean {
+    if (wake === 'changed') {
+      const recheck = () => {
+        held.changed(idOf(exchange.found) ?? '')
+      }
+      pending.content.then(recheck, () => undefined) // after a failure, the next change or the timeout checks again
+      return false
+    }
+    void made(exchange, pending).then((result) => {
+      send(exchange, topic, result)
+    })
     return true
   }
 
@@ -143,7 +182,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     }
   }
 
-  function send(exchange: Exchange, { topic, result }: Answer): void {
+  function send(exchange: Exchange, topic: Topic, result: Result): void {
     note(exchange, topic, result)
     responder.respond(exchange, result)
   }
@@ -171,7 +210,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 interface Answer {
   readonly target: Target | undefined
   readonly topic: Topic
-  readonly result: Result
+  readonly result: Result | Pending
 }
 
 /** Builds the server that the guard protects, without hooks or routes of requests. */

@@ -7,14 +7,17 @@
  * a record has no value, are left out.
  */
 import { splitPrefix, subnetOf } from './address.ts'
+import type { DocumentSigner } from './identity-document.ts'
 import type { Instance, Interface } from './instance.ts'
 
-/** Values of the cloud that are configured and not part of a record; each may be absent. */
+/** What is configured for all instances and not part of a record; each may be absent. */
 export interface Provider {
   /** `services/domain`: the DNS domain of the provider's endpoints. */
   readonly domain?: string
   /** `services/partition`: the name of the provider's partition. */
   readonly partition?: string
+  /** Signs identity documents. Absent: there is no `dynamic/`. */
+  readonly signer?: DocumentSigner
 }
 
 /** The input of a row. */

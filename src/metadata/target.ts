@@ -19,6 +19,8 @@ export const ROUTES = [
   '/openstack/latest/user_data',
   '/openstack',
   '/nocloud',
+  '/{version}/dynamic',
+  '/latest/dynamic/instance-identity/token',
   '/latest/api/token',
   '/{version}/api/token',
   'unknown',
@@ -38,6 +40,8 @@ export const TOPICS = [
   'tags',
   'other metadata',
   'user-data',
+  'identity',
+  'identity token',
   'other',
 ] as const
 /** One of TOPICS. */
@@ -54,6 +58,8 @@ export interface Target {
   readonly path: string
   /** Undefined: the target has no parameter with a meaning. */
   readonly query?: Query
+  /** The audience of an identity token (H4). Undefined: the target has none, more than one, or a malformed one. */
+  readonly audience?: string
 }
 
 /** The parameters of a target that have a meaning. */
@@ -85,6 +91,14 @@ const UNKNOWN = latest('unknown', 'other', '')
 const ROOT = latest('/', 'versions', '')
 const OPENSTACK_USER_DATA = latest('/openstack/latest/user_data', 'user-data', 'user-data')
 const TOKEN = latest('/latest/api/token', 'token', 'api/token')
+const IDENTITY_TOKEN = latest(
+  '/latest/dynamic/instance-identity/token',
+  'identity token',
+  'dynamic/instance-identity/token',
+)
+
+/** What an audience may be: visible characters of ASCII, as in a URL or a name. */
+const AUDIENCE = /^[\x21-\x7e]{1,255}$/
 
 const NOT_CANONICAL = /^[^/]|[%?#]|\/\/|\/$/
 
@@ -94,9 +108,21 @@ const HAS_QUERY = /[?&](?:wait_for_change|recursive)=true/
 /** Parses the target of a request line. Faults: an escape that does not decode to UTF-8, and a `timeout_sec`. */
 export function parseTarget(target: string): ParsedTarget {
   const parsed = parsePath(target)
+  if (parsed === IDENTITY_TOKEN) return withAudience(IDENTITY_TOKEN, queryOf(target))
   if (!parsed.ok || !HAS_QUERY.test(target)) return parsed
-  const query = parseQuery(target.replace(/^[^?]*\?/, '').replace(/#.*$/s, ''))
+  const query = parseQuery(queryOf(target))
   return query === undefined ? BAD_TIMEOUT : { ok: true, value: { ...parsed.value, query } }
+}
+
+function queryOf(target: string): string {
+  return target.replace(/^[^?]*\??/, '').replace(/#.*$/s, '')
+}
+
+function withAudience(parsed: ParsedTarget, query: string): ParsedTarget {
+  const [audience, ...others] = new URLSearchParams(query).getAll('audience')
+  return parsed.ok && audience !== undefined && others.length === 0 && AUDIENCE.test(audience)
+    ? { ok: true, value: { ...parsed.value, audience } }
+    : parsed
 }
 
 /** Undefined: `timeout_sec` of a request that waits is out of range. */
@@ -117,6 +143,7 @@ function parsePath(target: string): ParsedTarget {
   if (path === '') return ROOT
   if (path === 'openstack/latest/user_data') return OPENSTACK_USER_DATA
   if (path === 'latest/api/token') return TOKEN
+  if (path === 'latest/dynamic/instance-identity/token') return IDENTITY_TOKEN
   const slash = path.indexOf('/')
   const first = slash === -1 ? path : path.slice(0, slash)
   const version = versionPosition(first)
@@ -159,9 +186,13 @@ export class TargetCache {
     const known = this.#parsed.get(text)
     if (known !== undefined) return known
     const parsed = parseTarget(text)
-    if (parsed.ok && parsed.value.query === undefined && text.length <= MAX_LENGTH) this.#parsed.set(text, parsed)
+    if (parsed.ok && isCached(parsed.value) && text.length <= MAX_LENGTH) this.#parsed.set(text, parsed)
     return parsed
   }
+}
+
+function isCached({ query, audience }: Target): boolean {
+  return query === undefined && audience === undefined
 }
 
 function latest(route: Route, topic: Topic, path: string): ParsedTarget {
@@ -172,7 +203,8 @@ function routeOf(path: string): Route {
   if (path === '') return '/{version}'
   if (path === 'user-data') return '/{version}/user-data'
   if (path === 'api/token') return '/{version}/api/token'
-  return path === 'meta-data' || path.startsWith('meta-data/') ? '/{version}/meta-data' : 'unknown'
+  if (path === 'meta-data' || path.startsWith('meta-data/')) return '/{version}/meta-data'
+  return path === 'dynamic' || path.startsWith('dynamic/') ? '/{version}/dynamic' : 'unknown'
 }
 
 /** The topics of names below `meta-data/`; other names have `other metadata`. */
@@ -198,6 +230,8 @@ function topicOf(route: Route, path: string): Topic {
       return 'user-data'
     case '/{version}/api/token':
       return 'token'
+    case '/{version}/dynamic':
+      return 'identity'
     case '/{version}/meta-data': {
       const [, name] = path.split('/', 2)
       return name === undefined ? 'meta-data/' : (TOPIC_OF_NAME.get(name) ?? 'other metadata')

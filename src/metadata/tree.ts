@@ -9,15 +9,20 @@
  */
 import { CATEGORIES, type Provider } from './categories.ts'
 import { buildContent, textContent, type Content } from './content.ts'
+import { IDENTITY_LEAVES, SignedDocument, type DocumentSigner } from './identity-document.ts'
 import type { Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
 
-/** `earlier`: the content for the versions before a change of format. */
+/**
+ * `earlier`: the content for the versions before a change of format. `prepare`: makes the content, which cannot be read
+ * before; undefined: it is made.
+ */
 interface Leaf {
   readonly kind: 'leaf'
   readonly from: number
   readonly content: Content
   readonly earlier?: { readonly before: number; readonly content: Content }
+  readonly prepare?: () => Promise<void> | undefined
 }
 interface Directory {
   readonly kind: 'directory'
@@ -30,6 +35,8 @@ type Node = Leaf | Directory
 /** The nodes of an instance, by path below a version. Opaque: use `resolve`. */
 export type Tree = ReadonlyMap<string, Node>
 
+const IDENTITY = 'dynamic/instance-identity'
+
 /** In `public-keys/`, a name of digits is the position of a key, also if a user has this id (C2). */
 const IS_POSITION = /^\d+$/
 
@@ -41,6 +48,7 @@ export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
  */
 export function buildTree(instance: Instance, userData: Uint8Array | undefined, provider: Provider): Tree {
   const nodes = new Map<string, Node>()
+  if (provider.signer !== undefined) addIdentity(nodes, instance, provider.signer)
   for (const { pattern, since, entries } of CATEGORIES) {
     for (const { parameters, value, earlier } of entries({ instance, provider })) {
       const from = visibleFrom(since)
@@ -57,6 +65,27 @@ export function buildTree(instance: Instance, userData: Uint8Array | undefined, 
     if (!IS_POSITION.test(user)) alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`)
   })
   return nodes
+}
+
+function addIdentity(nodes: Map<string, Node>, instance: Instance, signer: DocumentSigner): void {
+  const document = new SignedDocument(instance, signer)
+  for (const name of IDENTITY_LEAVES) {
+    const leaf: Leaf = {
+      kind: 'leaf',
+      from: visibleFrom('2009-04-04'),
+      get content() {
+        return document.content(name)
+      },
+      prepare: () => document.prepare(),
+    }
+    add(nodes, `${IDENTITY}/${name}`, leaf, instance)
+  }
+}
+
+/** Makes the content below `dynamic/`, which cannot be read before. Undefined: it is made, or there is none. */
+export function prepareIdentity(tree: Tree): Promise<void> | undefined {
+  const node = tree.get(`${IDENTITY}/document`)
+  return node?.kind === 'leaf' ? node.prepare?.() : undefined
 }
 
 /** The content of a path (as `parseTarget` returns it) at a version's position; undefined if there is none. */

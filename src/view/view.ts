@@ -11,7 +11,7 @@ import { rangesOf, type Instance } from '../metadata/instance.ts'
 import type { Content } from '../metadata/content.ts'
 import { buildSeeds, type Seeds } from '../metadata/seeds.ts'
 import { NO_VERSION } from '../metadata/versions.ts'
-import { buildTree, resolve, resolveSubtree, removedPaths, type Tree } from '../metadata/tree.ts'
+import { buildTree, prepareIdentity, resolve, resolveSubtree, removedPaths, type Tree } from '../metadata/tree.ts'
 import type { ValidRecord } from './validate.ts'
 import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
 
@@ -82,6 +82,11 @@ export class ServedInstance {
     if (this.#subtree?.version !== version || this.#subtree.path !== path)
       this.#subtree = { version, path, content: resolveSubtree(this.#built(), version, path) }
     return this.#subtree.content
+  }
+
+  /** Makes the content below `dynamic/`, which cannot be read before. Undefined: it is made, or there is none. */
+  prepareIdentity(): Promise<void> | undefined {
+    return prepareIdentity(this.#built())
   }
 
   /** Whether a path is in the present tree, and not only in its grace period. */

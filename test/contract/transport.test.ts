@@ -159,11 +159,11 @@ describe('every refusal', () => {
     'request-timeout',
     'too-many-connections',
   ]
-  /** Tested by waiting.test.ts. */
-  const OF_HELD_REQUESTS: Refusal[] = ['too-many-waiting']
+  /** Tested by waiting.test.ts and identity.test.ts. */
+  const OF_SLOW_REQUESTS: Refusal[] = ['too-many-waiting', 'bad-audience', 'not-signed']
 
   test('has a row here or in the test of the sockets', () => {
-    expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST, ...OF_HELD_REQUESTS].sort()).toEqual([...REFUSALS].sort())
+    expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST, ...OF_SLOW_REQUESTS].sort()).toEqual([...REFUSALS].sort())
   })
 
   test.each(Object.entries(CAUSES) as [Refusal, Injection][])(

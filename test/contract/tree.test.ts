@@ -394,7 +394,7 @@ describe('B3: what does not apply is neither listed nor answered', () => {
       { tags: { 'a b': 'x', '5=x': 'y' }, options: { instanceMetadataTags: 'enabled' } },
       ['tags', 'tags/instance', 'tags/instance/a b', 'tags/instance/5=x'],
     ],
-    ['H3', 'no identity document yet', {}, ['../dynamic', '../dynamic/instance-identity/document']],
+    ['H3', 'no identity document without a key', {}, ['../dynamic', '../dynamic/instance-identity/document']],
   ]
   test.each(LACKING)('%s: %s', async (_number, _what, change, paths) => {
     const bare = aGuestServer()

@@ -125,6 +125,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     unseal: /srv-x1y2z.* 5/,
     encrypt: /0 encrypted, 3 /,
     decrypt: /3 decrypted, 0 /,
+    identity: /^KEYS\/identity-key.pem$/m,
     firewall: /table inet imds/,
     'log-level': /^debug for 10 min more, then info$/m,
     doctor: /^ok +daemon +it is ready$.*^\d+ ok, /ms,

@@ -115,6 +115,10 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   await check(executed('docs/json.md', 'json log-level'), 'log-level', 'debug')
   await check(executed('docs/json.md', 'json bugreport'), 'bugreport', place('report'))
   await check(executed('docs/json.md', 'json firewall'), 'firewall')
+  await check(executed('docs/json.md', 'json identity'), 'identity', 'init', place('identity'))
+  const certificate = place('identity/identity-cert.pem')
+  const issuer = ['--issuer', 'https://id.example.com/gb1']
+  await check(executed('docs/json.md', 'json identity jwks'), 'identity', 'jwks', place('web'), certificate, ...issuer)
   await check(executed('docs/json.md', 'json export'), 'export', place('backup'))
   await check(executed('docs/json.md', 'json import'), 'import', place('backup'))
   await check(executed('docs/json.md', 'json encrypt'), '--record-keys', place('keys'), 'encrypt', '--from-plain')

@@ -9,6 +9,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   metadata: [],
   runtime: ['metadata'],
   store: ['metadata', 'runtime'],
+  identity: ['metadata', 'runtime'],
   view: ['store', 'metadata', 'runtime'],
   guest: ['metadata', 'runtime'],
   firewall: ['metadata'],
@@ -16,9 +17,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   operator: ['view', 'store', 'guest', 'firewall', 'pages', 'metadata', 'runtime'],
   checks: ['view', 'store', 'firewall', 'operator', 'metadata', 'runtime'],
   'firewall/agent': ['firewall', 'operator', 'metadata', 'runtime'],
-  daemon: ['checks', 'view', 'store', 'guest', 'firewall', 'operator', 'pages', 'metadata', 'runtime'],
+  daemon: ['checks', 'view', 'store', 'guest', 'identity', 'firewall', 'operator', 'pages', 'metadata', 'runtime'],
   doctor: ['daemon', 'checks', 'view', 'store', 'guest', 'firewall', 'operator', 'metadata', 'runtime'],
-  cli: ['doctor', 'checks', 'store', 'operator', 'firewall', 'firewall/agent', 'metadata', 'runtime'],
+  cli: ['doctor', 'checks', 'store', 'identity', 'operator', 'firewall', 'firewall/agent', 'metadata', 'runtime'],
 }
 
 /** The rooms of imds-api, the highest first: each may import from those of the rows below, and from SHARED. */

@@ -1,5 +1,7 @@
-import { describe, expect, test } from 'vitest'
+import { readFileSync, rmSync } from 'node:fs'
+import { afterAll, describe, expect, test } from 'vitest'
 import { parseConfig } from '../../../src/daemon/config.ts'
+import { KEY_KINDS, makeIdentity } from '../../support/fixtures/identity.ts'
 import { keyLines } from '../../support/fixtures/record-keys.ts'
 
 const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
@@ -58,6 +60,7 @@ test('every default of the configuration is the documented one, and nothing else
     snapshotMaxAgeMs: 86_400_000,
     firewall: { required: false, link: 'tap-{interfaceId}' },
     provider: {},
+    identity: undefined,
   })
 })
 
@@ -368,4 +371,51 @@ test('an unknown variable is named, not refused: an older daemon may start with 
     unknown: ['IMDS_LISTN (did you mean IMDS_LISTEN?)'],
   })
   expect(parseConfig({ ...REDIS, IMDS_API_LISTEN: '127.0.0.1:8170' })).toMatchObject({ ok: true, unknown: [] })
+})
+
+describe('the identity of guests', () => {
+  const files = makeIdentity()
+  const other = makeIdentity(KEY_KINDS.ec)
+  afterAll(() => {
+    for (const { directory } of [files, other]) rmSync(directory, { recursive: true })
+  })
+  const readText = (path: string) => readFileSync(path, 'utf8')
+  const parse = (env: Record<string, string>) => parseConfig({ ...REDIS, ...env }, undefined, readText)
+  const [IMDS_IDENTITY_KEY_FILE, IMDS_IDENTITY_CERT_FILE] = [files.keyFile, files.certificateFile]
+  const IMDS_IDENTITY_ISSUER = 'https://id.example.com/gb1'
+
+  test('H3: a key, its certificate and an issuer are read', () => {
+    const parsed = parse({ IMDS_IDENTITY_KEY_FILE, IMDS_IDENTITY_CERT_FILE, IMDS_IDENTITY_ISSUER })
+    expect(parsed).toMatchObject({ ok: true, value: { identity: { issuer: IMDS_IDENTITY_ISSUER } } })
+  })
+
+  test.each<[string, Record<string, string>, string]>([
+    ['a key without a certificate', { IMDS_IDENTITY_KEY_FILE }, 'IMDS_IDENTITY_CERT_FILE is not set'],
+    ['a certificate without a key', { IMDS_IDENTITY_CERT_FILE }, 'IMDS_IDENTITY_KEY_FILE is not set'],
+    ['an issuer without a key', { IMDS_IDENTITY_ISSUER }, 'IMDS_IDENTITY_ISSUER needs a key'],
+    [
+      'the certificate of another key',
+      { IMDS_IDENTITY_KEY_FILE, IMDS_IDENTITY_CERT_FILE: other.certificateFile },
+      'IMDS_IDENTITY_CERT_FILE is not the certificate of the key',
+    ],
+    [
+      'a certificate in place of the key',
+      { IMDS_IDENTITY_KEY_FILE: files.certificateFile, IMDS_IDENTITY_CERT_FILE },
+      'IMDS_IDENTITY_KEY_FILE names a file that is not one private key',
+    ],
+    [
+      'a missing file',
+      { IMDS_IDENTITY_KEY_FILE: `${files.keyFile}x`, IMDS_IDENTITY_CERT_FILE },
+      'IMDS_IDENTITY_KEY_FILE .* cannot be read',
+    ],
+    [
+      'an issuer that is no https URL',
+      { IMDS_IDENTITY_KEY_FILE, IMDS_IDENTITY_CERT_FILE, IMDS_IDENTITY_ISSUER: 'http://id.example.com' },
+      'IMDS_IDENTITY_ISSUER must be an https URL',
+    ],
+  ])('H3: %s is a fault, the only one', (_what, env, fault) => {
+    const parsed = parse(env)
+    const faults = parsed.ok ? [] : parsed.faults.map(({ variable, message }) => `${variable} ${message}`)
+    expect(faults).toEqual([expect.stringMatching(fault)])
+  })
 })

@@ -11,11 +11,15 @@ import { parseTarget } from '../../../src/metadata/target.ts'
 const GUEST: Guest = {
   instance: {
     id: 'srv-a',
+    account: 'acc-a',
+    image: 'img-a',
+    zone: { id: 'zon-a', handle: 'gb1-a' },
     options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional', openstack: 'disabled' },
   },
   stay: { sinceMs: 0 },
   paths: 1,
   resolveSubtree: () => undefined,
+  prepareIdentity: () => undefined,
   has: () => true,
   resolve: () => ({ body: 'x', headers: [] }),
 }
@@ -41,7 +45,7 @@ function resolved(
 ) {
   const meter = new RequestMeter()
   const tokens = { mint: () => 'minted', verify: (token: string) => (token === 'good' ? 7 : undefined) }
-  const rules: Rules = { tokens, forwarded: 'refuse', limitHops: () => true, ...change }
+  const rules: Rules = { tokens, forwarded: 'refuse', limitHops: () => true, mintIdentity: undefined, ...change }
   const exchange: Pick<Exchange, 'network' | 'address' | 'found' | 'request'> = {
     network: 'default',
     address: '10.0.0.2',
@@ -51,7 +55,7 @@ function resolved(
   const authorization = authorize(exchange, parseTarget(target), rules, meter)
   const result = authorization.kind === 'authorized' ? resolve(exchange, authorization, rules) : authorization
   return {
-    outcome: result.kind === 'served' ? 'served' : result.refusal,
+    outcome: result.kind === 'refused' ? result.refusal : result.kind,
     ttlSeconds: result.ttlSeconds,
     sessions: meter.sessions,
     forwards: meter.forwards,

@@ -24,11 +24,15 @@ test.each([
   const guest: Guest = {
     instance: {
       id: 'srv-a',
+      account: 'acc-a',
+      image: 'img-a',
+      zone: { id: 'zon-a', handle: 'gb1-a' },
       options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional', openstack: 'disabled' },
     },
     stay: { sinceMs: 0 },
     paths: 1,
     resolveSubtree: () => undefined,
+    prepareIdentity: () => undefined,
     has: () => true,
     resolve: () => undefined,
   }

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
-import type { Authorized } from '../../../src/guest/authorize.ts'
+import type { Authorized, Rules } from '../../../src/guest/authorize.ts'
 import type { Guest } from '../../../src/guest/identify.ts'
 import { resolve } from '../../../src/guest/resolve.ts'
 import { parseTarget } from '../../../src/metadata/target.ts'
@@ -18,7 +18,11 @@ interface Request {
   readonly ttlSeconds: number
   readonly limitsHops: boolean
   readonly content: typeof CONTENT | undefined
+  readonly prepareIdentity: Guest['prepareIdentity']
+  readonly mintIdentity: Rules['mintIdentity']
 }
+
+const mintFor: Rules['mintIdentity'] = (instance, audience) => Promise.resolve(`${instance.id} for ${audience}`)
 
 /** Resolves an authorized request; gives its result, the paths that were asked for, and the tokens that were minted. */
 function resolved({
@@ -27,6 +31,7 @@ function resolved({
   headers = {},
   ttlSeconds,
   limitsHops = true,
+  prepareIdentity = () => undefined,
   ...rest
 }: Partial<Request> = {}) {
   const content = 'content' in rest ? rest.content : CONTENT
@@ -35,11 +40,15 @@ function resolved({
   const guest: Guest = {
     instance: {
       id: 'srv-a',
+      account: 'acc-a',
+      image: 'img-a',
+      zone: { id: 'zon-a', handle: 'gb1-a' },
       options: { httpEndpoint: 'enabled', httpProtocolIpv6: 'disabled', httpTokens: 'optional', openstack: 'disabled' },
     },
     stay: { sinceMs: 0 },
     paths: 1,
     resolveSubtree: () => undefined,
+    prepareIdentity,
     has: () => true,
     resolve: (version, path) => {
       paths.push([version, path])
@@ -53,7 +62,7 @@ function resolved({
   const result = resolve(
     { network: 'red', request: { method, headers, httpVersion: '1.1', socket: new Socket() } },
     authorized,
-    { tokens, limitHops: () => limitsHops },
+    { tokens, limitHops: () => limitsHops, mintIdentity: 'mintIdentity' in rest ? rest.mintIdentity : mintFor },
   )
   return { result, paths, minted }
 }
@@ -147,4 +156,46 @@ test('D6: on a connection whose hops cannot be limited, all requests but for a t
     'served',
     'served',
   ])
+})
+
+describe('the identity of a guest', () => {
+  const IDENTITY_TOKEN = '/latest/dynamic/instance-identity/token'
+
+  test.each([
+    ['/latest/dynamic/instance-identity/document', true],
+    ['/2021-01-03/dynamic/', true],
+    ['/latest/?recursive=true', true],
+    ['/latest/', false],
+    ['/latest/meta-data/?recursive=true', false],
+    ['/latest/meta-data/mac', false],
+    ['/latest/user-data', false],
+    ['/', false],
+  ])('H3: %s is waited for: %s', async (target, isPending) => {
+    const { promise, resolve: prepared } = Promise.withResolvers<undefined>()
+    const { result, paths } = resolved({ target, prepareIdentity: () => promise })
+    expect(result.kind).toBe(isPending ? 'pending' : 'served')
+    if (result.kind !== 'pending') return
+    expect([paths.length, result.cost]).toEqual([0, 0])
+    prepared(undefined)
+    expect([await result.content, paths.length]).toEqual([CONTENT, 1])
+  })
+
+  test('H4: a token is minted for the audience, costs more than a leaf, and no cache keeps it', async () => {
+    const { result } = resolved({ target: `${IDENTITY_TOKEN}?audience=https%3A%2F%2Fvault`, ttlSeconds: 7 })
+    expect(result).toMatchObject({ kind: 'pending', ttlSeconds: 7, cost: 20 })
+    expect(result.kind === 'pending' && (await result.content)).toEqual({
+      body: 'srv-a for https://vault',
+      headers: ['Content-Type', 'text/plain', 'Content-Length', '23', 'Cache-Control', 'no-store'],
+    })
+  })
+
+  test.each<[string, Partial<Request>, string]>([
+    ['without an issuer', { ttlSeconds: 7, mintIdentity: undefined }, 'not-found'],
+    ['without a session token', {}, 'token-required'],
+    ['by PUT', { method: 'PUT', ttlSeconds: 7 }, 'method-not-allowed'],
+    ['without an audience', { target: IDENTITY_TOKEN, ttlSeconds: 7 }, 'bad-audience'],
+  ])('H4: a token is refused %s', (_what, request, refusal) => {
+    const { result } = resolved({ target: `${IDENTITY_TOKEN}?audience=a`, ...request })
+    expect(result).toMatchObject({ kind: 'refused', refusal })
+  })
 })

@@ -2,6 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { parseTarget, TargetCache, type Route } from '../../../src/metadata/target.ts'
 import { NO_VERSION, LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 
+const IDENTITY_TOKEN = '/latest/dynamic/instance-identity/token'
+
 describe('A3: all spellings of a target name one path', () => {
   const ROWS: [string, Route, string][] = [
     ['/', '/', ''],
@@ -18,6 +20,9 @@ describe('A3: all spellings of a target name one path', () => {
     ['/latest/meta-data#/x?y', '/{version}/meta-data', 'meta-data'],
     ['/latest/user-data', '/{version}/user-data', 'user-data'],
     ['/openstack/latest/user_data', '/openstack/latest/user_data', 'user-data'],
+    ['/latest/dynamic/', '/{version}/dynamic', 'dynamic'],
+    ['/latest/dynamic/instance-identity', '/{version}/dynamic', 'dynamic/instance-identity'],
+    ['//latest/dynamic/instance-identity/token/', IDENTITY_TOKEN, 'dynamic/instance-identity/token'],
     ['/latest/api/token', '/latest/api/token', 'api/token'],
     ['/latest//api/token/', '/latest/api/token', 'api/token'],
     ['http://169.254.169.254/latest/meta-data/mac', '/{version}/meta-data', 'meta-data/mac'],
@@ -64,7 +69,9 @@ test.each([
   ['/nocloud/meta-data', 'meta-data/'],
   ['/nocloud/user-data', 'user-data'],
   ['/nocloud/', 'other'],
-  ['/latest/dynamic', 'other'],
+  ['/latest/dynamic', 'identity'],
+  ['/latest/dynamic/instance-identity/document', 'identity'],
+  ['/latest/dynamic/instance-identity/token?audience=a', 'identity token'],
   ['/x', 'other'],
 ])('H10: in a boot trace %s is %s', (target, topic) => {
   expect(parseTarget(target)).toMatchObject({ ok: true, value: { topic } })
@@ -116,7 +123,7 @@ describe('a target outside of our paths is unknown', () => {
   ])('%s', (target) => {
     expect(parseTarget(target)).toMatchObject({ ok: true, value: { route: 'unknown', version: LATEST, path: '' } })
   })
-  test.each(['meta-datum', 'meta-data2', 'user-data/x', 'api', 'api/token/x', 'dynamic'])(
+  test.each(['meta-datum', 'meta-data2', 'user-data/x', 'api', 'api/token/x', 'dynamics'])(
     '/latest/%s, below a version',
     (path) => {
       expect(parseTarget(`/latest/${path}`)).toMatchObject({
@@ -129,6 +136,32 @@ describe('a target outside of our paths is unknown', () => {
 
 test.each(['/%', '/latest/%zz', '/latest/%ff', '/latest/meta-data/%C3'])('A7: %s is malformed', (target) => {
   expect(parseTarget(target).ok).toBe(false)
+})
+
+test.each([
+  ['?audience=vault', 'vault'],
+  ['?x=1&audience=https%3A%2F%2Fvault.example.com%2F%3Fa&y#audience=b', 'https://vault.example.com/?a'],
+  [`?audience=${'x'.repeat(255)}`, 'x'.repeat(255)],
+  [`?audience=${'x'.repeat(256)}`, undefined],
+  ['', undefined],
+  ['?', undefined],
+  ['?audience', undefined],
+  ['?audience=', undefined],
+  ['?audience=a+b', undefined],
+  ['?audience=%C3%BC', undefined],
+  ['?audience=a%0Ab', undefined],
+  ['?audience=a&audience=a', undefined],
+  ['?audience=a&wait_for_change=true&recursive=true', 'a'],
+])('H4: the audience of %s is %s', (query, audience) => {
+  const parsed = parseTarget(`${IDENTITY_TOKEN}${query}`)
+  expect(parsed).toMatchObject({ ok: true, value: { route: IDENTITY_TOKEN } })
+  expect(parsed.ok && [parsed.value.audience, parsed.value.query]).toEqual([audience, undefined])
+})
+
+test('H4: only the newest version has identity tokens', () => {
+  expect(parseTarget('/2021-01-03/dynamic/instance-identity/token?audience=a')).toMatchObject({
+    value: { route: '/{version}/dynamic' },
+  })
 })
 
 const TEXTS = [
@@ -145,6 +178,11 @@ const TEXTS = [
 test('a cached target equals one that is parsed again', () => {
   const targets = new TargetCache()
   for (const text of [...TEXTS, ...TEXTS]) expect(targets.parse(text)).toEqual(parseTarget(text))
+})
+
+test('a target with an audience is not cached, since guests can make any number of them', () => {
+  const targets = new TargetCache()
+  expect(targets.parse(`${IDENTITY_TOKEN}?audience=a`)).not.toBe(targets.parse(`${IDENTITY_TOKEN}?audience=a`))
 })
 
 test('a target is parsed once, and again after the cache was cleared', () => {

@@ -1,0 +1,26 @@
+/** Waits for the content of a request that is being made: a signature. Node's pool of threads makes it. */
+import type { Logger } from 'pino'
+import { refused, type Pending, type Result } from './exchange.ts'
+
+/** The longest wait, in ms. Only a flood of signatures, or a disk that blocks the threads, takes so long. */
+const WAIT_MS = 1_000
+
+/** The result of such a request. Never rejects: a failure is logged, and the guest gets 503. */
+export async function settle({ content, route, ttlSeconds }: Pending, log: Logger): Promise<Result> {
+  const late = Promise.withResolvers<'late'>()
+  const timer = setTimeout(() => {
+    late.resolve('late')
+  }, WAIT_MS)
+  try {
+    const made = await Promise.race([content, late.promise])
+    if (made === 'late') return refused('not-signed', route, ttlSeconds)
+    return made === undefined
+      ? refused('not-found', route, ttlSeconds)
+      : { kind: 'served', route, content: made, ttlSeconds }
+  } catch (error) {
+    log.error({ err: error }, 'signing failed; the guest gets 503')
+    return refused('not-signed', route, ttlSeconds)
+  } finally {
+    clearTimeout(timer)
+  }
+}

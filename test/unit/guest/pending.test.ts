@@ -1,0 +1,38 @@
+import { pino } from 'pino'
+import { expect, test, vi } from 'vitest'
+import { settle } from '../../../src/guest/pending.ts'
+
+const CONTENT = { body: 'x', headers: [] }
+
+async function settled(content: Promise<typeof CONTENT | undefined>) {
+  const log: string[] = []
+  const result = await settle(
+    { kind: 'pending', route: '/{version}/dynamic', content, ttlSeconds: 7, cost: 0 },
+    pino({}, { write: (line: string) => log.push(line) }),
+  )
+  return { result, log }
+}
+
+test('the content is served once it is made, and a path without any is not found', async () => {
+  const about = { route: '/{version}/dynamic', ttlSeconds: 7 }
+  expect((await settled(Promise.resolve(CONTENT))).result).toEqual({ kind: 'served', content: CONTENT, ...about })
+  expect((await settled(Promise.resolve(undefined))).result).toEqual({
+    kind: 'refused',
+    refusal: 'not-found',
+    ...about,
+  })
+})
+
+test('a failure is logged, and the guest gets 503', async () => {
+  const { result, log } = await settled(Promise.reject(new Error('no thread')))
+  expect(result).toMatchObject({ kind: 'refused', refusal: 'not-signed', ttlSeconds: 7 })
+  expect(log.join()).toMatch(/no thread.*signing failed; the guest gets 503/)
+})
+
+test('a guest waits a second at most for a signature, and then gets 503', async () => {
+  vi.useFakeTimers()
+  const waiting = settled(new Promise(() => undefined))
+  await vi.advanceTimersByTimeAsync(1_000)
+  vi.useRealTimers()
+  expect(await waiting).toMatchObject({ result: { refusal: 'not-signed' }, log: [] })
+})

@@ -1,6 +1,7 @@
 /**
  * The configuration of imds-api: a table of variables, and the parser of the environment into a frozen ApiConfig, or a
- * list of everything that is wrong with it. Pure: it opens nothing. The variables of the store are the same as imdsctl's.
+ * list of everything that is wrong with it. Pure: it opens nothing. The variables of the store are the same as
+ * imdsctl's.
  */
 import { UNIX_PROXIES } from './http/server.ts'
 import { Address4, Address6 } from 'ip-address'
@@ -316,7 +317,8 @@ function parseListen(value: string, isTls: boolean, fault: Fault): readonly Plac
     if (!isTls && place !== undefined && place.path === undefined && !isLoopback(place.host)) {
       fault(
         'IMDS_API_LISTEN',
-        `"${text}" must be a loopback address or a unix socket without TLS, since secrets travel: set IMDS_API_TLS_CERT_FILE and IMDS_API_TLS_KEY_FILE, or put a proxy in front`,
+        `"${text}" must be a loopback address or a unix socket without TLS, since secrets travel: set ` +
+          'IMDS_API_TLS_CERT_FILE and IMDS_API_TLS_KEY_FILE, or put a proxy in front',
       )
     }
   }

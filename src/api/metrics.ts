@@ -57,21 +57,30 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     name: 'imds_api_unreadable_requests_total',
     registers,
     labelNames: ['reason'] as const,
-    help: 'Requests to the API or the compute interface that could not be read, so they have no route: bad_request (malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
+    help:
+      'Requests to the API or the compute interface that could not be read, so they have no route: bad_request ' +
+      '(malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk ' +
+      'extension).',
   })
   for (const reason of UNREADABLE_REASONS) unreadable.inc({ reason }, 0)
   const closed = new Counter({
     name: 'imds_api_closed_connections_total',
     registers,
     labelNames: ['reason'] as const,
-    help: 'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a client did not read its response in time, or unread responses took too much memory), pipelined (a client sent many requests without waiting for their responses).',
+    help:
+      'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a ' +
+      'client did not read its response in time, or unread responses took too much memory), pipelined (a client ' +
+      'sent many requests without waiting for their responses).',
   })
   for (const reason of CLOSED_REASONS) closed.inc({ reason }, 0)
   const publishes = new Counter({
     name: 'imds_api_publishes_total',
     registers,
     labelNames: ['result'] as const,
-    help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the store has another server with this id), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
+    help:
+      'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the ' +
+      'store has another server with this id), invalid or address-owned (the store refused the record), failed (the ' +
+      'store or the database could not be used).',
   })
   for (const result of OUTCOMES) publishes.inc({ result }, 0)
   const invitations = new Counter({
@@ -91,7 +100,9 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
   const unannounced = new Gauge({
     name: 'imds_api_unannounced_hypervisors',
     registers,
-    help: 'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 with a store of files.',
+    help:
+      'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 ' +
+      'with a store of files.',
   })
   let reading: Promise<{ readonly outbox: Outbox; readonly queue: QueueState } | undefined> | undefined
   const readAll = async () => ({

@@ -74,7 +74,8 @@ async function backupToOutput({ config, open }: RecoveryParts): Promise<number> 
     if (missing.length > 0)
       throw new Failure(
         1,
-        `the database is of an earlier version of imds-api (without ${missing.join(', ')}): use that version, or start this one once`,
+        `the database is of an earlier version of imds-api (without ${missing.join(', ')}): use that version, or ` +
+          'start this one once',
       )
     await pipeline(Readable.from(backupLines(database.db)), process.stdout, { end: false }).catch((error: unknown) => {
       const { syscall, message } = error as NodeJS.ErrnoException
@@ -131,7 +132,8 @@ async function readStore(settings: StoreSettings): ReturnType<typeof surveyStore
 function reportUnreadable(output: Output, ids: readonly string[]): number {
   for (const id of ids)
     output.warn(
-      `the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or remove it, and run imds-api advance`,
+      `the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or ` +
+        'remove it, and run imds-api advance',
     )
   return ids.length === 0 ? EXIT.done : 1
 }

@@ -270,7 +270,9 @@ export function buildMetrics(): Metrics {
 function declareBootDurations(registry: Registry, boots: MetricsSources['boots']): void {
   const durations = new Histogram({
     name: 'imds_boot_duration_seconds',
-    help: 'Durations of boots: from the publish of an instance to the first request of its first boot here (first-request), and from the first to the last request of each crawl (crawl).',
+    help:
+      'Durations of boots: from the publish of an instance to the first request of its first boot here ' +
+      '(first-request), and from the first to the last request of each crawl (crawl).',
     registers: [registry],
     labelNames: ['phase'] as const,
     buckets: [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800],

@@ -26,7 +26,9 @@ const OTHER_SCHEME = unauthorized(
   'invalid_request',
 )
 const UNKNOWN = unauthorized('the access token is not valid', 'invalid_token', 'invalid_token')
-/** The published document writes token_expired in the header; recordings of the service have expired_token in the body. */
+/**
+ * The published document writes token_expired in the header; recordings of the service have expired_token in the body.
+ */
 const EXPIRED = unauthorized('the access token has expired', 'expired_token', 'token_expired')
 const WRONG_SCOPE = new Refusal('insufficient_scope', ['the access token has no scope infrastructure'], {
   challenge: { header: 'Bearer error="insufficient_scope", scope="infrastructure"', error: undefined },

@@ -9,9 +9,9 @@
  *   must not lock out the real subject. So an address from which the subject has succeeded before has only the limit of
  *   its pair.
  *
- * A request beyond a limit is refused before its secret is checked, so a guess beyond it learns nothing. Invented
- * names have the same limits as real ones, so the limits do not show which are real. They are counted in tables of their
- * own, and so are clients and users, so invented names evict nobody.
+ * A request beyond a limit is refused before its secret is checked, so a guess beyond it learns nothing. Invented names
+ * have the same limits as real ones, so the limits do not show which are real. They are counted in tables of their own,
+ * and so are clients and users, so invented names evict nobody.
  *
  * Memory is bounded: MOST entries of each table, some 30 MB, and at most 5 KB for each client or user that has
  * succeeded. An address beyond its limit makes no entries. Each process counts for itself. The known addresses are in

@@ -39,8 +39,8 @@ export async function setSecret(
 }
 
 /**
- * Deletes a client: it gets no more tokens. Then deletes the oldest deleted clients beyond KEPT_MAX. Those of the region
- * file stay, because applying it would make them again.
+ * Deletes a client: it gets no more tokens. Then deletes the oldest deleted clients beyond KEPT_MAX. Those of the
+ * region file stay, because applying it would make them again.
  */
 export async function revokeClient(tx: Tx, table: ClientTable, accountId: string, id: string): Promise<void> {
   await lockClient(tx, table, accountId, id)

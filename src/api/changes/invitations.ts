@@ -18,7 +18,9 @@ import { accountsOf } from './members.ts'
  */
 const INVITATION_LIMIT = 100
 
-/** Invites an address, and returns the id. `inviterId` null: an API client asks, so the owner of the account invites. */
+/**
+ * Invites an address, and returns the id. `inviterId` null: an API client asks, so the owner of the account invites.
+ */
 export async function invite(
   tx: Tx,
   accountId: string,

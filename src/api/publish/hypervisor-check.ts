@@ -1,7 +1,8 @@
 /**
- * Announces this imds-api in the store, with the hypervisors that are drained, so that imdsctl changes nothing there that
- * imds-api would overwrite. And finds the hypervisors of the region that no daemon has ever announced: most often the
- * name in the region file is not IMDS_HYPERVISOR of the daemon there, and the guests of its servers get no metadata.
+ * Announces this imds-api in the store, with the hypervisors that are drained, so that imdsctl changes nothing there
+ * that imds-api would overwrite. And finds the hypervisors of the region that no daemon has ever announced: most often
+ * the name in the region file is not IMDS_HYPERVISOR of the daemon there, and the guests of its servers get no
+ * metadata.
  */
 import type { Logger } from 'pino'
 import type { PlacedHypervisor } from '../changes/placement.ts'

@@ -1,7 +1,7 @@
 /**
  * Collaborations. A collaboration gives a user access to another user's account. The account invites an e-mail address,
- * and the user with this verified address accepts. changes/collaborations.ts has the states. An invitation shows no user
- * before it is accepted, so that an account cannot find out whether a user has the address.
+ * and the user with this verified address accepts. changes/collaborations.ts has the states. An invitation shows no
+ * user before it is accepted, so that an account cannot find out whether a user has the address.
  */
 import type { FastifyRequest } from 'fastify'
 import type { InferResult, RawBuilder } from 'kysely'

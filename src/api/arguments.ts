@@ -1,5 +1,6 @@
 /** The commands and options of imds-api, from which its help, manual and completion follow. */
 import { Command } from 'commander'
+import { EVENT_OPTIONS, type EventOptions } from '../metadata/event-options.ts'
 import type { Output } from '../runtime/output.ts'
 import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
@@ -17,6 +18,7 @@ export interface Actions {
   readonly hypervisors: () => Promise<void>
   readonly drain: (name: string, isDrained: boolean) => Promise<void>
   readonly evacuate: (name: string, options: EvacuateOptions) => Promise<void>
+  readonly maintenance: (id: string, options: EventOptions) => Promise<void>
 }
 
 /** Options of `evacuate`. `to`: comma-separated names. */
@@ -113,4 +115,10 @@ function addHypervisorCommands(program: Command, actions: Actions): void {
     .option('--begin', 'begin live migrations; run it again without --begin when the guests have moved')
     .option('--dry-run', 'print what would be done, and change nothing')
     .action(actions.evacuate)
+  const maintenance = program
+    .command('maintenance')
+    .argument('<id>', 'the id of a server')
+    .description('announce maintenance to the guest of a server, end that, or list its events')
+  for (const [flags, help] of EVENT_OPTIONS) maintenance.option(flags, help)
+  maintenance.action(actions.maintenance)
 }

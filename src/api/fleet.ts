@@ -1,9 +1,14 @@
-/** The commands for hypervisors: `hypervisors`, `drain`, `undrain` and `evacuate`. Each returns its exit status. */
+/**
+ * The commands for hypervisors and what runs there: `hypervisors`, `drain`, `undrain`, `evacuate` and `maintenance`. Each
+ * returns its exit status.
+ */
+import { parseEventOptions, type EventOptions } from '../metadata/event-options.ts'
 import type { Output } from '../runtime/output.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import { evacuateServer, serversOf, type Evacuated } from './changes/evacuation.ts'
+import { changeEventsOf, eventsOf } from './changes/maintenance.ts'
 import { changeDrained, placedHypervisors } from './changes/placement.ts'
 import type { EvacuateOptions } from './arguments.ts'
 import type { ApiConfig } from './config.ts'
@@ -54,6 +59,26 @@ export async function drain({ config, output, open }: FleetParts, name: string, 
     const hasChanged = await inTransaction(db, (tx) => changeDrained(tx, name, isDrained)).catch(asFailure)
     const state = isDrained ? 'drained: it gets no new servers' : 'not drained: it gets new servers'
     output.print(`${name} is ${state}${hasChanged ? '' : ' (nothing had to be done)'}`)
+    return EXIT.done
+  })
+}
+
+/** Announces maintenance to the guest of a server, ends that, or prints its events. */
+export async function maintenance(
+  { config, output, open }: FleetParts,
+  id: string,
+  options: EventOptions,
+): Promise<number> {
+  const change = parseEventOptions(options)
+  if (!change.ok) throw new Failure(EXIT.usage, change.faults.join('; '))
+  return withDatabase(config, open, async ({ db }) => {
+    const { value } = change
+    if (value !== undefined) await inTransaction(db, (tx) => changeEventsOf(tx, id, value)).catch(asFailure)
+    const events = await eventsOf(db, id).catch(asFailure)
+    output.table(
+      ['EVENT', 'CODE', 'STATE', 'NOT BEFORE', 'NOT AFTER', 'DESCRIPTION'],
+      events.map((one) => [one.id, one.code, one.state, one.notBefore, one.notAfter ?? '-', one.description]),
+    )
     return EXIT.done
   })
 }

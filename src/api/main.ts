@@ -27,7 +27,7 @@ import { enqueueAll } from './changes/servers.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
-import { drain, evacuate, listHypervisors, type FleetParts } from './fleet.ts'
+import { drain, evacuate, listHypervisors, maintenance, type FleetParts } from './fleet.ts'
 import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
@@ -61,6 +61,9 @@ const program = buildProgram(output, {
   },
   evacuate: async (name, options) => {
     status = await evacuate(recoveryParts(), name, options)
+  },
+  maintenance: async (id, options) => {
+    status = await maintenance(recoveryParts(), id, options)
   },
 })
 

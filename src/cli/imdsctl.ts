@@ -8,6 +8,7 @@ import { VERSION } from '../runtime/version.ts'
 import type { ChangeOptions } from './change.ts'
 import type { Context } from './commands.ts'
 import type { EvacuateOptions } from './evacuate.ts'
+import { EVENT_OPTIONS, type EventOptions } from '../metadata/event-options.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure, failureOf, printFailure } from './failure.ts'
 import type { IDENTITY_ACTIONS, IdentityOptions } from './identity.ts'
@@ -306,6 +307,14 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
     .description('delete what the store knows of a hypervisor that is gone; refused while records name it')
     .argument('<name>', HYPERVISOR)
     .action((name: string) => working(ofFleet(({ forget }, context) => forget(context, name))))
+  const maintenance = program
+    .command('maintenance')
+    .description('announce maintenance to the guest of an instance, end that, or list its events')
+    .argument('<id>', ID)
+  for (const [flags, help] of EVENT_OPTIONS) maintenance.option(flags, help)
+  maintenance.action((id: string, options: EventOptions) =>
+    working(async (all) => (await import('./maintenance.ts')).maintenance(contextOf(all), id, options)),
+  )
   program
     .command('watch')
     .description('print each change as it happens, until interrupted')

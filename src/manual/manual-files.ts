@@ -32,6 +32,7 @@ export function manualFiles(): Readonly<Record<string, string>> {
     hypervisors: never,
     drain: never,
     evacuate: never,
+    maintenance: never,
   })
   const variables = { text: describeVariables(VARIABLES), page: 'imds.env(5)' }
   const apiVariables = { text: describeVariables(API_VARIABLES), page: 'imds-api.env(5)' }

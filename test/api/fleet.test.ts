@@ -202,6 +202,21 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
     text: /^would be moved .* to hv2\n[^]*hv1 is not drained, so it may get new servers/,
   })
 
+  const announce = ['--code', 'system-reboot', '--not-before', '2026-11-20T15:04:05Z', '--event', 'evt-1']
+  t.match(await imdsApi('maintenance', id, ...announce), {
+    status: 0,
+    text: /^EVENT .*\nevt-1 +system-reboot +active /,
+  })
+  const eventsOf = async () => ((await store.get(id))?.document as { events?: { state: string }[] }).events
+  await until(async () => (await eventsOf())?.[0]?.state === 'active', 'H8: the event to be published')
+  t.match(await imdsApi('maintenance', id, '--cancel', 'evt-1'), {
+    status: 0,
+    text: /\nevt-1 +system-reboot +canceled /,
+  })
+  await until(async () => (await eventsOf())?.[0]?.state === 'canceled', 'H8: its end to be published')
+  t.match(await imdsApi('maintenance', id, '--code', 'reboot'), { status: 1, text: /notBefore must be a time/ })
+  t.match(await imdsApi('maintenance', 'srv-none'), { status: 1, text: /srv-none/ })
+
   const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
   const pruned = { ...region, hypervisors: region.hypervisors.filter(({ name }) => name !== 'hv1') }
   writeFileSync(join(directory, 'region.yaml'), JSON.stringify(pruned))

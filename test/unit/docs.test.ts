@@ -289,6 +289,7 @@ test('every command and option of imdsctl and imdsd that documents, alerts and u
   const declared = [
     read('src/cli/imdsctl.ts'),
     read('src/daemon/arguments.ts'),
+    read('src/metadata/event-options.ts'),
     ...Object.values(STORE_SETTINGS).map(({ flags }) => flags),
   ].join()
   const options = found(found(texts, /(?:^|`)(?:imdsctl|imdsd)( [^`\n#]*)/gm), / (--[a-z][\w-]*)/g)

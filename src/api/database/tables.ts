@@ -1,5 +1,6 @@
 /** The columns of every table, as Kysely reads and writes them. The migrations have their constraints. */
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
+import type { MaintenanceEvent } from '../../metadata/events.ts'
 import type { AccountLimit } from '../model/account-limits.ts'
 import type { AccountStatus } from '../model/account-states.ts'
 import type { CollaborationStatus, Role } from '../model/collaborations.ts'
@@ -241,6 +242,8 @@ interface Servers {
   migrating_to: Nullable<string>
   /** Since when no guest gets its user-data. */
   sealed_at: Nullable<Date>
+  /** The maintenance events of its record. */
+  events: ColumnType<readonly MaintenanceEvent[], string | undefined, string>
 }
 
 interface ServerKeys {

@@ -156,6 +156,7 @@ function composeRow(row: Row): Composed {
     publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
     ...(row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) }),
     ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
+    ...(row.events.length > 0 && { events: row.events }),
     ...(row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() }),
     hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }

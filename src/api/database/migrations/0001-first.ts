@@ -261,7 +261,8 @@ const SERVERS = `
     tags json not null default '{}',
     console_token_expires timestamptz,
     migrating_to text references hypervisors,
-    sealed_at timestamptz
+    sealed_at timestamptz,
+    events json not null default '[]'
   );
   create index servers_account on servers (account_id);
   create index servers_hypervisor on servers (hypervisor) where deleted_at is null;

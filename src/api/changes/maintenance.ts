@@ -1,0 +1,31 @@
+/** Maintenance that is announced to guests: the events in the record of a server. */
+import type { EventChange } from '../../metadata/event-options.ts'
+import { changeEvents, type MaintenanceEvent } from '../../metadata/events.ts'
+import { markChanged } from '../database/outbox.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
+import { noSuch, refuse } from '../model/refusal.ts'
+
+/** The events of a server. Refuses if there is no such server. */
+export async function eventsOf(database: Reader, id: string): Promise<readonly MaintenanceEvent[]> {
+  const server = await selectEvents(database, id).executeTakeFirst()
+  if (server === undefined) throw noSuch('server', id)
+  return server.events
+}
+
+/** Changes the events of a server, and publishes its record. Refuses a change that the record cannot have. */
+export async function changeEventsOf(tx: Tx, id: string, change: EventChange): Promise<void> {
+  const server = await selectEvents(tx, id).forUpdate().executeTakeFirst()
+  if (server === undefined) throw noSuch('server', id)
+  const changed = changeEvents(server.events, change)
+  if (!changed.ok) throw refuse('unprocessable_entity', changed.faults.join('; '))
+  await tx
+    .updateTable('servers')
+    .set({ events: JSON.stringify(changed.value) })
+    .where('id', '=', id)
+    .execute()
+  await markChanged(tx, [id])
+}
+
+function selectEvents(database: Reader, id: string) {
+  return database.selectFrom('servers').select('events').where('id', '=', id).where('deleted_at', 'is', null)
+}

@@ -20,7 +20,7 @@ export async function maintenance({ store, output }: Context, id: string, option
   await withStore(store, async (publisher) => {
     if (change.value === undefined) {
       const { events } = await read(publisher, id)
-      if (output.json) output.print(JSON.stringify({ id, events }))
+      if (output.json) output.printJson({ id, events })
       else
         output.table(
           ['EVENT', 'CODE', 'STATE', 'NOT BEFORE', 'NOT AFTER', 'DESCRIPTION'],

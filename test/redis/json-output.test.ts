@@ -102,6 +102,9 @@ t.test('each command prints JSON in the shape of its example in docs/json.md', a
   await check(executed('docs/json.md', 'json list'), 'list', '--sealed')
   await check(executed('docs/json.md', 'json list count'), 'list', '--count')
   await check(executed('docs/json.md', 'json unseal'), 'unseal', 'srv-n1')
+  const reboot = ['--code', 'system-reboot', '--not-before', '2026-11-20T15:04:05Z', '--event', 'evt-1']
+  await check(executed('docs/json.md', 'json maintenance change'), 'maintenance', 'srv-n1', ...reboot)
+  await check(executed('docs/json.md', 'json maintenance'), 'maintenance', 'srv-n1')
   await check(executed('docs/json.md', 'json drain'), 'drain', 'hv1')
   await check(executed('docs/json.md', 'json hypervisors'), 'hypervisors')
   await check(executed('docs/json.md', 'json undrain'), 'undrain', 'hv1')

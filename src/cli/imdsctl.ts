@@ -442,6 +442,16 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
       }),
     )
   program
+    .command('reports')
+    .description('print what the guest of an instance has reported: its claims, which nothing verifies')
+    .argument('<id>', ID)
+    .addOption(OPERATOR)
+    .action((id: string, { operator }: { operator: string }) =>
+      reading(async () => {
+        await (await import('./reports.ts')).reports(output, id, operator)
+      }),
+    )
+  program
     .command('firewall')
     .description("print the firewall rules for the daemon's view, or keep them in the kernel")
     .option('--apply', 'apply them in one transaction; without it, only print them')

@@ -311,6 +311,7 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     { buildSocketServer, buildTcpServer },
     { explain, explainInstance },
     { recentRequests, traceOf },
+    { reportsOf },
     { buildDiagnosis },
     { buildLaunchGate, unreachableBy },
     { buildReadiness },
@@ -321,6 +322,7 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     import('../operator/server.ts'),
     import('../operator/explain.ts'),
     import('../operator/trace.ts'),
+    import('../operator/reports.ts'),
     import('../operator/diagnosis.ts'),
     import('../operator/launch-gate.ts'),
     import('../operator/readiness.ts'),
@@ -387,6 +389,7 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     page: statusPage.page,
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
     trace: (id: string) => traceOf(traceParts, id),
+    reports: (id: string) => reportsOf(guestSide, id),
   }
   const most = maxOperatorConnections(readLimits())
   const { allow, password, ...listener } = config.operator

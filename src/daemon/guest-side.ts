@@ -8,6 +8,7 @@ import type { Logger } from 'pino'
 import type { Config } from './config.ts'
 import { BootTraces } from '../guest/boot-traces.ts'
 import { HeldRequests } from '../guest/held-requests.ts'
+import { GuestReports } from '../guest/reports.ts'
 import { limitHops } from '../guest/hop-limit.ts'
 import type { Directory } from '../guest/identify.ts'
 import { RequestMeter } from '../guest/meter.ts'
@@ -35,6 +36,7 @@ export interface GuestSide {
   readonly meter: RequestMeter
   readonly traces: BootTraces
   readonly held: HeldRequests
+  readonly reports: GuestReports
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances'>
@@ -80,6 +82,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   )
   for (const record of instances) view.replace(record)
   const held = new HeldRequests()
+  const reports = new GuestReports(now, () => Date.now())
   view.notifyOf((id) => {
     held.changed(id)
   })
@@ -94,7 +97,19 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const rules = { tokens, forwarded: config.forwarded, limitHops, mintIdentity: identity?.mint }
   const refusalLog = new RefusalLog(log, now)
   const servers = config.listen.map(({ network }) =>
-    buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, traces, refusalLog, held, log }),
+    buildGuestServer({
+      network,
+      maxConnections: most,
+      directory,
+      shares,
+      rules,
+      meter,
+      traces,
+      refusalLog,
+      held,
+      reports,
+      log,
+    }),
   )
   const admit = () => {
     if (hold === undefined) return
@@ -123,6 +138,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       meter,
       traces,
       held,
+      reports,
       owner,
       keys,
       restored,

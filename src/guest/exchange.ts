@@ -4,6 +4,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Route } from '../metadata/target.ts'
 import type { Content } from '../metadata/content.ts'
+import type { BodySource } from './body.ts'
 import type { Found } from './identify.ts'
 import type { Refusal } from './refusals.ts'
 
@@ -15,6 +16,8 @@ export interface Exchange {
   readonly address: string
   readonly found: Found
   readonly request: Pick<IncomingMessage, 'method' | 'headers' | 'httpVersion' | 'socket'>
+  /** Where its body is read from. */
+  readonly body: BodySource
   /** The target as it is in the request line. */
   readonly target: string
   readonly response: ServerResponse

@@ -22,6 +22,7 @@ export interface Guest {
       readonly httpProtocolIpv6: Switch
       readonly httpTokens: 'optional' | 'required'
       readonly openstack: Switch
+      readonly reports: Switch
     }
   }
   /** The same object from when this hypervisor began to serve it until it ends (`Stay` in view/view.ts). */

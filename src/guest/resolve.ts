@@ -1,5 +1,6 @@
 /**
- * Finds the content of an authorized request: a path of the guest's tree, a new session token or a new identity token.
+ * Finds the content of an authorized request: a path of the guest's tree, a new session token, a new identity token, or
+ * the response to a report.
  */
 import type { Content } from '../metadata/content.ts'
 import type { Target } from '../metadata/target.ts'
@@ -7,6 +8,7 @@ import { VERSION_LIST } from '../metadata/tree.ts'
 import type { Authorized, Rules } from './authorize.ts'
 import { refused, type Exchange, type Pending, type Result } from './exchange.ts'
 import type { Guest } from './identify.ts'
+import { resolveReport } from './reports.ts'
 import { TTL_HEADER } from './respond.ts'
 import { parseTtl } from './token.ts'
 
@@ -28,6 +30,7 @@ export function resolve(
   const { route } = target
   const { method } = exchange.request
   if (route === '/latest/api/token') return resolveToken(exchange, authorized, rules)
+  if (route === '/latest/reports') return resolveReport(authorized, method)
   if (route === 'unknown' || route === '/{version}/api/token') return refused('not-found', route, ttlSeconds)
   if (route === '/openstack' && guest.instance.options.openstack === 'disabled')
     return refused('not-found', route, ttlSeconds)

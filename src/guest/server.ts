@@ -1,9 +1,9 @@
 /**
  * The guest side of the daemon: one server for each listener. `serve` lists the steps of a request in their order.
  *
- * The steps run in Fastify's first hook, before a body is read; bodies are discarded after the response (contract A4;
- * linger.ts). Fastify sees the target `/` for every request: the tree resolves paths, and a second router costs a part
- * of the rate (docs/performance.md#decisions).
+ * The steps run in Fastify's first hook, before a body is read. Only the body of a report is read (H9), within bounds;
+ * all others are discarded after the response (contract A4; linger.ts). Fastify sees the target `/` for every request:
+ * the tree resolves paths, and a second router costs a part of the rate (docs/performance.md#decisions).
  *
  * No step waits for I/O, with one exception: an unknown peer is looked up in the store, within bounds. A signature for
  * the guest itself is waited for, within bounds too. A guest may ask to be answered only when a value changes (contract
@@ -20,7 +20,11 @@ import type { HeldRequests, Wake } from './held-requests.ts'
 import { directoryFor, idOf, peerAddress, type Directory, type Guest } from './identify.ts'
 import { isCounted, type RequestMeter } from './meter.ts'
 import { settle } from './pending.ts'
+import { readBody } from './body.ts'
+import type { GuestReports } from './reports.ts'
+import { REPORTS_MAX_BYTES } from '../metadata/reports.ts'
 import { resolve } from './resolve.ts'
+import type { Refusal } from './refusals.ts'
 import { Responder, type ResponderParts } from './respond.ts'
 import { TargetCache, type Target, type Topic } from '../metadata/target.ts'
 
@@ -29,8 +33,11 @@ export interface GuestServerParts extends ConnectionGuardParts, Omit<ResponderPa
   readonly directory: Directory
   readonly rules: Rules
   readonly held: HeldRequests
+  readonly reports: GuestReports
 }
 
+/** The longest time that the body of a report may take. */
+const BODY_TIMEOUT_MS = 5_000
 /** How many paths of a subtree cost as much as a request. */
 const PATHS_PER_REQUEST = 16
 /** For the repeated steps of a held request, which was counted when it arrived. */
@@ -49,7 +56,7 @@ const LIMITS = {
 
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
-  const { network, rules, meter, traces, refusalLog, held, log } = parts
+  const { network, rules, meter, traces, refusalLog, held, reports, log } = parts
   let host: string | undefined
   const directory = directoryFor(() => host, parts.directory)
   const guard = new ConnectionGuard({ ...parts, directory })
@@ -90,6 +97,10 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   function finish(exchange: Exchange): void {
     const answer = answerTo(exchange, meter)
     const { result } = answer
+    if (answer.target?.route === '/latest/reports' && result.kind === 'served') {
+      receive(exchange, answer.topic, result)
+      return
+    }
     if (result.kind !== 'pending') {
       respondTo(exchange, answer, result)
       return
@@ -97,6 +108,38 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     guard.charge(exchange, result.cost)
     void made(exchange, result).then((now) => {
       respondTo(exchange, answer, now)
+    })
+  }
+
+  /** Reads the body of a report, and keeps it if the guest may still report then. `accepted`: the response if so. */
+  function receive(exchange: Exchange, topic: Topic, accepted: Result): void {
+    const { owner } = exchange.found as Extract<Exchange['found'], { kind: 'owned' }>
+    const refuse = (refusal: Refusal) => {
+      send(exchange, topic, refused(refusal, accepted.route, accepted.ttlSeconds))
+    }
+    if (!reports.admits(owner)) {
+      refuse('too-many-reports')
+      return
+    }
+    readBody(exchange.body, REPORTS_MAX_BYTES, BODY_TIMEOUT_MS, (body) => {
+      if (body.kind === 'gone') return
+      if (body.kind !== 'read') {
+        refuse(body.kind === 'too-large' ? 'report-too-large' : 'request-timeout')
+        return
+      }
+      const found = directory.find(network, exchange.address)
+      if (found.kind !== 'owned' || found.owner.instance.id !== owner.instance.id) {
+        send(exchange, topic, GONE)
+        return
+      }
+      const { target, result } = answerTo({ ...exchange, found }, UNCOUNTED)
+      if (result.kind === 'refused') {
+        send(exchange, topic, result)
+        return
+      }
+      const refusal = reports.accept(found.owner, target?.path ?? '', body.bytes)
+      if (refusal === undefined) send(exchange, topic, accepted)
+      else refuse(refusal)
     })
   }
 
@@ -202,7 +245,16 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   function identify({ raw: request, originalUrl: target }: FastifyRequest, response: ServerResponse): Exchange {
     const startedMs = performance.now()
     const address = peerAddress(request.socket)
-    return { network, address, found: directory.find(network, address), request, target, response, startedMs }
+    return {
+      network,
+      address,
+      found: directory.find(network, address),
+      request,
+      body: request,
+      target,
+      response,
+      startedMs,
+    }
   }
 }
 

@@ -23,6 +23,7 @@ export const ROUTES = [
   '/latest/dynamic/instance-identity/token',
   '/latest/api/token',
   '/{version}/api/token',
+  '/latest/reports',
   'unknown',
 ] as const
 export type Route = (typeof ROUTES)[number]
@@ -42,6 +43,7 @@ export const TOPICS = [
   'user-data',
   'identity',
   'identity token',
+  'reports',
   'other',
 ] as const
 /** One of TOPICS. */
@@ -144,6 +146,7 @@ function parsePath(target: string): ParsedTarget {
   if (path === 'openstack/latest/user_data') return OPENSTACK_USER_DATA
   if (path === 'latest/api/token') return TOKEN
   if (path === 'latest/dynamic/instance-identity/token') return IDENTITY_TOKEN
+  if (path.startsWith('latest/reports/')) return reportTarget(path.slice('latest/'.length))
   const slash = path.indexOf('/')
   const first = slash === -1 ? path : path.slice(0, slash)
   const version = versionPosition(first)
@@ -169,6 +172,11 @@ const TOPIC_OF_FILE: ReadonlyMap<string, Topic> = new Map<string, Topic>([
 function seedTarget(tree: 'nocloud' | 'openstack', path: string): ParsedTarget {
   const topic = TOPIC_OF_FILE.get(path.slice(path.lastIndexOf('/') + 1)) ?? 'other'
   return { ok: true, value: { route: `/${tree}`, topic, version: NO_VERSION, path } }
+}
+
+/** `/latest/reports/...` takes what a guest reports (contract H9). */
+function reportTarget(path: string): ParsedTarget {
+  return { ok: true, value: { route: '/latest/reports', topic: 'reports', version: LATEST, path } }
 }
 
 /** The most targets in a cache, and the length of the longest. */

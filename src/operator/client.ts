@@ -15,12 +15,14 @@ import {
   InstanceStateSchema,
   LogLevelSchema,
   ReadinessSchema,
+  ReportsSchema,
   TraceSchema,
   type Explanation,
   type InstanceExplanation,
   type InstanceState,
   type LogLevelDocument,
   type Readiness,
+  type ReportsDocument,
   type Trace,
 } from './documents.ts'
 import { PATHS } from './paths.ts'
@@ -82,6 +84,12 @@ export function getInstanceState(
 export function getTrace(operator: string, id: string, signal: AbortSignal): Promise<Answer<Trace>> {
   const path = PATHS.trace.replace(':id', encodeURIComponent(id))
   return ask(operator, { path }, [200], parserOf(TraceSchema), signal)
+}
+
+/** Asks for what the guest of an instance has reported. Only the unix socket answers. */
+export function getReports(operator: string, id: string, signal: AbortSignal): Promise<Answer<ReportsDocument>> {
+  const path = PATHS.reports.replace(':id', encodeURIComponent(id))
+  return ask(operator, { path }, [200], parserOf(ReportsSchema), signal)
 }
 
 /**

@@ -96,6 +96,29 @@ export const TraceSchema = Type.Object({
 })
 export type Trace = Static<typeof TraceSchema>
 
+/** What a guest has reported (contract H9). Nothing of it is verified. `allowed`: whether its record lets it report. */
+export const ReportsSchema = Type.Object({
+  id: Type.String(),
+  allowed: Type.Boolean(),
+  claimedByGuest: Type.Object({
+    boot: Type.Optional(
+      Type.Object({
+        phase: Type.String({ description: 'Such as "done".' }),
+        time: Type.Optional(Type.String({ description: 'By the clock of the guest.' })),
+        receivedAt: Type.String(),
+      }),
+    ),
+    sshHostKeys: Type.Optional(
+      Type.Object({
+        knownHosts: Type.Array(Type.String(), { description: 'Lines of a known_hosts file.' }),
+        receivedAt: Type.String(),
+      }),
+    ),
+    attributes: Type.Array(Type.Object({ name: Type.String(), value: Type.String(), receivedAt: Type.String() })),
+  }),
+})
+export type ReportsDocument = Static<typeof ReportsSchema>
+
 /**
  * What a guest at an address would get, and why. The fields after `because` are present if the address belongs to an
  * instance.

@@ -5,7 +5,7 @@ export const DEFAULT_OPERATOR_SOCKET = '/run/imds/operator.sock'
 /** The default of IMDS_OPERATOR_LISTEN: the TCP listener, which only reads. */
 export const DEFAULT_OPERATOR_LISTEN = '127.0.0.1:9169'
 
-/** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall` and `logLevel`. */
+/** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall`, `reports` and `logLevel`. */
 export const PATHS = {
   page: '/',
   metrics: '/metrics',
@@ -13,6 +13,7 @@ export const PATHS = {
   ready: '/readyz',
   instance: '/instances/:id',
   trace: '/instances/:id/trace',
+  reports: '/instances/:id/reports',
   explain: '/explain',
   firewall: '/firewall',
   logLevel: '/log-level',

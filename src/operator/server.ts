@@ -14,7 +14,7 @@ import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { parseReport, REPORT_MAX_BYTES, type AgentReport } from '../firewall/refusal.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
 import { LEVEL_SECONDS, LOG_LEVELS, type AdjustableLevel, type LogLevel } from '../runtime/log-level.ts'
-import type { Explanation, InstanceExplanation, InstanceState, Readiness, Trace } from './documents.ts'
+import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument, Trace } from './documents.ts'
 import { OperatorConnections } from './connections.ts'
 import type { GateState } from './launch-gate.ts'
 import { PATHS } from './paths.ts'
@@ -41,6 +41,8 @@ export interface OperatorParts {
   /** The boot trace of an instance, or undefined if it is not served here. */
   readonly trace: (id: string) => Trace | undefined
   readonly logLevel: Pick<AdjustableLevel, 'state' | 'set'>
+  /** What a guest has reported, or undefined if its instance is not served here. */
+  readonly reports: (id: string) => ReportsDocument | undefined
   /** The status page; undefined: too many of its readers wait already. */
   readonly page: (question: Question) => Promise<string | undefined>
   /** Why an instance is not served as the store has it, or undefined. */
@@ -107,6 +109,9 @@ export function buildTcpServer(parts: OperatorParts, { allow, password, most, no
  *                       report
  *   GET /log-level      200 with the level of the log
  *   POST /log-level     the same after setting `{level, seconds}`: the level for some time; 400 if it is not that
+ *   GET /instances/ID/reports
+ *                       200 with what the guest has reported; 404 when the instance is not served here; 400 if it is
+ *                       not an id. Not on TCP, which any local user may read
  */
 export function buildSocketServer(parts: OperatorParts, most: number): FastifyInstance {
   const server = buildServer(parts)
@@ -133,6 +138,12 @@ export function buildSocketServer(parts: OperatorParts, most: number): FastifyIn
     return wanted === undefined
       ? reply.code(400).send({ error: `that is not a level (${LOG_LEVELS.join(', ')}) with seconds` })
       : reply.send(parts.logLevel.set(wanted.level, wanted.seconds))
+  })
+  server.get<{ Params: { id: string } }>(PATHS.reports, (request, reply) => {
+    const { id } = request.params
+    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+    const found = parts.reports(id)
+    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
   })
   return server
 }

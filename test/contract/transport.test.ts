@@ -161,9 +161,19 @@ describe('every refusal', () => {
   ]
   /** Tested by waiting.test.ts and identity.test.ts. */
   const OF_SLOW_REQUESTS: Refusal[] = ['too-many-waiting', 'bad-audience', 'not-signed']
+  /** Tested by reports.test.ts. */
+  const OF_REPORTS: Refusal[] = [
+    'bad-report',
+    'report-method',
+    'phone-home-method',
+    'report-too-large',
+    'too-many-reports',
+  ]
 
   test('has a row here or in the test of the sockets', () => {
-    expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST, ...OF_SLOW_REQUESTS].sort()).toEqual([...REFUSALS].sort())
+    expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST, ...OF_SLOW_REQUESTS, ...OF_REPORTS].sort()).toEqual(
+      [...REFUSALS].sort(),
+    )
   })
 
   test.each(Object.entries(CAUSES) as [Refusal, Injection][])(

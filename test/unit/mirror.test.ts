@@ -50,6 +50,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'daemon/operator': ['operator/listener'],
   'daemon/operator-client': ['operator/client', 'operator/wait'],
   'daemon/programs': ['cli/imdsctl', 'cli/main', 'runtime/version'],
+  'daemon/reports': ['guest/body'],
   'daemon/share': ['guest/connection-guard'],
   'daemon/snapshot': ['daemon/state-owner'],
   'redis/change-many': ['cli/change'],

@@ -7,7 +7,6 @@ import { join } from 'node:path'
 import type { Test } from 'tap'
 import { openStore, type UserDataChange } from '../../../src/store/open.ts'
 import { startDaemon, until } from '../programs/daemon.ts'
-import { must } from '../programs/processes.ts'
 import { makeHypervisor, SERVICE, type Guest } from './namespaces.ts'
 
 /** The first interface of an instance, as in its record. */
@@ -23,6 +22,8 @@ export interface Host {
   addGuest(): Promise<{ guest: Guest; first: FirstInterface }>
   /** Publishes a new instance and waits until the daemon serves it. */
   put(record: Record<string, unknown>, userData: UserDataChange): Promise<void>
+  /** GET of the operator API, on the unix socket. */
+  operator(path: string): Promise<string>
   /** The metrics lines that count requests without a 200, except the lines in `before`. */
   refusals(before?: readonly string[]): Promise<string[]>
 }
@@ -39,10 +40,7 @@ export async function startHost(t: Test): Promise<Host> {
   const store = await openStore({ url })
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80` }, hypervisor.within)
   t.teardown(() => daemon.stop())
-  const operator = async (path: string) =>
-    (
-      await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}${path}`])
-    ).toString()
+  const operator = async (path: string) => (await daemon.operator(path)).body.toString()
   let guests = 0
 
   return {
@@ -63,6 +61,7 @@ export async function startHost(t: Test): Promise<Host> {
         'the record to be served',
       )
     },
+    operator,
     refusals: async (before = []) =>
       (await operator('/metrics'))
         .split('\n')

@@ -27,7 +27,7 @@ test.each([
       account: 'acc-a',
       image: 'img-a',
       zone: { id: 'zon-a', handle: 'gb1-a' },
-      options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional', openstack: 'disabled' },
+      options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional', openstack: 'disabled', reports: 'disabled' },
     },
     stay: { sinceMs: 0 },
     paths: 1,

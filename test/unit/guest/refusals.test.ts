@@ -18,9 +18,9 @@ describe.each(REFUSALS)('%s', (refusal) => {
     })
   })
 
-  test('A7: asks the guest to try again in a second if its status is 503, and never otherwise', () => {
+  test('A7: asks the guest to try again in a second if its status is 503, in a minute if it is 429', () => {
     for (const list of [headers, headersWithoutBody])
-      expect(headersOf(list)['retry-after']).toBe(status === 503 ? '1' : undefined)
+      expect(headersOf(list)['retry-after']).toBe(status === 503 ? '1' : status === 429 ? '60' : undefined)
   })
 
   test('has the same headers without a body, for a length of 0', () => {
@@ -39,8 +39,9 @@ describe.each(REFUSALS)('%s', (refusal) => {
   })
 })
 
-test('a refusal has only a status that clients of EC2 know: never 429, and 500 only for a bug', () => {
-  expect(new Set(REFUSALS.map(statusOf))).toEqual(new Set([400, 401, 403, 404, 405, 500, 503]))
+test('a refusal has only a status that clients of EC2 know, unless it is of a report; 500 is only for a bug', () => {
+  const others = REFUSALS.filter((refusal) => !refusal.includes('report'))
+  expect(new Set(others.map(statusOf))).toEqual(new Set([400, 401, 403, 404, 405, 500, 503]))
   expect(REFUSALS.filter((refusal) => statusOf(refusal) === 500)).toEqual(['internal-error'])
 })
 
@@ -48,16 +49,20 @@ test('a 405 names the methods that its path allows', () => {
   const allowed = REFUSALS.filter((refusal) => statusOf(refusal) === 405).map(
     (refusal) => headersOf(responseOf(refusal).headers)['allow'],
   )
-  expect(allowed).toEqual(['GET, HEAD', 'OPTIONS, PUT'])
+  expect(allowed).toEqual(['GET, HEAD', 'OPTIONS, PUT', 'PUT', 'POST'])
 })
 
 test('what a guest does in normal operation is not worth a warning; an attack, a fault or a limit is', () => {
   expect(REFUSALS.filter(isOrdinary)).toEqual([
+    'bad-report',
     'not-found',
     'endpoint-disabled',
     'ipv6-disabled',
     'method-not-allowed',
     'token-method',
+    'report-method',
+    'phone-home-method',
+    'report-too-large',
     'internal-error',
   ])
 })

@@ -7,6 +7,7 @@ import {
   InstanceStateSchema,
   LogLevelSchema,
   ReadinessSchema,
+  ReportsSchema,
   TraceSchema,
   type Readiness,
 } from '../../../src/operator/documents.ts'
@@ -63,6 +64,7 @@ function parts({
       },
     },
     trace: (id) => (id === 'srv-a' ? { id, revision: 7, recent: [] } : undefined),
+    reports: (id) => (id === 'srv-a' ? { id, allowed: true, claimedByGuest: { attributes: [] } } : undefined),
     page: (question) => Promise.resolve(question.search === 'busy' ? undefined : JSON.stringify(question)),
     diagnose: (id) => {
       diagnosed.push(id)
@@ -180,6 +182,14 @@ test('what is not an id or not a network gets 400, and is not looked up', async 
     expect([id, (await server.inject(`/instances/${id}?reason`)).statusCode]).toEqual([id, 400])
   expect((await server.inject('/explain?address=10.0.0.2&network=..%2Fred')).statusCode).toBe(400)
   expect(diagnosed).toEqual([])
+})
+
+test('H9: reports are 200 on the unix socket, 404 if not served here, 400 if not an id, and not on TCP', async () => {
+  const server = buildSocketServer(parts(), 8)
+  expect(Value.Check(ReportsSchema, (await server.inject('/instances/srv-a/reports')).json())).toBe(true)
+  expect((await server.inject('/instances/srv-b/reports')).statusCode).toBe(404)
+  expect((await server.inject('/instances/a%20b/reports')).statusCode).toBe(400)
+  expect((await aServer().inject('/instances/srv-a/reports')).statusCode).toBe(404)
 })
 
 test('H10: the trace of an instance is 200, 404 if it is not served here, 400 if it is not an id', async () => {

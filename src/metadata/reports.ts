@@ -1,0 +1,160 @@
+/**
+ * What a guest reports about itself (contract H9): a claim, never identity. The bodies of reports are parsed here, and
+ * the last report of each name is kept in one document, whose JSON has a bound.
+ */
+import type { Parsed } from './parsed.ts'
+
+/** The most bytes of a body, and of the JSON of all reports of an instance. */
+export const REPORTS_MAX_BYTES = 16_384
+const ATTRIBUTES_MAX = 64
+const ATTRIBUTE_MAX_BYTES = 1_024
+const HOST_KEYS_MAX = 16
+
+/** `revision`: that of the document which first had it. `receivedAt`: in ISO 8601, by the clock of the hypervisor. */
+interface Received {
+  readonly revision: number
+  readonly receivedAt: string
+}
+export interface BootReport extends Received {
+  readonly phase: string
+  /** As the guest says it, in RFC 3339. */
+  readonly time?: string
+}
+export interface HostKeysReport extends Received {
+  /** `TYPE BASE64`. */
+  readonly keys: readonly string[]
+}
+export interface AttributeReport extends Received {
+  readonly value: string
+}
+
+/** The last reports of a guest. `revision` grows with each report. */
+export interface Reports {
+  readonly revision: number
+  readonly boot?: BootReport
+  readonly sshHostKeys?: HostKeysReport
+  readonly attributes: Readonly<Record<string, AttributeReport>>
+}
+
+export const NO_REPORTS: Reports = Object.freeze({ revision: 0, attributes: Object.freeze({}) })
+
+/** What a path below `/latest/reports/` takes. */
+export type ReportName =
+  { readonly kind: 'boot' | 'ssh-host-keys' | 'phone-home' } | { readonly kind: 'attribute'; readonly name: string }
+
+const ATTRIBUTE = /^reports\/attributes\/([A-Za-z0-9][A-Za-z0-9._-]{0,63})$/
+const NAMES: ReadonlyMap<string, ReportName> = new Map(
+  (['boot', 'ssh-host-keys', 'phone-home'] as const).map((kind) => [`reports/${kind}`, { kind }]),
+)
+
+/** Parses a path below `latest/`; undefined: there is no such report. */
+export function parseReportName(path: string): ReportName | undefined {
+  const name = ATTRIBUTE.exec(path)?.[1]
+  return name === undefined ? NAMES.get(path) : { kind: 'attribute', name }
+}
+
+/** The reports after another one; `malformed` and `too-large`: it is not accepted. */
+export type Reported =
+  { readonly kind: 'reported'; readonly reports: Reports } | { readonly kind: 'malformed' | 'too-large' }
+
+/** Adds a report, whose body the guest sent. `receivedAt`: in ISO 8601. */
+export function addReport(before: Reports, name: ReportName, body: Uint8Array, receivedAt: string): Reported {
+  if (body.length > REPORTS_MAX_BYTES) return { kind: 'too-large' }
+  const text = decode(body)
+  if (text === undefined) return { kind: 'malformed' }
+  const received = { revision: before.revision + 1, receivedAt }
+  const parsed = parseBody(before, name, text, received)
+  if (!parsed.ok) return { kind: parsed.faults[0]! }
+  const reports = { ...before, ...parsed.value, revision: received.revision }
+  return sizeOf(reports) > REPORTS_MAX_BYTES ? { kind: 'too-large' } : { kind: 'reported', reports }
+}
+
+/** The bytes of the JSON of some reports. */
+function sizeOf(reports: Reports): number {
+  return Buffer.byteLength(JSON.stringify(reports))
+}
+
+type Fault = 'malformed' | 'too-large'
+const MALFORMED: Parsed<never, Fault> = { ok: false, faults: ['malformed'] }
+const TOO_LARGE: Parsed<never, Fault> = { ok: false, faults: ['too-large'] }
+
+function parseBody(
+  { attributes }: Reports,
+  name: ReportName,
+  text: string,
+  received: Received,
+): Parsed<Partial<Reports>, Fault> {
+  switch (name.kind) {
+    case 'boot': {
+      const boot = parseBoot(text)
+      return boot === undefined ? MALFORMED : { ok: true, value: { boot: { ...boot, ...received } } }
+    }
+    case 'ssh-host-keys': {
+      const keys = parseHostKeys(text)
+      return keys === undefined ? MALFORMED : { ok: true, value: { sshHostKeys: { keys, ...received } } }
+    }
+    case 'phone-home': {
+      const keys = parseHostKeys(phoneHomeKeys(text))
+      const boot = { phase: 'done', ...received }
+      return { ok: true, value: { boot, ...(keys !== undefined && { sshHostKeys: { keys, ...received } }) } }
+    }
+    case 'attribute': {
+      if (Buffer.byteLength(text) > ATTRIBUTE_MAX_BYTES) return TOO_LARGE
+      const { [name.name]: _before, ...others } = attributes
+      if (text === '') return { ok: true, value: { attributes: others } }
+      if (Object.keys(others).length >= ATTRIBUTES_MAX) return TOO_LARGE
+      return { ok: true, value: { attributes: { ...others, [name.name]: { value: text, ...received } } } }
+    }
+  }
+}
+
+const BOOT = /^([a-z][a-z0-9-]{0,31})(?: (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)))?$/
+
+/** A phase, such as `done`, and the guest's time, in RFC 3339. */
+function parseBoot(text: string): { phase: string; time?: string } | undefined {
+  const [, phase, time] = BOOT.exec(text.trim()) ?? []
+  if (phase === undefined || (time !== undefined && Number.isNaN(Date.parse(time)))) return undefined
+  return { phase, ...(time !== undefined && { time }) }
+}
+
+/** The keys of cloud-init's phone_home, which sends `N/A` for one that the guest does not have. */
+function phoneHomeKeys(form: string): string {
+  return [...new URLSearchParams(form)]
+    .filter(([field, value]) => field.startsWith('pub_key_') && value !== 'N/A')
+    .map(([, value]) => value.trim())
+    .join('\n')
+}
+
+const TYPES = 'ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)'
+/** A line of a known_hosts file, or of a public key file, which has no host. */
+const HOST_KEY = new RegExp(`^(?:\\S+ )?(${TYPES}) ([A-Za-z0-9+/]+={0,2})(?: \\P{Cc}*)?$`, 'u')
+
+/** Each key as `TYPE BASE64`; undefined: a line is not a key, or there is none, or there are too many. */
+function parseHostKeys(text: string): readonly string[] | undefined {
+  const keys = new Set<string>()
+  for (const line of text.split('\n').map((one) => one.trim())) {
+    if (line === '' || line.startsWith('#')) continue
+    const [, type = '', base64 = ''] = HOST_KEY.exec(line) ?? []
+    if (type === '' || !isKeyOf(type, Buffer.from(base64, 'base64'))) return undefined
+    keys.add(`${type} ${base64}`)
+  }
+  return keys.size === 0 || keys.size > HOST_KEYS_MAX ? undefined : [...keys]
+}
+
+/** Whether the first part of a key is its type, after its length (RFC 4253, 6.6). */
+function isKeyOf(type: string, key: Buffer): boolean {
+  const end = 4 + type.length
+  return key.length > end && key.readUInt32BE() === type.length && key.toString('latin1', 4, end) === type
+}
+
+const CONTROL = /[^\P{Cc}\t\n\r]/u
+
+/** Text without control characters besides tab and line breaks; undefined: it is not such UTF-8. */
+function decode(body: Uint8Array): string | undefined {
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(body)
+    return CONTROL.test(text) ? undefined : text
+  } catch {
+    return undefined
+  }
+}

@@ -37,6 +37,8 @@ const PACKAGES: Readonly<Record<string, string>> = {
   '/usr/lib/postgresql/15/bin/postgres': 'postgresql-15',
   '/usr/lib/python3/dist-packages/requests_oauthlib': 'python3-requests-oauthlib',
   '/usr/lib/python3/dist-packages/libcloud': 'python3-libcloud',
+  '/usr/lib/python3/dist-packages/jwt': 'python3-jwt',
+  '/usr/lib/python3/dist-packages/cryptography': 'python3-cryptography',
   oathtool: 'oathtool',
   '/usr/bin/chromium': 'chromium',
   strip: 'binutils',

@@ -1,0 +1,85 @@
+/**
+ * Programs that others wrote read and verify the identity of a guest: the AWS SDK for JavaScript with openssl, by the
+ * recipe of Vault and SPIRE, and Debian's PyJWT with the keys that the issuer publishes.
+ */
+import { MetadataService } from '@aws-sdk/ec2-metadata-service'
+import { execFileSync } from 'node:child_process'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { IMDSCTL } from '../support/programs/imds.ts'
+import { run } from '../support/programs/processes.ts'
+
+const ISSUER = 'https://id.example.com/gb1'
+const BASE = '/latest/dynamic/instance-identity'
+const PYTHON = '/usr/bin/python3'
+const withoutPyJwt = ['jwt', 'cryptography'].some((name) => !existsSync(`/usr/lib/python3/dist-packages/${name}`))
+/** A guest that fetches a token for an audience, and a verifier that takes the keys of the issuer. */
+const LOGIN = `
+import json, jwt, sys, urllib.request
+metadata, keys, asked, expected = sys.argv[1:]
+def fetch(path, method, headers):
+    request = urllib.request.Request(metadata + path, method=method, headers=headers)
+    return urllib.request.urlopen(request).read().decode()
+session = fetch('/latest/api/token', 'PUT', {'X-aws-ec2-metadata-token-ttl-seconds': '60'})
+token = fetch('${BASE}/token?audience=' + asked, 'GET', {'X-aws-ec2-metadata-token': session})
+key = jwt.PyJWKClient(keys).get_signing_key_from_jwt(token).key
+print(json.dumps(jwt.decode(token, key, algorithms=['RS256'], audience=expected, issuer='${ISSUER}')))
+`
+
+let directory: string
+let daemon: TestDaemon
+let endpoint: string
+const keyFile = () => join(directory, 'identity-key.pem')
+const certificateFile = () => join(directory, 'identity-cert.pem')
+t.before(async () => {
+  directory = t.testdir({ 'login.py': LOGIN, store: {} })
+  execFileSync(process.execPath, [IMDSCTL, 'identity', 'init', directory])
+  const store = `file:${join(directory, 'store')}`
+  const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
+  await (await openStore({ url: store })).put(anInstance({ interfaces }))
+  daemon = await startDaemon({
+    IMDS_STORE: store,
+    IMDS_IDENTITY_KEY_FILE: keyFile(),
+    IMDS_IDENTITY_CERT_FILE: certificateFile(),
+    IMDS_IDENTITY_ISSUER: ISSUER,
+  })
+  endpoint = `http://127.0.0.1:${String(daemon.guestPort)}`
+  await until(async () => (await daemon.get('/latest/meta-data/instance-id')).status === 200, 'the instance')
+})
+t.teardown(() => daemon.stop())
+
+t.test('H3: the AWS SDK reads the document and its signatures, and openssl verifies them', async (t) => {
+  const service = new MetadataService({ endpoint, retries: 0, ec2MetadataV1Disabled: true })
+  const document = await service.request(`${BASE}/document`, {})
+  t.match(JSON.parse(document), { instanceId: 'srv-abcde', region: 'gb1', privateIp: '127.0.0.1' })
+  const file = join(directory, 'signed.pem')
+  for (const leaf of ['pkcs7', 'rsa2048']) {
+    const signed = await service.request(`${BASE}/${leaf}`, {})
+    writeFileSync(file, `-----BEGIN PKCS7-----\n${signed}\n-----END PKCS7-----\n`)
+    const verify = ['smime', '-verify', '-inform', 'PEM', '-in', file, '-certfile', certificateFile(), '-noverify']
+    t.equal(execFileSync('openssl', verify, { stdio: ['ignore', 'pipe', 'ignore'] }).toString(), document, leaf)
+  }
+})
+
+t.test('H4: PyJWT accepts a token for its audience, by the published keys', { skip: withoutPyJwt }, async (t) => {
+  const web = join(directory, 'web')
+  execFileSync(process.execPath, [IMDSCTL, 'identity', 'jwks', web, certificateFile(), '--issuer', ISSUER])
+  const server = createServer((_request, response) => {
+    response.end(readFileSync(join(web, 'jwks.json')))
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => server.close())
+  const keys = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}/jwks.json`
+  const logIn = (asked: string, expected: string) =>
+    run([PYTHON, join(directory, 'login.py'), endpoint, keys, asked, expected])
+  const { status, stdout, stderr } = await logIn('vault', 'vault')
+  t.equal(status, 0, stderr)
+  t.match(JSON.parse(stdout.toString()), { sub: 'srv-abcde', aud: 'vault', account: 'acc-xyz12', zone: 'gb1-a' })
+  t.match(await logIn('vault', 'another'), { status: 1, stderr: /InvalidAudienceError/ })
+})

@@ -42,6 +42,8 @@ interface CloudIp {
 interface StoredRecord {
   readonly revision: number
   readonly sealedAt?: string
+  readonly architecture?: string
+  readonly launchTime?: string
   readonly serverGroups: readonly { readonly id: string }[]
   readonly interfaces: readonly { readonly cloudIps: readonly { readonly id: string }[] }[]
 }
@@ -193,6 +195,28 @@ t.test('publishing', async (t) => {
       instanceMetadataTags: 'enabled',
     })
     t.strictSame(record.tags, { 'é 1': 'x\n', 2: '' })
+  })
+
+  t.test('a record has the architecture of the image when its server was created, and that time', async (t) => {
+    const setImage = (arch: 'i686' | 'x86_64') =>
+      db.updateTable('images').set({ arch }).where('id', '=', 'img-deb12').execute()
+    const [old, first] = [await create(), await create()]
+    await db.updateTable('servers').set({ architecture: null }).where('id', '=', old.id).execute()
+    await setImage('i686')
+    const second = await create()
+    aPublisher(t, api, store)
+    await update(first.id, { tags: { Name: 'changed' } })
+    for (const { id } of [old, first, second]) await until(() => isPublished(id), `${id} to be published`)
+    await setImage('x86_64')
+    const factsOf = async ({ id }: Server) => {
+      const { architecture, launchTime } = (await recordOf(id))!
+      return [architecture, launchTime && Date.parse(launchTime)]
+    }
+    const createdAt = async ({ id }: Server) =>
+      (await db.selectFrom('servers').select('created_at').where('id', '=', id).executeTakeFirstOrThrow()).created_at
+    t.strictSame(await factsOf(first), ['x86_64', (await createdAt(first)).getTime()])
+    t.strictSame(await factsOf(second), ['i386', (await createdAt(second)).getTime()])
+    t.strictSame(await factsOf(old), [undefined, undefined], 'the record of a revision never changes')
   })
 
   t.test('a server is creating, and its cloud IP reserved, until its record is in the store', async (t) => {

@@ -64,6 +64,7 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
       user_data: typeof asked.user_data === 'string' ? compactUserData(asked.user_data) : null,
       compatibility_mode: asked.compatibility_mode ?? found.image.compatibility_mode,
       disk_encrypted: asked.diskEncrypted,
+      architecture: found.image.arch === 'i686' ? 'i386' : found.image.arch,
       started_at: null,
       deleted_at: null,
       publish_fault: null,
@@ -82,7 +83,11 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
 }
 
 interface Parts {
-  readonly image: { readonly id: string; readonly compatibility_mode: boolean }
+  readonly image: {
+    readonly id: string
+    readonly arch: 'i686' | 'x86_64'
+    readonly compatibility_mode: boolean
+  }
   readonly serverType: { readonly id: string; readonly ram: number }
   readonly zoneId: string | undefined
   readonly groupIds: readonly string[]
@@ -116,7 +121,7 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
 async function findImage(tx: Tx, accountId: string, name: string, faults: Detail[]) {
   const image = await tx
     .selectFrom('images')
-    .select(['id', 'status', 'compatibility_mode', 'min_ram'])
+    .select(['id', 'status', 'arch', 'compatibility_mode', 'min_ram'])
     .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
     .where(isVisibleTo(accountId))
     .forShare()

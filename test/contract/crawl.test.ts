@@ -14,17 +14,16 @@ import { aFullInstance } from '../support/fixtures/instance.ts'
 const RECORDS = 400
 const PROVIDERS = [{}, { domain: 'example.com' }, { domain: 'example.com', partition: 'x' }]
 
+const signer = { sign: (document: string) => Promise.resolve({ signature: 'x', pkcs7: document }) }
+
 /**
  * How cloud-init reads a line of a listing: the path below, and whether it is a directory (docs/clients.md#listings).
  */
 function entry(directory: string, line: string): { path: string; isDirectory: boolean } {
   const index = /^(\d+)=/.exec(line)?.[1]
   if (index !== undefined) return { path: `${directory}${index}/`, isDirectory: true }
-  const isRoot = directory === ''
-  return {
-    path: directory + line + (isRoot && line === 'meta-data' ? '/' : ''),
-    isDirectory: line.endsWith('/') || (isRoot && line === 'meta-data'),
-  }
+  const isOfRoot = directory === '' && (line === 'meta-data' || line === 'dynamic')
+  return { path: directory + line + (isOfRoot ? '/' : ''), isDirectory: line.endsWith('/') || isOfRoot }
 }
 
 /**
@@ -151,17 +150,22 @@ const addressOf = ({ interfaces }: Instance) => interfaces[0]!.ipv4Addresses[0]!
 
 test('B3: every listed path answers over the server, and only a tag may be empty', async () => {
   for (let seed = 1; seed <= 40; seed++) {
-    const guest = aGuestServer({ provider: PROVIDERS[seed % PROVIDERS.length]! })
+    const hasIdentity = seed % 2 === 1
+    const guest = aGuestServer({ provider: { ...PROVIDERS[seed % PROVIDERS.length]!, ...(hasIdentity && { signer }) } })
     const from = addressOf(guest.put(generateRecord(seed), seed % 2 === 0 ? Buffer.from('x') : undefined))
     const version = VERSIONS[seed % VERSIONS.length]!
+    const seen: string[] = []
     const fetchAll = async (path: string, isDirectory: boolean): Promise<void> => {
       const { status, text } = await guest.ask({ url: `/${version}/${path}`, from })
+      seen.push(path)
       expect([path, status]).toEqual([path, 200])
       if (isDirectory)
         for (const line of text.split('\n')) await fetchAll(entry(path, line).path, entry(path, line).isDirectory)
       else if (!path.startsWith('meta-data/tags/')) expect([path, text === '']).toEqual([path, false])
     }
     await fetchAll('', true)
+    const leaves = seen.filter((path) => path.startsWith('dynamic/instance-identity/') && !path.endsWith('/'))
+    expect([seed, leaves.length]).toEqual([seed, hasIdentity && version >= '2009-04-04' ? 4 : 0]) // H3
   }
 })
 

@@ -34,7 +34,10 @@ const tokenFor = async (id: string, secret: string, scope = '') => {
     headers: { authorization: basic(id, secret) },
     payload: { grant_type: 'client_credentials', ...(scope !== '' && { scope }) },
   })
-  return { status, ...(JSON.parse(body) as { access_token: string; scope: string; error: string }) }
+  return {
+    status,
+    ...(JSON.parse(body) as { access_token: string; scope: string; error: string; error_description: string }),
+  }
 }
 /** Creates a client and gives it a secret. */
 const aClient = async (body: object = {}) => {
@@ -344,4 +347,86 @@ t.test('the secret of the region file works until it is reset', async (t) => {
   } = await call('POST', `api_clients/${id}/reset_secret`, undefined, TWO)
   t.equal((await tokenFor(id, secretOf(id))).status, 401)
   t.equal((await tokenFor(id, secret!)).status, 200)
+})
+
+t.test('a client has limits in its representation only once they are set, and loses them again', async (t) => {
+  const { id } = await aClient()
+  t.notMatch(Object.keys((await call('GET', `api_clients/${id}`)).body), ['read_only', 'expires_at', 'allow_access'])
+  const limits = { read_only: true, expires_at: '2126-11-20T15:04:05Z', allow_access: ['192.0.2.0/24', '2001:db8::1'] }
+  t.match(await call('PUT', `api_clients/${id}`, limits), { status: 200, body: limits })
+  t.match(await call('PUT', `api_clients/${id}`, { name: 'b' }), { status: 200, body: limits })
+  const none = await call('PUT', `api_clients/${id}`, { read_only: false, expires_at: null, allow_access: [] })
+  t.notMatch(Object.keys(none.body), ['read_only', 'expires_at', 'allow_access'])
+  t.match(await call('POST', 'api_clients', limits), { status: 201, body: limits })
+})
+
+t.test('wrong limits are refused with the rule', async (t) => {
+  const body = { read_only: 1, expires_at: 'tomorrow', allow_access: ['192.0.2.0/33', 'example.com', '::1%eth0'] }
+  const refused = await call('POST', 'api_clients', body)
+  t.equal(refused.status, 422)
+  t.match(refused.body.errors, [
+    /^read_only must be a boolean/,
+    /^expires_at must be a time such as/,
+    ...[0, 1, 2].map((i) => new RegExp(`^allow_access\\.${String(i)} must be an address or a network such as`)),
+  ])
+  const many = { allow_access: Array.from({ length: 33 }, () => '192.0.2.1') }
+  t.match(await call('POST', 'api_clients', many), { status: 422, body: { errors: [/^allow_access/] } })
+})
+
+t.test('a read_only client may send only GET and HEAD, from the next request on', async (t) => {
+  const { id, secret } = await aClient()
+  const { access_token: token } = await tokenFor(id, secret)
+  t.equal((await api.callWith(token, 'POST', '/1.0/server_groups', { name: 'a' })).status, 202)
+  await call('PUT', `api_clients/${id}`, { read_only: true })
+  t.equal(await statusWith(token), 200)
+  for (const [method, path] of [
+    ['POST', 'server_groups'],
+    ['PUT', `api_clients/${id}`],
+    ['DELETE', `api_clients/${id}`],
+    ['POST', `api_clients/${id}/reset_secret`],
+  ] as const)
+    t.match(await api.callWith(token, method, `/1.0/${path}`, {}), {
+      status: 403,
+      body: { error_name: 'forbidden', errors: ['this API client is read_only: it may send only GET and HEAD'] },
+    })
+  t.match((await call('GET', `api_clients/${id}`)).body, { read_only: true, revoked_at: null })
+})
+
+t.test('an expired client gets no tokens, and those that it has end', async (t) => {
+  const { id, secret } = await aClient()
+  const { access_token: token } = await tokenFor(id, secret)
+  t.equal(await statusWith(token), 200)
+  await call('PUT', `api_clients/${id}`, { expires_at: '2026-11-20T15:04:05Z' })
+  t.equal(await statusWith(token), 401)
+  t.match(await tokenFor(id, secret), { status: 401, error: 'invalid_client', error_description: /has expired/ })
+  t.match(await tokenFor(id, 'wrong'), { status: 401, error_description: "the client's id or secret is wrong" })
+  await call('PUT', `api_clients/${id}`, { expires_at: '2126-11-20T15:04:05Z' })
+  t.equal(await statusWith(token), 200)
+})
+
+t.test('a client with allow_access is refused from other networks, for tokens and for requests', async (t) => {
+  const { id, secret } = await aClient()
+  const { access_token: token } = await tokenFor(id, secret) // from 127.0.0.1, the address of injected requests
+  await call('PUT', `api_clients/${id}`, { allow_access: ['192.0.2.0/24'] })
+  t.match(await api.callWith(token, 'GET', '/1.0/account'), { status: 403, body: { error_name: 'forbidden' } })
+  t.match(await tokenFor(id, secret), { status: 401, error_description: /may not be used from this address/ })
+  await call('PUT', `api_clients/${id}`, { allow_access: ['192.0.2.0/24', '127.0.0.0/8'] })
+  t.equal(await statusWith(token), 200)
+  t.equal((await tokenFor(id, secret)).status, 200)
+})
+
+t.test('reset_secret with keep_old_seconds keeps the former secret for that time, and no older one', async (t) => {
+  const { id, secret: first } = await aClient()
+  const reset = async (body?: object) => (await call('POST', `api_clients/${id}/reset_secret`, body)).body.secret!
+  const second = await reset({ keep_old_seconds: 3600 })
+  t.same([(await tokenFor(id, first)).status, (await tokenFor(id, second)).status], [200, 200])
+  const third = await reset({ keep_old_seconds: 3600 })
+  const statuses = async () => Promise.all([first, second, third].map(async (one) => (await tokenFor(id, one)).status))
+  t.same(await statuses(), [401, 200, 200])
+  await db.updateTable('api_clients').set({ former_secret_until: new Date() }).where('id', '=', id).execute()
+  t.same(await statuses(), [401, 401, 200])
+  await reset({ keep_old_seconds: 3600 })
+  const last = await reset()
+  t.same([(await tokenFor(id, third)).status, (await tokenFor(id, last)).status], [401, 200], 'as before without it')
+  t.match(await call('POST', `api_clients/${id}/reset_secret`, { keep_old_seconds: 604_801 }), { status: 422 })
 })

@@ -71,6 +71,7 @@ const EXAMPLES = [
   [executed('docs/accounts.md', 'account-changes'), ['account Analytical Engines', 'unprocessable_entity 2']],
   [executed('docs/accounts.md', 'users'), ['user Ada Lovelace', 'unprocessable_entity 1']],
   [executed('docs/accounts.md', 'api-clients'), ['Bearer', 'api_client backup', '2 api_client', 'api_client backup']],
+  [executed('docs/accounts.md', 'client-limits'), ['api_client metrics', 'api_client metrics', 'api_client metrics']],
   [
     executed('docs/accounts.md', 'applications'),
     ['Mobile', 'application Tablet', 'application Tablet', '1 application'],

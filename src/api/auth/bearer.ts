@@ -1,7 +1,8 @@
 /** The check of an access token on every request to the API. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Tx } from '../database/transaction.ts'
-import { Refusal } from '../model/refusal.ts'
+import { allowsAddress } from '../model/client-limits.ts'
+import { refuse, Refusal } from '../model/refusal.ts'
 import { formatScopes } from '../model/scopes.ts'
 import type { AccessTokens, Identity, TokenCheck } from './tokens.ts'
 
@@ -34,6 +35,9 @@ const WRONG_SCOPE = new Refusal('insufficient_scope', ['the access token has no 
   challenge: { header: 'Bearer error="insufficient_scope", scope="infrastructure"', error: undefined },
 })
 
+const OTHER_NETWORK = refuse('forbidden', 'this API client may not be used from this address: see its allow_access')
+const READ_ONLY = refuse('forbidden', 'this API client is read_only: it may send only GET and HEAD')
+
 /** Old clients and Libcloud write OAuth instead of Bearer. */
 const HEADER = /^(?:bearer|oauth) +([A-Za-z0-9._~+/-]+=*) *$/i
 
@@ -50,11 +54,11 @@ export function buildBearerCheck(
       request.identity = identity
       request.bodyOwner = identity.kind === 'client' ? identity.accountId : identity.userId
       request.recheckToken = async (tx) => {
-        refuseToken(await tokens.recheck(tx, token, identity))
+        refuseToken(await tokens.recheck(tx, token, identity), request)
       }
       void reply.header('X-Oauth-Scopes', formatScopes(identity.scopes))
     }
-    refuseToken(check)
+    refuseToken(check, request)
   }
 }
 
@@ -68,8 +72,13 @@ function missingOf(header = ''): Refusal {
   return header === '' || /^(?:bearer|oauth)(?: |$)/i.test(header) ? MISSING : OTHER_SCHEME
 }
 
-/** Refuses a token that is not valid, or that has another scope. */
-function refuseToken(check: TokenCheck): void {
+/** Refuses a token that is not valid, that has another scope, or whose client may not send this request. */
+function refuseToken(check: TokenCheck, { method, ip }: Pick<FastifyRequest, 'method' | 'ip'>): void {
   if (check.kind !== 'valid') throw check.kind === 'expired' ? EXPIRED : UNKNOWN
-  if (!check.identity.scopes.includes('infrastructure')) throw WRONG_SCOPE
+  const { identity } = check
+  if (!identity.scopes.includes('infrastructure')) throw WRONG_SCOPE
+  if (identity.kind !== 'client') return
+  const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
+  if (!allowsAddress(identity.limits, address)) throw OTHER_NETWORK
+  if (identity.limits.readOnly && method !== 'GET' && method !== 'HEAD') throw READ_ONLY
 }

@@ -21,6 +21,7 @@ import { splitCode, stepOfCode } from './one-time-password.ts'
 import { verifyPassword } from './password.ts'
 import { grantScopes, narrowScopes, SCOPES, type Scope } from '../model/scopes.ts'
 import { isSecret } from './secrets.ts'
+import { allowsAddress } from '../model/client-limits.ts'
 import type { TokenFamilies } from './token-families.ts'
 import type { AccessTokens } from './tokens.ts'
 import { WorkQueue } from './work-queue.ts'
@@ -105,6 +106,21 @@ const WRONG_SCOPE = invalid(
   'scope must be infrastructure, orbit or both, and this client must be allowed it',
 )
 
+/** Why a client with the right secret gets no token; undefined: it may have one. */
+function refusalOf(
+  { id, limits }: Extract<Client, { kind: 'api-client' }>,
+  address: string,
+  nowMs: number,
+): TokenOutcome | undefined {
+  const description =
+    limits.expiresAtMs <= nowMs
+      ? `the API client ${id} has expired: change its expires_at, or use another`
+      : allowsAddress(limits, address)
+        ? undefined
+        : `the API client ${id} may not be used from this address: see its allow_access`
+  return description === undefined ? undefined : { kind: 'wrong', needsCode: false, description }
+}
+
 export class Grants {
   readonly #parts: GrantParts
   readonly #checks = new WorkQueue(CHECKS.atOnce, CHECKS.waiting)
@@ -136,18 +152,19 @@ export class Grants {
   }
 
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client | TokenOutcome> {
-    const { db, limit, known } = this.#parts
+    const { db, limit, known, now } = this.#parts
     const { id, secret } = credentials ?? { id: '', secret: '' }
     const subject: Subject = { kind: 'client', name: id }
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
-    const found = await findClient(db, id)
-    if (found === undefined || !(isSecret(secret, found.sha256) || isSecret(formDecoded(secret), found.sha256))) {
+    const found = await findClient(db, id, now())
+    const isRight = found?.digests.some((one) => isSecret(secret, one) || isSecret(formDecoded(secret), one)) === true
+    if (found === undefined || !isRight) {
       limit.failed(subject, address, found !== undefined)
       return credentials === undefined ? NO_CLIENT : WRONG_CLIENT
     }
     await known.succeeded(subject, address)
-    return found.client
+    return (found.client.kind === 'api-client' && refusalOf(found.client, address, now())) || found.client
   }
 
   async #inTurn({ id, accountId }: Client, task: () => Promise<TokenOutcome>): Promise<TokenOutcome> {

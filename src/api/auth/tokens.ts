@@ -6,6 +6,7 @@ import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
+import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
 import { digest, newToken } from './secrets.ts'
 import { makeRoomInFamily } from './token-families.ts'
@@ -20,6 +21,7 @@ export type Identity =
       readonly clientId: string
       readonly accountId: string
       readonly scopes: readonly string[]
+      readonly limits: ClientLimits
     }
   | { readonly kind: 'user'; readonly clientId: string; readonly userId: string; readonly scopes: readonly string[] }
 
@@ -84,7 +86,7 @@ export class AccessTokens {
 
   /**
    * Checks a token. A token of a revoked client or family is unknown, and so is one of a client that belongs to another
-   * account since. A token of a client has at most the scopes that the client may have now.
+   * account since. A token of a client has at most the scopes that the client may have now, and ends with the client.
    */
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
@@ -137,6 +139,9 @@ export class AccessTokens {
         'token_families.application_id',
         'token_families.user_id',
         'api_clients.permissions_group',
+        'api_clients.read_only',
+        'api_clients.expires_at as client_expires_at',
+        'api_clients.allow_access',
       ])
       .where('access_tokens.sha256', '=', digest(token))
       .whereRef('access_tokens.account_id', 'is not distinct from', 'api_clients.account_id')
@@ -153,8 +158,14 @@ export class AccessTokens {
             clientId: client_id,
             accountId: account_id!,
             scopes: SCOPES_OF_GROUP[group!].filter((scope) => scopes.includes(scope)),
+            limits: limitsOf({
+              read_only: row.read_only!,
+              expires_at: row.client_expires_at,
+              allow_access: row.allow_access!,
+            }),
           }
-    const expiresAtMs = row.expires_at.getTime()
+    const clientEndsAtMs = identity.kind === 'client' ? identity.limits.expiresAtMs : Infinity
+    const expiresAtMs = Math.min(row.expires_at.getTime(), clientEndsAtMs)
     return { check: expiresAtMs <= this.#now() ? { kind: 'expired' } : { kind: 'valid', identity }, expiresAtMs }
   }
 

@@ -26,7 +26,7 @@ export async function lockClient<T extends ClientTable>(
   return row
 }
 
-/** Gives a client another secret. */
+/** Gives a client another secret. The former one is wrong from then on. */
 export async function setSecret(
   tx: Tx,
   table: ClientTable,
@@ -36,6 +36,27 @@ export async function setSecret(
 ): Promise<void> {
   await lockClient(tx, table, accountId, id)
   await sql`update ${sql.table(table)} set secret_sha256 = ${sha256} where id = ${id}`.execute(tx)
+}
+
+/** Gives an API client another secret. The present one stays valid for `keepSeconds`; an older one ends. */
+export async function rotateSecret(
+  tx: Tx,
+  accountId: string,
+  id: string,
+  sha256: Buffer,
+  keepSeconds: number,
+): Promise<void> {
+  const { secret_sha256: former } = await lockClient(tx, 'api_clients', accountId, id)
+  const keeps = keepSeconds > 0 && former !== null
+  await tx
+    .updateTable('api_clients')
+    .set({
+      secret_sha256: sha256,
+      former_secret_sha256: keeps ? former : null,
+      former_secret_until: keeps ? new Date(Date.now() + keepSeconds * 1000) : null,
+    })
+    .where('id', '=', id)
+    .execute()
 }
 
 /**

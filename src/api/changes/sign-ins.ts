@@ -1,5 +1,6 @@
 /** The clients and users that may get a token, with their secrets and passwords. */
 import type { Kysely } from 'kysely'
+import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES_OF_GROUP, type Scope } from '../model/scopes.ts'
 import { isIdOf, PREFIXES } from '../model/ids.ts'
 import type { Tables } from '../database/tables.ts'
@@ -7,7 +8,13 @@ import type { Tx } from '../database/transaction.ts'
 
 /** An API client acts for its account, an application for the users that sign in with it. */
 export type Client =
-  | { readonly kind: 'api-client'; readonly id: string; readonly accountId: string; readonly scopes: readonly Scope[] }
+  | {
+      readonly kind: 'api-client'
+      readonly id: string
+      readonly accountId: string
+      readonly scopes: readonly Scope[]
+      readonly limits: ClientLimits
+    }
   | { readonly kind: 'application'; readonly id: string; readonly accountId: string }
 
 /**
@@ -20,11 +27,15 @@ export interface UserCredentials {
   readonly totpSecret: string | undefined
 }
 
-/** Finds a client by its id, and the digest of its secret (null: it has none yet). A revoked client is not found. */
+/**
+ * Finds a client by its id, and the digests of its secrets: none yet, one, or also the former one while it is valid. A
+ * revoked client is not found.
+ */
 export async function findClient(
   db: Kysely<Tables>,
   id: string,
-): Promise<{ readonly client: Client; readonly sha256: Buffer | null } | undefined> {
+  nowMs: number,
+): Promise<{ readonly client: Client; readonly digests: readonly Buffer[] } | undefined> {
   if (isIdOf(PREFIXES.application, id)) {
     const row = await db
       .selectFrom('applications')
@@ -32,20 +43,32 @@ export async function findClient(
       .where('id', '=', id)
       .where('revoked_at', 'is', null)
       .executeTakeFirst()
-    return row && { client: { kind: 'application', id, accountId: row.account_id }, sha256: row.secret_sha256 }
+    return (
+      row && {
+        client: { kind: 'application', id, accountId: row.account_id },
+        digests: row.secret_sha256 === null ? [] : [row.secret_sha256],
+      }
+    )
   }
   const row = await db
     .selectFrom('api_clients')
-    .select(['account_id', 'permissions_group', 'secret_sha256'])
+    .select(['account_id', 'permissions_group', 'secret_sha256', 'former_secret_sha256', 'former_secret_until'])
+    .select(['read_only', 'expires_at', 'allow_access'])
     .where('id', '=', id)
     .where('revoked_at', 'is', null)
     .executeTakeFirst()
-  return (
-    row && {
-      client: { kind: 'api-client', id, accountId: row.account_id, scopes: SCOPES_OF_GROUP[row.permissions_group] },
-      sha256: row.secret_sha256,
-    }
-  )
+  if (row === undefined) return undefined
+  const isFormerValid = row.former_secret_until !== null && row.former_secret_until.getTime() > nowMs
+  return {
+    client: {
+      kind: 'api-client',
+      id,
+      accountId: row.account_id,
+      scopes: SCOPES_OF_GROUP[row.permissions_group],
+      limits: limitsOf(row),
+    },
+    digests: [row.secret_sha256, isFormerValid ? row.former_secret_sha256 : null].filter((one) => one !== null),
+  }
 }
 
 /** Locks an application until the transaction ends, so that its deletion waits. False: it was deleted before. */

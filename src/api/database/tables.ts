@@ -145,6 +145,12 @@ interface ApiClients {
   secret_sha256: Buffer | null
   /** The secret of the region file that was applied last. */
   secret_file_sha256: Nullable<Buffer>
+  /** The secret before the last reset, and until when it is valid too. */
+  former_secret_sha256: Nullable<Buffer>
+  former_secret_until: Nullable<Date>
+  read_only: Default<boolean>
+  expires_at: Nullable<Date>
+  allow_access: Default<string[]>
   created_at: Default<Date>
   revoked_at: Date | null
 }

@@ -2,7 +2,9 @@
  * The formats that schemas of requests name in `format`: how the text of a field is checked, and what the error says of
  * a wrong one.
  */
+import { isNetwork } from './client-limits.ts'
 import { isCountryCode, meantCountry } from './countries.ts'
+import { isTime } from './time.ts'
 import { parseVatNumber } from './vat-number.ts'
 
 /** `meant`: the value that a wrong text was meant to be, if that is clear. */
@@ -47,8 +49,10 @@ export const FORMATS: Readonly<Record<string, Format>> = {
   },
   'host-name': { isValid: isHostName, fault: 'must be a host name such as www.example.com, in ASCII' },
   line: { isValid: (text) => !/\p{Cc}/u.test(text), fault: 'must not contain control characters' },
+  network: { isValid: isNetwork, fault: 'must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32' },
   telephone: {
     isValid: (text) => TELEPHONE.test(text),
     fault: 'must be a telephone number of E.164, such as +442079460000',
   },
+  timestamp: { isValid: isTime, fault: 'must be a time such as 2026-11-20T15:04:05Z (RFC 3339)' },
 }

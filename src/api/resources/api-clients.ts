@@ -9,10 +9,12 @@ import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../changes/allocate.ts'
-import { lockClient, revokeClient, setSecret } from '../changes/clients.ts'
+import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Reader } from '../database/transaction.ts'
+import { KEEP_OLD_MAX_SECONDS, NETWORKS_MAX } from '../model/client-limits.ts'
 import { noSuch } from '../model/refusal.ts'
+import { formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
   API_CLIENT_COLUMNS,
@@ -29,9 +31,20 @@ const Collected = Type.Object(
   { ...NestedApiClient.properties, account: NestedAccount },
   { title: 'CollectedApiClient' },
 )
+/** Only in the representation of a client that has them. */
+const Limits = {
+  read_only: Type.Optional(Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })),
+  expires_at: Type.Optional(
+    Type.String({ description: 'An extension. From then on it gets no tokens, and has none.' }),
+  ),
+  allow_access: Type.Optional(
+    Type.Array(Type.String(), { description: 'An extension. The networks from which it may be used.' }),
+  ),
+}
 const ApiClient = Type.Object(
   {
     ...Collected.properties,
+    ...Limits,
     secret: Type.Union([Type.String(), Type.Null()], { description: 'null, except in the response of reset_secret.' }),
   },
   { title: 'ApiClient' },
@@ -42,7 +55,31 @@ const Body = Type.Object({
   permissions_group: Type.Optional(
     Type.Union([Type.Literal('full'), Type.Literal('storage')], { description: 'storage: no scope infrastructure.' }),
   ),
+  read_only: Type.Optional(Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })),
+  expires_at: Type.Optional(
+    Type.Union([Type.String({ format: 'timestamp' }), Type.Null()], {
+      description: 'An extension. From then on it gets no tokens, and has none. null: never.',
+    }),
+  ),
+  allow_access: Type.Optional(
+    Type.Array(Type.String({ format: 'network' }), {
+      maxItems: NETWORKS_MAX,
+      description: 'An extension. The networks from which it may be used; empty: all.',
+    }),
+  ),
 })
+const SecretBody = Type.Union([
+  Type.Null(),
+  Type.Object({
+    keep_old_seconds: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: KEEP_OLD_MAX_SECONDS,
+        description: 'An extension. How long the present secret stays valid beside the new one.',
+      }),
+    ),
+  }),
+])
 
 const TAGS = ['API clients']
 const Params = Type.Object({ id: Type.String() })
@@ -88,7 +125,7 @@ export function addApiClientRoutes(
         await accounts.commit(caller, async (tx) => {
           await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
           const id = await nextId(tx, 'cli')
-          const { name = '', description, permissions_group = 'full' } = body
+          const { name = '', description, permissions_group = 'full', read_only = false, allow_access = [] } = body
           await tx
             .insertInto('api_clients')
             .values({
@@ -97,6 +134,9 @@ export function addApiClientRoutes(
               name,
               description: description ?? '',
               permissions_group,
+              read_only,
+              expires_at: timeOf(body.expires_at),
+              allow_access,
               secret_sha256: null,
               revoked_at: null,
             })
@@ -120,10 +160,13 @@ export function addApiClientRoutes(
             name = current.name,
             description = current.description,
             permissions_group = current.permissions_group,
+            read_only = current.read_only,
+            allow_access = current.allow_access,
           } = body
+          const expires_at = body.expires_at === undefined ? current.expires_at : timeOf(body.expires_at)
           await tx
             .updateTable('api_clients')
-            .set({ name, description: description ?? '', permissions_group })
+            .set({ name, description: description ?? '', permissions_group, read_only, expires_at, allow_access })
             .where('id', '=', id)
             .execute()
           return load(tx, site, accountId, id)
@@ -166,18 +209,21 @@ export function addApiClientRoutes(
     {
       schema: {
         summary: 'Get a new secret for an API client',
-        description: 'The response is the only one that has it. Access tokens that were issued before stay valid.',
+        description:
+          'The response is the only one that has it. Access tokens that were issued before stay valid. ' +
+          'The former secret is wrong from then on, unless keep_old_seconds keeps it for a while.',
         tags: TAGS,
         params: Params,
+        body: SecretBody,
         response: { 200: ApiClient },
       },
     },
-    async ({ caller, caller: { accountId }, params: { id } }) =>
+    async ({ caller, caller: { accountId }, params: { id }, body }) =>
       await accounts.commit(
         caller,
         async (tx) => {
           const secret = newSecret()
-          await setSecret(tx, 'api_clients', accountId, id, digest(secret))
+          await rotateSecret(tx, accountId, id, digest(secret), body?.keep_old_seconds ?? 0)
           return { ...(await load(tx, site, accountId, id)), secret }
         },
         'POST /api_clients/ID/reset_secret',
@@ -185,9 +231,13 @@ export function addApiClientRoutes(
   )
 }
 
+function timeOf(text: string | null | undefined): Date | null {
+  return text === undefined || text === null ? null : new Date(text)
+}
+
 /** True for a change that only withdraws access: it takes the scope `infrastructure` from a client. */
-function isOnlyLowering({ name, description, permissions_group }: Static<typeof Body>): boolean {
-  return name === undefined && description === undefined && permissions_group === 'storage'
+function isOnlyLowering({ permissions_group, ...others }: Static<typeof Body>): boolean {
+  return permissions_group === 'storage' && Object.values(others).every((value) => value === undefined)
 }
 
 function selectClients(database: Reader, accountId: string) {
@@ -196,6 +246,9 @@ function selectClients(database: Reader, accountId: string) {
     .innerJoin('accounts', 'accounts.id', 'api_clients.account_id')
     .select([
       ...API_CLIENT_COLUMNS,
+      'api_clients.read_only',
+      'api_clients.expires_at',
+      'api_clients.allow_access',
       'accounts.id as account_id',
       'accounts.name as account_name',
       'accounts.status as account_status',
@@ -208,7 +261,13 @@ type Row = InferResult<ReturnType<typeof selectClients>>[number]
 async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ApiClient>> {
   const row = await selectClients(database, accountId).where('api_clients.id', '=', id).executeTakeFirst()
   if (row === undefined) throw noSuch('API client', id)
-  return { ...collect(site, row), secret: null }
+  return {
+    ...collect(site, row),
+    ...(row.read_only && { read_only: true }),
+    ...(row.expires_at !== null && { expires_at: formatTime(row.expires_at) }),
+    ...(row.allow_access.length > 0 && { allow_access: row.allow_access }),
+    secret: null,
+  }
 }
 
 function collect(site: Site, row: Row): Static<typeof Collected> {

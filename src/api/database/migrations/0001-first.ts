@@ -128,6 +128,11 @@ const SIGN_INS = `
     permissions_group text not null check (permissions_group in ('full', 'storage')),
     secret_sha256 bytea,
     secret_file_sha256 bytea,
+    former_secret_sha256 bytea,
+    former_secret_until timestamptz,
+    read_only boolean not null default false,
+    expires_at timestamptz,
+    allow_access text[] not null default '{}',
     created_at timestamptz not null default now(),
     revoked_at timestamptz
   );

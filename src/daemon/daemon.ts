@@ -27,6 +27,7 @@ import type { Announcement } from '../store/redis/source.ts'
 import { onlyIds } from '../store/only-ids.ts'
 import type { Source } from '../store/source.ts'
 import type { RecordCipher } from '../store/crypto/record-cipher.ts'
+import type { ReportWriter } from '../view/report-writer.ts'
 import type { Sync } from '../view/sync.ts'
 import type { ServedInstance, View } from '../view/view.ts'
 import { VERSION } from '../runtime/version.ts'
@@ -35,6 +36,8 @@ import { VERSION } from '../runtime/version.ts'
 const DISK_TIMEOUT_MS = 5_000
 /** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
 const LOCK_WAIT_MS = 5_000
+/** The pause after a report could not be written to the store. */
+const REPORT_RETRY_MS = 2_000
 /** The pause after the disk has failed. */
 const DISK_RETRY_MS = 30_000
 
@@ -115,6 +118,7 @@ async function startBackground(
     source,
     metrics,
   )
+  const reportWriter = await buildReportWriter(config.store, guestSide, source, metrics, log)
   const addresses = new AddressWatch(
     guests.map(({ host }) => host),
     log,
@@ -163,6 +167,7 @@ async function startBackground(
     firewall.stop()
     operators.statusPage.stop()
     await Promise.all([guestSide.stop(), operators.tcp.stop(), operators.socket.stop()])
+    await reportWriter?.stop()
     await sync.stop()
     await persistence.stop()
   }
@@ -277,6 +282,27 @@ async function buildFollowers(
     firewall,
     viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000,
   }
+}
+
+/** Begins to write to the store what guests report. Undefined: the store keeps no reports. */
+async function buildReportWriter(
+  { hypervisor }: StoreConfig,
+  { view, reports, changesTo }: GuestSide,
+  { reports: store }: Source,
+  { reportWrites: writes }: Metrics,
+  log: Logger,
+): Promise<ReportWriter | undefined> {
+  if (store === undefined || hypervisor === undefined) return undefined
+  const { ReportWriter } = await import('../view/report-writer.ts')
+  const find = (id: string) => view.get(id)
+  const writer = new ReportWriter({ store, hypervisor, find, reports, writes, retryMs: REPORT_RETRY_MS, log })
+  reports.notifyOf((id) => {
+    writer.reported(id)
+  })
+  changesTo((id) => {
+    writer.changed(id)
+  })
+  return writer
 }
 
 interface OperatorSideParts {

@@ -45,6 +45,8 @@ export interface GuestSide {
   loadIdentity(): Promise<void>
   /** Sets the function that looks up unknown peers. */
   lookUpBy(ask: Directory['ask']): void
+  /** Sets the function that is called after each change of the view, with the id of the instance. */
+  changesTo(by: (id: string) => void): void
   /** Why no guest is answered now, or undefined. */
   readonly hold: () => string | undefined
   /** Ends the hold: the firewall has applied its rules. */
@@ -83,8 +85,10 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   for (const record of instances) view.replace(record)
   const held = new HeldRequests()
   const reports = new GuestReports(now, () => Date.now())
+  let changed: (id: string) => void = () => undefined
   view.notifyOf((id) => {
     held.changed(id)
+    changed(id)
   })
   let ask: Directory['ask'] = () => undefined
   let hold = config.needsFirewall ? describeHold(config.listen) : undefined
@@ -148,6 +152,9 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       },
       lookUpBy: (by) => {
         ask = by
+      },
+      changesTo: (by) => {
+        changed = by
       },
       hold: () => hold,
       admit,

@@ -42,6 +42,7 @@ export interface Metrics {
   readonly sync: SyncMetrics
   readonly snapshotWrites: Counter<'result'>
   readonly journalWrites: Counter<'result'>
+  readonly reportWrites: Counter<'result'>
   readonly clockSetBacks: Counter
   readonly lookups: Counter<'result'>
   readonly readFrom: (sources: MetricsSources) => void
@@ -94,6 +95,12 @@ export function buildMetrics(): Metrics {
     labelNames: ['result'] as const,
     registers,
   })
+  const reportWrites = new Counter({
+    name: 'imds_report_writes_total',
+    help: 'Writes of what a guest reports to the store: written, or failed (it is kept, and written later).',
+    labelNames: ['result'] as const,
+    registers,
+  })
   const journalWrites = new Counter({
     name: 'imds_journal_writes_total',
     help:
@@ -121,6 +128,7 @@ export function buildMetrics(): Metrics {
   for (const result of ['written', 'failed'] as const) {
     snapshotWrites.inc({ result }, 0)
     journalWrites.inc({ result }, 0)
+    reportWrites.inc({ result }, 0)
   }
   for (const result of ['completed', 'failed', 'uninitialised'] as const) sync.resyncs.inc({ result }, 0)
   for (const reason of FAULT_REASONS) sync.recordFaults.inc({ reason }, 0)
@@ -264,7 +272,7 @@ export function buildMetrics(): Metrics {
       () => Number(status().ready && listenerProblems() === 0),
     )
   }
-  return { registry, sync, snapshotWrites, journalWrites, clockSetBacks, lookups, readFrom }
+  return { registry, sync, snapshotWrites, journalWrites, reportWrites, clockSetBacks, lookups, readFrom }
 }
 
 function declareBootDurations(registry: Registry, boots: MetricsSources['boots']): void {

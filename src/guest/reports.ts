@@ -3,7 +3,7 @@
  * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest.
  */
 import type { Content } from '../metadata/content.ts'
-import { addReport, NO_REPORTS, parseReportName, type Reports } from '../metadata/reports.ts'
+import { addReport, mergeReports, NO_REPORTS, parseReportName, type Reports } from '../metadata/reports.ts'
 import type { Authorized } from './authorize.ts'
 import { refused, type Result } from './exchange.ts'
 import type { Guest } from './identify.ts'
@@ -32,8 +32,10 @@ export function resolveReport(
   return { kind: 'served', route, content: ACCEPTED, ttlSeconds }
 }
 
+/** `sinceRevision`: reports with a higher revision came in this life of the daemon. */
 interface Kept {
   reports: Reports
+  sinceRevision: number
   /** When the last requests were admitted, at most REPORTS_A_MINUTE. */
   readonly admittedMs: number[]
 }
@@ -43,7 +45,7 @@ export class GuestReports {
   readonly #kept = new WeakMap<Guest['stay'], Kept>()
   readonly #now: () => number
   readonly #wall: () => number
-  #changed: (id: string, reports: Reports) => void = () => undefined
+  #changed: (id: string) => void = () => undefined
 
   constructor(now: () => number, wall: () => number) {
     this.#now = now
@@ -51,7 +53,7 @@ export class GuestReports {
   }
 
   /** Sets the function that is called after each accepted report. */
-  notifyOf(changed: (id: string, reports: Reports) => void): void {
+  notifyOf(changed: (id: string) => void): void {
     this.#changed = changed
   }
 
@@ -75,7 +77,7 @@ export class GuestReports {
     const reported = addReport(kept.reports, name, body, new Date(this.#wall()).toISOString())
     if (reported.kind !== 'reported') return reported.kind === 'malformed' ? 'bad-report' : 'report-too-large'
     kept.reports = reported.reports
-    this.#changed(guest.instance.id, reported.reports)
+    this.#changed(guest.instance.id)
     return undefined
   }
 
@@ -85,9 +87,16 @@ export class GuestReports {
     return reports === NO_REPORTS ? undefined : reports
   }
 
+  /** Adds reports of a guest that were stored, and returns all. */
+  merge({ stay }: Pick<Guest, 'stay'>, stored: Reports): Reports {
+    const kept = this.#keptOf(stay)
+    kept.reports = mergeReports(kept.reports, kept.sinceRevision, stored)
+    return kept.reports
+  }
+
   #keptOf(stay: Guest['stay']): Kept {
     let kept = this.#kept.get(stay)
-    if (kept === undefined) this.#kept.set(stay, (kept = { reports: NO_REPORTS, admittedMs: [] }))
+    if (kept === undefined) this.#kept.set(stay, (kept = { reports: NO_REPORTS, sinceRevision: 0, admittedMs: [] }))
     return kept
   }
 }

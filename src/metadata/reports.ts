@@ -69,6 +69,65 @@ export function addReport(before: Reports, name: ReportName, body: Uint8Array, r
   return sizeOf(reports) > REPORTS_MAX_BYTES ? { kind: 'too-large' } : { kind: 'reported', reports }
 }
 
+/**
+ * Adds stored reports to those of a daemon. A daemon's report is newer if it came in this life of the daemon, which its
+ * revision above `sinceRevision` shows; otherwise the higher revision is newer. So no clock and no restart can bring an
+ * old report back. Stored reports for which there is no room are left out.
+ */
+export function mergeReports(ours: Reports, sinceRevision: number, stored: Reports): Reports {
+  const revision = Math.max(ours.revision, stored.revision) + 1
+  const newer = <T extends Received>(mine: T | undefined, theirs: T | undefined): T | undefined => {
+    if (mine !== undefined && mine.revision > sinceRevision) return { ...mine, revision }
+    return mine === undefined || (theirs !== undefined && theirs.revision > mine.revision) ? theirs : mine
+  }
+  const [boot, sshHostKeys] = [newer(ours.boot, stored.boot), newer(ours.sshHostKeys, stored.sshHostKeys)]
+  const names = Object.keys({ ...ours.attributes, ...stored.attributes })
+  const attributes = names.map((name) => [name, newer(ours.attributes[name], stored.attributes[name])!] as const)
+  const merged = {
+    revision,
+    ...(boot !== undefined && { boot }),
+    ...(sshHostKeys !== undefined && { sshHostKeys }),
+    attributes: Object.fromEntries(attributes.slice(0, ATTRIBUTES_MAX)),
+  }
+  return sizeOf(merged) > REPORTS_MAX_BYTES ? { ...ours, revision } : merged
+}
+
+/** Checks reports that were stored: undefined: they do not have the form of reports, or are too long. */
+export function parseReports(text: string): Reports | undefined {
+  if (Buffer.byteLength(text) > REPORTS_MAX_BYTES) return undefined
+  try {
+    const { revision, boot, sshHostKeys, attributes } = JSON.parse(text) as Reports
+    const isValid =
+      isRevision(revision) &&
+      (boot === undefined ||
+        (isReceived(boot) &&
+          parseBoot(boot.time === undefined ? boot.phase : `${boot.phase} ${boot.time}`) !== undefined)) &&
+      (sshHostKeys === undefined ||
+        (isReceived(sshHostKeys) && parseHostKeys(sshHostKeys.keys.join('\n'))?.length === sshHostKeys.keys.length)) &&
+      Object.entries(attributes).every(
+        ([name, one]) =>
+          ATTRIBUTE.test(`reports/attributes/${name}`) &&
+          isReceived(one) &&
+          decode(Buffer.from(one.value)) === one.value &&
+          Buffer.byteLength(one.value) <= ATTRIBUTE_MAX_BYTES,
+      ) &&
+      Object.keys(attributes).length <= ATTRIBUTES_MAX
+    return isValid
+      ? { revision, ...(boot !== undefined && { boot }), ...(sshHostKeys !== undefined && { sshHostKeys }), attributes }
+      : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function isReceived({ revision, receivedAt }: Received): boolean {
+  return isRevision(revision) && new Date(receivedAt).toISOString() === receivedAt
+}
+
+function isRevision(value: unknown): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}
+
 /** The bytes of the JSON of some reports. */
 function sizeOf(reports: Reports): number {
   return Buffer.byteLength(JSON.stringify(reports))

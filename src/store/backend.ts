@@ -7,6 +7,7 @@
  * sends with the records.
  */
 import type { Instance } from '../metadata/instance.ts'
+import type { Reports } from '../metadata/reports.ts'
 import type { Fleet } from './fleet.ts'
 import type { Seal } from './seal.ts'
 import type {
@@ -56,6 +57,7 @@ export interface Backend<Writer> {
   /** Returns the names among `names` that no daemon has announced. */
   unannounced(names: readonly string[]): Promise<readonly string[]>
   initialise(): Promise<boolean>
+  reports(id: string): Promise<Reports | undefined>
   hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]>
   list(): Promise<readonly Listed[]>
   tombstones(): Promise<readonly Removed[]>

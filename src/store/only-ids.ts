@@ -27,6 +27,7 @@ export function onlyIds(source: Source): Source {
       return isId(id) ? id : undefined
     },
     hypervisors: () => source.hypervisors(),
+    reports: source.reports,
     stop: () => source.stop(),
   }
 }

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parse, parseStored, type Fault } from '../metadata/record.ts'
+import type { Reports } from '../metadata/reports.ts'
 import type { Backend, Codec, Conversion } from './backend.ts'
 import type { Fleet } from './fleet.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
@@ -57,6 +58,11 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
 
   put(document: unknown, userData: UserDataChange = 'keep', { dryRun = false }: PutOptions = {}): Promise<PutResult> {
     return this.#backend.transaction((writer) => this.#put(writer, document, userData, dryRun), dryRun)
+  }
+
+  async reports(id: string): Promise<Reports | undefined> {
+    checkId(id)
+    return this.#backend.reports(id)
   }
 
   async get(id: string): Promise<Published | undefined> {

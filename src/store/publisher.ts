@@ -6,6 +6,7 @@
  * Publisher rejects only when it cannot do its work.
  */
 import type { Instance } from '../metadata/instance.ts'
+import type { Reports } from '../metadata/reports.ts'
 import type { Fault } from '../metadata/record.ts'
 import type { Fleet } from './fleet.ts'
 import type { UserDataChange } from './user-data.ts'
@@ -122,6 +123,8 @@ export interface Publisher {
    * it is missing. By default the user-data in the store stays.
    */
   put(document: unknown, userData?: UserDataChange, options?: PutOptions): Promise<PutResult>
+  /** Returns what the guest of an instance has reported (contract H9): its claims. Undefined: nothing. */
+  reports(id: string): Promise<Reports | undefined>
   /** Returns the instance as last published, or undefined. */
   get(id: string): Promise<Published | undefined>
   /**

@@ -2,6 +2,7 @@
  * The read side of a store: the interface that makes Redis and a directory of files look the same to the daemon. A
  * source reads bytes; the view checks them (validate.ts, sync.ts).
  */
+import type { Reports } from '../metadata/reports.ts'
 
 /**
  * One instance as loaded. The `document` is not checked yet. `unreadable`: there is no document. `rejected`: the cipher
@@ -53,6 +54,19 @@ export interface SourceEvents {
   readonly disconnected: (reason: string) => void
 }
 
+/**
+ * What guests have reported (contract H9), as one hypervisor writes it. Each method rejects if the store does not answer
+ * or refuses.
+ */
+export interface ReportStore {
+  /** Reads the reports of an instance that some hypervisors have written. Those that are not valid are left out. */
+  load(id: string, hypervisors: readonly string[]): Promise<readonly Reports[]>
+  /** Writes those of this hypervisor. */
+  save(id: string, reports: Reports): Promise<void>
+  /** Deletes those of this hypervisor. */
+  remove(id: string): Promise<void>
+}
+
 /** A store as the daemon reads it. */
 export interface Source {
   /** The place of the store, for logs. Never contains a password. */
@@ -76,5 +90,7 @@ export interface Source {
    * Undefined: the store does not say. Rejects when the store does not answer.
    */
   hypervisors(): Promise<readonly string[] | undefined>
+  /** Undefined: this store keeps no reports. */
+  readonly reports: ReportStore | undefined
   stop(): Promise<void>
 }

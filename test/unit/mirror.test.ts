@@ -58,6 +58,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/import': ['cli/export'],
   'redis/long-values': ['store/redis/lengths'],
   'redis/publish': ['store/redis/publisher'],
+  'redis/reports': ['view/report-writer'],
   'redis/watch': ['store/redis/source'],
   'unit/api/region/parse': ['api/region/contradictions', 'api/region/schema'],
   'unit/cli/put': ['cli/report'],

@@ -8,7 +8,7 @@ import type { Publisher } from '../../store/publisher.ts'
 /** Opens at most one store. */
 export class LazyStore implements Pick<
   Publisher,
-  'initialise' | 'get' | 'put' | 'remove' | 'unannounced' | 'hypervisors' | 'close'
+  'initialise' | 'get' | 'reports' | 'put' | 'remove' | 'unannounced' | 'hypervisors' | 'close'
 > {
   readonly #openStore: () => Promise<Publisher>
   #opened: Promise<Publisher> | undefined
@@ -34,6 +34,10 @@ export class LazyStore implements Pick<
 
   async get(id: string): ReturnType<Publisher['get']> {
     return (await this.open()).get(id)
+  }
+
+  async reports(id: string): ReturnType<Publisher['reports']> {
+    return (await this.open()).reports(id)
   }
 
   async put(...args: Parameters<Publisher['put']>): ReturnType<Publisher['put']> {

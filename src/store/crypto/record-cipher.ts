@@ -8,8 +8,8 @@
  *   imds1 NAME REVISION LF  nonce (12 bytes)  ciphertext  tag (16 bytes)
  *
  * The cipher is AES-256-GCM. The key is derived from the record key NAME by HKDF-SHA256 without salt, with the info
- * `imds1 KIND REGION`. The additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is `record` or `user-data`,
- * and REVISION is that of the record for both. A snapshot and each entry of a journal have revision 0 and their
+ * `imds1 KIND REGION`. The additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is `record`, `user-data`
+ * or `reports`, and REVISION is that of the record for the first two, and 0 for reports. A snapshot and each entry of a journal have revision 0 and their
  * hypervisor's name as ID, also at the end of the info, so that each hypervisor has its own key.
  *
  * Nonces are random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3), which is 100 publishes a second
@@ -40,7 +40,7 @@ export interface RecordKey {
 export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
 
 /** The kind of a value. The id of a snapshot and of a journal is their hypervisor's name. */
-export type ValueKind = 'record' | 'user-data' | 'snapshot' | 'journal'
+export type ValueKind = 'record' | 'user-data' | 'reports' | 'snapshot' | 'journal'
 
 /** A value that is not accepted. `reason` continues its name (`is not authentic`) and never quotes the contents. */
 export interface Rejection {

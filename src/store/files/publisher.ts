@@ -115,6 +115,11 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     return Promise.resolve([])
   }
 
+  /** Daemons only read the directory. */
+  reports(): Promise<undefined> {
+    return Promise.resolve(undefined)
+  }
+
   initialise(): Promise<boolean> {
     return this.transaction(() => Promise.resolve(false))
   }

@@ -104,6 +104,9 @@ class FileSource implements Source {
     return Promise.resolve(undefined)
   }
 
+  /** The daemon may only read the directory. */
+  readonly reports = undefined
+
   async hypervisors(): Promise<readonly string[] | undefined> {
     const fields: unknown[] = []
     let records = 0

@@ -7,7 +7,7 @@
 /** How long an announcement lasts, in seconds. */
 export const ANNOUNCEMENT_SECONDS = 30 * 24 * 3600
 
-/** The names of one region. Only publish.lua writes them, except `announcement`, `drained` and `api`. */
+/** The names of one region. Only publish.lua writes them, except `announcement`, `reports`, `drained` and `api`. */
 export interface Keys {
   /**
    * STRING: the time (Unix, seconds) of the initialisation or the first publish. Missing: the store is empty or the
@@ -51,6 +51,12 @@ export interface Keys {
    * which changes nothing there that imds-api would overwrite.
    */
   readonly api: string
+  /**
+   * STRING: what a guest has reported on a hypervisor (contract H9), as JSON (metadata/reports.ts), encrypted if there
+   * are record keys. Writers: the daemon of the hypervisor, and the script when the instance moves or is removed.
+   * Readers: that daemon, and publishers. At most REPORTS_VALUE_MAX_BYTES are read.
+   */
+  readonly reports: (hypervisor: string, id: string) => string
   /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, peer lookup. */
   readonly addresses: (network: string) => string
   /**
@@ -74,6 +80,7 @@ export function keysOf(region: string): Keys {
     tombstone: (id: string) => `${base}:tombstone:${id}`,
     hypervisor: (name: string) => `${base}:hypervisor:${name}`,
     announcement: (hypervisor: string) => `${base}:announcement:${hypervisor}`,
+    reports: (hypervisor: string, id: string) => `${base}:reports:${hypervisor}:${id}`,
     drained: `${base}:drained`,
     api: `${base}:api`,
     addresses: (network: string) => `${base}:addresses:${network}`,

@@ -52,6 +52,8 @@ local ID_RULE = 'an id must be 1 to 64 letters, digits, ".", "_" or "-", beginni
 -- The bounds of daemons: src/metadata/record.ts, and for encrypted values src/store/crypto/record-cipher.ts.
 local RECORD_MAX_BYTES = 262144
 local ENCRYPTION_MAX_OVERHEAD_BYTES = 115
+-- The limit of REPORTS_VALUE_MAX_BYTES in src/store/redis/reports.ts.
+local REPORTS_MAX_BYTES = 16384 + ENCRYPTION_MAX_OVERHEAD_BYTES
 -- Lists and maps may be missing here: FACTS have only what the script compares.
 local BOUNDS = { interfaces = 32, serverGroups = 256, publicKeys = 256, tags = 50, blockDevices = 256, events = 32, hypervisors = 2 }
 local INTERFACE_BOUNDS = { ipv4Addresses = 64, ipv6Addresses = 64, ipv6Prefixes = 64, nameservers = 8, cloudIps = 64 }
@@ -203,6 +205,23 @@ local function notify(id, ...)
   end
 end
 
+-- Reports of a guest belong to the hypervisor whose daemon wrote them (contract H9). When its instance leaves a hypervisor, a new one takes them
+-- over, unless it has some already.
+local function hand_over_reports(id, from, to)
+  local stays = {}
+  for _, name in ipairs(to) do stays[name] = true end
+  for _, name in ipairs(from) do
+    if not stays[name] then
+      local key = base .. ':reports:' .. name .. ':' .. id
+      local reports = redis.call('GETRANGE', key, 0, REPORTS_MAX_BYTES)
+      for _, heir in ipairs(to) do
+        if #reports > 0 and #reports <= REPORTS_MAX_BYTES then redis.call('SET', base .. ':reports:' .. heir .. ':' .. id, reports, 'NX') end
+      end
+      redis.call('DEL', key)
+    end
+  end
+end
+
 -- Returns what is wrong with the sizes of an object's lists and maps, or nil.
 local function bound_fault(object, bounds, path)
   for name, most in pairs(bounds) do
@@ -304,6 +323,7 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
   redis.call('HSET', base .. ':instances', id, cjson.encode({
     revision = revision, digest = digest, addresses = claims, hypervisors = record.hypervisors, sealedAt = sealed_at,
   }))
+  if before then hand_over_reports(id, before.hypervisors, record.hypervisors) end
   notify(id, record.hypervisors, before and before.hypervisors or {})
   return verdict
 end
@@ -376,6 +396,7 @@ local function remove(id, given, sealed)
   redis.call('HDEL', base .. ':instances', id)
   if before then
     forget(id, before)
+    hand_over_reports(id, before.hypervisors, {})
     notify(id, before.hypervisors)
   end
   return verdict

@@ -59,6 +59,8 @@ import {
   type ScriptAnswer,
   type ScriptArguments,
 } from './script.ts'
+import { mergeReports, type Reports } from '../../metadata/reports.ts'
+import { reportCommands, reportsOf } from './reports.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
 const NONE = Buffer.alloc(0)
@@ -87,7 +89,7 @@ export async function openRedisPublisher(
   userDataMaxBytes: number,
   cipher: RecordCipher | undefined,
 ): Promise<Publisher> {
-  const backend = new RedisBackend(settings, region)
+  const backend = new RedisBackend(settings, region, cipher)
   try {
     await backend.connected()
   } catch (error) {
@@ -104,11 +106,13 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   readonly fleet: Fleet
   readonly #settings: RedisSettings
   readonly #keys: Keys
+  readonly #cipher: RecordCipher | undefined
   #connection: Promise<Connection> | undefined
   #closed = false
   readonly #announced = new AnnouncedNames()
 
-  constructor(settings: RedisSettings, region: string) {
+  constructor(settings: RedisSettings, region: string, cipher: RecordCipher | undefined) {
+    this.#cipher = cipher
     this.#settings = settings
     this.region = region
     this.#keys = keysOf(region)
@@ -129,6 +133,18 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
 
   async get(id: string): Promise<Published | undefined> {
     return readPublished(id, await this.values(id), undefined)
+  }
+
+  /** Those of the hypervisors of its record: another one may say nothing of this instance. */
+  async reports(id: string): Promise<Reports | undefined> {
+    return this.#patiently(async (redis) => {
+      const entry = await redis.hget(this.#keys.instances, id)
+      if (entry === null) return undefined
+      const { hypervisors } = listed(id, entry)
+      const replies = await runPipeline(redis, reportCommands(this.#keys, id, hypervisors))
+      const [first, ...others] = reportsOf(replies, id, this.#cipher)
+      return others.reduce((some, more) => some && mergeReports(some, Infinity, more), first)
+    })
   }
 
   async values(id: string): Promise<Values | undefined> {

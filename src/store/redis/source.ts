@@ -33,7 +33,8 @@ import {
   lengthsOf,
   type Lengths,
 } from './lengths.ts'
-import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
+import { reportCommands, reportsOf, saveReports } from './reports.ts'
+import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
@@ -101,6 +102,17 @@ class RedisSource implements Source {
   readonly #budget = new TurnBudget()
   readonly #stopping = new AbortController()
   #session: Session | undefined
+  readonly reports: ReportStore = {
+    load: async (id, hypervisors) => {
+      const replies = (await this.#ask(reportCommands(this.#keys, id, hypervisors))).map(valueOf)
+      return reportsOf(replies, id, this.#cipher)
+    },
+    save: (id, reports) =>
+      saveReports(this.#redis(), this.#keys.reports(this.#hypervisor, id), id, reports, this.#cipher),
+    remove: async (id) => {
+      await this.#redis().del(this.#keys.reports(this.#hypervisor, id))
+    },
+  }
 
   constructor({ settings, region, hypervisor, cipher, userDataMaxBytes, announcement }: RedisSourceParts) {
     this.description = settings.url
@@ -297,6 +309,11 @@ class RedisSource implements Source {
     notices.ping().catch((error: unknown) => {
       end?.(reasonOf(error))
     })
+  }
+
+  #redis(): Redis {
+    if (this.#session === undefined) throw new Error('there is no connection')
+    return this.#session.commands.redis
   }
 
   /** Runs commands; a reply may be an Error. Asks another node for keys that a Cluster is moving there now. */

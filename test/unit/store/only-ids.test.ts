@@ -12,6 +12,7 @@ function aSource() {
   let events: SourceEvents | undefined
   const source: Source = {
     description: 'a store',
+    reports: undefined,
     hypervisors: () => Promise.resolve([]),
     stop: () => Promise.resolve(),
     start: (given) => {

@@ -4,7 +4,9 @@ import { keysOf } from '../../../../src/store/redis/keys.ts'
 
 const KEYS = keysOf('gb1')
 const names = (of: typeof KEYS, name: string) =>
-  Object.values(of).map((key: string | ((name: string) => string)) => (typeof key === 'string' ? key : key(name)))
+  Object.values(of).map((key: string | ((name: string, id: string) => string)) =>
+    typeof key === 'string' ? key : key(name, name),
+  )
 
 test('every key and channel of a region has its hash tag, so that one shard holds all of them', () => {
   for (const name of names(KEYS, 'x')) expect(name).toMatch(/^imds:\{gb1\}(:|$)/)
@@ -25,7 +27,7 @@ test('publish.lua builds the same names', () => {
   const script = readFileSync(new URL('../../../../src/store/redis/publish.lua', import.meta.url), 'utf8')
   const parts = new Set(
     names(KEYS, '')
-      .map((name) => name.slice('imds:{gb1}'.length))
+      .map((name) => name.slice('imds:{gb1}'.length).replace('::', ':'))
       .filter((part) => part !== '' && ![':announcement:', ':drained', ':api'].includes(part)),
   ) // daemons, imdsctl and imds-api write these
   expect([...parts].filter((part) => !script.includes(`'${part}'`))).toEqual([])

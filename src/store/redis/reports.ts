@@ -1,0 +1,37 @@
+/** What a guest has reported, as its key in Redis has it (contract H9). */
+import type { Redis } from 'ioredis'
+import { parseReports, REPORTS_MAX_BYTES, type Reports } from '../../metadata/reports.ts'
+import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
+import type { Keys } from './keys.ts'
+
+/** The longest value that is read. publish.lua has the same limit. */
+export const REPORTS_VALUE_MAX_BYTES = REPORTS_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES
+
+/** The commands that read the reports of an instance on some hypervisors: one byte more than a value may have. */
+export function reportCommands(keys: Keys, id: string, hypervisors: readonly string[]): (string | number)[][] {
+  return hypervisors.map((name) => ['getrangeBuffer', keys.reports(name, id), 0, REPORTS_VALUE_MAX_BYTES])
+}
+
+/** The valid reports among the replies. A hypervisor may have written anything. */
+export function reportsOf(replies: readonly unknown[], id: string, cipher: RecordCipher | undefined): Reports[] {
+  return replies.flatMap((value) => (Buffer.isBuffer(value) ? (decoded(value, id, cipher) ?? []) : []))
+}
+
+function decoded(value: Buffer, id: string, cipher: RecordCipher | undefined): Reports | undefined {
+  if (value.length === 0 || value.length > REPORTS_VALUE_MAX_BYTES) return undefined
+  const plain =
+    cipher === undefined ? { kind: 'decrypted' as const, bytes: value } : cipher.decrypt('reports', id, value)
+  return plain.kind === 'decrypted' ? parseReports(plain.bytes.toString()) : undefined
+}
+
+/** Writes the reports of an instance. */
+export async function saveReports(
+  redis: Redis,
+  key: string,
+  id: string,
+  reports: Reports,
+  cipher: RecordCipher | undefined,
+): Promise<void> {
+  const bytes = Buffer.from(JSON.stringify(reports))
+  await redis.set(key, cipher === undefined ? bytes : cipher.encrypt('reports', id, 0, bytes))
+}

@@ -1,0 +1,147 @@
+/**
+ * What guests report, in Redis (contract H9): with the users of deploy/redis.acl, while Redis is away, after the loss of
+ * a hypervisor's memory, and with an instance that moves or is removed.
+ */
+import { readFileSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/redis/keys.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
+import { until, type TestDaemon } from '../support/programs/daemon.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { aDaemon, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
+
+const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8')
+  .replaceAll('>PASSWORD', '>secret')
+  .replace(/^(user imds-hv1 .*)\n/m, (line) => `${line}${line.replaceAll('hv1', 'hv2')}`)
+const KEYS = keysOf('gb1')
+const [HV1, HV2] = [KEYS.reports('hv1', 'srv-n1'), KEYS.reports('hv2', 'srv-n1')]
+const OPTIONS = { options: { reports: 'enabled' } }
+
+async function aRegion(t: Test): Promise<{ redis: TestRedis; store: Publisher }> {
+  const redis = await startRedis(['--aclfile', `${t.testdir({ 'redis.acl': ACL })}/redis.acl`])
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb1', ...SECRET })
+  t.teardown(() => store.close())
+  return { redis, store }
+}
+
+const aHypervisor = (t: Test, redis: TestRedis, name: string, env: Record<string, string> = {}) =>
+  aDaemon(t, urlAs(`imds-${name}`, redis), SECRET, { IMDS_HYPERVISOR: name, ...env })
+
+async function report({ guestPort: port }: TestDaemon, name: string, body: string): Promise<void> {
+  const send = (path: string, headers: Record<string, string>, text?: string) =>
+    fetch(`http://127.0.0.1:${String(port)}/latest/${path}`, { method: 'PUT', headers, ...(text && { body: text }) })
+  const token = await send('api/token', { 'X-aws-ec2-metadata-token-ttl-seconds': '60' })
+  const headers = { 'X-aws-ec2-metadata-token': await token.text() }
+  const { status } = await send(`reports/${name}`, headers, body)
+  if (status !== 200) throw new Error(`the report of ${name} got ${String(status)}`)
+}
+
+const written = (daemon: TestDaemon, count: number) =>
+  until(async () => (await daemon.metric('imds_report_writes_total{result="written"}')) === count, 'the write')
+
+t.test('H9: reports are written with the rights of deploy/redis.acl, and go with the instance', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const daemon = await aHypervisor(t, redis, 'hv1')
+  await serves(daemon, 1)
+  t.equal(await store.reports('srv-n1'), undefined)
+  await report(daemon, 'boot', 'running')
+  await report(daemon, 'boot', 'done')
+  await report(daemon, 'attributes/a', '1')
+  await until(async () => (await store.reports('srv-n1'))?.attributes['a'] !== undefined, 'the reports in the store')
+  t.match(await store.reports('srv-n1'), { boot: { phase: 'done' }, attributes: { a: { value: '1' } } })
+  await store.remove('srv-n1')
+  t.equal(await redis.client.exists(HV1), 0, 'the script deletes them')
+  await until(async () => (await daemon.get('/')).status === 503, 'the removal')
+  t.equal(await store.reports('srv-n1'), undefined)
+  t.same(await redis.client.call('ACL', 'LOG'), [])
+})
+
+t.test('H9: a store that is away gets the last report later', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const daemon = await aHypervisor(t, redis, 'hv1')
+  await serves(daemon, 1)
+  await redis.kill()
+  for (const phase of ['running', 'done']) await report(daemon, 'boot', phase)
+  await until(() => daemon.log.some(({ msg }) => msg.startsWith('reports of guests cannot be written')), 'the warning')
+  await redis.restart()
+  await store.put(record(1, OPTIONS)) // this Redis saves nothing
+  await until(async () => (await store.reports('srv-n1'))?.boot?.phase === 'done', 'the report in the store')
+  t.equal(daemon.log.filter(({ msg }) => msg.startsWith('reports of guests cannot')).length, 1, 'one warning')
+})
+
+t.test('H9: a report after the loss of memory replaces an older one, and leaves the others', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const first = await aHypervisor(t, redis, 'hv1')
+  await serves(first, 1)
+  for (let i = 0; i < 3; i++) await report(first, 'boot', 'running')
+  await report(first, 'attributes/a', '1')
+  await until(async () => (await store.reports('srv-n1'))?.attributes['a'] !== undefined, 'the reports in the store')
+  await first.stop() // with its state directory
+  const second = await aHypervisor(t, redis, 'hv1')
+  await serves(second, 1)
+  await report(second, 'boot', 'done')
+  await written(second, 1)
+  t.match(await store.reports('srv-n1'), { boot: { phase: 'done' }, attributes: { a: { value: '1' } } })
+})
+
+t.test('H9: reports move with their instance, also if the next hypervisor never writes', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const [hv1, hv2] = [await aHypervisor(t, redis, 'hv1'), await aHypervisor(t, redis, 'hv2')]
+  await serves(hv1, 1)
+  await report(hv1, 'attributes/a', '1')
+  await written(hv1, 1)
+  await store.put(record(2, { ...OPTIONS, hypervisors: ['hv1', 'hv2'] }))
+  await serves(hv2, 2)
+  t.match(await store.reports('srv-n1'), { attributes: { a: { value: '1' } } })
+  await store.put(record(3, { ...OPTIONS, hypervisors: ['hv2'] }))
+  t.same(await redis.client.exists(HV1, HV2), 1)
+  t.match(await store.reports('srv-n1'), { attributes: { a: { value: '1' } } })
+  await serves(hv2, 3)
+  await report(hv2, 'attributes/b', '2')
+  await written(hv2, 1)
+  t.match(await store.reports('srv-n1'), { attributes: { a: { value: '1' }, b: { value: '2' } } })
+})
+
+t.test('H9: values that a hypervisor should not write are ignored, and it may write no other', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const valid = JSON.stringify({ revision: 1, attributes: {} })
+  await redis.client.set(HV2, valid)
+  t.equal(await store.reports('srv-n1'), undefined, 'of another hypervisor')
+  for (const value of [
+    'x',
+    '{}',
+    `${valid}${' '.repeat(16_384)}`,
+    '{"revision":1,"attributes":{"a":{"value":"\\u0000"}}}',
+  ]) {
+    await redis.client.set(HV1, value)
+    t.equal(await store.reports('srv-n1'), undefined, value.slice(0, 60))
+  }
+  await redis.client.set(HV1, valid)
+  t.match(await store.reports('srv-n1'), { revision: 1 })
+  await store.put(record(2, { ...OPTIONS, hypervisors: ['hv3'] }))
+  t.equal(await redis.client.exists(HV1), 0)
+})
+
+t.test('H9: with record keys reports are encrypted, for their instance only', async (t) => {
+  const { redis } = await aRegion(t)
+  const keys = `${t.testdir({ keys: keyLines('k1') })}/keys`
+  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: keys })
+  t.teardown(() => store.close())
+  await store.put(record(1, OPTIONS))
+  const daemon = await aHypervisor(t, redis, 'hv1', { IMDS_RECORD_KEYS_FILE: keys })
+  await serves(daemon, 1)
+  await report(daemon, 'attributes/a', 'SECRET')
+  await written(daemon, 1)
+  t.match(await store.reports('srv-n1'), { attributes: { a: { value: 'SECRET' } } })
+  const value = (await redis.client.getBuffer(HV1))!
+  t.notMatch(value.toString('latin1'), 'SECRET')
+  await redis.client.set(HV1, JSON.stringify({ revision: 9, attributes: {} }))
+  t.equal(await store.reports('srv-n1'), undefined, 'a plain one')
+})

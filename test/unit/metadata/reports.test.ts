@@ -1,0 +1,65 @@
+import { describe, expect, test } from 'vitest'
+import { addReport, mergeReports, NO_REPORTS, parseReports, type Reports } from '../../../src/metadata/reports.ts'
+
+const AT = '2026-11-20T15:04:05.123Z'
+
+/** Adds attributes, each with its value as its name and revision say. */
+function reported(before: Reports, ...names: string[]): Reports {
+  return names.reduce((reports, name) => {
+    const [attribute, value] = name.split('=') as [string, string]
+    const result = addReport(reports, { kind: 'attribute', name: attribute }, Buffer.from(value), AT)
+    if (result.kind !== 'reported') throw new Error(result.kind)
+    return result.reports
+  }, before)
+}
+
+const values = ({ attributes }: Reports) =>
+  Object.fromEntries(Object.entries(attributes).map(([name, { value }]) => [name, value]))
+
+describe('H9: merging stored reports', () => {
+  test('what came in this life of the daemon is newer than anything stored, whatever its revision', () => {
+    const stored = reported(NO_REPORTS, 'a=1', 'a=2', 'a=3', 'b=1')
+    const merged = mergeReports(reported(NO_REPORTS, 'a=new'), 0, stored)
+    expect(values(merged)).toEqual({ a: 'new', b: '1' })
+    expect(merged.revision).toBe(5)
+    expect(merged.attributes['a']!.revision, 'newer than any stored one for other readers too').toBe(5)
+  })
+
+  test('of what was there before, the higher revision is newer', () => {
+    const common = reported(NO_REPORTS, 'a=1', 'b=1')
+    const stored = reported(common, 'a=2')
+    expect(values(mergeReports(common, common.revision, stored))).toEqual({ a: '2', b: '1' })
+    expect(values(mergeReports(stored, stored.revision, common))).toEqual({ a: '2', b: '1' })
+  })
+
+  test('stored reports for which there is no room are left out', () => {
+    const full = (prefix: string) =>
+      reported(NO_REPORTS, ...Array.from({ length: 14 }, (_, i) => `${prefix}${String(i)}=${'x'.repeat(1000)}`))
+    expect(values(mergeReports(full('a'), 0, full('b')))).toEqual(values(full('a')))
+  })
+})
+
+describe('H9: reading stored reports, which a hypervisor may have forged', () => {
+  const good = { revision: 2, attributes: { a: { value: 'x', revision: 1, receivedAt: AT } } }
+
+  test('the JSON of reports is read as it was', () => {
+    const reports = reported(NO_REPORTS, 'a=1', 'b=2')
+    expect(parseReports(JSON.stringify(reports))).toEqual(reports)
+    expect(parseReports(JSON.stringify({ ...good, other: 1 }))).toEqual(good)
+  })
+
+  test.each([
+    'x',
+    'null',
+    '{}',
+    JSON.stringify({ ...good, revision: -1 }),
+    JSON.stringify({ ...good, boot: { phase: 'Not one', revision: 1, receivedAt: AT } }),
+    JSON.stringify({ ...good, boot: { phase: 'done', revision: 1, receivedAt: 'now' } }),
+    JSON.stringify({ ...good, sshHostKeys: { keys: ['x'], revision: 1, receivedAt: AT } }),
+    JSON.stringify({ ...good, attributes: { '../a': good.attributes.a } }),
+    JSON.stringify({ ...good, attributes: { a: { ...good.attributes.a, value: '\u001b' } } }),
+    `${JSON.stringify(good)}${' '.repeat(16_384)}`,
+  ])('other text is not read: %.60s', (text) => {
+    expect(parseReports(text)).toBeUndefined()
+  })
+})

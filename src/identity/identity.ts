@@ -1,7 +1,7 @@
 /** How the guests of this hypervisor prove what they are: signed documents and tokens (contract H3, H4). */
 import type { DocumentSigner } from '../metadata/identity-document.ts'
 import { algorithmOf, type IdentityKey } from './key.ts'
-import type { TokenSubject } from './signer.ts'
+import type { Signer, TokenSubject } from './signer.ts'
 import { Slots } from './slots.ts'
 
 /** Of the four threads of Node's pool: changes of the view need the others to write the journal. */
@@ -24,17 +24,17 @@ export interface Identity {
 /** Builds it. `wallMs`: the time since 1970. */
 export function buildIdentity({ issuer, ...key }: IdentitySettings, wallMs: () => number): Identity {
   const slots = new Slots(SIGNATURES_AT_ONCE)
-  const load = () => import('./signer.ts')
+  let loading: Promise<Signer> | undefined
+  const load = () => (loading ??= import('./signer.ts').then(({ buildSigner }) => buildSigner(key)))
   return {
     load,
     signer:
       algorithmOf(key.key) === 'RS256'
-        ? { sign: (document) => slots.use(async () => (await load()).signDocument(key, document)) }
+        ? { sign: (document) => slots.use(async () => (await load()).signDocument(document)) }
         : undefined,
     mint:
       issuer === undefined
         ? undefined
-        : (subject, audience) =>
-            slots.use(async () => (await load()).mintToken(key, issuer, subject, audience, wallMs())),
+        : (subject, audience) => slots.use(async () => (await load()).mintToken(issuer, subject, audience, wallMs())),
   }
 }

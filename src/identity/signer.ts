@@ -15,32 +15,38 @@ export const TOKEN_SECONDS = 600
 /** What a token says about an instance. */
 export type TokenSubject = Pick<Instance, 'id' | 'account' | 'image' | 'zone'>
 
-/** Signs a document. The key must be of RSA. */
-export async function signDocument({ key, certificate }: IdentityKey, document: string): Promise<Signatures> {
-  const bytes = Buffer.from(document)
-  const signature = await signInPool(bytes, key)
-  return { signature: base64(signature), pkcs7: base64(signedData(signerNameOf(certificate), bytes, signature)) }
+/** Signs with one key. */
+export interface Signer {
+  /** The key must be of RSA. */
+  signDocument(document: string): Promise<Signatures>
+  /** Mints a token of an instance for an audience. `nowMs`: since 1970. */
+  mintToken(issuer: string, subject: TokenSubject, audience: string, nowMs: number): Promise<string>
 }
 
-/** Mints a token of an instance for an audience. `nowMs`: since 1970. */
-export async function mintToken(
-  { key }: Pick<IdentityKey, 'key'>,
-  issuer: string,
-  { id, account, image, zone }: TokenSubject,
-  audience: string,
-  nowMs: number,
-): Promise<string> {
-  const nowSeconds = Math.floor(nowMs / 1000)
-  return new SignJWT({ account, zone: zone.handle, image })
-    .setProtectedHeader({ alg: algorithmOf(key)!, kid: await keyIdOf(key), typ: 'JWT' })
-    .setIssuer(issuer)
-    .setSubject(id)
-    .setAudience(audience)
-    .setIssuedAt(nowSeconds)
-    .setNotBefore(nowSeconds)
-    .setExpirationTime(nowSeconds + TOKEN_SECONDS)
-    .setJti(randomUUID())
-    .sign(key)
+/** Builds it. What depends only on the key is made here, since it takes as long as the rest. */
+export async function buildSigner({ key, certificate }: IdentityKey): Promise<Signer> {
+  const header = { alg: algorithmOf(key)!, kid: await keyIdOf(key), typ: 'JWT' }
+  const name = signerNameOf(certificate)
+  return {
+    signDocument: async (document) => {
+      const bytes = Buffer.from(document)
+      const signature = await signInPool(bytes, key)
+      return { signature: base64(signature), pkcs7: base64(signedData(name, bytes, signature)) }
+    },
+    mintToken: async (issuer, { id, account, image, zone }, audience, nowMs) => {
+      const nowSeconds = Math.floor(nowMs / 1000)
+      return new SignJWT({ account, zone: zone.handle, image })
+        .setProtectedHeader(header)
+        .setIssuer(issuer)
+        .setSubject(id)
+        .setAudience(audience)
+        .setIssuedAt(nowSeconds)
+        .setNotBefore(nowSeconds)
+        .setExpirationTime(nowSeconds + TOKEN_SECONDS)
+        .setJti(randomUUID())
+        .sign(key)
+    },
+  }
 }
 
 /** The id of a key in tokens and in the issuer's documents: its thumbprint (RFC 7638). */

@@ -3,7 +3,7 @@ import { createPrivateKey, createPublicKey, verify, X509Certificate } from 'node
 import { rmSync } from 'node:fs'
 import { decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose'
 import { expect, test } from 'vitest'
-import { keyIdOf, mintToken, signDocument, TOKEN_SECONDS } from '../../../src/identity/signer.ts'
+import { buildSigner, keyIdOf, TOKEN_SECONDS } from '../../../src/identity/signer.ts'
 import { KEY_KINDS, makeIdentity } from '../../support/fixtures/identity.ts'
 
 const NOW_MS = Date.UTC(2026, 10, 20, 15, 4, 5)
@@ -17,8 +17,9 @@ function aKey(kind: keyof typeof KEY_KINDS) {
 
 test('H3: equal documents have equal signatures, in lines of 76 characters, over their bytes', async () => {
   const identity = aKey('rsa')
-  const signed = await signDocument(identity, '{ "ü" : 1 }')
-  expect(await signDocument(identity, '{ "ü" : 1 }')).toEqual(signed)
+  const signer = await buildSigner(identity)
+  const signed = await signer.signDocument('{ "ü" : 1 }')
+  expect(await signer.signDocument('{ "ü" : 1 }')).toEqual(signed)
   for (const text of Object.values(signed)) expect(text).toMatch(/^([A-Za-z0-9+/]{76}\n)*[A-Za-z0-9+/]{1,76}={0,2}$/)
   const signature = Buffer.from(signed.signature, 'base64')
   expect(verify('sha256', Buffer.from('{ "ü" : 1 }'), identity.certificate.publicKey, signature)).toBe(true)
@@ -29,8 +30,11 @@ test.each([
   ['rsa', 'RS256'],
   ['ec', 'ES256'],
 ] as const)('H4: a token of a key of the kind %s is signed by %s, and lasts less than an hour', async (kind, alg) => {
-  const { key } = aKey(kind)
-  const token = await mintToken({ key }, 'https://id.example.com/gb1', SUBJECT, 'https://vault', NOW_MS)
+  const identity = aKey(kind)
+  const { key } = identity
+  const signer = await buildSigner(identity)
+  const mint = () => signer.mintToken('https://id.example.com/gb1', SUBJECT, 'https://vault', NOW_MS)
+  const token = await mint()
   expect(decodeProtectedHeader(token)).toEqual({ alg, kid: await keyIdOf(createPublicKey(key)), typ: 'JWT' })
   const { jti, ...claims } = decodeJwt(token)
   const iat = NOW_MS / 1000
@@ -48,5 +52,5 @@ test.each([
   expect(TOKEN_SECONDS).toBeLessThanOrEqual(3600)
   expect(jti).toMatch(/^[0-9a-f-]{36}$/)
   await jwtVerify(token, createPublicKey(key), { currentDate: new Date(NOW_MS) })
-  expect(await mintToken({ key }, 'https://id.example.com/gb1', SUBJECT, 'https://vault', NOW_MS)).not.toBe(token)
+  expect(await mint()).not.toBe(token)
 })

@@ -2,7 +2,7 @@
 import type { FastifyInstance } from 'fastify'
 import { once } from 'node:events'
 import { chmodSync, existsSync, lstatSync, readFileSync, statSync, unlinkSync } from 'node:fs'
-import { connect, Server } from 'node:net'
+import { connect, Server, type Socket } from 'node:net'
 import { dirname } from 'node:path'
 import { formatPlace, type HostPort, type Place } from './host-port.ts'
 
@@ -101,7 +101,21 @@ export async function opener(
 
 async function prepare(server: FastifyInstance, acceptors: readonly Server[]): Promise<void> {
   server.addHook('preClose', () => drain(server.server, acceptors))
+  server.server.prependListener('connection', endWithoutAddress)
   await server.ready()
+}
+
+/**
+ * Ends a connection from a link-local address whose link was deleted before the connection was accepted. Node looks up
+ * the link's name when the address is first read, and throws without it. After this, Node knows the address, or there
+ * is none, as after a reset.
+ */
+function endWithoutAddress(socket: Socket): void {
+  try {
+    Reflect.get(socket, 'remoteAddress')
+  } catch {
+    socket.destroy()
+  }
 }
 
 /** Accepts connections for an HTTP server at one more place. */

@@ -207,6 +207,50 @@ t.test(
 )
 
 t.test(
+  'a connection whose link is deleted before it is accepted does not end the daemon',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { hypervisor, addGuest } = await aHypervisor(t)
+    const url = `file:${t.testdir()}`
+    const store = await openStore({ url })
+    await store.put(slaac('bravo', BRAVO, 2))
+    const daemon = await startDaemon(
+      {
+        IMDS_STORE: url,
+        IMDS_LISTEN: `169.254.169.254:80,[${SERVICE}]:80`,
+        IMDS_OPERATOR_LISTEN: `[${SERVICE}]:9169`,
+        IMDS_OPERATOR_ALLOW: 'fe80::/10',
+      },
+      hypervisor.within,
+    )
+    t.teardown(() => daemon.stop())
+    const [alpha, bravo] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
+    await ip(alpha, 'address add fe80::a/64 dev eth0 nodad')
+    await until(async () => (await ask(bravo)).status === 200, 'bravo to be served')
+
+    daemon.process.kill('SIGSTOP') // the kernel keeps new connections
+    const code = `(async () => {
+      for (const port of [80, 9169]) {
+        const socket = require('node:net').connect({ host: '${SERVICE}', port, localAddress: 'fe80::a%eth0' })
+        await require('node:events').once(socket, 'connect')
+        socket.write('GET ${ID} HTTP/1.1\\r\\n\\r\\n')
+      }
+      setTimeout(() => process.exit(), 100)
+    })()`
+    await must([...alpha.within, process.execPath, '-e', code])
+    await ip(hypervisor, 'link delete guest1')
+    daemon.process.kill('SIGCONT')
+
+    t.same(await ask(bravo), { status: 200, body: 'srv-bravo' })
+    t.equal((await daemon.operator('/livez')).status, 200)
+    t.same(
+      daemon.log.filter(({ level }) => level === 'fatal' || level === 'error'),
+      [],
+    )
+  },
+)
+
+t.test(
   'a guest with a prefix whose notice was lost is served at its first request',
   { skip: withoutNamespaces() },
   async (t) => {

@@ -109,6 +109,7 @@ const TAKEN_HEADER = new RegExp(
     'prefer',
     'preference-applied',
     'range',
+    'ratelimit(?:-.*)?',
     'referer',
     'retry-after',
     'server',

@@ -29,9 +29,13 @@ export interface OperatorParts {
 export function buildOperatorServer(parts: OperatorParts): FastifyInstance {
   const { database, publisher, hypervisors, page, registry, password } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
-  refuseOtherVersions(server.server, TO_OPERATORS, () => {
-    /* not counted */
-  })
+  refuseOtherVersions(
+    server.server,
+    () => TO_OPERATORS,
+    () => {
+      /* not counted */
+    },
+  )
   guardAccess(server, { password, probes: ['/livez', '/readyz'], counts: ['/metrics'] })
   server.get('/', (request, reply) => sendPage(request, reply, page))
   server.get('/livez', () => ({ live: true }))

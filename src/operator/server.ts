@@ -176,9 +176,13 @@ function buildServer({
     // a peer that pipelines requests and never reads would make the daemon hold all their responses
     maxRequestsPerSocket: 1,
   })
-  refuseOtherVersions(server.server, TO_OPERATORS, () => {
-    /* not counted */
-  })
+  refuseOtherVersions(
+    server.server,
+    () => TO_OPERATORS,
+    () => {
+      /* not counted */
+    },
+  )
   let collecting: Promise<string> | undefined
   server.get(PATHS.metrics, async (_request, reply) => {
     // Requests at the same time share one text: collecting it takes milliseconds, in which no guest is served.

@@ -2,17 +2,18 @@
  * The versions of HTTP that imds accepts: 1.0 and 1.1. Node's parser also accepts 2.0, 0.9, and a request line without
  * a version, which it reads as 0.9. It parses headers and a body after each of them (issue 877 of llhttp).
  */
-import type { RequestListener, Server } from 'node:http'
+import type { IncomingMessage, RequestListener, Server } from 'node:http'
 
 /** Whether imds accepts a version of HTTP, as IncomingMessage.httpVersion has it. */
 export function isAcceptedVersion(httpVersion: string): boolean {
   return httpVersion === '1.1' || httpVersion === '1.0'
 }
 
-/** The response with status 400 to a request of another version. */
+/** The response with status 400 to a request of another version. `headers`: more than those of the body. */
 export interface VersionRefusal {
   readonly contentType: string
   readonly body: string
+  readonly headers?: Readonly<Record<string, string>>
 }
 
 /** The response of the operators' listeners. */
@@ -27,7 +28,7 @@ export const TO_OPERATORS: VersionRefusal = {
  */
 export function refuseOtherVersions(
   server: Pick<Server, 'listeners' | 'removeAllListeners' | 'on'>,
-  { contentType, body }: VersionRefusal,
+  refusalOf: (request: IncomingMessage) => VersionRefusal,
   counted: () => void,
 ): void {
   const listeners = server.listeners('request') as RequestListener[]
@@ -38,8 +39,14 @@ export function refuseOtherVersions(
       return
     }
     counted()
+    const { contentType, body, headers } = refusalOf(request)
     response
-      .writeHead(400, { 'Content-Type': contentType, 'Content-Length': Buffer.byteLength(body), Connection: 'close' })
+      .writeHead(400, {
+        'Content-Type': contentType,
+        'Content-Length': Buffer.byteLength(body),
+        ...headers,
+        Connection: 'close',
+      })
       .end(body)
   })
 }

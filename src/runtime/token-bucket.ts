@@ -30,6 +30,12 @@ export class TokenBucket {
     this.#spent += tokens
   }
 
+  /** The whole tokens in the bucket. */
+  left(nowMs: number): number {
+    this.#refill(nowMs)
+    return Math.max(0, Math.floor(this.#burst - this.#spent))
+  }
+
   isFull(nowMs: number): boolean {
     this.#refill(nowMs)
     return this.#spent === 0

@@ -24,7 +24,7 @@ const SECRET = 'c2VjcmV0IHVzZXItZGF0YQ=='
 
 t.test('a change leaves one line with who changed what, and no values', async (t) => {
   const { audit, call } = await anApi(t)
-  const { body } = await call('POST', '/1.0/servers', {
+  const { headers, body } = await call('POST', '/1.0/servers', {
     image: 'img-deb12',
     name: 'private',
     user_data: SECRET,
@@ -39,6 +39,7 @@ t.test('a change leaves one line with who changed what, and no values', async (t
     route: '/1.0/servers',
     id,
     set: ['image', 'name', 'user_data'],
+    request_id: headers['x-request-id'],
   }
   const [{ time, ...first } = {}, ...others] = audit
   t.strictSame([first, others], [line, []])

@@ -691,9 +691,9 @@ t.test('each change of a hypervisor leaves an audit line; a read and a refused r
   await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })
   await compute('DELETE', `/servers/${id}/migration`)
   await compute('POST', `/servers/${id}/seal`)
-  const line = { time: 'string', address: '127.0.0.1', method: 'POST', id }
+  const line = { time: 'string', request_id: 'string', address: '127.0.0.1', method: 'POST', id }
   t.strictSame(
-    audit.map(({ time, ...rest }) => ({ ...rest, time: typeof time })),
+    audit.map(({ time, request_id: id, ...rest }) => ({ ...rest, time: typeof time, request_id: typeof id })),
     [
       {
         ...line,

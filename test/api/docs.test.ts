@@ -27,6 +27,11 @@ const EXAMPLES = [
   [executed('docs/api.md', 'five'), /^\+ region gb1\n[^]*\n(?:creating|active)\n$/],
   [executed('docs/api.md', 'function'), []],
   [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
+  [executed('docs/api.md', 'request-id'), /^job-42\n$/],
+  [
+    executed('docs/api.md', 'rate-limit'),
+    /^RateLimit-Policy: "failures";q=10;w=600\r\nRateLimit: "failures";r=9\r\n$/i,
+  ],
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],

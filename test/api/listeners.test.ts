@@ -317,6 +317,7 @@ t.test('a request that Node cannot read is refused as JSON, at every place and o
         bytes.slice(0, 60),
       )
       t.match(answers[0]!.headers, /^connection: close$/im)
+      t.match(answers[0]!.headers, /^x-request-id: [\w-]{36}$/im)
       t.equal(answers.length, 1)
     }
   }
@@ -367,7 +368,7 @@ t.test('a client that sends all of a body above the limit before it reads gets i
       await once(socket, 'close')
       t.match(
         text,
-        /^HTTP\/1\.1 413 [^]*\r\n\r\n\{"error_name":"payload_too_large","errors":\["the body must be at most 65536 bytes"\],"details":\[.*\]\}$/,
+        /^HTTP\/1\.1 413 [^]*\r\n\r\n\{"error_name":"payload_too_large","errors":\["the body must be at most 65536 bytes"\],"details":\[.*\],"request_id":"[\w-]+"\}$/,
       )
     }
   }
@@ -456,6 +457,7 @@ t.test('a request that Node cannot read is counted, and logged at the level debu
               `GET ${path}${version}`,
             )
             t.match(answers[0]!.headers, /^connection: close$/im)
+            if (body === refusal) t.match(answers[0]!.headers, /^x-request-id: [\w-]{36}$/im)
           }
         }
       }

@@ -54,11 +54,23 @@ function freshCode(): string {
 
 t.test('after 10 failures of a user or a client from one address, it gets 429 there, and nowhere else', async (t) => {
   const [address, other] = [newAddress(), newAddress()]
-  for (let i = 0; i < 10; i++) t.equal((await signIn('grace@example.com', 'wrong password', { address })).status, 401)
+  for (let i = 0; i < 10; i++) {
+    const { status, headers } = await signIn('grace@example.com', 'wrong password', { address })
+    t.equal(status, 401)
+    t.match(headers, {
+      'ratelimit-policy': '"failures";q=10;w=600',
+      ratelimit: i < 9 ? `"failures";r=${String(9 - i)}` : '"failures";r=0;t=60',
+    })
+  }
   for (const password of ['wrong password', secretOf(GRACE)]) {
     const { status, headers, body } = await signIn('Grace@example.com', password, { address })
     t.equal(status, 429)
-    t.match(headers, { 'retry-after': '60', 'content-type': /^application\/json/, 'cache-control': 'no-store' })
+    t.match(headers, {
+      'retry-after': '60',
+      ratelimit: '"failures";r=0;t=60',
+      'content-type': /^application\/json/,
+      'cache-control': 'no-store',
+    })
     t.strictSame(body, {
       error: 'temporarily_unavailable',
       error_description: 'too many failed token requests: try again later',

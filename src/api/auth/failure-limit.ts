@@ -21,6 +21,7 @@ import { LRUCache } from 'lru-cache'
 import { hash } from 'node:crypto'
 import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
 import { TokenBucket } from '../../runtime/token-bucket.ts'
+import type { Quota } from '../model/rate-limit.ts'
 
 /**
  * Whom a request claims to come from: the id of a client, or the id of a user (of an unknown one, the name as it was
@@ -89,6 +90,27 @@ export class FailureLimit {
     const counters = this.#countersOf(subject, address, [this.#real[subject.kind], this.#unknown[subject.kind]])
     const empty = counters.find(({ buckets, key }) => buckets.get(key)?.hasToken(this.#now()) === false)
     return empty === undefined ? undefined : 1 / empty.allowance.perSecond
+  }
+
+  /**
+   * What a pair has left. For a known address it is the same, and the other limits are not shown, so it tells neither
+   * whether the subject exists nor who else has failed. `waitSeconds`: as `waitSeconds` has returned it.
+   */
+  quotaOf(subject: Subject, address: string, waitSeconds: number | undefined): Quota {
+    const keys = keysOf(subject, address)
+    const buckets = [
+      this.#known[subject.kind].get(keys.subject)?.get(keys.address)?.bucket,
+      this.#real[subject.kind].pairs.get(keys.pair),
+      this.#unknown[subject.kind].pairs.get(keys.pair),
+    ]
+    const left = buckets.map((bucket) => bucket?.left(this.#now()) ?? PAIR.burst)
+    return {
+      name: 'failures',
+      quota: PAIR.burst,
+      windowSeconds: PAIR.burst / PAIR.perSecond,
+      remaining: waitSeconds === undefined ? Math.min(...left) : 0,
+      retrySeconds: waitSeconds ?? 1 / PAIR.perSecond,
+    }
   }
 
   /** `isReal`: the client or user exists. */

@@ -19,6 +19,7 @@ import type { FailureLimit, Subject } from './failure-limit.ts'
 import type { KnownAddresses } from './known-addresses.ts'
 import { splitCode, stepOfCode } from './one-time-password.ts'
 import { verifyPassword } from './password.ts'
+import type { Quota } from '../model/rate-limit.ts'
 import { grantScopes, narrowScopes, SCOPES, type Scope } from '../model/scopes.ts'
 import { isSecret } from './secrets.ts'
 import { allowsAddress } from '../model/client-limits.ts'
@@ -61,10 +62,13 @@ export type TokenOutcome =
         'invalid_request' | 'invalid_grant' | 'unsupported_grant_type' | 'unauthorized_client' | 'invalid_scope'
       readonly description: string
     }
-  /** Wrong credentials. `needsCode`: the password was right, and a one-time password is missing, wrong or used up. */
-  | { readonly kind: 'wrong'; readonly needsCode: boolean; readonly description: string }
+  /**
+   * Wrong credentials. `needsCode`: the password was right, and a one-time password is missing, wrong or used up.
+   * `quota`: set if it counts as a failure.
+   */
+  | { readonly kind: 'wrong'; readonly needsCode: boolean; readonly description: string; readonly quota?: Quota }
   /** Too many failures before. */
-  | { readonly kind: 'limited'; readonly seconds: number }
+  | { readonly kind: 'limited'; readonly seconds: number; readonly quota: Quota }
   /** Too many requests wait, for a check of a password or for their turn. */
   | { readonly kind: 'busy' }
 
@@ -76,23 +80,25 @@ const CHECKS = { atOnce: 2, waiting: 32 } as const
  */
 const GRANTS: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
 
-const NO_CLIENT: TokenOutcome = {
+type Wrong = Extract<TokenOutcome, { kind: 'wrong' }>
+
+const NO_CLIENT: Wrong = {
   kind: 'wrong',
   needsCode: false,
   description: 'the request has no credentials: send the id and secret of a client with HTTP Basic',
 }
-const WRONG_CLIENT: TokenOutcome = {
+const WRONG_CLIENT: Wrong = {
   kind: 'wrong',
   needsCode: false,
   description: "the client's id or secret is wrong",
 }
-const WRONG_PASSWORD: TokenOutcome = {
+const WRONG_PASSWORD: Wrong = {
   kind: 'wrong',
   needsCode: false,
   description: 'the username or the password is wrong',
 }
 const NO_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'a one-time password is required' }
-const WRONG_CODE: TokenOutcome = {
+const WRONG_CODE: Wrong = {
   kind: 'wrong',
   needsCode: true,
   description: 'the one-time password is wrong, was used before, or is older than one that was used',
@@ -156,12 +162,15 @@ export class Grants {
     const { id, secret } = credentials ?? { id: '', secret: '' }
     const subject: Subject = { kind: 'client', name: id }
     const seconds = await known.waitSeconds(subject, address)
-    if (seconds !== undefined) return { kind: 'limited', seconds }
+    if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }
     const found = await findClient(db, id, now())
     const isRight = found?.digests.some((one) => isSecret(secret, one) || isSecret(formDecoded(secret), one)) === true
     if (found === undefined || !isRight) {
       limit.failed(subject, address, found !== undefined)
-      return credentials === undefined ? NO_CLIENT : WRONG_CLIENT
+      return {
+        ...(credentials === undefined ? NO_CLIENT : WRONG_CLIENT),
+        quota: limit.quotaOf(subject, address, undefined),
+      }
     }
     await known.succeeded(subject, address)
     return (found.client.kind === 'api-client' && refusalOf(found.client, address, now())) || found.client
@@ -205,8 +214,10 @@ export class Grants {
     const user = await findUser(this.#parts.db, name)
     // the id and the e-mail address of a user are one subject
     const subject: Subject = { kind: 'user', name: user?.id ?? name }
-    const seconds = await this.#parts.known.waitSeconds(subject, request.address)
-    if (seconds !== undefined) return { kind: 'limited', seconds }
+    const { known, limit } = this.#parts
+    const { address } = request
+    const seconds = await known.waitSeconds(subject, address)
+    if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }
     return (
       (await this.#checks.run(accountId, subject.name, () =>
         this.#signIn(applicationId, user, subject, password, scopes, request),
@@ -229,10 +240,10 @@ export class Grants {
     const { db, families, limit, known, now } = this.#parts
     const { address } = request
     const seconds = await known.waitSeconds(subject, address)
-    if (seconds !== undefined) return { kind: 'limited', seconds }
-    const failed = (outcome: TokenOutcome) => {
+    if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }
+    const failed = (outcome: Wrong): Wrong => {
       limit.failed(subject, address, user !== undefined)
-      return outcome
+      return { ...outcome, quota: limit.quotaOf(subject, address, undefined) }
     }
     const secret = user?.totpSecret
     const split = splitCode(presented, request.code)
@@ -247,7 +258,7 @@ export class Grants {
     if (secret !== undefined && code === undefined) return NO_CODE
     const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
     if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
-    const granted = await inTransaction(db, async (tx) => {
+    const granted = await inTransaction(db, async (tx): Promise<TokenOutcome | undefined> => {
       if (!(await claimSignIn(tx, user, step))) return undefined
       if (!(await lockApplication(tx, applicationId))) return WRONG_CLIENT // deleted while the password was checked
       const { family, refreshToken } = await families.begin(tx, applicationId, user.id, scopes)

@@ -9,6 +9,7 @@ import Type from 'typebox'
 import { setBodyParsers, shortJson } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
 import { bodyOf, refuse, statusOf, type RefusalBody, type RefusalName, Refusal } from '../model/refusal.ts'
+import { rateLimitHeaders } from '../model/rate-limit.ts'
 import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from '../../runtime/basic-auth.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
@@ -138,10 +139,11 @@ function refuseOutcome(
       return refuseToken(reply, 'bad_request', outcome.error, outcome.description)
     case 'wrong':
       void reply.header('WWW-Authenticate', 'Basic realm="imds-api"')
+      if (outcome.quota !== undefined) void reply.headers(rateLimitHeaders(outcome.quota))
       if (outcome.needsCode) for (const name of otpHeaders) void reply.header(name, 'required')
       return refuseToken(reply, 'unauthorized', 'invalid_client', outcome.description)
     case 'limited':
-      void reply.header('Retry-After', String(outcome.seconds))
+      void reply.header('Retry-After', String(outcome.seconds)).headers(rateLimitHeaders(outcome.quota))
       return refuseToken(
         reply,
         'too_many_requests',
@@ -181,5 +183,5 @@ function withOauthError(payload: unknown): unknown {
 function refuseToken(reply: FastifyReply, name: RefusalName, error: string, description: string): FastifyReply {
   return reply
     .code(statusOf(name))
-    .send({ error, error_description: description, ...bodyOf(refuse(name, description)) })
+    .send({ error, error_description: description, ...bodyOf(refuse(name, description), reply.request.id) })
 }

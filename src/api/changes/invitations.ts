@@ -7,6 +7,7 @@ import type { Tx } from '../database/transaction.ts'
 import type { Role } from '../model/collaborations.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { fieldFault, Refusal, refuse } from '../model/refusal.ts'
+import type { Quota } from '../model/rate-limit.ts'
 import { nextId } from './allocate.ts'
 import { forgetFinished, isOfAccount, lock, move } from './collaborations.ts'
 import { refuseBeyondLimit } from './limits.ts'
@@ -87,16 +88,29 @@ async function countInvitations(tx: Tx, accountId: string): Promise<number> {
 const RESEND_LIMIT = 5
 const HOUR_MS = 3_600_000
 
-/** Has an invitation sent again. */
-export async function resendInvitation(tx: Tx, accountId: string, id: string): Promise<void> {
+/** Has an invitation sent again, and returns what is left of the limit of that. */
+export async function resendInvitation(tx: Tx, accountId: string, id: string): Promise<Quota> {
   const current = await lock(tx, isOfAccount(accountId), id)
+  const now = new Date()
+  const resends = addResend(current.resends, now)
   await move(tx, current, 'resend', () => {
-    const now = new Date()
-    const resends = addResend(current.resends, now)
     if (resends !== undefined) return { invited_at: null, resends }
     const text = `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`
-    throw new Refusal('too_many_requests', [text], { retrySeconds: resendWaitSeconds(current.resends, now) })
+    const quota = quotaOf(current.resends, 0, now)
+    throw new Refusal('too_many_requests', [text], { retrySeconds: quota.retrySeconds, quota })
   })
+  const sent = resends ?? current.resends
+  return quotaOf(sent, RESEND_LIMIT - sent.length, now)
+}
+
+function quotaOf(resends: readonly Date[], remaining: number, now: Date): Quota {
+  return {
+    name: 'resends',
+    quota: RESEND_LIMIT,
+    windowSeconds: HOUR_MS / 1000,
+    remaining,
+    retrySeconds: resendWaitSeconds(resends, now),
+  }
 }
 
 /** The times of the resends in the last hour, with `now` added. Undefined: the limit is reached. */

@@ -195,7 +195,7 @@ function addActionRoutes(
         response: { 200: Finished },
       },
     },
-    async ({ params, body }, reply) => {
+    async ({ params, body, id: requestId }, reply) => {
       const finished = await reportOutcome(db, accounts, params.hypervisor, Number(params.action), {
         outcome: body.outcome,
         fault: body.fault ?? null,
@@ -207,7 +207,7 @@ function addActionRoutes(
         counted(outcome)
         if (outcome === 'failed')
           log.warn(
-            { action: kind, id, server: serverId, hypervisor: params.hypervisor, fault },
+            { action: kind, id, server: serverId, hypervisor: params.hypervisor, fault, request_id: requestId },
             'the hypervisor could not carry out an action',
           )
       }

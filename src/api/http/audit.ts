@@ -107,7 +107,7 @@ export function buildAudit(
   }
 }
 
-function describeChange({ ip, method, routeOptions, params, body }: FastifyRequest, { respondedId }: FastifyReply) {
+function describeChange({ ip, method, routeOptions, params, body, id }: FastifyRequest, { respondedId }: FastifyReply) {
   const known = Object.keys(
     (routeOptions.schema?.body as { readonly properties?: object } | undefined)?.properties ?? {},
   )
@@ -118,5 +118,6 @@ function describeChange({ ip, method, routeOptions, params, body }: FastifyReque
     route: routeOptions.url,
     id: (params as { readonly id?: string }).id ?? respondedId,
     set: set.length > 0 ? set : undefined,
+    request_id: id,
   }
 }

@@ -1,9 +1,9 @@
 /**
- * What the OpenAPI document says of every operation: its errors, the account of a user's request, the header Prefer,
- * and bodies that may be empty.
+ * What the OpenAPI document says of every operation: its errors, the account of a user's request, the headers that all
+ * requests and responses may have, and bodies that may be empty.
  */
-
 import { FIELD_CODES, REFUSAL_NAMES } from '../model/refusal.ts'
+import { REQUEST_ID, REQUEST_ID_PATTERN } from './request-id.ts'
 
 /** The parts of an OpenAPI document that are read here. */
 interface Document {
@@ -13,7 +13,7 @@ interface Document {
 interface Operation {
   readonly parameters?: readonly object[]
   readonly requestBody?: RequestBody
-  readonly responses?: object
+  readonly responses?: Readonly<Record<string, { readonly headers?: object }>>
 }
 interface RequestBody {
   readonly required?: boolean
@@ -23,7 +23,7 @@ interface RequestBody {
 const ERROR = {
   type: 'object',
   title: 'Error',
-  required: ['error_name', 'errors', 'details'],
+  required: ['error_name', 'errors', 'details', 'request_id'],
   properties: {
     error_name: { type: 'string', description: 'For programs.' },
     errors: { type: 'array', items: { type: 'string' }, minItems: 1, description: 'For people.' },
@@ -49,10 +49,29 @@ const ERROR = {
         },
       },
     },
+    request_id: { type: 'string', description: `As in ${REQUEST_ID}.` },
+  },
+}
+/** Headers of responses, by their names in the document. */
+const HEADERS = {
+  [REQUEST_ID]: {
+    description: 'The id of the request: the given one, or a new one.',
+    required: true,
+    schema: { type: 'string', pattern: REQUEST_ID_PATTERN },
+  },
+  'Retry-After': { description: 'When to try again, in seconds.', schema: { type: 'integer', minimum: 0 } },
+  'RateLimit-Policy': {
+    description: 'A limit: its name, how many requests (q) in how many seconds (w).',
+    schema: { type: 'string', examples: ['"failures";q=10;w=600'] },
+  },
+  RateLimit: {
+    description: 'What is left of the limit (r), and if nothing is, for how many seconds (t).',
+    schema: { type: 'string', examples: ['"failures";r=9', '"failures";r=0;t=60'] },
   },
 }
 const REFUSED = {
   description: 'An error',
+  headers: headerReferences('Retry-After', 'RateLimit-Policy', 'RateLimit'),
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
 }
 const ACCOUNT = {
@@ -70,6 +89,13 @@ const PREFER = {
   description:
     'With handling=strict, unknown parameters are refused (422) and named, ' +
     'and the response has Preference-Applied: handling=strict. Otherwise they are ignored.',
+}
+const GIVEN_ID = {
+  name: REQUEST_ID,
+  in: 'header',
+  required: false,
+  schema: { type: 'string', pattern: REQUEST_ID_PATTERN },
+  description: 'An id for the request, which the response and the log have too. Any other text is replaced.',
 }
 /** The paths whose requests need no account. */
 const WITHOUT_ACCOUNT = '/1.0/user/collaborations'
@@ -91,18 +117,28 @@ export function completeOpenApi<T extends object>(made: T): T {
   return {
     ...made,
     paths: Object.fromEntries(completed) as object,
-    components: { ...components, schemas: { ...components?.schemas, Error: ERROR } },
+    components: { ...components, schemas: { ...components?.schemas, Error: ERROR }, headers: HEADERS },
   }
 }
 
 function completeOperation(path: string, operation: Operation): Operation {
   const { parameters = [], requestBody, responses } = operation
+  const described = Object.entries({ ...responses, default: REFUSED }).map(([status, response]) => [
+    status,
+    { ...response, headers: { ...response.headers, ...headerReferences(REQUEST_ID) } },
+  ])
   return {
     ...operation,
-    responses: { ...responses, default: REFUSED },
-    ...(path.startsWith('/1.0/') && { parameters: [...parameters, ...(takesAccount(path) ? [ACCOUNT] : []), PREFER] }),
+    responses: Object.fromEntries(described) as NonNullable<Operation['responses']>,
+    ...(path.startsWith('/1.0/') && {
+      parameters: [...parameters, ...(takesAccount(path) ? [ACCOUNT] : []), PREFER, GIVEN_ID],
+    }),
     ...(requestBody !== undefined && { requestBody: { ...requestBody, required: hasRequiredField(requestBody) } }),
   }
+}
+
+function headerReferences(...names: (keyof typeof HEADERS)[]): object {
+  return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]))
 }
 
 /** False for a body of which every field is optional: it may be empty. */

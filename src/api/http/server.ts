@@ -24,6 +24,8 @@ import { formatFaults } from './faults.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from '../model/formats.ts'
 import { bodyOf, notFound, refuse, statusOf, Refusal } from '../model/refusal.ts'
+import { rateLimitHeaders } from '../model/rate-limit.ts'
+import { makeRequestId, REQUEST_ID, requestIdOf } from './request-id.ts'
 import { RouteTable } from './route-table.ts'
 import { STORABLE_KEYWORD } from '../model/storable-text.ts'
 import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
@@ -78,14 +80,19 @@ const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_
 export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
   const options = {
     logger: false,
+    genReqId: requestIdOf,
     bodyLimit: BODY_LIMIT,
     requestTimeout: REQUEST_TIMEOUT_MS,
     return503OnClosing: false,
     clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
-      const reason = refuseUnreadable(error, socket)
+      const requestId = makeRequestId()
+      const reason = refuseUnreadable(error, socket, requestId)
       if (reason === undefined) return
       unreadable(reason)
-      log.debug({ reason, code: error.code, address: socket.remoteAddress }, 'a request cannot be read: it was refused')
+      log.debug(
+        { request_id: requestId, reason, code: error.code, address: socket.remoteAddress },
+        'a request cannot be read: it was refused',
+      )
     },
     trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
     routerOptions: { ignoreTrailingSlash: true },
@@ -93,7 +100,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
       // a path that cannot be decoded, or with too long an id
       const refusal =
         error.statusCode === 400 ? refuse('bad_request', error.message) : notFound(request.url.split('?', 1)[0]!)
-      void reply.code(statusOf(refusal.name)).send(bodyOf(refusal))
+      void send(reply.header(REQUEST_ID, request.id), refusal)
     },
     schemaController: { compilersFactory: buildLazyCompilers() },
     ajv: {
@@ -116,7 +123,14 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
       })) as unknown as ApiServer
   refuseOtherVersions(
     server.server,
-    { contentType: 'application/json; charset=utf-8', body: JSON.stringify(bodyOf(NOT_HTTP)) },
+    (request) => {
+      const requestId = requestIdOf(request)
+      return {
+        contentType: 'application/json; charset=utf-8',
+        body: JSON.stringify(bodyOf(NOT_HTTP, requestId)),
+        headers: { [REQUEST_ID]: requestId },
+      }
+    },
     () => {
       unreadable(NOT_HTTP.name)
     },
@@ -125,12 +139,13 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     server.server.emit('request', request, response)
   }) // an unknown Expect is ignored
   server.server.on('connect', refuseConnect)
-  server.addHook('onRequest', ({ raw }, reply, done) => {
+  server.addHook('onRequest', ({ raw, id }, reply, done) => {
     if (raw.socket.destroyed) {
       // one of many that were read at once: connections.ts has closed it
       reply.hijack()
       return
     }
+    void reply.header(REQUEST_ID, id)
     const fault = hostFault(raw)
     if (fault === undefined) done()
     else done(refuse('bad_request', fault))
@@ -168,12 +183,15 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
       : refusalOf(error)
     if (refusal.name === 'internal_server_error') {
       log.error(
-        { err: error, method: request.method, route: request.routeOptions.url },
+        { err: error, request_id: request.id, method: request.method, route: request.routeOptions.url },
         'unexpected error: the request was answered 500',
       )
     }
     if (refusal.name === 'service_unavailable')
-      log.warn({ reason: error.message }, 'the database is unreachable: requests are answered 503')
+      log.warn(
+        { reason: error.message, request_id: request.id },
+        'the database is unreachable: requests are answered 503',
+      )
     return send(reply, refusal)
   })
   return server
@@ -184,8 +202,9 @@ function send(reply: FastifyReply, refusal: Refusal): FastifyReply {
   const { name, options } = refusal
   const seconds = options.retrySeconds ?? (name === 'service_unavailable' ? RETRY_SECONDS : undefined)
   if (seconds !== undefined) void reply.header('Retry-After', String(seconds))
+  if (options.quota !== undefined) void reply.headers(rateLimitHeaders(options.quota))
   if (options.challenge !== undefined) void reply.header('WWW-Authenticate', options.challenge.header)
-  return reply.code(statusOf(name)).send(bodyOf(refusal))
+  return reply.code(statusOf(name)).send(bodyOf(refusal, reply.request.id))
 }
 
 /** What is wrong with the Host of a request (RFC 9112, 3.2); undefined: nothing. */

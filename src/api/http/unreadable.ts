@@ -4,6 +4,7 @@
  */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { REQUEST_ID, requestIdOf } from './request-id.ts'
 import { bodyOf, refuse, statusOf, type RefusalName, type Refusal } from '../model/refusal.ts'
 
 /** Why a request that Node cannot read is refused. */
@@ -49,32 +50,36 @@ const UNREADABLE: Readonly<Record<string, Refusal<UnreadableReason>>> = {
 export function refuseUnreadable(
   { code, reason = '' }: NodeJS.ErrnoException & { readonly reason?: string },
   socket: Socket,
+  requestId: string,
 ): UnreadableReason | undefined {
   const refusal = reason.includes("can't be present with") ? TWO_LENGTHS : (UNREADABLE[code ?? ''] ?? NOT_HTTP)
-  if (code !== 'ECONNRESET' && end(socket, refusal)) return refusal.name
+  if (code !== 'ECONNRESET' && end(socket, refusal, requestId)) return refusal.name
   socket.destroy()
   return undefined
 }
 
 /** Refuses CONNECT, for which Node has no parser on the connection any more. */
-export function refuseConnect({ socket }: IncomingMessage): void {
+export function refuseConnect(request: IncomingMessage): void {
+  const { socket } = request
   socket.on('error', () => {
     /* reset by the peer; Node has removed its own listener */
   })
-  if (!end(socket, refuse('method_not_allowed', 'CONNECT is not a method of this API'), ['Allow:'])) socket.destroy()
+  const refusal = refuse('method_not_allowed', 'CONNECT is not a method of this API')
+  if (!end(socket, refusal, requestIdOf(request), ['Allow:'])) socket.destroy()
 }
 
 /** Sends a refusal and closes the connection. False: it cannot be sent. */
-function end(socket: Socket, refusal: Refusal, headers: readonly string[] = []): boolean {
+function end(socket: Socket, refusal: Refusal, requestId: string, headers: readonly string[] = []): boolean {
   // as Node's own handler does
   const begun = (socket as { readonly _httpMessage?: ServerResponse })._httpMessage?.headersSent === true
   if (!socket.writable || begun) return false
-  const [status, body] = [statusOf(refusal.name), JSON.stringify(bodyOf(refusal))]
+  const [status, body] = [statusOf(refusal.name), JSON.stringify(bodyOf(refusal, requestId))]
   socket.end(
     [
       `HTTP/1.1 ${String(status)} ${STATUS_CODES[status]!}`,
       'Content-Type: application/json; charset=utf-8',
       `Content-Length: ${String(Buffer.byteLength(body))}`,
+      `${REQUEST_ID}: ${requestId}`,
       ...headers,
       'Connection: close',
       '',

@@ -1,11 +1,12 @@
 /**
  * Refusals: the expected failures of a request, each with its status. The names are those that clients of the API
- * know (docs/api.md#errors). A body is `{"error_name": ..., "errors": [...], "details": [...]}`. `errors` is for
+ * know (docs/api.md#errors). A body is `{"error_name": ..., "errors": [...], "details": [...], "request_id": ...}`. `errors` is for
  * people, and never empty, because Libcloud reads its first element. `details` says the same for programs, in the same
  * order.
  */
 import { escapeControls } from '../../runtime/escape.ts'
 import { kindOf, type Kind } from './ids.ts'
+import type { Quota } from './rate-limit.ts'
 
 const STATUS = {
   bad_request: 400,
@@ -71,9 +72,10 @@ export interface Detail {
   readonly message: string
 }
 
-/** What some refusals have besides. `retrySeconds`: when to try again. */
+/** What some refusals have besides. `retrySeconds`: when to try again. `quota`: the rate limit that was reached. */
 export interface RefusalOptions {
   readonly retrySeconds?: number
+  readonly quota?: Quota
   readonly challenge?: Challenge
 }
 
@@ -179,10 +181,11 @@ export interface RefusalBody {
   readonly error_name: RefusalName
   readonly errors: readonly string[]
   readonly details: readonly Detail[]
+  readonly request_id: string
 }
 
-/** The body of a refusal. That of an access token has the fields of OAuth too. */
-export function bodyOf({ name, details, options: { challenge } }: Refusal): RefusalBody {
+/** The body of a refusal of a request. That of an access token has the fields of OAuth too. */
+export function bodyOf({ name, details, options: { challenge } }: Refusal, requestId: string): RefusalBody {
   const oauth = challenge?.error !== undefined && { error: challenge.error, error_description: details[0].message }
-  return { ...oauth, error_name: name, errors: details.map(({ message }) => message), details }
+  return { ...oauth, error_name: name, errors: details.map(({ message }) => message), details, request_id: requestId }
 }

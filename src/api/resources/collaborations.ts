@@ -21,6 +21,7 @@ import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type Role } from '../model/collaborations.ts'
+import { rateLimitHeaders } from '../model/rate-limit.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -109,11 +110,13 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
   server.post(
     '/collaborations/:id/resend',
     { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } },
-    async ({ caller, caller: { accountId }, params: { id } }) =>
-      await accounts.commit(caller, async (tx) => {
-        await resendInvitation(tx, accountId, id)
-        return load(tx, accountId, id)
-      }),
+    async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+      const [member, quota] = await accounts.commit(caller, async (tx) => {
+        const left = await resendInvitation(tx, accountId, id)
+        return [await load(tx, accountId, id), left] as const
+      })
+      return reply.headers(rateLimitHeaders(quota)).send(member)
+    },
   )
 
   server.delete(

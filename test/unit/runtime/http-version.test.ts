@@ -20,9 +20,13 @@ test.each(VERSIONS)('HTTP/%s reaches the listeners of the server: %s', (httpVers
   server.on('request', (request: unknown) => {
     served.push(request)
   })
-  refuseOtherVersions(server as never, { contentType: 'text/plain', body: 'é' }, () => {
-    counted.push(1)
-  })
+  refuseOtherVersions(
+    server as never,
+    () => ({ contentType: 'text/plain', body: 'é' }),
+    () => {
+      counted.push(1)
+    },
+  )
   const end = (body: string) => {
     sent.push(body)
   }

@@ -183,3 +183,35 @@ test('a subject is locked out except at known addresses, and learning one takes 
   )
   expect([isLockedOut('192.0.2.9'), waitSeconds('ada', '192.0.2.9')]).toEqual([false, 60])
 })
+
+test('what is left of a pair is the same for a real name, an invented one and a known address', () => {
+  const { limit, fails, succeeded, waitSeconds } = aLimit()
+  const [own, known] = ['192.0.2.1', '192.0.2.2']
+  succeeded('ada', known)
+  const left = (name: string, address: string) =>
+    limit.quotaOf({ kind: 'user', name }, address, waitSeconds(name, address)).remaining
+  const counts = (name: string, address: string, isReal: boolean) =>
+    Array.from({ length: 11 }, () => {
+      fails(name, address, 1, isReal)
+      return left(name, address)
+    })
+  const expected = [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0]
+  expect([counts('ada', own, true), counts('eve', own, false), counts('ada', known, true)]).toEqual([
+    expected,
+    expected,
+    expected,
+  ])
+})
+
+test('beyond the limit of an address or a subject nothing is left, for as long as Retry-After says', () => {
+  const { limit, fails, waitSeconds } = aLimit()
+  for (let i = 0; i < 10; i++) fails(`user${String(i)}`, '192.0.2.1')
+  const seconds = waitSeconds('ada', '192.0.2.1')
+  expect(limit.quotaOf({ kind: 'user', name: 'ada' }, '192.0.2.1', seconds)).toEqual({
+    name: 'failures',
+    quota: 10,
+    windowSeconds: 600,
+    remaining: 0,
+    retrySeconds: 1,
+  })
+})

@@ -27,13 +27,16 @@ test('a document keeps what it has, and gets errors, account_id, and bodies that
           parameters: [
             { name: 'account_id', in: 'query' },
             { name: 'Prefer', in: 'header' },
+            { name: 'X-Request-Id', in: 'header' },
           ],
           requestBody: { required: true },
-          responses: { 200: {}, ...responses },
+          responses: { 200: { headers: { 'X-Request-Id': {} } }, ...responses },
         },
       },
       '/token': { post: { requestBody: { required: false }, responses } },
-      '/1.0/user/collaborations': { get: { parameters: [{ name: 'x' }, { name: 'Prefer' }], responses } },
+      '/1.0/user/collaborations': {
+        get: { parameters: [{ name: 'x' }, { name: 'Prefer' }, { name: 'X-Request-Id' }], responses },
+      },
     },
   })
   expect(document.paths['/token'].post).not.toHaveProperty('parameters')
@@ -47,13 +50,13 @@ test('the document describes the bodies of errors, with each code', () => {
     noSuch('server', 'cip-abcde'),
     refuse('unprocessable_entity', 'a', fieldFault('servers.0', 'missing', 'b')),
   ])
-    expect(check.Check(bodyOfRefusal(refusal))).toBe(true)
+    expect(check.Check(bodyOfRefusal(refusal, 'req-1'))).toBe(true)
   for (const details of [
     undefined,
     [],
     [{ code: 'missing', message: 'a' }],
     [{ field: 'a', code: 'other', message: 'a' }],
   ]) {
-    expect(check.Check({ error_name: 'bad_request', errors: ['a'], details })).toBe(false)
+    expect(check.Check({ error_name: 'bad_request', errors: ['a'], details, request_id: 'req-1' })).toBe(false)
   }
 })

@@ -200,6 +200,19 @@ test.each([
   )
 })
 
+test('a response has the id of its request, and so have its error and its line in the log', async () => {
+  const { server, lines } = aServer(new Error('a secret'))
+  const given = { 'x-request-id': 'job-42' }
+  for (const url of ['/ip', '/throws', '/things/a', '/nothing', '/%zz', `/things/${'x'.repeat(200)}`]) {
+    const { headers, body } = await server.inject({ url, headers: given })
+    expect(headers['x-request-id']).toBe('job-42')
+    if (url !== '/ip') expect(JSON.parse(body)).toMatchObject({ request_id: 'job-42' })
+  }
+  expect(lines).toMatchObject([{ request_id: 'job-42' }])
+  const { headers, body } = await server.inject('/nothing')
+  expect([headers['x-request-id']]).toEqual([(JSON.parse(body) as { request_id: string }).request_id])
+})
+
 test('a trusted proxy names the address of the client', async () => {
   const { body } = await aServer().server.inject({ url: '/ip', headers: { 'x-forwarded-for': '192.0.2.1' } })
   expect(JSON.parse(body)).toEqual({ ip: '192.0.2.1' })

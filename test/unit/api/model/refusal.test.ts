@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import {
-  bodyOf,
+  bodyOf as bodyOfRequest,
   FIELD_CODES,
   fieldFault,
   notFound,
@@ -38,6 +38,7 @@ test.each<[RefusalName, number]>([
   expect(statusOf(name)).toBe(status)
 })
 
+const bodyOf = (refusal: Refusal) => bodyOfRequest(refusal, 'req-1')
 const errorsOf = (refusal: Refusal) => bodyOf(refusal).errors
 
 test('a refusal names every fault, for people and programs', () => {
@@ -50,11 +51,13 @@ test('a refusal names every fault, for people and programs', () => {
       { field: null, code: 'unprocessable_entity', message: 'a' },
       { field: 'servers.0', code: 'missing', message: 'servers.0 is missing' },
     ],
+    request_id: 'req-1',
   })
   expect(bodyOf(notFound('the server x'))).toEqual({
     error_name: 'resource_not_found',
     errors: ['the server x does not exist'],
     details: [{ field: null, code: 'resource_not_found', message: 'the server x does not exist' }],
+    request_id: 'req-1',
   })
 })
 

@@ -42,7 +42,7 @@ const JSON_FILES = [
   'src/api/page/page.ts', // a column that may be null
   'src/api/publish/*.ts', // rows, on their way to a record
   'src/api/region/{collaborations,credentials,rows,tables}.ts', // rows, on their way to the database
-  'src/api/model/{time,user-data}.ts', // a column or a field that may be null
+  'src/api/model/{client-limits,time,user-data}.ts', // a column or a field that may be null
   'src/api/auth/secrets.ts', // a client without a secret
   'src/api/auth/{token-endpoint,token-families,tokens}.ts', // a callback; and what was not used or not revoked
   'src/api/compute/{caller,server}.ts', // a closed connection without a certificate; and a representation that has null

@@ -173,7 +173,8 @@ export class Grants {
       }
     }
     await known.succeeded(subject, address)
-    return (found.client.kind === 'api-client' && refusalOf(found.client, address, now())) || found.client
+    const { client } = found
+    return (client.kind === 'api-client' ? refusalOf(client, address, now()) : undefined) ?? client
   }
 
   async #inTurn({ id, accountId }: Client, task: () => Promise<TokenOutcome>): Promise<TokenOutcome> {

@@ -237,7 +237,7 @@ function timeOf(text: string | null | undefined): Date | null {
 
 /** True for a change that only withdraws access: it takes the scope `infrastructure` from a client. */
 function isOnlyLowering({ permissions_group, ...others }: Static<typeof Body>): boolean {
-  return permissions_group === 'storage' && Object.values(others).every((value) => value === undefined)
+  return permissions_group === 'storage' && Object.values<unknown>(others).every((value) => value === undefined)
 }
 
 function selectClients(database: Reader, accountId: string) {

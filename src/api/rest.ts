@@ -36,6 +36,7 @@ import { CurrentSite } from './resources/site.ts'
 import { addUserRoutes } from './resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from './http/server.ts'
 import { respectStrict } from './http/strict.ts'
+import type { ReadReports } from './resources/guest-reports.ts'
 import type { ResourceParts } from './resources/parts.ts'
 
 /** The parts that issue and check tokens. `purge` deletes the expired tokens, and old addresses. */
@@ -79,6 +80,7 @@ export async function buildApiServer(
   { db, pool }: Pick<Database, 'db' | 'pool'>,
   accounts: AccountChanges,
   { tokens, grants }: Auth,
+  reports: ReadReports,
   unreadable: ApiServerSettings['unreadable'],
   audit: DestinationStream,
   log: Logger,
@@ -107,7 +109,7 @@ export async function buildApiServer(
       addReadShare(api, new FairQueue(READ_SHARE))
       api.addHook('preHandler', () => site.refresh())
       api.addHook('onSend', buildAudit(audit, describeClient))
-      addRoutes(api, { db, pool, accounts, site, compute }, tokens)
+      addRoutes(api, { db, pool, accounts, site, compute, reports }, tokens)
       done()
     },
     { prefix: '/1.0' },

@@ -11,6 +11,7 @@ import { formatHostPort, formatPlace, type HostPort, type Place } from '../runti
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
 import { startTurns } from '../pages/turns.ts'
 import { parsePassword, unreadable } from '../runtime/secret-file.ts'
+import type { Reports } from '../metadata/reports.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../runtime/version.ts'
@@ -51,6 +52,8 @@ export interface Api {
 const PURGE_INTERVAL_MS = 3_600_000
 const COMPUTE_POLL_MS = 2_000
 const CLOSE_TIMEOUT_MS = 5_000
+/** How long the response to a client waits for the reports of a guest. */
+const REPORTS_TIMEOUT_MS = 500
 /** How long a stop waits for the store to close: its connection may still be opening. */
 const STORE_CLOSE_TIMEOUT_MS = 500
 /**
@@ -84,7 +87,16 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
-    const server = await buildApiServer(config, database, accounts, auth, metrics.unreadable, audit, log)
+    const server = await buildApiServer(
+      config,
+      database,
+      accounts,
+      auth,
+      (id) => reportsInTime(store, id),
+      metrics.unreadable,
+      audit,
+      log,
+    )
     server.addHook('onResponse', (request, reply, done) => {
       metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
@@ -164,6 +176,12 @@ async function regionOf(db: Database['db'], { store }: ApiConfig): Promise<strin
       `IMDS_REGION is ${store.region}, and the region file says ${region.name}: correct one of them`,
     )
   return region.name
+}
+
+/** Reads what a guest has reported. Undefined: nothing, or the store does not answer in time. */
+async function reportsInTime(store: LazyStore, id: string): Promise<Reports | undefined> {
+  const reports = store.reports(id).catch(() => undefined)
+  return Promise.race([reports, sleep(REPORTS_TIMEOUT_MS, undefined, { ref: false })])
 }
 
 /** Opens the store. An unreachable one is opened later. */

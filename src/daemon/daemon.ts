@@ -287,7 +287,7 @@ async function buildFollowers(
 /** Begins to write to the store what guests report. Undefined: the store keeps no reports. */
 async function buildReportWriter(
   { hypervisor }: StoreConfig,
-  { view, reports, changesTo }: GuestSide,
+  { view, reports, ...guestSide }: GuestSide,
   { reports: store }: Source,
   { reportWrites: writes }: Metrics,
   log: Logger,
@@ -299,7 +299,7 @@ async function buildReportWriter(
   reports.notifyOf((id) => {
     writer.reported(id)
   })
-  changesTo((id) => {
+  guestSide.changesTo((id) => {
     writer.changed(id)
   })
   return writer

@@ -43,10 +43,11 @@ t.test('a guest reads with curl what its server was created with, and each chang
     id,
     interfaces: [first],
   } = await send<Server>('POST', 'servers', NEW_SERVER)
-  const curl = async (path: string) => {
+  const curl = async (path: string, ...options: string[]) => {
     const { status, stdout } = await run([
       'curl',
       '-fs',
+      ...options,
       '--interface',
       first.ipv4_address,
       `http://127.0.0.1:${String(daemon.guestPort)}/latest/${path}`,
@@ -89,6 +90,12 @@ t.test('a guest reads with curl what its server was created with, and each chang
   })
   await reads('meta-data/instance-id', id)
   await until(async () => !(await curl('meta-data/')).includes('tags'), 'the listing not to have tags')
+  await send('PUT', `servers/${id}`, { metadata_options: { reports: 'enabled' } })
+  t.notOk('boot_status' in (await send<object>('GET', `servers/${id}`)), 'before the guest has reported')
+  const form = ['--data', 'pub_key_rsa=N/A']
+  await until(async () => (await curl('reports/phone-home', ...form)) === '', 'the guest to report')
+  await until(async () => 'boot_status' in (await send<object>('GET', `servers/${id}`)), 'the report in the API')
+  t.match(await send<object>('GET', `servers/${id}`), { boot_status: { phase: 'done' } })
   await send('DELETE', `servers/${id}`)
   await reads('meta-data/instance-id', 'curl ended with 22')
 })

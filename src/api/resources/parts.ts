@@ -4,11 +4,13 @@ import type pg from 'pg'
 import type { AccountChanges } from '../changes/account-changes.ts'
 import type { ComputeMode } from '../changes/actions.ts'
 import type { Tables } from '../database/tables.ts'
+import type { ReadReports } from './guest-reports.ts'
 import type { Site } from './nested.ts'
 
 /**
  * The database (`pool`: for prepared queries; `accounts`: for the changes of accounts' resources), the API's URL and
- * domain, and how actions on servers are carried out.
+ * domain, how actions on servers are carried out, and what reads
+ * the reports of guests.
  */
 export interface ResourceParts {
   readonly db: Kysely<Tables>
@@ -16,4 +18,5 @@ export interface ResourceParts {
   readonly accounts: AccountChanges
   readonly site: Site
   readonly compute: ComputeMode
+  readonly reports: ReadReports
 }

@@ -7,6 +7,7 @@ import type { Reader } from '../database/transaction.ts'
 import { completeOptions, MetadataOptionsSchema } from '../model/metadata-options.ts'
 import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
+import { ReportedFields } from './guest-reports.ts'
 import {
   CLOUD_IP_COLUMNS,
   INTERFACE_COLUMNS,
@@ -74,6 +75,7 @@ export const Server = Type.Object(
     snapshots_retention: NullableString,
     metadata_options: Type.Optional(MetadataOptionsSchema),
     tags: Type.Optional(Tags),
+    ...ReportedFields,
   },
   { title: 'Server' },
 )

@@ -16,6 +16,7 @@ import {
 import { GivenOptionsSchema } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
+import { reportedFields } from './guest-reports.ts'
 import { GivenId, GivenName, listOf } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { Collected, load, loadAll, Server, Tags } from './server-forms.ts'
@@ -72,7 +73,7 @@ const TAGS = ['Servers']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
-export function addServerRoutes(server: ApiServer, { db, accounts, site, compute }: ResourceParts): void {
+export function addServerRoutes(server: ApiServer, { db, accounts, site, compute, reports }: ResourceParts): void {
   server.get(
     '/servers',
     { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } },
@@ -82,7 +83,11 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
   server.get(
     '/servers/:id',
     { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } },
-    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
+    async ({ caller, params }) => {
+      const loaded = await load(db, site, caller.accountId, params.id)
+      const mayReport = loaded.metadata_options?.reports === 'enabled'
+      return mayReport ? { ...loaded, ...reportedFields(await reports(params.id)) } : loaded
+    },
   )
 
   server.post(

@@ -138,8 +138,8 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   /** Those of the hypervisors of its record: another one may say nothing of this instance. */
   async reports(id: string): Promise<Reports | undefined> {
     return this.#patiently(async (redis) => {
-      const entry = await redis.hget(this.#keys.instances, id)
-      if (entry === null) return undefined
+      const entry = (await redis.hget(this.#keys.instances, id)) ?? undefined
+      if (entry === undefined) return undefined
       const { hypervisors } = listed(id, entry)
       const replies = await runPipeline(redis, reportCommands(this.#keys, id, hypervisors))
       const [first, ...others] = reportsOf(replies, id, this.#cipher)

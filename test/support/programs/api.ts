@@ -164,6 +164,7 @@ export async function anApi(
     database,
     accounts,
     auth,
+    () => Promise.resolve(undefined),
     () => {
       /* not counted */
     },

@@ -1,0 +1,41 @@
+/** What a client sees of the reports of a guest: its claims, which nothing verifies. */
+import Type from 'typebox'
+import type { Reports } from '../../metadata/reports.ts'
+
+/** Reads the reports of a server. Undefined: it has none, or the store does not answer in time. */
+export type ReadReports = (id: string) => Promise<Reports | undefined>
+
+const CLAIM = "An extension: the guest's claim, which nothing verifies."
+
+/** The fields of a server, each of which is absent until the guest has reported it. */
+export const ReportedFields = {
+  boot_status: Type.Optional(
+    Type.Object(
+      {
+        phase: Type.String({ examples: ['done'] }),
+        time: Type.Optional(Type.String({ description: 'By the clock of the guest.' })),
+        received_at: Type.String(),
+      },
+      { description: CLAIM },
+    ),
+  ),
+  ssh_host_keys: Type.Optional(Type.Array(Type.String(), { description: `${CLAIM} Each is a type and base64.` })),
+  attributes: Type.Optional(Type.Record(Type.String(), Type.String(), { description: CLAIM })),
+}
+
+/** The fields that a guest has reported. */
+export function reportedFields(reports: Reports | undefined) {
+  const { boot, sshHostKeys, attributes = {} } = reports ?? {}
+  const values = Object.entries(attributes).map(([name, { value }]) => [name, value] as const)
+  return {
+    ...(boot !== undefined && {
+      boot_status: {
+        phase: boot.phase,
+        ...(boot.time !== undefined && { time: boot.time }),
+        received_at: boot.receivedAt,
+      },
+    }),
+    ...(sshHostKeys !== undefined && { ssh_host_keys: [...sshHostKeys.keys] }),
+    ...(values.length > 0 && { attributes: Object.fromEntries(values) }),
+  }
+}

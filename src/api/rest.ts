@@ -27,6 +27,7 @@ import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addDatabaseServerRoutes } from './resources/database-servers.ts'
 import { addRoutesOfOtherDocuments } from './resources/unimplemented.ts'
+import { addIdentityRoutes, addIssuerRoutes } from './resources/identities.ts'
 import { addImageRoutes } from './resources/images.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
 import { addServerActionRoutes } from './resources/server-actions.ts'
@@ -71,7 +72,7 @@ export function buildAuth(
 
 type ServerConfig = Pick<
   ApiConfig,
-  'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute'
+  'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute' | 'store'
 >
 
 /** The API's HTTP server with all routes. */
@@ -85,7 +86,7 @@ export async function buildApiServer(
   audit: DestinationStream,
   log: Logger,
 ): Promise<ApiServer> {
-  const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders, compute } = config
+  const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders, compute, store } = config
   const server = buildServer({
     tls:
       tls === undefined
@@ -97,6 +98,7 @@ export async function buildApiServer(
   })
   await describe(server, baseUrl)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
+  addIssuerRoutes(server, db)
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
   await server.register(
     (api: ApiServer, _options: object, done: () => void) => {
@@ -109,7 +111,8 @@ export async function buildApiServer(
       addReadShare(api, new FairQueue(READ_SHARE))
       api.addHook('preHandler', () => site.refresh())
       api.addHook('onSend', buildAudit(audit, describeClient))
-      addRoutes(api, { db, pool, accounts, site, compute, reports }, tokens)
+      const encryptsRecords = store.recordKeysFile !== undefined
+      addRoutes(api, { db, pool, accounts, site, compute, reports, encryptsRecords }, tokens)
       done()
     },
     { prefix: '/1.0' },
@@ -152,6 +155,7 @@ function addRoutes(api: ApiServer, parts: ResourceParts, tokens: AccessTokens): 
   void api.register((one: ApiServer, _none: object, added: () => void) => {
     one.addHook('onRequest', buildAccountChoice(db, true))
     addChosenAccountRoute(one, parts)
+    addIdentityRoutes(one, parts)
     addApiClientRoutes(one, parts, tokens)
     addApplicationRoutes(one, parts, tokens)
     addCatalogRoutes(one, parts)

@@ -28,10 +28,12 @@ export function addressOwned({ address, network, owner }: { address: string; net
   return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }
 
-/** Prints the record of an instance. */
-export async function get({ store, output }: Context, id: string): Promise<void> {
+/** Prints the record of an instance, without its private keys unless they are asked for. */
+export async function get({ store, output }: Context, id: string, withKeys: boolean): Promise<void> {
   await withStore(store, async (publisher) => {
-    output.print(JSON.stringify((await existing(publisher, id)).document, undefined, 2))
+    const hide = (name: string, value: unknown) =>
+      name === 'privateKey' && !withKeys ? 'hidden: use --private-keys' : value
+    output.print(JSON.stringify((await existing(publisher, id)).document, hide, 2))
   })
 }
 

@@ -170,7 +170,10 @@ export function buildProgram({ output, env, own, ended }: Parts): Command {
     .command('get')
     .description("print an instance's record")
     .argument('<id>', ID)
-    .action((id: string) => reading(ofStore(({ get }, context) => get(context, id))))
+    .option('--private-keys', 'print the private keys of its identity too', false)
+    .action((id: string, { privateKeys }: { privateKeys: boolean }) =>
+      reading(ofStore(({ get }, context) => get(context, id, privateKeys))),
+    )
   program
     .command('user-data')
     .description("print an instance's user-data, byte for byte; nothing if there is none")

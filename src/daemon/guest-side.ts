@@ -66,8 +66,8 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   )
   const meter = new RequestMeter()
   const traces = new BootTraces()
-  const identity = config.identity && buildIdentity(config.identity, () => Date.now())
-  const { signer } = identity ?? {}
+  const identity = buildIdentity(config.identity, () => Date.now())
+  const { signer } = identity
   const expiry = config.identity && describeExpiry(config.identity.certificate, Date.now())
   if (expiry !== undefined)
     log.warn(`the certificate in IMDS_IDENTITY_CERT_FILE ${expiry}: verifiers may reject documents`)
@@ -98,7 +98,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   }
   const most = maxConnections(readLimits(), config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
-  const rules = { tokens, forwarded: config.forwarded, limitHops, mintIdentity: identity?.mint }
+  const rules = { tokens, forwarded: config.forwarded, limitHops, issuerOf: identity.issuerOf }
   const refusalLog = new RefusalLog(log, now)
   const servers = config.listen.map(({ network }) =>
     buildGuestServer({
@@ -148,7 +148,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       restored,
       guests,
       loadIdentity: async () => {
-        await identity?.load()
+        await identity.load()
       },
       lookUpBy: (by) => {
         ask = by

@@ -20,14 +20,20 @@ import type { Tokens } from './token.ts'
  */
 export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 
+/** Mints identity tokens of one instance for these audiences; undefined: for any. */
+export interface TokenIssuer {
+  readonly audiences: readonly string[] | undefined
+  readonly mint: (audience: string) => Promise<string>
+}
+
 /** The rules for every guest of a listener. */
 export interface Rules {
   readonly tokens: Pick<Tokens, 'mint' | 'verify'>
   readonly forwarded: (typeof FORWARDED_RULES)[number]
   /** Limits the hops of all further packets of a connection (hop-limit.ts). False if that fails. */
   readonly limitHops: (connection: Socket) => boolean
-  /** Mints an identity token for an audience (contract H4). Undefined: there are none. */
-  readonly mintIdentity: ((instance: Guest['instance'], audience: string) => Promise<string>) | undefined
+  /** The issuer of the identity tokens of an instance (contract H4). Undefined: there are none. */
+  readonly issuerOf: (instance: Guest['instance']) => TokenIssuer | undefined
 }
 
 /**

@@ -5,6 +5,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Content } from '../metadata/content.ts'
+import type { Instance } from '../metadata/instance.ts'
 import { isLoopback } from '../runtime/host-port.ts'
 import type { Refusal } from './refusals.ts'
 
@@ -17,6 +18,7 @@ export interface Guest {
     readonly account: string
     readonly image: string
     readonly zone: { readonly id: string; readonly handle: string }
+    readonly identity?: Instance['identity']
     readonly options: {
       readonly httpEndpoint: Switch
       readonly httpProtocolIpv6: Switch

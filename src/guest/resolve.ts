@@ -24,7 +24,7 @@ const IDENTITY_TOKEN_COST = 20
 export function resolve(
   exchange: Pick<Exchange, 'network' | 'request'>,
   authorized: Authorized,
-  rules: Pick<Rules, 'tokens' | 'limitHops' | 'mintIdentity'>,
+  rules: Pick<Rules, 'tokens' | 'limitHops' | 'issuerOf'>,
 ): Result | Pending {
   const { guest, target, ttlSeconds } = authorized
   const { route } = target
@@ -35,7 +35,7 @@ export function resolve(
   if (route === '/openstack' && guest.instance.options.openstack === 'disabled')
     return refused('not-found', route, ttlSeconds)
   if (method !== 'GET' && method !== 'HEAD') return refused('method-not-allowed', route, ttlSeconds)
-  if (route === '/latest/dynamic/instance-identity/token') return resolveIdentityToken(authorized, rules.mintIdentity)
+  if (route === '/latest/dynamic/instance-identity/token') return resolveIdentityToken(authorized, rules)
   const prepared = hasIdentity(target) ? guest.prepareIdentity() : undefined
   if (prepared !== undefined) {
     const content = prepared.then(() => contentOf(guest, target))
@@ -63,12 +63,14 @@ function contentOf(guest: Guest, { route, version, path, query }: Target): Conte
  */
 function resolveIdentityToken(
   { guest, target: { route, audience }, ttlSeconds }: Authorized,
-  mint: Rules['mintIdentity'],
+  { issuerOf }: Pick<Rules, 'issuerOf'>,
 ): Result | Pending {
-  if (mint === undefined) return refused('not-found', route, ttlSeconds)
+  const issuer = issuerOf(guest.instance)
+  if (issuer === undefined) return refused('not-found', route, ttlSeconds)
   if (ttlSeconds === undefined) return refused('token-required', route)
-  if (audience === undefined) return refused('bad-audience', route, ttlSeconds)
-  const content = mint(guest.instance, audience).then((body) => ({
+  if (audience === undefined || issuer.audiences?.includes(audience) === false)
+    return refused('bad-audience', route, ttlSeconds)
+  const content = issuer.mint(audience).then((body) => ({
     body,
     headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length), 'Cache-Control', 'no-store'],
   }))

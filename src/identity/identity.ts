@@ -1,40 +1,85 @@
 /** How the guests of this hypervisor prove what they are: signed documents and tokens (contract H3, H4). */
+import type { KeyObject } from 'node:crypto'
 import type { DocumentSigner } from '../metadata/identity-document.ts'
+import type { Instance } from '../metadata/instance.ts'
+import { AccountKeys } from './account-keys.ts'
 import { algorithmOf, type IdentityKey } from './key.ts'
-import type { Signer, TokenSubject } from './signer.ts'
+import type { KeySigner, TokenSigner, TokenSubject } from './signer.ts'
 import { Slots } from './slots.ts'
 
 /** Of the four threads of Node's pool: changes of the view need the others to write the journal. */
 const SIGNATURES_AT_ONCE = 2
+/** The lifetime of a token of the hypervisor: long enough to log in, and as short as possible for one that is stolen. */
+export const TOKEN_SECONDS = 600
 
-/** The configuration. `issuer` undefined: there are no tokens. */
+/** The configuration. `issuer` undefined: this hypervisor issues no tokens. */
 export interface IdentitySettings extends IdentityKey {
   readonly issuer: string | undefined
 }
 
+/** The issuer of the tokens of an instance. `audiences` undefined: any. */
+export interface TokenIssuer {
+  readonly audiences: readonly string[] | undefined
+  readonly mint: (audience: string) => Promise<string>
+}
+
+/** What decides who issues the tokens of an instance, and what they say. */
+export type Issued = TokenSubject & { readonly identity?: Instance['identity'] }
+
 export interface Identity {
-  /** Undefined: the key is not of RSA, so there are no documents. */
+  /** Undefined: there is no key of RSA, so there are no documents. */
   readonly signer: DocumentSigner | undefined
-  /** Mints a token for an instance. Undefined: there is no issuer. */
-  readonly mint: ((subject: TokenSubject, audience: string) => Promise<string>) | undefined
+  /** The issuer in the record of an instance, or else that of this hypervisor. Undefined: there are no tokens. */
+  readonly issuerOf: (instance: Issued) => TokenIssuer | undefined
   /** Loads the libraries. The first signature does so too. */
   load(): Promise<unknown>
 }
 
-/** Builds it. `wallMs`: the time since 1970. */
-export function buildIdentity({ issuer, ...key }: IdentitySettings, wallMs: () => number): Identity {
+/** Builds it. `own` undefined: this hypervisor has no key. `wallMs`: the time since 1970. */
+export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => number): Identity {
   const slots = new Slots(SIGNATURES_AT_ONCE)
-  let loading: Promise<Signer> | undefined
-  const load = () => (loading ??= import('./signer.ts').then(({ buildSigner }) => buildSigner(key)))
+  let loading: Promise<KeySigner> | undefined
+  const loadOwn = ({ key, certificate }: IdentityKey) =>
+    (loading ??= import('./signer.ts').then(({ buildSigner }) => buildSigner({ key, certificate })))
+  const accountKeys = new AccountKeys()
+  const accountSigners = new WeakMap<KeyObject, Promise<TokenSigner>>()
+  const loadOf = (key: KeyObject) => {
+    const signer =
+      accountSigners.get(key) ?? import('./signer.ts').then(({ buildTokenSigner }) => buildTokenSigner(key))
+    accountSigners.set(key, signer)
+    return signer
+  }
   return {
-    load,
+    load: async () => own && loadOwn(own),
     signer:
-      algorithmOf(key.key) === 'RS256'
-        ? { sign: (document) => slots.use(async () => (await load()).signDocument(document)) }
+      own !== undefined && algorithmOf(own.key) === 'RS256'
+        ? { sign: (document) => slots.use(async () => (await loadOwn(own)).signDocument(document)) }
         : undefined,
-    mint:
-      issuer === undefined
+    issuerOf: (instance) => {
+      const { identity } = instance
+      if (identity !== undefined) {
+        if (identity.keys.length === 0) return undefined // paused
+        const mint = async (audience: string) => {
+          const signer = await loadOf(accountKeys.signing(identity.keys, wallMs()))
+          return signer.mintToken(identity, instance, audience, wallMs())
+        }
+        return { audiences: identity.audiences, mint: (audience) => slots.use(() => mint(audience)) }
+      }
+      const { issuer } = own ?? {}
+      return own === undefined || issuer === undefined
         ? undefined
-        : (subject, audience) => slots.use(async () => (await load()).mintToken(issuer, subject, audience, wallMs())),
+        : {
+            audiences: undefined,
+            mint: (audience) =>
+              slots.use(async () =>
+                (await loadOwn(own)).mintToken(
+                  { issuer, lifetimeSeconds: TOKEN_SECONDS },
+                  instance,
+                  audience,
+                  wallMs(),
+                ),
+              ),
+          }
+    },
   }
 }

@@ -9,31 +9,32 @@ import type { Instance } from '../metadata/instance.ts'
 import { signedData, signerNameOf } from './cms.ts'
 import { algorithmOf, type IdentityKey } from './key.ts'
 
-/** The lifetime of a token: long enough to log in with it, and as short as possible for one that is stolen. */
-export const TOKEN_SECONDS = 600
-
 /** What a token says about an instance. */
 export type TokenSubject = Pick<Instance, 'id' | 'account' | 'image' | 'zone'>
 
-/** Signs with one key. */
-export interface Signer {
-  /** The key must be of RSA. */
-  signDocument(document: string): Promise<Signatures>
-  /** Mints a token of an instance for an audience. `nowMs`: since 1970. */
-  mintToken(issuer: string, subject: TokenSubject, audience: string, nowMs: number): Promise<string>
+/** Who issues a token, and how long it is valid. */
+export interface TokenTerms {
+  readonly issuer: string
+  readonly lifetimeSeconds: number
 }
 
-/** Builds it. What depends only on the key is made here, since it takes as long as the rest. */
-export async function buildSigner({ key, certificate }: IdentityKey): Promise<Signer> {
+/** Mints tokens with one key. */
+export interface TokenSigner {
+  /** Mints a token of an instance for an audience. `nowMs`: since 1970. */
+  mintToken(terms: TokenTerms, subject: TokenSubject, audience: string, nowMs: number): Promise<string>
+}
+
+/** Signs documents too, with one key. */
+export interface KeySigner extends TokenSigner {
+  /** The key must be of RSA. */
+  signDocument(document: string): Promise<Signatures>
+}
+
+/** Builds a signer of tokens. What depends only on the key is made here, since it takes as long as the rest. */
+export async function buildTokenSigner(key: KeyObject): Promise<TokenSigner> {
   const header = { alg: algorithmOf(key)!, kid: await keyIdOf(key), typ: 'JWT' }
-  const name = signerNameOf(certificate)
   return {
-    signDocument: async (document) => {
-      const bytes = Buffer.from(document)
-      const signature = await signInPool(bytes, key)
-      return { signature: base64(signature), pkcs7: base64(signedData(name, bytes, signature)) }
-    },
-    mintToken: async (issuer, { id, account, image, zone }, audience, nowMs) => {
+    mintToken: async ({ issuer, lifetimeSeconds }, { id, account, image, zone }, audience, nowMs) => {
       const nowSeconds = Math.floor(nowMs / 1000)
       return new SignJWT({ account, zone: zone.handle, image })
         .setProtectedHeader(header)
@@ -42,9 +43,22 @@ export async function buildSigner({ key, certificate }: IdentityKey): Promise<Si
         .setAudience(audience)
         .setIssuedAt(nowSeconds)
         .setNotBefore(nowSeconds)
-        .setExpirationTime(nowSeconds + TOKEN_SECONDS)
+        .setExpirationTime(nowSeconds + lifetimeSeconds)
         .setJti(randomUUID())
         .sign(key)
+    },
+  }
+}
+
+/** Builds a signer of documents and tokens. */
+export async function buildSigner({ key, certificate }: IdentityKey): Promise<KeySigner> {
+  const name = signerNameOf(certificate)
+  return {
+    ...(await buildTokenSigner(key)),
+    signDocument: async (document) => {
+      const bytes = Buffer.from(document)
+      const signature = await signInPool(bytes, key)
+      return { signature: base64(signature), pkcs7: base64(signedData(name, bytes, signature)) }
     },
   }
 }

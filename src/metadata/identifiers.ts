@@ -24,3 +24,6 @@ export function isName(text: string): boolean {
 export function isId(value: unknown): value is string {
   return typeof value === 'string' && idForm.test(value)
 }
+
+/** The pattern of an audience of an identity token: visible characters of ASCII, as in a URL or a name. */
+export const AUDIENCE = '^[\\x21-\\x7e]{1,255}$'

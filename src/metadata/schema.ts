@@ -5,7 +5,7 @@
  * bounds.
  */
 import Type from 'typebox'
-import { DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'
+import { AUDIENCE, DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
@@ -19,6 +19,11 @@ export const CLOUD_IPS_MAX = 64
 export const EVENTS_MAX = 32
 /** The longest vendor data in characters: as much as EC2 allows for user-data. */
 export const VENDOR_DATA_MAX_CHARACTERS = 16384
+
+/** How many audiences the issuer of a record may have. */
+export const AUDIENCES_MAX = 16
+/** The lifetimes of identity tokens, in seconds. */
+export const IDENTITY_LIFETIME = { least: 60, most: 3600 } as const
 
 /** RFC 3339. publish.lua checks the same. */
 export const TIME =
@@ -223,6 +228,45 @@ const MaintenanceEvent = Type.Object(
   { description: 'A maintenance event, with the fields of EC2.' },
 )
 
+const IdentityKey = Type.Object(
+  {
+    privateKey: text('a private key in PEM (PKCS #8) without a passphrase: RSA, or EC of the curve P-256', {
+      pattern: '^-----BEGIN PRIVATE KEY-----\\n([A-Za-z0-9+/=]{1,64}\\n)+-----END PRIVATE KEY-----\\n$',
+      maxLength: 4096,
+      description: 'The private key. Guests never see it. `imdsctl get` shows it only with `--private-keys`.',
+    }),
+    signsFrom: text(TIME_RULE, { pattern: TIME, maxLength: 35, description: 'The latest key that has begun signs.' }),
+  },
+  { description: 'A key of the issuer. A store of plain records refuses a record with one.' },
+)
+
+const Identity = Type.Object(
+  {
+    issuer: text('an https URL without query, fragment or final slash', {
+      pattern: '^https://[^\\s?#@]{0,503}[^\\s?#@/]$',
+      description: '`iss` of the tokens.',
+    }),
+    audiences: Type.Array(text('1 to 255 visible ASCII characters', { pattern: AUDIENCE }), {
+      minItems: 1,
+      maxItems: AUDIENCES_MAX,
+      description: 'The audiences for which the guest gets tokens.',
+    }),
+    lifetimeSeconds: Type.Integer({
+      minimum: IDENTITY_LIFETIME.least,
+      maximum: IDENTITY_LIFETIME.most,
+      description: 'How long a token is valid.',
+    }),
+    keys: Type.Array(IdentityKey, {
+      default: [],
+      maxItems: 2,
+      description: 'Two during a rotation. Empty: the issuer is paused, and the guest gets no tokens.',
+    }),
+  },
+  {
+    description: "The issuer of the guest's identity tokens, in place of that of the hypervisor.",
+  },
+)
+
 /** The JSON Schema (draft 2020-12) of a record. `hint` is our own keyword: the rule in words, for messages. */
 export const InstanceSchema = Type.Object(
   {
@@ -280,6 +324,7 @@ export const InstanceSchema = Type.Object(
       }),
     ),
     events: Type.Array(MaintenanceEvent, { default: [], maxItems: EVENTS_MAX }),
+    identity: Type.Optional(Identity),
     sealedAt: Type.Optional(
       text(TIME_RULE, {
         pattern: TIME,

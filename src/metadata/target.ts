@@ -7,6 +7,7 @@
  * is ignored, and so is the query, except for the parameters of contract H1 and H2.
  */
 import { LRUCache } from 'lru-cache'
+import { AUDIENCE } from './identifiers.ts'
 import type { Parsed } from './parsed.ts'
 import { LATEST, NO_VERSION, versionPosition } from './versions.ts'
 
@@ -99,8 +100,7 @@ const IDENTITY_TOKEN = latest(
   'dynamic/instance-identity/token',
 )
 
-/** What an audience may be: visible characters of ASCII, as in a URL or a name. */
-const AUDIENCE = /^[\x21-\x7e]{1,255}$/
+const IS_AUDIENCE = new RegExp(AUDIENCE)
 
 const NOT_CANONICAL = /^[^/]|[%?#]|\/\/|\/$/
 
@@ -122,7 +122,7 @@ function queryOf(target: string): string {
 
 function withAudience(parsed: ParsedTarget, query: string): ParsedTarget {
   const [audience, ...others] = new URLSearchParams(query).getAll('audience')
-  return parsed.ok && audience !== undefined && others.length === 0 && AUDIENCE.test(audience)
+  return parsed.ok && audience !== undefined && others.length === 0 && IS_AUDIENCE.test(audience)
     ? { ok: true, value: { ...parsed.value, audience } }
     : parsed
 }

@@ -7,6 +7,7 @@
  * sends with the records.
  */
 import type { Instance } from '../metadata/instance.ts'
+import type { Fault } from '../metadata/record.ts'
 import type { Reports } from '../metadata/reports.ts'
 import type { Fleet } from './fleet.ts'
 import type { Seal } from './seal.ts'
@@ -92,10 +93,18 @@ export interface PlainWriter extends PlainReader {
   remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult>
 }
 
-/** The plain codec: the store applies all rules. */
+const KEYS_IN_PLAIN: Fault = {
+  path: '/identity/keys',
+  message: 'must be empty in a store of plain records, since others could read the private key: use record keys',
+}
+
+/** The plain codec: the store applies all rules, but that no private key may be readable. */
 export const PLAIN: Codec<PlainReader, PlainWriter> = {
   get: (reader, id) => reader.get(id),
-  write: (writer, change) => writer.write(change),
+  write: async (writer, change) =>
+    (change.instance.identity?.keys.length ?? 0) > 0
+      ? { kind: 'invalid', faults: [KEYS_IN_PLAIN] }
+      : writer.write(change),
   remove: (writer, id, revision, options) => writer.remove(id, revision, options),
   conversion: undefined,
 }

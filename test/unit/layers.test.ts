@@ -30,7 +30,7 @@ const API_FLOORS: readonly (readonly string[])[] = [
   ['http', 'database', 'database/migrations'],
   ['model'],
 ]
-const SHARED = ['store', 'pages', 'metadata', 'runtime']
+const SHARED = ['store', 'identity', 'pages', 'metadata', 'runtime']
 /** The rooms of imds-api from a floor downwards, and the rooms of all programs. */
 const floorsFrom = (first: number) => [
   ...API_FLOORS.slice(first)

@@ -61,6 +61,7 @@ export const CHANGES = {
   'DELETE /user/collaborations/ID': WITHDRAWAL,
   'POST /accounts/ID/reset_ftp_password': { ...IN_USE, isWithdrawal: true },
   'POST /account/reset_ftp_password': { ...IN_USE, isWithdrawal: true },
+  'DELETE /account/identity': WITHDRAWAL,
   'every other change': IN_USE,
 } as const satisfies Readonly<Record<string, Rule>>
 /** A key of CHANGES. */

@@ -2,7 +2,7 @@
  * The record of a server, from its rows as they are now (docs/record.md). Pure, but for the query that loads the rows.
  */
 import type { InferResult } from 'kysely'
-import { jsonArrayFrom } from 'kysely/helpers/postgres'
+import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { SCHEMA } from '../../metadata/schema.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
 import type { Reader } from '../database/transaction.ts'
@@ -103,6 +103,20 @@ function selectServer(database: Reader, id: string) {
           .orderBy('mapped_at')
           .orderBy('id'),
       ).as('cloud_ips'),
+      jsonObjectFrom(
+        eb
+          .selectFrom('account_identities')
+          .select(['issuer', 'audiences', 'lifetime_seconds', 'status'])
+          .whereRef('account_identities.account_id', '=', 'servers.account_id'),
+      ).as('identity'),
+      jsonArrayFrom(
+        eb
+          .selectFrom('identity_keys')
+          .select(['private_key', 'signs_from'])
+          .whereRef('identity_keys.account_id', '=', 'servers.account_id')
+          .orderBy('signs_from')
+          .orderBy('kid'),
+      ).as('identity_keys'),
       eb
         .exists(
           eb
@@ -162,6 +176,7 @@ function composeRow(row: Row): Composed {
     ...(row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) }),
     ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
     ...(row.events.length > 0 && { events: row.events }),
+    ...(row.identity !== null && { identity: composeIdentity(row.identity, row.identity_keys) }),
     ...(row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() }),
     hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }
@@ -174,5 +189,23 @@ function composeRow(row: Row): Composed {
     fault: row.publish_fault,
     record,
     userData: row.user_data === null ? undefined : decodeUserData(row.user_data),
+  }
+}
+
+function composeIdentity(
+  { issuer, audiences, lifetime_seconds, status }: NonNullable<Row['identity']>,
+  keys: Row['identity_keys'],
+) {
+  return {
+    issuer,
+    audiences,
+    lifetimeSeconds: lifetime_seconds,
+    keys:
+      status === 'paused'
+        ? []
+        : keys.map(({ private_key, signs_from }) => ({
+            privateKey: private_key,
+            signsFrom: new Date(signs_from).toISOString(),
+          })),
   }
 }

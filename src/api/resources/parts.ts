@@ -9,8 +9,7 @@ import type { Site } from './nested.ts'
 
 /**
  * The database (`pool`: for prepared queries; `accounts`: for the changes of accounts' resources), the API's URL and
- * domain, how actions on servers are carried out, and what reads
- * the reports of guests.
+ * domain, how actions on servers are carried out, what reads the reports of guests, and whether records are encrypted.
  */
 export interface ResourceParts {
   readonly db: Kysely<Tables>
@@ -19,4 +18,5 @@ export interface ResourceParts {
   readonly site: Site
   readonly compute: ComputeMode
   readonly reports: ReadReports
+  readonly encryptsRecords: boolean
 }

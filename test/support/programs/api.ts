@@ -25,6 +25,7 @@ import type { RegionFile } from '../../../src/api/region/schema.ts'
 import { loadSecrets } from '../../../src/api/region/secrets.ts'
 import type { ApiServer } from '../../../src/api/http/server.ts'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
+import type { StoreSettings } from '../../../src/store/settings.ts'
 import { APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, secretTextOf } from '../fixtures/region.ts'
 import { BASE_URL } from '../fixtures/representations.ts'
 import { withoutDetails } from '../error-bodies.ts'
@@ -117,12 +118,13 @@ export interface TestApi {
 
 /**
  * Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`:
- * the clock of tokens, default the real one.
+ * the clock of tokens, default the real one. `store`: what is configured, default plain records.
  */
 export interface ApiOptions {
   readonly region?: RegionFile
   readonly accessTokenSeconds?: number
   readonly compute?: ComputeMode
+  readonly store?: StoreSettings
   readonly now?: () => number
 }
 
@@ -132,7 +134,13 @@ export const PROXY = '192.0.2.250'
 /** Builds the API on a new database with a region. */
 export async function anApi(
   t: Test,
-  { region, accessTokenSeconds = 7200, compute = 'none', now = () => Date.now() }: ApiOptions = {},
+  {
+    region,
+    accessTokenSeconds = 7200,
+    compute = 'none',
+    now = () => Date.now(),
+    store = { url: 'file:' },
+  }: ApiOptions = {},
 ): Promise<TestApi> {
   const directory = await temporaryDirectory(t, region)
   const log = pino({ level: 'fatal' })
@@ -157,6 +165,7 @@ export async function anApi(
     accessTokenSeconds,
     otpHeaders: ['x-service-otp', 'x-brightbox-otp'],
     compute,
+    store,
   }
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
   const server = await buildApiServer(

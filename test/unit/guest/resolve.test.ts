@@ -19,10 +19,13 @@ interface Request {
   readonly limitsHops: boolean
   readonly content: typeof CONTENT | undefined
   readonly prepareIdentity: Guest['prepareIdentity']
-  readonly mintIdentity: Rules['mintIdentity']
+  readonly issuerOf: Rules['issuerOf']
 }
 
-const mintFor: Rules['mintIdentity'] = (instance, audience) => Promise.resolve(`${instance.id} for ${audience}`)
+const issuerFor: Rules['issuerOf'] = (instance) => ({
+  audiences: undefined,
+  mint: (audience) => Promise.resolve(`${instance.id} for ${audience}`),
+})
 
 /** Resolves an authorized request; gives its result, the paths that were asked for, and the tokens that were minted. */
 function resolved({
@@ -68,7 +71,7 @@ function resolved({
   const result = resolve(
     { network: 'red', request: { method, headers, httpVersion: '1.1', socket: new Socket() } },
     authorized,
-    { tokens, limitHops: () => limitsHops, mintIdentity: 'mintIdentity' in rest ? rest.mintIdentity : mintFor },
+    { tokens, limitHops: () => limitsHops, issuerOf: rest.issuerOf ?? issuerFor },
   )
   return { result, paths, minted }
 }
@@ -196,7 +199,7 @@ describe('the identity of a guest', () => {
   })
 
   test.each<[string, Partial<Request>, string]>([
-    ['without an issuer', { ttlSeconds: 7, mintIdentity: undefined }, 'not-found'],
+    ['without an issuer', { ttlSeconds: 7, issuerOf: () => undefined }, 'not-found'],
     ['without a session token', {}, 'token-required'],
     ['by PUT', { method: 'PUT', ttlSeconds: 7 }, 'method-not-allowed'],
     ['without an audience', { target: IDENTITY_TOKEN, ttlSeconds: 7 }, 'bad-audience'],

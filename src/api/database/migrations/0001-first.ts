@@ -97,6 +97,27 @@ const ACCOUNTS = `
   );
   create index accounts_owner on accounts (owner_id);
 
+  -- The issuer of the identity tokens of the account's servers, with two keys during a rotation.
+  create table account_identities (
+    account_id text primary key references accounts,
+    issuer text not null,
+    algorithm text not null check (algorithm in ('ES256', 'RS256')),
+    audiences text[] not null,
+    lifetime_seconds integer not null,
+    status text not null check (status in ('active', 'paused')),
+    created_at timestamptz not null default now()
+  );
+  create table identity_keys (
+    account_id text not null references account_identities on delete cascade,
+    kid text not null,
+    algorithm text not null,
+    private_key text not null,
+    public_key text not null,
+    signs_from timestamptz not null,
+    retires_at timestamptz,
+    primary key (account_id, kid)
+  );
+
   create table collaborations (
     id text primary key,
     account_id text not null references accounts,

@@ -1,0 +1,126 @@
+/**
+ * The issuer of the identity tokens of an account's servers, and its keys. Each change publishes all these servers.
+ *
+ * A key is in `jwks.json` from its beginning, and signs SIGNS_AFTER_MS later, when all verifiers know it. A rotation
+ * deletes the retired key and makes a new one, so there are at most two. The record of a server has both keys and the
+ * times from which they sign, so nothing is published between two changes.
+ */
+import { sql, type Selectable } from 'kysely'
+import { markChanged } from '../database/outbox.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
+import { RETIRES_AFTER_MS, SIGNS_AFTER_MS, type IdentityAlgorithm, type NewKey } from '../model/identity-key.ts'
+import { refuse, type Refusal } from '../model/refusal.ts'
+import { formatTime } from '../model/time.ts'
+
+/** The issuer of an account, and its keys: the one that signs last, last. */
+export type AccountIdentity = Selectable<Tables['account_identities']> & {
+  readonly keys: readonly Selectable<Tables['identity_keys']>[]
+}
+
+/** The fields that a client sets. */
+export interface IdentityFields {
+  readonly algorithm: IdentityAlgorithm
+  readonly audiences: string[]
+  readonly lifetime_seconds: number
+  readonly status: 'active' | 'paused'
+}
+
+const NO_IDENTITY = refuse('resource_not_found', 'this account has no identity: make one by PUT /1.0/account/identity')
+
+/** The identity of an account; undefined: it has none. */
+export async function findIdentity(database: Reader, accountId: string): Promise<AccountIdentity | undefined> {
+  const identity = await database
+    .selectFrom('account_identities')
+    .selectAll()
+    .where('account_id', '=', accountId)
+    .executeTakeFirst()
+  if (identity === undefined) return undefined
+  const keys = await database
+    .selectFrom('identity_keys')
+    .selectAll()
+    .where('account_id', '=', accountId)
+    .orderBy('signs_from')
+    .orderBy('kid')
+    .execute()
+  return { ...identity, keys }
+}
+
+/** The identity of an account. Refuses if it has none. */
+export async function identityOf(database: Reader, accountId: string): Promise<AccountIdentity> {
+  const identity = await findIdentity(database, accountId)
+  if (identity === undefined) throw NO_IDENTITY
+  return identity
+}
+
+/** Makes the identity of an account, with its first key, which signs at once. */
+export async function createIdentity(
+  tx: Tx,
+  accountId: string,
+  issuer: string,
+  fields: IdentityFields,
+  key: NewKey,
+): Promise<void> {
+  await tx
+    .insertInto('account_identities')
+    .values({ account_id: accountId, issuer, ...fields })
+    .execute()
+  await tx
+    .insertInto('identity_keys')
+    .values({ account_id: accountId, ...key, signs_from: new Date() })
+    .execute()
+  await publishServers(tx, accountId)
+}
+
+/** Changes the identity of an account. Another algorithm is that of the next key. */
+export async function updateIdentity(tx: Tx, accountId: string, fields: Partial<IdentityFields>): Promise<void> {
+  if (Object.keys(fields).length === 0) return
+  await tx.updateTable('account_identities').set(fields).where('account_id', '=', accountId).execute()
+  await publishServers(tx, accountId)
+}
+
+/** Why the keys of an identity cannot be rotated now; undefined: they can. */
+export function refuseRotation({ keys }: AccountIdentity, nowMs: number): Refusal | undefined {
+  const until = keys.find(({ retires_at }) => retires_at !== null && retires_at.getTime() > nowMs)?.retires_at
+  return until == null
+    ? undefined
+    : refuse(
+        'resource_conflict',
+        `the last rotation ends at ${formatTime(until)}, when the key before it retires: rotate after that. ` +
+          'To destroy all keys at once, DELETE the identity and make a new one',
+      )
+}
+
+/** Adds a new key, and lets the present one retire. Refuses while another one retires. */
+export async function rotateKeys(tx: Tx, accountId: string, key: NewKey): Promise<void> {
+  const now = Date.now()
+  const refusal = refuseRotation(await identityOf(tx, accountId), now)
+  if (refusal !== undefined) throw refusal
+  const signsFrom = now + SIGNS_AFTER_MS
+  await tx.deleteFrom('identity_keys').where('account_id', '=', accountId).where('retires_at', 'is not', null).execute()
+  await tx
+    .updateTable('identity_keys')
+    .set({ retires_at: new Date(signsFrom + RETIRES_AFTER_MS) })
+    .where('account_id', '=', accountId)
+    .execute()
+  await tx
+    .insertInto('identity_keys')
+    .values({ account_id: accountId, ...key, signs_from: new Date(signsFrom) })
+    .execute()
+  await publishServers(tx, accountId)
+}
+
+/** Destroys the identity of an account with its keys. */
+export async function deleteIdentity(tx: Tx, accountId: string): Promise<void> {
+  await tx.deleteFrom('account_identities').where('account_id', '=', accountId).execute()
+  await publishServers(tx, accountId)
+}
+
+async function publishServers(tx: Tx, accountId: string): Promise<void> {
+  const { rows } = await sql<{ id: string }>`
+    select id from servers where account_id = ${accountId} and deleted_at is null`.execute(tx)
+  await markChanged(
+    tx,
+    rows.map(({ id }) => id),
+  )
+}

@@ -1,5 +1,5 @@
 /** What a client sees of the reports of a guest: its claims, which nothing verifies. */
-import Type from 'typebox'
+import Type, { type Static } from 'typebox'
 import type { Reports } from '../../metadata/reports.ts'
 
 /** Reads the reports of a server. Undefined: it has none, or the store does not answer in time. */
@@ -7,8 +7,7 @@ export type ReadReports = (id: string) => Promise<Reports | undefined>
 
 const CLAIM = "An extension: the guest's claim, which nothing verifies."
 
-/** The fields of a server, each of which is absent until the guest has reported it. */
-export const ReportedFields = {
+const Reported = Type.Object({
   boot_status: Type.Optional(
     Type.Object(
       {
@@ -21,10 +20,12 @@ export const ReportedFields = {
   ),
   ssh_host_keys: Type.Optional(Type.Array(Type.String(), { description: `${CLAIM} Each is a type and base64.` })),
   attributes: Type.Optional(Type.Record(Type.String(), Type.String(), { description: CLAIM })),
-}
+})
+/** The fields of a server, each of which is absent until the guest has reported it. */
+export const ReportedFields = Reported.properties
 
 /** The fields that a guest has reported. */
-export function reportedFields(reports: Reports | undefined) {
+export function reportedFields(reports: Reports | undefined): Static<typeof Reported> {
   const { boot, sshHostKeys, attributes = {} } = reports ?? {}
   const values = Object.entries(attributes).map(([name, { value }]) => [name, value] as const)
   return {

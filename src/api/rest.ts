@@ -17,6 +17,7 @@ import { AccountChanges } from './changes/account-changes.ts'
 import { type Database } from './database/open.ts'
 import { FairQueue } from './http/fair-queue.ts'
 import { completeOpenApi, takesAccount } from './http/openapi.ts'
+import { addEntityTags } from './http/entity-tags.ts'
 import { addReadShare, READ_SHARE } from './http/read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addApiClientRoutes } from './resources/api-clients.ts'
@@ -24,6 +25,7 @@ import { addApplicationRoutes } from './resources/applications.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
+import { respectIfMatch } from './resources/conditions.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addDatabaseServerRoutes } from './resources/database-servers.ts'
 import { addRoutesOfOtherDocuments } from './resources/unimplemented.ts'
@@ -111,6 +113,8 @@ export async function buildApiServer(
       addReadShare(api, new FairQueue(READ_SHARE))
       api.addHook('preHandler', () => site.refresh())
       api.addHook('onSend', buildAudit(audit, describeClient))
+      addEntityTags(api)
+      respectIfMatch(api)
       const encryptsRecords = store.recordKeysFile !== undefined
       addRoutes(api, { db, pool, accounts, site, compute, reports, encryptsRecords }, tokens)
       done()

@@ -9,6 +9,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
+import { namesWeakly } from '../runtime/entity-tags.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
 import type { Exchange, Result } from './exchange.ts'
 import { idOf } from './identify.ts'
@@ -107,7 +108,7 @@ function write(response: Exchange['response'], result: Result, method: string, i
       content: { headers, body, etag },
       ttlSeconds,
     } = result
-    if (ifNoneMatch !== undefined && etag !== undefined && names(ifNoneMatch, etag)) {
+    if (ifNoneMatch !== undefined && etag !== undefined && namesWeakly(ifNoneMatch, etag)) {
       response.writeHead(304, withTtl(['ETag', etag], ttlSeconds) as string[])
       response.end()
       return
@@ -120,11 +121,6 @@ function write(response: Exchange['response'], result: Result, method: string, i
   const { status, headers, body, headersWithoutBody } = responseOf(result.refusal)
   response.writeHead(status, withTtl(isGet ? headers : headersWithoutBody, result.ttlSeconds) as string[])
   response.end(isGet ? body : '', 'latin1')
-}
-
-/** Whether `If-None-Match` names an ETag: the weak comparison of RFC 9110, 13.1.2. */
-function names(ifNoneMatch: string, etag: string): boolean {
-  return ifNoneMatch.trim() === '*' || ifNoneMatch.split(',').some((one) => one.trim().replace(/^W\//, '') === etag)
 }
 
 function withTtl(headers: readonly string[], ttlSeconds: number | undefined): readonly string[] {

@@ -9,7 +9,14 @@ import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { notFound } from '../model/refusal.ts'
 
-type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes'>
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Refuses a change whose condition does not hold (`If-Match`), in its transaction. Undefined: it has none. */
+    checkCondition: ((tx: Tx) => Promise<void>) | undefined
+  }
+}
+
+type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes' | 'checkCondition'>
 
 /** The sender of a request as the requester of a change of an account to which it has access. */
 export function memberOf(request: Sender, accountId: string): AccountRequester {
@@ -24,7 +31,7 @@ export function memberOf(request: Sender, accountId: string): AccountRequester {
  * invitation. Its token is checked.
  */
 export function outsiderOf(request: Sender, accountId: string): AccountRequester {
-  return requesterOf(request, accountId, request.recheckToken)
+  return requesterOf(request, accountId, (tx) => request.recheckToken(tx))
 }
 
 function requesterOf(request: Sender, accountId: string, stillMay: AccountRequester['stillMay']): AccountRequester {
@@ -33,13 +40,22 @@ function requesterOf(request: Sender, accountId: string, stillMay: AccountReques
     accountId,
     requesterId: identity.kind === 'user' ? identity.userId : identity.clientId,
     bodyBytes: () => request.bodyBytes,
-    stillMay,
+    stillMay: async (tx, account) => {
+      await stillMay(tx, account)
+      await request.checkCondition?.(tx)
+    },
   }
 }
 
 /** The sender of a request as the requester of a change of a profile. */
 export function profileOwnerOf(request: Sender): ProfileRequester {
-  return { bodyBytes: () => request.bodyBytes, stillMay: request.recheckToken }
+  return {
+    bodyBytes: () => request.bodyBytes,
+    stillMay: async (tx) => {
+      await request.recheckToken(tx)
+      await request.checkCondition?.(tx)
+    },
+  }
 }
 
 /**

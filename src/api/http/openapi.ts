@@ -3,6 +3,7 @@
  * requests and responses may have, and bodies that may be empty.
  */
 import { FIELD_CODES, REFUSAL_NAMES } from '../model/refusal.ts'
+import { memberPathOf } from './entity-tags.ts'
 import { REQUEST_ID, REQUEST_ID_PATTERN } from './request-id.ts'
 
 /** The parts of an OpenAPI document that are read here. */
@@ -59,6 +60,10 @@ const HEADERS = {
     required: true,
     schema: { type: 'string', pattern: REQUEST_ID_PATTERN },
   },
+  ETag: {
+    description: 'The entity tag of the resource: a digest of its full form.',
+    schema: { type: 'string', examples: ['"Kk3UVqg5rhd6I1w0UEzXnA"'] },
+  },
   'Retry-After': { description: 'When to try again, in seconds.', schema: { type: 'integer', minimum: 0 } },
   'RateLimit-Policy': {
     description: 'A limit: its name, how many requests (q) in how many seconds (w).',
@@ -71,7 +76,7 @@ const HEADERS = {
 }
 const REFUSED = {
   description: 'An error',
-  headers: headerReferences('Retry-After', 'RateLimit-Policy', 'RateLimit'),
+  headers: headerReferences('ETag', 'Retry-After', 'RateLimit-Policy', 'RateLimit'),
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
 }
 const ACCOUNT = {
@@ -97,6 +102,21 @@ const GIVEN_ID = {
   schema: { type: 'string', pattern: REQUEST_ID_PATTERN },
   description: 'An id for the request, which the response and the log have too. Any other text is replaced.',
 }
+const IF_NONE_MATCH = {
+  name: 'If-None-Match',
+  in: 'header',
+  required: false,
+  schema: { type: 'string' },
+  description: 'Entity tags that the client has. If the resource has one of them, the response is 304 without a body.',
+}
+const IF_MATCH = {
+  name: 'If-Match',
+  in: 'header',
+  required: false,
+  schema: { type: 'string' },
+  description: 'Entity tags. If the resource has none of them, nothing is changed, and the response is 412.',
+}
+const UNCHANGED = { description: 'The client has the present form', headers: headerReferences('ETag') }
 /** The paths whose requests need no account. */
 const WITHOUT_ACCOUNT = '/1.0/user/collaborations'
 
@@ -111,7 +131,7 @@ export function completeOpenApi<T extends object>(made: T): T {
   const completed = Object.entries(paths).map(([path, operations]) => [
     path,
     Object.fromEntries(
-      Object.entries(operations).map(([method, operation]) => [method, completeOperation(path, operation)]),
+      Object.entries(operations).map(([method, operation]) => [method, completeOperation(path, method, operation)]),
     ),
   ])
   return {
@@ -121,17 +141,33 @@ export function completeOpenApi<T extends object>(made: T): T {
   }
 }
 
-function completeOperation(path: string, operation: Operation): Operation {
+function completeOperation(path: string, method: string, operation: Operation): Operation {
   const { parameters = [], requestBody, responses } = operation
-  const described = Object.entries({ ...responses, default: REFUSED }).map(([status, response]) => [
-    status,
-    { ...response, headers: { ...response.headers, ...headerReferences(REQUEST_ID) } },
-  ])
+  const isRead = method === 'get' && memberPathOf(path) === path
+  const isChange = method !== 'get' && memberPathOf(path) !== undefined
+  const described = Object.entries({ ...responses, ...(isRead && { 304: UNCHANGED }), default: REFUSED }).map(
+    ([status, response]) => [
+      status,
+      {
+        ...response,
+        headers: {
+          ...response.headers,
+          ...headerReferences(REQUEST_ID, ...(isRead && status === '200' ? (['ETag'] as const) : [])),
+        },
+      },
+    ],
+  )
   return {
     ...operation,
     responses: Object.fromEntries(described) as NonNullable<Operation['responses']>,
     ...(path.startsWith('/1.0/') && {
-      parameters: [...parameters, ...(takesAccount(path) ? [ACCOUNT] : []), PREFER, GIVEN_ID],
+      parameters: [
+        ...parameters,
+        ...(takesAccount(path) ? [ACCOUNT] : []),
+        PREFER,
+        GIVEN_ID,
+        ...(isRead ? [IF_NONE_MATCH] : isChange ? [IF_MATCH] : []),
+      ],
     }),
     ...(requestBody !== undefined && { requestBody: { ...requestBody, required: hasRequiredField(requestBody) } }),
   }

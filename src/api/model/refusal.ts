@@ -72,10 +72,14 @@ export interface Detail {
   readonly message: string
 }
 
-/** What some refusals have besides. `retrySeconds`: when to try again. `quota`: the rate limit that was reached. */
+/**
+ * What some refusals have besides. `retrySeconds`: when to try again. `quota`: the rate limit that was reached.
+ * `tag`: the present entity tag of the resource.
+ */
 export interface RefusalOptions {
   readonly retrySeconds?: number
   readonly quota?: Quota
+  readonly tag?: string
   readonly challenge?: Challenge
 }
 

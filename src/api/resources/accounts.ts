@@ -164,7 +164,10 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
   )
   server.get(
     '/accounts/:id',
-    { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } },
+    {
+      schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } },
+      config: { member: { table: 'accounts', load: (database, _request, id) => load(database, site, id) } },
+    },
     async ({ accountIds, params: { id } }) => {
       if (!accountIds.includes(id)) throw noSuch('account', id)
       return load(db, site, id)
@@ -203,7 +206,10 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
 export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/account',
-    { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } },
+    {
+      schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } },
+      config: { member: { table: 'accounts', load: (database, { caller }) => load(database, site, caller.accountId) } },
+    },
     async ({ caller }) => await load(db, site, caller.accountId),
   )
   server.put(

@@ -105,7 +105,15 @@ export function addApiClientRoutes(
 
   server.get(
     '/api_clients/:id',
-    { schema: { summary: 'Get an API client', tags: TAGS, params: Params, response: { 200: ApiClient } } },
+    {
+      schema: { summary: 'Get an API client', tags: TAGS, params: Params, response: { 200: ApiClient } },
+      config: {
+        member: {
+          table: 'api_clients',
+          load: (database, { caller }, id) => load(database, site, caller.accountId, id),
+        },
+      },
+    },
     async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 

@@ -62,7 +62,15 @@ export function addApplicationRoutes(
 
   server.get(
     '/applications/:id',
-    { schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } } },
+    {
+      schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } },
+      config: {
+        member: {
+          table: 'applications',
+          load: (database, { caller }, id) => load(database, site, caller.accountId, id),
+        },
+      },
+    },
     async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 

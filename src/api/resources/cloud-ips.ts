@@ -92,7 +92,12 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
 
   server.get(
     '/cloud_ips/:id',
-    { schema: { summary: 'Get a cloud IP', tags: TAGS, params: Params, response: { 200: CloudIp } } },
+    {
+      schema: { summary: 'Get a cloud IP', tags: TAGS, params: Params, response: { 200: CloudIp } },
+      config: {
+        member: { table: 'cloud_ips', load: (database, { caller }, id) => load(database, site, caller.accountId, id) },
+      },
+    },
     async ({ caller, params: { id } }) => {
       const row = await find(caller.accountId, id)
       if (row === undefined) throw noSuch('cloud IP', id)

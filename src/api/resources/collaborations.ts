@@ -83,7 +83,12 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
 
   server.get(
     '/collaborations/:id',
-    { schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } } },
+    {
+      schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } },
+      config: {
+        member: { table: 'collaborations', load: (database, { caller }, id) => load(database, caller.accountId, id) },
+      },
+    },
     async ({ caller, params: { id } }) => await load(db, caller.accountId, id),
   )
 
@@ -179,6 +184,12 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         tags: TAGS,
         params: Params,
         response: { 200: Collaboration },
+      },
+      config: {
+        member: {
+          table: 'collaborations',
+          load: (database, { identity }, id) => asUser(identity, (userId) => load(database, userId, id)),
+        },
       },
     },
     async ({ identity, params: { id } }) => await asUser(identity, (userId) => load(db, userId, id)),

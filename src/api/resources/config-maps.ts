@@ -55,7 +55,15 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
 
   server.get(
     '/config_maps/:id',
-    { schema: { summary: 'Get a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } },
+    {
+      schema: { summary: 'Get a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } },
+      config: {
+        member: {
+          table: 'config_maps',
+          load: async (database, { caller }, id) => (await load(database, site, caller.accountId, id)).text,
+        },
+      },
+    },
     async ({ caller, params }, reply) => send(reply, await load(db, site, caller.accountId, params.id)),
   )
 

@@ -99,7 +99,15 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
 
   server.get(
     '/database_servers/:id',
-    { schema: { summary: 'Get a database server', tags: TAGS, params: Params, response: { 200: DatabaseServer } } },
+    {
+      schema: { summary: 'Get a database server', tags: TAGS, params: Params, response: { 200: DatabaseServer } },
+      config: {
+        member: {
+          table: 'database_servers',
+          load: (database, { caller }, id) => load(database, site, caller.accountId, id),
+        },
+      },
+    },
     async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 

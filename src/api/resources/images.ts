@@ -51,7 +51,16 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
 
   server.get(
     '/images/:id',
-    { schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } } },
+    {
+      schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } },
+      config: {
+        member: {
+          table: 'images',
+          load: (database, { caller }, id) =>
+            findImage(database, caller.accountId, id).then((row) => represent(site, row)),
+        },
+      },
+    },
     async ({ caller, params: { id } }) => represent(site, await findImage(db, caller.accountId, id)),
   )
 

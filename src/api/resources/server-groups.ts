@@ -70,7 +70,15 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
 
   server.get(
     '/server_groups/:id',
-    { schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } } },
+    {
+      schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } },
+      config: {
+        member: {
+          table: 'server_groups',
+          load: (database, { caller }, id) => load(database, site, caller.accountId, id),
+        },
+      },
+    },
     async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
   )
 

@@ -13,6 +13,7 @@ import {
   updateServer,
   type ServerValues,
 } from '../changes/server-requests.ts'
+import type { Reader } from '../database/transaction.ts'
 import { GivenOptionsSchema } from '../model/metadata-options.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -74,6 +75,13 @@ const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, { db, accounts, site, compute, reports }: ResourceParts): void {
+  /** Loads a server as its GET shows it: with the reports of its guest, if it may report. */
+  const read = async (database: Reader, accountId: string, id: string) => {
+    const loaded = await load(database, site, accountId, id)
+    const mayReport = loaded.metadata_options?.reports === 'enabled'
+    return mayReport ? { ...loaded, ...reportedFields(await reports(id)) } : loaded
+  }
+
   server.get(
     '/servers',
     { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } },
@@ -82,12 +90,13 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
 
   server.get(
     '/servers/:id',
-    { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } },
-    async ({ caller, params }) => {
-      const loaded = await load(db, site, caller.accountId, params.id)
-      const mayReport = loaded.metadata_options?.reports === 'enabled'
-      return mayReport ? { ...loaded, ...reportedFields(await reports(params.id)) } : loaded
+    {
+      schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } },
+      config: {
+        member: { table: 'servers', load: (database, { caller }, id) => read(database, caller.accountId, id) },
+      },
     },
+    async ({ caller, params }) => await read(db, caller.accountId, params.id),
   )
 
   server.post(

@@ -58,7 +58,16 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
 
   server.get(
     '/users/:id',
-    { schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } } },
+    {
+      schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } },
+      config: {
+        member: {
+          table: 'users',
+          load: (database, { accountIds, identity }, id) =>
+            selfOf(database, identity).then((self) => load(database, accountIds, self, id)),
+        },
+      },
+    },
     async ({ accountIds, identity, params: { id } }) => await load(db, accountIds, await selfOf(db, identity), id),
   )
 
@@ -79,7 +88,16 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
 
   server.get(
     '/user',
-    { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } },
+    {
+      schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } },
+      config: {
+        member: {
+          table: 'users',
+          load: (database, { accountIds, identity }) =>
+            selfOf(database, identity).then((id) => load(database, accountIds, id, id)),
+        },
+      },
+    },
     async ({ accountIds, identity }) => {
       const id = await selfOf(db, identity)
       return await load(db, accountIds, id, id)

@@ -1,0 +1,35 @@
+/**
+ * The entity tags of members, such as a server: a digest of the body of their GET, so the tag changes whenever what a
+ * client sees does, and not otherwise. resources/conditions.ts compares it before a change.
+ */
+import type { FastifyInstance } from 'fastify'
+import { entityTagOf, namesWeakly } from '../../runtime/entity-tags.ts'
+
+/** The path of a member, at the begin of its own path and those of its actions; as in a route or in the document. */
+const MEMBER = /^\/1\.0\/(?:(?:user\/)?[a-z_]+\/(?::id|\{id\})|(?:account|user)(?=$|\/reset_))/
+
+/** The path of the member that a request is about; undefined: none. `path`: of a route, or in the document. */
+export function memberPathOf(path: string): string | undefined {
+  return MEMBER.exec(path)?.[0]
+}
+
+/** Gives the GET of each member an `ETag`, and has it respect `If-None-Match`. */
+export function addEntityTags(server: FastifyInstance): void {
+  server.addHook('onSend', (request, reply, payload, done) => {
+    const { url = '' } = request.routeOptions
+    const isMember = (request.method === 'GET' || request.method === 'HEAD') && memberPathOf(url) === url
+    if (!isMember || reply.statusCode !== 200 || typeof payload !== 'string') {
+      done(null, payload)
+      return
+    }
+    const tag = entityTagOf(payload)
+    void reply.header('ETag', tag)
+    const given = request.headers['if-none-match']
+    if (given === undefined || !namesWeakly(given, tag)) {
+      done(null, payload)
+      return
+    }
+    void reply.code(304).removeHeader('Content-Type')
+    done(null, request.method === 'HEAD' ? payload : null) // Fastify needs the length of the body of a HEAD
+  })
+}

@@ -1,0 +1,65 @@
+/**
+ * `If-Match` on changes of a member and on its actions: they are refused (412) if the member is not as its GET has
+ * shown it. The member is read in the transaction of the change, and its row stays locked until the commit.
+ */
+import type { FastifyRequest } from 'fastify'
+import { sql } from 'kysely'
+import { namesStrongly, entityTagOf } from '../../runtime/entity-tags.ts'
+import type {} from '../auth/requester.ts' // the condition of a request
+import type { Tables } from '../database/tables.ts'
+import type { Reader } from '../database/transaction.ts'
+import { READS } from '../http/audit.ts'
+import { memberPathOf } from '../http/entity-tags.ts'
+import type { ApiServer } from '../http/server.ts'
+import { Refusal } from '../model/refusal.ts'
+
+/**
+ * A member that can be changed. `load` reads what its GET shows: the full form, or its JSON text. `id`: of the path, or
+ * '' if the path has none. `table`: of its row.
+ */
+export interface Member {
+  readonly table: keyof Tables
+  readonly load: (database: Reader, request: FastifyRequest, id: string) => Promise<Shown>
+}
+type Shown = string | { readonly id: string }
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Of the GET of a member: how its changes read it. */
+    member?: Member
+  }
+}
+
+/** Has the changes of the members whose GET has a `member` respect `If-Match`. */
+export function respectIfMatch(server: ApiServer): void {
+  const members = new Map<string, Member & { readonly schema: Readonly<Record<string, unknown>> }>()
+  server.decorateRequest('checkCondition', undefined)
+  server.addHook('onRoute', ({ method, url, config, schema }) => {
+    if (method !== 'GET' || config?.member === undefined) return
+    members.set(url, {
+      ...config.member,
+      schema: (schema!.response as { readonly 200: Readonly<Record<string, unknown>> })[200],
+    })
+  })
+  server.addHook('preHandler', (request, reply, done) => {
+    const given = request.headers['if-match']
+    const path = memberPathOf(request.routeOptions.url ?? '')
+    const member = path === undefined ? undefined : members.get(path)
+    if (given !== undefined && member !== undefined && !READS.includes(request.method)) {
+      const { id: named = '' } = request.params as { readonly id?: string }
+      request.checkCondition = async (tx) => {
+        const found = await member.load(tx, request, named)
+        const id = typeof found === 'string' ? named : found.id
+        await sql`select 1 from ${sql.table(member.table)} where id = ${id} for update`.execute(tx)
+        const shown = await member.load(tx, request, named)
+        const text = typeof shown === 'string' ? shown : reply.serializeInput({ ...shown }, member.schema)
+        const tag = entityTagOf(text)
+        if (namesStrongly(given, tag)) return
+        throw new Refusal('precondition_failed', [`${id} has changed: read it again, and use its present ETag`], {
+          tag,
+        })
+      }
+    }
+    done()
+  })
+}

@@ -6,7 +6,8 @@ import type { FastifyInstance } from 'fastify'
 import { entityTagOf, namesWeakly } from '../../runtime/entity-tags.ts'
 
 /** The path of a member, at the begin of its own path and those of its actions; as in a route or in the document. */
-const MEMBER = /^\/1\.0\/(?:(?:user\/)?[a-z_]+\/(?::id|\{id\})|(?:account|user)(?=$|\/reset_))/
+const MEMBER =
+  /^\/1\.0\/(?:(?:user\/)?[a-z_]+\/(?::id|\{id\})|(?:account\/identity|account|user)(?=$|\/reset_|\/rotate))/
 
 /** The path of the member that a request is about; undefined: none. `path`: of a route, or in the document. */
 export function memberPathOf(path: string): string | undefined {

@@ -84,7 +84,18 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
   const response = { 200: Identity }
   server.get(
     '/account/identity',
-    { schema: { summary: 'Get the issuer of identity tokens', tags: TAGS, response } },
+    {
+      schema: { summary: 'Get the issuer of identity tokens', tags: TAGS, response },
+      config: {
+        member: {
+          table: 'accounts', // whose lock all changes of an identity wait for
+          load: async (database, { caller }) => ({
+            ...format(await identityOf(database, caller.accountId)),
+            id: caller.accountId,
+          }),
+        },
+      },
+    },
     async ({ caller }) => format(await identityOf(db, caller.accountId)),
   )
   server.put(

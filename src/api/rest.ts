@@ -16,6 +16,7 @@ import type { ApiConfig } from './config.ts'
 import { AccountChanges } from './changes/account-changes.ts'
 import { type Database } from './database/open.ts'
 import { FairQueue } from './http/fair-queue.ts'
+import { takeIdempotencyKeys } from './http/idempotency.ts'
 import { completeOpenApi, takesAccount } from './http/openapi.ts'
 import { addEntityTags } from './http/entity-tags.ts'
 import { addReadShare, READ_SHARE } from './http/read-share.ts'
@@ -110,6 +111,7 @@ export async function buildApiServer(
       })
       respectStrict(api, takesAccount)
       api.addHook('onRequest', buildBearerCheck(tokens)) // a change is checked again at its turn: see auth/requester.ts
+      takeIdempotencyKeys(api)
       addReadShare(api, new FairQueue(READ_SHARE))
       api.addHook('preHandler', () => site.refresh())
       api.addHook('onSend', buildAudit(audit, describeClient))

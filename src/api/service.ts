@@ -23,6 +23,7 @@ import { Connections, shareConnections, shareOfAddress } from './http/connection
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import { COMPUTE_CHANNEL } from './changes/actions.ts'
 import { finishWaitingActions, purgeActions } from './changes/action-queue.ts'
+import { purgeKeys } from './changes/keyed-change.ts'
 import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
@@ -216,14 +217,14 @@ function buildBackground({ mail }: ApiConfig, database: Database, store: LazySto
   }
 }
 
-/** Deletes expired tokens, old addresses and old actions. */
+/** Deletes expired tokens, old addresses, old actions and old Idempotency-Keys. */
 async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<void> {
   try {
-    await Promise.all([auth.purge(), purgeActions(db)])
+    await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db)])
   } catch (error) {
     log.warn(
       { reason: (error as Error).message },
-      'expired tokens, old addresses and old actions were not deleted; retrying in an hour',
+      'expired tokens, old addresses, old actions and old keys were not deleted; retrying in an hour',
     )
   }
 }

@@ -171,7 +171,9 @@ const somebody: AccountRequester = {
   accountId: ONE,
   requesterId: 'somebody',
   bodyBytes: () => 0,
+  keyed: () => undefined,
   stillMay: () => Promise.resolve(undefined),
+  checkCondition: () => Promise.resolve(),
 }
 
 t.test('changes of one account by two processes run one after another', async (t) => {

@@ -33,6 +33,10 @@ const EXAMPLES = [
     executed('docs/api.md', 'rate-limit'),
     /^RateLimit-Policy: "failures";q=10;w=600\r\nRateLimit: "failures";r=9\r\n$/i,
   ],
+  [
+    executed('docs/api.md', 'idempotency'),
+    /^HTTP\/1.1 201 [^]*"name":"once"[^]*\nidempotent-replayed: true\r\n\{"error_name":"unprocessable_entity"[^\n]*Idempotency-Key[^\n]*\n$/i,
+  ],
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],

@@ -4,6 +4,7 @@
  */
 import type { FastifyRequest } from 'fastify'
 import type { Selectable } from 'kysely'
+import type { KeyOfClient } from '../changes/keyed-change.ts'
 import type { AccountRequester, ProfileRequester } from '../changes/account-changes.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -16,7 +17,7 @@ declare module 'fastify' {
   }
 }
 
-type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes' | 'checkCondition'>
+type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes' | 'checkCondition' | 'keyed'>
 
 /** The sender of a request as the requester of a change of an account to which it has access. */
 export function memberOf(request: Sender, accountId: string): AccountRequester {
@@ -40,10 +41,9 @@ function requesterOf(request: Sender, accountId: string, stillMay: AccountReques
     accountId,
     requesterId: identity.kind === 'user' ? identity.userId : identity.clientId,
     bodyBytes: () => request.bodyBytes,
-    stillMay: async (tx, account) => {
-      await stillMay(tx, account)
-      await request.checkCondition?.(tx)
-    },
+    keyed: () => keyOf(request),
+    stillMay,
+    checkCondition: async (tx) => request.checkCondition?.(tx),
   }
 }
 
@@ -51,11 +51,15 @@ function requesterOf(request: Sender, accountId: string, stillMay: AccountReques
 export function profileOwnerOf(request: Sender): ProfileRequester {
   return {
     bodyBytes: () => request.bodyBytes,
-    stillMay: async (tx) => {
-      await request.recheckToken(tx)
-      await request.checkCondition?.(tx)
-    },
+    keyed: () => keyOf(request),
+    stillMay: (tx) => request.recheckToken(tx),
+    checkCondition: async (tx) => request.checkCondition?.(tx),
   }
+}
+
+function keyOf({ identity, keyed }: Sender): KeyOfClient | undefined {
+  const client = identity.kind === 'user' ? `${identity.userId} ${identity.clientId}` : identity.clientId
+  return keyed && { ...keyed, client }
 }
 
 /**

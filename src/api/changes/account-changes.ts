@@ -2,7 +2,8 @@
 import type { Kysely, Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
 import { isWithdrawal, refuseChange, type ChangeRequest } from '../model/account-states.ts'
-import { notFound, refuse } from '../model/refusal.ts'
+import { notFound, refuse, type Refusal } from '../model/refusal.ts'
+import { inFlight, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount } from './limits.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
@@ -21,11 +22,15 @@ export interface Requester {
   readonly requesterId: string
   /** The length of its body, once that has arrived. */
   readonly bodyBytes: () => number
+  /** Its Idempotency-Key, if it has one. */
+  readonly keyed: () => KeyOfClient | undefined
   /**
    * Refuses the change if the requester may not make it any more: it may have waited. Runs in the transaction of the
    * change, in which `account` is locked. Until the commit nobody can take away the right.
    */
   readonly stillMay: (tx: Tx, account: Selectable<Tables['accounts']>) => Promise<void>
+  /** Refuses a change whose condition does not hold (`If-Match`). A repeat of a change that was made is not checked. */
+  readonly checkCondition: (tx: Tx) => Promise<void>
 }
 
 /** A requester and the account that the change is for. */
@@ -34,12 +39,18 @@ export interface AccountRequester extends Requester {
 }
 
 /** A user who changes their own profile. */
-export interface ProfileRequester extends Pick<Requester, 'bodyBytes'> {
+export interface ProfileRequester extends Pick<Requester, 'bodyBytes' | 'keyed' | 'checkCondition'> {
   readonly stillMay: (tx: Tx) => Promise<void>
 }
 
 /** Hypervisors report what has happened already: nobody withdraws that. */
-const COMPUTE: Requester = { requesterId: 'compute', bodyBytes: () => 0, stillMay: () => Promise.resolve() }
+const COMPUTE: Requester = {
+  requesterId: 'compute',
+  bodyBytes: () => 0,
+  keyed: () => undefined,
+  stillMay: () => Promise.resolve(),
+  checkCondition: () => Promise.resolve(),
+}
 
 /**
  * The changes of all accounts. A change gets a connection to the database only at its turn, so an account uses at most
@@ -53,6 +64,8 @@ const COMPUTE: Requester = { requesterId: 'compute', bodyBytes: () => 0, stillMa
 export class AccountChanges {
   readonly #database: Kysely<Tables>
   readonly #queue: FairQueue
+  /** The names of the keys whose changes run or wait in this process. */
+  readonly #inFlight = new Set<string>()
 
   constructor(database: Kysely<Tables>, limits: FairQueueLimits) {
     this.#database = database
@@ -74,37 +87,74 @@ export class AccountChanges {
     request: ChangeRequest = 'every other change',
   ): Promise<T> {
     const { accountId } = requester
-    return this.#inTurn(accountId, requester, isWithdrawal(request), async (tx) => {
+    const check = async (tx: Tx) => {
       const account = await lockAccount(tx, accountId)
       if (account === undefined) throw notFound('this account')
       await requester.stillMay(tx, account)
-      const refusal = refuseChange(request, account)
-      if (refusal !== undefined) throw refusal
-      return change(tx)
-    })
+      return refuseChange(request, account)
+    }
+    return this.#inTurn(accountId, requester, isWithdrawal(request), check, change)
   }
 
   /** Commits a change in any state of the account: for the compute system. */
   async commitAlways<T>(accountId: string, change: (tx: Tx) => Promise<T>): Promise<T> {
-    return this.#inTurn(accountId, COMPUTE, false, async (tx) => {
-      if ((await lockAccount(tx, accountId)) === undefined) throw notFound('this account')
-      return change(tx)
-    })
+    const check = async (tx: Tx) =>
+      (await lockAccount(tx, accountId)) === undefined ? notFound('this account') : undefined
+    return this.#inTurn(accountId, COMPUTE, false, check, change)
   }
 
   /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
   async commitProfile<T>(
     userId: string,
-    { bodyBytes, stillMay }: ProfileRequester,
+    { stillMay, ...requester }: ProfileRequester,
     change: (tx: Tx) => Promise<T>,
   ): Promise<T> {
-    return this.#inTurn(userId, { requesterId: userId, bodyBytes }, false, async (tx) => {
+    const check = async (tx: Tx) => {
       await stillMay(tx)
-      return change(tx)
-    })
+      return undefined
+    }
+    return this.#inTurn(userId, { requesterId: userId, ...requester }, false, check, change)
   }
 
+  /**
+   * `check`: throws if the requester may not make the change any more. What it returns refuses the change, but not the
+   * response to an earlier request with the same Idempotency-Key.
+   */
   async #inTurn<T>(
+    owner: string,
+    requester: Omit<Requester, 'stillMay'>,
+    isUrgent: boolean,
+    check: (tx: Tx) => Promise<Refusal | undefined>,
+    change: (tx: Tx) => Promise<T>,
+  ): Promise<T> {
+    const request = requester.keyed()
+    if (request === undefined) {
+      return this.#run(owner, requester, isUrgent, async (tx) => {
+        const refusal = await check(tx)
+        await requester.checkCondition(tx)
+        if (refusal !== undefined) throw refusal
+        return change(tx)
+      })
+    }
+    const keyed = new KeyedChange(owner, request)
+    if (this.#inFlight.has(keyed.name)) throw inFlight()
+    this.#inFlight.add(keyed.name)
+    try {
+      const end = await this.#run(owner, requester, isUrgent, async (tx) => {
+        await keyed.claim(tx)
+        const refusal = await check(tx)
+        await keyed.replay(tx)
+        await requester.checkCondition(tx)
+        if (refusal !== undefined) throw refusal
+        return keyed.record(tx, change)
+      })
+      return end()
+    } finally {
+      this.#inFlight.delete(keyed.name)
+    }
+  }
+
+  async #run<T>(
     key: string,
     { requesterId, bodyBytes }: Pick<Requester, 'requesterId' | 'bodyBytes'>,
     isUrgent: boolean,

@@ -10,7 +10,8 @@
  *
  * It leaves out sign-ins and access tokens, because one that was ended after the backup must not be valid again, and
  * the outbox, because a restore publishes every server. It leaves out the addresses of clients and users too: a file
- * that is kept for years should have no personal data that a region does not need.
+ * that is kept for years should have no personal data that a region does not need. For the same reason it leaves out
+ * the recorded responses of keys, which end after a day.
  */
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
@@ -24,7 +25,10 @@ export const FORMAT = 'imds-api backup'
 export const FORMAT_VERSION = 1
 /** The tables that a backup has. */
 export const KEPT_TABLES: readonly string[] = TABLES.filter(
-  (table) => !['access_tokens', 'refresh_tokens', 'token_families', 'known_addresses', 'outbox'].includes(table),
+  (table) =>
+    !['access_tokens', 'refresh_tokens', 'token_families', 'known_addresses', 'outbox', 'idempotency_keys'].includes(
+      table,
+    ),
 )
 
 /** What one fetch returns at most, at least one row: so the memory stays within some MiB. */

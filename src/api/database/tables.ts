@@ -391,6 +391,29 @@ interface Outbox {
   retry_at: ColumnType<Date | null, Date | null | undefined, Date | null>
 }
 
+/**
+ * The response to a change whose request had an Idempotency-Key (changes/keyed-change.ts). `position`: where its bytes
+ * end, counted over all keys of the owner. `refusal`: its name if the change was refused; the body has the details.
+ */
+interface IdempotencyKeys {
+  /** An account, or a user for a change of a profile. */
+  owner: string
+  client: string
+  key: string
+  position: number
+  /** Of method, path and body. */
+  digest: Buffer
+  refusal: string | null
+  status: number
+  body: string
+  link: string | null
+  /** Fields of the response that are not in the body. */
+  omitted: string[]
+  /** The server whose user_data was in the response. */
+  server_id: string | null
+  created_at: Default<Date>
+}
+
 /** All tables. */
 export interface Tables {
   region: Region
@@ -422,6 +445,7 @@ export interface Tables {
   database_servers: DatabaseServers
   compute_actions: ComputeActions
   outbox: Outbox
+  idempotency_keys: IdempotencyKeys
   given_ids: { id: string }
   /**
    * Servers whose id was claimed in the store, before their first publish. In a table of its own, since a claim must
@@ -460,6 +484,7 @@ export const TABLES: readonly string[] = Object.keys({
   database_servers: true,
   compute_actions: true,
   outbox: true,
+  idempotency_keys: true,
   given_ids: true,
   published_ids: true,
   known_addresses: true,

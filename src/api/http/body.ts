@@ -104,6 +104,7 @@ export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): v
     const limit = request.routeOptions.bodyLimit
     const bytes = await read(request, payload, limit)
     request.bodyBytes = bytes.length
+    request.keyed?.hash.update(bytes)
     if (bytes.length === 0) return {}
     const parse = chooseParser(request, parsers)
     const parsed =

@@ -117,6 +117,15 @@ const IF_MATCH = {
   description: 'Entity tags. If the resource has none of them, nothing is changed, and the response is 412.',
 }
 const UNCHANGED = { description: 'The client has the present form', headers: headerReferences('ETag') }
+const IDEMPOTENCY_KEY = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  schema: { type: 'string', minLength: 1, maxLength: 512, examples: ['"8e03978e-40d5-43dd-bc93-6894a57f9324"'] },
+  description:
+    'The change is made once: for 24 hours a repeat of the request gets the response of the first one, with ' +
+    'Idempotent-Replayed: true. Another request with the key gets 422, and a repeat while the first one runs 409.',
+}
 /** The paths whose requests need no account. */
 const WITHOUT_ACCOUNT = '/1.0/user/collaborations'
 
@@ -167,6 +176,7 @@ function completeOperation(path: string, method: string, operation: Operation): 
         PREFER,
         GIVEN_ID,
         ...(isRead ? [IF_NONE_MATCH] : isChange ? [IF_MATCH] : []),
+        ...(method === 'get' ? [] : [IDEMPOTENCY_KEY]),
       ],
     }),
     ...(requestBody !== undefined && { requestBody: { ...requestBody, required: hasRequiredField(requestBody) } }),

@@ -21,6 +21,7 @@ import { buildNetworkTest } from '../../runtime/networks.ts'
 import { BODY_BYTES, BodyBudget } from './body-budget.ts'
 import { BODY_LIMIT, takeBodies } from './body.ts'
 import { formatFaults } from './faults.ts'
+import { Replay, sendReplay } from './idempotency.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from '../model/formats.ts'
 import { bodyOf, notFound, refuse, statusOf, Refusal } from '../model/refusal.ts'
@@ -175,8 +176,9 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     void reply.header('Allow', allowed.join(', '))
     return send(reply, refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
   })
-  server.setErrorHandler((error: FastifyError | Refusal, request, reply) => {
+  server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
     if (error instanceof Refusal) return send(reply, error)
+    if (error instanceof Replay) return sendReplay(reply, error, send)
     const isNoPath = error.validationContext === 'params' || error.code === 'FST_STATIC_FORBIDDEN_PATH'
     const refusal = isNoPath
       ? refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`)
@@ -200,6 +202,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
 /** Makes the response of a refusal. */
 function send(reply: FastifyReply, refusal: Refusal): FastifyReply {
   const { name, options } = refusal
+  void reply.removeHeader('Link') // of a change that was rolled back
   const seconds = options.retrySeconds ?? (name === 'service_unavailable' ? RETRY_SECONDS : undefined)
   if (seconds !== undefined) void reply.header('Retry-After', String(seconds))
   if (options.quota !== undefined) void reply.headers(rateLimitHeaders(options.quota))

@@ -21,7 +21,7 @@ import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type Role } from '../model/collaborations.ts'
-import { rateLimitHeaders } from '../model/rate-limit.ts'
+import { rateLimitHeaders, type Quota } from '../model/rate-limit.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -116,9 +116,10 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
     '/collaborations/:id/resend',
     { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } },
     async ({ caller, caller: { accountId }, params: { id } }, reply) => {
-      const [member, quota] = await accounts.commit(caller, async (tx) => {
-        const left = await resendInvitation(tx, accountId, id)
-        return [await load(tx, accountId, id), left] as const
+      let quota!: Quota
+      const member = await accounts.commit(caller, async (tx) => {
+        quota = await resendInvitation(tx, accountId, id)
+        return load(tx, accountId, id)
       })
       return reply.headers(rateLimitHeaders(quota)).send(member)
     },

@@ -3,6 +3,7 @@ import type { FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
 import { boundedJson, setBodyParsers } from '../http/body.ts'
+import { JsonMember } from '../http/idempotency.ts'
 import { nextId } from '../changes/allocate.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
@@ -171,18 +172,12 @@ async function update(tx: Tx, accountId: string, id: string, values: Values): Pr
     .execute()
 }
 
-/** The full form as JSON text. */
-interface Member {
-  readonly id: string
-  readonly text: string
-}
-
 function collect(site: Site, { id, name }: { readonly id: string; readonly name: string }) {
   return { ...identity(site, 'config_map', 'config_maps', id), name }
 }
 
 /** Puts the stored text of `data` into the response as it is: parsing would change it. */
-async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<Member> {
+async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<JsonMember> {
   const row = await database
     .selectFrom('config_maps')
     .select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
@@ -190,10 +185,10 @@ async function load(database: Reader | Kysely<Tables>, site: Site, accountId: st
     .where('account_id', '=', accountId)
     .executeTakeFirst()
   if (row === undefined) throw noSuch('config map', id)
-  return { id, text: `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}` }
+  return new JsonMember(id, `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}`)
 }
 
-function send(reply: FastifyReply, result: Member): FastifyReply {
+function send(reply: FastifyReply, result: JsonMember): FastifyReply {
   reply.respondedId = result.id
   return reply.code(200).type('application/json; charset=utf-8').send(result.text)
 }

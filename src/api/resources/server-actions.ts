@@ -33,12 +33,13 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
       },
       async ({ caller, params: { id } }, reply) => {
         const token = action === 'activate_console' ? newToken() : undefined
-        const [member, imageId] = await accounts.commit(caller, async (tx) => {
-          const image = await requestServerAction(tx, compute, caller.accountId, id, action, token)
-          return [await load(tx, site, caller.accountId, id), image]
+        const member = await accounts.commit(caller, async (tx) => {
+          const imageId = await requestServerAction(tx, compute, caller.accountId, id, action, token)
+          if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
+          const loaded = await load(tx, site, caller.accountId, id)
+          return token === undefined ? loaded : { ...loaded, console_token: token }
         })
-        if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
-        return reply.code(202).send(token === undefined ? member : { ...member, console_token: token })
+        return reply.code(202).send(member)
       },
     )
   }

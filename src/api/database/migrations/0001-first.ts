@@ -429,6 +429,25 @@ const PUBLISHING_AND_IDS = `
   create index outbox_retries on outbox (retry_at) where retry_at is not null;
   create table published_ids (id text primary key);
 
+  -- The responses to changes with an Idempotency-Key. \`position\`: in bytes, over all keys of the owner.
+  create table idempotency_keys (
+    owner text not null,
+    client text not null,
+    key text not null,
+    position bigint not null,
+    digest bytea not null,
+    refusal text,
+    status integer not null,
+    body text not null,
+    link text,
+    omitted text[] not null,
+    server_id text,
+    created_at timestamptz not null default now(),
+    primary key (owner, client, key)
+  );
+  create index idempotency_keys_position on idempotency_keys (owner, position);
+  create index idempotency_keys_age on idempotency_keys (created_at);
+
   -- The ids of the region file; new ids come from the sequences, which never give a number twice.
   create table given_ids (id text primary key);
   create sequence ids_cli;

@@ -28,6 +28,7 @@ test('a document keeps what it has, and gets errors, account_id, and bodies that
             { name: 'account_id', in: 'query' },
             { name: 'Prefer', in: 'header' },
             { name: 'X-Request-Id', in: 'header' },
+            { name: 'Idempotency-Key', in: 'header' },
           ],
           requestBody: { required: true },
           responses: { 200: { headers: { 'X-Request-Id': {} } }, ...responses },

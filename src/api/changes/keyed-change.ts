@@ -1,0 +1,165 @@
+/**
+ * A change that is made at most once: its request has an Idempotency-Key. What it did and the response to it are
+ * committed together, so a repeat gets this response, whatever broke after the commit; if the transaction was rolled
+ * back, a repeat makes the change.
+ *
+ * A key belongs to the owner of what is changed (an account, or a user for profiles) and to the client that sent it. It
+ * counts for 24 hours, or until the owner's newer ones have used up their room. A refusal with a status 4xx is recorded
+ * too (draft-ietf-httpapi-idempotency-key-header, 2.6), but for 429, which asks the client to repeat.
+ */
+import { sql } from 'kysely'
+import { Replay, type KeyedRequest } from '../http/idempotency.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
+import { fieldFault, Refusal, refuse, statusOf, type Detail, type RefusalName } from '../model/refusal.ts'
+
+/** A request with a key, and the client that sent it: the same user by another application is another client. */
+export interface KeyOfClient extends KeyedRequest {
+  readonly client: string
+}
+
+/** The first number of our advisory locks; the second is a hash of the key. Two keys with one hash only get a 409. */
+const LOCK_CLASS = 8_173
+const KEPT = '24 hours'
+/** The most keys of an owner. */
+export const KEYS_MAX = 10_000
+/** What a key takes at least of its owner's room, in bytes. A longer response takes its length. */
+export const KEY_BYTES = 8_192
+const ROOM_BYTES = KEYS_MAX * KEY_BYTES
+const PURGED_AT_ONCE = 1_000
+const RETRY_SECONDS = 1
+
+interface Row {
+  readonly is_same: boolean
+  readonly refusal: RefusalName | null
+  readonly status: number
+  readonly body: string
+  readonly link: string | null
+  readonly omitted: readonly string[]
+  readonly user_data: string | null
+}
+
+export class KeyedChange {
+  readonly #owner: string
+  readonly #request: KeyOfClient
+
+  constructor(owner: string, request: KeyOfClient) {
+    this.#owner = owner
+    this.#request = request
+  }
+
+  /** Names the key among those of all owners and clients. */
+  get name(): string {
+    return `${this.#owner} ${this.#request.client} ${this.#request.key}`
+  }
+
+  /** Refuses (409) if another transaction, also of another process, has the key. Else it has it until it ends. */
+  async claim(tx: Tx): Promise<void> {
+    const { rows } = await sql<{ claimed: boolean }>`
+      select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${this.name})) as claimed`.execute(tx)
+    if (!rows[0]!.claimed) throw inFlight()
+  }
+
+  /** Throws the recorded response, if there is one; if it is that of another request, a refusal. */
+  async replay(tx: Tx): Promise<void> {
+    const { client, key } = this.#request
+    const { rows } = await sql<Row>`
+      select digest = ${this.#digest()} as is_same, refusal, kept.status, body, link, omitted, servers.user_data
+      from idempotency_keys as kept left join servers on servers.id = kept.server_id
+      where owner = ${this.#owner} and client = ${client} and key = ${key}
+        and kept.created_at > now() - ${KEPT}::interval`.execute(tx)
+    const [row] = rows
+    if (row === undefined) return
+    if (!row.is_same) throw OTHER_REQUEST
+    throw new Replay(row.refusal === null ? responseOf(row) : refusalOf(row.refusal, row.body))
+  }
+
+  /** Makes the change and records the response. The result is for after the commit: it returns or throws. */
+  async record<T>(tx: Tx, change: (tx: Tx) => Promise<T>): Promise<() => T> {
+    await sql`savepoint change`.execute(tx)
+    try {
+      const result = await change(tx)
+      await this.#insert(tx, { ...this.#request.respond(result), refusal: null })
+      return () => result
+    } catch (error) {
+      if (!isFinal(error)) throw error
+      await sql`rollback to savepoint change`.execute(tx)
+      const recorded = { status: statusOf(error.name), body: JSON.stringify(error.details), refusal: error.name }
+      await this.#insert(tx, { ...recorded, link: null, omitted: [], serverId: null })
+      return () => {
+        throw error
+      }
+    }
+  }
+
+  /** Inserts the row, and deletes the oldest ones of the owner for which no room is left. */
+  async #insert(
+    tx: Tx,
+    recorded: ReturnType<KeyedRequest['respond']> & { readonly refusal: string | null },
+  ): Promise<void> {
+    const { client, key } = this.#request
+    const { status, body, link, omitted, serverId, refusal } = recorded
+    const bytes = Math.max(KEY_BYTES, Buffer.byteLength(body))
+    await sql`
+      with inserted as (
+        insert into idempotency_keys
+          (owner, client, key, position, digest, refusal, status, body, link, omitted, server_id)
+        values (${this.#owner}, ${client}, ${key},
+          (select coalesce(max(position), 0) from idempotency_keys where owner = ${this.#owner}) + ${bytes}::bigint,
+          ${this.#digest()}, ${refusal}, ${status}, ${body}, ${link}, ${[...omitted]}::text[], ${serverId})
+        on conflict (owner, client, key) do update set
+          position = excluded.position, digest = excluded.digest, refusal = excluded.refusal, status = excluded.status,
+          body = excluded.body, link = excluded.link, omitted = excluded.omitted, server_id = excluded.server_id,
+          created_at = now()
+        returning position
+      )
+      delete from idempotency_keys as old using inserted
+      where old.owner = ${this.#owner} and old.position <= inserted.position - ${ROOM_BYTES}::bigint
+        and (old.client, old.key) <> (${client}, ${key})`.execute(tx)
+  }
+
+  #digest(): Buffer {
+    return this.#request.hash.copy().digest()
+  }
+}
+
+/** The refusal of a request whose key another request has that is not yet answered. */
+export function inFlight(): Refusal {
+  const text = 'the request with this Idempotency-Key has not ended yet: try again'
+  return new Refusal('resource_conflict', [text], { retrySeconds: RETRY_SECONDS })
+}
+
+const OTHER_REQUEST = refuse(
+  'unprocessable_entity',
+  fieldFault(
+    'Idempotency-Key',
+    'not_allowed',
+    'Idempotency-Key was sent before with another method, path or body: use a new key for each request',
+  ),
+)
+
+/** True for a refusal that a repeat would get again, as far as the request can know. */
+function isFinal(error: unknown): error is Refusal {
+  return error instanceof Refusal && statusOf((error as Refusal).name) < 500 && error.name !== 'too_many_requests'
+}
+
+function refusalOf(name: RefusalName, details: string): Refusal {
+  return new Refusal(name, JSON.parse(details) as Detail[])
+}
+
+/** The `user_data` of a server is the present one: it is not kept a second time, and null once the server is deleted. */
+function responseOf({ status, body, link, omitted, user_data: userData }: Row): Replay['recorded'] {
+  if (userData === null) return { status, body, link, omitted }
+  const member = { ...(JSON.parse(body) as object), user_data: userData }
+  return { status, body: JSON.stringify(member), link, omitted: omitted.filter((name) => name !== 'user_data') }
+}
+
+/** Deletes expired keys, some at once. */
+export async function purgeKeys(database: Reader): Promise<void> {
+  for (let deleted = PURGED_AT_ONCE; deleted === PURGED_AT_ONCE;) {
+    const { numAffectedRows = 0n } = await sql`
+      delete from idempotency_keys where (owner, client, key) in (
+        select owner, client, key from idempotency_keys
+        where created_at < now() - ${KEPT}::interval limit ${PURGED_AT_ONCE})`.execute(database)
+    deleted = Number(numAffectedRows)
+  }
+}

@@ -1,0 +1,117 @@
+/**
+ * The header Idempotency-Key on requests that change something: what is recorded of their responses, and how a recorded
+ * response is sent again (changes/keyed-change.ts stores them). Without the header nothing of this runs.
+ *
+ * The database has no secret for this: secrets and user_data are left out of what is recorded.
+ */
+import { createHash, type Hash } from 'node:crypto'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { KEY_RULE, parseIdempotencyKey } from '../model/idempotency-key.ts'
+import { fieldFault, refuse, type Refusal } from '../model/refusal.ts'
+import { READS } from './audit.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Set for a change with the header Idempotency-Key. */
+    keyed: KeyedRequest | undefined
+  }
+}
+
+/** A request with a key. */
+export interface KeyedRequest {
+  readonly key: string
+  /** The hash of method, path and, once it has arrived, body. */
+  readonly hash: Hash
+  /** What is recorded of the response to a change with this result. */
+  readonly respond: (result: unknown) => RecordedResponse
+}
+
+/** A response without its secrets. `omitted`: their fields, which are null in the body. */
+export interface RecordedResponse {
+  readonly status: number
+  readonly body: string
+  readonly link: string | null
+  readonly omitted: readonly string[]
+  /** The server whose `user_data` is omitted. */
+  readonly serverId: string | null
+}
+
+/** Thrown instead of making a change again: rolls the transaction back, and becomes the recorded response. */
+export class Replay extends Error {
+  readonly recorded: Omit<RecordedResponse, 'serverId'> | Refusal
+
+  constructor(recorded: Replay['recorded']) {
+    super('the recorded response of an earlier request')
+    this.recorded = recorded
+  }
+}
+
+/** A resource as JSON text, for a route that does not use the serializer of its schema. */
+export class JsonMember {
+  readonly id: string
+  readonly text: string
+
+  constructor(id: string, text: string) {
+    this.id = id
+    this.text = text
+  }
+}
+
+/** The fields that are text in one response only. */
+const SECRETS = ['secret', 'library_ftp_password', 'console_token']
+
+/** Adds the hook that reads the header. */
+export function takeIdempotencyKeys(server: FastifyInstance): void {
+  server.decorateRequest('keyed', undefined)
+  server.addHook('onRequest', (request, reply, done) => {
+    const header = request.headers['idempotency-key']
+    if (header === undefined || READS.includes(request.method)) {
+      done()
+      return
+    }
+    const key = parseIdempotencyKey(String(header))
+    if (key === undefined) {
+      done(refuse('bad_request', fieldFault('Idempotency-Key', 'malformed', `Idempotency-Key must be ${KEY_RULE}`)))
+      return
+    }
+    request.keyed = {
+      key,
+      hash: createHash('sha256').update(`${request.method} ${request.url}\n`),
+      respond: (result) => record(request, reply, result),
+    }
+    done()
+  })
+}
+
+function record(request: FastifyRequest, reply: FastifyReply, result: unknown): RecordedResponse {
+  const status = successOf(request)
+  const link = reply.getHeader('Link')
+  const common = { status, link: link === undefined ? null : String(link) }
+  if (result instanceof JsonMember) return { ...common, body: result.text, omitted: [], serverId: null }
+  const member = result as Readonly<Record<string, unknown>>
+  const hasUserData = member['resource_type'] === 'server' && typeof member['user_data'] === 'string'
+  const omitted = [...SECRETS, ...(hasUserData ? ['user_data'] : [])].filter((name) => typeof member[name] === 'string')
+  const shown = { ...member, ...Object.fromEntries(omitted.map((name) => [name, null])) }
+  const body = reply.code(status).serialize(shown) as string
+  return { ...common, body, omitted, serverId: hasUserData ? (member['id'] as string) : null }
+}
+
+/** The status of a route for success: each route with a change has one. */
+function successOf({ routeOptions: { schema } }: FastifyRequest): number {
+  return Number(Object.keys(schema?.response as object)[0])
+}
+
+/** Sends a recorded response. It leaves no audit line. `sendRefusal`: sends a recorded refusal. */
+export function sendReplay(
+  reply: FastifyReply,
+  { recorded }: Replay,
+  sendRefusal: (reply: FastifyReply, refusal: Refusal) => FastifyReply,
+): FastifyReply {
+  reply.changedNothing = true
+  void reply.header('Idempotent-Replayed', 'true')
+  if (recorded instanceof Error) return sendRefusal(reply, recorded)
+  const { status, body, link, omitted } = recorded
+  if (omitted.length > 0) void reply.header('Idempotent-Omitted', omitted.join(', '))
+  if (link !== null) void reply.header('Link', link)
+  return reply.code(status).type('application/json; charset=utf-8').send(body)
+}

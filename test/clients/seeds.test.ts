@@ -2,6 +2,7 @@
  * The real cloud-init boots guests by its NoCloud and OpenStack data sources (contract H5 to H7), which it chooses by
  * SMBIOS strings as in a virtual machine, and renders the networks that they describe.
  */
+import { mkdtempSync, rmSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
 import type { Machine } from '../support/netns/guest-machine.ts'
@@ -94,7 +95,11 @@ t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
   })
 
   t.test('H5: a version that reads the network configuration over HTTP renders it at the boot', async (t) => {
-    const newer = newerCloudInit(t.testdir())
+    const directory = mkdtempSync('/var/tmp/imds-cloud-init-') // the guest has a /tmp of its own
+    t.teardown(() => {
+      rmSync(directory, { recursive: true })
+    })
+    const newer = newerCloudInit(directory)
     if ('missing' in newer) {
       t.pass('skipped', { skip: newer.missing })
       return

@@ -118,11 +118,13 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     evacuate: /^0 instances$/m,
     forget: /^the store knows nothing of hv9/,
     wait: /srv-x1y2z/,
-    trace: /^srv-x1y2z, revision 3/,
+    maintenance: /published srv-x1y2z at revision 4$/m,
+    reports: /^srv-x1y2z: its guest may not report: /,
+    trace: /^srv-x1y2z, revision 4/,
     explain: /^10\.0\.0\.2 .*200/,
     schema: /"\$schema"/,
-    seal: /srv-x1y2z.* 4/,
-    unseal: /srv-x1y2z.* 5/,
+    seal: /srv-x1y2z.* 5/,
+    unseal: /srv-x1y2z.* 6/,
     encrypt: /0 encrypted, 3 /,
     decrypt: /3 decrypted, 0 /,
     identity: /^KEYS\/identity-key.pem$/m,
@@ -131,7 +133,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     doctor: /^ok +daemon +it is ready$.*^\d+ ok, /ms,
     status: /^imdsd .*, ready, /,
     bugreport: /^wrote imds-bugreport-.*\.txt: /,
-    remove: /srv-x1y2z.* 6/,
+    remove: /srv-x1y2z.* 7/,
   }
   for (const command of commandsOf(executed('docs/publishing.md', 'imdsctl'))) {
     const [program, name] = command.split(' ') as [string, string]

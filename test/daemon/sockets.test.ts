@@ -67,7 +67,7 @@ for (const [number, what, bytes] of SERVED) {
   t.test(`${number}: ${what} is served`, async (t) => {
     const { status, headers, body } = await exchange(daemon.guestPort, bytes)
     t.same([status, body], [200, 'srv-abcde'])
-    t.same(Object.keys(headers).sort(), ['connection', 'content-length', 'content-type', 'date'])
+    t.same(Object.keys(headers).sort(), ['connection', 'content-length', 'content-type', 'date', 'etag'])
     t.match(headers, { 'content-type': 'text/plain', 'content-length': '9' })
   })
 }

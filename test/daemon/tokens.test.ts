@@ -112,7 +112,8 @@ t.test('D3: a start with a missing or invalid key file names it without its cont
 })
 
 t.test('D3: a torn key file is replaced with a warning; without a saved key guests are still served', async (t) => {
-  const state = t.testdir({ 'token-key': 'torn' })
+  const directory = t.testdir({ torn: { 'token-key': 'torn' } })
+  const state = join(directory, 'torn')
   const torn = await aDaemon(t, { IMDS_STATE_DIR: state })
   matchAll(
     t,
@@ -120,7 +121,7 @@ t.test('D3: a torn key file is replaced with a warning; without a saved key gues
     [{ level: 'warn', msg: /guests must fetch new tokens/ }],
   )
   t.equal(Buffer.from(readFileSync(join(state, 'token-key'), 'latin1'), 'base64').length, 32)
-  const blocked = join(t.testdir(), 'blocked')
+  const blocked = join(directory, 'blocked')
   mkdirSync(blocked)
   mkdirSync(join(blocked, 'token-key')) // a directory in place of the file: even root can neither read nor replace it
   const daemon = await aDaemon(t, { IMDS_STATE_DIR: blocked })

@@ -99,7 +99,7 @@ function readHead(
     if (headers.has(name.toLowerCase())) return `a header twice: ${name}`
     headers.set(name.toLowerCase(), value)
   }
-  if (!/^(?:0|[1-9]\d*)$/.test(headers.get('content-length') ?? ''))
+  if (status !== '304' && !/^(?:0|[1-9]\d*)$/.test(headers.get('content-length') ?? ''))
     return `no exact Content-Length: ${String(headers.get('content-length'))}`
   return { status: Number(status), headers, end: end + 4 }
 }

@@ -119,7 +119,7 @@ t.test('daemons announce themselves when they connect and periodically, and stay
   t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), {
     status: 0,
     stdout:
-      /^\{"name":"hv1","version":"[^"]+","instances":0,"lagSeconds":0,"seenAt":"[^"]+","records":1\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":"","records":0\}\n$/,
+      /^\{"formatVersion":1,"name":"hv1","version":"[^"]+","instances":0,"lagSeconds":0,"seenAt":"[^"]+","records":1\}\n\{"formatVersion":1,"name":"hv2".*\n\{"formatVersion":1,"name":"odd","version":"","instances":0,"seenAt":"","records":0\}\n$/,
   })
   await until(
     async () => (await redis.client.get(KEYS.announcement('hv1')))!.includes('"instances":1,'),

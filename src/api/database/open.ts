@@ -115,10 +115,13 @@ export async function openDatabase(
   return { db, pool, background, connection, close, ended }
 }
 
+/** What a query gets of a server that is being stopped, before and while its processes end. */
+const WAS_STOPPED = [CANNOT_CONNECT_NOW, 'EPIPE', 'ECONNRESET', 'ECONNREFUSED', 'ENOENT']
+
 /** Rejects if the server cannot be reached, or is too old. */
 async function checkServer(pool: pg.Pool, settings: DatabaseSettings): Promise<void> {
   const { rows } = await pool.query<{ version: number }>(VERSION).catch((error: unknown) => {
-    if (settings.kind === 'embedded' && (error as { code?: string }).code === CANNOT_CONNECT_NOW)
+    if (settings.kind === 'embedded' && WAS_STOPPED.includes((error as { code?: string }).code ?? ''))
       throw wasStopped(settings.stateDirectory, error)
     throw new StartFailure(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
   })

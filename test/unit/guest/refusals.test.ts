@@ -39,7 +39,7 @@ describe.each(REFUSALS)('%s', (refusal) => {
   })
 })
 
-test('a refusal has only a status that clients of EC2 know, unless it is of a report; 500 is only for a bug', () => {
+test('a refusal has a status that clients of EC2 know, unless it is of a report; 500 is for a bug', () => {
   const others = REFUSALS.filter((refusal) => !refusal.includes('report'))
   expect(new Set(others.map(statusOf))).toEqual(new Set([400, 401, 403, 404, 405, 500, 503]))
   expect(REFUSALS.filter((refusal) => statusOf(refusal) === 500)).toEqual(['internal-error'])

@@ -8,8 +8,8 @@ import { readAnswers, type WireAnswer } from './wire.ts'
 
 /** The statuses that each kind of peer may get. A peer that is not served gets the same status to everything. */
 const STATUSES: Readonly<Record<Role, readonly number[]>> = {
-  known: [200, 400, 401, 403, 404, 405, 503],
-  required: [200, 400, 401, 403, 405, 503],
+  known: [200, 304, 400, 401, 403, 404, 405, 503],
+  required: [200, 304, 400, 401, 403, 405, 503],
   disabled: [403],
   contested: [503],
   unknown: [503],

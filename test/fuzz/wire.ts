@@ -53,7 +53,7 @@ export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
         return undefined
       }
       const { status, headers, end } = head
-      const length = Number(headers.get('content-length'))
+      const length = Number(headers.get('content-length') ?? 0) // 304 has none
       if (answers.at(-1)?.headers.get('connection') === 'close') {
         fail({ answers, interim, wrong: 'a response after one with Connection: close' })
         return undefined

@@ -27,3 +27,5 @@ export function isId(value: unknown): value is string {
 
 /** The pattern of an audience of an identity token: visible characters of ASCII, as in a URL or a name. */
 export const AUDIENCE = '^[\\x21-\\x7e]{1,255}$'
+/** What AUDIENCE requires, in words. */
+export const AUDIENCE_RULE = '1 to 255 visible ASCII characters'

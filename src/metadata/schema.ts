@@ -5,7 +5,7 @@
  * bounds.
  */
 import Type from 'typebox'
-import { AUDIENCE, DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'
+import { AUDIENCE, AUDIENCE_RULE, DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
@@ -246,7 +246,7 @@ const Identity = Type.Object(
       pattern: '^https://[^\\s?#@]{0,503}[^\\s?#@/]$',
       description: '`iss` of the tokens.',
     }),
-    audiences: Type.Array(text('1 to 255 visible ASCII characters', { pattern: AUDIENCE }), {
+    audiences: Type.Array(text(AUDIENCE_RULE, { pattern: AUDIENCE }), {
       minItems: 1,
       maxItems: AUDIENCES_MAX,
       description: 'The audiences for which the guest gets tokens.',

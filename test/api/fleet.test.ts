@@ -215,6 +215,20 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
   })
   await until(async () => (await eventsOf())?.[0]?.state === 'canceled', 'H8: its end to be published')
   t.match(await imdsApi('maintenance', id, '--code', 'reboot'), { status: 1, text: /notBefore must be a time/ })
+  for (let i = 1; i <= 7; i++)
+    await imdsApi(
+      'maintenance',
+      id,
+      ...announce.slice(0, 4),
+      '--event',
+      `evt-${String(i)}`,
+      '--description',
+      'x'.repeat(1_024),
+    )
+  t.match(await imdsApi('maintenance', id, ...announce.slice(0, 4), '--description', 'x'.repeat(1_024)), {
+    status: 1,
+    text: /would take more than 8192 bytes: give shorter descriptions/,
+  })
   t.match(await imdsApi('maintenance', 'srv-none'), { status: 1, text: /srv-none/ })
 
   const directory = dirname(api.env['IMDS_API_STATE_DIR']!)

@@ -74,7 +74,7 @@ const other = await create('servers', { image: 'img-deb12', server_groups: [extr
 
 const tooLong = (id: RegExp | string = server.id) =>
   new RegExp(
-    `^${typeof id === 'string' ? id : id.source} would have \\d{6} bytes of server groups, SSH keys and tags as JSON: the most are 229376$`,
+    `^${typeof id === 'string' ? id : id.source} would have \\d{6} bytes of server groups, SSH keys and tags as JSON: the most are 212992$`,
   )
 /** Every request that can make a record longer, and why it is refused: route -> path and body. */
 const GROWS: Readonly<Record<string, () => Promise<readonly [path: string, body: object, error: RegExp | string]>>> = {
@@ -211,6 +211,7 @@ t.test('no other request makes a record longer', async (t) => {
   const others = routesOf(api.server).filter(
     ({ method, path }) => method !== 'GET' && path !== '/database_servers/*' && !(`${method} ${path}` in GROWS),
   )
+  // the identity of an account needs encrypted records, which this region has not; a record leaves room for it
   let length = (await jsonOf(id)).length
   for (const { method, path } of [...others.filter((route) => !isDelete(route)), ...others.filter(isDelete)]) {
     const [, collection = ''] = path.split('/')
@@ -221,7 +222,8 @@ t.test('no other request makes a record longer', async (t) => {
       `/1.0${path.replace('ID', ids[collection]!).replace('*', 'xxx-none1')}?account_id=${ONE}`,
       bodies[`${method} ${path}`],
     )
-    t.ok(status < 300 || [409, 501].includes(status), `${method} ${path} is possible: ${String(status)}`)
+    const isPossible = status < 300 || [409, 501].includes(status) || path.startsWith('/account/identity')
+    t.ok(isPossible, `${method} ${path} is possible: ${String(status)}`)
     const now = (await compose(db, id)) === undefined ? 0 : (await jsonOf(id)).length
     t.ok(now <= length, `${method} ${path} leaves ${String(length)} bytes: ${String(now)}`)
     length = now
@@ -265,6 +267,6 @@ t.test('a record with all that clients can add and everything else at its longes
     .execute()
   const { record, userData } = (await compose(db, server.id))!
   const bytes = Buffer.byteLength(JSON.stringify(record))
-  t.ok(bytes > RECORD_MAX_BYTES - 32 * 1024 && bytes <= RECORD_MAX_BYTES, String(bytes))
+  t.ok(bytes > RECORD_MAX_BYTES - 48 * 1024 && bytes <= RECORD_MAX_BYTES, String(bytes))
   t.match(await store.put(record, userData, { dryRun: true }), { kind: 'published' })
 })

@@ -669,7 +669,18 @@ t.test('a row keeps every field that a request can change, whatever the file say
       ['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule'],
     ],
     // last: the requests are its own
-    ['api_clients', first!.id, { name: 'Other', description: 'Makes nothing', permissions_group: 'storage' }, []],
+    [
+      'api_clients',
+      first!.id,
+      {
+        name: 'Other',
+        description: 'Makes nothing',
+        permissions_group: 'storage',
+        expires_at: '2126-11-20T15:04:05Z',
+        allow_access: ['127.0.0.0/8'],
+      },
+      ['read_only'], // it could send no further request
+    ],
   ]
   for (const [path, id, body, refused] of changes) {
     const known = Object.keys(

@@ -9,11 +9,13 @@ import { refuse } from '../model/refusal.ts'
 import type { Tx } from '../database/transaction.ts'
 
 /**
- * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 32 KiB are enough for
+ * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 48 KiB are enough for
  * everything else at its longest, most of all the cloud IPs, and for what is added without a check: a longer domain of
- * the region, a second hypervisor, a seal.
+ * the region, a second hypervisor, a seal, the identity of the account, EVENTS_MAX_BYTES.
  */
-const ADDED_MAX_BYTES = RECORD_MAX_BYTES - 32 * 1024
+const ADDED_MAX_BYTES = RECORD_MAX_BYTES - 48 * 1024
+/** How many bytes the maintenance events of a record may take as JSON. */
+export const EVENTS_MAX_BYTES = 8 * 1024
 
 interface Added {
   readonly id: string

@@ -142,6 +142,8 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
       return limit === '1' ? 'must not be empty' : `must have at least ${limit} characters`
     case 'maxLength':
       return `must have at most ${limit} characters`
+    case 'minItems':
+      return limit === '1' ? 'must not be empty' : `must have at least ${limit} elements`
     case 'maxItems':
       return `must have at most ${limit} elements`
     case 'maxProperties':

@@ -25,7 +25,7 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isIssuer } from '../../identity/issuer.ts'
 import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.ts'
 import { Slots } from '../../identity/slots.ts'
-import { AUDIENCE } from '../../metadata/identifiers.ts'
+import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { AUDIENCES_MAX, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
 import { NullableTime } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -52,7 +52,7 @@ const Identity = Type.Object(
 )
 const Change = Type.Object({
   audiences: Type.Optional(
-    Type.Array(Type.String({ pattern: AUDIENCE }), {
+    Type.Array(Type.String({ pattern: AUDIENCE, hint: AUDIENCE_RULE }), {
       minItems: 1,
       maxItems: AUDIENCES_MAX,
       description: 'The audiences for which servers get tokens. Required for a new identity.',

@@ -57,7 +57,7 @@ export class GuestReports {
     this.#changed = changed
   }
 
-  /** Takes one report from the rate of a guest, whatever becomes of it. False if none is left. */
+  /** Counts a report against the rate limit of its guest, also if it is refused later. False: the limit is reached. */
   admits({ stay }: Reporter): boolean {
     const { admittedMs } = this.#keptOf(stay)
     const now = this.#now()

@@ -17,7 +17,7 @@ import { AccountChanges } from './changes/account-changes.ts'
 import { type Database } from './database/open.ts'
 import { FairQueue } from './http/fair-queue.ts'
 import { takeIdempotencyKeys } from './http/idempotency.ts'
-import { completeOpenApi, takesAccount } from './http/openapi.ts'
+import { ACCESS, completeOpenApi, takesAccount } from './http/openapi.ts'
 import { addEntityTags } from './http/entity-tags.ts'
 import { addReadShare, READ_SHARE } from './http/read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
@@ -99,7 +99,7 @@ export async function buildApiServer(
     unreadable,
     log,
   })
-  await describe(server, baseUrl)
+  await describe(server)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
   addIssuerRoutes(server, db)
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
@@ -128,7 +128,7 @@ export async function buildApiServer(
 }
 
 /** Adds the OpenAPI document, and its pages below /docs. */
-async function describe(server: ApiServer, baseUrl: string): Promise<void> {
+async function describe(server: ApiServer): Promise<void> {
   await server.register(swagger, {
     openapi: {
       openapi: '3.1.0',
@@ -137,11 +137,7 @@ async function describe(server: ApiServer, baseUrl: string): Promise<void> {
         version: '1.0.0beta',
         description: 'The API of a region. docs/api.md is its guide.',
       },
-      servers: [{ url: baseUrl }],
-      components: {
-        securitySchemes: { token: { type: 'http', scheme: 'bearer' }, client: { type: 'http', scheme: 'basic' } },
-      },
-      security: [{ token: [] }],
+      ...ACCESS,
     },
     transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
   })

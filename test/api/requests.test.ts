@@ -551,11 +551,20 @@ t.test('the OpenAPI document has every route of the API, and its own page', asyn
 
 t.test('the OpenAPI document has errors, account_id, both types of a token request, and optional bodies', async (t) => {
   const {
-    body: { info, paths, components },
+    body: { info, servers, security, paths, components },
   } = (await send('GET', '/1.0/openapi.json')) as {
-    body: { info: object; paths: Record<string, Record<string, DocumentedOperation>>; components: { schemas: object } }
+    body: {
+      info: object
+      servers: object
+      security: object
+      paths: Record<string, Record<string, DocumentedOperation>>
+      components: { schemas: object; securitySchemes: object }
+    }
   }
   t.match(info, { version: '1.0.0beta' })
+  t.strictSame(servers, [{ url: '/' }])
+  t.strictSame(security, [{ oauth2: ['infrastructure'] }, { token: [] }])
+  t.match(components.securitySchemes, { oauth2: { flows: { clientCredentials: { tokenUrl: '/token' } } } })
   t.match(components.schemas, { Error: { required: ['error_name', 'errors'] } })
   const operations = Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({ name: `${method} ${path}`, ...operation })),

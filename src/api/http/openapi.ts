@@ -3,6 +3,7 @@
  * requests and responses may have, and bodies that may be empty.
  */
 import { FIELD_CODES, REFUSAL_NAMES } from '../model/refusal.ts'
+import type { Scope } from '../model/scopes.ts'
 import { memberPathOf } from './entity-tags.ts'
 import { REQUEST_ID, REQUEST_ID_PATTERN } from './request-id.ts'
 
@@ -125,6 +126,34 @@ const IDEMPOTENCY_KEY = {
   description:
     'The change is made once: for 24 hours a repeat of the request gets the response of the first one, with ' +
     'Idempotent-Replayed: true. Another request with the key gets 422, and a repeat while the first one runs 409.',
+}
+const SCOPES: Readonly<Record<Scope, string>> = {
+  infrastructure: 'Every operation below /1.0.',
+  orbit: 'The object store of a region, which is not part of this API.',
+}
+const TOKEN_ENDPOINT = { tokenUrl: '/token', scopes: SCOPES }
+/**
+ * Where requests go, and how they are authorized. The URLs are relative, so the pages and clients that load the
+ * document send their requests to where it comes from.
+ */
+export const ACCESS = {
+  servers: [{ url: '/' }],
+  components: {
+    securitySchemes: {
+      oauth2: {
+        type: 'oauth2' as const,
+        description: 'The id and secret of an API client; or of an application, and the password of a user.',
+        flows: { clientCredentials: TOKEN_ENDPOINT, password: { ...TOKEN_ENDPOINT, refreshUrl: '/token' } },
+      },
+      token: { type: 'http' as const, scheme: 'bearer', description: 'An access token of /token.' },
+      client: {
+        type: 'http' as const,
+        scheme: 'basic',
+        description: 'The id and secret of an API client or application.',
+      },
+    },
+  },
+  security: [{ oauth2: ['infrastructure' satisfies Scope] }, { token: [] }],
 }
 /** The paths whose requests need no account. */
 const WITHOUT_ACCOUNT = '/1.0/user/collaborations'

@@ -280,14 +280,17 @@ test('the log texts that alerts and documents search for are logged', () => {
   expect(searched.filter(([, text]) => !sources.some(([, source]) => source.includes(text)))).toEqual([])
 })
 
+/** The files that declare imdsctl's commands and options. */
+const IMDSCTL = ['imdsctl', 'store-commands', 'host-commands'].map((name) => read(`src/cli/${name}.ts`)).join('\n')
+const IMDSCTL_COMMANDS = found([['', IMDSCTL]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
+
 test('every command and option of imdsctl and imdsd that documents, alerts and units name exists', () => {
   const texts = [...DOCS, ...CITING.filter(([path]) => /^(deploy|systemd)\//.test(path))]
-  const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
-  expect(found(texts, /(?:^|`)imdsctl ([a-z][\w-]*)/gm).filter(([, command]) => !commands.includes(command))).toEqual(
-    [],
-  )
+  expect(
+    found(texts, /(?:^|`)imdsctl ([a-z][\w-]*)/gm).filter(([, command]) => !IMDSCTL_COMMANDS.includes(command)),
+  ).toEqual([])
   const declared = [
-    read('src/cli/imdsctl.ts'),
+    IMDSCTL,
     read('src/daemon/arguments.ts'),
     read('src/metadata/event-options.ts'),
     ...Object.values(STORE_SETTINGS).map(({ flags }) => flags),
@@ -353,18 +356,16 @@ describe('tables that people write have every row of the code', () => {
     ).toEqual(Object.values(EXIT).filter((status) => status !== EXIT.badConfig)) // that is a daemon's
   })
   test('the commands of imdsctl', () => {
-    const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
     const described = found(
       [['', DOCS.get('docs/publishing.md')!.split('### Options')[0]!]],
       /^imdsctl ([\w-]+)/gm,
     ).map(([, command]) => command)
-    expect(unique(described)).toEqual(unique(commands))
+    expect(unique(described)).toEqual(unique(IMDSCTL_COMMANDS))
   })
   test('the commands of imdsctl, with an example of what each prints as JSON', () => {
-    const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
     const examples = found([['', DOCS.get('docs/json.md')!]], /^<!-- executed: json ([\w-]+)/gm).map(([, name]) => name)
     const alwaysJson = ['get', 'schema']
-    expect(unique([...examples, ...alwaysJson])).toEqual(unique([...commands, 'error']))
+    expect(unique([...examples, ...alwaysJson])).toEqual(unique([...IMDSCTL_COMMANDS, 'error']))
   })
   test('the paths of the operator API', () => {
     const rows = rowsBelow('docs/operations.md', "## The operators' listeners")

@@ -1,0 +1,70 @@
+/** How imdsctl runs a command: its output, its exit status, and the store that it needs. */
+import { InvalidArgumentError, type Command } from 'commander'
+import { EXIT } from '../runtime/exit-status.ts'
+import type { Output } from '../runtime/output.ts'
+import type { Environment } from '../runtime/variables.ts'
+import { parseWhole } from '../runtime/whole-number.ts'
+import type { StoreSettings } from '../store/settings.ts'
+import type { Context } from './commands.ts'
+import { Failure, failureOf, printFailure } from './failure.ts'
+
+/**
+ * The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are
+ * shorter.
+ */
+export type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & {
+  readonly store?: string
+  readonly recordKeys?: string
+  readonly environmentFile?: string
+  readonly json?: boolean
+}
+
+/** What the commands need of the process. */
+export interface Parts {
+  readonly output: Output
+  /** Its variables, and those of the service that it lacks. */
+  readonly env: Environment
+  /** Its variables alone. */
+  readonly own: Environment
+  /** Called with the exit status of a command that has one of its own. */
+  readonly ended: (status: number) => void
+}
+
+/** Runs commands, and sets the exit status. */
+export interface Runner extends Parts {
+  /** Runs a command that only prints what it finds. It ends when nobody reads its output. */
+  readonly reading: (command: (options: Options) => Promise<unknown>) => Promise<void>
+  /** Runs a command that changes something, or whose exit status is a result. */
+  readonly working: (command: (options: Options) => Promise<unknown>) => Promise<void>
+}
+
+export function buildRunner(program: Command, parts: Parts): Runner {
+  const { output, ended } = parts
+  /** `continues`: the command does its work even if its output is lost. */
+  const run = async (continues: boolean, command: (options: Options) => Promise<unknown>) => {
+    const options = program.opts<Options>()
+    output.use({ json: options.json === true, continues })
+    try {
+      const result = await command(options)
+      if (typeof result === 'number') ended(result)
+    } catch (error) {
+      const failure = failureOf(error)
+      ended(failure.status)
+      printFailure(output, failure)
+    }
+  }
+  return { ...parts, reading: (command) => run(false, command), working: (command) => run(true, command) }
+}
+
+/** The store of the options. */
+export function contextOf({ output }: Runner, { store, recordKeys, ...settings }: Options): Context {
+  if (store === undefined) throw new Failure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
+  return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
+}
+
+/** Parses the number of an option. */
+export function wholeNumber(text: string): number {
+  const value = parseWhole(text.trim(), 1, Number.MAX_SAFE_INTEGER)
+  if (value === undefined) throw new InvalidArgumentError('not a whole number of at least 1, in decimal digits')
+  return value
+}

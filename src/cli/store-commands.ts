@@ -1,0 +1,241 @@
+/** The commands of imdsctl that work on the store or on records. */
+import { Option, type Command } from 'commander'
+import { EVENT_OPTIONS, type EventOptions } from '../metadata/event-options.ts'
+import type { ChangeOptions } from './change.ts'
+import type { Context } from './commands.ts'
+import type { EvacuateOptions } from './evacuate.ts'
+import type { ImportOptions } from './import.ts'
+import type { ListOptions } from './list.ts'
+import { contextOf, wholeNumber, type Options, type Runner } from './runner.ts'
+
+const ID = 'such as srv-x1y2z'
+const IDS_FILE = new Option('-f, --file <file>', 'also the ids in this file, one per line; - for standard input')
+const DRY_RUN = new Option('--dry-run', 'write nothing: print what would be done to each instance now')
+const PATHS = 'a file, a directory, or - for standard input'
+
+const JSON_LINES = `
+A file, or standard input, holds one record in JSON or YAML, or JSON lines. A line is a record, or
+  {"record": {...}, "userDataBase64": "..."}        null in place of "...": no user-data
+In a directory every NAME.json, NAME.yaml or NAME.yml is read, with its user-data in NAME.user-data if that is there.`
+const PUT_HELP = `
+
+Many records go over one connection. Refused records are reported on standard error and the others are published. The
+exit status is the highest of all, and the last line of the output counts the records.
+
+  jq -c '.[]' records.json | imdsctl put -
+  jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
+const IMPORT_HELP = `
+
+The store then holds what the records say: an instance that comes without user-data has none. Only refused records are printed, and the last
+line counts all. In a directory every ID.removed becomes a tombstone, unless the instance has a record.`
+
+/** Adds the commands, in the order of the help. */
+export function addStoreCommands(program: Command, runner: Runner): void {
+  const { output, reading, working } = runner
+  type StoreCommand = (commands: typeof import('./commands.ts'), context: Context) => Promise<void>
+  /** A command of commands.ts that needs a store. */
+  const ofStore = (command: StoreCommand) => async (options: Options) =>
+    command(await import('./commands.ts'), contextOf(runner, options))
+
+  type FleetCommand = (commands: typeof import('./hypervisors.ts'), context: Context) => Promise<void>
+  /** A command of hypervisors.ts. */
+  const ofFleet = (command: FleetCommand) => async (options: Options) =>
+    command(await import('./hypervisors.ts'), contextOf(runner, options))
+
+  type Change = (changes: typeof import('./change.ts'), context: Context) => Promise<number>
+  /** A command of change.ts. */
+  const ofChange = (command: Change) => async (options: Options) =>
+    command(await import('./change.ts'), contextOf(runner, options))
+
+  program
+    .command('put')
+    .description('publish records, each with its user-data')
+    .argument('<path...>', PATHS)
+    .option(
+      '-u, --user-data <file>',
+      'the user-data of the single record, byte for byte; - for standard input. ' +
+        'Default: the user-data in the store stays',
+    )
+    .option('--no-user-data', 'remove the user-data in the store, for each record that comes without user-data')
+    .option('--dry-run', 'write nothing: print what a publish of each record would do now')
+    .addHelpText('after', JSON_LINES + PUT_HELP)
+    .action((paths: string[], { userData, dryRun }: { userData?: string | false; dryRun?: boolean }) =>
+      working(async (options) =>
+        (await import('./put.ts')).put(contextOf(runner, options), paths, userData, { dryRun: dryRun === true }),
+      ),
+    )
+  program
+    .command('validate')
+    .description('check records and the user-data that comes with them; needs no store')
+    .argument('<path...>', PATHS)
+    .addHelpText('after', JSON_LINES)
+    .action((paths: string[]) =>
+      working(async ({ userDataMaxBytes }) => (await import('./put.ts')).validate(output, paths, userDataMaxBytes)),
+    )
+  program
+    .command('get')
+    .description("print an instance's record")
+    .argument('<id>', ID)
+    .option('--private-keys', 'print the private keys of its identity too', false)
+    .action((id: string, { privateKeys }: { privateKeys: boolean }) =>
+      reading(ofStore(({ get }, context) => get(context, id, privateKeys))),
+    )
+  program
+    .command('user-data')
+    .description("print an instance's user-data, byte for byte; nothing if there is none")
+    .argument('<id>', ID)
+    .action((id: string) => reading(ofStore(({ userData }, context) => userData(context, id))))
+  program
+    .command('remove')
+    .description('remove instances and leave tombstones, so that every hypervisor stops serving them')
+    .argument('[id...]', ID)
+    .addOption(IDS_FILE)
+    .option(
+      '--revision <n>',
+      'the revision of the removal of a single instance (default: the last one plus 1)',
+      wholeNumber,
+    )
+    .addOption(DRY_RUN)
+    .action((ids: string[], options: ChangeOptions & { revision?: number }) =>
+      working(ofChange(({ remove }, context) => remove(context, ids, options))),
+    )
+  program
+    .command('seal')
+    .description('seal the user-data of instances with a new revision: no guest gets it, and no put lifts the seal')
+    .argument('[id...]', ID)
+    .addOption(IDS_FILE)
+    .addOption(DRY_RUN)
+    .action((ids: string[], options: ChangeOptions) =>
+      working(ofChange(({ seal }, context) => seal(context, ids, options))),
+    )
+  program
+    .command('unseal')
+    .description('lift the seals on the user-data of instances; nothing else does')
+    .argument('[id...]', ID)
+    .addOption(IDS_FILE)
+    .addOption(DRY_RUN)
+    .action((ids: string[], options: ChangeOptions) =>
+      working(ofChange(({ unseal }, context) => unseal(context, ids, options))),
+    )
+  program
+    .command('encrypt')
+    .description(
+      'encrypt instances again with the first key, at the same revision: the last step before another key is removed',
+    )
+    .argument('[id...]', 'such as srv-x1y2z (default: every instance in the store)')
+    .option(
+      '--from-plain',
+      'encrypt plain records too, although nothing proves that they are authentic; ' +
+        'use it once, when you start to use keys',
+    )
+    .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) =>
+      working(ofStore(({ encrypt }, context) => encrypt(context, ids, fromPlain))),
+    )
+  program
+    .command('decrypt')
+    .description(
+      'decrypt every instance, at the same revision, and accept publishers without keys again: ' +
+        'to stop the use of record keys',
+    )
+    .action(() => working(ofStore(({ decrypt }, context) => decrypt(context))))
+  program
+    .command('list')
+    .description('list the instances in the store, or those that pass all filters')
+    .option('--hypervisor <name>', 'those whose records name this hypervisor')
+    .option('--address <address>', 'those that own this address, or an address of this IPv6 prefix, on any network')
+    .option('--account <id>', 'those of this account; reads the records, which takes longer')
+    .option('--sealed', 'those whose user-data is sealed')
+    .addOption(
+      new Option('--removed', 'the instances that were removed in the last 7 days').conflicts([
+        'hypervisor',
+        'address',
+        'account',
+        'sealed',
+      ]),
+    )
+    .option('--ids', 'print only ids, one per line, as remove and seal read them')
+    .option('--count', 'print only how many there are')
+    .action((options: ListOptions) =>
+      reading(async (all) => (await import('./list.ts')).list(contextOf(runner, all), options)),
+    )
+  program
+    .command('import')
+    .description(
+      'publish thousands of records: those of a directory with their tombstones, or JSON lines; it can run again',
+    )
+    .argument('<path>', PATHS)
+    .option('--change-region', 'write the region of the store into each record')
+    .addHelpText('after', JSON_LINES + IMPORT_HELP)
+    .action((path: string, options: ImportOptions) =>
+      working(async (all) => (await import('./import.ts')).importRecords(contextOf(runner, all), path, options)),
+    )
+  program
+    .command('export')
+    .description('write all records, user-data and tombstones of the store into a new directory, as import reads them')
+    .argument('<directory>', 'it must not exist')
+    .action((directory: string) =>
+      working(async (all) => (await import('./export.ts')).exportRecords(contextOf(runner, all), directory)),
+    )
+  program
+    .command('init')
+    .description('initialise a new region in Redis: daemons become ready although it has no instance yet')
+    .action(() => working(ofStore(({ init }, context) => init(context))))
+  program
+    .command('hypervisors')
+    .description(
+      'list the hypervisors of the region: version, instances, records, lag, when last seen, since when drained',
+    )
+    .action(() => reading(ofFleet(({ hypervisors }, context) => hypervisors(context))))
+  const HYPERVISOR = 'the name of a hypervisor, such as hv1'
+  program
+    .command('drain')
+    .description('mark a hypervisor that shall get no new instances: put and import warn of records that name it')
+    .argument('<name>', HYPERVISOR)
+    .action((name: string) => working(ofFleet(({ drain }, context) => drain(context, name))))
+  program
+    .command('undrain')
+    .description('remove that mark')
+    .argument('<name>', HYPERVISOR)
+    .action((name: string) => working(ofFleet(({ undrain }, context) => undrain(context, name))))
+  program
+    .command('evacuate')
+    .description('move the records of a hypervisor to others; it can run again')
+    .argument('<name>', HYPERVISOR)
+    .option(
+      '--to <names>',
+      'the hypervisors that get the records, comma-separated: each record the one with the fewest',
+    )
+    .option(
+      '--begin',
+      'begin live migrations: the records name both hypervisors. Run it again without --begin when the guests have moved',
+    )
+    .addOption(DRY_RUN)
+    .action((name: string, options: EvacuateOptions) =>
+      working(async (all) => (await import('./evacuate.ts')).evacuate(contextOf(runner, all), name, options)),
+    )
+  program
+    .command('forget')
+    .description('delete what the store knows of a hypervisor that is gone; refused while records name it')
+    .argument('<name>', HYPERVISOR)
+    .action((name: string) => working(ofFleet(({ forget }, context) => forget(context, name))))
+  const maintenance = program
+    .command('maintenance')
+    .description('announce maintenance to the guest of an instance, end that, or list its events')
+    .argument('<id>', ID)
+  for (const [flags, help] of EVENT_OPTIONS) maintenance.option(flags, help)
+  maintenance.action((id: string, options: EventOptions) =>
+    working(async (all) => (await import('./maintenance.ts')).maintenance(contextOf(runner, all), id, options)),
+  )
+  program
+    .command('watch')
+    .description('print each change as it happens, until interrupted')
+    .action(() => reading(ofStore(({ watch }, context) => watch(context))))
+  program
+    .command('schema')
+    .description('print the JSON Schema of a record')
+    .action(() =>
+      reading(async () => {
+        output.print(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), undefined, 2))
+      }),
+    )
+}

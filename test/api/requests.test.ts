@@ -32,6 +32,9 @@ const create = async (path: string, body: object, account: typeof ONE | typeof T
 /** An operation of the OpenAPI document. */
 interface DocumentedOperation {
   readonly parameters?: readonly { readonly in: string; readonly name: string }[]
+  readonly operationId?: string
+  readonly summary?: string
+  readonly description?: string
   readonly requestBody?: { readonly required?: boolean; readonly content: object }
   readonly responses: Readonly<Record<string, object>>
 }
@@ -594,6 +597,18 @@ t.test('the OpenAPI document has errors, account_id, both types of a token reque
     [paths['/1.0/servers'], paths['/1.0/cloud_ips']].map((path) => path!['post']!.requestBody!.required),
     [true, false],
   )
+})
+
+t.test('every operation of the OpenAPI document has an id of its own, a summary and a description', async (t) => {
+  const { paths } = (await send('GET', '/1.0/openapi.json')).body as {
+    paths: Record<string, Record<string, DocumentedOperation>>
+  }
+  const operations = Object.values(paths).flatMap((methods) => Object.values(methods))
+  for (const { operationId = '', summary = '', description = '' } of operations) {
+    t.match(operationId, /^[a-z]+([A-Z][a-z]+)+$/, 'a name of a method')
+    t.ok(summary !== '' && description.endsWith('.'), operationId)
+  }
+  t.equal(new Set(operations.map(({ operationId }) => operationId)).size, operations.length)
 })
 
 t.test('an unexpected error is 500 without details', async (t) => {

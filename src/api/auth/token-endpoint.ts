@@ -78,6 +78,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
       {
         bodyLimit: BODY_LIMIT,
         schema: {
+          operationId: 'createToken',
           summary: 'Get an access token',
           tags: ['Authentication'],
           consumes: ['application/json', 'application/x-www-form-urlencoded'],

@@ -152,7 +152,16 @@ const Params = Type.Object({ id: Type.String() })
 export function addAccountRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/accounts',
-    { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } },
+    {
+      schema: {
+        operationId: 'listAccounts',
+        summary: 'List accounts',
+        description:
+          'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
+        tags: TAGS,
+        response: { 200: listOf(Collected) },
+      },
+    },
     async ({ accountIds }) => {
       const [rows, usage] = [
         await selectAccounts(db, accountIds).orderBy('accounts.id').execute(),
@@ -165,7 +174,14 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
   server.get(
     '/accounts/:id',
     {
-      schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } },
+      schema: {
+        operationId: 'getAccount',
+        summary: 'Get an account',
+        description: 'Its full form: with its address, its limits and what uses them.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Account },
+      },
       config: { member: { table: 'accounts', load: (database, _request, id) => load(database, site, id) } },
     },
     async ({ accountIds, params: { id } }) => {
@@ -175,7 +191,17 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
   )
   server.put(
     '/accounts/:id',
-    { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } },
+    {
+      schema: {
+        operationId: 'updateAccount',
+        summary: 'Change an account',
+        description: 'Its name, address, VAT number and telephone number. The region file sets its status and limits.',
+        tags: TAGS,
+        params: Params,
+        body: Update,
+        response: { 200: Account },
+      },
+    },
     async (request) => {
       const {
         accountIds,
@@ -186,20 +212,24 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
       return await accounts.commit(memberOf(request, id), (tx) => update(tx, site, id, body), 'PUT /accounts/ID')
     },
   )
-  server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async (request) => {
-    const {
-      accountIds,
-      params: { id },
-    } = request
-    const reset = () =>
-      accounts.commit(
-        memberOf(request, id),
-        (tx) => resetFtpPassword(tx, site, id),
-        'POST /accounts/ID/reset_ftp_password',
-      )
-    if (!accountIds.includes(id)) throw noSuch('account', id)
-    return await reset()
-  })
+  server.post(
+    '/accounts/:id/reset_ftp_password',
+    { schema: { operationId: 'resetFtpPassword', ...RESET, params: Params } },
+    async (request) => {
+      const {
+        accountIds,
+        params: { id },
+      } = request
+      const reset = () =>
+        accounts.commit(
+          memberOf(request, id),
+          (tx) => resetFtpPassword(tx, site, id),
+          'POST /accounts/ID/reset_ftp_password',
+        )
+      if (!accountIds.includes(id)) throw noSuch('account', id)
+      return await reset()
+    },
+  )
 }
 
 /** Adds `/account`: the account for which the request acts. */
@@ -207,20 +237,35 @@ export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }:
   server.get(
     '/account',
     {
-      schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } },
+      schema: {
+        operationId: 'getCurrentAccount',
+        summary: 'Get the account of the request',
+        description: 'The account for which the request acts, in its full form.',
+        tags: TAGS,
+        response: { 200: Account },
+      },
       config: { member: { table: 'accounts', load: (database, { caller }) => load(database, site, caller.accountId) } },
     },
     async ({ caller }) => await load(db, site, caller.accountId),
   )
   server.put(
     '/account',
-    { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } },
+    {
+      schema: {
+        operationId: 'updateCurrentAccount',
+        summary: 'Change the account of the request',
+        description: 'The same as for an account that is named by its id.',
+        tags: TAGS,
+        body: Update,
+        response: { 200: Account },
+      },
+    },
     async ({ caller, body }) =>
       await accounts.commit(caller, (tx) => update(tx, site, caller.accountId, body), 'PUT /account'),
   )
   server.post(
     '/account/reset_ftp_password',
-    { schema: RESET },
+    { schema: { operationId: 'resetCurrentFtpPassword', ...RESET } },
     async ({ caller }) =>
       await accounts.commit(
         caller,

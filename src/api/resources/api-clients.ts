@@ -92,7 +92,15 @@ export function addApiClientRoutes(
 ): void {
   server.get(
     '/api_clients',
-    { schema: { summary: 'List API clients', tags: TAGS, response: { 200: listOf(Collected) } } },
+    {
+      schema: {
+        operationId: 'listApiClients',
+        summary: 'List API clients',
+        description: 'Those of the account that are not deleted.',
+        tags: TAGS,
+        response: { 200: listOf(Collected) },
+      },
+    },
     async ({ caller }) =>
       (
         await selectClients(db, caller.accountId)
@@ -106,7 +114,14 @@ export function addApiClientRoutes(
   server.get(
     '/api_clients/:id',
     {
-      schema: { summary: 'Get an API client', tags: TAGS, params: Params, response: { 200: ApiClient } },
+      schema: {
+        operationId: 'getApiClient',
+        summary: 'Get an API client',
+        description: 'A deleted one has revoked_at.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: ApiClient },
+      },
       config: {
         member: {
           table: 'api_clients',
@@ -121,6 +136,7 @@ export function addApiClientRoutes(
     '/api_clients',
     {
       schema: {
+        operationId: 'createApiClient',
         summary: 'Create an API client',
         description: 'It has no secret yet: reset_secret returns its first one.',
         tags: TAGS,
@@ -157,7 +173,15 @@ export function addApiClientRoutes(
   server.put(
     '/api_clients/:id',
     {
-      schema: { summary: 'Change an API client', tags: TAGS, params: Params, body: Body, response: { 200: ApiClient } },
+      schema: {
+        operationId: 'updateApiClient',
+        summary: 'Change an API client',
+        description: 'Its name, description, and what it may do. Fields that are left out stay.',
+        tags: TAGS,
+        params: Params,
+        body: Body,
+        response: { 200: ApiClient },
+      },
     },
     async ({ caller, caller: { accountId }, params: { id }, body }) => {
       const result = await accounts.commit(
@@ -190,6 +214,7 @@ export function addApiClientRoutes(
     '/api_clients/:id',
     {
       schema: {
+        operationId: 'deleteApiClient',
         summary: 'Delete an API client',
         description: 'Its access tokens end at once. It stays readable, with revoked_at.',
         tags: TAGS,
@@ -216,6 +241,7 @@ export function addApiClientRoutes(
     '/api_clients/:id/reset_secret',
     {
       schema: {
+        operationId: 'resetApiClientSecret',
         summary: 'Get a new secret for an API client',
         description:
           'The response is the only one that has it. Access tokens that were issued before stay valid. ' +

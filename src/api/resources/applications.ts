@@ -51,7 +51,15 @@ export function addApplicationRoutes(
 ): void {
   server.get(
     '/applications',
-    { schema: { summary: 'List applications', tags: TAGS, response: { 200: listOf(Collected) } } },
+    {
+      schema: {
+        operationId: 'listApplications',
+        summary: 'List applications',
+        description: 'Those of the account that are not deleted.',
+        tags: TAGS,
+        response: { 200: listOf(Collected) },
+      },
+    },
     async ({ caller }) => {
       const rows = selectApplications(db, caller.accountId).where('applications.revoked_at', 'is', null)
       return (await rows.orderBy('applications.created_at').orderBy('applications.id').execute()).map((row) =>
@@ -63,7 +71,14 @@ export function addApplicationRoutes(
   server.get(
     '/applications/:id',
     {
-      schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } },
+      schema: {
+        operationId: 'getApplication',
+        summary: 'Get an application',
+        description: 'A deleted one has revoked_at.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Application },
+      },
       config: {
         member: {
           table: 'applications',
@@ -78,6 +93,7 @@ export function addApplicationRoutes(
     '/applications',
     {
       schema: {
+        operationId: 'createApplication',
         summary: 'Create an application',
         description: 'It has no secret yet: reset_secret returns its first one.',
         tags: TAGS,
@@ -102,7 +118,15 @@ export function addApplicationRoutes(
   const changing = { tags: TAGS, params: Params, response: { 200: Application } }
   server.put(
     '/applications/:id',
-    { schema: { summary: 'Change an application', ...changing, body: Body } },
+    {
+      schema: {
+        operationId: 'updateApplication',
+        summary: 'Change an application',
+        description: 'Its name and description. Fields that are left out stay.',
+        ...changing,
+        body: Body,
+      },
+    },
     async ({ caller, caller: { accountId }, params: { id }, body }) =>
       await accounts.commit(caller, async (tx) => {
         const current = await lockClient(tx, 'applications', accountId, id)
@@ -120,6 +144,7 @@ export function addApplicationRoutes(
     '/applications/:id',
     {
       schema: {
+        operationId: 'deleteApplication',
         summary: 'Delete an application',
         description: 'The tokens of its users end at once. It stays readable, with revoked_at.',
         ...changing,
@@ -144,6 +169,7 @@ export function addApplicationRoutes(
     '/applications/:id/reset_secret',
     {
       schema: {
+        operationId: 'resetApplicationSecret',
         summary: 'Get a new secret for an application',
         description: 'The response is the only one that has it. Tokens that were issued before stay valid.',
         ...changing,

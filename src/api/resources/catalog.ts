@@ -11,7 +11,15 @@ const Params = Type.Object({ id: Type.String({ description: 'The id, or the hand
 export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts): void {
   server.get(
     '/zones',
-    { schema: { summary: 'List zones', tags: ['Zones'], response: { 200: listOf(NestedZone) } } },
+    {
+      schema: {
+        operationId: 'listZones',
+        summary: 'List zones',
+        description: 'The zones of the region.',
+        tags: ['Zones'],
+        response: { 200: listOf(NestedZone) },
+      },
+    },
     async () =>
       (await db.selectFrom('zones').selectAll().where('removed_at', 'is', null).orderBy('handle').execute()).map(
         (row) => nestedZone(site, row),
@@ -19,7 +27,16 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
   )
   server.get(
     '/zones/:id',
-    { schema: { summary: 'Get a zone', tags: ['Zones'], params: Params, response: { 200: NestedZone } } },
+    {
+      schema: {
+        operationId: 'getZone',
+        summary: 'Get a zone',
+        description: 'By its id or handle.',
+        tags: ['Zones'],
+        params: Params,
+        response: { 200: NestedZone },
+      },
+    },
     async ({ params: { id } }) => {
       const row = await db
         .selectFrom('zones')
@@ -34,7 +51,15 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
 
   server.get(
     '/server_types',
-    { schema: { summary: 'List server types', tags: ['Server types'], response: { 200: listOf(NestedServerType) } } },
+    {
+      schema: {
+        operationId: 'listServerTypes',
+        summary: 'List server types',
+        description: 'The smallest first.',
+        tags: ['Server types'],
+        response: { 200: listOf(NestedServerType) },
+      },
+    },
     async () =>
       (
         await db
@@ -50,7 +75,9 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
     '/server_types/:id',
     {
       schema: {
+        operationId: 'getServerType',
         summary: 'Get a server type',
+        description: 'By its id or handle.',
         tags: ['Server types'],
         params: Params,
         response: { 200: NestedServerType },

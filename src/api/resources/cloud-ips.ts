@@ -83,7 +83,15 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
   )
   server.get(
     '/cloud_ips',
-    { schema: { summary: 'List cloud IPs', tags: TAGS, response: { 200: listOf(CloudIp) } } },
+    {
+      schema: {
+        operationId: 'listCloudIps',
+        summary: 'List cloud IPs',
+        description: 'Those of the account.',
+        tags: TAGS,
+        response: { 200: listOf(CloudIp) },
+      },
+    },
     async ({ caller }) =>
       (
         await selectCloudIps(db, caller.accountId).orderBy('cloud_ips.created_at').orderBy('cloud_ips.id').execute()
@@ -93,7 +101,14 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
   server.get(
     '/cloud_ips/:id',
     {
-      schema: { summary: 'Get a cloud IP', tags: TAGS, params: Params, response: { 200: CloudIp } },
+      schema: {
+        operationId: 'getCloudIp',
+        summary: 'Get a cloud IP',
+        description: 'With what it is mapped to.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: CloudIp },
+      },
       config: {
         member: { table: 'cloud_ips', load: (database, { caller }, id) => load(database, site, caller.accountId, id) },
       },
@@ -107,7 +122,16 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
 
   server.post(
     '/cloud_ips',
-    { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Update, response: { 201: CloudIp } } },
+    {
+      schema: {
+        operationId: 'createCloudIp',
+        summary: 'Create a cloud IP',
+        description: 'The region chooses its addresses. It is not mapped yet.',
+        tags: TAGS,
+        body: Update,
+        response: { 201: CloudIp },
+      },
+    },
     async ({ caller, body }, reply) =>
       reply.code(201).send(
         await accounts.commit(caller, async (tx) => {
@@ -119,7 +143,17 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
 
   server.put(
     '/cloud_ips/:id',
-    { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Update, response: { 200: CloudIp } } },
+    {
+      schema: {
+        operationId: 'updateCloudIp',
+        summary: 'Change a cloud IP',
+        description: 'Fields that are left out stay.',
+        tags: TAGS,
+        params: Params,
+        body: Update,
+        response: { 200: CloudIp },
+      },
+    },
     async ({ caller, params, body }) =>
       await accounts.commit(caller, async (tx) => {
         await updateCloudIp(tx, caller.accountId, params.id, valuesOf(body))
@@ -131,6 +165,7 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
     '/cloud_ips/:id',
     {
       schema: {
+        operationId: 'deleteCloudIp',
         summary: 'Delete a cloud IP',
         description: 'Its address goes back to the region. Refused (409) while it is mapped.',
         tags: TAGS,
@@ -150,6 +185,7 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
     '/cloud_ips/:id/map',
     {
       schema: {
+        operationId: 'mapCloudIp',
         summary: 'Map a cloud IP',
         description:
           'To an interface, to every member of a server group, to a database server, ' +
@@ -171,7 +207,16 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
 
   server.post(
     '/cloud_ips/:id/unmap',
-    { schema: { summary: 'Unmap a cloud IP', tags: TAGS, params: Params, response: { 202: CloudIp } } },
+    {
+      schema: {
+        operationId: 'unmapCloudIp',
+        summary: 'Unmap a cloud IP',
+        description: 'Its address stays in the account.',
+        tags: TAGS,
+        params: Params,
+        response: { 202: CloudIp },
+      },
+    },
     async ({ caller, params }, reply) =>
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {

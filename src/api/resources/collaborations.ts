@@ -67,7 +67,9 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
     '/collaborations',
     {
       schema: {
+        operationId: 'listCollaborations',
         summary: 'List the collaborations of the account',
+        description: 'Invitations and finished ones too.',
         tags: TAGS,
         response: { 200: listOf(Collaboration) },
       },
@@ -84,7 +86,14 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
   server.get(
     '/collaborations/:id',
     {
-      schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } },
+      schema: {
+        operationId: 'getCollaboration',
+        summary: 'Get a collaboration',
+        description: 'It names no user before the invitation is accepted.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
       config: {
         member: { table: 'collaborations', load: (database, { caller }, id) => load(database, caller.accountId, id) },
       },
@@ -96,6 +105,7 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
     '/collaborations',
     {
       schema: {
+        operationId: 'createCollaboration',
         summary: 'Invite somebody to the account',
         description: 'Refused (409) for an address that is invited or has access already.',
         tags: TAGS,
@@ -114,7 +124,16 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
 
   server.post(
     '/collaborations/:id/resend',
-    { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } },
+    {
+      schema: {
+        operationId: 'resendCollaboration',
+        summary: 'Send the invitation again',
+        description: 'Refused (409) unless it is pending, and (429) when it was sent too often.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
     async ({ caller, caller: { accountId }, params: { id } }, reply) => {
       let quota!: Quota
       const member = await accounts.commit(caller, async (tx) => {
@@ -129,7 +148,9 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
     '/collaborations/:id',
     {
       schema: {
+        operationId: 'deleteCollaboration',
         summary: 'Cancel an invitation, or end an accepted collaboration',
+        description: 'The user loses the access at once.',
         tags: TAGS,
         params: Params,
         response: { 200: Collaboration },
@@ -161,7 +182,9 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     '/user/collaborations',
     {
       schema: {
+        operationId: 'listUserCollaborations',
         summary: 'List your collaborations and invitations',
+        description: 'Those of the user who has signed in. API clients get 403.',
         tags: TAGS,
         response: { 200: listOf(Collaboration) },
       },
@@ -181,7 +204,9 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     '/user/collaborations/:id',
     {
       schema: {
+        operationId: 'getUserCollaboration',
         summary: 'Get one of your collaborations',
+        description: 'One of the user who has signed in. API clients get 403.',
         tags: TAGS,
         params: Params,
         response: { 200: Collaboration },
@@ -200,6 +225,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     '/user/collaborations/:id/accept',
     {
       schema: {
+        operationId: 'acceptCollaboration',
         summary: 'Accept an invitation',
         description: 'Gives access to the account.',
         tags: TAGS,
@@ -212,7 +238,16 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
 
   server.post(
     '/user/collaborations/:id/reject',
-    { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } },
+    {
+      schema: {
+        operationId: 'rejectCollaboration',
+        summary: 'Reject an invitation',
+        description: 'The account sees that it is rejected.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
     async (request) => await changeAsUser(request, rejectInvitation, 'POST /user/collaborations/ID/reject'),
   )
 
@@ -220,6 +255,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     '/user/collaborations/:id',
     {
       schema: {
+        operationId: 'endUserCollaboration',
         summary: 'End an accepted collaboration',
         description: 'Takes the access away at once.',
         tags: TAGS,

@@ -41,7 +41,15 @@ export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): voi
 function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/config_maps',
-    { schema: { summary: 'List config maps', tags: TAGS, response: { 200: listOf(Collected) } } },
+    {
+      schema: {
+        operationId: 'listConfigMaps',
+        summary: 'List config maps',
+        description: 'Those of the account, without their data.',
+        tags: TAGS,
+        response: { 200: listOf(Collected) },
+      },
+    },
     async ({ caller }) =>
       (
         await db
@@ -57,7 +65,14 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
   server.get(
     '/config_maps/:id',
     {
-      schema: { summary: 'Get a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } },
+      schema: {
+        operationId: 'getConfigMap',
+        summary: 'Get a config map',
+        description: 'With its data, as it was sent.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: ConfigMap },
+      },
       config: {
         member: {
           table: 'config_maps',
@@ -72,7 +87,9 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
     '/config_maps',
     {
       schema: {
+        operationId: 'createConfigMap',
         summary: 'Create a config map',
+        description: 'A name, and a JSON object of any content.',
         tags: TAGS,
         body: Type.Object({ name: Name, data: Data }),
         response: { 200: ConfigMap },
@@ -105,6 +122,7 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
     '/config_maps/:id',
     {
       schema: {
+        operationId: 'updateConfigMap',
         summary: 'Change a config map',
         description: 'Data replaces the whole map.',
         tags: TAGS,
@@ -131,7 +149,16 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
 
   server.delete(
     '/config_maps/:id',
-    { schema: { summary: 'Delete a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } },
+    {
+      schema: {
+        operationId: 'deleteConfigMap',
+        summary: 'Delete a config map',
+        description: 'The response is the last that has its data.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: ConfigMap },
+      },
+    },
     async ({ caller, params }, reply) =>
       send(
         reply,

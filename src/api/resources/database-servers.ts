@@ -59,7 +59,13 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
   server.get(
     '/database_types',
     {
-      schema: { summary: 'List types of database servers', tags: TAGS, response: { 200: listOf(NestedDatabaseType) } },
+      schema: {
+        operationId: 'listDatabaseTypes',
+        summary: 'List types of database servers',
+        description: 'The smallest first.',
+        tags: TAGS,
+        response: { 200: listOf(NestedDatabaseType) },
+      },
     },
     async () =>
       (await db.selectFrom('database_server_types').selectAll().orderBy('ram').orderBy('id').execute()).map((row) =>
@@ -71,7 +77,9 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     '/database_types/:id',
     {
       schema: {
+        operationId: 'getDatabaseType',
         summary: 'Get a type of database servers',
+        description: 'By its id.',
         tags: TAGS,
         params: Params,
         response: { 200: NestedDatabaseType },
@@ -86,7 +94,15 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
 
   server.get(
     '/database_servers',
-    { schema: { summary: 'List database servers', tags: TAGS, response: { 200: listOf(DatabaseServer) } } },
+    {
+      schema: {
+        operationId: 'listDatabaseServers',
+        summary: 'List database servers',
+        description: 'Those of the account that are not deleted. The region file makes them.',
+        tags: TAGS,
+        response: { 200: listOf(DatabaseServer) },
+      },
+    },
     async ({ caller }) =>
       (
         await selectDatabaseServers(db, caller.accountId)
@@ -100,7 +116,14 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
   server.get(
     '/database_servers/:id',
     {
-      schema: { summary: 'Get a database server', tags: TAGS, params: Params, response: { 200: DatabaseServer } },
+      schema: {
+        operationId: 'getDatabaseServer',
+        summary: 'Get a database server',
+        description: 'A deleted one stays readable.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: DatabaseServer },
+      },
       config: {
         member: {
           table: 'database_servers',
@@ -115,7 +138,9 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     '/database_servers/:id',
     {
       schema: {
+        operationId: 'updateDatabaseServer',
         summary: 'Name a database server',
+        description: 'Its name and description. Other fields may only repeat their present values (else 501).',
         tags: TAGS,
         params: Params,
         body: Update,

@@ -85,7 +85,14 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
   server.get(
     '/account/identity',
     {
-      schema: { summary: 'Get the issuer of identity tokens', tags: TAGS, response },
+      schema: {
+        operationId: 'getIdentity',
+        summary: 'Get the issuer of identity tokens',
+        description:
+          'The issuer of the tokens by which servers of the account prove what they are. 404: the account has none.',
+        tags: TAGS,
+        response,
+      },
       config: {
         member: {
           table: 'accounts', // whose lock all changes of an identity wait for
@@ -100,7 +107,16 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
   )
   server.put(
     '/account/identity',
-    { schema: { summary: 'Make or change the issuer of identity tokens', tags: TAGS, body: Change, response } },
+    {
+      schema: {
+        operationId: 'putIdentity',
+        summary: 'Make or change the issuer of identity tokens',
+        description: 'A new issuer needs audiences. 422 in a region whose records are not encrypted.',
+        tags: TAGS,
+        body: Change,
+        response,
+      },
+    },
     async ({ caller, body }) => {
       const { accountId } = caller
       const issuer = issuerOf(site.baseUrl, accountId)
@@ -122,6 +138,7 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
     '/account/identity/rotate',
     {
       schema: {
+        operationId: 'rotateIdentityKey',
         summary: 'Make a new key for identity tokens',
         description: 'It signs after 10 minutes. The key before it stays in jwks.json for 24 hours more.',
         tags: TAGS,
@@ -146,7 +163,13 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
   server.delete(
     '/account/identity',
     {
-      schema: { summary: 'Destroy the issuer of identity tokens, with its keys', tags: TAGS, response },
+      schema: {
+        operationId: 'deleteIdentity',
+        summary: 'Destroy the issuer of identity tokens, with its keys',
+        description: 'Servers get no more tokens, and its public documents are gone.',
+        tags: TAGS,
+        response,
+      },
     },
     async ({ caller }) =>
       await accounts.commit(
@@ -175,12 +198,17 @@ export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
     return reply.header('Cache-Control', `public, max-age=${String(JWKS_MAX_AGE_SECONDS)}`).send(documents[document])
   }
   const params = Type.Object({ account: Type.String() })
-  for (const document of ['configuration', 'keys'] as const) {
+  for (const [document, operationId] of [
+    ['configuration', 'getIssuerConfiguration'],
+    ['keys', 'getIssuerKeys'],
+  ] as const) {
     server.get(
       `/oidc/:account/${ISSUER_PATHS[document]}`,
       {
         schema: {
+          operationId,
           summary: `Get the ${document} of an issuer, as OpenID Connect says`,
+          description: 'For services that verify identity tokens. It needs no access token.',
           tags: TAGS,
           security: [],
           params,

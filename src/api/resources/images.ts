@@ -42,7 +42,15 @@ const Params = Type.Object({ id: Type.String({ description: 'The id, or the hand
 export function addImageRoutes(server: ApiServer, { db, accounts, site, compute }: ResourceParts): void {
   server.get(
     '/images',
-    { schema: { summary: 'List images', tags: TAGS, response: { 200: listOf(Image) } } },
+    {
+      schema: {
+        operationId: 'listImages',
+        summary: 'List images',
+        description: 'Those of the account, and the public ones of others. Descriptions have at most 255 characters.',
+        tags: TAGS,
+        response: { 200: listOf(Image) },
+      },
+    },
     async ({ caller }) => {
       const visible = db.selectFrom('images').selectAll().where(isVisibleTo(caller.accountId))
       return (await visible.orderBy('name').orderBy('id').execute()).map((row) => collect(site, row))
@@ -52,7 +60,14 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
   server.get(
     '/images/:id',
     {
-      schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } },
+      schema: {
+        operationId: 'getImage',
+        summary: 'Get an image',
+        description: 'By its id or handle, with its whole description.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Image },
+      },
       config: {
         member: {
           table: 'images',
@@ -69,7 +84,9 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
     {
       bodyLimit: LONG_BODY_LIMIT,
       schema: {
+        operationId: 'updateImage',
         summary: 'Change an image of the account',
+        description: 'Fields that are left out stay. Images of others cannot be changed (403).',
         tags: TAGS,
         params: Params,
         body: Update,
@@ -86,6 +103,7 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
     '/images/:id',
     {
       schema: {
+        operationId: 'deleteImage',
         summary: 'Delete an image of the account',
         description: 'Refused (409) while it is locked or a server uses it.',
         tags: TAGS,
@@ -111,6 +129,7 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
       `/images/:id/${verb}_resource`,
       {
         schema: {
+          operationId: `${verb}Image`,
           summary: `${locked ? 'Lock' : 'Unlock'} an image`,
           description: 'A locked image cannot be deleted.',
           tags: TAGS,

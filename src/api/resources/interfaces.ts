@@ -13,7 +13,9 @@ export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourcePart
     '/interfaces/:id',
     {
       schema: {
+        operationId: 'getInterface',
         summary: 'Get an interface',
+        description: 'A network interface of a server of the account.',
         tags: ['Interfaces'],
         params: Type.Object({ id: Type.String() }),
         response: { 200: Interface },

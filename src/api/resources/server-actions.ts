@@ -1,6 +1,7 @@
 /** The actions on servers. changes/servers.ts says in which state each is possible. */
 import Type from 'typebox'
 import { newToken } from '../auth/secrets.ts'
+import { SERVER_EVENTS } from '../changes/servers.ts'
 import { requestServerAction } from '../changes/server-requests.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -18,6 +19,16 @@ export const SUMMARIES: Readonly<Record<ServerAction, string>> = {
   activate_console: 'Open the graphical console of a server for 15 minutes',
 }
 
+const OPERATION_IDS: Readonly<Record<ServerAction, string>> = {
+  start: 'startServer',
+  stop: 'stopServer',
+  shutdown: 'shutDownServer',
+  reboot: 'rebootServer',
+  reset: 'resetServer',
+  snapshot: 'snapshotServer',
+  activate_console: 'activateConsole',
+}
+
 /** Adds the routes. */
 export function addServerActionRoutes(server: ApiServer, { accounts, site, compute }: ResourceParts): void {
   for (const action of SERVER_ACTIONS) {
@@ -25,7 +36,9 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
       `/servers/:id/${action}`,
       {
         schema: {
+          operationId: OPERATION_IDS[action],
           summary: SUMMARIES[action],
+          description: describe(action),
           tags: ['Servers'],
           params: Type.Object({ id: Type.String() }),
           response: { 202: Server },
@@ -43,4 +56,10 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
       },
     )
   }
+}
+
+function describe(action: ServerAction): string {
+  const { from, to } = SERVER_EVENTS[action]
+  const states = from.map((state) => `\`${state}\``).join(' or ')
+  return `Possible while the server is ${states}, or will be after its waiting actions; else 409.${to === undefined ? '' : ` Then it is \`${to}\`.`}`
 }

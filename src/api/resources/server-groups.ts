@@ -58,7 +58,15 @@ const Params = Type.Object({ id: Type.String() })
 export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/server_groups',
-    { schema: { summary: 'List server groups', tags: TAGS, response: { 200: listOf(ServerGroup) } } },
+    {
+      schema: {
+        operationId: 'listServerGroups',
+        summary: 'List server groups',
+        description: 'Those of the account, with their servers.',
+        tags: TAGS,
+        response: { 200: listOf(ServerGroup) },
+      },
+    },
     async ({ caller }) =>
       (
         await selectGroups(db, caller.accountId)
@@ -71,7 +79,14 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
   server.get(
     '/server_groups/:id',
     {
-      schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } },
+      schema: {
+        operationId: 'getServerGroup',
+        summary: 'Get a server group',
+        description: 'With its servers.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: ServerGroup },
+      },
       config: {
         member: {
           table: 'server_groups',
@@ -91,7 +106,16 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
 
   server.post(
     '/server_groups',
-    { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } },
+    {
+      schema: {
+        operationId: 'createServerGroup',
+        summary: 'Create a server group',
+        description: 'Guests see it as a security group. `servers` are its first members.',
+        tags: TAGS,
+        body: Create,
+        response: { 202: ServerGroup },
+      },
+    },
     async ({ caller, body }, reply) =>
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
@@ -105,7 +129,9 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     '/server_groups/:id',
     {
       schema: {
+        operationId: 'updateServerGroup',
         summary: 'Change a server group',
+        description: 'Its name and description. Guests see the name at their next request.',
         tags: TAGS,
         params: Params,
         body: Update,
@@ -120,6 +146,7 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     '/server_groups/:id',
     {
       schema: {
+        operationId: 'deleteServerGroup',
         summary: 'Delete a server group',
         description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.',
         tags: TAGS,
@@ -142,7 +169,9 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     '/server_groups/:id/add_servers',
     {
       schema: {
+        operationId: 'addServersToGroup',
         summary: 'Add servers to a group',
+        description: 'Servers that are members already stay members.',
         tags: TAGS,
         params: Params,
         body: ServersBody,
@@ -157,7 +186,9 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     '/server_groups/:id/remove_servers',
     {
       schema: {
+        operationId: 'removeServersFromGroup',
         summary: 'Remove servers from a group',
+        description: 'A server may be left without any group.',
         tags: TAGS,
         params: Params,
         body: ServersBody,
@@ -174,7 +205,9 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     '/server_groups/:id/move_servers',
     {
       schema: {
+        operationId: 'moveServersToGroup',
         summary: 'Move servers to another group',
+        description: 'Removes them from this group and adds them to `destination`, at once.',
         tags: TAGS,
         params: Params,
         body: Type.Object({ servers: Members, destination: Type.String() }),

@@ -84,14 +84,29 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
 
   server.get(
     '/servers',
-    { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } },
+    {
+      schema: {
+        operationId: 'listServers',
+        summary: 'List servers',
+        description: 'Those of the account that are not deleted, in their collected form.',
+        tags: TAGS,
+        response: { 200: listOf(Collected) },
+      },
+    },
     async ({ caller }) => await loadAll(db, site, caller.accountId),
   )
 
   server.get(
     '/servers/:id',
     {
-      schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } },
+      schema: {
+        operationId: 'getServer',
+        summary: 'Get a server',
+        description: 'Its full form, with what its guest has reported. A deleted one stays readable.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Server },
+      },
       config: {
         member: { table: 'servers', load: (database, { caller }, id) => read(database, caller.accountId, id) },
       },
@@ -103,7 +118,14 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
     '/servers',
     {
       bodyLimit: LONG_BODY_LIMIT,
-      schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } },
+      schema: {
+        operationId: 'createServer',
+        summary: 'Create a server',
+        description: 'It is `creating`, and `active` when its record is in the store. Only `image` is required.',
+        tags: TAGS,
+        body: Create,
+        response: { 202: Server },
+      },
     },
     async ({ caller, body }, reply) =>
       reply.code(202).send(
@@ -126,7 +148,15 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
     '/servers/:id',
     {
       bodyLimit: LONG_BODY_LIMIT,
-      schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } },
+      schema: {
+        operationId: 'updateServer',
+        summary: 'Change a server',
+        description: 'Fields that are left out stay. The guest sees the change at its next request.',
+        tags: TAGS,
+        params: Params,
+        body: Update,
+        response: { 200: Server },
+      },
     },
     async ({ caller, params, body }) =>
       await accounts.commit(caller, async (tx) => {
@@ -141,6 +171,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
     '/servers/:id',
     {
       schema: {
+        operationId: 'deleteServer',
         summary: 'Delete a server',
         description: 'Unmaps its cloud IPs. Refused (409) while it is locked.',
         tags: TAGS,
@@ -165,6 +196,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
       `/servers/:id/${verb}_resource`,
       {
         schema: {
+          operationId: `${verb}Server`,
           summary: `${locked ? 'Lock' : 'Unlock'} a server`,
           description: 'A locked server cannot be deleted.',
           tags: TAGS,

@@ -48,7 +48,15 @@ const CHANGE_RULE =
 export function addUserRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
   server.get(
     '/users',
-    { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } },
+    {
+      schema: {
+        operationId: 'listUsers',
+        summary: 'List the users of the account',
+        description: 'The owners and collaborators of the accounts that the caller may read.',
+        tags: TAGS,
+        response: { 200: listOf(Collected) },
+      },
+    },
     async ({ accountIds }) =>
       (await selectUsers(db, accountIds).orderBy('users.id').execute()).map((row) => ({
         ...represent(site, row),
@@ -59,7 +67,14 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
   server.get(
     '/users/:id',
     {
-      schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } },
+      schema: {
+        operationId: 'getUser',
+        summary: 'Get a user',
+        description: 'The caller, or a user with whom the caller shares an account.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: User },
+      },
       config: {
         member: {
           table: 'users',
@@ -75,6 +90,7 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     '/users/:id',
     {
       schema: {
+        operationId: 'updateUser',
         summary: 'Change a user',
         description: CHANGE_RULE,
         tags: TAGS,
@@ -89,7 +105,13 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
   server.get(
     '/user',
     {
-      schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } },
+      schema: {
+        operationId: 'getCurrentUser',
+        summary: 'Get the user of the token',
+        description: 'The user who has signed in; for an API client, the owner of its account.',
+        tags: TAGS,
+        response: { 200: User },
+      },
       config: {
         member: {
           table: 'users',
@@ -108,6 +130,7 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     '/user',
     {
       schema: {
+        operationId: 'updateCurrentUser',
         summary: 'Change the user of the token',
         description: CHANGE_RULE,
         tags: TAGS,

@@ -2,6 +2,7 @@
 import t from 'tap'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { ADA, CLIENT_OF, MARY, ONE, withMary } from '../support/fixtures/region.ts'
+import { readDocument } from '../support/openapi-document.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
 
 const api = await anApi(t, { region: withMary() })
@@ -77,9 +78,9 @@ t.test('every change of a member is refused if If-Match does not name the tag of
 })
 
 t.test('the OpenAPI document has If-Match for these changes', async (t) => {
-  const { paths } = (await api.server.inject('/1.0/openapi.json')).json<{
+  const { paths } = await readDocument<{
     paths: Record<string, Record<string, { parameters: { name: string }[]; responses: object }>>
-  }>()
+  }>(api.server)
   const named = (path: string, method: string) => paths[path]![method]!.parameters.map(({ name }) => name)
   const documented = Object.entries(paths).flatMap(([path, operations]) =>
     ['put', 'delete']

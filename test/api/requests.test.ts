@@ -5,6 +5,7 @@
 import t from 'tap'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { readDocument } from '../support/openapi-document.ts'
 import { anApi, basic, type ApiAnswer, type Method } from '../support/programs/api.ts'
 
 const api = await anApi(t)
@@ -487,9 +488,7 @@ interface Operation {
 }
 
 t.test('an error of a wrong body is a sentence without a regular expression, on every route', async (t) => {
-  const { body: document } = (await send('GET', '/1.0/openapi.json')) as {
-    body: { paths: Record<string, Record<string, Operation>> }
-  }
+  const document = await readDocument<{ paths: Record<string, Record<string, Operation>> }>(api.server)
   let refusals = 0
   for (const [path, methods] of Object.entries(document.paths)) {
     for (const [method, { requestBody }] of Object.entries(methods)) {
@@ -553,17 +552,13 @@ t.test('the OpenAPI document has every route of the API, and its own page', asyn
 })
 
 t.test('the OpenAPI document has errors, account_id, both types of a token request, and optional bodies', async (t) => {
-  const {
-    body: { info, servers, security, paths, components },
-  } = (await send('GET', '/1.0/openapi.json')) as {
-    body: {
-      info: object
-      servers: object
-      security: object
-      paths: Record<string, Record<string, DocumentedOperation>>
-      components: { schemas: object; securitySchemes: object }
-    }
-  }
+  const { info, servers, security, paths, components } = await readDocument<{
+    info: object
+    servers: object
+    security: object
+    paths: Record<string, Record<string, DocumentedOperation>>
+    components: { schemas: object; securitySchemes: object }
+  }>(api.server)
   t.match(info, { version: '1.0.0beta' })
   t.strictSame(servers, [{ url: '/' }])
   t.strictSame(security, [{ oauth2: ['infrastructure'] }, { token: [] }])
@@ -573,11 +568,7 @@ t.test('the OpenAPI document has errors, account_id, both types of a token reque
     Object.entries(methods).map(([method, operation]) => ({ name: `${method} ${path}`, ...operation })),
   )
   for (const { name, responses } of operations)
-    t.match(
-      responses['default'],
-      { content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } },
-      name,
-    )
+    t.match(responses['default'], { content: { 'application/json': { schema: { title: 'Error' } } } }, name)
   const withAccount = operations
     .filter(({ parameters = [] }) =>
       parameters.some((parameter) => parameter.in === 'query' && parameter.name === 'account_id'),

@@ -67,6 +67,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'redis/publish': ['store/redis/publisher'],
   'redis/reports': ['view/report-writer'],
   'redis/watch': ['store/redis/source'],
+  'unit/api/http/openapi': ['api/http/openapi-parameters', 'api/http/openapi-responses'],
   'unit/api/region/parse': ['api/region/contradictions', 'api/region/schema'],
   'unit/cli/put': ['cli/report'],
   'unit/operator/server': ['operator/paths', 'pages/send'],

@@ -43,6 +43,27 @@ const Body = Type.Object({
   refresh_token: Text,
   username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
 })
+/** What a token request needs: the grants check it, with the errors of OAuth. */
+const Scope = Type.Optional(Type.String({ description: 'Some of the scopes that the client may have. Default: all.' }))
+const TokenRequest = Type.Union(
+  [
+    Type.Object({ grant_type: Type.Literal('client_credentials'), scope: Scope }, { title: 'ClientCredentialsGrant' }),
+    Type.Object(
+      {
+        grant_type: Type.Literal('password'),
+        username: Type.String({ maxLength: 254, description: 'The id or the e-mail address of the user.' }),
+        password: Type.String(),
+        scope: Scope,
+      },
+      { title: 'PasswordGrant' },
+    ),
+    Type.Object(
+      { grant_type: Type.Literal('refresh_token'), refresh_token: Type.String(), scope: Scope },
+      { title: 'RefreshTokenGrant' },
+    ),
+  ],
+  { title: 'TokenRequest' },
+)
 const TokenResponse = Type.Object(
   {
     access_token: Type.String(),
@@ -85,6 +106,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
           security: [{ client: [] }],
           description: 'HTTP Basic with the id and secret of an API client or application; the body is a form or JSON.',
           body: Body,
+          'x-body': TokenRequest,
           response: { 200: TokenResponse },
         },
       },

@@ -1,11 +1,28 @@
 /**
- * What the OpenAPI document says of every operation: its errors, the account of a user's request, the headers that all
- * requests and responses may have, and bodies that may be empty.
+ * Completes the OpenAPI document that the routes have made: components for what operations share, and what all
+ * operations have by their method and path, such as headers and errors.
  */
-import { FIELD_CODES, REFUSAL_NAMES } from '../model/refusal.ts'
+import { STATUS_CODES } from 'node:http'
+import { statusOf, type RefusalName } from '../model/refusal.ts'
 import type { Scope } from '../model/scopes.ts'
 import { memberPathOf } from './entity-tags.ts'
-import { REQUEST_ID, REQUEST_ID_PATTERN } from './request-id.ts'
+import { PARAMETERS, parameterReference, type ParameterName } from './openapi-parameters.ts'
+import { ANY_ERROR, COMMON, errorResponse, HEADERS, headerReferences, RATE_LIMIT } from './openapi-responses.ts'
+import type { HeaderName } from './openapi-responses.ts'
+import { Components, type Schema } from './openapi-schemas.ts'
+import { REQUEST_ID } from './request-id.ts'
+
+declare module 'fastify' {
+  /** What the document says of a route, and its path and method do not. */
+  interface FastifySchema {
+    /** Refusals that few routes have. */
+    'x-refusals'?: readonly RefusalName[]
+    /** Headers of the response, beside those of all routes. */
+    'x-headers'?: readonly HeaderName[]
+    /** The body, if the route checks more of it than the schema that Fastify uses. */
+    'x-body'?: object
+  }
+}
 
 /** The parts of an OpenAPI document that are read here. */
 interface Document {
@@ -15,118 +32,19 @@ interface Document {
 interface Operation {
   readonly parameters?: readonly object[]
   readonly requestBody?: RequestBody
-  readonly responses?: Readonly<Record<string, { readonly headers?: object }>>
+  readonly responses?: Readonly<Record<string, Response>>
+  readonly 'x-refusals'?: readonly RefusalName[]
+  readonly 'x-headers'?: readonly HeaderName[]
+  readonly 'x-body'?: Schema
 }
 interface RequestBody {
-  readonly required?: boolean
-  readonly content: Readonly<Record<string, { readonly schema: { readonly required?: readonly string[] } }>>
+  readonly content: Content
 }
+interface Response {
+  readonly content?: Content
+}
+type Content = Readonly<Record<string, { readonly schema: Schema }>>
 
-const ERROR = {
-  type: 'object',
-  title: 'Error',
-  required: ['error_name', 'errors', 'details', 'request_id'],
-  properties: {
-    error_name: { type: 'string', description: 'For programs.' },
-    errors: { type: 'array', items: { type: 'string' }, minItems: 1, description: 'For people.' },
-    details: {
-      type: 'array',
-      minItems: 1,
-      description: 'The same as errors, in the same order, for programs.',
-      items: {
-        type: 'object',
-        required: ['field', 'code', 'message'],
-        properties: {
-          field: {
-            type: ['string', 'null'],
-            description:
-              'The place in the body, such as servers.0.server, or the name of a parameter. Null: the whole request.',
-          },
-          code: {
-            type: 'string',
-            enum: [...FIELD_CODES, ...REFUSAL_NAMES],
-            description: 'What is wrong with the field. If no field is wrong: error_name.',
-          },
-          message: { type: 'string' },
-        },
-      },
-    },
-    request_id: { type: 'string', description: `As in ${REQUEST_ID}.` },
-  },
-}
-/** Headers of responses, by their names in the document. */
-const HEADERS = {
-  [REQUEST_ID]: {
-    description: 'The id of the request: the given one, or a new one.',
-    required: true,
-    schema: { type: 'string', pattern: REQUEST_ID_PATTERN },
-  },
-  ETag: {
-    description: 'The entity tag of the resource: a digest of its full form.',
-    schema: { type: 'string', examples: ['"Kk3UVqg5rhd6I1w0UEzXnA"'] },
-  },
-  'Retry-After': { description: 'When to try again, in seconds.', schema: { type: 'integer', minimum: 0 } },
-  'RateLimit-Policy': {
-    description: 'A limit: its name, how many requests (q) in how many seconds (w).',
-    schema: { type: 'string', examples: ['"failures";q=10;w=600'] },
-  },
-  RateLimit: {
-    description: 'What is left of the limit (r), and if nothing is, for how many seconds (t).',
-    schema: { type: 'string', examples: ['"failures";r=9', '"failures";r=0;t=60'] },
-  },
-}
-const REFUSED = {
-  description: 'An error',
-  headers: headerReferences('ETag', 'Retry-After', 'RateLimit-Policy', 'RateLimit'),
-  content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
-}
-const ACCOUNT = {
-  name: 'account_id',
-  in: 'query',
-  required: false,
-  schema: { type: 'string' },
-  description: "The account of a user's request. An API client may leave it out.",
-}
-const PREFER = {
-  name: 'Prefer',
-  in: 'header',
-  required: false,
-  schema: { type: 'string', examples: ['handling=strict'] },
-  description:
-    'With handling=strict, unknown parameters are refused (422) and named, ' +
-    'and the response has Preference-Applied: handling=strict. Otherwise they are ignored.',
-}
-const GIVEN_ID = {
-  name: REQUEST_ID,
-  in: 'header',
-  required: false,
-  schema: { type: 'string', pattern: REQUEST_ID_PATTERN },
-  description: 'An id for the request, which the response and the log have too. Any other text is replaced.',
-}
-const IF_NONE_MATCH = {
-  name: 'If-None-Match',
-  in: 'header',
-  required: false,
-  schema: { type: 'string' },
-  description: 'Entity tags that the client has. If the resource has one of them, the response is 304 without a body.',
-}
-const IF_MATCH = {
-  name: 'If-Match',
-  in: 'header',
-  required: false,
-  schema: { type: 'string' },
-  description: 'Entity tags. If the resource has none of them, nothing is changed, and the response is 412.',
-}
-const UNCHANGED = { description: 'The client has the present form', headers: headerReferences('ETag') }
-const IDEMPOTENCY_KEY = {
-  name: 'Idempotency-Key',
-  in: 'header',
-  required: false,
-  schema: { type: 'string', minLength: 1, maxLength: 512, examples: ['"8e03978e-40d5-43dd-bc93-6894a57f9324"'] },
-  description:
-    'The change is made once: for 24 hours a repeat of the request gets the response of the first one, with ' +
-    'Idempotent-Replayed: true. Another request with the key gets 422, and a repeat while the first one runs 409.',
-}
 const SCOPES: Readonly<Record<Scope, string>> = {
   infrastructure: 'Every operation below /1.0.',
   orbit: 'The object store of a region, which is not part of this API.',
@@ -166,57 +84,130 @@ export function takesAccount(path: string): boolean {
 /** Completes the document that the routes have made. */
 export function completeOpenApi<T extends object>(made: T): T {
   const { paths = {}, components } = made as Document
+  const schemas = new Components()
+  const errors = new Map<string, object>()
   const completed = Object.entries(paths).map(([path, operations]) => [
     path,
     Object.fromEntries(
-      Object.entries(operations).map(([method, operation]) => [method, completeOperation(path, method, operation)]),
+      Object.entries(operations).map(([method, operation]) => [
+        method,
+        completeOperation(path, method, operation, schemas, errors),
+      ]),
     ),
   ])
+  const responses = Object.fromEntries(errors)
   return {
     ...made,
     paths: Object.fromEntries(completed) as object,
-    components: { ...components, schemas: { ...components?.schemas, Error: ERROR }, headers: HEADERS },
+    components: { ...components, schemas: schemas.schemas, responses, parameters: PARAMETERS, headers: HEADERS },
   }
 }
 
-function completeOperation(path: string, method: string, operation: Operation): Operation {
+function completeOperation(
+  path: string,
+  method: string,
+  { 'x-refusals': refusals = [], 'x-headers': headers = [], 'x-body': body, ...operation }: Operation,
+  schemas: Components,
+  errors: Map<string, object>,
+): object {
   const { parameters = [], requestBody, responses } = operation
-  const isRead = method === 'get' && memberPathOf(path) === path
-  const isChange = method !== 'get' && memberPathOf(path) !== undefined
-  const described = Object.entries({ ...responses, ...(isRead && { 304: UNCHANGED }), default: REFUSED }).map(
-    ([status, response]) => [
-      status,
-      {
-        ...response,
-        headers: {
-          ...response.headers,
-          ...headerReferences(REQUEST_ID, ...(isRead && status === '200' ? (['ETag'] as const) : [])),
-        },
-      },
-    ],
-  )
+  const isOfToken = path === '/token'
+  const refer = ([status, response]: readonly [string, object]) => {
+    errors.set(status, withComponents(response as Response, schemas))
+    return { $ref: `#/components/responses/${status}` }
+  }
+  const success = Object.entries(responses ?? {}).map(([status, response]) => [
+    status,
+    {
+      ...withComponents(response, schemas),
+      description: STATUS_CODES[status],
+      headers: headerReferences([...successHeaders(path, method, refusals), ...headers]),
+    },
+  ])
+  const refused = errorStatuses(path, method, refusals).map((status) => {
+    const { name, response } = errorResponse(status, isOfToken)
+    return [status, refer([name, response])]
+  })
   return {
     ...operation,
-    responses: Object.fromEntries(described) as NonNullable<Operation['responses']>,
     ...(path.startsWith('/1.0/') && {
-      parameters: [
-        ...parameters,
-        ...(takesAccount(path) ? [ACCOUNT] : []),
-        PREFER,
-        GIVEN_ID,
-        ...(isRead ? [IF_NONE_MATCH] : isChange ? [IF_MATCH] : []),
-        ...(method === 'get' ? [] : [IDEMPOTENCY_KEY]),
-      ],
+      parameters: [...parameters, ...parametersOf(path, method).map((name) => parameterReference(name))],
     }),
-    ...(requestBody !== undefined && { requestBody: { ...requestBody, required: hasRequiredField(requestBody) } }),
+    ...(requestBody !== undefined && { requestBody: completeBody(requestBody, body, schemas) }),
+    responses: Object.fromEntries([
+      ...success,
+      ...(isRead(path, method) ? [[304, refer(['NotModified', NOT_MODIFIED])]] : []),
+      ...refused,
+      ['default', refer(['Error', ANY_ERROR])],
+    ]) as object,
   }
 }
 
-function headerReferences(...names: (keyof typeof HEADERS)[]): object {
-  return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]))
+const NOT_MODIFIED = {
+  description: 'The client has the present form.',
+  headers: headerReferences([REQUEST_ID, ...COMMON, 'ETag']),
 }
 
-/** False for a body of which every field is optional: it may be empty. */
-function hasRequiredField({ content }: RequestBody): boolean {
-  return Object.values(content).some(({ schema: { required = [] } }) => required.length > 0)
+/** True for the GET of a member, which has an entity tag. */
+function isRead(path: string, method: string): boolean {
+  return method === 'get' && memberPathOf(path) === path
+}
+
+function parametersOf(path: string, method: string): readonly ParameterName[] {
+  const isChange = method !== 'get'
+  return [
+    ...(takesAccount(path) ? (['Account'] as const) : []),
+    'Prefer',
+    'RequestId',
+    ...(isRead(path, method) ? (['IfNoneMatch'] as const) : []),
+    ...(isChange && memberPathOf(path) !== undefined ? (['IfMatch'] as const) : []),
+    ...(isChange ? (['IdempotencyKey'] as const) : []),
+  ]
+}
+
+function successHeaders(path: string, method: string, refusals: readonly RefusalName[]): readonly HeaderName[] {
+  if (path === '/token') return [REQUEST_ID, 'Cache-Control', 'Pragma', 'X-Oauth-Scopes']
+  if (!path.startsWith('/1.0/')) return [REQUEST_ID, 'Cache-Control']
+  return [
+    REQUEST_ID,
+    ...COMMON,
+    ...(isRead(path, method) ? (['ETag'] as const) : []),
+    ...(method === 'get' ? [] : (['Idempotent-Replayed', 'Idempotent-Omitted'] as const)),
+    ...(refusals.includes('too_many_requests') ? RATE_LIMIT : []),
+  ]
+}
+
+/** The statuses of the errors that an operation can have. */
+function errorStatuses(path: string, method: string, refusals: readonly RefusalName[]): readonly number[] {
+  const special = refusals.map(statusOf)
+  const statuses =
+    path === '/token'
+      ? [400, 401, 429, 500, 503]
+      : path.startsWith('/1.0/')
+        ? [
+            ...[400, 401, 403, 422, 500, 503],
+            ...(takesAccount(path) || path.includes('{') ? [404] : []),
+            ...(method === 'get' ? [] : [409, 413, 415]),
+            ...(method === 'get' || memberPathOf(path) === undefined ? [] : [412]),
+          ]
+        : [400, 404, 500, 503]
+  return [...new Set([...statuses, ...special])].sort((a, b) => a - b)
+}
+
+/** A body whose fields are all optional may be empty. */
+function completeBody({ content }: RequestBody, documented: Schema | undefined, schemas: Components): object {
+  const given = Object.entries(content).map(
+    ([type, { schema, ...media }]) => [type, { schema: documented ?? schema, ...media }] as const,
+  )
+  const isRequired = given.some(([, { schema }]) => documented !== undefined || schema['required'] !== undefined)
+  return { required: isRequired, ...withComponents({ content: Object.fromEntries(given) }, schemas) }
+}
+
+function withComponents<T extends Response>(response: T, schemas: Components): T {
+  if (response.content === undefined) return response
+  const content = Object.entries(response.content).map(([type, { schema, ...media }]) => [
+    type,
+    { schema: schemas.refer(schema), ...media },
+  ])
+  return { ...response, content: Object.fromEntries(content) as Content }
 }

@@ -127,6 +127,7 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
     {
       schema: {
         operationId: 'resendCollaboration',
+        'x-refusals': ['too_many_requests'],
         summary: 'Send the invitation again',
         description: 'Refused (409) unless it is pending, and (429) when it was sent too often.',
         tags: TAGS,

@@ -139,6 +139,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     {
       schema: {
         operationId: 'updateDatabaseServer',
+        'x-refusals': ['not_implemented'],
         summary: 'Name a database server',
         description: 'Its name and description. Other fields may only repeat their present values (else 501).',
         tags: TAGS,

@@ -39,6 +39,7 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
           operationId: OPERATION_IDS[action],
           summary: SUMMARIES[action],
           description: describe(action),
+          ...(action === 'snapshot' && { 'x-headers': ['Link'] }),
           tags: ['Servers'],
           params: Type.Object({ id: Type.String() }),
           response: { 202: Server },

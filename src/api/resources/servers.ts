@@ -120,6 +120,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
       bodyLimit: LONG_BODY_LIMIT,
       schema: {
         operationId: 'createServer',
+        'x-refusals': ['not_implemented'],
         summary: 'Create a server',
         description: 'It is `creating`, and `active` when its record is in the store. Only `image` is required.',
         tags: TAGS,
@@ -150,6 +151,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
       bodyLimit: LONG_BODY_LIMIT,
       schema: {
         operationId: 'updateServer',
+        'x-refusals': ['not_implemented'],
         summary: 'Change a server',
         description: 'Fields that are left out stay. The guest sees the change at its next request.',
         tags: TAGS,

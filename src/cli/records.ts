@@ -3,11 +3,13 @@
  * store, and from standard input. A file or standard input holds one record in JSON or YAML, or JSON lines: on each
  * line a record, or a record with its user-data.
  */
-import { readdirSync, readFileSync, statSync } from 'node:fs' // small files take several times as long asynchronously
+// small files take several times as long asynchronously
+import { closeSync, constants, fstatSync, openSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/exit-status.ts'
+import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
 
 /**
  * A record as read, not checked yet. `place`: a file or `FILE:LINE`; `-` is standard input. `userData` undefined: none
@@ -36,7 +38,7 @@ export async function* readRecords(paths: readonly string[]): AsyncGenerator<Rea
     try {
       if (path === '-') yield* inputsOf(path, linesOf(process.stdin))
       else if (statSync(path).isDirectory()) yield* readDirectory(path)
-      else yield* readText(path)
+      else yield* readText(path, readFileSync(path))
     } catch (error) {
       yield unreadable(path, error)
     }
@@ -50,6 +52,9 @@ async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
     (name) => stemOf(name) ?? '',
   )
   const files = new Set(names)
+  // A link of another user may lead to a file that only root may read, and a guest would get it as user-data.
+  const distrust = process.getuid?.() === 0 ? findDistrustOfDirectory(realpathSync(directory)) : undefined
+  const readFile = (name: string) => readRegularFile(join(directory, name), distrust)
   for (const [stem, [name = '', ...others]] of records) {
     const path = join(directory, name)
     if (others.length > 0) {
@@ -57,8 +62,8 @@ async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
       continue
     }
     try {
-      const userData = files.has(`${stem}.user-data`) ? readFileSync(join(directory, `${stem}.user-data`)) : undefined
-      for await (const read of readText(path))
+      const userData = files.has(`${stem}.user-data`) ? readFile(`${stem}.user-data`) : undefined
+      for await (const read of readText(path, readFile(name)))
         yield read.ok ? { ok: true, value: { ...read.value, userData: read.value.userData ?? userData } } : read
     } catch (error) {
       yield unreadable(path, error)
@@ -72,9 +77,27 @@ function stemOf(name: string): string | undefined {
   return ending === undefined ? undefined : name.slice(0, -ending.length)
 }
 
+/** Reads a file of a directory. `distrust`: why its symbolic links must not be followed. */
+function readRegularFile(path: string, distrust: string | undefined): Buffer {
+  const { O_RDONLY, O_NONBLOCK, O_NOCTTY, O_NOFOLLOW } = constants
+  let file: number
+  try {
+    file = openSync(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | (distrust === undefined ? 0 : O_NOFOLLOW))
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ELOOP' || distrust === undefined) throw error
+    throw new Error(`it is a symbolic link, and ${distrust}: put a copy of the file there`)
+  }
+  try {
+    if (!fstatSync(file).isFile()) throw new Error('it is not a regular file')
+    return readFileSync(file)
+  } finally {
+    closeSync(file)
+  }
+}
+
 /** Reads the records of a file. If the file has a single record, its place is the file, not a line of it. */
-async function* readText(path: string): AsyncGenerator<ReadRecord> {
-  const text = readFileSync(path, 'utf8')
+async function* readText(path: string, content: Buffer): AsyncGenerator<ReadRecord> {
+  const text = content.toString()
   const isOne = !text.trim().includes('\n')
   if (isOne) yield parseOne(path, text)
   else yield* inputsOf(path, text.split('\n'))

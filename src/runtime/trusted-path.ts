@@ -33,8 +33,8 @@ export function findDistrust(path: string, uid: number): string | undefined {
 }
 
 /**
- * Why root must not create files in the directory at `path`, or undefined: another user could replace it, or a directory
- * above, by a link to any other directory. Undefined too for a path that does not exist.
+ * Why root must not create files in the directory at `path` or follow its links, or undefined: another user could
+ * replace them, it or a directory above by a link to anything else. Undefined too for a path that does not exist.
  */
 export function findDistrustOfDirectory(path: string): string | undefined {
   for (const name of namesOf(resolve(path))) {
@@ -43,7 +43,7 @@ export function findDistrustOfDirectory(path: string): string | undefined {
     const fault = faultOfDirectory(name, file)
     if (fault !== undefined) return fault
     if (file.uid !== 0)
-      return `${name} belongs to the user with the id ${String(file.uid)}, who can replace what root creates there`
+      return `${name} belongs to the user with the id ${String(file.uid)}, who can replace what is there`
   }
   return undefined
 }

@@ -125,7 +125,7 @@ t.test('root creates files only below directories that no other user can replace
   const own = join(root, 'own')
   mkdirSync(own)
   t.equal(findDistrustOfDirectory(own), undefined)
-  t.match(findDistrustOfDirectory(run), /run belongs to the user with the id 990, who can replace what root creates/)
+  t.match(findDistrustOfDirectory(run), /run belongs to the user with the id 990, who can replace what is there/)
   symlinkSync(own, join(root, 'link'))
   t.match(findDistrustOfDirectory(join(root, 'link')), /link is a symbolic link: name the real path$/)
   chmodSync(own, 0o1777)

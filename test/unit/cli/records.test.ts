@@ -1,4 +1,5 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { chownSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -106,6 +107,31 @@ test('two records of one name in a directory are a fault, and the others are rea
   expect(await read(directory)).toEqual([
     ['srv-a.json', EXIT.badData, 'has the same name as another record: srv-a.yml'],
     ['srv-b.json', {}, 'not given'],
+  ])
+})
+
+test('links and FIFOs of a directory: a link is followed, and a FIFO is a fault, which nobody waits for', async () => {
+  file('srv-a.json', '{"id": "srv-a"}')
+  symlinkSync(file('elsewhere', 'linked'), join(directory, 'srv-a.user-data'))
+  execFileSync('mkfifo', [join(directory, 'srv-b.json')])
+  expect(await read(directory)).toEqual([
+    ['srv-a.json', { id: 'srv-a' }, 'linked'],
+    ['srv-b.json', EXIT.noInput, 'cannot be read: it is not a regular file'],
+  ])
+})
+
+test.runIf(process.getuid?.() === 0)('root follows no link in a directory of another user', async () => {
+  const secret = file('secret', 'S3CRET')
+  const others = join(directory, 'others')
+  mkdirSync(others)
+  writeFileSync(join(others, 'srv-a.json'), '{"id": "srv-a"}')
+  symlinkSync(secret, join(others, 'srv-a.user-data'))
+  symlinkSync(secret, join(others, 'srv-b.json'))
+  chownSync(others, 65_534, 65_534)
+  const refused = `cannot be read: it is a symbolic link, and ${others} belongs to the user with the id 65534, who can replace what is there: put a copy of the file there`
+  expect(await read(others)).toEqual([
+    ['others/srv-a.json', EXIT.noInput, refused],
+    ['others/srv-b.json', EXIT.noInput, refused],
   ])
 })
 

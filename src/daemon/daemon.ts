@@ -107,6 +107,7 @@ async function startBackground(
   await turn()
 
   const fromSnapshot = view.size
+  const reportWriter = await buildReportWriter(config.store, guestSide, source, metrics, log)
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.reportSetBack(-(guestSide.restored.ageMs ?? 0))
   const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(
@@ -117,8 +118,12 @@ async function startBackground(
     disk,
     source,
     metrics,
+    reportWriter,
   )
-  const reportWriter = await buildReportWriter(config.store, guestSide, source, metrics, log)
+  guestSide.reports.notifyOf((id) => {
+    persistence.reported()
+    reportWriter?.reported(id)
+  })
   const addresses = new AddressWatch(
     guests.map(({ host }) => host),
     log,
@@ -214,8 +219,9 @@ async function buildFollowers(
   disk: Disk,
   source: Source,
   metrics: Metrics,
+  reportWriter: ReportWriter | undefined,
 ) {
-  const { view, keys, restored } = guestSide
+  const { view, keys, restored, reports } = guestSide
   const [{ Firewall }, { Sync }, { PeerLookup }, { Persistence }] = await Promise.all([
     import('../firewall/firewall.ts'),
     import('../view/sync.ts'),
@@ -232,7 +238,11 @@ async function buildFollowers(
     timeoutMs: DISK_TIMEOUT_MS,
     retryMs: DISK_RETRY_MS,
     asOfMs: Date.now() - (restored.ageMs ?? 0),
-    instances: () => view.instances(),
+    instances: () =>
+      view.instances().map((served) => {
+        const { instance, userData, digest } = served
+        return { instance, userData, digest, reports: reports.of(served) }
+      }),
     snapshotWrites: metrics.snapshotWrites,
     journalWrites: metrics.journalWrites,
     log,
@@ -265,6 +275,7 @@ async function buildFollowers(
       guestSide.traces.complete(now())
       firewall.completed()
       persistence.confirmed()
+      reportWriter?.wake()
     },
   })
   const startedAtMs = now() - Math.max(0, restored.ageMs ?? now())
@@ -284,7 +295,7 @@ async function buildFollowers(
   }
 }
 
-/** Begins to write to the store what guests report. Undefined: the store keeps no reports. */
+/** Builds what writes to the store what guests report. Undefined: the store keeps no reports. */
 async function buildReportWriter(
   { hypervisor }: StoreConfig,
   { view, reports, ...guestSide }: GuestSide,
@@ -295,10 +306,11 @@ async function buildReportWriter(
   if (store === undefined || hypervisor === undefined) return undefined
   const { ReportWriter } = await import('../view/report-writer.ts')
   const find = (id: string) => view.get(id)
-  const writer = new ReportWriter({ store, hypervisor, find, reports, writes, retryMs: REPORT_RETRY_MS, log })
-  reports.notifyOf((id) => {
-    writer.reported(id)
-  })
+  const restored = view
+    .instances()
+    .filter((served) => reports.of(served) !== undefined)
+    .map(({ instance }) => instance.id)
+  const writer = new ReportWriter({ store, hypervisor, find, reports, restored, writes, retryMs: REPORT_RETRY_MS, log })
   guestSide.changesTo((id) => {
     writer.changed(id)
   })

@@ -82,9 +82,13 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     Date.now(),
     log,
   )
-  for (const record of instances) view.replace(record)
-  const held = new HeldRequests()
   const reports = new GuestReports(now, () => Date.now())
+  for (const saved of instances) {
+    view.replace(saved)
+    const served = view.get(saved.instance.id)
+    if (served !== undefined && saved.reports !== undefined) reports.restore(served, saved.reports)
+  }
+  const held = new HeldRequests()
   let changed: (id: string) => void = () => undefined
   view.notifyOf((id) => {
     held.changed(id)

@@ -1,6 +1,6 @@
 /**
  * What guests report (contract H9). The last reports of a guest are kept as long as the view has its instance, within
- * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest.
+ * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest. The snapshot has them too.
  */
 import type { Content } from '../metadata/content.ts'
 import { addReport, mergeReports, NO_REPORTS, parseReportName, type Reports } from '../metadata/reports.ts'
@@ -85,6 +85,11 @@ export class GuestReports {
   of({ stay }: Pick<Guest, 'stay'>): Reports | undefined {
     const reports = this.#kept.get(stay)?.reports
     return reports === NO_REPORTS ? undefined : reports
+  }
+
+  /** Takes the reports that the snapshot had of a guest which has sent none since. */
+  restore({ stay }: Pick<Guest, 'stay'>, reports: Reports): void {
+    this.#kept.set(stay, { reports, sinceRevision: reports.revision, admittedMs: [] })
   }
 
   /** Adds reports of a guest that were stored, and returns all. */

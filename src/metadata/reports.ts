@@ -10,7 +10,7 @@ const ATTRIBUTES_MAX = 64
 const ATTRIBUTE_MAX_BYTES = 1_024
 const HOST_KEYS_MAX = 16
 
-/** `revision`: that of the document which first had it. `receivedAt`: in ISO 8601, by the clock of the hypervisor. */
+/** `revision`: that of the document when it came. `receivedAt`: in ISO 8601, by the clock of the hypervisor. */
 interface Received {
   readonly revision: number
   readonly receivedAt: string
@@ -28,7 +28,7 @@ export interface AttributeReport extends Received {
   readonly value: string
 }
 
-/** The last reports of a guest. `revision` grows with each report. */
+/** The last reports of a guest. `revision` grows with each report, and is at least the time in ms since 1970. */
 export interface Reports {
   readonly revision: number
   readonly boot?: BootReport
@@ -62,7 +62,7 @@ export function addReport(before: Reports, name: ReportName, body: Uint8Array, r
   if (body.length > REPORTS_MAX_BYTES) return { kind: 'too-large' }
   const text = decode(body)
   if (text === undefined) return { kind: 'malformed' }
-  const received = { revision: before.revision + 1, receivedAt }
+  const received = { revision: Math.max(before.revision + 1, Date.parse(receivedAt)), receivedAt }
   const parsed = parseBody(before, name, text, received)
   if (!parsed.ok) return { kind: parsed.faults[0]! }
   const reports = { ...before, ...parsed.value, revision: received.revision }
@@ -71,25 +71,47 @@ export function addReport(before: Reports, name: ReportName, body: Uint8Array, r
 
 /**
  * Adds stored reports to those of a daemon. A daemon's report is newer if it came in this life of the daemon, which its
- * revision above `sinceRevision` shows; otherwise the higher revision is newer. So no clock and no restart can bring an
- * old report back. Stored reports for which there is no room are left out.
+ * revision above `sinceRevision` shows; otherwise the higher revision is newer. What a newer document in the store does
+ * not have was removed. So no restart brings an old report back.
  */
 export function mergeReports(ours: Reports, sinceRevision: number, stored: Reports): Reports {
   const revision = Math.max(ours.revision, stored.revision) + 1
-  const newer = <T extends Received>(mine: T | undefined, theirs: T | undefined): T | undefined => {
-    if (mine !== undefined && mine.revision > sinceRevision) return { ...mine, revision }
-    return mine === undefined || (theirs !== undefined && theirs.revision > mine.revision) ? theirs : mine
-  }
-  const [boot, sshHostKeys] = [newer(ours.boot, stored.boot), newer(ours.sshHostKeys, stored.sshHostKeys)]
-  const names = Object.keys({ ...ours.attributes, ...stored.attributes })
-  const attributes = names.map((name) => [name, newer(ours.attributes[name], stored.attributes[name])!] as const)
-  const merged = {
+  return joined(ours, stored, revision, (mine, theirs) => {
+    if (mine.revision > sinceRevision) return { ...mine, revision }
+    if (theirs === undefined) return mine.revision > stored.revision ? mine : undefined
+    return theirs.revision > mine.revision ? theirs : mine
+  })
+}
+
+/** All that two hypervisors have stored of one guest. */
+export function joinReports(some: Reports, more: Reports): Reports {
+  return joined(some, more, Math.max(some.revision, more.revision), (one, other) =>
+    other !== undefined && other.revision > one.revision ? other : one,
+  )
+}
+
+/** Joins two documents. `theirs` for which there is no room are left out. */
+function joined(
+  ours: Reports,
+  theirs: Reports,
+  revision: number,
+  choose: <T extends Received>(mine: T, theirs: T | undefined) => T | undefined,
+): Reports {
+  const pick = <T extends Received>(mine: T | undefined, other: T | undefined) =>
+    mine === undefined ? other : choose(mine, other)
+  const boot = pick(ours.boot, theirs.boot)
+  const sshHostKeys = pick(ours.sshHostKeys, theirs.sshHostKeys)
+  const attributes = Object.keys({ ...ours.attributes, ...theirs.attributes }).flatMap((name) => {
+    const attribute = pick(ours.attributes[name], theirs.attributes[name])
+    return attribute === undefined ? [] : [[name, attribute] as const]
+  })
+  const all = {
     revision,
     ...(boot !== undefined && { boot }),
     ...(sshHostKeys !== undefined && { sshHostKeys }),
     attributes: Object.fromEntries(attributes.slice(0, ATTRIBUTES_MAX)),
   }
-  return sizeOf(merged) > REPORTS_MAX_BYTES ? { ...ours, revision } : merged
+  return sizeOf(all) > REPORTS_MAX_BYTES ? { ...ours, revision } : all
 }
 
 /** Checks reports that were stored: undefined: they do not have the form of reports, or are too long. */

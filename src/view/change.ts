@@ -4,6 +4,7 @@
  */
 import type { ValidRecord } from './validate.ts'
 import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
+import type { Reports } from '../metadata/reports.ts'
 import { Rejection } from './snapshot-input.ts'
 
 /** The whole new state of an instance, or its removal. So changes can be applied again in their order. */
@@ -29,11 +30,23 @@ export function lineOf(value: object): Buffer {
   return Buffer.from(`${JSON.stringify(value)}\n`)
 }
 
+/** An instance of a snapshot. `reports`: what its guest has reported; undefined: nothing. No journal has them. */
+export interface SavedInstance extends ValidRecord {
+  readonly reports?: Reports | undefined
+}
+
 /** The bytes of a change, in parts. */
 export function encodeChange(change: Change): Uint8Array[] {
-  if (change.kind === 'remove') return [lineOf({ removed: change.id })]
-  const { instance, userData, digest } = change.record
-  return [lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null }), userData ?? NONE, LF]
+  return change.kind === 'remove' ? [lineOf({ removed: change.id })] : encodeInstance(change.record)
+}
+
+/** The bytes of an instance, in parts. */
+export function encodeInstance({ instance, userData, digest, reports }: SavedInstance): Uint8Array[] {
+  return [
+    lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null, reports }),
+    userData ?? NONE,
+    LF,
+  ]
 }
 
 /** Makes an instance of what a file has of it. Throws a Rejection if its document is not valid. */

@@ -9,13 +9,13 @@
  * next step, closes its files, and touches neither this nor the next epoch: persistence.ts begins the next one when all
  * work of this one has ended.
  */
+import type { SavedInstance } from './change.ts'
 import type { Disk } from './disk.ts'
 import { inTime } from './in-time.ts'
 import { JournalWriter } from './journal-writer.ts'
 import type { Restored } from './restore.ts'
 import { writeSnapshot } from './snapshot.ts'
 import { journalGenerations, journalPath, TEMPORARY, type StateKeys, type StateOwner } from './state-files.ts'
-import type { ValidRecord } from './validate.ts'
 
 /** Journals up to this length are not folded, however small the snapshot is. */
 const SHORT_BYTES = 1024 * 1024
@@ -31,7 +31,7 @@ export interface EpochParts {
   readonly path: string
   readonly owner: StateOwner
   readonly keys: StateKeys
-  readonly instances: () => Iterable<ValidRecord>
+  readonly instances: () => Iterable<SavedInstance>
   readonly nextGeneration: () => number
   readonly timeoutMs: number
 }

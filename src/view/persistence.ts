@@ -4,8 +4,9 @@
  *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate
  *     fold:    begin a new journal -> write the view as a snapshot that names it -> rename -> delete the older journals
  *
- * A fold happens when the journals are longer than the snapshot, soon after a change that takes user-data away, at a
- * resync if the snapshot is not as this daemon would write it, and at a clean stop. It goes on beside changes.
+ * A fold happens when the journals are longer than the snapshot, soon after a change that takes user-data away and after
+ * a guest has reported (reports are in no journal), at a resync if the snapshot is not as this daemon would write it, and
+ * at a clean stop. It goes on beside changes.
  *
  *     idle --- first change, or a fold is due ---> kept <--- its journal is there --- opening
  *                                                   |                                 |   ^
@@ -26,11 +27,11 @@ import { inTime } from './in-time.ts'
 import type { FilesFound, Restored } from './restore.ts'
 import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
 
-/** The delay between a change that takes user-data away and the fold, which collects more of them. */
+/** The delay between a change that takes user-data away, or a report, and the fold, which collects more of them. */
 const SETTLE_MS = 200
 /**
- * The longest pause after a fold, in ms. It is ten times its duration, so that changes of user-data cause writes in at
- * most about a tenth of the time.
+ * The longest pause after a fold, in ms. It is ten times its duration, so that changes of user-data and reports cause
+ * writes in at most about a tenth of the time.
  */
 const MOST_BETWEEN_MS = 30_000
 const LOST =
@@ -115,6 +116,11 @@ export class Persistence implements ChangeLog {
     return this.#queue.settled()
   }
 
+  /** A guest has reported: the snapshot is to have that. */
+  reported(): void {
+    this.#foldAfter(SETTLE_MS + this.#restMs)
+  }
+
   /** A resync is complete: updates the time of the snapshot. */
   confirmed(): void {
     this.#asOfMs = Date.now()
@@ -124,13 +130,14 @@ export class Persistence implements ChangeLog {
     this.#queue.wake()
   }
 
-  /** Folds the changes that are not in the snapshot yet. Waits for the disk as long as that makes progress. */
+  /** Folds what is not in the snapshot yet. Waits for the disk as long as that makes progress. */
   async stop(): Promise<void> {
     this.#isStopped = true
+    const isFoldDue = this.#timer !== undefined
     clearTimeout(this.#timer)
     try {
       await this.#quiet()
-      if (this.#state.kind === 'kept' ? this.#state.epoch.hasChanges : this.#state.kind !== 'idle') {
+      if (this.#state.kind === 'kept' ? isFoldDue || this.#state.epoch.hasChanges : this.#state.kind !== 'idle') {
         this.#wantFold()
         await this.#quiet()
       }

@@ -2,16 +2,16 @@
  * Writes what guests report to the store (contract H9), one instance at a time. While the store is away, the reports
  * wait in memory. Several reports of an instance that wait are one write, so no more wait than there are instances.
  *
- * Before the first write of an instance, what the store has of it is merged: the hypervisor may have lost its memory, or
- * the instance came from another one.
+ * Before the first write of an instance, what the store has of it is merged: the snapshot of the hypervisor may be older
+ * or lost, or the instance came from another one.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { mergeReports, NO_REPORTS, type Reports } from '../metadata/reports.ts'
+import { joinReports, type Reports } from '../metadata/reports.ts'
 import type { ReportStore } from '../store/source.ts'
 import type { ServedInstance } from './view.ts'
 
-/** What a writer needs. `retryMs`: the pause after a failure. */
+/** What a writer needs. `restored`: ids whose reports the snapshot had. `retryMs`: the pause after a failure. */
 export interface ReportWriterParts {
   readonly store: ReportStore
   readonly hypervisor: string
@@ -21,6 +21,7 @@ export interface ReportWriterParts {
     of(served: ServedInstance): Reports | undefined
     merge(served: ServedInstance, stored: Reports): Reports
   }
+  readonly restored: Iterable<string>
   readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
   readonly retryMs: number
   readonly log: Pick<Logger, 'warn'>
@@ -29,7 +30,7 @@ export interface ReportWriterParts {
 /** Keeps the store in step with the reports in memory. */
 export class ReportWriter {
   readonly #parts: ReportWriterParts
-  readonly #waiting = new Set<string>()
+  readonly #waiting: Set<string>
   /** Instances whose reports this process has written. */
   readonly #written = new Set<string>()
   /** Instances that have left, and whose reports are still in the store. */
@@ -41,12 +42,13 @@ export class ReportWriter {
 
   constructor(parts: ReportWriterParts) {
     this.#parts = parts
+    this.#waiting = new Set(parts.restored)
   }
 
   /** A guest has reported. */
   reported(id: string): void {
     this.#waiting.add(id)
-    this.#wake()
+    this.wake()
   }
 
   /** The view has changed an instance. If it has left, its reports are deleted. */
@@ -55,19 +57,20 @@ export class ReportWriter {
     this.#waiting.delete(id)
     if (!this.#written.delete(id)) return
     this.#gone.add(id)
-    this.#wake()
+    this.wake()
+  }
+
+  /** Writes what waits. The store can be used now. */
+  wake(): void {
+    this.#running ??= this.#run().finally(() => {
+      this.#running = undefined
+    })
   }
 
   /** Ends the write under way, and starts no other. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     await this.#running
-  }
-
-  #wake(): void {
-    this.#running ??= this.#run().finally(() => {
-      this.#running = undefined
-    })
   }
 
   async #run(): Promise<void> {
@@ -118,12 +121,7 @@ export class ReportWriter {
     if (this.#merged.has(served.stay)) return
     const { id, hypervisors } = served.instance
     const stored = await store.load(id, [...new Set([hypervisor, ...hypervisors])])
-    // of stored reports the higher revision is newer
-    if (stored.length > 0)
-      reports.merge(
-        served,
-        stored.reduce((some, more) => mergeReports(some, Infinity, more), NO_REPORTS),
-      )
+    if (stored.length > 0) reports.merge(served, stored.reduce(joinReports))
     this.#merged.add(served.stay)
   }
 

@@ -9,7 +9,7 @@
 import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
-import { restoreOf, type Restore } from './change.ts'
+import { restoreOf, type Restore, type SavedInstance } from './change.ts'
 import { DISK } from './disk.ts'
 import { changesOf, readJournal } from './journal.ts'
 import { Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'
@@ -22,7 +22,6 @@ import {
   type StateKeys,
   type StateOwner,
 } from './state-files.ts'
-import type { ValidRecord } from './validate.ts'
 
 /**
  * What is on the disk after the start. `served`: this view. `unserved`: files that stay until the view changes.
@@ -37,7 +36,7 @@ export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
  * nothing is served. `generation`: no journal on the disk has a higher one.
  */
 export interface Restored {
-  readonly instances: readonly ValidRecord[]
+  readonly instances: readonly SavedInstance[]
   readonly ageMs: number | undefined
   readonly isWhole: boolean
   readonly isCurrent: boolean
@@ -130,7 +129,7 @@ async function replay(
   owner: StateOwner,
   keys: StateKeys,
   { journal: first }: Snapshot,
-  instances: Map<string, ValidRecord>,
+  instances: Map<string, SavedInstance>,
   log: Logger,
 ): Promise<Restored['end']> {
   deleteJournals(path, first.generation)
@@ -160,8 +159,8 @@ async function replay(
   return end
 }
 
-/** Applies groups of changes. True if there was one. */
-function applyTo(instances: Map<string, ValidRecord>, groups: Iterable<Buffer>, restore: Restore): boolean {
+/** Applies groups of changes. True if there was one. An instance keeps its reports as long as it is not removed. */
+function applyTo(instances: Map<string, SavedInstance>, groups: Iterable<Buffer>, restore: Restore): boolean {
   let hasGroups = false
   for (const group of groups) {
     hasGroups = true
@@ -171,7 +170,9 @@ function applyTo(instances: Map<string, ValidRecord>, groups: Iterable<Buffer>, 
         continue
       }
       const record = restore(change.document, change.digest, change.userData)
-      instances.set(record.instance.id, record)
+      const { id } = record.instance
+      const reports = instances.get(id)?.reports
+      instances.set(id, reports === undefined ? record : { ...record, reports })
     }
   }
   return hasGroups

@@ -1,20 +1,20 @@
 /**
  * The view as one file, so that a daemon that starts without the store answers at once.
  *
- * A header line, then for each instance a line of JSON and the bytes of its user-data, then a trailer line with their
- * number, the SHA-256 of everything before and a MAC of that. With record keys the whole file is one encrypted value
+ * A header line, then for each instance a line of JSON (its record and what its guest has reported) and the bytes of its
+ * user-data, then a trailer line with their number, the SHA-256 of everything before and a MAC of that. With record keys the whole file is one encrypted value
  * (record-cipher.ts). The header names the journal that has the changes since the snapshot was begun (journal.ts):
  * without it the snapshot is not served. The file's modification time is the time when the view was last compared with
  * the store.
  */
 import { createHash, createHmac } from 'node:crypto'
 import { RECORD_FORM } from '../metadata/instance.ts'
+import { parseReports } from '../metadata/reports.ts'
 import { SLICE_BYTES, slices } from '../runtime/turn-budget.ts'
-import { encodeChange, lineOf, restoreOf } from './change.ts'
+import { encodeInstance, lineOf, restoreOf, type SavedInstance } from './change.ts'
 import type { Disk } from './disk.ts'
 import { Mismatch, Rejection, SnapshotInput, torn } from './snapshot-input.ts'
 import { headerOf, type StateKeys, type StateOwner } from './state-files.ts'
-import type { ValidRecord } from './validate.ts'
 
 const FORMAT = 1
 /** What is written before a flush, so that no single flush takes long on a slow disk. */
@@ -38,7 +38,7 @@ export interface SnapshotFacts {
 
 /** A snapshot as it was read. `isCurrent`: this daemon would write it with the same keys and schema. */
 export interface Snapshot {
-  readonly instances: readonly ValidRecord[]
+  readonly instances: readonly SavedInstance[]
   readonly isWhole: boolean
   readonly isCurrent: boolean
   readonly journal: JournalStart
@@ -64,7 +64,10 @@ export async function readSnapshot(path: string, owner: StateOwner, keys: StateK
     if (key === -1)
       throw new Mismatch('it was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
     const restore = await restoreOf(schema)
-    const instances = entries.map(({ document, digest, userData }) => restore(document, digest, userData))
+    const instances = entries.map(({ document, digest, userData, reports }) => ({
+      ...restore(document, digest, userData),
+      ...(reports !== undefined && { reports: parseReports(JSON.stringify(reports)) }),
+    }))
     const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === input.keyName
     return { instances, isWhole: header['whole'] === true, isCurrent, journal: journalOf(header['journal']) }
   } finally {
@@ -96,6 +99,7 @@ interface Structure {
     readonly document: unknown
     readonly digest: unknown
     readonly userData: Buffer | undefined
+    readonly reports: unknown
   }[]
   readonly trailer: Record<string, unknown>
   /** Of everything before the trailer. */
@@ -120,13 +124,13 @@ function structureOf(input: SnapshotInput): Structure {
 
 function readStructure(input: SnapshotInput): Structure {
   const header = input.object()
-  const entries: { document: unknown; digest: unknown; userData: Buffer | undefined }[] = []
+  const entries: Structure['entries'][number][] = []
   for (;;) {
     const line = input.object()
     if (!('instance' in line)) return { header, entries, trailer: line, sha256: input.digest() }
-    const { instance: document, digest, userDataBytes } = line
+    const { instance: document, digest, userDataBytes, reports } = line
     const userData = input.bytes(userDataBytes === null ? 0 : userDataBytes)
-    entries.push({ document, digest, userData: userDataBytes === null ? undefined : userData })
+    entries.push({ document, digest, userData: userDataBytes === null ? undefined : userData, reports })
   }
 }
 
@@ -140,7 +144,7 @@ function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {
 export interface SnapshotContent extends SnapshotFacts {
   readonly owner: StateOwner
   readonly keys: StateKeys
-  readonly instances: Iterable<ValidRecord>
+  readonly instances: Iterable<SavedInstance>
   readonly asOf: Date
 }
 
@@ -200,7 +204,7 @@ export async function writeSnapshot(
     for (const record of instances) {
       // reads the live view, because a copy of it would take memory
       count += 1
-      for (const part of encodeChange({ kind: 'replace', record })) await append(part)
+      for (const part of encodeInstance(record)) await append(part)
     }
     await flush()
     const sha256 = hash.digest('hex')

@@ -60,7 +60,7 @@ describe('H9: each kind of report', () => {
     ['x-1 2026-11-20T15:04:05.123+01:00', { phase: 'x-1', time: '2026-11-20T15:04:05.123+01:00' }],
   ])('boot takes a phase and a time: %j', async (body, boot) => {
     expect(await report(BOOT, body)).toMatchObject({ status: 200, text: '', headers: { 'content-length': '0' } })
-    expect(kept()?.boot).toEqual({ ...boot, revision: 1, receivedAt: '1970-01-01T00:01:00.000Z' })
+    expect(kept()?.boot).toEqual({ ...boot, revision: MINUTE_MS, receivedAt: '1970-01-01T00:01:00.000Z' })
   })
 
   test.each([
@@ -98,7 +98,11 @@ describe('H9: each kind of report', () => {
   test('a report replaces the last one of its name only', async () => {
     for (const body of ['running', 'done']) await report(BOOT, body)
     await report(KEYS, ED25519)
-    expect(kept()).toMatchObject({ revision: 3, boot: { phase: 'done', revision: 2 }, sshHostKeys: { revision: 3 } })
+    expect(kept()).toMatchObject({
+      revision: 3 * MINUTE_MS,
+      boot: { phase: 'done', revision: 2 * MINUTE_MS },
+      sshHostKeys: { revision: 3 * MINUTE_MS },
+    })
   })
 })
 

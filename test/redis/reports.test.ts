@@ -1,10 +1,12 @@
 /**
- * What guests report, in Redis (contract H9): with the users of deploy/redis.acl, while Redis is away, after the loss of
- * a hypervisor's memory, and with an instance that moves or is removed.
+ * What guests report, in Redis (contract H9): with the users of deploy/redis.acl, while Redis is away, after a kill and
+ * after the loss of a state directory, and with an instance that moves or is removed.
  */
-import { readFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { cpSync, readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
+import type { ReportsDocument } from '../../src/operator/documents.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
@@ -36,6 +38,17 @@ async function report({ guestPort: port }: TestDaemon, name: string, body: strin
   const headers = { 'X-aws-ec2-metadata-token': await token.text() }
   const { status } = await send(`reports/${name}`, headers, body)
   if (status !== 200) throw new Error(`the report of ${name} got ${String(status)}`)
+}
+
+async function kill(daemon: TestDaemon): Promise<void> {
+  daemon.process.kill('SIGKILL')
+  await once(daemon.process, 'exit')
+}
+
+/** What the daemon knows. */
+async function shown(daemon: TestDaemon): Promise<ReportsDocument['claimedByGuest']> {
+  const { body } = await daemon.operator('/instances/srv-n1/reports')
+  return (JSON.parse(body.toString()) as ReportsDocument).claimedByGuest
 }
 
 const written = (daemon: TestDaemon, count: number) =>
@@ -73,7 +86,49 @@ t.test('H9: a store that is away gets the last report later', async (t) => {
   t.equal(daemon.log.filter(({ msg }) => msg.startsWith('reports of guests cannot')).length, 1, 'one warning')
 })
 
-t.test('H9: a report after the loss of memory replaces an older one, and leaves the others', async (t) => {
+t.test('H9: a daemon that is killed while Redis is away writes the reports later', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const env = { IMDS_STATE_DIR: `${t.testdirName}/state` }
+  const [first, snapshot] = [await aHypervisor(t, redis, 'hv1', env), `${env.IMDS_STATE_DIR}/view.snapshot`]
+  await serves(first, 1)
+  await redis.kill()
+  await report(first, 'boot', 'done')
+  await until(() => readFileSync(snapshot, 'latin1').includes('"phase":"done"'), 'the report in the snapshot')
+  await kill(first)
+  const second = await aHypervisor(t, redis, 'hv1', env)
+  await serves(second, 1)
+  t.match(await shown(second), { boot: { phase: 'done' } })
+  await redis.restart()
+  await store.put(record(1, OPTIONS))
+  await until(async () => (await store.reports('srv-n1'))?.boot?.phase === 'done', 'the report in the store')
+  t.same(
+    second.log.filter(({ msg }) => msg.startsWith('reports of guests')),
+    [],
+  )
+})
+
+t.test('H9: after a kill the store says what is newer than the snapshot', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const [state, copy] = [`${t.testdirName}/state`, `${t.testdirName}/copy`]
+  const first = await aHypervisor(t, redis, 'hv1', { IMDS_STATE_DIR: state })
+  await serves(first, 1)
+  for (const name of ['boot', 'attributes/a', 'attributes/b']) await report(first, name, 'first')
+  const snapshot = () => readFileSync(`${state}/view.snapshot`, 'latin1')
+  await until(() => snapshot().includes('"b":{"value":"first"'), 'the reports in the snapshot')
+  cpSync(state, copy, { recursive: true })
+  await report(first, 'boot', 'second')
+  await report(first, 'attributes/a', '')
+  await until(async () => (await store.reports('srv-n1'))?.attributes['a'] === undefined, 'the removal in the store')
+  await kill(first)
+  const second = await aHypervisor(t, redis, 'hv1', { IMDS_STATE_DIR: copy })
+  await until(async () => (await shown(second)).boot?.phase === 'second', 'the later report')
+  t.match(await shown(second), { attributes: [{ name: 'b', value: 'first' }] })
+  t.match(Object.keys((await store.reports('srv-n1'))!.attributes), ['b'])
+})
+
+t.test('H9: a report after the loss of the snapshot replaces an older one, and leaves the others', async (t) => {
   const { redis, store } = await aRegion(t)
   await store.put(record(1, OPTIONS))
   const first = await aHypervisor(t, redis, 'hv1')

@@ -59,7 +59,7 @@ import {
   type ScriptAnswer,
   type ScriptArguments,
 } from './script.ts'
-import { mergeReports, type Reports } from '../../metadata/reports.ts'
+import { joinReports, type Reports } from '../../metadata/reports.ts'
 import { reportCommands, reportsOf } from './reports.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
@@ -143,7 +143,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
       const { hypervisors } = listed(id, entry)
       const replies = await runPipeline(redis, reportCommands(this.#keys, id, hypervisors))
       const [first, ...others] = reportsOf(replies, id, this.#cipher)
-      return others.reduce((some, more) => some && mergeReports(some, Infinity, more), first)
+      return others.reduce((some, more) => some && joinReports(some, more), first)
     })
   }
 

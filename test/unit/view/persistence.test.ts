@@ -17,7 +17,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import type { Change } from '../../../src/view/change.ts'
+import { addReport, NO_REPORTS, type Reports } from '../../../src/metadata/reports.ts'
+import type { Change, SavedInstance } from '../../../src/view/change.ts'
 import { Persistence, type PersistenceParts } from '../../../src/view/persistence.ts'
 import { restoreView, type Restored } from '../../../src/view/restore.ts'
 import { snapshotPath, type StateKeys } from '../../../src/view/state-files.ts'
@@ -80,9 +81,16 @@ function state(seed: number, revision: number, userData?: Uint8Array): ValidReco
   }
 }
 
+/** What a guest has reported: a phase of its boot. */
+function reports(phase: string): Reports {
+  const reported = addReport(NO_REPORTS, { kind: 'boot' }, Buffer.from(phase), '2026-11-20T15:04:05.123Z')
+  if (reported.kind !== 'reported') throw new Error(reported.kind)
+  return reported.reports
+}
+
 /** A daemon's view and its files, from what was restored. */
 class Daemon {
-  readonly view: Map<string, ValidRecord>
+  readonly view: Map<string, SavedInstance>
   readonly persistence: Persistence
 
   constructor(restored: Restored, parts: Partial<PersistenceParts> = {}) {
@@ -119,6 +127,11 @@ class Daemon {
     })
   }
 
+  report(id: string, phase: string): void {
+    this.view.set(id, { ...this.view.get(id)!, reports: reports(phase) })
+    this.persistence.reported()
+  }
+
   remove(id: string): Promise<void> {
     return this.#record({ kind: 'remove', id }, true, () => {
       this.view.delete(id)
@@ -141,7 +154,7 @@ const start = async (parts: Partial<PersistenceParts> = {}) => {
   daemons.push(daemon)
   return daemon
 }
-const byId = (instances: Iterable<ValidRecord>) => new Map([...instances].map((one) => [one.instance.id, one]))
+const byId = (instances: Iterable<SavedInstance>) => new Map([...instances].map((one) => [one.instance.id, one]))
 /** What a start finds now. */
 const found = async (keys = PLAIN) => byId((await read(keys)).instances)
 
@@ -248,6 +261,31 @@ describe.each([
     if (keys === ENCRYPTED)
       for (const name of readdirSync(directory))
         expect(readFileSync(join(directory, name), 'latin1')).not.toMatch(/srv-|snapshot|removed|journal"/)
+    expect(log).toEqual([])
+  })
+
+  test('H9: what a guest reports is soon in the snapshot, and goes with its instance', async () => {
+    const daemon = await start({ keys })
+    const ids = [1, 2].map((seed) => state(seed, 1).instance.id) as [string, string]
+    await Promise.all([daemon.put(state(1, 1)), daemon.put(state(2, 1))])
+    const phases = async () => {
+      const restored = await found(keys)
+      return ids.map((id) => restored.get(id)?.reports?.boot?.phase)
+    }
+    for (const id of ids) daemon.report(id, 'running')
+    await vi.waitFor(async () => {
+      expect(await phases()).toEqual(['running', 'running'])
+    }, 20_000)
+    await daemon.put(state(1, 2))
+    expect(await phases(), 'a change keeps them').toEqual(['running', 'running'])
+    daemon.report(ids[0], 'done')
+    await daemon.persistence.stop()
+    expect(await phases(), 'a clean stop').toEqual(['done', 'running'])
+
+    const second = await start({ keys })
+    await second.remove(ids[1])
+    await second.put(state(2, 3))
+    expect(await phases(), 'the same id again').toEqual(['done', undefined])
     expect(log).toEqual([])
   })
 

@@ -103,6 +103,12 @@ test('a snapshot is read back complete: records, digests and user-data byte for 
   expect(readdirSync(directory)).toEqual(['view.journal.1', 'view.snapshot'])
 })
 
+test('H9: reports of another form are left out, and the instance is served', async () => {
+  const reports = { revision: 1, boot: { phase: 'Not one', revision: 1, receivedAt: 'now' }, attributes: {} }
+  await written(undefined, { instances: INSTANCES.map((one) => ({ ...one, reports })) })
+  expect((await read())?.instances).toEqual(INSTANCES)
+})
+
 test('a missing file is no snapshot and is not logged', async () => {
   expect(await read()).toBeUndefined()
   expect(log).toEqual([])

@@ -85,7 +85,7 @@ function readRegularFile(path: string, distrust: string | undefined): Buffer {
     file = openSync(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | (distrust === undefined ? 0 : O_NOFOLLOW))
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ELOOP' || distrust === undefined) throw error
-    throw new Error(`it is a symbolic link, and ${distrust}: put a copy of the file there`)
+    throw new Error(`it is a symbolic link, and ${distrust}: put a copy of the file there`, { cause: error })
   }
   try {
     if (!fstatSync(file).isFile()) throw new Error('it is not a regular file')

@@ -7,7 +7,7 @@ import { readQueue, type QueueState } from './changes/action-queue.ts'
 import type { Database } from './database/open.ts'
 import type { Outcome } from './model/server-actions.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
-import type { PublishOutcome } from './publish/outbox-publisher.ts'
+import type { PublishOutcome } from './publish/batch.ts'
 import { UNREADABLE_REASONS, type UnreadableReason } from './http/unreadable.ts'
 
 /** The registry, and the functions that count. */

@@ -35,7 +35,7 @@ import { buildOperatorServer, type OperatorParts } from './operator.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.ts'
 import { LazyStore } from './publish/lazy-store.ts'
-import { OutboxPublisher } from './publish/outbox-publisher.ts'
+import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { type ApiServerSettings } from './http/server.ts'
 import { buildApiServer, buildAuth, type Auth } from './rest.ts'
 
@@ -200,7 +200,14 @@ async function openOrRetry(store: LazyStore, log: Logger): Promise<void> {
 function buildBackground({ mail }: ApiConfig, database: Database, store: LazyStore, metrics: ApiMetrics, log: Logger) {
   const { db } = database.background
   return {
-    publisher: new OutboxPublisher({ db, connect: () => connect(database), store, counted: metrics.published, log }),
+    publisher: new OutboxPublisher({
+      db,
+      connect: () => connect(database),
+      store,
+      most: BATCH,
+      counted: metrics.published,
+      log,
+    }),
     sender: new InvitationSender({
       db,
       counted: metrics.invited,

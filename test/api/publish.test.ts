@@ -10,7 +10,8 @@ import { markChanged } from '../../src/api/database/outbox.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
 import { compose } from '../../src/api/publish/compose.ts'
-import { OutboxPublisher, type PublishOutcome } from '../../src/api/publish/outbox-publisher.ts'
+import type { PublishOutcome } from '../../src/api/publish/batch.ts'
+import { BATCH, OutboxPublisher } from '../../src/api/publish/outbox-publisher.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
@@ -638,9 +639,11 @@ t.test('publishing', async (t) => {
   })
 })
 
+/** The servers of a batch in the tests of the order. */
+const MOST = 2
 /**
- * What goes first is among so many of the first publishes. Four are in flight at once, and the first publish of a new
- * server takes longer than others.
+ * What goes first is among so many of the first publishes. Two batches of changes of many servers are in flight at once,
+ * and the first publish of a new server takes longer than others.
  */
 const FIRST = 12
 
@@ -666,7 +669,7 @@ t.test('the order of publishing', async (t) => {
   }
   /** Publishes all that waits, and returns the servers in the order of their publishes. */
   const publishAll = async (replaced: Partial<Store> = {}) => {
-    const { puts, stop } = aPublisher(t, api, { ...methodsOf(store), ...replaced })
+    const { puts, stop } = aPublisher(t, api, { ...methodsOf(store), ...replaced }, MOST)
     await api.drained()
     await stop()
     return puts.map(({ id }) => id)
@@ -708,6 +711,80 @@ t.test('the order of publishing', async (t) => {
     )
   })
 
+  t.test('while the store takes no change of many servers, an urgent change is published', async (t) => {
+    await one.rename()
+    const answer = Promise.withResolvers<undefined>()
+    let [inFlight, most] = [0, 0]
+    const { stop } = aPublisher(
+      t,
+      api,
+      {
+        ...methodsOf(store),
+        put: async (document, userData, options) => {
+          if (one.ids.includes((document as { id: string }).id)) {
+            most = Math.max(most, (inFlight += 1))
+            await answer.promise
+            inFlight -= 1
+          }
+          return store.put(document, userData, options)
+        },
+      },
+      4,
+    )
+    await until(() => inFlight === 8, 'two batches to wait')
+    for (const account of [ONE, TWO] as const) {
+      const id = await create(account)
+      await until(
+        async () =>
+          ((await api.call('GET', `/1.0/servers/${id}`, undefined, account)).body as Server).status === 'active',
+        'a new server to be published',
+      )
+    }
+    answer.resolve(undefined)
+    await api.drained()
+    await stop()
+    t.equal(most, 8, 'no more are in flight at once')
+  })
+
+  t.test('a server that cannot be published stops no other one of its batch', async (t) => {
+    const [unwritable, faulty, ...others] = one.ids
+    await pool.query(`alter table servers add constraint only_here check (id <> '${faulty!}' or revision < 1000)`)
+    await one.rename()
+    const { puts, log, stop } = aPublisher(t, api, {
+      ...methodsOf(store),
+      put: (document, userData, options) => {
+        const { id, revision } = document as { id: string; revision: number }
+        if (id === unwritable) return Promise.reject(new Error('the store cannot write this server'))
+        return id === faulty
+          ? Promise.resolve({ kind: 'stale', revision: revision + 1000 })
+          : store.put(document, userData, options)
+      },
+    })
+    const waiting = async () => (await db.selectFrom('outbox').select('server_id').distinct().execute()).length
+    await until(async () => (await waiting()) === 2 && log.length >= 2, 'the others to be published')
+    t.strictSame(
+      others.filter((id) => !puts.some((put) => put.id === id)),
+      [],
+    )
+    const faults = await db
+      .selectFrom('servers')
+      .select(['id', 'publish_fault'])
+      .where('publish_fault', 'is not', null)
+      .orderBy('id')
+      .execute()
+    t.match(
+      faults,
+      [
+        { id: unwritable, publish_fault: 'the store cannot write this server' },
+        { id: faulty, publish_fault: /only_here/ },
+      ].toSorted((a, b) => (a.id! < b.id! ? -1 : 1)),
+    )
+    await stop()
+    await pool.query('alter table servers drop constraint only_here')
+    await pool.query('update outbox set retry_at = null')
+    await publishAll()
+  })
+
   t.test('under a stream of new servers without an end, a change of many servers and a retry go on', async (t) => {
     const faulty = await create(TWO)
     await pool.query("update outbox set retry_at = now() + interval '2 s' where server_id = $1", [faulty])
@@ -735,22 +812,27 @@ t.test('the order of publishing', async (t) => {
     await publishAll()
   })
 
-  t.test('a publish that the store does not answer stops only its server', async (t) => {
+  t.test('a publish that the store does not answer stops only its batch', async (t) => {
     const [stuck, ...others] = one.ids
     await one.rename()
     const late = await create(TWO)
     const answer = Promise.withResolvers<undefined>()
-    const { puts, stop } = aPublisher(t, api, {
-      ...methodsOf(store),
-      put: async (document, userData) => {
-        if ((document as { id: string }).id === stuck) await answer.promise
-        return store.put(document, userData)
+    const waiting = async () =>
+      (await db.selectFrom('outbox').select('server_id').distinct().execute()).map((row) => row.server_id)
+    const { puts, stop } = aPublisher(
+      t,
+      api,
+      {
+        ...methodsOf(store),
+        put: async (document, userData) => {
+          if ((document as { id: string }).id === stuck) await answer.promise
+          return store.put(document, userData)
+        },
       },
-    })
-    await until(
-      async () => (await db.selectFrom('outbox').select('server_id').distinct().execute()).length === 1,
-      'the others to be published',
+      MOST,
     )
+    await until(async () => (await waiting()).length <= MOST, 'the others to be published')
+    t.ok((await waiting()).includes(stuck!))
     const later = await create(TWO)
     await until(() => puts.some(({ id }) => id === later), 'a server that is created later to be published')
     t.strictSame(
@@ -814,8 +896,8 @@ function methodsOf(store: Store): Store {
   }
 }
 
-/** Starts a publisher that stops with the test. `puts`: what it has published, in order. */
-function aPublisher(t: Test, api: TestApi, store: Store) {
+/** Starts a publisher that stops with the test. `most`: of a batch. `puts`: what it has published, in order. */
+function aPublisher(t: Test, api: TestApi, store: Store, most = BATCH) {
   const log: LogLine[] = []
   const counted: PublishOutcome[] = []
   const puts: { readonly id: string; readonly revision: number }[] = []
@@ -834,6 +916,7 @@ function aPublisher(t: Test, api: TestApi, store: Store) {
         return store.put(document, userData, options)
       },
     },
+    most,
     counted: (outcome) => {
       counted.push(outcome)
     },

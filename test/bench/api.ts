@@ -1,8 +1,8 @@
 /**
- * imds-api: its rates beside a bare route that reads one row, and the time from a change to the guest.
+ * imds-api: its rates beside a bare route that reads one row. outbox.ts has the time from a change to the guest.
  *
- * The API runs from its sources on its embedded PostgreSQL and publishes to Redis; the daemon serves guests on
- * 127.0.1.x. Both measured servers share a core with nothing else; PostgreSQL is on the other core, with wrk.
+ * The API runs from its sources on its embedded PostgreSQL and publishes to Redis. It shares a core with nothing else;
+ * PostgreSQL is on the other core, with wrk.
  */
 import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -10,42 +10,39 @@ import { join } from 'node:path'
 import { freePort } from '../support/redis/redis.ts'
 import { request, until } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
-import { residentMib, startImds, startProcess, type Built, type Server } from './processes.ts'
-import { quantile, type Table } from './report.ts'
+import { residentMib, startProcess, type Built, type Server } from './processes.ts'
+import type { Table } from './report.ts'
 import { disturbance, medianOf, ratio, takeTurns, type Effort } from './rounds.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
+/** Hypervisors that get no servers by themselves: other0, other1 and so on. */
+export const OTHER_HYPERVISORS = 100
 const [CLIENT, SECRET] = ['cli-bench', 'a-secret-for-the-benchmark']
-const MAPPINGS = 1_000
-const WARM_UP = 50
-const GROUP = 500
 
-/** A started imds-api with one account. */
-interface BenchApi extends Server {
+/** A started imds-api with one account. `socket`: the directory of PostgreSQL's. */
+export interface BenchApi extends Server {
   readonly stateDirectory: string
+  readonly socket: string
   call(method: string, path: string, body?: object): Promise<Record<string, unknown>>
   readonly token: string
 }
 
-/** Rates, latencies and memory of imds-api. */
+/** Rates and memory of imds-api. */
 export const api: Part = async ({ built, redisUrl, effort }) => {
-  const directory = join(built.directory, 'api')
-  mkdirSync(directory, { recursive: true })
-  chmodSync(built.directory, 0o711)
-  chmodSync(directory, 0o711)
-  const imdsApi = await startBenchApi(directory, redisUrl)
-  const imds = await startImds(built, { IMDS_STORE: redisUrl, IMDS_REGION: 'bench-api', IMDS_HYPERVISOR: 'hv1' }, 0)
+  const imdsApi = await startBenchApi(built, 'bench-api', redisUrl)
   try {
-    const changed = await changes(imdsApi, imds)
-    const rated = await rates(built, imdsApi, effort) // last: its tokens push out the one that `changes` uses
-    return [rated, changed, memory(imdsApi)]
+    return [await rates(built, imdsApi, effort), memory(imdsApi)]
   } finally {
-    await imds.stop()
     await imdsApi.stop()
   }
 }
 
-async function startBenchApi(directory: string, redisUrl: string): Promise<BenchApi> {
+/** Starts imds-api with an empty region. */
+export async function startBenchApi(built: Built, region: string, redisUrl: string): Promise<BenchApi> {
+  const directory = join(built.directory, region)
+  mkdirSync(directory, { recursive: true })
+  chmodSync(built.directory, 0o711)
+  chmodSync(directory, 0o711)
   const port = await freePort()
   const env = {
     IMDS_API_LISTEN: `127.0.0.1:${String(port)}`,
@@ -53,12 +50,12 @@ async function startBenchApi(directory: string, redisUrl: string): Promise<Bench
     IMDS_API_DATABASE: 'embedded',
     IMDS_API_STATE_DIR: join(directory, 'state'),
     IMDS_STORE: redisUrl,
-    IMDS_REGION: 'bench-api',
+    IMDS_REGION: region,
     IMDS_API_AUDIT_FILE: join(directory, 'audit'),
   }
   const main = join(ROOT, 'src/api/main.ts')
   writeFileSync(join(directory, 'secret'), SECRET)
-  writeFileSync(join(directory, 'region.yaml'), JSON.stringify(REGION))
+  writeFileSync(join(directory, 'region.yaml'), JSON.stringify({ ...REGION, name: region }))
   execFileSync(process.execPath, [main, 'apply', join(directory, 'region.yaml')], {
     env: { PATH: process.env['PATH'], ...env },
     stdio: ['ignore', 'ignore', 'inherit'],
@@ -85,6 +82,7 @@ async function startBenchApi(directory: string, redisUrl: string): Promise<Bench
     port,
     token,
     stateDirectory: join(directory, 'state'),
+    socket: join(directory, 'state', 'postgres'),
     call: async (method, path, body) => {
       const response = await fetch(base + path, {
         method,
@@ -104,7 +102,7 @@ async function rates(built: Built, imdsApi: BenchApi, effort: Effort): Promise<T
   const port = await freePort()
   const entry = join(ROOT, 'test/bench/bare-api.ts')
   const bare = {
-    ...startProcess([entry, String(port), join(imdsApi.stateDirectory, 'postgres'), 'cloud_ips', id], {}, 'ignore'),
+    ...startProcess([entry, String(port), imdsApi.socket, 'cloud_ips', id], {}, 'ignore'),
     port,
   }
   const lua = join(built.directory, 'token.lua')
@@ -162,81 +160,6 @@ async function rates(built: Built, imdsApi: BenchApi, effort: Effort): Promise<T
   }
 }
 
-/** From the answer of `map` to the guest's public-ipv4, for one server and for a group. */
-async function changes(imdsApi: BenchApi, { port }: { readonly port: number }): Promise<Table> {
-  const server = await createServer(imdsApi)
-  const read = async (address: string) => {
-    const { status, body } = await request(port, '/latest/meta-data/public-ipv4', address)
-    return status === 200 ? body.toString() : undefined
-  }
-  const newCloudIp = async () => (await imdsApi.call('POST', '/1.0/cloud_ips')) as { id: string; public_ipv4: string }
-  const cloudIps = [await newCloudIp(), await newCloudIp()] as const
-  await until(
-    async () => (await request(port, '/latest/meta-data/instance-id', server.address)).status === 200,
-    'the first server',
-  )
-  const times: number[] = []
-  // Two cloud IPs take turns: a value that was removed still answers for a minute, so the same one again would be no
-  // news.
-  for (let n = 0; n < WARM_UP + MAPPINGS; n++) {
-    const { id, public_ipv4: ip } = cloudIps[n % 2]!
-    await imdsApi.call('POST', `/1.0/cloud_ips/${id}/map`, { destination: server.interface })
-    const answeredMs = performance.now()
-    while ((await read(server.address)) !== ip) {
-      /* ask again */
-    }
-    if (n >= WARM_UP) times.push(performance.now() - answeredMs)
-    await imdsApi.call('POST', `/1.0/cloud_ips/${id}/unmap`)
-  }
-  const { id, public_ipv4: ip } = await newCloudIp()
-  const servers = [server]
-  while (servers.length < GROUP) servers.push(await createServer(imdsApi))
-  const group = (await imdsApi.call('POST', '/1.0/server_groups', {
-    name: 'bench',
-    servers: servers.map((one) => ({ server: one.id })),
-  })) as { id: string }
-  await until(
-    async () =>
-      (await request(port, '/latest/meta-data/security-groups', servers.at(-1)!.address)).body.includes('bench'),
-    'the group',
-    120_000,
-  )
-  await imdsApi.call('POST', `/1.0/cloud_ips/${id}/map`, { destination: group.id })
-  const mappedMs = performance.now()
-  for (const { address } of servers)
-    while ((await read(address)) !== ip) await new Promise((resolve) => setTimeout(resolve, 1))
-  const groupMs = performance.now() - mappedMs
-  const row = (name: string, values: readonly number[], aim: string) => [
-    name,
-    quantile(values, 0.5).toFixed(1),
-    quantile(values, 0.99).toFixed(1),
-    quantile(values, 1).toFixed(1),
-    aim,
-  ]
-  return {
-    title: "imds-api: from the answer of map to the guest's public-ipv4",
-    columns: ['ms', 'median', 'p99', 'longest', 'aim'],
-    rows: [
-      row(`one server, ${String(MAPPINGS)} mappings`, times, 'median 15, p99 60'),
-      [`a group of ${String(GROUP)} servers, until the last guest sees it`, groupMs.toFixed(0), '', '', ''],
-    ],
-    notes: [],
-  }
-}
-
-async function createServer(
-  imdsApi: BenchApi,
-): Promise<{ readonly id: string; readonly interface: string; readonly address: string }> {
-  const {
-    id,
-    interfaces: [first],
-  } = (await imdsApi.call('POST', '/1.0/servers', { image: 'debian-12' })) as {
-    id: string
-    interfaces: { id: string; ipv4_address: string }[]
-  }
-  return { id, interface: first!.id, address: first!.ipv4_address }
-}
-
 function memory({ pid, stateDirectory }: BenchApi): Table {
   const postmaster = Number(
     readFileSync(join(stateDirectory, 'postgres/data/postmaster.pid'), 'utf8').split('\n', 1)[0],
@@ -277,12 +200,14 @@ function basic(): string {
 }
 
 const REGION = {
-  name: 'bench-api',
   domain: 'bench.example.com',
   zones: [{ id: 'zon-bench', handle: 'bench-a' }],
   server_types: [{ id: 'typ-bench', handle: '1gb.ssd', name: 'Bench', cores: 1, ram: 1024, disk_size: 1024 }],
   images: [{ id: 'img-bench', handle: 'debian-12', name: 'Debian 12', disk_size: 1024, virtual_size: 1024 }],
-  hypervisors: [{ name: 'hv1', zone: 'bench-a', ram: 1_000_000_000 }],
+  hypervisors: [
+    { name: 'hv1', zone: 'bench-a', ram: 1_000_000_000 },
+    ...Array.from({ length: OTHER_HYPERVISORS }, (_, i) => ({ name: `other${String(i)}`, zone: 'bench-a', ram: 1 })),
+  ],
   address_pools: {
     mac: ['02:24:19:00:00:00/24'],
     private_ipv4: ['127.0.1.1-127.0.9.254'],

@@ -14,6 +14,7 @@ import { files } from './files.ts'
 import { flood } from './flood.ts'
 import { page } from './page.ts'
 import { importExport } from './import.ts'
+import { outbox } from './outbox.ts'
 import { publish } from './publish.ts'
 import { rate } from './rate.ts'
 import { formatMarkdown, formatText, machine, type Table } from './report.ts'
@@ -46,6 +47,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   stalls,
   page,
   api,
+  outbox,
 }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
 const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }

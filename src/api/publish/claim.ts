@@ -15,11 +15,10 @@ export interface Taken {
   readonly account: string | undefined
 }
 
-/** Returns the other server with this id, or undefined. Writes nothing. */
+/** Returns the other server with the id of this one, or undefined. Writes nothing. */
 export async function findTaken(
   store: Pick<Publisher, 'get' | 'put'>,
-  id: string,
-  { record, userData }: Composed,
+  { id, record, userData }: Composed,
 ): Promise<Taken | undefined> {
   const found = await store.get(id)
   if (found !== undefined) return { kind: 'taken', account: accountOf(found.document) }
@@ -30,8 +29,7 @@ export async function findTaken(
 /** Returns the account of the record in the store if it is not that of the server. */
 export async function findOtherAccount(
   store: Pick<Publisher, 'get'>,
-  id: string,
-  { accountId }: Composed,
+  { id, accountId }: Composed,
 ): Promise<Taken | undefined> {
   const found = await store.get(id)
   const account = found && accountOf(found.document)

@@ -1,7 +1,7 @@
 /**
  * The record of a server, from its rows as they are now (docs/record.md). Pure, but for the query that loads the rows.
  */
-import type { InferResult } from 'kysely'
+import { sql, type InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { SCHEMA } from '../../metadata/schema.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
@@ -12,6 +12,7 @@ import { decodeUserData } from '../model/user-data.ts'
 
 /** What the publisher needs of a server. `userData`: undefined for none. */
 export interface Composed {
+  readonly id: string
   readonly status: ServerStatus
   /** True while the compute system has not created the server, or not deleted it. */
   readonly awaitsCompute: boolean
@@ -27,11 +28,15 @@ export interface Composed {
 
 /** Loads and composes a server; undefined: there is no such server. */
 export async function compose(database: Reader, id: string): Promise<Composed | undefined> {
-  const row = await selectServer(database, id).executeTakeFirst()
-  return row && composeRow(row)
+  return (await composeMany(database, [id]))[0]
 }
 
-function selectServer(database: Reader, id: string) {
+/** Loads and composes servers with one query, in any order. Leaves out ids without a server. */
+export async function composeMany(database: Reader, ids: readonly string[]): Promise<readonly Composed[]> {
+  return (await selectServers(database, ids).execute()).map(composeRow)
+}
+
+function selectServers(database: Reader, ids: readonly string[]) {
   return database
     .selectFrom('servers')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
@@ -133,10 +138,10 @@ function selectServer(database: Reader, id: string) {
         )
         .as('is_published'),
     ])
-    .where('servers.id', '=', id)
+    .where(sql<boolean>`servers.id = any(${[...ids]})`)
 }
 
-type Row = InferResult<ReturnType<typeof selectServer>>[number]
+type Row = InferResult<ReturnType<typeof selectServers>>[number]
 
 function composeRow(row: Row): Composed {
   const { id } = row
@@ -181,6 +186,7 @@ function composeRow(row: Row): Composed {
     hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }
   return {
+    id,
     status: row.status,
     awaitsCompute: Boolean(row.awaits_compute),
     isPublished: Boolean(row.is_published),

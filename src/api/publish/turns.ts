@@ -1,9 +1,9 @@
 /**
- * The order in which the servers of the outbox are published.
+ * The order in which the servers of the outbox are published, a batch at a time.
  *
- *   accounts take turns       each publishes one server at its turn, the one that has waited longest
+ *   accounts take turns       each has one server in a batch before any has two: the one that has waited longest
  *   urgent changes go first   those of few servers (database/outbox.ts), such as a new server, before those of many,
- *                             such as a new name of a large group
+ *                             such as a new name of a large group. No batch has both
  *   nothing starves           every MASS_TURN-th turn is for a change of many servers, if one waits
  *
  * Each process has its own turns. The order of the changes of one server does not matter here: a publish writes the
@@ -14,39 +14,37 @@ import type { Tables } from '../database/tables.ts'
 
 const MASS_TURN = 4
 
-interface Waiting {
-  readonly server_id: string
-  readonly account_id: string
-  readonly urgent: boolean
+/** Servers that are published together. `isUrgent`: their changes are of few servers. */
+export interface Batch {
+  readonly ids: readonly string[]
+  readonly isUrgent: boolean
 }
 
-/** The turns of one process. */
+/** The turns of one process. `most`: the most servers of a batch. */
 export class Turns {
   readonly #db: Kysely<Tables>
-  /** The account that had the last turn. */
+  readonly #most: number
+  /** The account that had the last place in a batch. */
   readonly #last = { urgent: '', mass: '' }
   #count = 0
 
-  constructor(db: Kysely<Tables>) {
+  constructor(db: Kysely<Tables>, most: number) {
     this.#db = db
+    this.#most = most
   }
 
-  /** The server that is published next; undefined: none waits, except those of `except`. */
-  async next(except: readonly string[]): Promise<string | undefined> {
+  /**
+   * The servers that are published next; undefined: none waits, except those of `except`. `onlyUrgent`: changes of many
+   * servers get no turn.
+   */
+  async next(except: readonly string[], onlyUrgent: boolean): Promise<Batch | undefined> {
     this.#count += 1
-    const urgentFirst = this.#count % MASS_TURN !== 0
-    const { urgent, mass } = this.#last
-    const {
-      rows: [row],
-    } = await sql<Waiting>`
-      ${first(except, 1, urgentFirst, sql`account_id > ${urgentFirst ? urgent : mass}`)}
-      union all ${first(except, 2, urgentFirst, sql`true`)}
-      union all ${first(except, 3, !urgentFirst, sql`account_id > ${urgentFirst ? mass : urgent}`)}
-      union all ${first(except, 4, !urgentFirst, sql`true`)}
-      order by choice limit 1`.execute(this.#db)
-    if (row === undefined) return undefined
-    this.#last[row.urgent ? 'urgent' : 'mass'] = row.account_id
-    return row.server_id
+    const order = this.#count % MASS_TURN === 0 ? [false, true] : [true, false]
+    for (const isUrgent of order.filter((urgent) => urgent || !onlyUrgent)) {
+      const ids = await this.#take(except, isUrgent)
+      if (ids.length > 0) return { ids, isUrgent }
+    }
+    return undefined
   }
 
   /** Lets the servers whose publish failed wait for a turn again, if it is time. */
@@ -56,14 +54,39 @@ export class Turns {
       update outbox set retry_at = null
       where id in (select id from outbox where retry_at <= now() for update skip locked)`.execute(this.#db)
   }
-}
 
-/**
- * The first row of a kind in the order of the accounts. Each of these queries reads one row of the index outbox_turns,
- * and those of `except`.
- */
-function first(except: readonly string[], choice: number, isUrgent: boolean, accounts: ReturnType<typeof sql>) {
-  return sql`(select ${sql.lit(choice)} as choice, server_id, account_id, urgent from outbox
-    where retry_at is null and urgent = ${sql.lit(isUrgent)} and ${accounts} and server_id <> all(${[...except]})
-    order by account_id, id limit 1)`
+  /**
+   * Takes servers of one kind. The accounts are found one after the other in the index outbox_turns, so this reads at
+   * most `most` rows of each of `most` accounts, and those of `except`.
+   */
+  async #take(except: readonly string[], isUrgent: boolean): Promise<string[]> {
+    const kind = isUrgent ? 'urgent' : 'mass'
+    const waits = sql`retry_at is null and urgent = ${sql.lit(isUrgent)}`
+    const most = sql.lit(this.#most)
+    const first = (accounts: ReturnType<typeof sql>) =>
+      sql`(select account_id from outbox where ${waits} and ${accounts} order by account_id limit 1)`
+    const { rows } = await sql<{ server_id: string; account_id: string }>`
+      with recursive
+        after as (
+          select ${first(sql`account_id > ${this.#last[kind]}`)} as account_id
+          union all select ${first(sql`account_id > after.account_id`)} from after where account_id is not null),
+        before as (
+          select ${first(sql`account_id <= ${this.#last[kind]}`)} as account_id
+          union all select ${first(sql`account_id > before.account_id and account_id <= ${this.#last[kind]}`)}
+            from before where account_id is not null),
+        accounts as (
+          (select 1 as lap, account_id from after where account_id is not null limit ${most})
+          union all (select 2, account_id from before where account_id is not null limit ${most})
+          limit ${most})
+      select server_id, account_id from accounts cross join lateral (
+        select server_id, row_number() over (order by id) as place from (
+          select server_id, id from outbox
+          where ${waits} and outbox.account_id = accounts.account_id and server_id <> all(${[...except]})
+          order by id limit ${most}) as oldest) as waiting
+      group by server_id, account_id, lap
+      order by min(place), lap, account_id limit ${most}`.execute(this.#db)
+    const last = rows.at(-1)
+    if (last !== undefined) this.#last[kind] = last.account_id
+    return rows.map((row) => row.server_id)
+  }
 }

@@ -18,7 +18,7 @@ import type { ComputeMode } from '../../../src/api/changes/actions.ts'
 import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
 import { inTransaction, type Tx } from '../../../src/api/database/transaction.ts'
-import { OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
+import { BATCH, OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion } from '../../../src/api/region/parse.ts'
 import type { RegionFile } from '../../../src/api/region/schema.ts'
@@ -267,6 +267,7 @@ export async function anApi(
         db: database.background.db,
         connect,
         store,
+        most: BATCH,
         counted: () => {
           /* not counted */
         },

@@ -21,7 +21,8 @@ import type { RegionSecrets } from './region/secrets.ts'
  */
 const CLIENT = { id: 'cli-demo1', secret: 'demo-secret' }
 
-const REGION: RegionFile = {
+/** The region of the demo. The examples of the OpenAPI document name what it has. */
+export const REGION: RegionFile = {
   name: 'gb1',
   domain: 'gb1.example.com',
   zones: [{ id: 'zon-remk1', handle: 'gb1-a' }],
@@ -29,6 +30,7 @@ const REGION: RegionFile = {
     { id: 'typ-zx45f', handle: '1gb.ssd', name: 'Small SSD', cores: 1, ram: 1024, disk_size: 30_720 },
     { id: 'typ-8fych', handle: '2gb.ssd', name: 'Medium SSD', cores: 2, ram: 2048, disk_size: 61_440 },
   ],
+  database_server_types: [{ id: 'dbt-demo1', name: 'Small', description: 'Small', ram: 2048, disk_size: 81_920 }],
   images: [
     {
       id: 'img-4ltjf',
@@ -63,6 +65,19 @@ const REGION: RegionFile = {
       telephone_number: '+442079460000',
       ram_limit: 65_536,
       cloud_ips_limit: 16,
+    },
+  ],
+  database_servers: [
+    {
+      id: 'dbs-demo1',
+      account: 'acc-demo1',
+      name: 'orders',
+      database_engine: 'mysql',
+      database_version: '8.0',
+      database_server_type: 'dbt-demo1',
+      maintenance_weekday: 0,
+      maintenance_hour: 6,
+      zone: 'gb1-a',
     },
   ],
   api_clients: [{ id: CLIENT.id, account: 'acc-demo1', name: 'Demo', secret_file: 'demo.secret' }],

@@ -17,7 +17,8 @@ import { AccountChanges } from './changes/account-changes.ts'
 import { type Database } from './database/open.ts'
 import { FairQueue } from './http/fair-queue.ts'
 import { takeIdempotencyKeys } from './http/idempotency.ts'
-import { ACCESS, completeOpenApi, takesAccount } from './http/openapi.ts'
+import { completeOpenApi, takesAccount } from './http/openapi.ts'
+import { ABOUT } from './http/openapi-about.ts'
 import { addEntityTags } from './http/entity-tags.ts'
 import { addReadShare, READ_SHARE } from './http/read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
@@ -135,9 +136,11 @@ async function describe(server: ApiServer): Promise<void> {
       info: {
         title: 'imds-api',
         version: '1.0.0beta',
+        license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+        contact: { name: 'The operator of the region' },
         description: 'The API of a region. docs/api.md is its guide.',
       },
-      ...ACCESS,
+      ...ABOUT,
     },
     transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
   })

@@ -36,13 +36,16 @@ const FORM_MAX = 100
 const BUSY_SECONDS = 5
 
 const Text = Type.Optional(Type.String())
-const Body = Type.Object({
-  grant_type: Text,
-  scope: Text,
-  password: Text,
-  refresh_token: Text,
-  username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
-})
+const Body = Type.Object(
+  {
+    grant_type: Text,
+    scope: Text,
+    password: Text,
+    refresh_token: Text,
+    username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
+  },
+  { examples: [{ grant_type: 'client_credentials' }] },
+)
 /** What a token request needs: the grants check it, with the errors of OAuth. */
 const Scope = Type.Optional(Type.String({ description: 'Some of the scopes that the client may have. Default: all.' }))
 const TokenRequest = Type.Union(

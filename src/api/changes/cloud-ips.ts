@@ -10,6 +10,7 @@ import { sql, type RawBuilder, type Selectable } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
+import type { CloudIpStatus } from '../model/cloud-ip-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { fieldFault, noSuch, noSuchIn, notFound, refuse } from '../model/refusal.ts'
 import { allocateAddress, countKept, freeCloudIp, nextId } from './allocate.ts'
@@ -17,7 +18,6 @@ import { lockAccount, usageOf } from './limits.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
 type CloudIp = Selectable<Tables['cloud_ips']>
-export type CloudIpStatus = CloudIp['status']
 
 /** What happens to a cloud IP: in which states it may, and the state that follows. */
 const EVENTS = {

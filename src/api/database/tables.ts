@@ -3,11 +3,13 @@ import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { MaintenanceEvent } from '../../metadata/events.ts'
 import type { AccountLimit } from '../model/account-limits.ts'
 import type { AccountStatus } from '../model/account-states.ts'
+import type { CloudIpStatus } from '../model/cloud-ip-states.ts'
 import type { IdentityAlgorithm } from '../model/identity-key.ts'
 import type { CollaborationStatus, Role } from '../model/collaborations.ts'
 import type { ActionKind, Outcome, ServerStatus } from '../model/server-actions.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { DatabaseServerStatus } from '../model/database-server-states.ts'
+import type { PermissionsGroup } from '../model/scopes.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import type { ServerTypeStatus } from '../model/server-type-states.ts'
 
@@ -166,7 +168,7 @@ interface ApiClients {
   account_id: string
   name: string
   description: string
-  permissions_group: 'full' | 'storage'
+  permissions_group: PermissionsGroup
   secret_sha256: Buffer | null
   /** The secret of the region file that was applied last. */
   secret_file_sha256: Nullable<Buffer>
@@ -315,7 +317,7 @@ interface CloudIps {
   public_ipv6: string
   reverse_dns: string | null
   port_translators: JSONColumnType<PortTranslator[]>
-  status: 'unmapped' | 'reserved' | 'mapped'
+  status: CloudIpStatus
   interface_id: string | null
   server_group_id: string | null
   database_server_id: Nullable<string>

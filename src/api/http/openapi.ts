@@ -4,7 +4,6 @@
  */
 import { STATUS_CODES } from 'node:http'
 import { statusOf, type RefusalName } from '../model/refusal.ts'
-import type { Scope } from '../model/scopes.ts'
 import { memberPathOf } from './entity-tags.ts'
 import { PARAMETERS, parameterReference, type ParameterName } from './openapi-parameters.ts'
 import { ANY_ERROR, COMMON, errorResponse, HEADERS, headerReferences, RATE_LIMIT } from './openapi-responses.ts'
@@ -45,34 +44,6 @@ interface Response {
 }
 type Content = Readonly<Record<string, { readonly schema: Schema }>>
 
-const SCOPES: Readonly<Record<Scope, string>> = {
-  infrastructure: 'Every operation below /1.0.',
-  orbit: 'The object store of a region, which is not part of this API.',
-}
-const TOKEN_ENDPOINT = { tokenUrl: '/token', scopes: SCOPES }
-/**
- * Where requests go, and how they are authorized. The URLs are relative, so the pages and clients that load the
- * document send their requests to where it comes from.
- */
-export const ACCESS = {
-  servers: [{ url: '/' }],
-  components: {
-    securitySchemes: {
-      oauth2: {
-        type: 'oauth2' as const,
-        description: 'The id and secret of an API client; or of an application, and the password of a user.',
-        flows: { clientCredentials: TOKEN_ENDPOINT, password: { ...TOKEN_ENDPOINT, refreshUrl: '/token' } },
-      },
-      token: { type: 'http' as const, scheme: 'bearer', description: 'An access token of /token.' },
-      client: {
-        type: 'http' as const,
-        scheme: 'basic',
-        description: 'The id and secret of an API client or application.',
-      },
-    },
-  },
-  security: [{ oauth2: ['infrastructure' satisfies Scope] }, { token: [] }],
-}
 /** The paths whose requests need no account. */
 const WITHOUT_ACCOUNT = '/1.0/user/collaborations'
 

@@ -6,10 +6,12 @@ export const SCOPES = ['infrastructure', 'orbit'] as const
 export type Scope = (typeof SCOPES)[number]
 
 /** The scopes that the clients of each permissions group may have. */
-export const SCOPES_OF_GROUP: Readonly<Record<'full' | 'storage', readonly Scope[]>> = {
+export const SCOPES_OF_GROUP = {
   full: SCOPES,
   storage: ['orbit'],
-}
+} as const satisfies Readonly<Record<string, readonly Scope[]>>
+/** One of SCOPES_OF_GROUP. */
+export type PermissionsGroup = keyof typeof SCOPES_OF_GROUP
 
 /**
  * The scopes that a token request asks for, among those that its client may have. Clients separate them by spaces (RFC

@@ -1,7 +1,9 @@
 /** The values of the states and actions of servers. */
 
-/** The states of a server. */
-export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
+/** Every state of a server. */
+export const SERVER_STATES = ['creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable'] as const
+/** One of SERVER_STATES. */
+export type ServerStatus = (typeof SERVER_STATES)[number]
 /**
  * The actions of the compute system on a server: those that clients ask for, and those that follow from other requests.
  */

@@ -44,7 +44,9 @@ import {
   SERVER_COLUMNS,
   SERVER_GROUP_COLUMNS,
   type Site,
+  Time,
   USER_COLUMNS,
+  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -100,7 +102,7 @@ const Account = Type.Object(
     verified_at: NullableTime,
     verified_ip: NullableString,
     valid_credit_card: Type.Boolean(),
-    created_at: Type.String(),
+    created_at: Time,
     library_ftp_host: Type.String(),
     library_ftp_user: Type.String(),
     library_ftp_password: NullableString,
@@ -109,23 +111,26 @@ const Account = Type.Object(
 )
 
 const Line = Type.String({ maxLength: 255, format: 'line' })
-const Update = Type.Object({
-  name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'line' })),
-  address_1: Type.Optional(Line),
-  address_2: Type.Optional(Line),
-  city: Type.Optional(Line),
-  county: Type.Optional(Line),
-  postcode: Type.Optional(Line),
-  country_code: Type.Optional(Type.String({ format: 'country-code' })),
-  vat_registration_number: Type.Optional(
-    Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'eu-vat-number' })], {
-      description: 'null or an empty text: none.',
-    }),
-  ),
-  telephone_number: Type.Optional(
-    Type.String({ format: 'telephone', description: 'Of E.164. The verified number stays the same.' }),
-  ),
-})
+const Update = Type.Object(
+  {
+    name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'line' })),
+    address_1: Type.Optional(Line),
+    address_2: Type.Optional(Line),
+    city: Type.Optional(Line),
+    county: Type.Optional(Line),
+    postcode: Type.Optional(Line),
+    country_code: Type.Optional(Type.String({ format: 'country-code' })),
+    vat_registration_number: Type.Optional(
+      Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'eu-vat-number' })], {
+        description: 'null or an empty text: none.',
+      }),
+    ),
+    telephone_number: Type.Optional(
+      Type.String({ format: 'telephone', description: 'Of E.164. The verified number stays the same.' }),
+    ),
+  },
+  { title: 'AccountChange', examples: [{ address_1: "12 St James's Square", city: 'London', postcode: 'SW1Y 4JH' }] },
+)
 
 /** The fields that an update writes as they were sent. */
 const TEXTS = [
@@ -146,7 +151,7 @@ const RESET = {
   tags: TAGS,
   response: { 200: Account },
 }
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams('acc-demo1')
 
 /** Adds the routes for which a user need not name an account. */
 export function addAccountRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {

@@ -13,6 +13,7 @@ import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Reader } from '../database/transaction.ts'
 import { KEEP_OLD_MAX_SECONDS, NETWORKS_MAX } from '../model/client-limits.ts'
+import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -24,6 +25,7 @@ import {
   NestedApiClient,
   nestedApiClient,
   type Site,
+  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -35,7 +37,7 @@ const Collected = Type.Object(
 const Limits = {
   read_only: Type.Optional(Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })),
   expires_at: Type.Optional(
-    Type.String({ description: 'An extension. From then on it gets no tokens, and has none.' }),
+    Type.String({ format: 'date-time', description: 'An extension. From then on it gets no tokens, and has none.' }),
   ),
   allow_access: Type.Optional(
     Type.Array(Type.String(), { description: 'An extension. The networks from which it may be used.' }),
@@ -49,40 +51,46 @@ const ApiClient = Type.Object(
   },
   { title: 'ApiClient' },
 )
-const Body = Type.Object({
-  name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
-  description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
-  permissions_group: Type.Optional(
-    Type.Union([Type.Literal('full'), Type.Literal('storage')], { description: 'storage: no scope infrastructure.' }),
-  ),
-  read_only: Type.Optional(Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })),
-  expires_at: Type.Optional(
-    Type.Union([Type.String({ format: 'timestamp' }), Type.Null()], {
-      description: 'An extension. From then on it gets no tokens, and has none. null: never.',
-    }),
-  ),
-  allow_access: Type.Optional(
-    Type.Array(Type.String({ format: 'network' }), {
-      maxItems: NETWORKS_MAX,
-      description: 'An extension. The networks from which it may be used; empty: all.',
-    }),
-  ),
-})
-const SecretBody = Type.Union([
-  Type.Null(),
-  Type.Object({
-    keep_old_seconds: Type.Optional(
-      Type.Integer({
-        minimum: 0,
-        maximum: KEEP_OLD_MAX_SECONDS,
-        description: 'An extension. How long the present secret stays valid beside the new one.',
+const Body = Type.Object(
+  {
+    name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
+    description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+    permissions_group: Type.Optional(
+      Type.Union([Type.Literal('full'), Type.Literal('storage')], { description: 'storage: no scope infrastructure.' }),
+    ),
+    read_only: Type.Optional(Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })),
+    expires_at: Type.Optional(
+      Type.Union([Type.String({ format: 'timestamp' }), Type.Null()], {
+        description: 'An extension. From then on it gets no tokens, and has none. null: never.',
       }),
     ),
-  }),
-])
+    allow_access: Type.Optional(
+      Type.Array(Type.String({ format: 'network' }), {
+        maxItems: NETWORKS_MAX,
+        description: 'An extension. The networks from which it may be used; empty: all.',
+      }),
+    ),
+  },
+  { title: 'ApiClientFields', examples: [{ name: 'backup', permissions_group: 'full' }] },
+)
+const SecretBody = Type.Union(
+  [
+    Type.Null(),
+    Type.Object({
+      keep_old_seconds: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: KEEP_OLD_MAX_SECONDS,
+          description: 'An extension. How long the present secret stays valid beside the new one.',
+        }),
+      ),
+    }),
+  ],
+  { title: 'SecretReset', examples: [{ keep_old_seconds: 3600 }] },
+)
 
 const TAGS = ['API clients']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams(formatId('cli', 1))
 
 /** Adds the routes. A change of what a client may do empties the cache of `tokens`. */
 export function addApiClientRoutes(

@@ -16,15 +16,26 @@ import { lockClient, revokeClient, setSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
+import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { identity, listOf, NestedAccount, nestedAccount, NullableTime, representation, type Site } from './nested.ts'
+import {
+  identity,
+  listOf,
+  NestedAccount,
+  nestedAccount,
+  NullableTime,
+  representation,
+  type Site,
+  Time,
+  idParams,
+} from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Collected = representation('CollectedApplication', 'application', {
   name: Type.String(),
   description: Type.String(),
-  created_at: Type.String(),
+  created_at: Time,
   revoked_at: NullableTime,
   account: NestedAccount,
 })
@@ -35,13 +46,16 @@ const Application = Type.Object(
   },
   { title: 'Application' },
 )
-const Body = Type.Object({
-  name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
-  description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
-})
+const Body = Type.Object(
+  {
+    name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
+    description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+  },
+  { title: 'ApplicationFields', examples: [{ name: 'Dashboard', description: 'Sign-in of operators' }] },
+)
 
 const TAGS = ['Applications']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams(formatId('app', 1))
 
 /** Adds the routes. A deletion empties the cache of `tokens`. */
 export function addApplicationRoutes(

@@ -1,11 +1,11 @@
 /** What a region offers, read only: zones and server types. The region file sets them. */
-import Type from 'typebox'
 import type { ApiServer } from '../http/server.ts'
 import { noSuch } from '../model/refusal.ts'
-import { listOf, NestedServerType, nestedServerType, NestedZone, nestedZone } from './nested.ts'
+import { listOf, NestedServerType, nestedServerType, NestedZone, nestedZone, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
-const Params = Type.Object({ id: Type.String({ description: 'The id, or the handle.' }) })
+const ZoneParams = idParams('gb1-a', 'The id, or the handle.')
+const TypeParams = idParams('1gb.ssd', 'The id, or the handle.')
 
 /** Adds the lists and members of zones and server types. */
 export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts): void {
@@ -33,7 +33,7 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
         summary: 'Get a zone',
         description: 'By its id or handle.',
         tags: ['Zones'],
-        params: Params,
+        params: ZoneParams,
         response: { 200: NestedZone },
       },
     },
@@ -79,7 +79,7 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
         summary: 'Get a server type',
         description: 'By its id or handle.',
         tags: ['Server types'],
-        params: Params,
+        params: TypeParams,
         response: { 200: NestedServerType },
       },
     },

@@ -14,6 +14,7 @@ import {
 } from '../changes/cloud-ips.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Reader } from '../database/transaction.ts'
+import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse, type Detail } from '../model/refusal.ts'
 import {
   CLOUD_IP_COLUMNS,
@@ -35,6 +36,7 @@ import {
   NestedServerGroup,
   nestedServerGroup,
   type Site,
+  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -45,17 +47,23 @@ const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$', hint:
 })
 const Protocol = Type.Union([Type.Literal('tcp'), Type.Literal('udp')], { examples: ['tcp'] })
 const PortTranslators = Type.Array(Type.Object({ protocol: Protocol, incoming: Port, outgoing: Port }))
-const Update = Type.Object({
-  name: Type.Optional(GivenName),
-  reverse_dns: Type.Optional(
-    Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'host-name' })], {
-      description: 'Null and an empty text clear it.',
-    }),
-  ),
-  port_translators: Type.Optional(
-    Type.Array(Type.Object({ protocol: Protocol, incoming: GivenPort, outgoing: GivenPort }), { maxItems: 100 }),
-  ),
-})
+const Update = Type.Object(
+  {
+    name: Type.Optional(GivenName),
+    reverse_dns: Type.Optional(
+      Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'host-name' })], {
+        description: 'Null and an empty text clear it.',
+      }),
+    ),
+    port_translators: Type.Optional(
+      Type.Array(Type.Object({ protocol: Protocol, incoming: GivenPort, outgoing: GivenPort }), { maxItems: 100 }),
+    ),
+  },
+  {
+    title: 'CloudIpFields',
+    examples: [{ name: 'www', port_translators: [{ protocol: 'tcp', incoming: 443, outgoing: 8443 }] }],
+  },
+)
 const None = Type.Null({ description: 'Always null: load balancers are not implemented.' })
 
 /** The full form, which is the collected form too. */
@@ -74,7 +82,7 @@ const CloudIp = Type.Object(
 )
 
 const TAGS = ['Cloud IPs']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams(formatId('cip', 1))
 
 /** Adds the seven endpoints. */
 export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }: ResourceParts): void {
@@ -192,7 +200,10 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
           'or (as old clients do) to the first interface of a server.',
         tags: TAGS,
         params: Params,
-        body: Type.Object({ destination: Type.String() }),
+        body: Type.Object(
+          { destination: Type.String() },
+          { title: 'CloudIpMapping', examples: [{ destination: formatId('int', 1) }] },
+        ),
         response: { 202: CloudIp },
       },
     },

@@ -22,6 +22,7 @@ import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { COLLABORATION_STATES, ROLES, type Role } from '../model/collaborations.ts'
 import { rateLimitHeaders, type Quota } from '../model/rate-limit.ts'
+import { formatId } from '../model/ids.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -33,19 +34,22 @@ import {
   NestedUser,
   nestedUser,
   NullableTime,
+  oneOf,
   representation,
   type Site,
+  Time,
   USER_COLUMNS,
+  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** The full form, which is the collected form too. */
 const Collaboration = representation('Collaboration', 'collaboration', {
-  email: Type.String(),
-  role: Type.String(),
+  email: Type.String({ format: 'email' }),
+  role: oneOf(Object.keys(ROLES) as Role[]),
   role_label: Type.String(),
-  status: Type.Enum([...COLLABORATION_STATES]),
-  created_at: Type.String(),
+  status: oneOf(COLLABORATION_STATES),
+  created_at: Time,
   started_at: NullableTime,
   finished_at: NullableTime,
   user: Type.Union([NestedUser, Type.Null({ description: 'The invitation is not accepted.' })]),
@@ -53,10 +57,13 @@ const Collaboration = representation('Collaboration', 'collaboration', {
   inviter: Type.Union([NestedUser, Type.Null()]),
 })
 type Collaboration = Static<typeof Collaboration>
-const Create = Type.Object({ email: Type.String(), role: Type.Enum(Object.keys(ROLES) as Role[]) })
+const Create = Type.Object(
+  { email: Type.String(), role: Type.Enum(Object.keys(ROLES) as Role[]) },
+  { title: 'NewCollaboration', examples: [{ email: 'grace@example.com', role: 'admin' }] },
+)
 
 const TAGS = ['Collaborations']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams(formatId('col', 1))
 /** The path of collaborations for each side, the account and the user. */
 const PATHS = { account: 'collaborations', user: 'user/collaborations' } as const
 type Side = keyof typeof PATHS

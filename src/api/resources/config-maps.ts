@@ -9,15 +9,17 @@ import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
+import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { GivenName, identity, listOf, representation, type Site } from './nested.ts'
+import { GivenName, identity, listOf, representation, type Site, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
 const Data = Type.Object(
   {},
   {
+    additionalProperties: true,
     description:
       'At most 1,048,576 bytes of JSON, with at most 99 levels. ' +
       'It comes back as it was sent, numbers and the order of keys included.',
@@ -27,7 +29,7 @@ const ConfigMap = Type.Object({ ...Collected.properties, data: Data }, { title: 
 const Name = Type.Optional(GivenName)
 
 const TAGS = ['Config maps']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams(formatId('cfg', 1))
 
 /** Adds the routes. Their bodies may be longer than those of other routes. */
 export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): void {
@@ -91,7 +93,10 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
         summary: 'Create a config map',
         description: 'A name, and a JSON object of any content.',
         tags: TAGS,
-        body: Type.Object({ name: Name, data: Data }),
+        body: Type.Object(
+          { name: Name, data: Data },
+          { title: 'NewConfigMap', examples: [{ name: 'front', data: { workers: 4 } }] },
+        ),
         response: { 200: ConfigMap },
       },
       bodyLimit: BODY_MAX_BYTES,
@@ -127,7 +132,10 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
         description: 'Data replaces the whole map.',
         tags: TAGS,
         params: Params,
-        body: Type.Object({ name: Name, data: Type.Optional(Data) }),
+        body: Type.Object(
+          { name: Name, data: Type.Optional(Data) },
+          { title: 'ConfigMapChange', examples: [{ data: { workers: 8 } }] },
+        ),
         response: { 200: ConfigMap },
       },
       bodyLimit: BODY_MAX_BYTES,

@@ -22,6 +22,7 @@ import {
   NestedZone,
   nestedZone,
   type Site,
+  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -42,17 +43,20 @@ const DatabaseServer = Type.Object(
  */
 const SET_BY_REGION = ['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule'] as const
 const Fixed = Type.Optional(Type.Unknown({ description: 'The present value: the region file sets it.' }))
-const Update = Type.Object({
-  name: Type.Optional(Type.String({ maxLength: 255 })),
-  description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
-  allow_access: Fixed,
-  maintenance_weekday: Fixed,
-  maintenance_hour: Fixed,
-  snapshots_schedule: Fixed,
-})
+const Update = Type.Object(
+  {
+    name: Type.Optional(Type.String({ maxLength: 255 })),
+    description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+    allow_access: Fixed,
+    maintenance_weekday: Fixed,
+    maintenance_hour: Fixed,
+    snapshots_schedule: Fixed,
+  },
+  { title: 'DatabaseServerChange', examples: [{ description: 'orders and stock' }] },
+)
 
 const TAGS = ['Database servers']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams('dbs-demo1')
 
 /** Adds the routes. */
 export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {

@@ -13,7 +13,7 @@ const Reported = Type.Object({
       {
         phase: Type.String({ examples: ['done'] }),
         time: Type.Optional(Type.String({ description: 'By the clock of the guest.' })),
-        received_at: Type.String(),
+        received_at: Type.String({ format: 'date-time' }),
       },
       { description: CLAIM },
     ),

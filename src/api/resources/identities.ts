@@ -27,51 +27,54 @@ import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.t
 import { Slots } from '../../identity/slots.ts'
 import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { AUDIENCES_MAX, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
-import { NullableTime } from './nested.ts'
+import { oneOf, Time } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
-const Algorithm = Type.Enum([...IDENTITY_ALGORITHMS])
-const Status = Type.Enum(['active', 'paused'])
+const Algorithm = oneOf(IDENTITY_ALGORITHMS)
+const STATUSES = ['active', 'paused'] as const
 const Key = Type.Object({
   kid: Type.String(),
   algorithm: Algorithm,
-  signs_from: Type.String({ description: 'The latest key that has begun signs.' }),
-  retires_at: Type.Union([NullableTime], { description: 'When it leaves jwks.json; null: it is the latest key.' }),
+  signs_from: Type.String({ format: 'date-time', description: 'The latest key that has begun signs.' }),
+  retires_at: Type.Union([Time, Type.Null()], { description: 'When it leaves jwks.json; null: it is the latest key.' }),
 })
 const Identity = Type.Object(
   {
-    issuer: Type.String(),
-    status: Status,
+    issuer: Type.String({ format: 'uri' }),
+    status: oneOf(STATUSES),
     algorithm: Algorithm,
     audiences: Type.Array(Type.String()),
     lifetime_seconds: Type.Integer(),
-    created_at: Type.String(),
+    created_at: Time,
     keys: Type.Array(Key),
   },
   { title: 'AccountIdentity' },
 )
-const Change = Type.Object({
-  audiences: Type.Optional(
-    Type.Array(Type.String({ pattern: AUDIENCE, hint: AUDIENCE_RULE }), {
-      minItems: 1,
-      maxItems: AUDIENCES_MAX,
-      description: 'The audiences for which servers get tokens. Required for a new identity.',
-    }),
-  ),
-  lifetime_seconds: Type.Optional(
-    Type.Integer({
-      minimum: IDENTITY_LIFETIME.least,
-      maximum: IDENTITY_LIFETIME.most,
-      description: 'How long a token is valid. Default for a new identity: 600.',
-    }),
-  ),
-  algorithm: Type.Optional(
-    Type.Enum([...IDENTITY_ALGORITHMS], {
-      description: 'How tokens are signed; a change is for the next key. Default for a new identity: ES256.',
-    }),
-  ),
-  status: Type.Optional(Type.Enum(['active', 'paused'], { description: 'paused: servers get no tokens.' })),
-})
+const Change = Type.Object(
+  {
+    audiences: Type.Optional(
+      Type.Array(Type.String({ pattern: AUDIENCE, hint: AUDIENCE_RULE }), {
+        minItems: 1,
+        maxItems: AUDIENCES_MAX,
+        description: 'The audiences for which servers get tokens. Required for a new identity.',
+      }),
+    ),
+    lifetime_seconds: Type.Optional(
+      Type.Integer({
+        minimum: IDENTITY_LIFETIME.least,
+        maximum: IDENTITY_LIFETIME.most,
+        description: 'How long a token is valid. Default for a new identity: 600.',
+      }),
+    ),
+    algorithm: Type.Optional(
+      Type.Enum([...IDENTITY_ALGORITHMS], {
+        description: 'How tokens are signed; a change is for the next key. Default for a new identity: ES256.',
+      }),
+    ),
+    status: Type.Optional(Type.Enum([...STATUSES], { description: 'paused: servers get no tokens.' })),
+  },
+  { title: 'IdentityChange', examples: [{ audiences: ['https://vault.example.com'], lifetime_seconds: 600 }] },
+)
 
 const TAGS = ['Accounts']
 const DEFAULTS = { algorithm: 'ES256', lifetime_seconds: 600, status: 'active' } as const
@@ -184,6 +187,30 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
   )
 }
 
+const DOCUMENTS = {
+  configuration: Type.Object(
+    {
+      issuer: Type.String({ format: 'uri' }),
+      jwks_uri: Type.String({ format: 'uri' }),
+      response_types_supported: Type.Array(Type.String()),
+      subject_types_supported: Type.Array(Type.String()),
+      id_token_signing_alg_values_supported: Type.Array(Algorithm),
+    },
+    { title: 'IssuerConfiguration' },
+  ),
+  keys: Type.Object(
+    {
+      keys: Type.Array(
+        Type.Object(
+          { kid: Type.String(), alg: Algorithm, use: Type.Literal('sig'), kty: Type.String() },
+          { title: 'JsonWebKey', additionalProperties: true },
+        ),
+      ),
+    },
+    { title: 'JsonWebKeySet' },
+  ),
+}
+
 /** Adds the public documents of issuers (OpenID Connect Discovery 1.0, 4). They need no sign-in. */
 export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
   const slots = new Slots(PUBLIC_AT_ONCE)
@@ -195,9 +222,14 @@ export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
       issuer,
       present.map(({ public_key }) => createPublicKey(public_key)),
     )
-    return reply.header('Cache-Control', `public, max-age=${String(JWKS_MAX_AGE_SECONDS)}`).send(documents[document])
+    return reply
+      .header('Cache-Control', `public, max-age=${String(JWKS_MAX_AGE_SECONDS)}`)
+      .type('application/json; charset=utf-8')
+      .send(JSON.stringify(documents[document])) // as text: a serializer would drop members of keys
   }
-  const params = Type.Object({ account: Type.String() })
+  const params = Type.Object({
+    account: Type.String({ description: 'The id of an account.', examples: ['acc-demo1'] }),
+  })
   for (const [document, operationId] of [
     ['configuration', 'getIssuerConfiguration'],
     ['keys', 'getIssuerKeys'],
@@ -212,6 +244,7 @@ export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
           tags: TAGS,
           security: [],
           params,
+          response: { 200: DOCUMENTS[document] },
         },
       },
       async ({ params: { account } }, reply) => send(reply, account, document),

@@ -6,8 +6,18 @@ import { deleteImage, findImage, isVisibleTo, updateImage, type ImageValues } fr
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { LONG_BODY_LIMIT } from '../http/body.ts'
+import { formatId } from '../model/ids.ts'
 import type { ApiServer } from '../http/server.ts'
-import { GivenName, listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
+import {
+  ARCHITECTURES,
+  GivenName,
+  listOf,
+  NestedImage,
+  nestedImage,
+  NullableString,
+  type Site,
+  idParams,
+} from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Image = Type.Object(
@@ -23,20 +33,23 @@ const Image = Type.Object(
   },
   { title: 'Image' },
 )
-const Update = Type.Object({
-  name: Type.Optional(GivenName),
-  username: Type.Optional(GivenName),
-  description: Type.Optional(Type.Union([Type.String({ maxLength: 65_536 }), Type.Null()])),
-  arch: Type.Optional(Type.Enum(['i686', 'x86_64'])),
-  status: Type.Optional(Type.Enum(['available', 'deprecated'])),
-  public: Type.Optional(Type.Boolean()),
-  compatibility_mode: Type.Optional(Type.Boolean()),
-  min_ram: Type.Optional(
-    Type.Union([Type.Integer({ minimum: 1, maximum: 2_147_483_647 }), Type.Null()], { description: 'MB.' }),
-  ),
-})
+const Update = Type.Object(
+  {
+    name: Type.Optional(GivenName),
+    username: Type.Optional(GivenName),
+    description: Type.Optional(Type.Union([Type.String({ maxLength: 65_536 }), Type.Null()])),
+    arch: Type.Optional(Type.Enum([...ARCHITECTURES])),
+    status: Type.Optional(Type.Enum(['available', 'deprecated'])),
+    public: Type.Optional(Type.Boolean()),
+    compatibility_mode: Type.Optional(Type.Boolean()),
+    min_ram: Type.Optional(
+      Type.Union([Type.Integer({ minimum: 1, maximum: 2_147_483_647 }), Type.Null()], { description: 'MB.' }),
+    ),
+  },
+  { title: 'ImageChange', examples: [{ name: 'golden', description: 'web server, configured' }] },
+)
 const TAGS = ['Images']
-const Params = Type.Object({ id: Type.String({ description: 'The id, or the handle.' }) })
+const Params = idParams(formatId('img', 1), 'The id, or the handle.')
 
 /** Adds the routes. */
 export function addImageRoutes(server: ApiServer, { db, accounts, site, compute }: ResourceParts): void {

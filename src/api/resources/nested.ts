@@ -3,10 +3,15 @@
  * interface, and others that clients read (docs/api.md#representations).
  */
 import Type, { type Static, type TArray, type TObject, type TProperties } from 'typebox'
+import { IMAGE_STATES } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import type { DatabaseServerStatus } from '../model/database-server-states.ts'
-import type { ServerStatus } from '../model/server-actions.ts'
+import { ACCOUNT_STATES, type AccountStatus } from '../model/account-states.ts'
+import { CLOUD_IP_STATES, type CloudIpStatus } from '../model/cloud-ip-states.ts'
+import { DATABASE_SERVER_STATES, type DatabaseServerStatus } from '../model/database-server-states.ts'
+import { SCOPES_OF_GROUP, type PermissionsGroup } from '../model/scopes.ts'
+import { SERVER_STATES, type ServerStatus } from '../model/server-actions.ts'
+import { SERVER_TYPE_STATES, type ServerTypeStatus } from '../model/server-type-states.ts'
 
 /** The URL of this API, without a final slash, and the domain of its region. */
 export interface Site {
@@ -22,17 +27,43 @@ export const GivenName = Type.Union([Type.String({ maxLength: 255 }), Type.Null(
 })
 /** An id in a body, or where the description says so a handle. */
 export const GivenId = Type.String({ minLength: 1 })
-const Time = Type.String({ description: 'UTC, such as 2026-11-20T15:04:05Z.' })
+/** A time. */
+export const Time = Type.String({ format: 'date-time', description: 'UTC, such as 2026-11-20T15:04:05Z.' })
 /** A time, or null. */
 export const NullableTime = Type.Union([Time, Type.Null()])
+
+/** The architectures of images. */
+export const ARCHITECTURES = ['i686', 'x86_64'] as const
+const Ipv4 = Type.String({ format: 'ipv4' })
+const HostName = Type.String({ format: 'hostname' })
+
+/** One of some texts. With its type, unlike Type.Enum, since the serializer of such a text is faster. */
+// eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
+export function oneOf<const T extends readonly string[]>(values: T) {
+  return Type.Unsafe<T[number]>({ type: 'string', enum: [...values] })
+}
 
 /** The schema of a representation: id, resource_type and url, and more. */
 // eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
 export function representation<T extends TProperties>(name: string, resourceType: string, properties: T) {
   return Type.Object(
-    { id: Type.String(), resource_type: Type.Literal(resourceType), url: Type.String(), ...properties },
+    {
+      id: Type.String(),
+      resource_type: Type.Literal(resourceType),
+      url: Type.String({ format: 'uri' }),
+      ...properties,
+    },
     { title: name },
   )
+}
+
+/**
+ * The parameter of the path of a member. `example`: an id or handle that the demo's region has, at least once the first
+ * such resource is created.
+ */
+// eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
+export function idParams(example: string, description = 'The id.') {
+  return Type.Object({ id: Type.String({ description, examples: [example] }) })
 }
 
 /** The schema of a list. */
@@ -50,17 +81,20 @@ export function identity<T extends string>(
   return { id, resource_type: resourceType, url: `${site.baseUrl}/1.0/${path}/${id}` }
 }
 
-export const NestedAccount = representation('NestedAccount', 'account', { name: Type.String(), status: Type.String() })
+export const NestedAccount = representation('NestedAccount', 'account', {
+  name: Type.String(),
+  status: oneOf(ACCOUNT_STATES),
+})
 export function nestedAccount(
   site: Site,
-  row: { readonly id: string; readonly name: string; readonly status: string },
+  row: { readonly id: string; readonly name: string; readonly status: AccountStatus },
 ): Static<typeof NestedAccount> {
   return { ...identity(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
 }
 
 export const NestedUser = representation('NestedUser', 'user', {
   name: Type.String(),
-  email_address: Type.String(),
+  email_address: Type.String({ format: 'email' }),
   '2fa': Type.Object({ enabled: Type.Boolean() }),
 })
 export interface UserRow {
@@ -83,14 +117,14 @@ export function nestedUser(site: Site, row: UserRow): Static<typeof NestedUser> 
 export const NestedApiClient = representation('NestedApiClient', 'api_client', {
   name: Type.String(),
   description: Type.String(),
-  permissions_group: Type.String(),
+  permissions_group: oneOf(Object.keys(SCOPES_OF_GROUP) as PermissionsGroup[]),
   revoked_at: NullableTime,
 })
 export interface ApiClientRow {
   readonly id: string
   readonly name: string
   readonly description: string
-  readonly permissions_group: string
+  readonly permissions_group: PermissionsGroup
   readonly revoked_at: Date | string | null
 }
 /** The columns of an ApiClientRow. */
@@ -121,7 +155,7 @@ export function nestedZone(
 
 export const NestedServerType = representation('NestedServerType', 'server_type', {
   name: Type.String(),
-  status: Type.String(),
+  status: oneOf(SERVER_TYPE_STATES),
   cores: Type.Integer(),
   ram: Type.Integer({ description: 'MB.' }),
   disk_size: Type.Integer({ description: 'MB.' }),
@@ -131,7 +165,7 @@ export const NestedServerType = representation('NestedServerType', 'server_type'
 export interface ServerTypeRow {
   readonly id: string
   readonly name: string
-  readonly status: string
+  readonly status: ServerTypeStatus
   readonly cores: number
   readonly ram: number
   readonly disk_size: number
@@ -160,12 +194,15 @@ const IMAGE_DESCRIPTION_MAX = 255
 export const NestedImage = representation('NestedImage', 'image', {
   name: Type.String(),
   username: Type.String(),
-  status: Type.String(),
+  status: Type.String({
+    description: 'The region file may give any other status.',
+    examples: IMAGE_STATES.filter((state) => state !== 'other'),
+  }),
   locked: Type.Boolean(),
   description: Type.String({ description: 'Only the full form has more than 255 characters of it.' }),
   source: Type.String(),
   source_trigger: Type.String(),
-  arch: Type.String(),
+  arch: oneOf(ARCHITECTURES),
   created_at: Time,
   official: Type.Boolean(),
   public: Type.Boolean(),
@@ -180,7 +217,7 @@ export interface ImageRow {
   readonly description: string
   readonly source: string
   readonly source_trigger: string
-  readonly arch: string
+  readonly arch: (typeof ARCHITECTURES)[number]
   readonly created_at: Date | string
   readonly official: boolean
   readonly public: boolean
@@ -208,8 +245,8 @@ export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImag
 }
 
 export const NestedInterface = representation('NestedInterface', 'interface', {
-  mac_address: Type.String(),
-  ipv4_address: Type.String(),
+  mac_address: Type.String({ pattern: '^([0-9a-f]{2}:){5}[0-9a-f]{2}$' }),
+  ipv4_address: Ipv4,
 })
 export interface InterfaceRow {
   readonly id: string
@@ -228,10 +265,10 @@ export function nestedInterface(site: Site, row: InterfaceRow): Static<typeof Ne
 
 export const NestedServer = representation('NestedServer', 'server', {
   name: Type.String(),
-  status: Type.String(),
+  status: oneOf(SERVER_STATES),
   locked: Type.Boolean(),
-  hostname: Type.String(),
-  fqdn: Type.String(),
+  hostname: HostName,
+  fqdn: HostName,
   created_at: Time,
   started_at: NullableTime,
   deleted_at: NullableTime,
@@ -274,7 +311,7 @@ export const NestedServerGroup = representation('NestedServerGroup', 'server_gro
   description: Type.String(),
   created_at: Time,
   default: Type.Boolean(),
-  fqdn: Type.String(),
+  fqdn: HostName,
 })
 export interface ServerGroupRow {
   readonly id: string
@@ -304,11 +341,11 @@ export function nestedServerGroup(site: Site, row: ServerGroupRow): Static<typeo
 
 export const NestedCloudIp = representation('NestedCloudIp', 'cloud_ip', {
   name: Type.String(),
-  public_ip: Type.String(),
-  public_ipv4: Type.String(),
-  public_ipv6: Type.String(),
-  fqdn: Type.String(),
-  status: Type.String(),
+  public_ip: Ipv4,
+  public_ipv4: Ipv4,
+  public_ipv6: Type.String({ format: 'ipv6' }),
+  fqdn: HostName,
+  status: oneOf(CLOUD_IP_STATES),
   reverse_dns: Type.String({ description: 'Empty: none.' }),
   mode: Type.Literal('nat'),
 })
@@ -317,7 +354,7 @@ export interface CloudIpRow {
   readonly name: string
   readonly public_ipv4: string
   readonly public_ipv6: string
-  readonly status: string
+  readonly status: CloudIpStatus
   readonly reverse_dns: string | null
 }
 /** The columns of a CloudIpRow. */
@@ -367,7 +404,7 @@ export function nestedDatabaseType(
 export const NestedDatabaseServer = representation('NestedDatabaseServer', 'database_server', {
   name: Type.String(),
   description: Type.String(),
-  status: Type.String(),
+  status: oneOf(DATABASE_SERVER_STATES),
   locked: Type.Boolean(),
   allow_access: Type.Array(Type.String()),
   database_engine: Type.String(),

@@ -1,10 +1,11 @@
 /** The actions on servers. changes/servers.ts says in which state each is possible. */
-import Type from 'typebox'
 import { newToken } from '../auth/secrets.ts'
 import { SERVER_EVENTS } from '../changes/servers.ts'
 import { requestServerAction } from '../changes/server-requests.ts'
+import { formatId } from '../model/ids.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
+import { idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { load, Server } from './server-forms.ts'
 
@@ -41,7 +42,7 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
           description: describe(action),
           ...(action === 'snapshot' && { 'x-headers': ['Link'] }),
           tags: ['Servers'],
-          params: Type.Object({ id: Type.String() }),
+          params: idParams(formatId('srv', 1)),
           response: { 202: Server },
         },
       },

@@ -65,7 +65,7 @@ export const Server = Type.Object(
     ...Collected.properties,
     user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, without white space.' }),
     disk_encrypted: Type.Boolean(),
-    console_url: NullableString,
+    console_url: Type.Union([Type.String({ format: 'uri' }), Type.Null()]),
     console_token: Type.Union([Type.String(), Type.Null()], {
       description: 'Null but in the response of activate_console.',
     }),

@@ -13,6 +13,7 @@ import {
   type GroupValues,
 } from '../changes/server-groups.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
+import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import {
@@ -25,6 +26,7 @@ import {
   nestedServerGroup,
   SERVER_COLUMNS,
   type Site,
+  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -43,16 +45,22 @@ const ServerGroup = Type.Object(
 const Members = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), {
   maxItems: 1000,
 })
-const Update = Type.Object({
-  name: Type.Optional(
-    Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()]),
-  ),
-  description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
-})
-const Create = Type.Object({ ...Update.properties, servers: Type.Optional(Members) })
+const Update = Type.Object(
+  {
+    name: Type.Optional(
+      Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()]),
+    ),
+    description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+  },
+  { title: 'ServerGroupChange', examples: [{ name: 'front' }] },
+)
+const Create = Type.Object(
+  { ...Update.properties, servers: Type.Optional(Members) },
+  { title: 'NewServerGroup', examples: [{ name: 'back', description: 'databases' }] },
+)
 
 const TAGS = ['Server groups']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams(formatId('grp', 1))
 
 /** Adds the routes. */
 export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
@@ -164,7 +172,8 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
       ),
   )
 
-  const ServersBody = Type.Object({ servers: Members })
+  const SERVERS = [{ server: formatId('srv', 1) }]
+  const ServersBody = Type.Object({ servers: Members }, { title: 'GroupServers', examples: [{ servers: SERVERS }] })
   server.post(
     '/server_groups/:id/add_servers',
     {
@@ -210,7 +219,10 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
         description: 'Removes them from this group and adds them to `destination`, at once.',
         tags: TAGS,
         params: Params,
-        body: Type.Object({ servers: Members, destination: Type.String() }),
+        body: Type.Object(
+          { servers: Members, destination: Type.String() },
+          { title: 'ServerMove', examples: [{ servers: SERVERS, destination: formatId('grp', 2) }] },
+        ),
         response: { 202: ServerGroup },
       },
     },

@@ -15,10 +15,11 @@ import {
 } from '../changes/server-requests.ts'
 import type { Reader } from '../database/transaction.ts'
 import { GivenOptionsSchema } from '../model/metadata-options.ts'
+import { formatId } from '../model/ids.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
-import { GivenId, GivenName, listOf } from './nested.ts'
+import { GivenId, GivenName, listOf, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { Collected, load, loadAll, Server, Tags } from './server-forms.ts'
 
@@ -34,44 +35,50 @@ const SCHEDULE = ['snapshots_schedule', 'snapshots_retention'] as const
 const Unscheduled = Type.Optional(Type.Unknown({ description: 'Null. Anything else is 501.' }))
 const Schedule = { snapshots_schedule: Unscheduled, snapshots_retention: Unscheduled }
 const Extensions = { metadata_options: Type.Optional(GivenOptionsSchema), tags: Type.Optional(Tags) }
-const Create = Type.Object({
-  image: Type.String({ minLength: 1, description: 'An id or a handle.' }),
-  name: Type.Optional(GivenName),
-  server_type: Type.Optional(
-    Type.String({
-      minLength: 1,
-      description: 'An id or a handle. Default: the smallest available type with the min_ram of the image.',
-    }),
-  ),
-  zone: Type.Optional(
-    Type.String({
-      minLength: 1,
-      description: 'An id or a handle. Default: the zone of the hypervisor with the most free RAM.',
-    }),
-  ),
-  user_data: Type.Optional(UserData),
-  server_groups: Type.Optional(GroupIds),
-  cloud_ip: Type.Optional(
-    Type.Union([Type.Boolean(), GivenId], {
-      description: 'true, also as text: a new cloud IP; or the id of an unmapped one.',
-    }),
-  ),
-  disk_encrypted: Type.Optional(Type.Boolean()),
-  compatibility_mode: Type.Optional(Type.Boolean()),
-  ...Schedule,
-  ...Extensions,
-})
-const Update = Type.Object({
-  name: Type.Optional(GivenName),
-  server_groups: Type.Optional(GroupIds),
-  user_data: Type.Optional(UserData),
-  compatibility_mode: Type.Optional(Type.Boolean()),
-  ...Schedule,
-  ...Extensions,
-})
+const Create = Type.Object(
+  {
+    image: Type.String({ minLength: 1, description: 'An id or a handle.' }),
+    name: Type.Optional(GivenName),
+    server_type: Type.Optional(
+      Type.String({
+        minLength: 1,
+        description: 'An id or a handle. Default: the smallest available type with the min_ram of the image.',
+      }),
+    ),
+    zone: Type.Optional(
+      Type.String({
+        minLength: 1,
+        description: 'An id or a handle. Default: the zone of the hypervisor with the most free RAM.',
+      }),
+    ),
+    user_data: Type.Optional(UserData),
+    server_groups: Type.Optional(GroupIds),
+    cloud_ip: Type.Optional(
+      Type.Union([Type.Boolean(), GivenId], {
+        description: 'true, also as text: a new cloud IP; or the id of an unmapped one.',
+      }),
+    ),
+    disk_encrypted: Type.Optional(Type.Boolean()),
+    compatibility_mode: Type.Optional(Type.Boolean()),
+    ...Schedule,
+    ...Extensions,
+  },
+  { title: 'NewServer', examples: [{ image: 'debian-12', name: 'web-1' }] },
+)
+const Update = Type.Object(
+  {
+    name: Type.Optional(GivenName),
+    server_groups: Type.Optional(GroupIds),
+    user_data: Type.Optional(UserData),
+    compatibility_mode: Type.Optional(Type.Boolean()),
+    ...Schedule,
+    ...Extensions,
+  },
+  { title: 'ServerChange', examples: [{ name: 'web-2', tags: { Role: 'front' } }] },
+)
 
 const TAGS = ['Servers']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams(formatId('srv', 1))
 
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, { db, accounts, site, compute, reports }: ResourceParts): void {

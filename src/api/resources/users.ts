@@ -13,7 +13,7 @@ import { parseSshKey } from '../model/ssh-key.ts'
 import { formatTime } from '../model/time.ts'
 import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site } from './nested.ts'
+import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site, Time, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Fields = {
@@ -21,26 +21,29 @@ const Fields = {
   email_verified: Type.Boolean(),
   ssh_key: Type.String({ description: 'Empty: the user has none.' }),
   messaging_pref: Type.Boolean(),
-  created_at: Type.String(),
+  created_at: Time,
   accounts: Type.Array(NestedAccount),
 }
 const Collected = Type.Object({ ...Fields, default_account: Type.Null() }, { title: 'CollectedUser' })
 const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount, Type.Null()]) }, { title: 'User' })
 
-const Update = Type.Object({
-  name: Type.Optional(
-    Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }),
-  ),
-  ssh_key: Type.Optional(
-    Type.Union([Type.String({ description: 'One line of authorized_keys. Empty: none.' }), Type.Null()]),
-  ),
-  messaging_pref: Type.Optional(Type.Boolean()),
-  email_address: Type.Optional(Type.String({ description: 'As it is: it cannot be changed here.' })),
-  password: Type.Optional(Type.String({ description: 'Refused: it cannot be changed here.' })),
-})
+const Update = Type.Object(
+  {
+    name: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }),
+    ),
+    ssh_key: Type.Optional(
+      Type.Union([Type.String({ description: 'One line of authorized_keys. Empty: none.' }), Type.Null()]),
+    ),
+    messaging_pref: Type.Optional(Type.Boolean()),
+    email_address: Type.Optional(Type.String({ description: 'As it is: it cannot be changed here.' })),
+    password: Type.Optional(Type.String({ description: 'Refused: it cannot be changed here.' })),
+  },
+  { title: 'UserChange', examples: [{ name: 'Ada Lovelace', messaging_pref: true }] },
+)
 
 const TAGS = ['Users']
-const Params = Type.Object({ id: Type.String() })
+const Params = idParams('usr-demo1')
 const CHANGE_RULE =
   'Only the user can change the profile. API clients may resend current values. A new key goes into later servers.'
 

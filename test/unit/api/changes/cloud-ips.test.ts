@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { cloudIpAfter, type CloudIpEvent, type CloudIpStatus } from '../../../../src/api/changes/cloud-ips.ts'
+import { cloudIpAfter, type CloudIpEvent } from '../../../../src/api/changes/cloud-ips.ts'
+import type { CloudIpStatus } from '../../../../src/api/model/cloud-ip-states.ts'
 
 /** Each state: the events that are possible, and what follows. */
 const TABLE: Record<CloudIpStatus, Partial<Record<CloudIpEvent, CloudIpStatus>>> = {

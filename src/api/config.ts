@@ -76,6 +76,8 @@ export interface ApiConfig {
   readonly compute: ComputeMode
   /** Used with `reported`. */
   readonly computeListener: ComputeListener
+  /** How long a server with `wait_for: boot` waits for its guest. */
+  readonly bootSeconds: number
   readonly logLevel: LogLevel
 }
 
@@ -184,6 +186,11 @@ export const API_VARIABLES = {
       help: 'who carries out actions: none, or reported by hypervisors',
     },
     ...COMPUTE_VARIABLES,
+    IMDS_API_BOOT_SECONDS: {
+      default: '600',
+      parse: whole(1, 86_400),
+      help: 'how long a server with wait_for waits for its guest',
+    },
   }),
   ...section('Operators', {
     IMDS_API_OPERATOR_LISTEN: {
@@ -236,6 +243,7 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
     auditFile: values.IMDS_API_AUDIT_FILE,
     compute: values.IMDS_API_COMPUTE,
     computeListener,
+    bootSeconds: values.IMDS_API_BOOT_SECONDS,
     logLevel: values.IMDS_API_LOG_LEVEL,
   })
 }

@@ -32,6 +32,7 @@ import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
 import { buildOperatorServer, type OperatorParts } from './operator.ts'
+import { BootWatch } from './publish/boot-watch.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.ts'
 import { LazyStore } from './publish/lazy-store.ts'
@@ -84,7 +85,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     await openOrRetry(store, log)
     const { background } = database
     const metrics = buildApiMetrics(database)
-    const { publisher, sender, hypervisorCheck } = buildBackground(config, database, store, metrics, log)
+    const { publisher, bootWatch, sender, hypervisorCheck } = buildBackground(config, database, store, metrics, log)
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
@@ -121,6 +122,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
           closeServer(operatorServer),
           closeServer(server),
           publisher.stop(),
+          bootWatch.stop(),
           sender.stop(),
           compute.stop(),
         ]),
@@ -132,6 +134,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
+    bootWatch.start()
     sender.start()
     hypervisorCheck.start()
     await compute.start()
@@ -196,8 +199,14 @@ async function openOrRetry(store: LazyStore, log: Logger): Promise<void> {
   })
 }
 
-/** Builds what works without a request: the publisher, the sender of invitations, the check of hypervisors. */
-function buildBackground({ mail }: ApiConfig, database: Database, store: LazyStore, metrics: ApiMetrics, log: Logger) {
+/** Builds what works without a request. */
+function buildBackground(
+  { mail, bootSeconds }: ApiConfig,
+  database: Database,
+  store: LazyStore,
+  metrics: ApiMetrics,
+  log: Logger,
+) {
   const { db } = database.background
   return {
     publisher: new OutboxPublisher({
@@ -206,8 +215,10 @@ function buildBackground({ mail }: ApiConfig, database: Database, store: LazySto
       store,
       most: BATCH,
       counted: metrics.published,
+      bootSeconds,
       log,
     }),
+    bootWatch: new BootWatch({ db, store, log }),
     sender: new InvitationSender({
       db,
       counted: metrics.invited,

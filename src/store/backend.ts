@@ -58,7 +58,7 @@ export interface Backend<Writer> {
   /** Returns the names among `names` that no daemon has announced. */
   unannounced(names: readonly string[]): Promise<readonly string[]>
   initialise(): Promise<boolean>
-  reports(id: string): Promise<Reports | undefined>
+  reports(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>>
   hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]>
   list(): Promise<readonly Listed[]>
   tombstones(): Promise<readonly Removed[]>

@@ -61,8 +61,12 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
   }
 
   async reports(id: string): Promise<Reports | undefined> {
-    checkId(id)
-    return this.#backend.reports(id)
+    return (await this.reportsOf([id])).get(id)
+  }
+
+  async reportsOf(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
+    for (const id of ids) checkId(id)
+    return this.#backend.reports(ids)
   }
 
   async get(id: string): Promise<Published | undefined> {

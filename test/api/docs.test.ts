@@ -39,6 +39,7 @@ const EXAMPLES = [
   ],
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
+  [executed('docs/api.md', 'wait-for-boot'), ['server ']],
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],
   [
     executed('docs/api.md', 'cloud-ips'),
@@ -93,7 +94,7 @@ const EXAMPLES = [
   [executed('docs/accounts.md', 'user-side'), ['user Ada Lovelace', '0 ', 'resource_not_found 1']],
   [
     executed('docs/region-file.md', 'commands'),
-    /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\n2 servers will be published again\nnothing had to be moved\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/,
+    /^no difference\nthe tables are those of this version\nthe store: \S+ has 3 records\nthe tables are those of this version\n3 servers will be published again\nnothing had to be moved\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/,
   ],
 ] as const
 

@@ -97,6 +97,13 @@ t.test('a guest reads with curl what its server was created with, and each chang
   await until(async () => 'boot_status' in (await send<object>('GET', `servers/${id}`)), 'the report in the API')
   t.match(await send<object>('GET', `servers/${id}`), { boot_status: { phase: 'done' } })
   await send('DELETE', `servers/${id}`)
+  const waiting = { ...NEW_SERVER, wait_for: 'boot', metadata_options: { reports: 'enabled' } }
+  const booting = await send<Server>('POST', 'servers', waiting)
+  const statusOf = async () => (await send<{ status: string }>('GET', `servers/${booting.id}`)).status
+  const home = ['-fs', '--interface', booting.interfaces[0].ipv4_address, '--data', 'pub_key_rsa=N/A']
+  const url = `http://127.0.0.1:${String(daemon.guestPort)}/latest/reports/phone-home`
+  await until(async () => (await run(['curl', ...home, url])).status === 0, 'the guest to report')
+  await until(async () => (await statusOf()) === 'active', 'the server that has booted')
   await reads('meta-data/instance-id', 'curl ended with 22')
 })
 

@@ -920,6 +920,7 @@ function aPublisher(t: Test, api: TestApi, store: Store, most = BATCH) {
     counted: (outcome) => {
       counted.push(outcome)
     },
+    bootSeconds: 600,
     log: pino(
       { base: {}, formatters: { level: (level) => ({ level }) } },
       {

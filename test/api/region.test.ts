@@ -218,6 +218,7 @@ t.test(
       compatibilityMode: undefined,
       metadataOptions: undefined,
       tags: {},
+      waitFor: undefined,
     }
     const prune = () => apply(database, aRegion({ server_types: server_types.slice(0, 1) }), true)
     await t.rejects(

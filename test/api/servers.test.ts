@@ -848,6 +848,6 @@ async function finishDeletes(): Promise<void> {
   const deleting = await db.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
   await db.transaction().execute(async (tx) => {
     for (const { id } of deleting)
-      await finishPublish(tx, id, { status: 'deleting', awaitsCompute: false, fault: null })
+      await finishPublish(tx, id, { status: 'deleting', awaitsCompute: false, waitsForGuest: false, fault: null }, 600)
   })
 }

@@ -18,13 +18,17 @@ import type { ServerValues } from './server-requests.ts'
 import type { Tx } from '../database/transaction.ts'
 import { isVisibleTo } from './images.ts'
 
-/** What a server is created with. `image`, `serverType` and `zone`: ids or handles. */
+/**
+ * What a server is created with. `image`, `serverType` and `zone`: ids or handles. `waitFor`: it is `active` only when
+ * its guest has reported that.
+ */
 export interface NewServer extends ServerValues {
   readonly image: string
   readonly serverType: string | undefined
   readonly zone: string | undefined
   readonly cloudIp: boolean | string
   readonly diskEncrypted: boolean
+  readonly waitFor: 'boot' | undefined
 }
 
 /**
@@ -71,6 +75,7 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
       metadata_options:
         asked.metadata_options === undefined ? null : JSON.stringify(completeOptions(asked.metadata_options, {})),
       tags: JSON.stringify(asked.tags ?? {}),
+      wait_for: asked.waitFor ?? null,
     })
     .execute()
   await joinGroups(tx, id, found.groupIds)
@@ -81,6 +86,12 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
   await requestAction(tx, compute, id, { kind: 'create' })
   return id
 }
+
+const CANNOT_REPORT = fieldFault(
+  'wait_for',
+  'not_allowed',
+  'wait_for: the guest may not report that it has booted: set metadata_options.reports to enabled too',
+)
 
 interface Parts {
   readonly image: {
@@ -101,6 +112,7 @@ async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<P
   const faults = [
     typeof asked.user_data === 'string' ? userDataFault(asked.user_data) : undefined,
     tagsFault(asked.tags ?? {}),
+    asked.waitFor === 'boot' && asked.metadata_options?.reports !== 'enabled' ? CANNOT_REPORT : undefined,
   ].filter((fault) => fault !== undefined)
   const image = await findImage(tx, accountId, asked.image, faults)
   const serverType = await findServerType(tx, asked.serverType, image, faults)

@@ -2,13 +2,13 @@
  * What happens to servers.
  *
  *   creating --publish, once its record is in the store--> active --stop, shutdown--> inactive --start--> active
- *   creating --failCreate--> failed
+ *   creating --failCreate, also if it has to boot and does not (boots.ts)--> failed
  *   creating, active, inactive, failed, unavailable --delete--> deleting
  *   deleting --remove, once its record is out of the store--> deleted
  *   deleting --failDelete--> failed
  *
- * With IMDS_API_COMPUTE=reported, `publish` and `remove` also wait for the hypervisor. server-requests.ts has what
- * clients change.
+ * With IMDS_API_COMPUTE=reported, `publish` and `remove` also wait for the hypervisor, and with `wait_for: boot`
+ * `publish` waits for the guest. server-requests.ts has what clients change.
  */
 import { sql } from 'kysely'
 import { enqueue, markChanged } from '../database/outbox.ts'
@@ -89,18 +89,25 @@ function effectOf(status: ServerStatus) {
 interface Published {
   readonly status: ServerStatus
   readonly awaitsCompute: boolean
+  readonly waitsForGuest: boolean
   readonly fault: string | null
 }
 
 /**
  * Moves a server whose record is in the store, or out of it, in the transaction that deletes its rows of the outbox. A
- * server that waits for the compute system stays as it is, since the outcome enqueues it again.
+ * server that waits for the compute system stays as it is, since the outcome enqueues it again. One that waits for its
+ * guest has `bootSeconds` from now.
  */
-export async function finishPublish(tx: Tx, id: string, { status, awaitsCompute, fault }: Published): Promise<void> {
+export async function finishPublish(
+  tx: Tx,
+  id: string,
+  { status, awaitsCompute, waitsForGuest, fault }: Published,
+  bootSeconds: number,
+): Promise<void> {
   if (fault !== null) await setPublishFault(tx, id, null)
   if (awaitsCompute) return
   if (status === 'creating') {
-    await moveServer(tx, id, 'publish')
+    await (waitsForGuest ? beginBoot(tx, id, bootSeconds) : moveServer(tx, id, 'publish'))
     await confirmCloudIps(tx, id)
   } else if (status === 'deleting') {
     const interfaces = await tx.deleteFrom('interfaces').where('server_id', '=', id).returning('id').execute()
@@ -110,6 +117,16 @@ export async function finishPublish(tx: Tx, id: string, { status, awaitsCompute,
     )
     await moveServer(tx, id, 'remove')
   }
+}
+
+/** From now on a server waits for its guest (boots.ts). The time limit is set once. */
+async function beginBoot(tx: Tx, id: string, seconds: number): Promise<void> {
+  await tx
+    .updateTable('servers')
+    .set({ boot_deadline: sql<Date>`now() + make_interval(secs => ${seconds})` })
+    .where('id', '=', id)
+    .where('boot_deadline', 'is', null)
+    .execute()
 }
 
 /** Keeps why the store refuses the record of a server; null: it does not. */

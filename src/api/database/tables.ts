@@ -279,6 +279,9 @@ interface Servers {
   sealed_at: Nullable<Date>
   /** The maintenance events of its record. */
   events: ColumnType<readonly MaintenanceEvent[], string | undefined, string>
+  /** What a new server waits for, and until when, once its record is in the store (changes/boots.ts). */
+  wait_for: Nullable<'boot'>
+  boot_deadline: Nullable<Date>
 }
 
 interface ServerKeys {

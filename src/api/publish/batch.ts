@@ -32,12 +32,16 @@ import type { Tx } from '../database/transaction.ts'
 import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
 import { composeMany, type Composed } from './compose.ts'
 
-/** What a batch needs. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it. */
+/**
+ * What a batch needs. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it.
+ * `bootSeconds`: how long a server waits for its guest.
+ */
 export interface BatchParts {
   readonly db: Kysely<Tables>
   readonly store: Pick<Publisher, 'get' | 'put' | 'remove'>
   readonly counted: (result: PublishOutcome) => void
   readonly hasToStop: () => boolean
+  readonly bootSeconds: number
   readonly log: Logger
 }
 
@@ -175,7 +179,7 @@ async function write(parts: BatchParts, tx: Tx, servers: readonly Composed[], en
       case 'removed':
       case 'absent':
         counted(result.kind === 'absent' ? 'removed' : result.kind)
-        await finishPublish(tx, id, server)
+        await finishPublish(tx, id, server, parts.bootSeconds)
         break
       case 'stale': {
         const [found] = await askStore(parts, [server], (one) => findOtherAccount(store, one))
@@ -213,7 +217,7 @@ async function claim(parts: BatchParts, tx: Tx, servers: readonly Composed[], en
     const isTaken = fault?.startsWith(TAKEN) === true
     if (status === 'deleting' && (!awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
       counted('removed') // the store has nothing of it
-      await finishPublish(tx, id, { ...server, awaitsCompute: false })
+      await finishPublish(tx, id, { ...server, awaitsCompute: false }, parts.bootSeconds)
     } else left.push(server)
   }
   const claimed: string[] = []

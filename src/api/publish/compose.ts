@@ -16,6 +16,8 @@ export interface Composed {
   readonly status: ServerStatus
   /** True while the compute system has not created the server, or not deleted it. */
   readonly awaitsCompute: boolean
+  /** True if the server is active only when its guest has booted. */
+  readonly waitsForGuest: boolean
   readonly revision: number
   readonly accountId: string
   /** False: no record of the store is of this server. */
@@ -189,6 +191,7 @@ function composeRow(row: Row): Composed {
     id,
     status: row.status,
     awaitsCompute: Boolean(row.awaits_compute),
+    waitsForGuest: row.wait_for !== null,
     isPublished: Boolean(row.is_published),
     revision: row.revision,
     accountId: row.account_id,

@@ -8,7 +8,7 @@ import type { Publisher } from '../../store/publisher.ts'
 /** Opens at most one store. */
 export class LazyStore implements Pick<
   Publisher,
-  'initialise' | 'get' | 'reports' | 'put' | 'remove' | 'unannounced' | 'hypervisors' | 'close'
+  'initialise' | 'get' | 'reports' | 'reportsOf' | 'put' | 'remove' | 'unannounced' | 'hypervisors' | 'close'
 > {
   readonly #openStore: () => Promise<Publisher>
   #opened: Promise<Publisher> | undefined
@@ -38,6 +38,10 @@ export class LazyStore implements Pick<
 
   async reports(id: string): ReturnType<Publisher['reports']> {
     return (await this.open()).reports(id)
+  }
+
+  async reportsOf(ids: readonly string[]): ReturnType<Publisher['reportsOf']> {
+    return (await this.open()).reportsOf(ids)
   }
 
   async put(...args: Parameters<Publisher['put']>): ReturnType<Publisher['put']> {

@@ -59,6 +59,10 @@ export const Tags = {
     "An extension. At most 50, with EC2's limits. " +
     'The guest sees them if metadata_options.instance_metadata_tags is enabled.',
 }
+/** What a server waits for before it is `active`, which a request gives in the same form. */
+export const WaitFor = Type.Literal('boot', {
+  description: 'An extension: the server is active when its guest has reported the boot phase done, and not before.',
+})
 /** The full form. */
 export const Server = Type.Object(
   {
@@ -75,6 +79,7 @@ export const Server = Type.Object(
     snapshots_retention: NullableString,
     metadata_options: Type.Optional(MetadataOptionsSchema),
     tags: Type.Optional(Tags),
+    wait_for: Type.Optional(WaitFor),
     ...ReportedFields,
   },
   { title: 'Server' },
@@ -146,6 +151,7 @@ function selectServer(database: Reader, accountId: string, id: string) {
       'servers.console_token_expires',
       'servers.metadata_options',
       'servers.tags',
+      'servers.wait_for',
     ])
 }
 
@@ -210,5 +216,6 @@ function represent(site: Site, row: Row): Static<typeof Server> {
     snapshots_retention: null,
     ...(row.metadata_options !== null && { metadata_options: completeOptions({}, row.metadata_options) }),
     ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
+    ...(row.wait_for !== null && { wait_for: row.wait_for }),
   }
 }

@@ -21,7 +21,7 @@ import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
 import { GivenId, GivenName, listOf, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { Collected, load, loadAll, Server, Tags } from './server-forms.ts'
+import { Collected, load, loadAll, Server, Tags, WaitFor } from './server-forms.ts'
 
 const UserData = Type.Union([Type.String(), Type.Null()], {
   description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.',
@@ -62,6 +62,7 @@ const Create = Type.Object(
     compatibility_mode: Type.Optional(Type.Boolean()),
     ...Schedule,
     ...Extensions,
+    wait_for: Type.Optional(WaitFor),
   },
   { title: 'NewServer', examples: [{ image: 'debian-12', name: 'web-1' }] },
 )
@@ -145,6 +146,7 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
             zone: body.zone,
             cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
             diskEncrypted: body.disk_encrypted ?? false,
+            waitFor: body.wait_for,
             ...valuesOf(body),
           })
           return load(tx, site, caller.accountId, id)

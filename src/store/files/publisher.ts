@@ -116,8 +116,8 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   }
 
   /** Daemons only read the directory. */
-  reports(): Promise<undefined> {
-    return Promise.resolve(undefined)
+  reports(): Promise<ReadonlyMap<string, never>> {
+    return Promise.resolve(new Map<string, never>())
   }
 
   initialise(): Promise<boolean> {

@@ -135,15 +135,22 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return readPublished(id, await this.values(id), undefined)
   }
 
-  /** Those of the hypervisors of its record: another one may say nothing of this instance. */
-  async reports(id: string): Promise<Reports | undefined> {
+  /** Those of the hypervisors of its record: another one may say nothing of an instance. */
+  async reports(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
+    if (ids.length === 0) return new Map()
     return this.#patiently(async (redis) => {
-      const entry = (await redis.hget(this.#keys.instances, id)) ?? undefined
-      if (entry === undefined) return undefined
-      const { hypervisors } = listed(id, entry)
-      const replies = await runPipeline(redis, reportCommands(this.#keys, id, hypervisors))
-      const [first, ...others] = reportsOf(replies, id, this.#cipher)
-      return others.reduce((some, more) => some && joinReports(some, more), first)
+      const entries = await redis.hmget(this.#keys.instances, ...ids)
+      const commands = ids.map((id, i) => {
+        const entry = entries[i] ?? undefined
+        return entry === undefined ? [] : reportCommands(this.#keys, id, listed(id, entry).hypervisors)
+      })
+      const replies = await runPipeline(redis, commands.flat())
+      return new Map(
+        ids.flatMap((id, i) => {
+          const [first, ...others] = reportsOf(replies.splice(0, commands[i]!.length), id, this.#cipher)
+          return first === undefined ? [] : [[id, others.reduce(joinReports, first)]]
+        }),
+      )
     })
   }
 

@@ -271,6 +271,7 @@ export async function anApi(
         counted: () => {
           /* not counted */
         },
+        bootSeconds: 600,
         log,
       })
       publisher.start()

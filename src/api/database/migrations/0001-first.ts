@@ -289,8 +289,11 @@ const SERVERS = `
     console_token_expires timestamptz,
     migrating_to text references hypervisors,
     sealed_at timestamptz,
-    events json not null default '[]'
+    events json not null default '[]',
+    wait_for text check (wait_for = 'boot'),
+    boot_deadline timestamptz
   );
+  create index servers_booting on servers (id) where status = 'creating' and boot_deadline is not null;
   create index servers_account on servers (account_id);
   create index servers_hypervisor on servers (hypervisor) where deleted_at is null;
   create index servers_image on servers (image_id);

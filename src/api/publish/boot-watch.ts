@@ -1,0 +1,76 @@
+/**
+ * Looks for the reports of guests for which servers wait (changes/boots.ts): `done` makes a server `active`, and `error`
+ * or the end of its time limit `failed`.
+ *
+ * Each process of imds-api looks, and what they find is the same. A server fails only after its reports could be read,
+ * so not while the store is away.
+ */
+import type { Kysely } from 'kysely'
+import type { Logger } from 'pino'
+import type { Publisher } from '../../store/publisher.ts'
+import { endBoot, loadBooting } from '../changes/boots.ts'
+import type { Tables } from '../database/tables.ts'
+
+const CHECK_INTERVAL_MS = 2_000
+/** The servers whose reports are read at once: they take at most 16 KiB each, and twice that in a migration. */
+const BATCH = 64
+
+/** What the watch needs. */
+export interface BootWatchParts {
+  readonly db: Kysely<Tables>
+  readonly store: Pick<Publisher, 'reportsOf'>
+  readonly log: Logger
+}
+
+/** Looks every two seconds, once it is started. */
+export class BootWatch {
+  readonly #parts: BootWatchParts
+  #timer: NodeJS.Timeout | undefined
+  #checking: Promise<void> = Promise.resolve()
+  #isStopped = false
+
+  constructor(parts: BootWatchParts) {
+    this.#parts = parts
+  }
+
+  start(): void {
+    this.#timer = setTimeout(() => {
+      this.#checking = this.#check()
+        .catch((error: unknown) => {
+          const reason = (error as Error).message
+          this.#parts.log.debug({ reason }, 'the servers that wait for their guests were not checked; trying again')
+        })
+        .then(() => {
+          if (!this.#isStopped) this.start()
+        })
+    }, CHECK_INTERVAL_MS)
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    clearTimeout(this.#timer)
+    await this.#checking
+  }
+
+  /** Rejects if the database or the store does not answer. */
+  async #check(): Promise<void> {
+    const { db, store, log } = this.#parts
+    for (let after = ''; !this.#isStopped;) {
+      const booting = await loadBooting(db, after, BATCH)
+      const reports = await store.reportsOf(booting.map(({ id }) => id))
+      for (const { id, isLate } of booting) {
+        const phase = reports.get(id)?.boot?.phase
+        const hasBooted = phase === 'done'
+        if (!hasBooted && phase !== 'error' && !isLate) continue
+        await endBoot(db, id, hasBooted)
+        if (!hasBooted)
+          log.info(
+            { server: id },
+            'the server has failed: its guest has not reported that it booted, or has reported an error',
+          )
+      }
+      if (booting.length < BATCH) return
+      after = booting.at(-1)!.id
+    }
+  }
+}

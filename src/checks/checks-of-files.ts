@@ -1,4 +1,4 @@
-/** Checks of files: keys, the state directory and the snapshot. */
+/** Checks of files: keys, a certificate, the state directory and the snapshot. */
 import { join } from 'node:path'
 import { formatDuration } from '../runtime/ago.ts'
 import { formatBytes, formatInstances } from './amounts.ts'
@@ -46,6 +46,25 @@ export const keyFiles: Check = {
     })
     if (found.length > 0) return found
     return seen.length === 0 ? [] : [ok(`${String(seen.length)} files of secrets are closed to other users`)]
+  },
+}
+
+const DAY_MS = 86_400_000
+const EXPIRES_SOON_MS = 30 * DAY_MS
+
+export const identity: Check = {
+  name: 'identity',
+  what: 'the certificate of identity documents is valid for at least another 30 days',
+  remedy: 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps',
+  find: ({ settings: { config } }) => {
+    if (config?.identity === undefined) return []
+    const { validFromDate, validToDate } = config.identity.certificate
+    const [validInMs, expiresInMs] = [validFromDate.getTime() - Date.now(), validToDate.getTime() - Date.now()]
+    const [validIn, expiresIn, ago] = [validInMs, expiresInMs, -expiresInMs].map((ms) => formatDuration(ms / 1000))
+    if (expiresInMs <= 0) return [failure(`the certificate expired ${ago!} ago: verifiers may reject documents`)]
+    if (validInMs > 0)
+      return [failure(`the certificate is not valid for another ${validIn!}: verifiers may reject documents`)]
+    return [(expiresInMs < EXPIRES_SOON_MS ? warning : ok)(`the certificate expires in ${expiresIn!}`)]
   },
 }
 

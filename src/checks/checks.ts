@@ -1,7 +1,7 @@
 /** The checks of `imdsctl doctor`, in the order in which it prints them: what explains the most comes first. */
 import type { Check } from './check.ts'
 import { configuration, daemon, descriptors, records, version } from './checks-of-daemon.ts'
-import { keyFiles, snapshot, stateDirectory } from './checks-of-files.ts'
+import { identity, keyFiles, snapshot, stateDirectory } from './checks-of-files.ts'
 import { firewall, guests } from './checks-of-guests.ts'
 import { addresses, clock, ports, units } from './checks-of-host.ts'
 import { store, storeInUse } from './checks-of-store.ts'
@@ -20,6 +20,7 @@ export const CHECKS: readonly Check[] = [
   firewall,
   guests,
   keyFiles,
+  identity,
   stateDirectory,
   snapshot,
   descriptors,
@@ -33,6 +34,7 @@ export const OF_DAEMON: readonly Check[] = [
   storeInUse,
   records,
   firewall,
+  identity,
   stateDirectory,
   descriptors,
   clock,

@@ -9,6 +9,7 @@ import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import type { Result } from '../../src/checks/check.ts'
 import { CHECKS } from '../../src/checks/checks.ts'
+import { makeIdentity } from '../support/fixtures/identity.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -53,7 +54,10 @@ async function startHost(t: Test) {
   const directory = t.testdir({ password: 'a-secret\n', state: {} })
   chmodSync(join(directory, 'password'), 0o600)
   chmodSync(join(directory, 'state'), 0o700)
+  await must([process.execPath, IMDSCTL, 'identity', 'init', join(directory, 'identity')])
   const env = {
+    IMDS_IDENTITY_KEY_FILE: join(directory, 'identity/identity-key.pem'),
+    IMDS_IDENTITY_CERT_FILE: join(directory, 'identity/identity-cert.pem'),
     IMDS_STORE: redis.url.replace('//', '//imds-hv1@'),
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
@@ -171,6 +175,32 @@ t.test(
           /^failure guests: srv-alpha: 10\.88\.1\.2 has the MAC address 02:00:00:00:00:99, and its record has 02:24:19:00:01:01/,
         breakIt: () => ip('neighbour replace 10.88.1.2 lladdr 02:00:00:00:00:99 dev tap-int-alpha'),
         repair: () => ip('neighbour delete 10.88.1.2 dev tap-int-alpha'),
+      },
+    ])
+    const [good, brief] = [join(directory, 'identity'), makeIdentity()] // which is valid for two days
+    t.teardown(() => {
+      rmSync(brief.directory, { recursive: true })
+    })
+    await broken(1, [
+      {
+        found: /^warning identity: the certificate expires in 1 d$/,
+        breakIt: () => {
+          cpSync(good, `${good}-good`, { recursive: true })
+          cpSync(brief.keyFile, join(good, 'identity-key.pem'))
+          cpSync(brief.certificateFile, join(good, 'identity-cert.pem'))
+        },
+        repair: () => undefined,
+      },
+    ])
+    await broken(2, [
+      {
+        found: /^failure configuration: IMDS_IDENTITY_CERT_FILE names a file that does not begin with a certificate/,
+        breakIt: () => {
+          writeFileSync(join(good, 'identity-cert.pem'), 'x')
+        },
+        repair: () => {
+          cpSync(`${good}-good`, good, { recursive: true })
+        },
       },
     ])
     await broken(2, [

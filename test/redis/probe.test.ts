@@ -61,6 +61,7 @@ t.test('--check --connect of both programs prints what it finds in the store, an
     'imds: the store: 1 record names hv1',
     'imds: the store: the Redis user may read the region and receive the notices of hv1',
     'imds: the store: the Redis user may announce hv1',
+    'imds: the store: the Redis user may write what the guests of hv1 report',
     '',
   ])
   t.same(await contents(), before)
@@ -88,7 +89,7 @@ t.test('--check --connect of both programs prints what it finds in the store, an
 t.test('each right that the Redis user lacks is named; that to announce is no problem of the store', async (t) => {
   const { redis, contents, daemon, publisher } = await aRedis(t)
   const empty = await probeStore(daemon)
-  matchAll(t, empty.findings.slice(1), [/may read/, /may announce hv1/])
+  matchAll(t, empty.findings.slice(1), [/may read/, /may announce hv1/, /may write what the guests of hv1 report/])
   matchAll(t, empty.warnings, [
     'the region gb1 is not initialised: the first publish does that, or imdsctl init',
     'no record names hv1',
@@ -122,9 +123,18 @@ t.test('each right that the Redis user lacks is named; that to announce is no pr
   const { warnings, problems } = await probeStore(daemon)
   t.same(problems, [])
   t.match(
-    warnings.at(-1),
+    warnings.at(-2),
     /^the Redis user cannot announce hv1, so publishers warn of an unknown hypervisor: .*give it \+set /,
   )
+  await redis.client.call('ACL', 'SETUSER', 'imds-hv1', '+set')
+  const others = ['%R~imds:{gb1}*', '%W~imds:{gb1}:announcement:hv1']
+  for (const rules of [['-del'], ['+del', 'resetkeys', ...others]]) {
+    await redis.client.call('ACL', 'SETUSER', 'imds-hv1', ...rules)
+    t.match((await probeStore(daemon)).warnings, [
+      /no record/,
+      /^the Redis user cannot write what guests report, so only hv1/,
+    ])
+  }
   t.same(await contents(), before)
 })
 

@@ -105,11 +105,22 @@ async function probeDaemon(
   close(notices)
   if (problems.length === 0)
     findings.push(`the Redis user may read the region and receive the notices of ${hypervisor}`)
-  const [announced] = await runPipeline(redis, [['set', keys.announcement(hypervisor), ...IMPOSSIBLE]])
+  const noReports = keys.reports(hypervisor, '') // no instance has this id
+  const [announced, reported, removed] = await runPipeline(redis, [
+    ['set', keys.announcement(hypervisor), ...IMPOSSIBLE],
+    ['set', noReports, ...IMPOSSIBLE],
+    ['del', noReports],
+  ])
   if (isSyntaxError(announced)) findings.push(`the Redis user may announce ${hypervisor}`)
   else
     warnings.push(
       `the Redis user cannot announce ${hypervisor}, so publishers warn of an unknown hypervisor: ${reasonOf(announced)}`,
+    )
+  const denied = [...(isSyntaxError(reported) ? [] : [reported]), ...(removed instanceof Error ? [removed] : [])]
+  if (denied.length === 0) findings.push(`the Redis user may write what the guests of ${hypervisor} report`)
+  else
+    warnings.push(
+      `the Redis user cannot write what guests report, so only ${hypervisor} has that: ${reasonOf(denied[0])}`,
     )
   return { findings, warnings, problems }
 }

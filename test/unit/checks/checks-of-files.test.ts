@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { keyFiles, snapshot, stateDirectory } from '../../../src/checks/checks-of-files.ts'
+import { identity, keyFiles, snapshot, stateDirectory } from '../../../src/checks/checks-of-files.ts'
 import type { Look } from '../../../src/checks/look.ts'
 import { linesOf, metricsOf, readinessOf, settingsOf } from '../../support/fixtures/look.ts'
 
@@ -22,6 +22,22 @@ test('a file of secrets that others can read or write is a failure with its reme
     'failure /var/lib/imds/token-key has mode 0620: other users can replace its content',
   ])
   expect(await linesOf(keyFiles, { file: () => ({ kind: 'unseen', code: 'ENOENT' }) })).toEqual([])
+})
+
+test('a certificate that expires within 30 days is a warning, and one that is not valid a failure', async () => {
+  const inDays = (days: number) => new Date(Date.now() + days * 86_400_000)
+  const of = (from: number, to: number) => {
+    const { config } = settingsOf()
+    const certificate = { validFromDate: inDays(from), validToDate: inDays(to) }
+    return linesOf(identity, { settings: settingsOf({}, { config: { ...config!, identity: { certificate } } }) })
+  }
+  expect(await linesOf(identity, {})).toEqual([])
+  expect(await of(-1, 30.1)).toEqual(['ok the certificate expires in 30 d'])
+  expect(await of(-1, 29.9)).toEqual(['warning the certificate expires in 29 d'])
+  expect(await of(-9, -1.1)).toEqual(['failure the certificate expired 1 d ago: verifiers may reject documents'])
+  expect(await of(1.1, 99)).toEqual([
+    'failure the certificate is not valid for another 1 d: verifiers may reject documents',
+  ])
 })
 
 test('a state directory that is open to others, full or not writable is named', async () => {

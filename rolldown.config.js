@@ -132,6 +132,19 @@ const swaggerUi = {
   },
 }
 
+/** Adds the documents that src/api/http/guide.ts serves, and lets it find them in the directory of the program. */
+const guide = {
+  name: 'guide',
+  transform: {
+    filter: { id: /\/http\/guide\.ts$/ },
+    handler: (code) => code.replace("'../../../docs/'", "'./api-guide/'"),
+  },
+  generateBundle() {
+    for (const name of readdirSync('docs'))
+      this.emitFile({ type: 'asset', fileName: `api-guide/${name}`, source: readFileSync(`docs/${name}`) })
+  },
+}
+
 /** src/api/model/vat-number.ts loads stdnum with the first VAT number: here from a bundle of its own, dist/api-vat.js. */
 const vatNumbers = {
   name: 'vat-numbers',
@@ -184,6 +197,7 @@ const config = defineConfig([
     { chunkFileNames: 'api-[name]-[hash].js' },
     OUTSIDE_OF_API,
     swaggerUi,
+    guide,
     vatNumbers,
     licenses('api'),
   ),

@@ -136,6 +136,6 @@ export function tryLines(api: string, guest: string): readonly string[] {
     `  curl -s -H "$auth" -X POST ${base}/cloud_ips; echo`,
     `  curl -s ${json} -d '{"destination": "${formatId('int', 1)}"}' ${base}/cloud_ips/${formatId('cip', 1)}/map; echo`,
     `  ${asGuest}/meta-data/public-ipv4; echo`,
-    `Every endpoint, in a browser: http://${api}/docs`,
+    `Every endpoint, in a browser: http://${api}/docs (Authorize: ${CLIENT.id}, ${CLIENT.secret})`,
   ]
 }

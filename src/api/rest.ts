@@ -1,6 +1,5 @@
 /** Builds the REST interface: its HTTP server with all routes, and the parts that issue and check tokens. */
 import swagger from '@fastify/swagger'
-import swaggerUi from '@fastify/swagger-ui'
 import { readFileSync } from 'node:fs'
 import type { DestinationStream, Logger } from 'pino'
 import { buildAudit } from './http/audit.ts'
@@ -15,6 +14,7 @@ import { AccessTokens } from './auth/tokens.ts'
 import type { ApiConfig } from './config.ts'
 import { AccountChanges } from './changes/account-changes.ts'
 import { type Database } from './database/open.ts'
+import { addDocsPages } from './http/docs-pages.ts'
 import { FairQueue } from './http/fair-queue.ts'
 import { takeIdempotencyKeys } from './http/idempotency.ts'
 import { completeOpenApi, takesAccount } from './http/openapi.ts'
@@ -101,6 +101,7 @@ export async function buildApiServer(
     log,
   })
   await describe(server)
+  await addDocsPages(server)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
   addIssuerRoutes(server, db)
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
@@ -138,13 +139,12 @@ async function describe(server: ApiServer): Promise<void> {
         version: '1.0.0beta',
         license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
         contact: { name: 'The operator of the region' },
-        description: 'The API of a region. docs/api.md is its guide.',
+        description: 'The API of a region. [The guide](/docs/guide/api.md) has its conventions, limits and examples.',
       },
       ...ABOUT,
     },
     transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
   })
-  await server.register(swaggerUi, { routePrefix: '/docs' })
 }
 
 /** Adds the routes of all resources, by the account that they need: none, any of the user's, or one that is named. */

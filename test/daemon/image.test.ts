@@ -245,6 +245,8 @@ t.test(
         const { access_token: token } = (await response.json()) as { access_token: string }
         const images = await fetch(`http://${place}/1.0/images`, { headers: { authorization: `Bearer ${token}` } })
         t.equal(images.status, 200)
+        for (const path of ['/docs/static/swagger-ui.css', '/docs/guide/api.md'])
+          t.equal((await fetch(`http://${place}${path}`)).status, 200, path)
         const port = Number(place.split(':')[1])
         checkProcess(t, await pidOf(port, []), ['imds-api'])
         t.equal(await container.stop(port), 0)

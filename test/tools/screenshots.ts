@@ -1,22 +1,30 @@
 /**
- * Makes the screenshots of the documents: `node test/tools/screenshots.ts`. The pages are formatted from made-up
- * hypervisors, so that the images show an hour of requests.
+ * Makes the screenshots of the documents: `node test/tools/screenshots.ts`. The status page is formatted from made-up
+ * hypervisors, so that the image shows an hour of requests; /docs is that of an imds-api.
  */
-import type { Browser } from 'playwright-core'
+import type { AddressInfo } from 'node:net'
+import type { Browser, Page } from 'playwright-core'
+import type { Test } from 'tap'
 import { History, INTERVAL_MS } from '../../src/operator/page/history.ts'
 import { formatPage } from '../../src/operator/page/page.ts'
 import { traceOf } from '../../src/operator/trace.ts'
 import { startBrowser } from '../support/browser.ts'
+import { DocsPage } from '../support/docs-page.ts'
 import { aGuestServer } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { READY } from '../support/fixtures/look.ts'
+import { CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
+import { anApi } from '../support/programs/api.ts'
 import { ROOT } from './documents.ts'
 
 const WIDTH = 900
 const NOW = Date.parse('2026-11-23T12:00:00Z')
 
 const browser = await startBrowser()
-await save(browser, 'status-page', await hypervisorPage(), 1200)
+const statusPage = await openPage(browser, 1200)
+await statusPage.setContent(await hypervisorPage())
+await save(statusPage, 'status-page')
+await save(await docsPage(await openPage(browser, 1100)), 'api-docs')
 await browser.close()
 process.exit() // the guest server keeps timers
 
@@ -96,10 +104,25 @@ async function hypervisorPage(): Promise<string> {
   }
 }
 
-/** Saves the upper part of a page, `height` pixels, as docs/NAME.png. */
-async function save(from: Browser, name: string, html: string, height: number): Promise<void> {
-  const page = await from.newPage({ viewport: { width: WIDTH, height }, colorScheme: 'light' })
-  await page.setContent(html)
+/** /docs with the response to a request that was tried. */
+async function docsPage(page: Page): Promise<Page> {
+  const stop: (() => unknown)[] = []
+  const api = await anApi({ teardown: (stopped: () => unknown) => stop.unshift(stopped) } as unknown as Test)
+  await api.server.listen({ host: '127.0.0.1', port: 8170 })
+  await page.goto(`http://localhost:${String((api.server.server.address() as AddressInfo).port)}/docs`)
+  const docs = new DocsPage(page)
+  await docs.signIn(CLIENT_OF[ONE], secretOf(CLIENT_OF[ONE]))
+  await docs.closeSignIn()
+  await docs.tryOut('Servers', 'createServer')
+  for (const stopped of stop) await stopped()
+  return page
+}
+
+async function openPage(from: Browser, height: number): Promise<Page> {
+  return from.newPage({ viewport: { width: WIDTH, height }, colorScheme: 'light' })
+}
+
+/** Saves the part of a page that is seen as docs/NAME.png. */
+async function save(page: Page, name: string): Promise<void> {
   await page.screenshot({ path: `${ROOT}docs/${name}.png` })
-  await page.close()
 }

@@ -1,0 +1,57 @@
+/**
+ * The pages below /docs: the reference of the API, in which every request can be tried (Swagger UI), and the guide. They
+ * load nothing from other origins, and run no script but the files of Swagger UI.
+ */
+import swaggerUi, { type FastifySwaggerUiOptions } from '@fastify/swagger-ui'
+import { addGuide } from './guide.ts'
+import type { ApiServer } from './server.ts'
+
+const HEADERS = {
+  'content-security-policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+}
+const SWAGGER_UI: FastifySwaggerUiOptions = {
+  routePrefix: '/docs',
+  theme: { title: 'imds-api' },
+  initOAuth: { scopes: ['infrastructure'] },
+  uiConfig: {
+    layout: 'BaseLayout', // without a field for the URL of another document
+    docExpansion: 'none',
+    defaultModelsExpandDepth: 0,
+    // Runs in the browser. Without it, the browser asks for a user and a password itself when a secret is wrong (401).
+    requestInterceptor: (request) => ({ ...request, credentials: 'omit' }),
+  },
+  transformSpecification: documentOfPage,
+  transformSpecificationClone: false, // since documentOfPage changes nothing of it
+}
+
+/** Adds the pages. The server has @fastify/swagger. */
+export async function addDocsPages(server: ApiServer): Promise<void> {
+  await server.register(async (pages: ApiServer) => {
+    pages.addHook('onRequest', (_request, reply, done) => {
+      void reply.headers(HEADERS)
+      done()
+    })
+    addGuide(pages)
+    await pages.register(swaggerUi, SWAGGER_UI)
+  })
+}
+
+/**
+ * The document of the API without what is no choice in the page: the only server, and all ways to sign in but one, each
+ * of which would be one more form. Users sign in with a password, a one-time password and an application of theirs.
+ */
+function documentOfPage({ servers: _only, ...document }: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const components = document['components'] as {
+    readonly securitySchemes: { readonly oauth2: { readonly flows: { readonly clientCredentials: object } } }
+  }
+  const { oauth2 } = components.securitySchemes
+  const { clientCredentials } = oauth2.flows
+  return {
+    ...document,
+    components: { ...components, securitySchemes: { oauth2: { ...oauth2, flows: { clientCredentials } } } },
+  }
+}

@@ -1,0 +1,93 @@
+/** The pages below /docs in a browser: a client signs in, tries a request, and finds the guide. */
+import type { AddressInfo } from 'node:net'
+import type { Browser } from 'playwright-core'
+import t from 'tap'
+import { startBrowser, watch, withoutBrowser } from '../support/browser.ts'
+import { CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
+import { anApi } from '../support/programs/api.ts'
+import { DocsPage } from '../support/docs-page.ts'
+
+/** Opens a page that is watched. `dialogs`: the URLs for which the browser would ask for a user and a password. */
+async function openPage(browser: Browser) {
+  const page = await browser.newPage()
+  page.setDefaultTimeout(90_000)
+  const watched = watch(page)
+  const devtools = await page.context().newCDPSession(page)
+  await devtools.send('Fetch.enable', { handleAuthRequests: true })
+  const asked: string[] = []
+  devtools.on('Fetch.requestPaused', ({ requestId }) => void devtools.send('Fetch.continueRequest', { requestId }))
+  devtools.on('Fetch.authRequired', ({ requestId, request }) => {
+    asked.push(request.url)
+    void devtools.send('Fetch.continueWithAuth', { requestId, authChallengeResponse: { response: 'CancelAuth' } })
+  })
+  return { page, watched, asked }
+}
+
+/** A document that a link to /docs may name, and that must not be loaded. */
+const ELSEWHERE = 'http://127.0.0.1:9/openapi.json'
+const api = await anApi(t)
+
+t.test('/docs in a browser', { skip: withoutBrowser() }, async (t) => {
+  await api.server.listen({ host: '127.0.0.1', port: 0 })
+  const { port } = api.server.server.address() as AddressInfo
+  const browser = await startBrowser()
+  t.teardown(() => browser.close())
+
+  for (const host of ['localhost', '127.0.0.1']) {
+    await t.test(`http://${host}/docs: a client signs in and creates a server from the example`, async (t) => {
+      const { page, watched, asked } = await openPage(browser)
+      const origin = `http://${host}:${String(port)}`
+      const shown = await page.goto(`${origin}/docs`)
+      t.match(
+        shown!.headers()['content-security-policy'],
+        /^default-src 'none'; script-src 'self'; .*frame-ancestors 'none'$/,
+      )
+      t.equal(await page.title(), 'imds-api')
+      const docs = new DocsPage(page)
+      await docs.signIn(CLIENT_OF[ONE], 'wrong')
+      t.match(await docs.signInError(), "the client's id or secret is wrong")
+      t.same(asked, [], 'the browser does not ask for a password itself')
+      t.match(watched.errors.splice(0), [/ 401 /])
+      await docs.signIn(CLIENT_OF[ONE], secretOf(CLIENT_OF[ONE]))
+      await docs.closeSignIn()
+      const { status, body } = await docs.tryOut('Servers', 'createServer')
+      t.equal(status, 202)
+      const { id } = JSON.parse(body) as { id: string }
+      const rows = api.database.db.selectFrom('servers').select('account_id').where('id', '=', id)
+      t.same(await rows.execute(), [{ account_id: ONE }])
+      t.same(
+        watched.requests.filter((url) => !url.startsWith(`${origin}/`)),
+        [],
+        'nothing is loaded from elsewhere',
+      )
+      t.same([watched.errors, watched.dialogs], [[], []])
+      await page.close()
+    })
+  }
+
+  await t.test('a link to /docs cannot make it load another document', async (t) => {
+    const { page, watched } = await openPage(browser)
+    const origin = `http://localhost:${String(port)}`
+    await page.goto(`${origin}/docs/?url=${ELSEWHERE}&configUrl=${ELSEWHERE}`, { waitUntil: 'networkidle' })
+    t.ok(watched.requests.length > 4, 'the scripts are loaded')
+    t.same(
+      watched.requests.filter((url) => !url.startsWith(`${origin}/`)),
+      [],
+    )
+    await page.close()
+  })
+
+  await t.test('the link to the guide opens it, and a link in the guide another document', async (t) => {
+    const { page } = await openPage(browser)
+    await page.goto(`http://localhost:${String(port)}/docs/`)
+    const opened = page.context().waitForEvent('page')
+    await page.getByRole('link', { name: 'The guide' }).click()
+    const guide = await opened
+    const watched = watch(guide)
+    await guide.waitForLoadState()
+    t.equal(await guide.title(), 'The API - imds')
+    await guide.getByRole('link', { name: 'Accounts and access' }).click()
+    await guide.waitForURL('**/docs/guide/accounts.md**')
+    t.same(watched.errors, [])
+  })
+})

@@ -42,6 +42,7 @@ import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from '.
 import type { Parsed } from '../metadata/parsed.ts'
 import type { ComputeMode } from './changes/actions.ts'
 import type { DatabaseSettings } from './database/open.ts'
+import { parseServerUrl } from './database/server-url.ts'
 import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from './mail/settings.ts'
 import { faultOfWebUrl } from './model/web-url.ts'
 
@@ -153,7 +154,7 @@ export const API_VARIABLES = {
     IMDS_API_CONNECTIONS_PER_ADDRESS: { default: '256', parse: whole(1, 4_096), help: 'connections of one address' },
   }),
   ...section('Database', {
-    IMDS_API_DATABASE: { parse: anyText, help: 'postgres://USER@HOST/DATABASE, or embedded; required with Redis' },
+    IMDS_API_DATABASE: { parse: anyText, help: 'postgres://USER@HOST,.../DATABASE, or embedded; required with Redis' },
     IMDS_API_DATABASE_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
     IMDS_API_STATE_DIR: {
       default: '/var/lib/imds-api',
@@ -280,16 +281,9 @@ function parseDatabase(
       fault('IMDS_API_DATABASE_PASSWORD_FILE', 'is for postgres://...: the embedded PostgreSQL needs no password')
     return { kind: 'embedded', stateDirectory: values.IMDS_API_STATE_DIR }
   }
-  if (/^postgres(ql)?:\/\//.test(value) && URL.canParse(value)) {
-    if (hasPassword(value))
-      fault(
-        'IMDS_API_DATABASE',
-        'must not have a password in it, since other programs can read it: ' +
-          'name its file in IMDS_API_DATABASE_PASSWORD_FILE',
-      )
-    return { kind: 'server', url: value, passwordFile }
-  }
-  fault('IMDS_API_DATABASE', 'must be postgres://USER@HOST/DATABASE, or embedded')
+  const parsed = parseServerUrl(value)
+  if (parsed.ok) return { kind: 'server', url: value, passwordFile }
+  for (const message of parsed.faults) fault('IMDS_API_DATABASE', message)
   return undefined
 }
 
@@ -304,11 +298,6 @@ function parseOtpHeaders(text: string): Parsed<readonly string[], string> {
       .map((name) => `"${name}" has another meaning in HTTP: use a header of your own, such as X-Service-OTP`),
   ]
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
-}
-
-function hasPassword(url: string): boolean {
-  const { password, searchParams } = new URL(url)
-  return password !== '' || searchParams.has('password')
 }
 
 function parseListen(value: string, isTls: boolean, fault: Fault): readonly Place[] {

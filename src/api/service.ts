@@ -5,7 +5,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
-import pg from 'pg'
 import type { DestinationStream, Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
@@ -211,7 +210,7 @@ function buildBackground(
   return {
     publisher: new OutboxPublisher({
       db,
-      connect: () => connect(database),
+      connect: () => database.connect(),
       store,
       most: BATCH,
       counted: metrics.published,
@@ -337,7 +336,7 @@ function buildCompute(
   const { listen: place, tls, retrySeconds } = computeListener
   const waiters = new Waiters()
   const listener = new NotificationListener(
-    () => connect(database),
+    () => database.connect(),
     COMPUTE_CHANNEL,
     (hypervisor) => {
       waiters.wake(hypervisor)
@@ -405,10 +404,4 @@ async function closeServer(server: Pick<FastifyInstance, 'close' | 'server'>): P
   }, CLOSE_TIMEOUT_MS)
   await server.close()
   clearTimeout(timer)
-}
-
-async function connect({ connection }: Database): Promise<pg.Client> {
-  const client = new pg.Client(connection)
-  await client.connect()
-  return client
 }

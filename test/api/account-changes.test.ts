@@ -1,6 +1,6 @@
 /** Changes of one account run one after another, and its reads few at once. Other accounts do not wait for them. */
 import { createConnection, type AddressInfo } from 'node:net'
-import pg from 'pg'
+import type pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { TokenFamilies } from '../../src/api/auth/token-families.ts'
@@ -20,12 +20,11 @@ import { anApi, basic } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { compute: 'reported' })
-const { db, connection } = api.database
+const { db } = api.database
 
 /** A connection beside the pool. */
 async function connect(t: Test): Promise<pg.Client> {
-  const client = new pg.Client(connection)
-  await client.connect()
+  const client = await api.database.connect()
   t.teardown(() => client.end())
   return client
 }

@@ -3,7 +3,6 @@
  * follow.
  */
 import { sql } from 'kysely'
-import pg from 'pg'
 import { pino } from 'pino'
 import t from 'tap'
 import { buildComputeServer } from '../../src/api/compute/server.ts'
@@ -37,7 +36,7 @@ interface Member extends Record<string, unknown> {
 
 const region = aRegion({ accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536 })) })
 const api = await anApi(t, { region, compute: 'reported' })
-const { db, pool, connection } = api.database
+const { db, pool } = api.database
 const store = await api.startPublisher()
 
 /** Two compute interfaces on one database, as two processes of imds-api have them. */
@@ -52,11 +51,7 @@ const audited = {
 const computes = [0, 1].map(() => {
   const waiters = new Waiters()
   const listener = new NotificationListener(
-    async () => {
-      const client = new pg.Client(connection)
-      await client.connect()
-      return client
-    },
+    () => api.database.connect(),
     COMPUTE_CHANNEL,
     (hypervisor) => {
       waiters.wake(hypervisor)

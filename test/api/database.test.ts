@@ -8,7 +8,6 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  readlinkSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -23,7 +22,7 @@ import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { anApi, startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
-import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { processesWith, startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 import { run, startChild } from '../support/programs/processes.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 
@@ -374,8 +373,7 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
     t.teardown(() => database.close())
     await postgres.setPassword('another')
     writeFileSync(passwordFile, 'another\n')
-    const client = new pg.Client(database.connection)
-    await t.resolves(client.connect())
+    const client = await database.connect()
     await client.end()
   })
 })
@@ -433,17 +431,6 @@ function postgresOf(data: string): number {
 
 function isAlive(pid: number): boolean {
   return existsSync(`/proc/${String(pid)}`)
-}
-
-/** The processes whose working directory is this one: every process of a PostgreSQL is in its data directory. */
-function processesWith(data: string): string[] {
-  return readdirSync('/proc').filter((pid) => {
-    try {
-      return readlinkSync(`/proc/${pid}/cwd`) === data
-    } catch {
-      return false
-    }
-  })
 }
 
 function temporary(t: Test, name: string, mode: number): string {

@@ -21,7 +21,8 @@ import { until } from '../support/programs/daemon.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 
 const api = await anApi(t)
-const { db, connection } = api.database
+const { db } = api.database
+const connection = api.database.pool.options
 await db.updateTable('accounts').set({ cloud_ips_limit: 10_000, ram_limit: 1_000_000_000 }).execute()
 await db.updateTable('hypervisors').set({ ram: 1_000_000_000 }).execute()
 const token = await api.token(CLIENT_OF[ONE])

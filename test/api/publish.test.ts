@@ -2,7 +2,6 @@
  * From a change in the database to the store: what is published, in which order, and what happens to a record that the
  * store refuses.
  */
-import pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { enqueueAll } from '../../src/api/changes/servers.ts'
@@ -903,11 +902,7 @@ function aPublisher(t: Test, api: TestApi, store: Store, most = BATCH) {
   const puts: { readonly id: string; readonly revision: number }[] = []
   const publisher = new OutboxPublisher({
     db: api.database.db,
-    connect: async () => {
-      const client = new pg.Client(api.database.connection)
-      await client.connect()
-      return client
-    },
+    connect: () => api.database.connect(),
     store: {
       ...methodsOf(store),
       put: async (document, userData, options) => {

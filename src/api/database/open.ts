@@ -8,9 +8,15 @@ import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
 import { embeddedExists, startEmbedded, wasStopped } from './embedded.ts'
 import { CANNOT_CONNECT_NOW } from './launch.ts'
+import { clientOf, readServerState } from './server-client.ts'
+import { parseServerUrl } from './server-url.ts'
+import { Servers, type Connection, type Server } from './servers.ts'
 import type { Tables } from './tables.ts'
 
-/** Where the database is. `passwordFile`: read at each connection, so a password can be changed while imds-api runs. */
+/**
+ * Where the database is. `url`: of one server or several (server-url.ts). `passwordFile`: read at each connection, so a
+ * password can be changed while imds-api runs.
+ */
 export type DatabaseSettings =
   | { readonly kind: 'embedded'; readonly stateDirectory: string }
   | { readonly kind: 'server'; readonly url: string; readonly passwordFile: string | undefined }
@@ -27,8 +33,8 @@ export interface Pool {
  */
 export interface Database extends Pool {
   readonly background: Pool
-  /** How to open a connection outside of the pool. */
-  readonly connection: pg.ClientConfig
+  /** Opens a connection outside of the pools. */
+  connect(): Promise<pg.Client>
   /** Resolves when an embedded server has ended without our doing. */
   readonly ended: Promise<void>
   close(): Promise<void>
@@ -76,29 +82,44 @@ export async function openDatabase(
   failed: (error: Error) => void,
 ): Promise<Database> {
   const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory, shared) : undefined
-  const connection = { ...(settings.kind === 'server' ? connectionTo(settings) : server!.connection), ...LIVENESS }
+  const { connections, session } =
+    settings.kind === 'server'
+      ? connectionsTo(settings)
+      : { connections: [server!.connection], session: 'any' as const }
+  const connection = { ...connections[0], ...LIVENESS }
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
   let closing = false
+  const servers = new Servers(
+    connections.map(serverOf),
+    session,
+    (one) => readServerState(connection, one),
+    (message) => {
+      failed(new Error(message))
+    },
+  )
+  const Client = clientOf(servers)
   const openPool = (max: number): Pool => {
-    const pool = new pg.Pool({ ...connection, max, types, application_name: 'imds-api' })
+    const options = { ...connection, max, types, application_name: 'imds-api' }
+    const pool = new pg.Pool({ ...options, Client: Client as new () => pg.Client })
     pool.on('error', (error) => {
       if (!closing) failed(error)
     })
-    // A connection that breaks between two queries of a transaction has no other listener, and an error without one
-    // ends the process. The next query fails.
     pool.on('connect', (client) => {
-      client.on('error', () => {
-        /* the query reports it */
-      })
       if (!shared) endWhenSilent(client as Connected)
+    })
+    pool.on('release', (_error, client) => {
+      // its server is read-only: the pool removes it, as it removes all that are ending
+      if (!servers.isAdmitted(client as unknown as Connection)) void (client as Connected).end()
     })
     return { pool, db: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
   }
   const [{ db, pool }, background] = [openPool(FOR_REQUESTS), openPool(IN_BACKGROUND)]
+  const stopWatching = shared ? () => undefined : servers.watch()
   const close = async () => {
     closing = true
+    stopWatching()
     await Promise.race([
       Promise.all([pool.end(), background.pool.end()]),
       sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false }),
@@ -112,7 +133,8 @@ export async function openDatabase(
     throw error
   }
   const ended = server?.ended ?? Promise.withResolvers<never>().promise
-  return { db, pool, background, connection, close, ended }
+  const connect = () => new Client(connection).connect()
+  return { db, pool, background, connect, close, ended }
 }
 
 /** What a query gets of a server that is being stopped, before and while its processes end. */
@@ -151,12 +173,20 @@ export function databaseExists(settings: DatabaseSettings): boolean {
 }
 
 /** Parses the URL. Throws if it cannot be used, for example because it names a file that cannot be read. */
-function connectionTo({ url, passwordFile }: Extract<DatabaseSettings, { kind: 'server' }>): pg.ClientConfig {
-  let connection: pg.ClientConfig
+function connectionsTo({ url, passwordFile }: Extract<DatabaseSettings, { kind: 'server' }>) {
+  const parsed = parseServerUrl(url)
+  if (!parsed.ok) throw new StartFailure(`the URL of the database ${parsed.faults.join()}`)
+  const { servers, session } = parsed.value
+  const password = passwordFile === undefined ? {} : { password: () => readSecretFile(passwordFile) }
   try {
-    connection = parseIntoClientConfig(url)
+    return { connections: servers.map((server) => ({ ...parseIntoClientConfig(server), ...password })), session }
   } catch (error) {
     throw new StartFailure(`the URL of the database cannot be used: ${(error as Error).message}`, { cause: error })
   }
-  return passwordFile === undefined ? connection : { ...connection, password: () => readSecretFile(passwordFile) }
+}
+
+/** A server of node-postgres, which has its own defaults for a host or a port that the URL does not name. */
+function serverOf(connection: pg.ClientConfig): Server {
+  const { host, port } = new pg.Client(connection)
+  return { name: `${host}:${String(port)}`, address: { host, port } }
 }

@@ -251,8 +251,11 @@ function refusalOf(error: FastifyError): Refusal {
   }
 }
 
-/** Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down). */
-const AWAY_CODE = /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|57P0[123])$/
+/**
+ * Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down), and 25006
+ * (it has become a standby).
+ */
+const AWAY_CODE = /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|57P0[123])$/
 const AWAY_MESSAGE =
   /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
 

@@ -8,7 +8,6 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
 import { buildApiServer, buildAuth, type Auth } from '../../../src/api/rest.ts'
@@ -258,14 +257,9 @@ export async function anApi(
       mkdirSync(files, { recursive: true })
       const store = given ?? (await openStore({ url: `file:${files}` }))
       if (given === undefined) t.teardown(() => store.close())
-      const connect = async () => {
-        const client = new pg.Client(database.connection)
-        await client.connect()
-        return client
-      }
       const publisher = new OutboxPublisher({
         db: database.background.db,
-        connect,
+        connect: () => database.connect(),
         store,
         most: BATCH,
         counted: () => {

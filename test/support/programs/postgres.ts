@@ -4,7 +4,17 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, chownSync, copyFileSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
@@ -16,10 +26,17 @@ import { until } from './daemon.ts'
 /** A running server. */
 export interface TestPostgres {
   readonly url: string
+  readonly port: number
+  /** Its directory, with its socket and its `data`. */
+  readonly directory: string
   /** Fast shutdown: connections are closed. */
   shutDown(): Promise<void>
+  /** Kills (-9) all its processes. */
+  kill(): Promise<void>
   /** Starts it again on the same port. */
   restart(): Promise<void>
+  /** Makes a standby the primary. */
+  promote(): Promise<void>
   /** Changes the password of its user. */
   setPassword(password: string): Promise<void>
 }
@@ -40,69 +57,106 @@ export interface Demands {
 
 /** Starts a server that stops with the test. Without `demands` it trusts everyone. */
 export async function startPostgres(t: Test, demands?: Demands): Promise<TestPostgres> {
-  const user = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {}
+  const directory = makeDirectory(t)
+  await runAs('initdb', ['-D', join(directory, 'data'), '-U', 'imds', '-A', 'trust', '-E', 'UTF8', '--no-sync'])
+  const server = await startIn(
+    t,
+    directory,
+    demands === undefined ? [] : ['-c', 'ssl=on', ...setDemands(directory, demands)],
+  )
+  if (demands !== undefined) await server.setPassword(demands.password)
+  return server
+}
+
+/** Starts a standby of a server. */
+export async function startStandby(t: Test, primary: TestPostgres): Promise<TestPostgres> {
+  const directory = makeDirectory(t)
+  const source = ['-h', primary.directory, '-p', String(primary.port), '-U', 'imds']
+  const target = ['-D', join(directory, 'data'), '--write-recovery-conf', '--checkpoint=fast', '--no-sync']
+  await runAs('pg_basebackup', [...source, ...target])
+  return startIn(t, directory, [])
+}
+
+/** The user of all servers, and how their programs are run. */
+const USER = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {}
+const OPTIONS = { ...USER, cwd: '/', env: { PATH: BIN, LC_ALL: 'C' }, stdio: 'ignore' } as const
+
+function makeDirectory(t: Test): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-pg-'))
   t.teardown(() => {
     rmSync(directory, { recursive: true, force: true })
   })
   chmodSync(directory, 0o711)
-  if (user.uid !== undefined) chownSync(directory, user.uid, user.gid)
-  const options = { ...user, cwd: '/', env: { PATH: BIN, LC_ALL: 'C' }, stdio: 'ignore' } as const
+  if (USER.uid !== undefined) chownSync(directory, USER.uid, USER.gid)
+  return directory
+}
+
+async function runAs(program: string, args: readonly string[]): Promise<void> {
+  const child = spawn(join(BIN, program), args, { ...OPTIONS, stdio: ['ignore', 'ignore', 'pipe'] })
+  const [stderr] = await Promise.all([child.stderr.toArray(), once(child, 'close')])
+  if (child.exitCode !== 0) throw new Error(`${program} failed: ${Buffer.concat(stderr as Buffer[]).toString()}`)
+}
+
+/** Starts a server with the data of a directory. */
+async function startIn(t: Test, directory: string, settings: readonly string[]): Promise<TestPostgres> {
   const data = join(directory, 'data')
-  const initdb = spawn(
-    join(BIN, 'initdb'),
-    ['-D', data, '-U', 'imds', '-A', 'trust', '-E', 'UTF8', '--no-sync'],
-    options,
-  )
-  await once(initdb, 'exit')
-  if (initdb.exitCode !== 0) throw new Error('initdb failed')
-  const tls = demands === undefined ? [] : ['-c', 'ssl=on', ...setDemands(directory, demands, user.uid)]
   const port = await freePort()
-  const url = `postgres://imds@127.0.0.1:${String(port)}/postgres`
+  const connection = { host: directory, port, user: 'imds', database: 'postgres' }
+  const places = ['-D', data, '-k', directory, '-p', String(port), '-c', 'listen_addresses=127.0.0.1']
   let child: ChildProcess | undefined
   const restart = async () => {
-    const args = [
-      '-D',
-      data,
-      '-k',
-      directory,
-      '-p',
-      String(port),
-      '-c',
-      'listen_addresses=127.0.0.1',
-      '-c',
-      'fsync=off',
-      ...tls,
-    ]
-    child = spawn(join(BIN, 'postgres'), args, options)
-    await until(() => canConnect({ host: directory, port, user: 'imds', database: 'postgres' }), 'PostgreSQL to start')
+    child = spawn(join(BIN, 'postgres'), [...places, '-c', 'fsync=off', ...settings], OPTIONS)
+    await until(() => canConnect(connection), 'PostgreSQL to start')
   }
-  const shutDown = async () => {
+  const end = async (signal: () => void) => {
     if (child?.exitCode !== null || child.signalCode !== null) return
-    child.kill('SIGINT')
-    await once(child, 'exit')
+    const exited = once(child, 'exit')
+    signal()
+    await exited
   }
+  const shutDown = () => end(() => child!.kill('SIGINT'))
   t.teardown(shutDown)
-  const setPassword = async (password: string) => {
-    const client = new pg.Client({ host: directory, port, user: 'imds', database: 'postgres' })
-    await client.connect()
-    await client.query(`alter user imds password '${password}'`)
-    await client.end()
-  }
   await restart()
-  if (demands !== undefined) await setPassword(demands.password)
-  return { url, shutDown, restart, setPassword }
+  return {
+    url: `postgres://imds@127.0.0.1:${String(port)}/postgres`,
+    port,
+    directory,
+    shutDown,
+    kill: async () => {
+      await end(() => {
+        for (const pid of processesWith(data)) process.kill(pid, 'SIGKILL')
+      })
+      await until(() => processesWith(data).length === 0, 'PostgreSQL to end')
+    },
+    restart,
+    promote: () => runAs('pg_ctl', ['promote', '-D', data]),
+    setPassword: async (password) => {
+      const client = new pg.Client(connection)
+      await client.connect()
+      await client.query(`alter user imds password '${password}'`)
+      await client.end()
+    },
+  }
+}
+
+/** The processes whose working directory is this one: every process of a PostgreSQL is in its data directory. */
+export function processesWith(data: string): number[] {
+  return readdirSync('/proc')
+    .map(Number)
+    .filter((pid) => {
+      try {
+        return pid > 0 && readlinkSync(`/proc/${String(pid)}/cwd`) === data
+      } catch {
+        return false
+      }
+    })
 }
 
 /**
  * Lets in by TCP only those with TLS and a password. Returns the options of the certificate, whose key must belong to
  * the server's user.
  */
-function setDemands(
-  directory: string,
-  { certificate: { certFile, keyFile } }: Demands,
-  uid: number | undefined,
-): string[] {
+function setDemands(directory: string, { certificate: { certFile, keyFile } }: Demands): string[] {
   writeFileSync(
     join(directory, 'data/pg_hba.conf'),
     'local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n',
@@ -112,7 +166,7 @@ function setDemands(
   copyFileSync(keyFile, key)
   chmodSync(certificate, 0o644)
   chmodSync(key, 0o600)
-  if (uid !== undefined) chownSync(key, uid, uid)
+  if (USER.uid !== undefined) chownSync(key, USER.uid, USER.gid)
   return ['-c', `ssl_cert_file=${certificate}`, '-c', `ssl_key_file=${key}`]
 }
 

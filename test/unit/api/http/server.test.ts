@@ -162,6 +162,12 @@ test.each([
     'the database is unreachable: try again',
   ],
   [
+    Object.assign(new Error('cannot execute UPDATE in a read-only transaction'), { code: '25006' }),
+    503,
+    'service_unavailable',
+    'the database is unreachable: try again',
+  ],
+  [
     Object.assign(new Error('terminating'), { code: '57P01' }),
     503,
     'service_unavailable',

@@ -337,6 +337,18 @@ describe('H4: a token of the issuer in the record', () => {
     expect(JSON.stringify(guest.log)).not.toContain(body)
   })
 
+  test('H3: signs no document: that is signed by the key of the hypervisor, with the same bytes', async () => {
+    const of = async (change: Record<string, unknown>) => {
+      const one = aGuestServer({ provider: { signer: identity.signer! }, issuerOf: identity.issuerOf })
+      one.put(anInstance(change))
+      return Promise.all(['document', 'signature'].map(async (leaf) => (await one.ask(`${BASE}/${leaf}`)).text))
+    }
+    const without = await of({})
+    expect(without[0]).toContain('accountId')
+    for (const change of [{}, { keys: [] }])
+      expect(await of({ identity: withIssuer(change)['identity'] })).toEqual(without)
+  })
+
   test('no path of the guest has the key or the issuer', async () => {
     const all = await Promise.all(
       ['/latest/?recursive=true', '/nocloud/meta-data', '/nocloud/vendor-data'].map((path) => guest.ask(path)),

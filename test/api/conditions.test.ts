@@ -153,3 +153,14 @@ t.test('a change by another process between the check and the commit is not lost
   t.match(named, { status: 412, body: changed })
   t.match(await send('GET', 'user', {}, undefined, ada), { body: { name: 'Augusta' } })
 })
+
+t.test('a refused If-Match says whether its tag is an old one, a weak one or one without quotes', async (t) => {
+  const path = `config_maps/${await create('config_maps', { name: 'quoted', data: {} })}`
+  const tag = await tagOf(path)
+  for (const [given, error] of [
+    ['"x"', / has changed: read it again/],
+    [`W/${tag}`, /^If-Match must have the strong tag "[\w-]+": a proxy that compresses/],
+    [tag.replaceAll('"', ''), /^If-Match must have the ETag in its double quotes, such as "/],
+  ] as const)
+    t.match(await send('PUT', path, { 'if-match': given }, { name: 'x' }), { status: 412, body: { errors: [error] } })
+})

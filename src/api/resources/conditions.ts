@@ -4,7 +4,7 @@
  */
 import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
-import { namesStrongly, entityTagOf } from '../../runtime/entity-tags.ts'
+import { entityTagOf, namesStrongly, namesWeakly } from '../../runtime/entity-tags.ts'
 import type {} from '../auth/requester.ts' // the condition of a request
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
@@ -55,11 +55,17 @@ export function respectIfMatch(server: ApiServer): void {
         const text = typeof shown === 'string' ? shown : reply.serializeInput({ ...shown }, member.schema)
         const tag = entityTagOf(text)
         if (namesStrongly(given, tag)) return
-        throw new Refusal('precondition_failed', [`${id} has changed: read it again, and use its present ETag`], {
-          tag,
-        })
+        throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
       }
     }
     done()
   })
+}
+
+/** Why `If-Match` does not name the present tag of a member. */
+function mismatchOf(id: string, given: string, tag: string): string {
+  if (namesWeakly(given, tag))
+    return `If-Match must have the strong tag ${tag}: a proxy that compresses responses has put W/ before it`
+  if (!given.includes('"')) return `If-Match must have the ETag in its double quotes, such as ${tag}`
+  return `${id} has changed: read it again, and use its present ETag`
 }

@@ -8,6 +8,7 @@ import type { Database } from './database/open.ts'
 import type { Outcome } from './model/server-actions.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/batch.ts'
+import { STREAM_ENDS, type StreamEnd } from './resources/event-streams.ts'
 import { UNREADABLE_REASONS, type UnreadableReason } from './http/unreadable.ts'
 
 /** The registry, and the functions that count. */
@@ -20,6 +21,9 @@ export interface ApiMetrics {
   readonly invited: (outcome: InvitationOutcome) => void
   readonly actionFinished: (outcome: Outcome) => void
   readonly unannounced: (hypervisors: number) => void
+  readonly streamEnded: (reason: StreamEnd) => void
+  /** `count`: the open streams of events, at a scrape. */
+  readonly countStreams: (count: () => number) => void
 }
 
 const OUTCOMES: readonly PublishOutcome[] = [
@@ -97,6 +101,15 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     help: 'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
   })
   for (const outcome of ['succeeded', 'failed'] as const) actions.inc({ outcome }, 0)
+  const streamEnds = new Counter({
+    name: 'imds_api_event_streams_ended_total',
+    registers,
+    labelNames: ['reason'] as const,
+    help:
+      'Streams of events that have ended: client (it closed the connection), unread (it did not read), right (its ' +
+      'access token or its access to the account ended), gone (events that it had not got were deleted), stop.',
+  })
+  for (const reason of STREAM_ENDS) streamEnds.inc({ reason }, 0)
   const unannounced = new Gauge({
     name: 'imds_api_unannounced_hypervisors',
     registers,
@@ -184,6 +197,12 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     },
     unannounced: (hypervisors) => {
       unannounced.set(hypervisors)
+    },
+    streamEnded: (reason) => {
+      streamEnds.inc({ reason })
+    },
+    countStreams: (count) => {
+      gauge('imds_api_event_streams', 'Open streams of events.', count)
     },
   }
 }

@@ -29,6 +29,8 @@ import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
 import { respectIfMatch } from './resources/conditions.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
+import { addEventRoutes } from './resources/events.ts'
+import type { EventStreams } from './resources/event-streams.ts'
 import { addDatabaseServerRoutes } from './resources/database-servers.ts'
 import { addRoutesOfOtherDocuments } from './resources/unimplemented.ts'
 import { addIdentityRoutes, addIssuerRoutes } from './resources/identities.ts'
@@ -86,6 +88,7 @@ export async function buildApiServer(
   accounts: AccountChanges,
   { tokens, grants }: Auth,
   reports: ReadReports,
+  streams: EventStreams,
   unreadable: ApiServerSettings['unreadable'],
   audit: DestinationStream,
   log: Logger,
@@ -120,7 +123,7 @@ export async function buildApiServer(
       addEntityTags(api)
       respectIfMatch(api)
       const encryptsRecords = store.recordKeysFile !== undefined
-      addRoutes(api, { db, pool, accounts, site, compute, reports, encryptsRecords }, tokens)
+      addRoutes(api, { db, pool, accounts, site, compute, reports, encryptsRecords }, tokens, streams)
       done()
     },
     { prefix: '/1.0' },
@@ -148,7 +151,7 @@ async function describe(server: ApiServer): Promise<void> {
 }
 
 /** Adds the routes of all resources, by the account that they need: none, any of the user's, or one that is named. */
-function addRoutes(api: ApiServer, parts: ResourceParts, tokens: AccessTokens): void {
+function addRoutes(api: ApiServer, parts: ResourceParts, tokens: AccessTokens, streams: EventStreams): void {
   const { db } = parts
   addUserCollaborationRoutes(api, parts)
   void api.register((any: ApiServer, _none: object, added: () => void) => {
@@ -173,6 +176,7 @@ function addRoutes(api: ApiServer, parts: ResourceParts, tokens: AccessTokens): 
     addConfigMapRoutes(one, parts)
     addCollaborationRoutes(one, parts)
     addDatabaseServerRoutes(one, parts)
+    addEventRoutes(one, parts, streams)
     addRoutesOfOtherDocuments(one)
     added()
   })

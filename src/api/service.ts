@@ -22,7 +22,9 @@ import { Connections, shareConnections, shareOfAddress } from './http/connection
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import { COMPUTE_CHANNEL } from './changes/actions.ts'
 import { finishWaitingActions, purgeActions } from './changes/action-queue.ts'
+import { purgeEvents } from './changes/events.ts'
 import { purgeKeys } from './changes/keyed-change.ts'
+import { EVENTS_CHANNEL } from './database/migrations/events.ts'
 import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
@@ -37,6 +39,7 @@ import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.t
 import { LazyStore } from './publish/lazy-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { type ApiServerSettings } from './http/server.ts'
+import { EventStreams } from './resources/event-streams.ts'
 import { buildApiServer, buildAuth, type Auth } from './rest.ts'
 
 /** A running imds-api. `failed` resolves with the reason when it cannot continue. */
@@ -88,12 +91,16 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
+    const streams = new EventStreams({ db: background.db, now: () => performance.now(), ended: metrics.streamEnded })
+    metrics.countStreams(() => streams.count)
+    const notifications = listenForEvents(database, streams)
     const server = await buildApiServer(
       config,
       database,
       accounts,
       auth,
       (id) => reportsInTime(store, id),
+      streams,
       metrics.unreadable,
       audit,
       log,
@@ -124,6 +131,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
           bootWatch.stop(),
           sender.stop(),
           compute.stop(),
+          notifications.stop(),
         ]),
         sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
       ]),
@@ -137,6 +145,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     sender.start()
     hypervisorCheck.start()
     await compute.start()
+    await notifications.start()
     const purge = setInterval(() => void purgeOld(database.db, auth, log), PURGE_INTERVAL_MS)
     stops.push(() => {
       clearInterval(purge)
@@ -234,14 +243,14 @@ function buildBackground(
   }
 }
 
-/** Deletes expired tokens, old addresses, old actions and old Idempotency-Keys. */
+/** Deletes expired tokens, old addresses, old actions, old Idempotency-Keys and old events. */
 async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<void> {
   try {
-    await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db)])
+    await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db)])
   } catch (error) {
     log.warn(
       { reason: (error as Error).message },
-      'expired tokens, old addresses, old actions and old keys were not deleted; retrying in an hour',
+      'expired tokens, old addresses, actions, keys and events were not deleted; retrying in an hour',
     )
   }
 }
@@ -319,6 +328,28 @@ async function finishActions(db: Database['db'], accounts: AccountChanges, log: 
   const actions = await finishWaitingActions(db, accounts)
   if (actions > 0)
     log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
+}
+
+/** Builds the listener for the notifications of events. */
+function listenForEvents(database: Database, streams: EventStreams): Service {
+  const listener = new NotificationListener(
+    () => database.connect(),
+    EVENTS_CHANNEL,
+    (payload) => {
+      streams.wake(payload.split(' ', 1)[0]!)
+    },
+  )
+  let listened = Promise.resolve()
+  return {
+    start: () => {
+      listened = listener.run()
+      return Promise.resolve()
+    },
+    stop: async () => {
+      await listener.stop()
+      await listened
+    },
+  }
 }
 
 /** Builds the compute interface. With IMDS_API_COMPUTE=none it does nothing. */

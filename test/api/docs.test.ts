@@ -37,6 +37,10 @@ const EXAMPLES = [
     executed('docs/api.md', 'idempotency'),
     /^HTTP\/1.1 201 [^]*"name":"once"[^]*\nidempotent-replayed: true\r\n\{"error_name":"unprocessable_entity"[^\n]*Idempotency-Key[^\n]*\n$/i,
   ],
+  [
+    executed('docs/api.md', 'events'),
+    /^watched\n\[\{"id":"(\w+-\d+)","type":"server_group",[^\n]*"action":"create",[^\n]*\}\]\nid: \S+\n\nid: \1\ndata: \{"id":"\1",[^\n]*"create"[^\n]*\n\nid: [^\n]*\ndata: [^\n]*"delete"[^\n]*\n\n$/,
+  ],
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
   [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
   [executed('docs/api.md', 'wait-for-boot'), ['server ']],

@@ -26,6 +26,8 @@ declare module 'fastify' {
      * /1.0/user/collaborations.
      */
     accountIds: readonly string[]
+    /** Checks the access token and the access to the accounts again, for a response that takes long. */
+    checkAccess: () => Promise<void>
     /** Set for routes that need one account. */
     caller: Caller
   }
@@ -41,13 +43,13 @@ export function buildAccountChoice(
 ): (request: FastifyRequest) => Promise<void> {
   return async (request) => {
     const { identity } = request
-    const chosen = await chooseAccounts(
-      db,
-      identity,
-      (request.query as Readonly<Record<string, unknown>>)['account_id'],
-      isRequired,
-    )
+    const { account_id: named } = request.query as Readonly<Record<string, unknown>>
+    const chosen = await chooseAccounts(db, identity, named, isRequired)
     request.accountIds = chosen
+    request.checkAccess = async () => {
+      await request.checkToken()
+      await chooseAccounts(db, identity, named, isRequired)
+    }
     if (isRequired)
       request.caller = {
         ...memberOf(request, chosen[0]!),

@@ -10,6 +10,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Set by the check of the access token, before a route of /1.0 runs. */
     identity: Identity
+    /** Checks the access token again, for a response that takes long. */
+    checkToken: () => Promise<void>
     /** Checks the access token again, in a transaction: until its commit the token cannot be revoked. */
     recheckToken: (tx: Tx) => Promise<void>
   }
@@ -53,6 +55,9 @@ export function buildBearerCheck(
       const { identity } = check
       request.identity = identity
       request.bodyOwner = identity.kind === 'client' ? identity.accountId : identity.userId
+      request.checkToken = async () => {
+        refuseToken(await tokens.check(token), request)
+      }
       request.recheckToken = async (tx) => {
         refuseToken(await tokens.recheck(tx, token, identity), request)
       }

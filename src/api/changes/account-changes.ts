@@ -1,8 +1,9 @@
 /** Runs the changes of accounts' resources. The changes of one account run one after another. */
-import type { Kysely, Selectable } from 'kysely'
+import { sql, type Kysely, type Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
 import { isWithdrawal, refuseChange, type ChangeRequest } from '../model/account-states.ts'
 import { notFound, refuse, type Refusal } from '../model/refusal.ts'
+import { setActor } from './events.ts'
 import { inFlight, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount } from './limits.ts'
 import type { Tables } from '../database/tables.ts'
@@ -88,7 +89,7 @@ export class AccountChanges {
   ): Promise<T> {
     const { accountId } = requester
     const check = async (tx: Tx) => {
-      const account = await lockAccount(tx, accountId)
+      const account = await lockAccount(tx, accountId, requester.requesterId)
       if (account === undefined) throw notFound('this account')
       await requester.stillMay(tx, account)
       return refuseChange(request, account)
@@ -110,6 +111,7 @@ export class AccountChanges {
     change: (tx: Tx) => Promise<T>,
   ): Promise<T> {
     const check = async (tx: Tx) => {
+      await sql`select ${setActor(userId)}`.execute(tx)
       await stillMay(tx)
       return undefined
     }

@@ -7,8 +7,9 @@
  *   addresses       those of servers that only the store has are kept from new ones (a row of `allocations`), until
  *                   the store has the server no more
  *   cursors         past every address that was given after the backup
+ *   epoch           another one, so that no cursor of an event of the lost time is valid (changes/events.ts)
  *
- * Running it again changes nothing. It may run beside imds-api.
+ * Running it again changes nothing but the epoch. It may run beside imds-api.
  */
 import { sql } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
@@ -59,6 +60,7 @@ export async function advance(tx: Tx, { servers, ids }: StoreSurvey): Promise<re
     .leftJoin('published_ids', 'published_ids.id', 'servers.id')
     .select(['servers.id', 'servers.account_id', 'published_ids.id as published_id', 'servers.deleted_at'])
     .execute()
+  await sql`update region set event_epoch = default`.execute(tx)
   const known = new Map(rows.map((row) => [row.id, row]))
   const isOurs = ({ id, account }: StoredServer) => {
     const row = known.get(id)

@@ -3,6 +3,7 @@ import { sql, type RawBuilder, type Selectable } from 'kysely'
 import type { AccountLimit } from '../model/account-limits.ts'
 import { SERVER_ACTIONS } from '../model/server-actions.ts'
 import { refuse } from '../model/refusal.ts'
+import { setActor } from './events.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 
@@ -23,10 +24,21 @@ export interface Usage {
 
 /**
  * Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as
- * access tokens. Undefined: it was deleted.
+ * access tokens. Undefined: it was deleted. `actor`: who is named in the events of the transaction, if that is not known
+ * yet.
  */
-export async function lockAccount(tx: Tx, accountId: string): Promise<Selectable<Tables['accounts']> | undefined> {
-  return tx.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirst()
+export async function lockAccount(
+  tx: Tx,
+  accountId: string,
+  actor?: string,
+): Promise<Selectable<Tables['accounts']> | undefined> {
+  return tx
+    .selectFrom('accounts')
+    .selectAll()
+    .$if(actor !== undefined, (query) => query.select(setActor(actor!).as('actor')))
+    .where('id', '=', accountId)
+    .forNoKeyUpdate()
+    .executeTakeFirst()
 }
 
 /** What an account uses now. */

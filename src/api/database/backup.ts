@@ -11,7 +11,7 @@
  * It leaves out sign-ins and access tokens, because one that was ended after the backup must not be valid again, and
  * the outbox, because a restore publishes every server. It leaves out the addresses of clients and users too: a file
  * that is kept for years should have no personal data that a region does not need. For the same reason it leaves out
- * the recorded responses of keys, which end after a day.
+ * the recorded responses of keys, which end after a day, and events, which end after a week.
  */
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
@@ -26,9 +26,10 @@ export const FORMAT_VERSION = 1
 /** The tables that a backup has. */
 export const KEPT_TABLES: readonly string[] = TABLES.filter(
   (table) =>
-    !['access_tokens', 'refresh_tokens', 'token_families', 'known_addresses', 'outbox', 'idempotency_keys'].includes(
-      table,
-    ),
+    ![
+      ...['access_tokens', 'refresh_tokens', 'token_families', 'known_addresses', 'outbox', 'idempotency_keys'],
+      ...['event_feeds', 'events'],
+    ].includes(table),
 )
 
 /** What one fetch returns at most, at least one row: so the memory stays within some MiB. */

@@ -86,7 +86,7 @@ export async function openDatabase(
     settings.kind === 'server'
       ? connectionsTo(settings)
       : { connections: [server!.connection], session: 'any' as const }
-  const connection = { ...connections[0], ...LIVENESS }
+  const connection = { ...connections[0], ...LIVENESS, ...(shared && actingAsOperator(connections[0]!)) }
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
@@ -135,6 +135,11 @@ export async function openDatabase(
   const ended = server?.ended ?? Promise.withResolvers<never>().promise
   const connect = () => new Client(connection).connect()
   return { db, pool, background, connect, close, ended }
+}
+
+/** Names the operator in the events of a command (migrations/events.ts). */
+function actingAsOperator({ options }: pg.ClientConfig): pg.ClientConfig {
+  return { options: [options, '-c imds.actor=operator'].filter((one) => one !== undefined).join(' ') }
 }
 
 /** What a query gets of a server that is being stopped, before and while its processes end. */

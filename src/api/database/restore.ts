@@ -7,6 +7,7 @@ import { createHash } from 'node:crypto'
 import { sql, type Kysely } from 'kysely'
 import { VERSION } from '../../runtime/version.ts'
 import { columnsOf, FORMAT, FORMAT_VERSION, KEPT_TABLES } from './backup.ts'
+import { TABLES_WITH_EVENTS } from './migrations/events.ts'
 import { applyMigrations, appliedMigrations, makeMigrationTables, MIGRATIONS } from './migrate.ts'
 import { TABLES, type Tables } from './tables.ts'
 import type { Tx } from './transaction.ts'
@@ -65,7 +66,9 @@ export async function restoreLines(
     await sql`lock table kysely_migration in exclusive mode`.execute(tx) // no start and no other restore meanwhile
     await prepareTables(tx, migrations)
     const constraints = await dropForeignKeys(tx)
+    await setTriggers(tx, 'disable') // its rows are no changes
     const rows = await load(tx, first, lines)
+    await setTriggers(tx, 'enable')
     for (const { table, name, definition } of constraints)
       await sql`alter table ${sql.table(table)} add constraint ${sql.ref(name)} ${sql.raw(definition)}`.execute(tx)
     await applyMigrations(tx)
@@ -122,6 +125,11 @@ async function dropForeignKeys(tx: Tx): Promise<readonly ForeignKey[]> {
   for (const { table, name } of rows)
     await sql`alter table ${sql.table(table)} drop constraint ${sql.ref(name)}`.execute(tx)
   return rows
+}
+
+async function setTriggers(tx: Tx, state: 'enable' | 'disable'): Promise<void> {
+  for (const table of TABLES_WITH_EVENTS)
+    await sql`alter table ${sql.table(table)} ${sql.raw(state)} trigger user`.execute(tx)
 }
 
 /** Writes all rows and sequences. Returns the number of rows. */

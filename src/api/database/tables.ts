@@ -23,6 +23,8 @@ interface Region {
   name: string
   domain: string
   library_ftp_host: string
+  /** In each cursor of an event: another one ends the cursors that were given before. */
+  event_epoch: Default<string>
 }
 /**
  * `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still
@@ -419,6 +421,20 @@ interface IdempotencyKeys {
   created_at: Default<Date>
 }
 
+/** Written by triggers only (migrations/events.ts). `id`: counts the events of the account. */
+interface Events {
+  account_id: string
+  id: number
+  type: string
+  /** Its id. */
+  resource: string
+  action: 'create' | 'update' | 'delete'
+  actor: string
+  /** The names of the changed fields. */
+  fields: string[]
+  created_at: Default<Date>
+}
+
 /** All tables. */
 export interface Tables {
   region: Region
@@ -451,6 +467,9 @@ export interface Tables {
   compute_actions: ComputeActions
   outbox: Outbox
   idempotency_keys: IdempotencyKeys
+  /** The accounts that have events. */
+  event_feeds: { account_id: string }
+  events: Events
   given_ids: { id: string }
   /**
    * Servers whose id was claimed in the store, before their first publish. In a table of its own, since a claim must
@@ -490,6 +509,8 @@ export const TABLES: readonly string[] = Object.keys({
   compute_actions: true,
   outbox: true,
   idempotency_keys: true,
+  event_feeds: true,
+  events: true,
   given_ids: true,
   published_ids: true,
   known_addresses: true,

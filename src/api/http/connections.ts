@@ -102,7 +102,8 @@ export class Connections {
     const now = this.#parts.now()
     for (const connection of this.#open) {
       const { last, unreadSinceMs } = connection
-      if (last?.response.headersSent !== true || last.response.writableFinished) {
+      // a stream of events that has been read has no unread bytes
+      if (last?.response.headersSent !== true || last.response.writableFinished || unreadBytes(connection) === 0) {
         connection.unreadSinceMs = undefined
       } else if (unreadSinceMs === undefined) {
         connection.unreadSinceMs = now

@@ -6,6 +6,7 @@ const TAGS = {
   Authentication: 'Access tokens.',
   Servers: 'Virtual machines, which guests know as instances.',
   Interfaces: 'The network interfaces of servers.',
+  Events: 'What has changed in an account.',
   'Server groups': 'Sets of servers, which guests see as security groups.',
   'Cloud IPs': 'Public addresses that an account can move between servers.',
   Images: 'Disks from which servers are made.',

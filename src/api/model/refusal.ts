@@ -20,6 +20,7 @@ const STATUS = {
   method_not_allowed: 405,
   request_timeout: 408,
   resource_conflict: 409,
+  gone: 410,
   precondition_failed: 412,
   payload_too_large: 413,
   unsupported_media_type: 415,

@@ -26,6 +26,7 @@ import {
   type RemoveResult,
 } from '../../store/publisher.ts'
 import { cancelActions } from '../changes/actions.ts'
+import { lockFeeds } from '../changes/events.ts'
 import { finishPublish, setPublishFault } from '../changes/servers.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -138,6 +139,7 @@ async function publishRows(
   if (done.length > 0) await sql`delete from outbox where id = any(${done})`.execute(tx)
   for (const [id, ended] of ends)
     if (ended.kind === 'refused') await postpone(tx, id, ended.fault, rows.get(id)!.at(-1))
+  if (rows.size > 1) await lockFeeds(tx, [...rows.keys()])
   return {
     claimed: [...ends].filter(([, { kind }]) => kind === 'claimed').map(([id]) => id),
     others: ids.filter((id) => !rows.has(id)),

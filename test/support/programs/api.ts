@@ -15,9 +15,12 @@ import { digest } from '../../../src/api/auth/secrets.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/api/changes/account-changes.ts'
 import type { ComputeMode } from '../../../src/api/changes/actions.ts'
 import { migrate } from '../../../src/api/database/migrate.ts'
+import { EVENTS_CHANNEL } from '../../../src/api/database/migrations/events.ts'
+import { NotificationListener } from '../../../src/api/database/notifications.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
 import { inTransaction, type Tx } from '../../../src/api/database/transaction.ts'
 import { BATCH, OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
+import { EventStreams } from '../../../src/api/resources/event-streams.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion } from '../../../src/api/region/parse.ts'
 import type { RegionFile } from '../../../src/api/region/schema.ts'
@@ -167,12 +170,29 @@ export async function anApi(
     store,
   }
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
+  const streams = new EventStreams({
+    db: database.background.db,
+    now: () => performance.now(),
+    ended: () => {
+      /* not counted */
+    },
+  })
+  const notifications = new NotificationListener(
+    () => database.connect(),
+    EVENTS_CHANNEL,
+    (payload) => {
+      streams.wake(payload.split(' ', 1)[0]!)
+    },
+  )
+  void notifications.run()
+  t.teardown(() => notifications.stop())
   const server = await buildApiServer(
     config,
     database,
     accounts,
     auth,
     () => Promise.resolve(undefined),
+    streams,
     () => {
       /* not counted */
     },

@@ -3,13 +3,15 @@
  * account has one default group, and a cloud IP has a destination if and only if it is not free.
  */
 import { sql, type Kysely } from 'kysely'
+import { EVENTS } from './events.ts'
 
 const REGION = `
   create table region (
     only_row boolean primary key default true check (only_row),
     name text not null,
     domain text not null,
-    library_ftp_host text not null
+    library_ftp_host text not null,
+    event_epoch text not null default substr(gen_random_uuid()::text, 1, 8)
   );
 
   -- A zone, server type or hypervisor that \`imds-api apply --prune\` removes stays for the deleted servers that refer
@@ -472,6 +474,7 @@ const PARTS = [
   DATABASE_SERVERS,
   CLOUD_IPS_AND_CONFIG_MAPS,
   PUBLISHING_AND_IDS,
+  EVENTS,
 ]
 
 export async function up(database: Kysely<unknown>): Promise<void> {

@@ -1,0 +1,108 @@
+/**
+ * The events of an account: one for each committed change of its resources (database/migrations/events.ts writes them).
+ * They are kept for 7 days, and at most EVENTS_MAX of an account. Their numbers have no gaps, so a reader notices when
+ * some that it has not read are gone.
+ */
+import { sql, type RawBuilder, type Selectable } from 'kysely'
+import type { Tables } from '../database/tables.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
+import { parseCursor, type Cursor } from '../model/events.ts'
+import { fieldFault, refuse, type Refusal } from '../model/refusal.ts'
+
+/** An event, and the epoch of the database. */
+export type EventRow = Selectable<Omit<Tables['events'], 'account_id'>> & { readonly epoch: string }
+
+const KEPT = '7 days'
+const PURGED_AT_ONCE = 1_000
+/** The value of `after` for what has not happened yet. */
+const NOW = 'now'
+
+/** Names who makes the changes of a transaction in its events: an expression for `select`. */
+export function setActor(actor: string): RawBuilder<string> {
+  return sql`set_config('imds.actor', ${actor}, true)`
+}
+
+/**
+ * Locks the feeds of the accounts of servers, in their order. For the end of a transaction that changes servers of
+ * several accounts: two that lock them in the order of their changes could deadlock.
+ */
+export async function lockFeeds(tx: Tx, serverIds: readonly string[]): Promise<void> {
+  await sql`
+    select from event_feeds where account_id in (select account_id from servers where id = any(${[...serverIds]}))
+    order by account_id for no key update`.execute(tx)
+}
+
+/**
+ * Where a reader begins. `after`: the cursor of the last event that it has, or `now`; undefined: before the oldest event.
+ * Refuses a cursor that was not given (400), and one after which events are gone (410).
+ */
+export async function startAfter(database: Reader, accountId: string, after: string | undefined): Promise<Cursor> {
+  const { rows } = await sql<{ epoch: string; first: number; last: number }>`
+    select event_epoch as epoch,
+      coalesce((select min(id) from events where account_id = ${accountId}), 1) as first,
+      coalesce((select max(id) from events where account_id = ${accountId}), 0) as last
+    from region`.execute(database)
+  const { epoch, first, last } = rows[0]!
+  if (after === undefined) return { epoch, number: first - 1 }
+  if (after === NOW) return { epoch, number: last }
+  const cursor = parseCursor(after)
+  if (cursor === undefined) throw unknownCursor('must be the id of an event, or now')
+  if (cursor.epoch !== epoch || cursor.number < first - 1) throw gone()
+  if (cursor.number > last) throw unknownCursor('is not the id of an event of this account')
+  return cursor
+}
+
+/** The events after a number, in the order of their commits. */
+export async function readEvents(
+  database: Reader,
+  accountId: string,
+  after: number,
+  limit: number,
+): Promise<readonly EventRow[]> {
+  const { rows } = await sql<EventRow>`
+    select id, type, resource, action, actor, fields, created_at, (select event_epoch from region) as epoch
+    from events where account_id = ${accountId} and id > ${after} order by id limit ${limit}`.execute(database)
+  return rows
+}
+
+/** True if no event is missing between what a reader has read and these. */
+export function continues({ epoch, number }: Cursor, [next]: readonly EventRow[]): boolean {
+  return next === undefined || (next.epoch === epoch && next.id === number + 1)
+}
+
+/** The refusal of a cursor after which events are gone. */
+export function gone(): Refusal {
+  return refuse(
+    'gone',
+    fieldFault(
+      'after',
+      'not_available',
+      'after: events after this one are not kept any more: get a cursor by after=now, list the resources that you need, ' +
+        'and continue from that cursor',
+    ),
+  )
+}
+
+function unknownCursor(text: string): Refusal {
+  return refuse('bad_request', fieldFault('after', 'malformed', `after ${text}`))
+}
+
+/** Deletes old events, some at once. The last one of an account stays: the next number follows from it. */
+export async function purgeEvents(database: Reader): Promise<void> {
+  const { rows: due } = await sql<{ account_id: string }>`
+    select account_id from event_feeds as feed cross join lateral (
+      select created_at from events where events.account_id = feed.account_id order by id limit 1
+    ) as oldest where oldest.created_at < now() - ${KEPT}::interval`.execute(database)
+  for (const { account_id: accountId } of due) {
+    // from the last deleted one, since the index has those before it until a vacuum
+    for (let [after, deleted] = [0, PURGED_AT_ONCE]; deleted === PURGED_AT_ONCE;) {
+      const { rows } = await sql<{ id: number }>`
+        delete from events where account_id = ${accountId} and created_at < now() - ${KEPT}::interval and id in (
+          select id from events where account_id = ${accountId} and id > ${after} order by id limit ${PURGED_AT_ONCE})
+          and id < (select max(id) from events where account_id = ${accountId})
+        returning id`.execute(database)
+      after = Math.max(after, ...rows.map(({ id }) => id))
+      deleted = rows.length
+    }
+  }
+}

@@ -1,0 +1,280 @@
+/**
+ * The triggers that write an event for each committed change of a resource of an account, whoever makes it.
+ *
+ * They run at the commit. Each locks the row of the account in `event_feeds` until the commit has ended, and takes the
+ * next number: so the numbers of an account have no gaps, and become visible in the order of its commits.
+ * Several changes of a resource in one transaction are one event. An event has the names of the fields that changed,
+ * never their values.
+ *
+ * Each event is also a notification, `ACCOUNT RESOURCE`; one of a resource without an account is only that.
+ */
+
+/** PostgreSQL's channel of the notifications. */
+export const EVENTS_CHANNEL = 'imds_events'
+/** The most events of an account: older ones are deleted. */
+export const EVENTS_MAX = 100_000
+
+const EVENT_TABLES = `
+  -- The accounts that have events. The row is locked while an event gets its number. The number itself is not in it:
+  -- PostgreSQL takes long to change a row often in one transaction.
+  create table event_feeds (account_id text primary key);
+  create table events (
+    account_id text not null,
+    id bigint not null,
+    type text not null,
+    resource text not null,
+    action text not null check (action in ('create', 'update', 'delete')),
+    actor text not null,
+    fields text[] not null,
+    created_at timestamptz not null default clock_timestamp(),
+    primary key (account_id, id)
+  );
+  create index events_resource on events (resource, id);
+
+  -- \`imds.actor\` is set for the transaction by a request, and for the connection by a command of an operator.
+  create function record_event(
+    in_account text, in_type text, in_resource text, in_action text, in_fields text[]
+  ) returns void language plpgsql as $$
+    declare
+      newest record;
+      next bigint;
+    begin
+      perform pg_notify('${EVENTS_CHANNEL}', coalesce(in_account, '') || ' ' || in_resource);
+      if in_account is null then return; end if;
+      select id, action, fields, xmin = pg_current_xact_id()::xid as is_of_this_transaction into newest
+        from events where resource = in_resource
+          and account_id || '' = in_account -- without \`||\` a plan may read all events of the account
+        order by id desc limit 1;
+      if newest.is_of_this_transaction then
+        in_action := case
+          when 'delete' in (newest.action, in_action) then 'delete'
+          when 'create' in (newest.action, in_action) then 'create'
+          else 'update' end;
+        update events set action = in_action, fields = case in_action when 'update' then
+            array(select distinct unnest(newest.fields || in_fields) order by 1) else '{}' end
+          where account_id = in_account and id = newest.id;
+        return;
+      end if;
+      perform from event_feeds where account_id = in_account for no key update;
+      if not found then
+        insert into event_feeds (account_id) values (in_account) on conflict do nothing;
+        perform from event_feeds where account_id = in_account for no key update;
+      end if;
+      next := coalesce((select id from events where account_id = in_account order by id desc limit 1), 0) + 1;
+      insert into events (account_id, id, type, resource, action, actor, fields) values (
+        in_account, next, in_type, in_resource, in_action,
+        coalesce(nullif(current_setting('imds.actor', true), ''), 'system'),
+        case in_action when 'update' then in_fields else '{}' end);
+      delete from events where account_id = in_account and id <= next - ${String(EVENTS_MAX)};
+      -- Readers must see no event that a crash could undo: another one would get its number.
+      if current_setting('synchronous_commit') = 'off' then
+        perform set_config('synchronous_commit', 'on', true);
+      end if;
+    end $$;`
+
+/**
+ * A table whose rows are resources. `fields`: its columns that a change of is an event, with the name of the field that
+ * shows each. `deleted`: true once a row stays only to be read.
+ */
+interface ResourceTable {
+  readonly type: string
+  readonly account?: string
+  readonly id?: string
+  readonly fields: Readonly<Record<string, string>>
+  readonly deleted?: (row: string) => string
+}
+
+const same = (...names: string[]) => Object.fromEntries(names.map((name) => [name, name]))
+
+const RESOURCE_TABLES: Readonly<Record<string, ResourceTable>> = {
+  accounts: {
+    type: 'account',
+    account: 'id',
+    fields: {
+      ...same('name', 'status', 'address_1', 'address_2', 'city', 'county', 'postcode', 'country_code'),
+      ...same('vat_registration_number', 'telephone_number', 'telephone_verified', 'verified_telephone', 'verified_at'),
+      ...same('verified_ip', 'valid_credit_card', 'ram_limit', 'dbs_ram_limit', 'cloud_ips_limit'),
+      ...same('load_balancers_limit', 'block_storage_limit'),
+      owner_id: 'owner',
+      library_ftp_password_hash: 'library_ftp_password',
+    },
+  },
+  account_identities: {
+    type: 'account_identity',
+    id: 'account_id',
+    fields: same('issuer', 'algorithm', 'audiences', 'lifetime_seconds', 'status'),
+  },
+  api_clients: {
+    type: 'api_client',
+    fields: {
+      ...same('name', 'description', 'permissions_group', 'read_only', 'expires_at', 'allow_access', 'revoked_at'),
+      secret_sha256: 'secret',
+      former_secret_until: 'secret',
+    },
+    deleted: (row) => `${row}.revoked_at is not null`,
+  },
+  applications: {
+    type: 'application',
+    fields: { ...same('name', 'description', 'revoked_at'), secret_sha256: 'secret' },
+    deleted: (row) => `${row}.revoked_at is not null`,
+  },
+  collaborations: {
+    type: 'collaboration',
+    fields: { ...same('email', 'role', 'status', 'started_at', 'finished_at'), user_id: 'user' },
+  },
+  images: {
+    type: 'image',
+    fields: {
+      ...same('name', 'username', 'status', 'locked', 'description', 'source', 'source_trigger', 'source_type', 'arch'),
+      ...same('official', 'public', 'compatibility_mode', 'min_ram', 'disk_size', 'virtual_size', 'licence_name'),
+    },
+    deleted: (row) => `${row}.status = 'deleted'`,
+  },
+  servers: {
+    type: 'server',
+    fields: {
+      ...same('name', 'status', 'locked', 'user_data', 'compatibility_mode', 'disk_encrypted', 'started_at'),
+      ...same('metadata_options', 'tags', 'console_token_expires', 'hypervisor'),
+      image_id: 'image',
+      server_type_id: 'server_type',
+      zone_id: 'zone',
+      migrating_to: 'hypervisor',
+      sealed_at: 'user_data_sealed',
+      events: 'maintenance',
+    },
+    deleted: (row) => `${row}.status = 'deleted'`,
+  },
+  server_groups: { type: 'server_group', fields: { ...same('name', 'description'), is_default: 'default' } },
+  cloud_ips: {
+    type: 'cloud_ip',
+    fields: {
+      ...same('name', 'reverse_dns', 'port_translators', 'status'),
+      interface_id: 'interface',
+      server_group_id: 'server_group',
+      database_server_id: 'database_server',
+    },
+  },
+  config_maps: { type: 'config_map', fields: same('name', 'data') },
+  database_servers: {
+    type: 'database_server',
+    fields: {
+      ...same('name', 'description', 'status', 'locked', 'allow_access', 'database_engine', 'database_version'),
+      ...same('maintenance_weekday', 'maintenance_hour'),
+      database_server_type_id: 'database_server_type',
+      zone_id: 'zone',
+    },
+    deleted: (row) => `${row}.status = 'deleted'`,
+  },
+}
+
+/** Columns of the type `json`, which has no equality. */
+const JSON_COLUMNS = ['metadata_options', 'tags', 'events', 'data']
+/** The API shows only whether it is set. */
+const TOTP_SECRET = 'totp_secret'
+
+const differs = (column: string) => {
+  if (column === TOTP_SECRET) return `(old.${column} is null) <> (new.${column} is null)`
+  const cast = JSON_COLUMNS.includes(column) ? '::text' : ''
+  return `old.${column}${cast} is distinct from new.${column}${cast}`
+}
+
+/** The names of the changed fields, as an expression. */
+const changed = (fields: Readonly<Record<string, string>>) => {
+  const byField = Map.groupBy(Object.keys(fields), (column) => fields[column]!)
+  const each = [...byField]
+    .sort()
+    .map(([field, columns]) => `case when ${columns.map(differs).join(' or ')} then '${field}' end`)
+  return `array_remove(array[${each.join(', ')}], null)`
+}
+
+function triggersOf(
+  table: string,
+  { type, account = 'account_id', id = 'id', fields, deleted }: ResourceTable,
+): string {
+  const record = (row: string, action: string, names = `'{}'`) =>
+    `perform record_event(${row}.${account}, '${type}', ${row}.${id}, '${action}', ${names});`
+  const columns = [...new Set([account, ...Object.keys(fields)])]
+  return `
+  create function event_of_${table}() returns trigger language plpgsql as $$
+    begin
+      if tg_op = 'INSERT' then ${record('new', 'create')}
+      elsif tg_op = 'DELETE' then ${deleted === undefined ? record('old', 'delete') : `if not (${deleted('old')}) then ${record('old', 'delete')} end if;`}
+      elsif ${differs(account)} then
+        ${record('old', 'delete')}
+        ${record('new', 'create')}
+      ${deleted === undefined ? '' : `elsif ${deleted('new')} then if not (${deleted('old')}) then ${record('new', 'delete')} end if;`}
+      else ${record('new', 'update', changed(fields))}
+      end if;
+      return null;
+    end $$;
+  create constraint trigger event after insert or delete on ${table}
+    deferrable initially deferred for each row execute function event_of_${table}();
+  create constraint trigger event_of_update after update on ${table}
+    deferrable initially deferred for each row when (${columns.map(differs).join(' or ')})
+    execute function event_of_${table}();`
+}
+
+const USER_FIELDS = {
+  ...same('name', 'email_address', 'email_verified', 'ssh_key', 'messaging_pref'),
+  [TOTP_SECRET]: '2fa',
+}
+
+/** Parts of resources, which have no id of the API, and users, who may have several accounts. */
+const OTHER_TRIGGERS = `
+  create function event_of_members() returns trigger language plpgsql as $$
+    declare
+      member record := case tg_op when 'DELETE' then old else new end;
+      owner text := (select account_id from servers where id = member.server_id);
+    begin
+      perform record_event(owner, 'server', member.server_id, 'update', '{server_groups}');
+      if exists (select from server_groups where id = member.server_group_id) then
+        perform record_event(owner, 'server_group', member.server_group_id, 'update', '{servers}');
+      end if;
+      return null;
+    end $$;
+  create constraint trigger event after insert or delete on server_group_members
+    deferrable initially deferred for each row execute function event_of_members();
+
+  create function event_of_identity_keys() returns trigger language plpgsql as $$
+    declare
+      part record := case tg_op when 'DELETE' then old else new end;
+    begin
+      if exists (select from account_identities where account_id = part.account_id) then
+        perform record_event(part.account_id, 'account_identity', part.account_id, 'update', '{keys}');
+      end if;
+      return null;
+    end $$;
+  create constraint trigger event after insert or update or delete on identity_keys
+    deferrable initially deferred for each row execute function event_of_identity_keys();
+
+  create function event_of_users() returns trigger language plpgsql as $$
+    declare
+      fields text[] := ${changed(USER_FIELDS)};
+      owner text;
+    begin
+      for owner in
+        select id from accounts where owner_id = new.id
+        union select account_id from collaborations where user_id = new.id and status = 'accepted' order by 1
+      loop
+        perform record_event(owner, 'user', new.id, 'update', fields);
+      end loop;
+      return null;
+    end $$;
+  create constraint trigger event_of_update after update on users
+    deferrable initially deferred for each row when (${Object.keys(USER_FIELDS).map(differs).join(' or ')})
+    execute function event_of_users();`
+
+/** The tables, functions and triggers. */
+export const EVENTS = [
+  EVENT_TABLES,
+  ...Object.entries(RESOURCE_TABLES).map(([table, rule]) => triggersOf(table, rule)),
+  OTHER_TRIGGERS,
+].join('\n')
+
+/** The tables that have these triggers. */
+export const TABLES_WITH_EVENTS: readonly string[] = [
+  ...Object.keys(RESOURCE_TABLES),
+  'server_group_members',
+  'identity_keys',
+  'users',
+]

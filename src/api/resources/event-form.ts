@@ -1,0 +1,38 @@
+/** What a client sees of an event. */
+import Type, { type Static } from 'typebox'
+import type { EventRow } from '../changes/events.ts'
+import { formatCursor } from '../model/events.ts'
+import { formatTime } from '../model/time.ts'
+
+/** The types of resources that have events. */
+const TYPES = [
+  ...['account', 'account_identity', 'api_client', 'application', 'cloud_ip', 'collaboration', 'config_map'],
+  ...['database_server', 'image', 'server', 'server_group', 'user'],
+]
+export const Event = Type.Object(
+  {
+    id: Type.String({ description: 'The cursor of the event, for after and Last-Event-ID.' }),
+    type: Type.Enum(TYPES, { description: 'The resource_type of the resource.' }),
+    resource: Type.String({ description: 'The id of the resource; of an account_identity, that of its account.' }),
+    action: Type.Enum(['create', 'update', 'delete']),
+    actor: Type.String({
+      description: 'The id of the API client or user; operator: of the region; system: the region itself.',
+    }),
+    time: Type.String({ description: 'When the change was made: UTC, such as 2026-11-20T15:04:05Z.' }),
+    fields: Type.Array(Type.String(), { description: 'The names of the fields that an update changed.' }),
+  },
+  { title: 'Event' },
+)
+
+export function representEvent(row: EventRow): Static<typeof Event> {
+  const { epoch, id, type, resource, action, actor, created_at, fields } = row
+  return {
+    id: formatCursor({ epoch, number: id }),
+    type,
+    resource,
+    action,
+    actor,
+    time: formatTime(created_at),
+    fields,
+  }
+}

@@ -1,0 +1,116 @@
+/** The events of an account (changes/events.ts): as a list, and as a stream for clients that accept it. */
+import type { Readable } from 'node:stream'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import Type from 'typebox'
+import { continues, gone, readEvents, startAfter } from '../changes/events.ts'
+import type { ApiServer } from '../http/server.ts'
+import { formatCursor, type Cursor } from '../model/events.ts'
+import { fieldFault, Refusal } from '../model/refusal.ts'
+import { Event, representEvent } from './event-form.ts'
+import type { EventStreams } from './event-streams.ts'
+import { listOf } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+const [LIMIT, LIMIT_MAX] = [100, 1_000]
+const STREAM = 'text/event-stream'
+
+const Stream = Type.String({ title: 'EventStream', description: 'Server-sent events. The data of each is an Event.' })
+const Query = Type.Object({
+  after: Type.Optional(
+    Type.String({
+      description: 'The id of the last event that the client has, or now. Default: all events that are kept.',
+    }),
+  ),
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: LIMIT_MAX, description: `Of a list. Default: ${String(LIMIT)}.` }),
+  ),
+})
+
+/** Adds the route. */
+export function addEventRoutes(server: ApiServer, { db }: Pick<ResourceParts, 'db'>, streams: EventStreams): void {
+  server.addHook('preClose', (done) => {
+    streams.close()
+    done()
+  })
+  server.get(
+    '/events',
+    {
+      schema: {
+        operationId: 'listEvents',
+        summary: 'List events, or follow them',
+        description:
+          'One event for each change of a resource of the account, in the order of the commits; kept for 7 days. ' +
+          'With Accept: text/event-stream: server-sent events without an end, and Last-Event-ID is used like after.',
+        tags: ['Events'],
+        querystring: Query,
+        response: {
+          200: {
+            description: 'Events',
+            content: { 'application/json': { schema: listOf(Event) }, [STREAM]: { schema: Stream } },
+          },
+        },
+      },
+      validatorCompiler: () => () => true, // parseQuery checks them: in a query, numbers are text
+    },
+    async (request, reply) => {
+      const { caller, headers, method } = request
+      const { after, limit } = parseQuery(request.query)
+      const last = headers['last-event-id']
+      const isStream = method === 'GET' && accepts(headers.accept)
+      const start = await startAfter(db, caller.accountId, isStream && typeof last === 'string' ? last : after)
+      if (isStream) {
+        const { accountId, requesterId } = caller
+        const stream = streams.open({ accountId, requesterId, mayRead: () => mayRead(request) }, start)
+        return sendStream(reply, stream)
+      }
+      const events = await readEvents(db, caller.accountId, start.number, limit)
+      if (!continues(start, events)) throw gone()
+      const final = events.at(-1)
+      const next = final === undefined ? start : { epoch: final.epoch, number: final.id }
+      return reply.header('Link', linkTo(request, next)).send(events.map(representEvent))
+    },
+  )
+}
+
+function sendStream(reply: FastifyReply, stream: Readable): FastifyReply {
+  return reply.type(STREAM).header('X-Accel-Buffering', 'no').send(stream) // nginx would wait for more of it
+}
+
+/** True if the client prefers a stream to a list: it names that type. */
+function accepts(header = ''): boolean {
+  return header.split(',').some((range) => range.split(';', 1)[0]!.trim().toLowerCase() === STREAM)
+}
+
+function parseQuery({ after, limit = String(LIMIT) }: Readonly<Record<string, unknown>>): {
+  readonly after: string | undefined
+  readonly limit: number
+} {
+  const faults = [
+    ...(after === undefined || typeof after === 'string'
+      ? []
+      : [fieldFault('after', 'malformed', 'after must be given once')]),
+    ...(typeof limit === 'string' && /^[0-9]{1,4}$/.test(limit) && Number(limit) >= 1 && Number(limit) <= LIMIT_MAX
+      ? []
+      : [fieldFault('limit', 'out_of_range', `limit must be an integer from 1 to ${String(LIMIT_MAX)}`)]),
+  ]
+  if (faults.length > 0) throw new Refusal('bad_request', faults)
+  return { after: after as string | undefined, limit: Number(limit) }
+}
+
+/** The events after these, now or later. Without a host: a client can send any Host. */
+function linkTo({ query }: FastifyRequest, next: Cursor): string {
+  const parameters = new URLSearchParams(query as Record<string, string>)
+  parameters.set('after', formatCursor(next))
+  return `<?${parameters.toString()}>; rel="next"`
+}
+
+/** False once the token, or the access of its user to the account, has ended. */
+async function mayRead(request: FastifyRequest): Promise<boolean> {
+  try {
+    await request.checkAccess()
+    return true
+  } catch (error) {
+    if (error instanceof Refusal) return false
+    throw error
+  }
+}

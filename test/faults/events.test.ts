@@ -1,0 +1,151 @@
+/**
+ * Clients that follow events while many others change resources, connections are cut, imds-api is killed and PostgreSQL
+ * is restarted.
+ */
+import { once } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import t from 'tap'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { ask } from '../support/load/api-load.ts'
+import { startImdsApi, startProcess } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { openEvents, type ReadEvent } from '../support/programs/event-reader.ts'
+import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+
+const IS_LONG = process.env['IMDS_TEST_LONG'] !== undefined
+/** Each fault takes some seconds of CPU time. */
+const [CHANGES, FAULTS] = IS_LONG ? [10_000, 30] : [300, 3]
+const CLIENTS = 20
+const READERS = 3
+
+t.setTimeout(900_000)
+
+t.test(
+  'each event is read once and in order, whatever is cut, killed or restarted',
+  { skip: withoutPostgres() },
+  async (t) => {
+    const postgres = await startPostgres(t)
+    const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url })
+    const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })
+    const fixed = second.baseUrl.replace('http://', '')
+    const programs = [
+      { now: first, env: first.env, url: first.baseUrl },
+      { now: second, env: { ...second.env, IMDS_API_LISTEN: fixed }, url: second.baseUrl },
+    ]
+    const anyUrl = () => programs[Math.floor(Math.random() * programs.length)]!.url
+    const database = new pg.Client(postgres.url)
+    await database.connect()
+    await database.query('update accounts set server_groups_limit = 1000000')
+    await database.end()
+    const token = await first.token(CLIENT_OF[ONE])
+    const begin = await eventsOf(first.baseUrl, token, 'now')
+
+    const [acknowledged, unknown] = [new Set<string>(), { count: 0 }]
+    let isDone = false as boolean // TypeScript does not see that it changes
+    const clients = Array.from({ length: CLIENTS }, async () => {
+      while (acknowledged.size < CHANGES) {
+        const { status, body } = await ask(anyUrl(), token, 'POST', 'server_groups', { name: 'followed' })
+        if (status === 202) acknowledged.add((body as { id: string }).id)
+        else unknown.count++
+        if (status !== 202) await sleep(20)
+      }
+    })
+    const counts = { kills: 0, restarts: 0, cuts: 0 }
+    const readers = Array.from({ length: READERS }, () => follow(anyUrl, token, begin.next, () => isDone, counts))
+    const faults = (async () => {
+      for (let fault = 0; fault < FAULTS; fault++) {
+        const next = ((fault + 1) * CHANGES) / (FAULTS + 1)
+        while (acknowledged.size < next) await sleep(20)
+        if (fault % 3 === 2) {
+          await postgres.shutDown()
+          await postgres.restart()
+          counts.restarts++
+        } else {
+          const program = programs[fault % 3]!
+          program.now.process.kill('SIGKILL')
+          await once(program.now.process, 'exit')
+          program.now = await startProcess(t, program.env)
+          counts.kills++
+        }
+      }
+    })()
+    await Promise.all([...clients, faults])
+    const all: ReadEvent[] = []
+    for (let page = await eventsOf(first.baseUrl, token, begin.next); page.events.length > 0;) {
+      all.push(...page.events)
+      page = await eventsOf(first.baseUrl, token, page.next)
+    }
+    await until(() => readers.every(({ events }) => events.length >= all.length), 'the readers to have all events')
+    isDone = true
+    for (const { ended, stop } of readers) {
+      stop()
+      await ended
+    }
+    t.comment(JSON.stringify({ ...counts, acknowledged: acknowledged.size, unanswered: unknown.count }))
+    t.strictSame(
+      all.map(({ id }) => Number(id.split('-')[1])),
+      all.map((_one, i) => Number(begin.next.split('-')[1]) + 1 + i),
+      'no number is missing',
+    )
+    for (const { events } of readers) t.ok(JSON.stringify(events) === JSON.stringify(all), 'a reader has each once')
+    const made = all.filter(({ type, action }) => type === 'server_group' && action === 'create')
+    const groups = (await ask(first.baseUrl, token, 'GET', 'server_groups')).body as { id: string; name: string }[]
+    t.strictSame(
+      made.map(({ resource }) => resource).sort(),
+      groups
+        .filter(({ name }) => name === 'followed')
+        .map(({ id }) => id)
+        .sort(),
+      'each group that was made has an event, and no other',
+    )
+    t.ok([...acknowledged].every((id) => made.some(({ resource }) => resource === id)))
+    t.ok(counts.kills > 0 && counts.restarts > 0 && counts.cuts > 0)
+  },
+)
+
+async function eventsOf(baseUrl: string, token: string, after: string) {
+  const url = `${baseUrl}/1.0/events?limit=1000&after=${after}`
+  const response = await fetch(url, { headers: { authorization: `Bearer ${token}` } })
+  const next = /after=([^&>]+)/.exec(response.headers.get('link') ?? '')?.[1]
+  return { events: (await response.json()) as ReadEvent[], next: next! }
+}
+
+/** Follows events from a cursor, and continues on any process whenever its connection is lost. It cuts some itself. */
+function follow(anyUrl: () => string, token: string, from: string, isDone: () => boolean, counts: { cuts: number }) {
+  const events: ReadEvent[] = []
+  let close = () => {
+    /* not connected */
+  }
+  const run = async () => {
+    for (let cursor = from; !isDone();) {
+      const stream = await openEvents(anyUrl(), token, cursor).catch(() => undefined)
+      if (stream === undefined) {
+        await sleep(50)
+        continue
+      }
+      close = stream.close
+      const cut = setTimeout(() => {
+        counts.cuts++
+        stream.close()
+      }, Math.random() * 1_000)
+      try {
+        for (let event = await stream.next(); event !== undefined; event = await stream.next()) {
+          events.push(event)
+          cursor = event.id
+        }
+      } catch {
+        /* the connection is lost */
+      }
+      clearTimeout(cut)
+    }
+  }
+  const ended = run()
+  return {
+    events,
+    ended,
+    stop: () => {
+      close()
+    },
+  }
+}

@@ -20,6 +20,8 @@ const FIRST_SECRET = secretOf('provisioning')
 const RECIPES = {
   change: executed('docs/api-recipes.md', 'change'),
   create: executed('docs/api-recipes.md', 'create'),
+  events: executed('docs/api-recipes.md', 'events'),
+  follow: executed('docs/api-recipes.md', 'follow'),
   rotate: executed('docs/api-recipes.md', 'rotate'),
   front: executed('docs/api-recipes.md', 'front'),
   deploy: executed('docs/api-recipes.md', 'deploy'),
@@ -103,6 +105,22 @@ t.test('the recipes work as written, while the first response to each change is 
     t.match(first, { status: 0, errors: '', output: /^srv-\w{5}\n$/ })
     t.same(await run(RECIPES.create, 'echo $server'), first)
     t.same(await active(), ['web'])
+  })
+
+  await t.test('each event is handled once and in order, also after a handler that was interrupted', async (t) => {
+    const { status, output, errors } = await run(
+      'sign_in',
+      RECIPES.events,
+      RECIPES.follow,
+      'change watched/name PUT /server_groups/$group \'{"name": "other"}\' > /dev/null',
+      'change watched/end DELETE /server_groups/$group > /dev/null',
+      'interrupted=$(handle() { case $1 in *\\"delete\\"*) return 1 ;; *) echo handled ;; esac; }; follow || echo interrupted)',
+      'echo $interrupted',
+      'follow',
+      'follow',
+    )
+    t.match({ status, errors }, { status: 0, errors: '' })
+    t.match(output, /^create server_group (grp-\w{5})\nhandled interrupted\ndelete server_group \1\n$/)
   })
 
   await t.test('a secret is rotated once; one that is lost on the way leaves the present one valid', async (t) => {

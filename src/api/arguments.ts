@@ -5,13 +5,15 @@ import type { Output } from '../runtime/output.ts'
 import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 import { API_VARIABLES } from './config.ts'
+import type { RebuildOptions } from './rebuild.ts'
 
 /** What imds-api does. */
 export interface Actions {
   readonly serve: () => Promise<void>
   readonly check: (connects: boolean) => Promise<void>
   readonly apply: (file: string, isDryRun: boolean, prune: boolean) => Promise<void>
-  readonly republish: () => Promise<void>
+  readonly rebuild: (options: RebuildOptions) => Promise<void>
+  readonly verify: (options: { readonly json?: boolean }) => Promise<void>
   readonly backup: (file: string) => Promise<void>
   readonly restore: (file: string) => Promise<void>
   readonly advance: () => Promise<void>
@@ -53,7 +55,7 @@ ${describeVariables(API_VARIABLES)}`,
     .showHelpAfterError('(imds-api --help lists the commands)')
     .exitOverride()
     .hook('preAction', (_program, command) => {
-      output.use({ json: false, continues: true })
+      output.use({ json: command.opts<{ json?: boolean }>().json === true, continues: true })
       const { check, connect } = program.opts<{ check?: boolean; connect?: boolean }>()
       if (connect === true && (check !== true || command !== program))
         program.error('error: --connect is for --check: the service always connects')
@@ -71,9 +73,18 @@ ${describeVariables(API_VARIABLES)}`,
       await actions.apply(file, options.dryRun === true, options.prune === true)
     })
   program
-    .command('republish')
-    .description('publish every server again: for a store that was lost or restored')
-    .action(actions.republish)
+    .command('rebuild')
+    .description(
+      'publish every server of the database: for a store that is empty or doubtful. It can be stopped, and run again',
+    )
+    .option('--prune', 'first list what only the store has, and remove it: at most 5 % of the records')
+    .option('--force', 'remove more than that; and take over a store that has the region of another database')
+    .action(actions.rebuild)
+  program
+    .command('verify')
+    .description('compare the store with the database, and say what differs: the exit status is 1 then')
+    .option('--json', 'print JSON')
+    .action(actions.verify)
   program
     .command('backup')
     .argument('<file>', '- is standard output')

@@ -23,12 +23,12 @@ import type { StoreSettings } from '../store/settings.ts'
 import { buildProgram } from './arguments.ts'
 import { startApi } from './service.ts'
 import { parseApiConfig, type ApiConfig } from './config.ts'
-import { enqueueAll } from './changes/servers.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { drain, evacuate, listHypervisors, maintenance, type FleetParts } from './fleet.ts'
 import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
+import { rebuild, verify } from './rebuild.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
 import type { RegionFile } from './region/schema.ts'
@@ -43,7 +43,17 @@ const program = buildProgram(output, {
   serve,
   check,
   apply,
-  republish,
+  rebuild: async (options) => {
+    const stopping = new AbortController()
+    for (const signal of ['SIGTERM', 'SIGINT'] as const)
+      process.once(signal, () => {
+        stopping.abort()
+      })
+    status = await rebuild(recoveryParts(), options, stopping.signal)
+  },
+  verify: async () => {
+    status = await verify(recoveryParts())
+  },
   backup: async (file) => {
     status = await backup(recoveryParts(), file, environmentFileOption())
   },
@@ -223,15 +233,4 @@ async function readRegion(path: string): Promise<{ readonly file: RegionFile; re
 
 function regionFailure(path: string, faults: readonly string[]): Failure {
   return new Failure(EXIT.badConfig, faults.map((fault) => `${path}: ${fault}`).join('\n'))
-}
-
-async function republish(): Promise<void> {
-  const database = await openForCommand(readConfig().config.database)
-  try {
-    const count = await inTransaction(database.db, enqueueAll)
-    output.print(`${String(count)} servers will be published again`)
-    status = 0
-  } finally {
-    await database.close()
-  }
 }

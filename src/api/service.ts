@@ -37,6 +37,7 @@ import { BootWatch } from './publish/boot-watch.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.ts'
 import { LazyStore } from './publish/lazy-store.ts'
+import { claimedStore } from './publish/claimed-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { type ApiServerSettings } from './http/server.ts'
 import { EventStreams } from './resources/event-streams.ts'
@@ -220,7 +221,7 @@ function buildBackground(
     publisher: new OutboxPublisher({
       db,
       connect: () => database.connect(),
-      store,
+      store: claimedStore(db, store),
       most: BATCH,
       counted: metrics.published,
       bootSeconds,

@@ -8,7 +8,7 @@ import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Published, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
-import { Progress } from './progress.ts'
+import { Progress } from '../runtime/progress.ts'
 import { escapeControls } from '../runtime/escape.ts'
 import type { Output } from '../runtime/output.ts'
 

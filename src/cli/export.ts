@@ -16,7 +16,7 @@ import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { formatTombstone } from '../store/seal.ts'
 import { withStore, type Context } from './commands.ts'
 import { Failure } from './failure.ts'
-import { Progress } from './progress.ts'
+import { Progress } from '../runtime/progress.ts'
 
 /** Instances that are read and written at the same time. */
 const AT_ONCE = 32

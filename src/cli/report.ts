@@ -3,7 +3,7 @@ import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
 import { Failure } from './failure.ts'
-import { Progress } from './progress.ts'
+import { Progress } from '../runtime/progress.ts'
 
 /**
  * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.

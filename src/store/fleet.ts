@@ -28,6 +28,10 @@ export interface Fleet {
   controlPlane(): Promise<ControlPlane | undefined>
   /** Announces an imds-api, and makes the marks those of its database. */
   announceControlPlane(controlPlane: ControlPlane, drained: ReadonlyMap<string, string>): Promise<void>
+  /** The id of the database whose region this is; undefined: none has claimed it. */
+  database(): Promise<string | undefined>
+  /** Makes this the region of a database, unless it is that of another one and not `replaces`. Returns whose it is now. */
+  claim(database: string, replaces: boolean): Promise<string>
 }
 
 /** Reads an announcement of an imds-api. Other programs can write one, so any shape is possible. */

@@ -50,7 +50,7 @@ t.test('the embedded server', async (t) => {
     const file = join(env['IMDS_API_STATE_DIR']!, '../region.yaml')
     t.match(await command('apply', file), { status: 0, stdout: 'no difference\n' })
     t.match(await command('--check'), { status: 0, stdout: 'the tables are those of this version\n' })
-    t.match(await command('republish'), { status: 0, stdout: '1 servers will be published again\n' })
+    t.match(await command('rebuild'), { status: 0, stdout: 'published 1 servers\n' })
     t.same(await serverIds(first), [id], 'and do not stop its database')
   })
 

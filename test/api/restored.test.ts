@@ -279,6 +279,24 @@ t.test('imds-api advance compares the database with the store, beside a running 
   await api.startPublisher(store)
   const { id } = await create(ONE)
   await has(id, 'active')
+  const rebuilt = await run(
+    [
+      'bash',
+      '--norc',
+      '-c',
+      `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations.md', 'rebuild')}`,
+    ],
+    { env },
+  )
+  t.match(
+    { ...rebuilt, stdout: rebuilt.stdout.toString() },
+    {
+      status: 0,
+      stdout: '1 servers: 0 differ in the store, 0 wait to be published\npublished 1 servers\n',
+      stderr: '',
+    },
+    'the commands that rebuild the store',
+  )
   await forget()
   t.match(await command(), {
     status: 0,

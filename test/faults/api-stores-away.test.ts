@@ -89,9 +89,9 @@ t.test('Redis', async (t) => {
     await becomesActive(id)
   })
 
-  t.test('emptied: republish publishes every server again', async (t) => {
+  t.test('emptied: rebuild publishes every server again', async (t) => {
     await redis.client.flushall()
-    await must([process.execPath, IMDS_API, 'republish'], { env: { ...programEnvironment(), ...env } })
+    await must([process.execPath, IMDS_API, 'rebuild'], { env: { ...programEnvironment(), ...env } })
     await storeEqualsDatabase(t, database, store, new Map())
   })
 

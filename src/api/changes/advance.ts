@@ -54,7 +54,20 @@ export function catchUpWith(survey: StoreSurvey): (tx: Tx) => Promise<readonly s
 }
 
 /** Moves everything, and returns a line for each thing that it moved, and for each server that only the store has. */
-export async function advance(tx: Tx, { servers, ids }: StoreSurvey): Promise<readonly string[]> {
+export async function advance(tx: Tx, survey: StoreSurvey): Promise<readonly string[]> {
+  const { moved, others } = await move(tx, survey, true)
+  return [...moved, ...others]
+}
+
+/**
+ * Moves everything. `moved`: a line for each thing. `others`: one for each server that only the store has. `sequences`
+ * false: leaves the sequences as they are, since PostgreSQL does not roll them back.
+ */
+export async function move(
+  tx: Tx,
+  { servers, ids }: StoreSurvey,
+  sequences: boolean,
+): Promise<{ readonly moved: readonly string[]; readonly others: readonly string[] }> {
   const rows = await tx
     .selectFrom('servers')
     .leftJoin('published_ids', 'published_ids.id', 'servers.id')
@@ -69,21 +82,24 @@ export async function advance(tx: Tx, { servers, ids }: StoreSurvey): Promise<re
     )
   }
   const others = servers.filter((server) => !isOurs(server))
-  return [
-    ...(await advanceSequences(tx, ids)),
+  const moved = [
+    ...(await advanceSequences(tx, ids, sequences)),
     ...(await advanceRevisions(tx, servers.filter(isOurs))),
     ...(await keepAddresses(tx, servers, others)),
-    ...others.map(({ id, account }) =>
+  ]
+  return {
+    moved,
+    others: others.map(({ id, account }) =>
       known.get(id)?.deleted_at === null
         ? `${id} of ${known.get(id)!.account_id} has the id of a server of ${account ?? 'an unknown account'} ` +
           'in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is'
         : `${id} of ${account ?? 'an unknown account'} is only in the store: its guest is served, and its addresses ` +
           `are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
     ),
-  ]
+  }
 }
 
-async function advanceSequences(tx: Tx, ids: ReadonlySet<string>): Promise<string[]> {
+async function advanceSequences(tx: Tx, ids: ReadonlySet<string>, moves: boolean): Promise<string[]> {
   const lines: string[] = []
   for (const prefix of Object.values(PREFIXES)) {
     if (![...ids].some((id) => id.startsWith(`${prefix}-`))) continue
@@ -96,7 +112,8 @@ async function advanceSequences(tx: Tx, ids: ReadonlySet<string>): Promise<strin
     for (let number = highest + 1; number <= highest + SEARCHED; number++)
       if (ids.has(formatId(prefix, number))) highest = number
     if (highest === row!.last) continue
-    await sql`
+    if (moves)
+      await sql`
       select setval(${`ids_${prefix}`}::regclass, ${highest}) from ${sequence}
       where last_value <= ${highest}`.execute(tx)
     lines.push(`the next ${prefix}- id is number ${String(highest + 1)} instead of ${String(row!.last + 1)}`)

@@ -11,8 +11,8 @@
  * `publish` waits for the guest. server-requests.ts has what clients change.
  */
 import { sql } from 'kysely'
-import { enqueue, markChanged } from '../database/outbox.ts'
-import type { Tx } from '../database/transaction.ts'
+import { enqueue, markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
 import { freeAddresses } from './allocate.ts'
 import { cancelReservations, confirmCloudIps } from './cloud-ips.ts'
@@ -146,7 +146,42 @@ export async function setConsoleExpiry(tx: Tx, id: string, expires: Date | null)
   await tx.updateTable('servers').set({ console_token_expires: expires }).where('id', '=', id).execute()
 }
 
-/** Enqueues every server that the store should have: for a store that was lost or restored. */
+/** The advisory lock of a rebuild: a number that no other lock has (region/apply.ts has one). */
+const REBUILD_LOCK = 8_172
+
+/**
+ * Enqueues every server that the store should have, for `imds-api rebuild`. If an earlier rebuild has not ended, it is
+ * continued instead. `left`: the servers that have not been tried.
+ */
+export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; readonly isContinued: boolean }> {
+  await sql`select pg_advisory_xact_lock(${REBUILD_LOCK})`.execute(tx) // two rebuilds at once are one
+  const before = await countRebuild(tx)
+  if (before > 0) return { left: before, isContinued: true }
+  await sql`
+    insert into outbox (server_id, account_id, rebuild)
+    select id, account_id, true from servers where deleted_at is null order by id`.execute(tx)
+  await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
+  return { left: await countRebuild(tx), isContinued: false }
+}
+
+/** How many servers of a rebuild have not been tried yet. */
+export async function countRebuild(database: Reader): Promise<number> {
+  const {
+    rows: [row],
+  } = await sql<{ left: number }>`select count(*) as left from outbox where rebuild`.execute(database)
+  return row!.left
+}
+
+/** The servers whose records the store refuses, and why. */
+export async function refusedServers(database: Reader): Promise<{ readonly id: string; readonly fault: string }[]> {
+  const { rows } = await sql<{ id: string; fault: string }>`
+    select id, publish_fault as fault from servers
+    where publish_fault is not null and id in (select server_id from outbox where retry_at is not null)
+    order by id`.execute(database)
+  return rows
+}
+
+/** Enqueues every server that the store should have: for a database that was restored. */
 export async function enqueueAll(tx: Tx): Promise<number> {
   const servers = await tx.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
   if (servers.length > 0)

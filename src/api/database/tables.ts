@@ -18,8 +18,10 @@ type Default<T> = ColumnType<T, T | undefined, T>
 /** Null unless it is given. */
 type Nullable<T> = ColumnType<T | null, T | null | undefined, T | null>
 
+/** `database_id`: the store has it beside the region, so that no other database publishes there. */
 interface Region {
   readonly only_row: Generated<boolean>
+  readonly database_id: Generated<string>
   name: string
   domain: string
   library_ftp_host: string
@@ -394,6 +396,8 @@ interface Outbox {
   server_id: string
   account_id: string
   urgent: Default<boolean>
+  /** Of `imds-api rebuild`, and not tried yet. */
+  rebuild: Default<boolean>
   created_at: Default<Date>
   retry_at: ColumnType<Date | null, Date | null | undefined, Date | null>
 }

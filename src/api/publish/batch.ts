@@ -295,7 +295,7 @@ async function postpone(tx: Tx, id: string, fault: string, row?: number): Promis
   await setPublishFault(tx, id, fault)
   await tx
     .updateTable('outbox')
-    .set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) })
+    .set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS), rebuild: false })
     .where('server_id', '=', id)
     .$if(row !== undefined, (rows) => rows.where('id', '=', row!))
     .execute()

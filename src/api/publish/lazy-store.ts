@@ -65,6 +65,11 @@ export class LazyStore implements Pick<
     await (await this.open()).fleet.announceControlPlane(...args)
   }
 
+  /** Makes this the region of a database, as Fleet.claim does. */
+  async claim(...args: Parameters<Fleet['claim']>): ReturnType<Fleet['claim']> {
+    return (await this.open()).fleet.claim(...args)
+  }
+
   async close(): Promise<void> {
     await (await this.#opened?.catch(() => undefined))?.close()
   }

@@ -3,14 +3,16 @@
  * that publishes to it:
  *
  *   .publisher.imds-api   when an imds-api last published to this directory
+ *   .publisher.database   the id of its database
  */
+import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseControlPlane, type ControlPlane, type Fleet } from '../fleet.ts'
 import type { FileOperations } from './operations.ts'
 import { readRegularFile } from './regular-file.ts'
 
 const FILE = '.publisher.imds-api'
-const TEMPORARY = `${FILE}.tmp`
+const DATABASE_FILE = '.publisher.database'
 const MAX_BYTES = 1024
 const KEPT_MS = 30 * 24 * 3_600_000
 
@@ -49,9 +51,26 @@ export class FileFleet implements Fleet {
   }
 
   async announceControlPlane(controlPlane: ControlPlane): Promise<void> {
-    const [temporary, path] = [join(this.#directory, TEMPORARY), join(this.#directory, FILE)]
+    await this.#replace(FILE, `${JSON.stringify(controlPlane)}\n`)
+  }
+
+  async database(): Promise<string | undefined> {
+    const read = await readRegularFile(join(this.#directory, DATABASE_FILE), MAX_BYTES, 'refuse')
+    return read.kind === 'absent' ? undefined : read.kind === 'read' ? read.bytes.toString().trim() : ''
+  }
+
+  async claim(database: string, replaces: boolean): Promise<string> {
+    const before = await this.database()
+    if (before !== undefined && !replaces) return before
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 }) // as the first write does
+    await this.#replace(DATABASE_FILE, `${database}\n`)
+    return database
+  }
+
+  async #replace(name: string, text: string): Promise<void> {
+    const [temporary, path] = [join(this.#directory, `${name}.tmp`), join(this.#directory, name)]
     await this.#operations.remove(temporary)
-    await this.#operations.create(temporary, `${JSON.stringify(controlPlane)}\n`)
+    await this.#operations.create(temporary, text)
     await this.#operations.rename(temporary, path)
   }
 }

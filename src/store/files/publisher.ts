@@ -9,7 +9,7 @@
  *   .publisher.queue   the lock of the writer that is next: an empty file
  *   .publisher.json    the ledger (ledger.ts)
  *   .publisher.tmp     a file that is being written
- *   .publisher.imds-api   that an imds-api publishes here (fleet.ts)
+ *   .publisher.imds-api, .publisher.database   that an imds-api publishes here, and its database (fleet.ts)
  */
 import { mkdir, readdir } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -53,4 +53,16 @@ export class RedisFleet implements Fleet {
     for (const [name, since] of drained)
       if (marks.get(name) !== since) await this.#run((redis) => redis.hset(this.#keys.drained, name, since))
   }
+
+  async database(): Promise<string | undefined> {
+    const text = await this.#run((redis) => redis.getrange(this.#keys.database, 0, ANNOUNCEMENT_MAX_BYTES - 1))
+    return text === '' ? undefined : text
+  }
+
+  async claim(database: string, replaces: boolean): Promise<string> {
+    await this.#run((redis) =>
+      replaces ? redis.set(this.#keys.database, database) : redis.set(this.#keys.database, database, 'NX'),
+    )
+    return (await this.database()) ?? database
+  }
 }

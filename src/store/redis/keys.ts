@@ -7,7 +7,8 @@
 /** How long an announcement lasts, in seconds. */
 export const ANNOUNCEMENT_SECONDS = 30 * 24 * 3600
 
-/** The names of one region. Only publish.lua writes them, except `announcement`, `reports`, `drained` and `api`. */
+/** The names of one region. Only publish.lua writes them, except `announcement`, `reports`, `drained`, `api` and
+ * `database`. */
 export interface Keys {
   /**
    * STRING: the time (Unix, seconds) of the initialisation or the first publish. Missing: the store is empty or the
@@ -51,6 +52,8 @@ export interface Keys {
    * which changes nothing there that imds-api would overwrite.
    */
   readonly api: string
+  /** STRING: the id of the database of imds-api whose region this is. Writer and reader: imds-api. */
+  readonly database: string
   /**
    * STRING: what a guest has reported on a hypervisor (contract H9), as JSON (metadata/reports.ts), encrypted if there
    * are record keys. Writers: the daemon of the hypervisor, and the script when the instance moves or is removed.
@@ -83,6 +86,7 @@ export function keysOf(region: string): Keys {
     reports: (hypervisor: string, id: string) => `${base}:reports:${hypervisor}:${id}`,
     drained: `${base}:drained`,
     api: `${base}:api`,
+    database: `${base}:database`,
     addresses: (network: string) => `${base}:addresses:${network}`,
     ranges: (network: string) => `${base}:ranges:${network}`,
     notices: (hypervisor: string) => `${base}:notices:${hypervisor}`,

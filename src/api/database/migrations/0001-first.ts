@@ -11,7 +11,8 @@ const REGION = `
     name text not null,
     domain text not null,
     library_ftp_host text not null,
-    event_epoch text not null default substr(gen_random_uuid()::text, 1, 8)
+    event_epoch text not null default substr(gen_random_uuid()::text, 1, 8),
+    database_id uuid not null default gen_random_uuid()
   );
 
   -- A zone, server type or hypervisor that \`imds-api apply --prune\` removes stays for the deleted servers that refer
@@ -426,6 +427,7 @@ const PUBLISHING_AND_IDS = `
     server_id text not null references servers,
     account_id text not null,
     urgent boolean not null default false,
+    rebuild boolean not null default false,
     created_at timestamptz not null default now(),
     retry_at timestamptz
   );

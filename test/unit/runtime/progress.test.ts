@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatProgress } from '../../../src/cli/progress.ts'
+import { formatProgress } from '../../../src/runtime/progress.ts'
 
 test.each([
   [{ done: 0, total: 10, seconds: 1 }, '[....................] 0 %, 0 of 10 records'],

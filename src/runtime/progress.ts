@@ -1,6 +1,6 @@
 /** The progress of a command that works on many records, as a line that a terminal shows. */
-import { formatDuration } from '../runtime/ago.ts'
-import type { Output } from '../runtime/output.ts'
+import { formatDuration } from './ago.ts'
+import type { Output } from './output.ts'
 
 const BAR_WIDTH = 20
 

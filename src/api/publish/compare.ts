@@ -1,0 +1,141 @@
+/**
+ * Compares the store with the database: which records are missing, different or too many. Writes nothing. It may run
+ * beside imds-api: what differs is read again after a moment, and servers that wait to be published are left out.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isDeepStrictEqual } from 'node:util'
+import { sql, type Kysely } from 'kysely'
+import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
+import type { Tables } from '../database/tables.ts'
+import { composeMany, type Composed } from './compose.ts'
+
+/**
+ * How the store differs for a server. `missing`: it has no record. `different`: in these fields of the record, in
+ * `user-data`, or in `index`, what the store's list has of it. `unreadable`: the record cannot be read. `unknown`: the
+ * database has no such server.
+ */
+export interface Difference {
+  readonly server: string
+  readonly finding: 'missing' | 'different' | 'unreadable' | 'unknown'
+  readonly fields?: readonly string[]
+}
+
+/** `servers`: those of the database. `waiting`: those among them that wait to be published. */
+export interface Comparison {
+  readonly servers: number
+  readonly waiting: number
+  readonly records: number
+  readonly differences: readonly Difference[]
+}
+
+/** Servers that are read together. */
+const TOGETHER = 50
+/** A change that is on its way has arrived by then, or waits in the outbox. */
+const AGAIN_AFTER_MS = 1_000
+/** Fields of a record that the store fills in. */
+const OF_THE_STORE = ['userData', 'sealedAt']
+
+type Store = Pick<Publisher, 'list' | 'get'>
+
+/** Compares all servers. `progress` is called with the number of those that are done. Rejects without the store. */
+export async function compareStore(
+  db: Kysely<Tables>,
+  store: Store,
+  progress: (done: number, of: number) => void,
+): Promise<Comparison> {
+  const listed = await listOf(store)
+  const ids = await idsOf(db)
+  const known = new Set(ids)
+  const byId = new Map(listed.map((one) => [one.id, one]))
+  const first: Difference[] = listed
+    .filter(({ id }) => !known.has(id))
+    .map(({ id }) => ({ server: id, finding: 'unknown' }))
+  for (let i = 0; i < ids.length; i += TOGETHER) {
+    first.push(...(await compareSome(db, store, ids.slice(i, i + TOGETHER), (id) => byId.get(id))))
+    progress(Math.min(i + TOGETHER, ids.length), ids.length)
+  }
+  const differences = first.length === 0 ? [] : await again(db, store, first)
+  const waiting = await waitingOf(db, ids)
+  return {
+    servers: ids.length,
+    waiting: waiting.size,
+    records: listed.length,
+    differences: differences.filter(({ server }) => !waiting.has(server)),
+  }
+}
+
+/** The servers that only the store has. */
+export async function unknownTo(db: Kysely<Tables>, store: Store): Promise<{ unknown: string[]; records: number }> {
+  const listed = await listOf(store) // first: a server is in the database before it is in the store
+  const known = new Set(await idsOf(db))
+  return { unknown: listed.map(({ id }) => id).filter((id) => !known.has(id)), records: listed.length }
+}
+
+async function again(db: Kysely<Tables>, store: Store, first: readonly Difference[]): Promise<Difference[]> {
+  await sleep(AGAIN_AFTER_MS)
+  const listed = new Map((await listOf(store)).map((one) => [one.id, one]))
+  const known = new Set(await idsOf(db))
+  const [ours, others] = [
+    first.filter(({ server }) => known.has(server)).map(({ server }) => server),
+    first.filter(({ server, finding }) => finding === 'unknown' && !known.has(server) && listed.has(server)),
+  ]
+  const differences: Difference[] = []
+  for (let i = 0; i < ours.length; i += TOGETHER)
+    differences.push(...(await compareSome(db, store, ours.slice(i, i + TOGETHER), (id) => listed.get(id))))
+  return [...differences, ...others].sort((a, b) => (a.server < b.server ? -1 : 1))
+}
+
+async function compareSome(
+  db: Kysely<Tables>,
+  store: Store,
+  ids: readonly string[],
+  listedOf: (id: string) => Listed | undefined,
+): Promise<Difference[]> {
+  const waiting = await waitingOf(db, ids)
+  const servers = (await composeMany(db, ids)).filter(({ id, status }) => status !== 'deleted' && !waiting.has(id))
+  const compared = await Promise.all(servers.map((one) => compareOne(store, one, listedOf(one.id))))
+  return compared.filter((one) => one !== undefined)
+}
+
+async function compareOne(
+  store: Store,
+  { id, record, userData }: Composed,
+  listed: Listed | undefined,
+): Promise<Difference | undefined> {
+  let published
+  try {
+    published = await store.get(id)
+  } catch (error) {
+    if (error instanceof StoreUnavailable) throw error
+    return { server: id, finding: 'unreadable' }
+  }
+  if (published === undefined) return { server: id, finding: 'missing' }
+  const [expected, found] = [JSON.parse(JSON.stringify(record)), published.document] as Record<string, unknown>[]
+  const fields = [...new Set([...Object.keys(expected!), ...Object.keys(found ?? {})])].filter(
+    (field) => !OF_THE_STORE.includes(field) && !isDeepStrictEqual(expected![field], found?.[field]),
+  )
+  if (!Buffer.from(userData ?? '').equals(published.userData ?? Buffer.alloc(0))) fields.push('user-data')
+  const { revision, hypervisors } = record as { revision: number; hypervisors: readonly string[] }
+  if (listed?.revision !== revision || !isDeepStrictEqual(listed.hypervisors.toSorted(), hypervisors.toSorted()))
+    fields.push('index')
+  return fields.length === 0 ? undefined : { server: id, finding: 'different', fields: fields.sort() }
+}
+
+async function idsOf(db: Kysely<Tables>): Promise<string[]> {
+  const rows = await db.selectFrom('servers').select('id').where('deleted_at', 'is', null).orderBy('id').execute()
+  return rows.map(({ id }) => id)
+}
+
+async function waitingOf(db: Kysely<Tables>, ids: readonly string[]): Promise<Set<string>> {
+  const { rows } = await sql<{ id: string }>`
+    select distinct server_id as id from outbox where server_id = any(${[...ids]})`.execute(db)
+  return new Set(rows.map(({ id }) => id))
+}
+
+/** Lists the store. A directory of files that does not exist yet has nothing. */
+async function listOf(store: Store): Promise<readonly Listed[]> {
+  return store.list().catch((error: unknown) => {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
+    throw error
+  })
+}

@@ -1,0 +1,198 @@
+/**
+ * The commands that bring the store to what the database says, and compare the two: `rebuild` and `verify`. Each returns
+ * its exit status, and may run beside imds-api.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { pino } from 'pino'
+import { EXIT } from '../runtime/exit-status.ts'
+import type { Output } from '../runtime/output.ts'
+import { Progress } from '../runtime/progress.ts'
+import { openStore } from '../store/open.ts'
+import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
+import type { ApiConfig } from './config.ts'
+import { move } from './changes/advance.ts'
+import { countRebuild, enqueueRebuild, refusedServers } from './changes/servers.ts'
+import { migrate } from './database/migrate.ts'
+import { databaseExists, type Database } from './database/open.ts'
+import { inTransaction, rolledBack } from './database/transaction.ts'
+import { Failure } from './failure.ts'
+import { claimedStore, databaseIdOf, formatForeign } from './publish/claimed-store.ts'
+import { compareStore, unknownTo, type Difference } from './publish/compare.ts'
+import { LazyStore } from './publish/lazy-store.ts'
+import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
+import { surveyStore } from './publish/survey.ts'
+import { noDatabase, type RecoveryParts } from './recovery.ts'
+
+/** What `rebuild` needs beside the store and the database: `bootSeconds`, for a server that waits for its guest. */
+type RebuildParts = RecoveryParts & { readonly config: Pick<ApiConfig, 'bootSeconds'> }
+
+/** Options of `rebuild`. `force`: for a store of another database, and to remove much of the region. */
+export interface RebuildOptions {
+  readonly prune?: boolean
+  readonly force?: boolean
+}
+
+/** `rebuild --prune` removes no larger share of the records in the store without `--force`. */
+const PRUNED_SHARE = 0.05
+const CHECK_INTERVAL_MS = 100
+/** The most refused servers that are named. */
+const MOST_NAMED = 20
+
+/**
+ * Publishes every server of the database. `stopping`: ends it early; the next run, and any imds-api of the database,
+ * continues.
+ */
+export async function rebuild(parts: RebuildParts, options: RebuildOptions, stopping: AbortSignal): Promise<number> {
+  const { output, config } = parts
+  return withBoth(parts, async (database, publisher, store) => {
+    const { db } = database
+    const ours = await databaseIdOf(db)
+    const claimed = await publisher.fleet.database()
+    if (claimed !== undefined && claimed !== ours && options.force !== true)
+      throw new Failure(1, formatForeign(claimed, ours))
+    if (options.prune === true) await prune(output, db, publisher, options.force === true)
+    await publisher.fleet.claim(ours, true)
+    const { left, isContinued } = await inTransaction(db, enqueueRebuild)
+    if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
+    const status = await publishAll(output, database, store, config.bootSeconds, left, stopping)
+    if (options.prune !== true) {
+      const { unknown } = await unknownTo(db, publisher)
+      if (unknown.length > 0)
+        output.warn(
+          `${String(unknown.length)} servers are only in the store: imds-api verify lists them, and imds-api rebuild ` +
+            '--prune removes them',
+        )
+    }
+    return status
+  })
+}
+
+/** Lists the servers that only the store has, and removes them. */
+async function prune(output: Output, db: Database['db'], store: Publisher, force: boolean): Promise<void> {
+  const { unknown, records } = await unknownTo(db, store)
+  for (const id of unknown) output.print(`${id} is only in the store`)
+  if (unknown.length > records * PRUNED_SHARE && !force)
+    throw new Failure(
+      1,
+      `${String(unknown.length)} of ${String(records)} records would be removed, more than ` +
+        `${String(PRUNED_SHARE * 100)} %: nothing was done. If that is right: imds-api rebuild --prune --force`,
+    )
+  for (const id of unknown) await store.remove(id)
+  if (unknown.length > 0)
+    output.print(`removed ${String(unknown.length)} servers; imds-api advance frees addresses that were kept for them`)
+}
+
+/** Publishes until nothing of the rebuild is left, and returns the exit status. */
+async function publishAll(
+  output: Output,
+  database: Database,
+  store: LazyStore,
+  bootSeconds: number,
+  total: number,
+  stopping: AbortSignal,
+): Promise<number> {
+  const { db, background } = database
+  const publisher = new OutboxPublisher({
+    db: background.db,
+    connect: () => database.connect(),
+    store: claimedStore(background.db, store),
+    most: BATCH,
+    bootSeconds,
+    counted: () => {
+      /* this process has no metrics */
+    },
+    log: pino({ enabled: false }), // refusals are printed at the end
+  })
+  const progress = new Progress(output, 'servers', total)
+  publisher.start()
+  let left = total
+  try {
+    for (; left > 0 && publisher.problem === undefined && !stopping.aborted; left = await countRebuild(db)) {
+      progress.show(total - left)
+      await sleep(CHECK_INTERVAL_MS)
+    }
+  } finally {
+    await publisher.stop()
+  }
+  if (left > 0) {
+    const why = publisher.problem ?? 'stopped'
+    throw new Failure(
+      publisher.problem === undefined ? 1 : EXIT.unavailable,
+      `${why}; ${String(left)} of ${String(total)} servers are left: imds-api rebuild continues`,
+    )
+  }
+  const refused = await refusedServers(db)
+  for (const { id, fault } of refused.slice(0, MOST_NAMED)) output.warn(`${id}: ${fault}`)
+  output.print(
+    `published ${String(total - refused.length)} servers` +
+      (refused.length === 0 ? '' : `; the store refuses ${String(refused.length)}: imds-api tries them every minute`),
+  )
+  return refused.length === 0 ? EXIT.done : 1
+}
+
+/** Compares the store with the database, and prints what differs: the exit status is 1 then. */
+export async function verify(parts: RecoveryParts): Promise<number> {
+  const { output } = parts
+  return withBoth(parts, async ({ db }, store) => {
+    const [ours, claimed] = [await databaseIdOf(db), await store.fleet.database()]
+    const isForeign = claimed !== undefined && claimed !== ours
+    if (isForeign) output.result({ finding: 'foreign', database: claimed }, formatForeign(claimed, ours))
+    let progress: Progress | undefined
+    const { differences, servers, waiting } = await compareStore(db, store, (done, of) => {
+      progress ??= new Progress(output, 'servers', of)
+      progress.show(done)
+    })
+    for (const one of differences) output.result(one, formatDifference(one))
+    const survey = await surveyStore(store)
+    const { moved } = await rolledBack(db, (tx) => move(tx, survey, false))
+    for (const text of moved) output.result({ finding: 'behind', text }, `imds-api advance would say: ${text}`)
+    output.result(
+      { servers, different: differences.length, waiting, behind: moved.length },
+      `${String(servers)} servers: ${String(differences.length)} differ in the store, ${String(waiting)} wait to be published`,
+    )
+    return isForeign || differences.length > 0 || moved.length > 0 ? 1 : EXIT.done
+  })
+}
+
+function formatDifference({ server, finding, fields }: Difference): string {
+  switch (finding) {
+    case 'missing':
+      return `${server} is missing in the store: imds-api rebuild publishes it`
+    case 'different':
+      return `${server} differs in ${fields!.join(', ')}: imds-api rebuild publishes it again`
+    case 'unreadable':
+      return `${server} has a record that cannot be read: imds-api rebuild publishes it again`
+    case 'unknown':
+      return `${server} is only in the store: imds-api rebuild --prune removes it`
+  }
+}
+
+/** Opens the store before the database, since this may be another user than root from then on. */
+async function withBoth(
+  { config, open }: RecoveryParts,
+  use: (database: Database, publisher: Publisher, store: LazyStore) => Promise<number>,
+): Promise<number> {
+  if (!databaseExists(config.database)) throw noDatabase()
+  const store = new LazyStore(() => openStore(config.store))
+  try {
+    const publisher = await store.open()
+    const database = await open(config.database)
+    try {
+      await migrate(database.db)
+      const region = await database.db.selectFrom('region').select('name').executeTakeFirst()
+      if (region === undefined) throw new Failure(1, 'the database has no region yet: imds-api apply FILE makes it')
+      if (config.store.region !== undefined && config.store.region !== region.name)
+        throw new Failure(
+          EXIT.badConfig,
+          `IMDS_REGION is ${config.store.region}, and the database is of the region ${region.name}: correct one of them`,
+        )
+      return await use(database, publisher, store)
+    } finally {
+      await database.close()
+    }
+  } catch (error) {
+    throw error instanceof StoreUnavailable ? new Failure(EXIT.unavailable, error.message) : error
+  } finally {
+    await store.close()
+  }
+}

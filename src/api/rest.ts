@@ -103,7 +103,7 @@ export async function buildApiServer(
     unreadable,
     log,
   })
-  await describe(server)
+  await describe(server, otpHeaders)
   await addDocsPages(server)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
   addIssuerRoutes(server, db)
@@ -133,7 +133,7 @@ export async function buildApiServer(
 }
 
 /** Adds the OpenAPI document, and its pages below /docs. */
-async function describe(server: ApiServer): Promise<void> {
+async function describe(server: ApiServer, otpHeaders: readonly string[]): Promise<void> {
   await server.register(swagger, {
     openapi: {
       openapi: '3.1.0',
@@ -146,7 +146,8 @@ async function describe(server: ApiServer): Promise<void> {
       },
       ...ABOUT,
     },
-    transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
+    transformObject: (made) =>
+      completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject, otpHeaders),
   })
 }
 

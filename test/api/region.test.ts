@@ -18,6 +18,7 @@ import {
   withFiles,
   withMary,
 } from '../support/fixtures/region.ts'
+import { readDocument } from '../support/openapi-document.ts'
 import { anApi, apply } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
@@ -624,11 +625,9 @@ t.test('a row keeps every field that a request can change, whatever the file say
   }
   const { call, callWith, userToken, server, database } = await anApi(t, { region: aRegion(full) })
   const user = await userToken(ADA)
-  await server.ready()
-  const paths = server.swagger().paths as unknown as Record<
-    string,
-    { put: { requestBody: { content: Record<string, { schema: { properties: object } }> } } }
-  >
+  const { paths } = await readDocument<{
+    paths: Record<string, { put: { requestBody: { content: Record<string, { schema: { properties: object } }> } } }>
+  }>(server)
   const changes: readonly (readonly [path: string, id: string, body: object, refused: readonly string[]])[] = [
     ['users', ADA, { name: 'Augusta', ssh_key: GRACES_KEY, messaging_pref: false }, ['email_address', 'password']],
     [

@@ -120,21 +120,34 @@ export const ANY_ERROR = {
   content: { 'application/json': { schema: errorSchema('Error', REFUSAL_NAMES, false) } },
 }
 
-/** The response with an error of a status. `isOfToken`: of the token endpoint, whose errors have the fields of OAuth. */
+/**
+ * The response with an error of a status. `isOfToken`: of the token endpoint, whose errors have the fields of OAuth.
+ * `otpHeaders`: the headers of its 401 that demand a one-time password.
+ */
 export function errorResponse(
   status: number,
   isOfToken: boolean,
+  otpHeaders: readonly string[],
 ): { readonly name: string; readonly response: object } {
   const text = STATUS_CODES[status]!
   const name = `${isOfToken ? 'Token' : ''}${text.replaceAll(' ', '').replace(/Error$/, '')}`
   const names = REFUSAL_NAMES.filter((one) => statusOf(one) === status)
   const common = isOfToken ? (['Cache-Control', 'Pragma'] as const) : COMMON
+  const ofCodes = isOfToken && status === 401 ? otpHeaders : []
   return {
     name,
     response: {
       description: text,
-      headers: headerReferences([REQUEST_ID, ...common, ...(HEADERS_OF_STATUS[status] ?? [])]),
+      headers: {
+        ...headerReferences([REQUEST_ID, ...common, ...(HEADERS_OF_STATUS[status] ?? [])]),
+        ...Object.fromEntries(ofCodes.map((header) => [header, CODE_REQUIRED])),
+      },
       content: { 'application/json': { schema: errorSchema(`${name}Error`, names, isOfToken) } },
     },
   }
+}
+
+const CODE_REQUIRED = {
+  description: 'The password is right, and a one-time password is missing or wrong.',
+  schema: { type: 'string', const: 'required' },
 }

@@ -52,8 +52,11 @@ export function takesAccount(path: string): boolean {
   return path.startsWith('/1.0/') && !path.startsWith(WITHOUT_ACCOUNT)
 }
 
-/** Completes the document that the routes have made. */
-export function completeOpenApi<T extends object>(made: T): T {
+/**
+ * Completes the document that the routes have made. `otpHeaders`: those of the token endpoint that have a one-time
+ * password, and of its response that demand one.
+ */
+export function completeOpenApi<T extends object>(made: T, otpHeaders: readonly string[]): T {
   const { paths = {}, components } = made as Document
   const schemas = new Components()
   const errors = new Map<string, object>()
@@ -62,7 +65,7 @@ export function completeOpenApi<T extends object>(made: T): T {
     Object.fromEntries(
       Object.entries(operations).map(([method, operation]) => [
         method,
-        completeOperation(path, method, operation, schemas, errors),
+        completeOperation(path, method, operation, schemas, errors, otpHeaders),
       ]),
     ),
   ])
@@ -80,6 +83,7 @@ function completeOperation(
   { 'x-refusals': refusals = [], 'x-headers': headers = [], 'x-body': body, ...operation }: Operation,
   schemas: Components,
   errors: Map<string, object>,
+  otpHeaders: readonly string[],
 ): object {
   const { parameters = [], requestBody, responses } = operation
   const isOfToken = path === '/token'
@@ -96,7 +100,7 @@ function completeOperation(
     },
   ])
   const refused = errorStatuses(path, method, refusals).map((status) => {
-    const { name, response } = errorResponse(status, isOfToken)
+    const { name, response } = errorResponse(status, isOfToken, otpHeaders)
     return [status, refer([name, response])]
   })
   return {
@@ -104,6 +108,7 @@ function completeOperation(
     ...(path.startsWith('/1.0/') && {
       parameters: [...parameters, ...parametersOf(path, method).map((name) => parameterReference(name))],
     }),
+    ...(isOfToken && { parameters: [...parameters, ...otpHeaders.map(otpParameter)] }),
     ...(requestBody !== undefined && { requestBody: completeBody(requestBody, body, schemas) }),
     responses: Object.fromEntries([
       ...success,
@@ -117,6 +122,11 @@ function completeOperation(
 const NOT_MODIFIED = {
   description: 'The client has the present form.',
   headers: headerReferences([REQUEST_ID, ...COMMON, 'ETag']),
+}
+
+function otpParameter(name: string): object {
+  const description = 'A one-time password, for the grant password of a user with two-factor authentication.'
+  return { name, in: 'header', required: false, schema: { type: 'string' }, description }
 }
 
 /** True for the GET of a member, which has an entity tag. */

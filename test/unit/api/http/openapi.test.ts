@@ -24,7 +24,7 @@ const made = {
 }
 
 test('a document keeps what it has, and each operation gets the parameters of its path and method', () => {
-  const { openapi, components, paths } = completeOpenApi(made)
+  const { openapi, components, paths } = completeOpenApi(made, ['x-otp'])
   expect({ openapi, components }).toMatchObject({ openapi: '3.1.0', components: { securitySchemes: { token: {} } } })
   expect(paths).toMatchObject({
     '/1.0/things': {
@@ -40,11 +40,11 @@ test('a document keeps what it has, and each operation gets the parameters of it
     },
     '/1.0/user/collaborations': { get: { parameters: [{ name: 'x' }, ...['Prefer', 'RequestId'].map(parameter)] } },
   })
-  expect(paths['/token'].post).not.toHaveProperty('parameters')
+  expect(paths['/token'].post).toMatchObject({ parameters: [{ name: 'x-otp', in: 'header' }] })
 })
 
 test('each operation has the errors and headers of its path and method, and those that its route names', () => {
-  const { paths } = completeOpenApi(made)
+  const { paths } = completeOpenApi(made, ['x-otp'])
   expect(paths['/1.0/things/{id}'].get.responses).toMatchObject({
     200: { headers: { 'X-Request-Id': header('X-Request-Id'), ETag: header('ETag') } },
     304: response('NotModified'),
@@ -70,8 +70,9 @@ test('each operation has the errors and headers of its path and method, and thos
 })
 
 test('the document describes the bodies of errors, with the names of each status and each code', () => {
-  const { schemas } = (completeOpenApi(made) as unknown as { components: { schemas: Record<string, object> } })
-    .components
+  const { schemas } = (
+    completeOpenApi(made, ['x-otp']) as unknown as { components: { schemas: Record<string, object> } }
+  ).components
   const allows = (schema: string, refusal: Refusal) =>
     Compile({ ...schemas[schema], components: { schemas } }).Check(bodyOfRefusal(refusal, 'req-1'))
   const refusals = [

@@ -31,6 +31,7 @@ import type { StoreSettings } from '../../../src/store/settings.ts'
 import { APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, secretTextOf } from '../fixtures/region.ts'
 import { BASE_URL } from '../fixtures/representations.ts'
 import { withoutDetails } from '../error-bodies.ts'
+import { checkResponses } from '../openapi-validator.ts'
 import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
 import { IMDS_API, programEnvironment } from './imds.ts'
@@ -200,6 +201,7 @@ export async function anApi(
     log,
   )
   t.teardown(() => server.close())
+  checkResponses(server)
   const token = async (client: string) => {
     const { statusCode, body } = await server.inject({
       method: 'POST',

@@ -1,0 +1,147 @@
+/**
+ * Checks responses against the OpenAPI document: the status, each header, and the body, whose objects have no field that
+ * the document does not name.
+ */
+import type { InjectOptions, LightMyRequestResponse } from 'fastify'
+import { Compile } from 'typebox/schema'
+import type { ApiServer } from '../../src/api/http/server.ts'
+import { referred } from './openapi-document.ts'
+
+/** A response as it arrived. */
+interface SentResponse {
+  readonly status: number
+  readonly headers: Readonly<Record<string, unknown>>
+  readonly text: string
+}
+
+type Schema = Readonly<Record<string, unknown>>
+type Operations = Readonly<Record<string, { readonly responses: Readonly<Record<string, object>> }>>
+interface Document {
+  readonly paths: Readonly<Record<string, Operations>>
+  readonly components: Schema
+}
+interface Response {
+  readonly headers?: Readonly<Record<string, object>>
+  readonly content?: Readonly<Record<string, { readonly schema: Schema }>>
+}
+interface Header {
+  readonly required?: boolean
+  readonly schema: Schema
+}
+
+/** Headers of HTTP itself, which OpenAPI leaves to it. */
+const OF_HTTP = ['connection', 'content-length', 'content-type', 'date', 'keep-alive', 'transfer-encoding']
+
+/** Has each response that a test injects checked against the server's document: what it does not allow is thrown. */
+export function checkResponses(server: ApiServer): void {
+  const inject = server.inject.bind(server) as (options: InjectOptions | string) => Promise<LightMyRequestResponse>
+  let validator: DocumentValidator | undefined
+  const checked = async (options: InjectOptions | string) => {
+    const response = await inject(options)
+    validator ??= new DocumentValidator(server.swagger())
+    const { method = 'GET', url } = typeof options === 'string' ? { url: options } : options
+    const { statusCode: status, headers, body: text } = response
+    const faults = validator.faultsOf(method, url as string, { status, headers, text })
+    if (faults.length === 0) return response
+    throw new Error(
+      `the OpenAPI document of ${method} ${url as string} (${String(status)}) does not allow ${faults.join('; ')}`,
+    )
+  }
+  server.inject = checked as typeof server.inject
+}
+
+/** The checks of one document. Each schema is compiled at its first use. */
+class DocumentValidator {
+  readonly #document: Document
+  readonly #components: unknown
+  readonly #paths: readonly { readonly pattern: RegExp; readonly operations: Operations }[]
+  readonly #compiled = new Map<string, (value: unknown) => string | undefined>()
+
+  constructor(document: object) {
+    this.#document = document as Document
+    this.#components = closed(this.#document.components)
+    this.#paths = Object.entries(this.#document.paths).map(([path, operations]) => ({
+      pattern: new RegExp(`^${path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, '[^/]+')}/?$`),
+      operations,
+    }))
+  }
+
+  /** What the document does not allow. A path that it does not have allows everything. */
+  faultsOf(method: string, url: string, { status, headers, text }: SentResponse): readonly string[] {
+    const path = url.split('?', 1)[0]!
+    const found = this.#paths.find(({ pattern }) => pattern.test(path))
+    const operation = found?.operations[method === 'HEAD' ? 'get' : method.toLowerCase()]
+    if (operation === undefined) return []
+    const response = operation.responses[String(status)]
+    if (response === undefined) return [`the status ${String(status)}`]
+    const { headers: named = {}, content } = this.#resolve(response) as Response
+    return [
+      ...this.#headerFaults(named, headers),
+      ...(method === 'HEAD' ? [] : this.#bodyFaults(content, headers['content-type'], text)),
+    ]
+  }
+
+  #headerFaults(named: Readonly<Record<string, object>>, headers: SentResponse['headers']): readonly string[] {
+    const known = new Map(
+      Object.entries(named).map(([name, header]) => [name.toLowerCase(), this.#resolve(header) as Header] as const),
+    )
+    const missing = [...known].filter(([name, { required }]) => required === true && headers[name] === undefined)
+    return [
+      ...missing.map(([name]) => `no header ${name}`),
+      ...Object.entries(headers).flatMap(([name, value]) => {
+        if (OF_HTTP.includes(name)) return []
+        const { schema } = known.get(name) ?? {}
+        if (schema === undefined) return [`the header ${name}`]
+        const parsed = schema['type'] === 'integer' ? Number(value) : value
+        const fault = this.#fault(schema, parsed)
+        return fault === undefined ? [] : [`the header ${name}: ${fault}`]
+      }),
+    ]
+  }
+
+  #bodyFaults(content: Response['content'], type: unknown, text: string): readonly string[] {
+    if (content === undefined) return text === '' ? [] : ['a body']
+    if (typeof type !== 'string') return ['a body without a type']
+    const media = content[type.split(';', 1)[0]!]
+    if (media === undefined) return [`the type "${type}"`]
+    if (!type.startsWith('application/json')) return []
+    const fault = this.#fault(media.schema, JSON.parse(text))
+    return fault === undefined ? [] : [`the body ${text.slice(0, 1_000)}: ${fault}`]
+  }
+
+  #resolve(value: object): unknown {
+    const { $ref: reference } = value as { readonly $ref?: string }
+    return reference === undefined ? value : referred(this.#document, reference)
+  }
+
+  #fault(schema: Schema, value: unknown): string | undefined {
+    const key = JSON.stringify(schema)
+    let check = this.#compiled.get(key)
+    if (check === undefined) {
+      const compiled = Compile({ ...(closed(schema) as object), components: this.#components } as object)
+      check = (given) => {
+        if (compiled.Check(given)) return undefined
+        const [, errors] = compiled.Errors(given)
+        return errors
+          .map(({ instancePath, message, params }) => `${instancePath} ${message} ${JSON.stringify(params)}`)
+          .join('; ')
+      }
+      this.#compiled.set(key, check)
+    }
+    return check(value)
+  }
+}
+
+/** The same schemas, whose objects with properties have no others. */
+function closed(schema: unknown): unknown {
+  if (typeof schema !== 'object' || schema === null) return schema
+  if (Array.isArray(schema)) return schema.map(closed)
+  const entries = Object.fromEntries(Object.entries(schema).map(([name, value]) => [name, closed(value)]))
+  const { properties, additionalProperties, patternProperties } = entries
+  const isOpen =
+    typeof properties !== 'object' ||
+    Object.keys(properties ?? {}).length === 0 ||
+    additionalProperties !== undefined ||
+    patternProperties !== undefined
+  return isOpen ? entries : { ...entries, additionalProperties: false }
+}

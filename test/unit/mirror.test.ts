@@ -25,6 +25,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'api/demo': ['start'],
   'api/grants': ['api/auth/token-families'],
   'api/listeners': ['api/http/unreadable'],
+  'api/lists': ['api/http/list-stream'],
   'api/mail': ['api/mail/sender', 'api/mail/smtp'],
   'api/program': ['api/arguments', 'api/failure', 'api/main', 'api/metrics', 'api/rest', 'api/service'],
   'api/region': [

@@ -55,7 +55,7 @@ export function isVisibleTo(accountId: string): RawBuilder<boolean> {
       images.account_id = ${accountId}
       or (images.public and (
         images.account_id is null
-        or exists (select from accounts where accounts.id = images.account_id and accounts.publish_images)
+        or images.account_id = any(array(select id from accounts where publish_images))
       ))
     )
   )`

@@ -1,8 +1,9 @@
 /**
  * The share of a caller in the connections for requests. All API clients of an account have one share, and each user
- * has one. A read holds a turn until its response is sent. A change holds one only while its right is checked, since it
+ * has one. A read holds a turn until its response is sent, or begins to be streamed (list-stream.ts). A change holds one only while its right is checked, since it
  * then waits in the queue of its account (changes/account-changes.ts).
  */
+import type { FastifyRequest } from 'fastify'
 import { READS } from './audit.ts'
 import type { FairQueue, FairQueueLimits, Leave } from './fair-queue.ts'
 import { refuse } from '../model/refusal.ts'
@@ -12,6 +13,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Ends the turn of the request in the share of its caller. */
     leaveShare: Leave | undefined
+    /** Waits for another turn, for a part of a response that has begun. */
+    enterShare: () => Promise<Leave>
   }
 }
 
@@ -24,17 +27,16 @@ export const READ_SHARE: FairQueueLimits = { atOnce: 4, waitingMax: 1_024, timeo
 /** Adds the hooks. They need `request.identity`, and come before what queries the database for a request. */
 export function addReadShare(server: ApiServer, queue: FairQueue): void {
   server.decorateRequest('leaveShare', undefined)
-  server.addHook('onRequest', async (request) => {
-    const { identity, method } = request
+  server.decorateRequest('enterShare', async function (this: FastifyRequest) {
+    const { identity, method } = this
     const key = identity.kind === 'user' ? identity.userId : identity.accountId
-    request.leaveShare = await queue.enter({
-      key,
-      caller: identity.clientId,
-      cost: 1,
-      isUrgent: !READS.includes(method),
-    })
-    if (request.leaveShare === undefined)
+    const leave = await queue.enter({ key, caller: identity.clientId, cost: 1, isUrgent: !READS.includes(method) })
+    if (leave === undefined)
       throw refuse('service_unavailable', 'other requests of this account or user take too long: try again')
+    return leave
+  })
+  server.addHook('onRequest', async (request) => {
+    request.leaveShare = await request.enterShare()
   })
   server.addHook('preParsing', async (request) => {
     // follows the checks of every route

@@ -46,6 +46,8 @@ declare module 'fastify' {
     respondedId: string | undefined
     /** True for a request that succeeded without a change: it leaves no audit line. */
     changedNothing: boolean
+    /** Ends the connection of a response that cannot be completed, so that the client sees that it is not whole. */
+    cutOff: (cause: unknown) => void
   }
 }
 
@@ -153,6 +155,17 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   })
   server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)
+  server.decorateReply('cutOff', function (this: FastifyReply, cause: unknown) {
+    const { id, method, routeOptions } = this.request
+    log.error(
+      { err: cause, request_id: id, method, route: routeOptions.url },
+      'a response failed after its begin: its connection was closed',
+    )
+    const { socket } = this.raw
+    // without chunks, as in HTTP/1.0, the end of a connection is the end of the body; TLS and unix sockets have no reset
+    if (tls === undefined && socket?.remoteAddress !== undefined) socket.resetAndDestroy()
+    else this.raw.destroy()
+  })
   server.addHook('preSerialization', (_request, reply, payload, done) => {
     const { id } = payload as { readonly id?: unknown }
     if (typeof id === 'string') reply.respondedId = id

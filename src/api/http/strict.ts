@@ -16,6 +16,8 @@ declare module 'fastify' {
 interface Schema {
   readonly type?: string
   readonly properties?: Readonly<Record<string, Schema>>
+  /** Of a parameter that stands for all whose names match. */
+  readonly patternProperties?: Readonly<Record<string, unknown>>
   readonly items?: Schema
   readonly anyOf?: readonly Schema[]
   readonly hide?: boolean
@@ -53,10 +55,14 @@ function unknownParameters(
     fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
   if (!isStrict || (schema as Schema | undefined)?.hide === true) return []
   const { properties } = (schema?.querystring ?? {}) as Schema
-  const known = { ...properties, ...(takesAccount(url) && { account_id: {} }) }
+  const known = Object.entries<Schema>({ ...properties, ...(takesAccount(url) && { account_id: {} }) })
+  const isKnown = (name: string) =>
+    known.some(([one, { patternProperties: patterns }]) =>
+      patterns === undefined ? one === name : Object.keys(patterns).some((pattern) => new RegExp(pattern).test(name)),
+    )
   return [
     ...Object.keys(query as object)
-      .filter((name) => !Object.hasOwn(known, name))
+      .filter((name) => !isKnown(name))
       .map(unknown('query')),
     ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as Schema, body)).map(
       unknown('body'),

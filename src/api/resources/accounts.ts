@@ -17,10 +17,11 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
+import { addList, byText, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
 import {
   API_CLIENT_COLUMNS,
   CLOUD_IP_COLUMNS,
-  listOf,
+  IMAGE_COLUMNS,
   NestedAccount,
   nestedAccount,
   NestedApiClient,
@@ -155,27 +156,26 @@ const Params = idParams('acc-demo1')
 
 /** Adds the routes for which a user need not name an account. */
 export function addAccountRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  server.get(
-    '/accounts',
-    {
-      schema: {
-        operationId: 'listAccounts',
-        summary: 'List accounts',
-        description:
-          'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
-        tags: TAGS,
-        response: { 200: listOf(Collected) },
-      },
-    },
-    async ({ accountIds }) => {
-      const [rows, usage] = [
-        await selectAccounts(db, accountIds).orderBy('accounts.id').execute(),
-        await usageOfAccounts(db, accountIds),
-      ]
+  addList(server, {
+    path: '/accounts',
+    operationId: 'listAccounts',
+    summary: 'List accounts',
+    description: 'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
+    tags: TAGS,
+    form: Collected,
+    order: [byText('accounts.id')],
+    filters: { name: equals('accounts.name'), status: equals('accounts.status') },
+    rowsAtOnce: FEW_ROWS_AT_ONCE,
+    select: ({ accountIds }) => selectAccounts(db, accountIds),
+    represent: async (rows) => {
+      const usage = await usageOfAccounts(
+        db,
+        rows.map(({ id }) => id),
+      )
       // without one that was deleted between the queries
       return rows.filter(({ id }) => usage.has(id)).map((row) => collect(site, row, usage.get(row.id)!))
     },
-  )
+  })
   server.get(
     '/accounts/:id',
     {
@@ -363,7 +363,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('images')
-          .selectAll('images')
+          .select(IMAGE_COLUMNS)
           .whereRef('images.account_id', '=', 'accounts.id')
           .where('images.status', '!=', 'deleted')
           .orderBy('images.id'),

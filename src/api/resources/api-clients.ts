@@ -17,9 +17,9 @@ import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
+import { addList, byCreation, equals } from './lists.ts'
 import {
   API_CLIENT_COLUMNS,
-  listOf,
   NestedAccount,
   nestedAccount,
   NestedApiClient,
@@ -98,26 +98,18 @@ export function addApiClientRoutes(
   { db, accounts, site }: ResourceParts,
   tokens: AccessTokens,
 ): void {
-  server.get(
-    '/api_clients',
-    {
-      schema: {
-        operationId: 'listApiClients',
-        summary: 'List API clients',
-        description: 'Those of the account that are not deleted.',
-        tags: TAGS,
-        response: { 200: listOf(Collected) },
-      },
-    },
-    async ({ caller }) =>
-      (
-        await selectClients(db, caller.accountId)
-          .where('api_clients.revoked_at', 'is', null)
-          .orderBy('api_clients.created_at')
-          .orderBy('api_clients.id')
-          .execute()
-      ).map((row) => collect(site, row)),
-  )
+  addList(server, {
+    path: '/api_clients',
+    operationId: 'listApiClients',
+    summary: 'List API clients',
+    description: 'Those of the account that are not deleted.',
+    tags: TAGS,
+    form: Collected,
+    order: byCreation('api_clients'),
+    filters: { name: equals('api_clients.name') },
+    select: ({ caller }) => selectClients(db, caller.accountId).where('api_clients.revoked_at', 'is', null),
+    represent: (rows) => rows.map((row) => collect(site, row)),
+  })
 
   server.get(
     '/api_clients/:id',

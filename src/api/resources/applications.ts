@@ -19,9 +19,9 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
+import { addList, byCreation, equals } from './lists.ts'
 import {
   identity,
-  listOf,
   NestedAccount,
   nestedAccount,
   NullableTime,
@@ -63,24 +63,18 @@ export function addApplicationRoutes(
   { db, accounts, site }: ResourceParts,
   tokens: AccessTokens,
 ): void {
-  server.get(
-    '/applications',
-    {
-      schema: {
-        operationId: 'listApplications',
-        summary: 'List applications',
-        description: 'Those of the account that are not deleted.',
-        tags: TAGS,
-        response: { 200: listOf(Collected) },
-      },
-    },
-    async ({ caller }) => {
-      const rows = selectApplications(db, caller.accountId).where('applications.revoked_at', 'is', null)
-      return (await rows.orderBy('applications.created_at').orderBy('applications.id').execute()).map((row) =>
-        collect(site, row),
-      )
-    },
-  )
+  addList(server, {
+    path: '/applications',
+    operationId: 'listApplications',
+    summary: 'List applications',
+    description: 'Those of the account that are not deleted.',
+    tags: TAGS,
+    form: Collected,
+    order: byCreation('applications'),
+    filters: { name: equals('applications.name') },
+    select: ({ caller }) => selectApplications(db, caller.accountId).where('applications.revoked_at', 'is', null),
+    represent: (rows) => rows.map((row) => collect(site, row)),
+  })
 
   server.get(
     '/applications/:id',

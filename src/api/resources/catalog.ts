@@ -1,7 +1,8 @@
 /** What a region offers, read only: zones and server types. The region file sets them. */
 import type { ApiServer } from '../http/server.ts'
 import { noSuch } from '../model/refusal.ts'
-import { listOf, NestedServerType, nestedServerType, NestedZone, nestedZone, idParams } from './nested.ts'
+import { addList, byInteger, byText, equals } from './lists.ts'
+import { NestedServerType, nestedServerType, NestedZone, nestedZone, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const ZoneParams = idParams('gb1-a', 'The id, or the handle.')
@@ -9,22 +10,18 @@ const TypeParams = idParams('1gb.ssd', 'The id, or the handle.')
 
 /** Adds the lists and members of zones and server types. */
 export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts): void {
-  server.get(
-    '/zones',
-    {
-      schema: {
-        operationId: 'listZones',
-        summary: 'List zones',
-        description: 'The zones of the region.',
-        tags: ['Zones'],
-        response: { 200: listOf(NestedZone) },
-      },
-    },
-    async () =>
-      (await db.selectFrom('zones').selectAll().where('removed_at', 'is', null).orderBy('handle').execute()).map(
-        (row) => nestedZone(site, row),
-      ),
-  )
+  addList(server, {
+    path: '/zones',
+    operationId: 'listZones',
+    summary: 'List zones',
+    description: 'The zones of the region.',
+    tags: ['Zones'],
+    form: NestedZone,
+    order: [byText('zones.handle')],
+    filters: {},
+    select: () => db.selectFrom('zones').selectAll().where('removed_at', 'is', null),
+    represent: (rows) => rows.map((row) => nestedZone(site, row)),
+  })
   server.get(
     '/zones/:id',
     {
@@ -49,28 +46,18 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
     },
   )
 
-  server.get(
-    '/server_types',
-    {
-      schema: {
-        operationId: 'listServerTypes',
-        summary: 'List server types',
-        description: 'The smallest first.',
-        tags: ['Server types'],
-        response: { 200: listOf(NestedServerType) },
-      },
-    },
-    async () =>
-      (
-        await db
-          .selectFrom('server_types')
-          .selectAll()
-          .where('removed_at', 'is', null)
-          .orderBy('ram')
-          .orderBy('id')
-          .execute()
-      ).map((row) => nestedServerType(site, row)),
-  )
+  addList(server, {
+    path: '/server_types',
+    operationId: 'listServerTypes',
+    summary: 'List server types',
+    description: 'The smallest first.',
+    tags: ['Server types'],
+    form: NestedServerType,
+    order: [byInteger('server_types.ram'), byText('server_types.id')],
+    filters: { name: equals('server_types.name'), status: equals('server_types.status') },
+    select: () => db.selectFrom('server_types').selectAll().where('removed_at', 'is', null),
+    represent: (rows) => rows.map((row) => nestedServerType(site, row)),
+  })
   server.get(
     '/server_types/:id',
     {

@@ -16,13 +16,13 @@ import { prepareOne } from '../database/prepared.ts'
 import type { Reader } from '../database/transaction.ts'
 import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse, type Detail } from '../model/refusal.ts'
+import { addList, byCreation, equals } from './lists.ts'
 import {
   CLOUD_IP_COLUMNS,
   GivenName,
   INTERFACE_COLUMNS,
   SERVER_COLUMNS,
   SERVER_GROUP_COLUMNS,
-  listOf,
   NestedAccount,
   nestedAccount,
   NestedCloudIp,
@@ -89,22 +89,22 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
   const find = prepareOne(pool, 'cloud-ip', ['account', 'id'], (accountId, id) =>
     selectCloudIps(db, accountId).where('cloud_ips.id', '=', id),
   )
-  server.get(
-    '/cloud_ips',
-    {
-      schema: {
-        operationId: 'listCloudIps',
-        summary: 'List cloud IPs',
-        description: 'Those of the account.',
-        tags: TAGS,
-        response: { 200: listOf(CloudIp) },
-      },
+  addList(server, {
+    path: '/cloud_ips',
+    operationId: 'listCloudIps',
+    summary: 'List cloud IPs',
+    description: 'Those of the account.',
+    tags: TAGS,
+    form: CloudIp,
+    order: byCreation('cloud_ips'),
+    filters: {
+      name: equals('cloud_ips.name'),
+      status: equals('cloud_ips.status'),
+      server_group: equals('cloud_ips.server_group_id'),
     },
-    async ({ caller }) =>
-      (
-        await selectCloudIps(db, caller.accountId).orderBy('cloud_ips.created_at').orderBy('cloud_ips.id').execute()
-      ).map((row) => represent(site, row)),
-  )
+    select: ({ caller }) => selectCloudIps(db, caller.accountId),
+    represent: (rows) => rows.map((row) => represent(site, row)),
+  })
 
   server.get(
     '/cloud_ips/:id',

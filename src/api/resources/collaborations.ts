@@ -26,9 +26,9 @@ import { formatId } from '../model/ids.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
+import { addList, byCreation, equals } from './lists.ts'
 import {
   identity,
-  listOf,
   NestedAccount,
   nestedAccount,
   NestedUser,
@@ -67,28 +67,25 @@ const Params = idParams(formatId('col', 1))
 /** The path of collaborations for each side, the account and the user. */
 const PATHS = { account: 'collaborations', user: 'user/collaborations' } as const
 type Side = keyof typeof PATHS
+/** The lists of both sides. */
+const LIST = {
+  tags: TAGS,
+  form: Collaboration,
+  order: byCreation('collaborations'),
+  filters: { status: equals('collaborations.status') },
+}
 
 /** Adds the account's side. */
 export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  server.get(
-    '/collaborations',
-    {
-      schema: {
-        operationId: 'listCollaborations',
-        summary: 'List the collaborations of the account',
-        description: 'Invitations and finished ones too.',
-        tags: TAGS,
-        response: { 200: listOf(Collaboration) },
-      },
-    },
-    async ({ caller }) =>
-      (
-        await selectCollaborations(db, isOfAccount(caller.accountId))
-          .orderBy('collaborations.created_at')
-          .orderBy('collaborations.id')
-          .execute()
-      ).map((row) => represent(site, 'account', row)),
-  )
+  addList(server, {
+    ...LIST,
+    path: '/collaborations',
+    operationId: 'listCollaborations',
+    summary: 'List the collaborations of the account',
+    description: 'Invitations and finished ones too.',
+    select: ({ caller }) => selectCollaborations(db, isOfAccount(caller.accountId)),
+    represent: (rows) => rows.map((row) => represent(site, 'account', row)),
+  })
 
   server.get(
     '/collaborations/:id',
@@ -186,27 +183,15 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
 
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
 export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  server.get(
-    '/user/collaborations',
-    {
-      schema: {
-        operationId: 'listUserCollaborations',
-        summary: 'List your collaborations and invitations',
-        description: 'Those of the user who has signed in. API clients get 403.',
-        tags: TAGS,
-        response: { 200: listOf(Collaboration) },
-      },
-    },
-    async ({ identity }) =>
-      await asUser(identity, async (userId) =>
-        (
-          await selectCollaborations(db, isOfUser(userId))
-            .orderBy('collaborations.created_at')
-            .orderBy('collaborations.id')
-            .execute()
-        ).map((row) => represent(site, 'user', row)),
-      ),
-  )
+  addList(server, {
+    ...LIST,
+    path: '/user/collaborations',
+    operationId: 'listUserCollaborations',
+    summary: 'List your collaborations and invitations',
+    description: 'Those of the user who has signed in. API clients get 403.',
+    select: ({ identity }) => selectCollaborations(db, isOfUser(userOf(identity))),
+    represent: (rows) => rows.map((row) => represent(site, 'user', row)),
+  })
 
   server.get(
     '/user/collaborations/:id',
@@ -309,8 +294,12 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
 }
 
 async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T>): Promise<T> {
+  return task(userOf(identity))
+}
+
+function userOf(identity: Identity): string {
   if (identity.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
-  return task(identity.userId)
+  return identity.userId
 }
 
 function selectCollaborations(database: Reader, isOwn: RawBuilder<boolean>) {

@@ -12,7 +12,8 @@ import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from
 import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { GivenName, identity, listOf, representation, type Site, idParams } from './nested.ts'
+import { addList, byCreation, equals } from './lists.ts'
+import { GivenName, identity, representation, type Site, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
@@ -41,28 +42,19 @@ export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): voi
 }
 
 function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  server.get(
-    '/config_maps',
-    {
-      schema: {
-        operationId: 'listConfigMaps',
-        summary: 'List config maps',
-        description: 'Those of the account, without their data.',
-        tags: TAGS,
-        response: { 200: listOf(Collected) },
-      },
-    },
-    async ({ caller }) =>
-      (
-        await db
-          .selectFrom('config_maps')
-          .select(['id', 'name'])
-          .where('account_id', '=', caller.accountId)
-          .orderBy('created_at')
-          .orderBy('id')
-          .execute()
-      ).map((row) => collect(site, row)),
-  )
+  addList(server, {
+    path: '/config_maps',
+    operationId: 'listConfigMaps',
+    summary: 'List config maps',
+    description: 'Those of the account, without their data.',
+    tags: TAGS,
+    form: Collected,
+    order: byCreation('config_maps'),
+    filters: { name: equals('config_maps.name') },
+    select: ({ caller }) =>
+      db.selectFrom('config_maps').select(['id', 'name']).where('account_id', '=', caller.accountId),
+    represent: (rows) => rows.map((row) => collect(site, row)),
+  })
 
   server.get(
     '/config_maps/:id',

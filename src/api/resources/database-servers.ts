@@ -8,9 +8,9 @@ import Type, { type Static } from 'typebox'
 import type { Reader } from '../database/transaction.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
+import { addList, byCreation, byInteger, byText, equals } from './lists.ts'
 import {
   CLOUD_IP_COLUMNS,
-  listOf,
   NestedAccount,
   nestedAccount,
   NestedCloudIp,
@@ -60,22 +60,18 @@ const Params = idParams('dbs-demo1')
 
 /** Adds the routes. */
 export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  server.get(
-    '/database_types',
-    {
-      schema: {
-        operationId: 'listDatabaseTypes',
-        summary: 'List types of database servers',
-        description: 'The smallest first.',
-        tags: TAGS,
-        response: { 200: listOf(NestedDatabaseType) },
-      },
-    },
-    async () =>
-      (await db.selectFrom('database_server_types').selectAll().orderBy('ram').orderBy('id').execute()).map((row) =>
-        nestedDatabaseType(site, row),
-      ),
-  )
+  addList(server, {
+    path: '/database_types',
+    operationId: 'listDatabaseTypes',
+    summary: 'List types of database servers',
+    description: 'The smallest first.',
+    tags: TAGS,
+    form: NestedDatabaseType,
+    order: [byInteger('database_server_types.ram'), byText('database_server_types.id')],
+    filters: { name: equals('database_server_types.name') },
+    select: () => db.selectFrom('database_server_types').selectAll(),
+    represent: (rows) => rows.map((row) => nestedDatabaseType(site, row)),
+  })
 
   server.get(
     '/database_types/:id',
@@ -96,26 +92,19 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     },
   )
 
-  server.get(
-    '/database_servers',
-    {
-      schema: {
-        operationId: 'listDatabaseServers',
-        summary: 'List database servers',
-        description: 'Those of the account that are not deleted. The region file makes them.',
-        tags: TAGS,
-        response: { 200: listOf(DatabaseServer) },
-      },
-    },
-    async ({ caller }) =>
-      (
-        await selectDatabaseServers(db, caller.accountId)
-          .where('database_servers.deleted_at', 'is', null)
-          .orderBy('database_servers.created_at')
-          .orderBy('database_servers.id')
-          .execute()
-      ).map((row) => represent(site, row)),
-  )
+  addList(server, {
+    path: '/database_servers',
+    operationId: 'listDatabaseServers',
+    summary: 'List database servers',
+    description: 'Those of the account that are not deleted. The region file makes them.',
+    tags: TAGS,
+    form: DatabaseServer,
+    order: byCreation('database_servers'),
+    filters: { name: equals('database_servers.name'), status: equals('database_servers.status') },
+    select: ({ caller }) =>
+      selectDatabaseServers(db, caller.accountId).where('database_servers.deleted_at', 'is', null),
+    represent: (rows) => rows.map((row) => represent(site, row)),
+  })
 
   server.get(
     '/database_servers/:id',

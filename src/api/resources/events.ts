@@ -8,7 +8,6 @@ import { formatCursor, type Cursor } from '../model/events.ts'
 import { fieldFault, Refusal } from '../model/refusal.ts'
 import { Event, representEvent } from './event-form.ts'
 import type { EventStreams } from './event-streams.ts'
-import { listOf } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const [LIMIT, LIMIT_MAX] = [100, 1_000]
@@ -46,7 +45,7 @@ export function addEventRoutes(server: ApiServer, { db }: Pick<ResourceParts, 'd
         response: {
           200: {
             description: 'Events',
-            content: { 'application/json': { schema: listOf(Event) }, [STREAM]: { schema: Stream } },
+            content: { 'application/json': { schema: Type.Array(Event) }, [STREAM]: { schema: Stream } },
           },
         },
       },

@@ -1,20 +1,22 @@
 /** Images. The region file and snapshots of servers make them. changes/images.ts has their states. */
-import type { Selectable } from 'kysely'
+import type { InferResult, Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { requestAction } from '../changes/actions.ts'
 import { deleteImage, findImage, isVisibleTo, updateImage, type ImageValues } from '../changes/images.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Tx } from '../database/transaction.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
 import { LONG_BODY_LIMIT } from '../http/body.ts'
 import { formatId } from '../model/ids.ts'
 import type { ApiServer } from '../http/server.ts'
+import { addList, byText, equals } from './lists.ts'
 import {
   ARCHITECTURES,
+  beginOfDescription,
   GivenName,
-  listOf,
   NestedImage,
   nestedImage,
   NullableString,
+  SHORT_IMAGE_COLUMNS,
   type Site,
   idParams,
 } from './nested.ts'
@@ -53,22 +55,18 @@ const Params = idParams(formatId('img', 1), 'The id, or the handle.')
 
 /** Adds the routes. */
 export function addImageRoutes(server: ApiServer, { db, accounts, site, compute }: ResourceParts): void {
-  server.get(
-    '/images',
-    {
-      schema: {
-        operationId: 'listImages',
-        summary: 'List images',
-        description: 'Those of the account, and the public ones of others. Descriptions have at most 255 characters.',
-        tags: TAGS,
-        response: { 200: listOf(Image) },
-      },
-    },
-    async ({ caller }) => {
-      const visible = db.selectFrom('images').selectAll().where(isVisibleTo(caller.accountId))
-      return (await visible.orderBy('name').orderBy('id').execute()).map((row) => collect(site, row))
-    },
-  )
+  addList(server, {
+    path: '/images',
+    operationId: 'listImages',
+    summary: 'List images',
+    description: 'Those of the account, and the public ones of others. Descriptions have at most 255 characters.',
+    tags: TAGS,
+    form: Image,
+    order: [byText('images.name'), byText('images.id')],
+    filters: { name: equals('images.name'), status: equals('images.status') },
+    select: ({ caller }) => selectImages(db).where(isVisibleTo(caller.accountId)),
+    represent: (rows) => rows.map((row) => collect(site, row)),
+  })
 
   server.get(
     '/images/:id',
@@ -182,6 +180,31 @@ function valuesOf({
   }
 }
 
+/** Images as lists show them. A subquery reads the descriptions after the rows are sorted, so only those of a page. */
+function selectImages(database: Reader) {
+  return database
+    .selectFrom('images')
+    .select([
+      ...SHORT_IMAGE_COLUMNS,
+      'images.source_type',
+      'images.compatibility_mode',
+      'images.min_ram',
+      'images.disk_size',
+      'images.virtual_size',
+      'images.licence_name',
+    ])
+    .select((eb) =>
+      eb
+        .selectFrom('images as described')
+        .select(beginOfDescription('described').as('description'))
+        .whereRef('described.id', '=', 'images.id')
+        .$asScalar()
+        .$notNull()
+        .as('description'),
+    )
+}
+type Row = InferResult<ReturnType<typeof selectImages>>[number]
+
 async function load(tx: Tx, site: Site, id: string): Promise<Static<typeof Image>> {
   return represent(site, await tx.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
 }
@@ -191,7 +214,7 @@ function represent(site: Site, row: Selectable<Tables['images']>): Static<typeof
   return { ...collect(site, row), description: row.description }
 }
 
-function collect(site: Site, row: Selectable<Tables['images']>): Static<typeof Image> {
+function collect(site: Site, row: Row): Static<typeof Image> {
   const { source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name } = row
   return {
     ...nestedImage(site, row),

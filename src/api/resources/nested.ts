@@ -2,7 +2,8 @@
  * The nested form of every resource: its schema, and the function that makes it from a row. It has the fields of the
  * interface, and others that clients read (docs/api.md#representations).
  */
-import Type, { type Static, type TArray, type TObject, type TProperties } from 'typebox'
+import { sql, type RawBuilder } from 'kysely'
+import Type, { type Static, type TProperties } from 'typebox'
 import { IMAGE_STATES } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
@@ -64,11 +65,6 @@ export function representation<T extends TProperties>(name: string, resourceType
 // eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
 export function idParams(example: string, description = 'The id.') {
   return Type.Object({ id: Type.String({ description, examples: [example] }) })
-}
-
-/** The schema of a list. */
-export function listOf<T extends TObject>(schema: T): TArray<T> {
-  return Type.Array(schema)
 }
 
 /** The first three fields of every representation. `path`: of its collection, such as servers. */
@@ -172,6 +168,17 @@ export interface ServerTypeRow {
   readonly handle: string
   readonly storage_type: string
 }
+/** The columns of a ServerTypeRow. */
+export const SERVER_TYPE_COLUMNS = [
+  'server_types.id',
+  'server_types.name',
+  'server_types.status',
+  'server_types.cores',
+  'server_types.ram',
+  'server_types.disk_size',
+  'server_types.handle',
+  'server_types.storage_type',
+] as const
 export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof NestedServerType> {
   const { name, status, cores, ram, disk_size, handle, storage_type } = row
   return {
@@ -223,6 +230,27 @@ export interface ImageRow {
   readonly public: boolean
   readonly account_id: string | null
 }
+/** The columns of an ImageRow, but the description, which may have 64 KiB. */
+export const SHORT_IMAGE_COLUMNS = [
+  'images.id',
+  'images.name',
+  'images.username',
+  'images.status',
+  'images.locked',
+  'images.source',
+  'images.source_trigger',
+  'images.arch',
+  'images.created_at',
+  'images.official',
+  'images.public',
+  'images.account_id',
+] as const
+/** What lists and other resources show of the description of a row of `images`. */
+export function beginOfDescription(images: string): RawBuilder<string> {
+  return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(IMAGE_DESCRIPTION_MAX)})`
+}
+/** The columns of an ImageRow. */
+export const IMAGE_COLUMNS = [...SHORT_IMAGE_COLUMNS, beginOfDescription('images').as('description')] as const
 export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImage> {
   const { name, username, status, locked, source, source_trigger, arch, official } = row
   // no half of a surrogate pair

@@ -1,6 +1,6 @@
 /** What a client sees of servers: their collected and full forms. */
 import type { InferResult } from 'kysely'
-import { jsonArrayFrom } from 'kysely/helpers/postgres'
+import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { TagsSchema } from '../../metadata/schema.ts'
 import type { Reader } from '../database/transaction.ts'
@@ -10,6 +10,7 @@ import { formatTime } from '../model/time.ts'
 import { ReportedFields } from './guest-reports.ts'
 import {
   CLOUD_IP_COLUMNS,
+  IMAGE_COLUMNS,
   INTERFACE_COLUMNS,
   NestedAccount,
   nestedAccount,
@@ -31,6 +32,7 @@ import {
   NullableTime,
   SERVER_COLUMNS,
   SERVER_GROUP_COLUMNS,
+  SERVER_TYPE_COLUMNS,
   type Site,
 } from './nested.ts'
 
@@ -87,25 +89,31 @@ export const Server = Type.Object(
 
 /**
  * Servers with everything that their collected form shows, in one query. It leaves out the long columns, which only the
- * full form has.
+ * full form has. There are no joins with tables that grow, so that a page of servers reads only its own rows.
  */
-function selectServers(database: Reader, accountId: string) {
+// eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the query
+export function selectServers(database: Reader, accountId: string) {
   return database
     .selectFrom('servers')
     .innerJoin('accounts', 'accounts.id', 'servers.account_id')
-    .innerJoin('images', 'images.id', 'servers.image_id')
-    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
-    .innerJoin('zones', 'zones.id', 'servers.zone_id')
     .select((eb) => [
       ...SERVER_COLUMNS,
-      'servers.zone_id',
       'servers.compatibility_mode',
       'servers.account_id',
       'accounts.name as account_name',
       'accounts.status as account_status',
-      'zones.handle as zone_handle',
-      eb.fn.toJson('images').as('image'),
-      eb.fn.toJson('server_types').as('server_type'),
+      jsonObjectFrom(eb.selectFrom('images').select(IMAGE_COLUMNS).whereRef('images.id', '=', 'servers.image_id')).as(
+        'image',
+      ),
+      jsonObjectFrom(
+        eb
+          .selectFrom('server_types')
+          .select(SERVER_TYPE_COLUMNS)
+          .whereRef('server_types.id', '=', 'servers.server_type_id'),
+      ).as('server_type'),
+      jsonObjectFrom(
+        eb.selectFrom('zones').select(['zones.id', 'zones.handle']).whereRef('zones.id', '=', 'servers.zone_id'),
+      ).as('zone'),
       jsonArrayFrom(
         eb
           .selectFrom('interfaces')
@@ -132,7 +140,7 @@ function selectServers(database: Reader, accountId: string) {
       jsonArrayFrom(
         eb
           .selectFrom('images')
-          .selectAll('images')
+          .select(IMAGE_COLUMNS)
           .whereRef('images.source_server_id', '=', 'servers.id')
           .where('images.status', '!=', 'deleted')
           .orderBy('images.created_at')
@@ -158,16 +166,6 @@ function selectServer(database: Reader, accountId: string, id: string) {
 type CollectedRow = InferResult<ReturnType<typeof selectServers>>[number]
 type Row = InferResult<ReturnType<typeof selectServer>>[number]
 
-/** Loads the servers of an account that are not deleted, in their collected form. */
-export async function loadAll(database: Reader, site: Site, accountId: string): Promise<Static<typeof Collected>[]> {
-  const rows = await selectServers(database, accountId)
-    .where('servers.deleted_at', 'is', null)
-    .orderBy('servers.created_at')
-    .orderBy('servers.id')
-    .execute()
-  return rows.map((row) => collect(site, row))
-}
-
 /** Loads a server in its full form. */
 export async function load(
   database: Reader,
@@ -180,13 +178,13 @@ export async function load(
   return represent(site, row)
 }
 
-function collect(site: Site, row: CollectedRow): Static<typeof Collected> {
+export function collect(site: Site, row: CollectedRow): Static<typeof Collected> {
   return {
     ...nestedServer(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
-    image: nestedImage(site, row.image),
-    server_type: nestedServerType(site, row.server_type),
-    zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),
+    image: nestedImage(site, row.image!),
+    server_type: nestedServerType(site, row.server_type!),
+    zone: nestedZone(site, row.zone!),
     cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),
     interfaces: row.interfaces.map((one) => nestedInterface(site, one)),
     server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),

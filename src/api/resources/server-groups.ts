@@ -16,8 +16,8 @@ import type { Tx, Reader } from '../database/transaction.ts'
 import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
+import { addList, byCreation, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
 import {
-  listOf,
   NestedAccount,
   nestedAccount,
   NestedServer,
@@ -64,25 +64,19 @@ const Params = idParams(formatId('grp', 1))
 
 /** Adds the routes. */
 export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  server.get(
-    '/server_groups',
-    {
-      schema: {
-        operationId: 'listServerGroups',
-        summary: 'List server groups',
-        description: 'Those of the account, with their servers.',
-        tags: TAGS,
-        response: { 200: listOf(ServerGroup) },
-      },
-    },
-    async ({ caller }) =>
-      (
-        await selectGroups(db, caller.accountId)
-          .orderBy('server_groups.created_at')
-          .orderBy('server_groups.id')
-          .execute()
-      ).map((row) => represent(site, row)),
-  )
+  addList(server, {
+    path: '/server_groups',
+    operationId: 'listServerGroups',
+    summary: 'List server groups',
+    description: 'Those of the account, with their servers.',
+    tags: TAGS,
+    form: ServerGroup,
+    order: byCreation('server_groups'),
+    filters: { name: equals('server_groups.name') },
+    rowsAtOnce: FEW_ROWS_AT_ONCE,
+    select: ({ caller }) => selectGroups(db, caller.accountId),
+    represent: (rows) => rows.map((row) => represent(site, row)),
+  })
 
   server.get(
     '/server_groups/:id',

@@ -2,6 +2,7 @@
  * Servers, which guests know as instances. changes/servers.ts has their states, server-forms.ts what a client sees of
  * them.
  */
+import { sql, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { SERVER_GROUPS_MAX } from '../../metadata/schema.ts'
 import { LONG_BODY_LIMIT } from '../http/body.ts'
@@ -19,9 +20,10 @@ import { formatId } from '../model/ids.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
-import { GivenId, GivenName, listOf, idParams } from './nested.ts'
+import { addList, byCreation, equals } from './lists.ts'
+import { GivenId, GivenName, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { Collected, load, loadAll, Server, Tags, WaitFor } from './server-forms.ts'
+import { collect, Collected, load, selectServers, Server, Tags, WaitFor } from './server-forms.ts'
 
 const UserData = Type.Union([Type.String(), Type.Null()], {
   description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.',
@@ -90,19 +92,19 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
     return mayReport ? { ...loaded, ...reportedFields(await reports(id)) } : loaded
   }
 
-  server.get(
-    '/servers',
-    {
-      schema: {
-        operationId: 'listServers',
-        summary: 'List servers',
-        description: 'Those of the account that are not deleted, in their collected form.',
-        tags: TAGS,
-        response: { 200: listOf(Collected) },
-      },
-    },
-    async ({ caller }) => await loadAll(db, site, caller.accountId),
-  )
+  addList(server, {
+    path: '/servers',
+    operationId: 'listServers',
+    summary: 'List servers',
+    description: 'Those of the account that are not deleted, in their collected form.',
+    tags: TAGS,
+    form: Collected,
+    order: byCreation('servers'),
+    filters: { name: equals('servers.name'), status: equals('servers.status'), server_group: isInGroup },
+    tag: hasTag,
+    select: ({ caller }) => selectServers(db, caller.accountId).where('servers.deleted_at', 'is', null),
+    represent: (rows) => rows.map((row) => collect(site, row)),
+  })
 
   server.get(
     '/servers/:id',
@@ -222,6 +224,19 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
         }),
     )
   }
+}
+
+function isInGroup(groupId: string): RawBuilder<boolean> {
+  return sql`exists (
+    select from server_group_members
+    where server_group_members.server_id = servers.id and server_group_members.server_group_id = ${groupId}
+  )`
+}
+
+/** Tags with an escaped U+0000 or half of a surrogate pair cannot be compared: PostgreSQL reads no JSON with them. */
+function hasTag(key: string, value: string): RawBuilder<boolean> {
+  const unreadable = String.raw`(^|[^\\])(\\\\)*\\u(0000|d[89a-f])`
+  return sql`case when servers.tags::text ~ ${unreadable} then false else servers.tags ->> ${key} = ${value} end`
 }
 
 /** What a request sets. Null clears the name. A group is named by its id, or as a server shows it. */

@@ -13,7 +13,8 @@ import { parseSshKey } from '../model/ssh-key.ts'
 import { formatTime } from '../model/time.ts'
 import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site, Time, idParams } from './nested.ts'
+import { addList, byText, equals } from './lists.ts'
+import { NestedAccount, nestedAccount, NestedUser, nestedUser, type Site, Time, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Fields = {
@@ -49,23 +50,18 @@ const CHANGE_RULE =
 
 /** Adds the routes. */
 export function addUserRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  server.get(
-    '/users',
-    {
-      schema: {
-        operationId: 'listUsers',
-        summary: 'List the users of the account',
-        description: 'The owners and collaborators of the accounts that the caller may read.',
-        tags: TAGS,
-        response: { 200: listOf(Collected) },
-      },
-    },
-    async ({ accountIds }) =>
-      (await selectUsers(db, accountIds).orderBy('users.id').execute()).map((row) => ({
-        ...represent(site, row),
-        default_account: null,
-      })),
-  )
+  addList(server, {
+    path: '/users',
+    operationId: 'listUsers',
+    summary: 'List the users of the account',
+    description: 'The owners and collaborators of the accounts that the caller may read.',
+    tags: TAGS,
+    form: Collected,
+    order: [byText('users.id')],
+    filters: { name: equals('users.name') },
+    select: ({ accountIds }) => selectUsers(db, accountIds),
+    represent: (rows) => rows.map((row) => ({ ...represent(site, row), default_account: null })),
+  })
 
   server.get(
     '/users/:id',

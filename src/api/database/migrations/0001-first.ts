@@ -99,6 +99,7 @@ const ACCOUNTS = `
     created_at timestamptz not null default now()
   );
   create index accounts_owner on accounts (owner_id);
+  create index accounts_publishing on accounts (id) where publish_images;
 
   -- The issuer of the identity tokens of the account's servers, with two keys during a rotation.
   create table account_identities (
@@ -137,7 +138,7 @@ const ACCOUNTS = `
   );
   create unique index collaborations_current on collaborations (account_id, lower(email))
     where status in ('pending', 'accepted');
-  create index collaborations_account on collaborations (account_id);
+  create index collaborations_account on collaborations (account_id, created_at, id);
   create index collaborations_user on collaborations (user_id);
   create index collaborations_email on collaborations (lower(email));
   create index collaborations_to_invite on collaborations (created_at, id)
@@ -160,7 +161,7 @@ const SIGN_INS = `
     created_at timestamptz not null default now(),
     revoked_at timestamptz
   );
-  create index api_clients_account on api_clients (account_id);
+  create index api_clients_account on api_clients (account_id, created_at, id) where revoked_at is null;
 
   create table applications (
     id text primary key,
@@ -172,7 +173,7 @@ const SIGN_INS = `
     created_at timestamptz not null default now(),
     revoked_at timestamptz
   );
-  create index applications_account on applications (account_id);
+  create index applications_account on applications (account_id, created_at, id) where revoked_at is null;
 
   create table token_families (
     id bigint generated always as identity primary key,
@@ -264,6 +265,7 @@ const SERVERS = `
   );
   create index images_account on images (account_id);
   create index images_public on images (id) where public;
+  create index images_listed on images (name, id) where status <> 'deleted';
   create index images_source_server on images (source_server_id);
 
   create table servers (
@@ -297,7 +299,7 @@ const SERVERS = `
     boot_deadline timestamptz
   );
   create index servers_booting on servers (id) where status = 'creating' and boot_deadline is not null;
-  create index servers_account on servers (account_id);
+  create index servers_account on servers (account_id, created_at, id) where deleted_at is null;
   create index servers_hypervisor on servers (hypervisor) where deleted_at is null;
   create index servers_image on servers (image_id);
   alter table images add foreign key (source_server_id) references servers;
@@ -327,7 +329,7 @@ const SERVERS = `
     is_default boolean not null,
     created_at timestamptz not null default now()
   );
-  create index server_groups_account on server_groups (account_id);
+  create index server_groups_account on server_groups (account_id, created_at, id);
   create unique index server_groups_default on server_groups (account_id) where is_default;
 
   create table server_group_members (
@@ -382,7 +384,7 @@ const DATABASE_SERVERS = `
     updated_at timestamptz not null default now(),
     deleted_at timestamptz
   );
-  create index database_servers_account on database_servers (account_id);`
+  create index database_servers_account on database_servers (account_id, created_at, id) where deleted_at is null;`
 
 const CLOUD_IPS_AND_CONFIG_MAPS = `
   create table cloud_ips (
@@ -403,7 +405,7 @@ const CLOUD_IPS_AND_CONFIG_MAPS = `
       num_nonnulls(interface_id, server_group_id, database_server_id) = case status when 'unmapped' then 0 else 1 end
     )
   );
-  create index cloud_ips_account on cloud_ips (account_id);
+  create index cloud_ips_account on cloud_ips (account_id, created_at, id);
   create index cloud_ips_interface on cloud_ips (interface_id);
   create index cloud_ips_server_group on cloud_ips (server_group_id);
   create index cloud_ips_database_server on cloud_ips (database_server_id);
@@ -418,7 +420,7 @@ const CLOUD_IPS_AND_CONFIG_MAPS = `
     bytes integer not null,
     created_at timestamptz not null default now()
   );
-  create index config_maps_account on config_maps (account_id);`
+  create index config_maps_account on config_maps (account_id, created_at, id);`
 
 const PUBLISHING_AND_IDS = `
   -- Servers to publish. A row is written in the transaction of the change.

@@ -1,0 +1,96 @@
+/**
+ * Sends a list that is loaded in parts. A short one, and a page, is one body with its length. A longer one is streamed:
+ * each part is loaded when the client has read those before it. A client that reads slowly holds no connection to the
+ * database and no turn in its share, and a part at most (which connections.ts counts, and ends if it is not read).
+ *
+ * Each part is a query, so a streamed list is not a snapshot: it has each resource that existed all the time once.
+ */
+import { Readable } from 'node:stream'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { ListQuery, Place } from './paging.ts'
+
+/** Some rows of a list: their JSON, joined by commas. `next`: the place of the last one, if more follow. */
+export interface Part {
+  readonly json: string
+  readonly rows: number
+  readonly next: Place | undefined
+}
+/** Loads at most `rows` rows after a place; undefined: the first ones. */
+export type LoadPart = (after: Place | undefined, rows: number) => Promise<Part>
+
+/** A list of more bytes is streamed, and a page ends at more. */
+const WHOLE_BYTES = 2 << 20
+
+/** Sends the list, or one page of it if the query has a limit. `rowsAtOnce`: how many rows a part has. */
+export async function sendList(
+  reply: FastifyReply,
+  { limit, after, linkTo }: Pick<ListQuery, 'limit' | 'after' | 'linkTo'>,
+  rowsAtOnce: number,
+  load: LoadPart,
+): Promise<FastifyReply> {
+  const parts: Part[] = []
+  let [next, left, bytes] = [after, limit ?? Infinity, 0]
+  do {
+    const part = await load(next, Math.min(rowsAtOnce, left))
+    parts.push(part)
+    next = part.next
+    left -= part.rows
+    bytes += Buffer.byteLength(part.json)
+  } while (next !== undefined && left > 0 && bytes < WHOLE_BYTES)
+  void reply.type('application/json; charset=utf-8')
+  const json = joined(parts.map((part) => part.json))
+  if (next === undefined) return reply.send(`[${json}]`)
+  if (limit !== undefined) return reply.header('Link', linkTo(next)).send(`[${json}]`)
+  const isHead = reply.request.method === 'HEAD'
+  const rest = pieces(reply.request, json, next, (place) => load(place, rowsAtOnce))
+  return reply.send(
+    isHead
+      ? Readable.from([])
+      : streamOf(rest, (error) => {
+          reply.cutOff(error)
+        }),
+  )
+}
+
+/** The pieces of a streamed list. */
+async function* pieces(
+  request: FastifyRequest,
+  begin: string,
+  first: Place,
+  load: (after: Place) => Promise<Part>,
+): AsyncGenerator<string> {
+  yield `[${begin}`
+  let isEmpty = begin === ''
+  for (let next: Place | undefined = first; next !== undefined;) {
+    const leave = await request.enterShare()
+    const part: Part = await load(next).finally(leave)
+    if (part.json !== '') yield isEmpty ? part.json : `,${part.json}`
+    isEmpty &&= part.json === ''
+    next = part.next
+  }
+  yield ']'
+}
+
+/** Makes each piece when those before it are passed on. (`Readable.from` makes one more.) */
+function streamOf(made: AsyncGenerator<string>, failed: (error: unknown) => void): Readable {
+  return new Readable({
+    objectMode: true,
+    highWaterMark: 0,
+    read() {
+      made.next().then(
+        ({ value, done }) => {
+          this.push(done === true ? null : value)
+        },
+        (error: unknown) => {
+          if (!this.destroyed) failed(error)
+          this.destroy(error as Error)
+        },
+      )
+    },
+  })
+}
+
+/** Joins the JSON of parts; a part without rows is empty. */
+function joined(parts: readonly string[]): string {
+  return parts.filter((json) => json !== '').join(',')
+}

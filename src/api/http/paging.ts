@@ -1,0 +1,125 @@
+/**
+ * The query parameters of lists: pages (`limit`, `after`), filters, and `fields`.
+ *
+ * A cursor, the value of `after`, is the place of a row in the order of its list. The next page has the rows behind
+ * this place, so rows that are created or deleted meanwhile move no other row to another page. A cursor is no secret
+ * and gives no access: it only narrows the rows that the caller may see.
+ */
+import { hash } from 'node:crypto'
+import { fieldFault, Refusal, type Detail, type DetailCode } from '../model/refusal.ts'
+import { STORABLE_FAULT, STORABLE_KEYWORD } from '../model/storable-text.ts'
+
+/** The values of the columns by which a list is ordered. Integers are safe ones. */
+export type Place = readonly (string | number)[]
+
+/** What the parameters of a list may be. `order`: the types of a place. `hasTags`: whether it has filters by tags. */
+export interface ListRules {
+  readonly path: string
+  readonly order: readonly ('string' | 'number')[]
+  readonly filters: readonly string[]
+  readonly hasTags: boolean
+  readonly fields: readonly string[]
+}
+
+/** The parameters of a list. `filters`: names, with `tag.` before the key of a tag, and values. */
+export interface ListQuery {
+  readonly limit: number | undefined
+  readonly after: Place | undefined
+  readonly filters: readonly (readonly [name: string, value: string])[]
+  readonly fields: ReadonlySet<string> | undefined
+  /** The header `Link` of a page: a reference to the page after a place, with the same parameters. */
+  linkTo(place: Place): string
+}
+
+/** The most rows of a page. */
+export const LIMIT_MAX = 1_000
+/** The most filters of a request. */
+export const FILTERS_MAX = 10
+/** The longest cursor. One has at most a name of 255 characters and an id. */
+export const AFTER_MAX = 4_096
+/** The longest value of a filter, and of `fields`, in UTF-16 units. */
+export const VALUE_MAX = 1_024
+/** Before the key of a tag. */
+export const TAG = 'tag.'
+/** The characters of the digest in a cursor. They find mistakes: a cursor gives no access. */
+const DIGEST_LENGTH = 8
+
+type Query = Readonly<Record<string, unknown>>
+
+/** Reads the parameters of a list. Refuses all that are wrong, at once (400); ignores all that a list does not have. */
+export function parseListQuery(query: Query, rules: ListRules): ListQuery {
+  const faults: Detail[] = []
+  const fault = (field: string, code: DetailCode, text: string) => {
+    faults.push(fieldFault(field, code, `${field} ${text}`))
+  }
+  const textOf = (name: string, most = VALUE_MAX) => {
+    const value = query[name]
+    if (value === undefined) return undefined
+    if (typeof value !== 'string') fault(name, 'malformed', 'must be given once')
+    else if (value.length > most) fault(name, 'too_long', `must not have more than ${String(most)} characters`)
+    else if (!STORABLE_KEYWORD.validate(true, value)) fault(name, 'malformed', STORABLE_FAULT)
+    else return value
+    return undefined
+  }
+  const limitText = textOf('limit')
+  const limit = limitText === undefined ? undefined : /^[0-9]{1,4}$/.test(limitText) ? Number(limitText) : 0
+  if (limit !== undefined && (limit < 1 || limit > LIMIT_MAX))
+    fault('limit', 'out_of_range', `must be an integer from 1 to ${String(LIMIT_MAX)}`)
+  const names = filterNames(query, rules)
+  const tooMany = names[FILTERS_MAX]
+  if (tooMany !== undefined)
+    fault(tooMany, 'too_long', `is one filter too many: at most ${String(FILTERS_MAX)} are allowed`)
+  if (names.includes(TAG)) fault(TAG, 'malformed', 'must have the key of a tag, such as tag.Role')
+  const filters = names.slice(0, FILTERS_MAX).map((name) => [name, textOf(name) ?? ''] as const)
+  const fields = textOf('fields')?.split(',')
+  const unknown = fields?.find((field) => !rules.fields.includes(field))
+  if (unknown !== undefined)
+    fault('fields', 'not_allowed', `must be names with commas: ${unknown} is not one of ${rules.fields.join(', ')}`)
+  const digest = digestOf(rules.path, filters)
+  const cursor = textOf('after', AFTER_MAX)
+  const after = cursor === undefined ? undefined : parseCursor(cursor, digest, rules.order)
+  if (cursor !== undefined && after === undefined)
+    fault('after', 'malformed', 'must be the cursor of a Link of this list, with the same filters')
+  if (faults.length > 0) throw new Refusal('bad_request', faults)
+  const linkTo = (place: Place) => {
+    const kept = ['account_id', 'limit', 'fields', ...names].filter((name) => query[name] !== undefined)
+    const parameters = new URLSearchParams(kept.map((name) => [name, String(query[name])]))
+    parameters.set('after', formatCursor(place, digest))
+    return `<?${parameters.toString()}>; rel="next"` // without a host: a client can send any Host
+  }
+  return { limit, after, filters, fields: fields && new Set(fields), linkTo }
+}
+
+/** The names of the filters in a query, each once. */
+function filterNames(query: Query, { filters, hasTags }: ListRules): string[] {
+  const tags = hasTags ? Object.keys(query).filter((name) => name.startsWith(TAG)) : []
+  return [...filters.filter((name) => query[name] !== undefined), ...tags]
+}
+
+/** Differs for other lists, and for other filters. */
+function digestOf(path: string, filters: ListQuery['filters']): string {
+  const sorted = [...filters].sort(([a], [b]) => (a < b ? -1 : 1))
+  return hash('sha256', JSON.stringify([path, sorted]), 'base64url').slice(0, DIGEST_LENGTH)
+}
+
+function formatCursor(place: Place, digest: string): string {
+  return Buffer.from(JSON.stringify([digest, ...place])).toString('base64url')
+}
+
+/** Undefined: it is no cursor of this list with these filters. */
+function parseCursor(text: string, digest: string, order: ListRules['order']): Place | undefined {
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(Buffer.from(text, 'base64url').toString())
+  } catch {
+    return undefined
+  }
+  if (!Array.isArray(parsed) || parsed.length !== order.length + 1 || parsed[0] !== digest) return undefined
+  const place = parsed.slice(1) as Place
+  const isPlace = place.every(
+    (value, i) =>
+      typeof value === order[i] &&
+      (typeof value === 'number' ? Number.isSafeInteger(value) : STORABLE_KEYWORD.validate(true, value)),
+  )
+  return isPlace ? place : undefined
+}

@@ -1,0 +1,165 @@
+/**
+ * The GET of a collection. A collection declares its form, its order, its filters and the query of its rows; pages,
+ * filters, `fields` and streaming are the same for all (http/paging.ts, http/list-stream.ts).
+ */
+import type { FastifyRequest } from 'fastify'
+import { sql, type RawBuilder, type SelectQueryBuilder } from 'kysely'
+import Type, { type Static, type TObject, type TSchema } from 'typebox'
+import type {} from '../auth/account-choice.ts' // the caller of a request
+import type { Tables } from '../database/tables.ts'
+import { sendList } from '../http/list-stream.ts'
+import { AFTER_MAX, LIMIT_MAX, parseListQuery, TAG, VALUE_MAX, type ListRules, type Place } from '../http/paging.ts'
+import type { ApiServer } from '../http/server.ts'
+
+/** A column of the order of a list, with its table. The last one is unique. */
+export interface OrderColumn {
+  readonly column: string
+  readonly type: 'text' | 'integer' | 'time'
+}
+type Filter = (value: string) => RawBuilder<boolean>
+
+/**
+ * A collection. `select`: the query of the rows that the request may see, without an order. `represent`: their
+ * collected forms. `rowsAtOnce`: how many rows a query loads; fewer if a form has other lists in it.
+ */
+export interface Collection<Form extends TObject, Table extends keyof Tables, Row> {
+  readonly path: string
+  readonly operationId: string
+  readonly summary: string
+  readonly description: string
+  readonly tags: readonly string[]
+  readonly form: Form
+  readonly order: readonly OrderColumn[]
+  readonly filters: Readonly<Record<string, Filter>>
+  readonly tag?: (key: string, value: string) => RawBuilder<boolean>
+  readonly rowsAtOnce?: number
+  readonly select: (request: FastifyRequest) => SelectQueryBuilder<Tables, Table, Row>
+  readonly represent: (rows: readonly Row[]) => readonly Static<Form>[] | Promise<readonly Static<Form>[]>
+}
+
+const ROWS_AT_ONCE = 250
+/** For forms with lists of other resources in them, which may be long. */
+export const FEW_ROWS_AT_ONCE = 10
+
+/** The order of most lists: the oldest resource first. */
+export function byCreation(table: keyof Tables): readonly OrderColumn[] {
+  return [{ column: `${table}.created_at`, type: 'time' }, byText(`${table}.id`)]
+}
+/** A column of an order. */
+export function byText(column: string): OrderColumn {
+  return { column, type: 'text' }
+}
+/** A column of an order. */
+export function byInteger(column: string): OrderColumn {
+  return { column, type: 'integer' }
+}
+/** A filter by the value of a column. */
+export function equals(column: string): Filter {
+  return (value) => sql`${sql.ref(column)} = ${value}`
+}
+
+/** Adds the route of a collection. */
+export function addList<Form extends TObject, Table extends keyof Tables, Row>(
+  server: ApiServer,
+  collection: Collection<Form, Table, Row>,
+): void {
+  const { path, operationId, summary, description, tags, form, order, filters, tag } = collection
+  const { rowsAtOnce = ROWS_AT_ONCE, select, represent } = collection
+  const names = Object.keys(form.properties)
+  const rules: ListRules = {
+    path,
+    order: order.map(({ type }) => (type === 'text' ? 'string' : 'number')),
+    filters: Object.keys(filters),
+    hasTags: tag !== undefined,
+    fields: names,
+  }
+  const condition = ([name, value]: readonly [string, string]) =>
+    name.startsWith(TAG) ? tag!(name.slice(TAG.length), value) : filters[name]!(value)
+  const place = sql<Place>`json_build_array(${sql.join(order.map(valueOf))})`
+  server.get(
+    path,
+    {
+      schema: {
+        operationId,
+        summary,
+        description,
+        tags,
+        querystring: parametersOf(rules),
+        response: { 200: Type.Array(form) },
+        'x-headers': ['Link'],
+      },
+      validatorCompiler: () => () => true, // parseListQuery checks them: in a query, numbers are text
+    },
+    async (request, reply) => {
+      const query = parseListQuery(request.query, rules)
+      const shown = query.fields && names.filter((name) => query.fields!.has(name))
+      let rows = select(request).select(place.as('place'))
+      for (const filter of query.filters) rows = rows.where(condition(filter))
+      for (const { column } of order) rows = rows.orderBy(sql.ref(column))
+      return sendList(reply, query, rowsAtOnce, async (after, most) => {
+        const from = after === undefined ? rows : rows.where(isAfter(order, after))
+        const found = await from.limit(most + 1).execute()
+        const page = found.slice(0, most)
+        const forms = await represent(page)
+        return {
+          json:
+            shown === undefined
+              ? (reply.serializeInput(forms as never, '200') as string).slice(1, -1)
+              : forms.map((one) => JSON.stringify(pick(one, shown))).join(','),
+          rows: page.length,
+          next: found.length > most ? (page.at(-1) as { readonly place: Place }).place : undefined,
+        }
+      })
+    },
+  )
+}
+
+/** The parameters of a list, for its document, and for `Prefer: handling=strict`. */
+function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
+  const text = (description: string, maxLength = VALUE_MAX) => Type.Optional(Type.String({ maxLength, description }))
+  const parameters: Record<string, TSchema> = {
+    limit: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: LIMIT_MAX,
+        description: 'An extension. A page of at most this many. The header Link has the next one.',
+      }),
+    ),
+    after: text('An extension. The page after this cursor, which comes from a Link.', AFTER_MAX),
+    fields: text(`An extension. Only these fields, separated by commas: ${fields.join(', ')}.`),
+  }
+  for (const name of filters) parameters[name] = text(`An extension. Only those with this ${name.replace('_', ' ')}.`)
+  if (hasTags)
+    parameters['tags'] = Type.Optional(
+      // an object in a query: each of its fields is a parameter
+      Type.Object(
+        {},
+        {
+          patternProperties: { '^tag\\.': Type.String() },
+          description: 'An extension. Only those with these tags.',
+          examples: [{ 'tag.Role': 'front' }],
+        },
+      ),
+    )
+  return Type.Object(parameters)
+}
+
+/** The value of a column in a place. A time is in microseconds since 1970, which JSON keeps exactly. */
+function valueOf({ column, type }: OrderColumn): RawBuilder<unknown> {
+  return type === 'time' ? sql`(extract(epoch from ${sql.ref(column)}) * 1000000)::bigint` : sql.ref(column)
+}
+
+/** True for the rows behind a place. An index with the columns of the order finds them. */
+function isAfter(order: readonly OrderColumn[], place: Place): RawBuilder<boolean> {
+  const columns = order.map(({ column }) => sql.ref(column))
+  const values = order.map(({ type }, i) =>
+    type === 'time'
+      ? sql`timestamptz 'epoch' + ${place[i]}::bigint * interval '1 microsecond'`
+      : sql`${place[i]}::${sql.raw(type === 'text' ? 'text' : 'bigint')}`,
+  )
+  return sql`(${sql.join(columns)}) > (${sql.join(values)})`
+}
+
+function pick(form: object, names: readonly string[]): object {
+  return Object.fromEntries(names.map((name) => [name, form[name as keyof typeof form]]))
+}

@@ -1,0 +1,274 @@
+/** Pages, filters and fields of lists, and the streaming of long ones, with 10,000 resources of each kind. */
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import type pg from 'pg'
+import t from 'tap'
+import { fillAccount, GROWING } from '../support/fixtures/many-rows.ts'
+import { ADA, aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { anApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+
+const COUNT = 10_000
+/** Clients that do not read. */
+const READERS = 4
+const TYPE = { id: 'dbt-many1', name: 'Many', disk_size: 1, ram: 1 }
+const api = await anApi(t, { region: aRegion({ database_server_types: [TYPE] }) })
+const { pool } = api.database
+await fillAccount(pool, ONE, COUNT)
+const [client, other, ada] = [
+  await api.token(CLIENT_OF[ONE]),
+  await api.token(CLIENT_OF[TWO]),
+  await api.userToken(ADA),
+]
+const origin = await api.server.listen({ host: '127.0.0.1', port: 0 })
+
+interface Listed {
+  readonly status: number
+  readonly text: string
+  readonly link: string | undefined
+  readonly headers: Readonly<Record<string, unknown>>
+}
+async function list(path: string, token = client, headers: object = {}): Promise<Listed> {
+  const response = await api.server.inject({
+    url: `/1.0/${path}`,
+    headers: { authorization: `Bearer ${token}`, ...headers },
+  })
+  const link = response.headers.link as string | undefined
+  return {
+    status: response.statusCode,
+    text: response.body,
+    link: link && /^<(\?.*)>; rel="next"$/.exec(link)?.[1],
+    headers: response.headers,
+  }
+}
+const idsOf = ({ text }: Pick<Listed, 'text'>) => (JSON.parse(text) as { id: string }[]).map(({ id }) => id)
+
+/** The pages of a list. `between` is called after each of them. */
+async function pagesOf(path: string, query: string, between: () => Promise<unknown> = () => Promise.resolve()) {
+  const pages: Listed[] = []
+  for (let next: string | undefined = `?${query}`; next !== undefined; next = pages.at(-1)!.link) {
+    pages.push(await list(path + next))
+    await between()
+  }
+  return pages
+}
+
+/** The queries of lists from now on, in `queries`. */
+const queries: pg.QueryConfig[] = []
+const watched = new WeakSet<pg.PoolClient>()
+let loads = 0
+pool.on('acquire', (connection) => {
+  loads++
+  if (watched.has(connection)) return
+  watched.add(connection)
+  const query = connection.query.bind(connection) as (...all: unknown[]) => unknown
+  connection.query = ((text: string, values: unknown[], ...more: unknown[]) => {
+    if (typeof text === 'string' && text.includes(' as "place" ')) queries.push({ text, values })
+    return query(text, values, ...more)
+  }) as typeof connection.query
+})
+
+/** Requests a list on a connection of its own. */
+function ask(path: string, version: '1.0' | '1.1'): Socket {
+  const { hostname, port } = new URL(origin)
+  const socket = connect(Number(port), hostname)
+  socket.write(`GET /1.0/${path} HTTP/${version}\r\nHost: a\r\nAuthorization: Bearer ${client}\r\n\r\n`)
+  return socket
+}
+
+t.test('a long list is chunked, or ends with the connection (HTTP/1.0), and its pages are the same', async (t) => {
+  const response = await fetch(`${origin}/1.0/collaborations`, { headers: { authorization: `Bearer ${client}` } })
+  t.equal(response.headers.get('transfer-encoding'), 'chunked')
+  t.equal(response.headers.get('content-type'), 'application/json; charset=utf-8')
+  t.equal(response.headers.get('link'), null)
+  const whole = await response.text()
+  t.equal(idsOf({ text: whole }).length, COUNT)
+  const old = Buffer.concat(await ask('collaborations', '1.0').toArray()).toString()
+  const end = old.indexOf('\r\n\r\n')
+  t.ok(old.slice(end + 4) === whole)
+  t.notMatch(old.slice(0, end), /transfer-encoding|content-length/i)
+  const pages = await pagesOf('collaborations', 'limit=999')
+  t.ok(`[${pages.map(({ text }) => text.slice(1, -1)).join(',')}]` === whole)
+  t.ok(pages.every(({ headers, text }) => Number(headers['content-length']) === Buffer.byteLength(text)))
+  const head = await api.server.inject({
+    method: 'HEAD',
+    url: '/1.0/collaborations',
+    headers: { authorization: `Bearer ${client}` },
+  })
+  t.match(head, { statusCode: 200, body: '' })
+})
+
+t.test('each page is full but the last, in an order of equal names or times too', async (t) => {
+  for (const [path, limit] of [
+    ['cloud_ips', 1000],
+    ['images', 997],
+  ] as const) {
+    const pages = (await pagesOf(path, `limit=${String(limit)}&fields=id`)).map(idsOf)
+    t.same([...new Set(pages.slice(0, -1).map(({ length }) => length))], [limit], path)
+    t.same(pages.flat(), idsOf(await list(`${path}?fields=id`)), path)
+    t.equal(new Set(pages.flat()).size, pages.flat().length, path)
+    t.ok(pages.flat().length >= COUNT, path)
+  }
+})
+
+t.test('a walk shows each cloud IP that exists all the time once, while others come and go', async (t) => {
+  const before = idsOf(await list('cloud_ips?fields=id'))
+  let n = 0
+  const deleted: string[] = []
+  const pages = await pagesOf('cloud_ips', 'limit=700&fields=id', async () => {
+    const last = before[700 * ++n - 1]
+    if (last === undefined) return
+    deleted.push(last, before[700 * n + 5]!, before[3 * n]!) // the row of the cursor, one ahead and one behind
+    await pool.query('delete from cloud_ips where id = any($1)', [deleted])
+    await pool.query(
+      `insert into cloud_ips (id, account_id, name, public_ipv4, public_ipv6, status, created_at)
+       select 'cip-new' || $1::text || i, $2, '', 'new' || $1::text || i, 'new' || $1::text || i, 'unmapped',
+         timestamptz '2025-01-01' + i * interval '2 years' from generate_series(0, 1) as i`,
+      [n, ONE],
+    )
+  })
+  const seen = pages.flatMap(idsOf)
+  t.equal(new Set(seen).size, seen.length)
+  t.same(
+    seen.filter((id) => before.includes(id) && !deleted.includes(id)),
+    before.filter((id) => !deleted.includes(id)),
+  )
+})
+
+t.test('filters narrow a list, and its pages keep them', async (t) => {
+  const counts: readonly (readonly [string, number])[] = [
+    ['servers?name=Server%2000042', 1],
+    ['servers?name=Server%2000042&status=inactive', 0],
+    ['servers?status=inactive', COUNT / 10],
+    ['servers?tag.Role=front', COUNT / 10],
+    ['servers?tag.Role=front&tag.None=x', 0],
+    ['servers?tag.Role=front&server_group=grp-00010', 1],
+    ['servers?server_group=grp-00000&tag.Role=back', 0],
+    ['cloud_ips?status=unmapped&name=none', 0],
+    ['images?name=Image%207', 3],
+    ['collaborations?status=accepted', COUNT / 1000],
+    ['zones?name=none&status=none', 2], // a zone has neither: ignored
+  ]
+  for (const [path, count] of counts) t.equal(idsOf(await list(path)).length, count, path)
+  const pages = await pagesOf('servers', 'tag.Role=front&limit=300')
+  t.same(
+    pages.map((page) => idsOf(page).length),
+    [300, 300, 300, 100],
+  )
+  await pool.query(`update servers set tags = '{"Role": "front", "Odd": "\\u0000"}' where id = 'srv-00001'`)
+  t.equal(idsOf(await list('servers?tag.Role=front')).length, COUNT / 10, 'a tag that PostgreSQL cannot read')
+})
+
+t.test('fields are those of the collected form, and others are refused', async (t) => {
+  const { text } = await list('servers?limit=1')
+  const [first] = JSON.parse(text) as [Readonly<Record<string, unknown>>]
+  for (const fields of [['id'], Object.keys(first), ['server_groups', 'name']]) {
+    const [picked] = JSON.parse((await list(`servers?limit=1&fields=${fields.join(',')}`)).text) as [object]
+    t.same(picked, Object.fromEntries(Object.entries(first).filter(([name]) => fields.includes(name))))
+  }
+  t.match(await list('servers?fields=id,user_data'), { status: 400, text: /user_data is not one of id, resource_type/ })
+})
+
+t.test('wrong parameters are refused (400), all at once, before a query', async (t) => {
+  queries.length = 0
+  const { status, text } = await list('servers?limit=1001&after=x&name=a&name=b')
+  t.equal(status, 400)
+  t.match(JSON.parse(text), {
+    error_name: 'bad_request',
+    details: [
+      { field: 'limit', code: 'out_of_range', message: 'limit must be an integer from 1 to 1000' },
+      { field: 'name', code: 'malformed', message: 'name must be given once' },
+      { field: 'after', code: 'malformed' },
+    ],
+  })
+  t.equal(queries.length, 0)
+})
+
+t.test("a cursor gives no access to another account's resources", async (t) => {
+  const { link } = await list('servers?limit=100')
+  const cursor = new URLSearchParams(link).get('after')!
+  t.match(await list(`servers?after=${cursor}`, other), { status: 200, text: '[]' })
+  t.match(await list(`cloud_ips?after=${cursor}`), { status: 400 })
+  t.match(await list(`servers?after=${cursor}&account_id=${ONE}`, other), { status: 404 })
+})
+
+t.test('a Link is relative, keeps the account, and does not show the Host of the request', async (t) => {
+  const { link, status } = await list(`servers?account_id=${ONE}&limit=2`, ada, { host: 'evil.example.com' })
+  t.equal(status, 200)
+  t.match(link, new RegExp(`^\\?account_id=${ONE}&limit=2&after=[\\w-]+$`))
+  t.match(await list(`servers${link!}`, ada), { status: 200, link: /^\?account_id=/ })
+})
+
+t.test('with handling=strict, the parameters of a list are known, and only its own', async (t) => {
+  const strict = { prefer: 'handling=strict' }
+  const known = `servers?account_id=${ONE}&limit=1&fields=id&status=active&server_group=grp-00000&tag.Role=back&name=x`
+  t.match(await list(known, client, strict), { status: 200, text: '[]' })
+  for (const unknown of [
+    'servers?tags=x',
+    'servers?tag=x',
+    'zones?status=x',
+    'zones?tag.Role=x',
+    'config_maps?status=x',
+  ])
+    t.match(await list(unknown, client, strict), { status: 422 }, unknown)
+})
+
+t.test('a page of any list reads no table that grows from end to end, nor long columns', async (t) => {
+  const { paths } = (await api.server.inject('/1.0/openapi.json')).json<{
+    paths: Record<string, { get?: { parameters: { name: string }[] } }>
+  }>()
+  const lists = Object.keys(paths).filter((path) => paths[path]!.get?.parameters.some(({ name }) => name === 'fields'))
+  t.equal(lists.length, 15)
+  for (const path of lists) {
+    const token = path.includes('/user/') ? ada : path.includes('/accounts') ? other : client
+    queries.length = 0
+    const first = await list(`${path.slice('/1.0/'.length)}?limit=100`, token)
+    t.equal(first.status, 200, path)
+    if (first.link !== undefined) await list(path.slice('/1.0/'.length) + first.link, token)
+    t.ok(queries.length > 0, path)
+    for (const { text, values } of queries.splice(0)) {
+      t.notMatch(text, /user_data|"(servers|images|config_maps)"\.\*|"data"/, path)
+      const { rows } = await pool.query<Record<'QUERY PLAN', string>>(`explain ${text}`, values)
+      const plan = rows.map((row) => row['QUERY PLAN']).join('\n')
+      const scanned = [...plan.matchAll(/Seq Scan on (\w+)/g)].map(([, table]) => table!)
+      t.same(
+        scanned.filter((table) => GROWING.includes(table)),
+        [],
+        path,
+      )
+    }
+  }
+})
+
+t.test('clients that do not read a list hold no connection to the database, and no turn', async (t) => {
+  const sockets = Array.from({ length: READERS }, () => ask('servers', '1.1').pause())
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy()
+  })
+  loads = 0
+  let [last, same] = [0, 0]
+  await until(() => {
+    same = loads === last && pool.idleCount === pool.totalCount ? same + 1 : 0
+    last = loads
+    return loads > 4 * READERS && same > 20
+  }, 'all of them to wait for their clients')
+  t.ok(loads < 40 * READERS, 'not the whole lists') // the buffers of the system have room for some of each
+  t.equal(pool.waitingCount, 0)
+  t.equal((await list('servers/srv-00001')).status, 200)
+  const [first] = sockets
+  const received = (await first!.resume().take(1).toArray()) as Buffer[]
+  t.match(received[0]!.toString('latin1'), /^HTTP\/1.1 200/)
+})
+
+t.test('a list that cannot be completed ends its connection with a reset, in HTTP/1.0 too', async (t) => {
+  for (const version of ['1.1', '1.0'] as const) {
+    const socket = ask('servers', version)
+    await once(socket, 'readable')
+    await pool.query('alter table zones rename to away')
+    try {
+      await t.rejects(socket.toArray(), { code: 'ECONNRESET' }, version)
+    } finally {
+      await pool.query('alter table away rename to zones')
+    }
+  }
+})

@@ -37,8 +37,13 @@ export const api: Part = async ({ built, redisUrl, effort }) => {
   }
 }
 
-/** Starts imds-api with an empty region. */
-export async function startBenchApi(built: Built, region: string, redisUrl: string): Promise<BenchApi> {
+/** Starts imds-api with an empty region. `main`: of another version. */
+export async function startBenchApi(
+  built: Built,
+  region: string,
+  redisUrl: string,
+  main = join(ROOT, 'src/api/main.ts'),
+): Promise<BenchApi> {
   const directory = join(built.directory, region)
   mkdirSync(directory, { recursive: true })
   chmodSync(built.directory, 0o711)
@@ -53,7 +58,6 @@ export async function startBenchApi(built: Built, region: string, redisUrl: stri
     IMDS_REGION: region,
     IMDS_API_AUDIT_FILE: join(directory, 'audit'),
   }
-  const main = join(ROOT, 'src/api/main.ts')
   writeFileSync(join(directory, 'secret'), SECRET)
   writeFileSync(join(directory, 'region.yaml'), JSON.stringify({ ...REGION, name: region }))
   execFileSync(process.execPath, [main, 'apply', join(directory, 'region.yaml')], {
@@ -203,6 +207,7 @@ const REGION = {
   domain: 'bench.example.com',
   zones: [{ id: 'zon-bench', handle: 'bench-a' }],
   server_types: [{ id: 'typ-bench', handle: '1gb.ssd', name: 'Bench', cores: 1, ram: 1024, disk_size: 1024 }],
+  database_server_types: [{ id: 'dbt-bench', name: 'Bench', disk_size: 1, ram: 1 }],
   images: [{ id: 'img-bench', handle: 'debian-12', name: 'Debian 12', disk_size: 1024, virtual_size: 1024 }],
   hypervisors: [
     { name: 'hv1', zone: 'bench-a', ram: 1_000_000_000 },

@@ -1,10 +1,11 @@
 /**
  * The command line of the benchmarks.
  *
- *   npm run bench [-- PART... [--markdown] [--quick] [--main FILE]]
+ *   npm run bench [-- PART... [--markdown] [--quick] [--main FILE] [--before FILE]]
  *
  * They measure and do not test: no time makes them fail. Most figures are ratios to a bare server that is measured in
  * the same run. `--quick` takes less time and is less exact. `--main` measures another build of the daemon.
+ * `--before` is src/api/main.ts of an older version, with which `lists` compares.
  */
 import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'
@@ -12,6 +13,7 @@ import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { api } from './api.ts'
 import { files } from './files.ts'
 import { flood } from './flood.ts'
+import { lists } from './lists.ts'
 import { page } from './page.ts'
 import { importExport } from './import.ts'
 import { outbox } from './outbox.ts'
@@ -31,6 +33,8 @@ export type Part = (bench: {
   readonly built: Built
   readonly redisUrl: string
   readonly effort: Effort
+  /** Of an older imds-api. */
+  readonly before: string | undefined
 }) => Promise<readonly Table[]>
 
 const PARTS: Readonly<Record<string, Part>> = {
@@ -47,6 +51,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   stalls,
   page,
   api,
+  lists,
   outbox,
 }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
@@ -58,6 +63,7 @@ const { values: options, positionals } = parseArgs({
     markdown: { type: 'boolean', default: false },
     quick: { type: 'boolean', default: false },
     main: { type: 'string' },
+    before: { type: 'string' },
   },
 })
 const names = positionals.length > 0 ? positionals : Object.keys(PARTS)
@@ -73,7 +79,12 @@ const redis = await startRedis()
 try {
   console.log(`${machine()}\n`)
   for (const name of names) {
-    const tables = await PARTS[name]!({ built, redisUrl: redis.url, effort: options.quick ? QUICK : FULL })
+    const tables = await PARTS[name]!({
+      built,
+      redisUrl: redis.url,
+      effort: options.quick ? QUICK : FULL,
+      before: options.before,
+    })
     for (const table of tables) console.log(options.markdown ? formatMarkdown(table) : formatText(table))
   }
 } finally {

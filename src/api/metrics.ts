@@ -1,9 +1,12 @@
 /** The metrics of imds-api. Labels are from closed sets: routes as declared, methods, statuses. */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
 import { sql } from 'kysely'
+import { X509Certificate } from 'node:crypto'
 import { VERSION } from '../runtime/version.ts'
 import { CLOSED_REASONS, type ClosedReason } from './http/connections.ts'
-import { readQueue, type QueueState } from './changes/action-queue.ts'
+import { readQueue } from './changes/action-queue.ts'
+import { readPools, type PoolsOfKind } from './changes/allocate.ts'
+import { placedHypervisors, ramForServers } from './changes/placement.ts'
 import type { Database } from './database/open.ts'
 import type { Outcome } from './model/server-actions.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
@@ -24,6 +27,8 @@ export interface ApiMetrics {
   readonly streamEnded: (reason: StreamEnd) => void
   /** `count`: the open streams of events, at a scrape. */
   readonly countStreams: (count: () => number) => void
+  /** `pem`: the certificate of a listener, with its chain or without it. */
+  readonly certificate: (listener: 'clients' | 'hypervisors', pem: string) => void
 }
 
 const OUTCOMES: readonly PublishOutcome[] = [
@@ -117,10 +122,18 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
       'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 ' +
       'with a store of files.',
   })
-  let reading: Promise<{ readonly outbox: Outbox; readonly queue: QueueState } | undefined> | undefined
+  const certificates = new Gauge({
+    name: 'imds_api_certificate_end_seconds',
+    registers,
+    labelNames: ['listener'] as const,
+    help: 'When the certificate of a listener ends, in seconds since 1970: clients, hypervisors.',
+  })
+  let reading: Promise<Awaited<ReturnType<typeof readAll>> | undefined> | undefined
   const readAll = async () => ({
     outbox: await readOutbox(background.db),
     queue: await readQueue(background.db),
+    pools: await readPools(background.db),
+    ram: ramForServers(await placedHypervisors(background.db)),
   })
   /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
   const read = () =>
@@ -174,6 +187,25 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     'Open connections to the database: for requests, and for everything else.',
     () => pool.totalCount + background.pool.totalCount,
   )
+  const poolGauge = (name: string, help: string, value: (pools: PoolsOfKind) => number) =>
+    new Gauge({
+      name,
+      help: `${help}, by kind: mac, private_ipv4, public_ipv4, public_ipv6.`,
+      registers,
+      labelNames: ['kind'] as const,
+      async collect() {
+        this.reset()
+        for (const pools of (await read())?.pools ?? []) this.set({ kind: pools.kind }, value(pools))
+      },
+    })
+  poolGauge('imds_api_pool_addresses', 'Addresses of the pools', ({ addresses }) => addresses)
+  poolGauge('imds_api_pool_free_addresses', 'Free addresses of the pools', ({ free }) => free)
+  gauge('imds_api_ram_bytes', 'RAM of the hypervisors that get new servers.', async () => (await read())?.ram.all)
+  gauge(
+    'imds_api_ram_free_bytes',
+    'RAM of these hypervisors that no server uses.',
+    async () => (await read())?.ram.free,
+  )
   gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
   return {
     registry,
@@ -203,6 +235,9 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     },
     countStreams: (count) => {
       gauge('imds_api_event_streams', 'Open streams of events.', count)
+    },
+    certificate: (listener, pem) => {
+      certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)
     },
   }
 }

@@ -106,6 +106,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       audit,
       log,
     )
+    if (config.tls !== undefined) metrics.certificate('clients', readFileSync(config.tls.certificate, 'utf8'))
     server.addHook('onResponse', (request, reply, done) => {
       metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
@@ -376,7 +377,9 @@ function buildCompute(
   )
   const { actionFinished: counted, unreadable } = metrics
   const parts = { db, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted, unreadable, audit, log }
-  const server = buildComputeServer(parts, readTls(tls))
+  const pems = readTls(tls)
+  const server = buildComputeServer(parts, pems)
+  if (pems !== undefined) metrics.certificate('hypervisors', pems.cert)
   bounds.start(server)
   let listened = Promise.resolve()
   return {

@@ -3,6 +3,7 @@
  * behind.
  */
 import { once } from 'node:events'
+import { X509Certificate } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
 import { request as httpsRequest, type RequestOptions } from 'node:https'
@@ -111,6 +112,11 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
       path,
       body,
     )
+  const end = new X509Certificate(readFileSync(own.certFile)).validToDate.getTime() / 1000
+  t.match(
+    await (await fetch(`${api.operatorUrl}/metrics`)).text(),
+    `\nimds_api_certificate_end_seconds{listener="hypervisors"} ${String(end)}\n`,
+  )
   const [asOne, asThree] = [as(one), as(three)]
   const [onOne, onThree] = [await createServer(api, 'gb1-a'), await createServer(api, 'gb1-b')]
 

@@ -107,6 +107,29 @@ interface Pool {
   readonly range: AddressRange
 }
 
+/** The pools of one kind. `free`: addresses that no holder has, and none had until lately. */
+export interface PoolsOfKind {
+  readonly kind: PoolKind
+  readonly addresses: number
+  readonly free: number
+}
+
+/** How full the pools are. An address that is in two pools counts twice. */
+export async function readPools(database: Reader): Promise<readonly PoolsOfKind[]> {
+  const { rows } = await sql<{ kind: PoolKind; range: string; used: number }>`
+    select kind, range, coalesce(used, 0)::int as used from address_pools
+      left join (select pool_id, count(*) as used from allocations group by pool_id) as given on pool_id = id
+    order by kind, range`.execute(database)
+  const kinds = new Map<PoolKind, PoolsOfKind>()
+  for (const { kind, range: text, used } of rows) {
+    const range = parseRange(kind, text)
+    const size = range.ok ? Number(range.value.size) : 0
+    const { addresses, free } = kinds.get(kind) ?? { addresses: 0, free: 0 }
+    kinds.set(kind, { kind, addresses: addresses + size, free: free + size - used })
+  }
+  return [...kinds.values()]
+}
+
 /**
  * The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: the range's own
  * pool and those that overlap it.

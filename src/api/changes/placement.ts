@@ -41,6 +41,16 @@ export async function placedHypervisors(database: Reader): Promise<readonly Plac
   return rows
 }
 
+/** The RAM of the hypervisors that are not drained, in bytes. */
+export function ramForServers(hypervisors: readonly PlacedHypervisor[]): {
+  readonly all: number
+  readonly free: number
+} {
+  const open = hypervisors.filter((one) => one.drained_at === null)
+  const bytes = (name: 'ram' | 'free') => open.reduce((sum, one) => sum + one[name], 0) * 2 ** 20
+  return { all: bytes('ram'), free: bytes('free') }
+}
+
 /**
  * The hypervisors of a zone (default: of the region) that are not drained, those with the most free RAM first. Locks
  * them, so that two changes cannot use the same free RAM.

@@ -104,6 +104,10 @@ export async function restore({ config, output, open }: RecoveryParts, file: str
     try {
       const restored = await restoreLines(database.db, first, lines, catchUpWith(survey))
       output.print([`the region ${region} as of ${created}:`, ...restored].join('\n'))
+      output.warn(
+        `secrets, API clients and applications that were replaced or revoked after ${created} are valid again: ` +
+          'replace or revoke them again before you start imds-api',
+      )
       return reportUnreadable(output, survey.unreadable)
     } finally {
       await database.close()

@@ -17,6 +17,7 @@ const DISK_TIMEOUT_MS = 5_000
 /** The pause after the disk has failed. */
 const DISK_RETRY_MS = 30_000
 
+/** What follows the store and the view. */
 export interface Followers {
   readonly sync: Sync
   readonly persistence: Persistence
@@ -38,7 +39,7 @@ export async function buildFollowers(
   source: Source,
   metrics: Metrics,
   reportWriter: ReportWriter | undefined,
-) {
+): Promise<Followers> {
   const { view, keys, restored, reports } = guestSide
   const [{ Firewall }, { Sync }, { PeerLookup }, { Persistence }] = await Promise.all([
     import('../firewall/firewall.ts'),

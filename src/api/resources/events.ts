@@ -36,6 +36,8 @@ export function addEventRoutes(server: ApiServer, { db }: Pick<ResourceParts, 'd
     {
       schema: {
         operationId: 'listEvents',
+        'x-refusals': ['gone', 'too_many_requests'],
+        'x-headers': ['Link'],
         summary: 'List events, or follow them',
         description:
           'One event for each change of a resource of the account, in the order of the commits; kept for 7 days. ' +

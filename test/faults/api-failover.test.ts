@@ -2,6 +2,7 @@
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { openDatabase, type Database } from '../../src/api/database/open.ts'
+import { OUTBOX_CHANNEL } from '../../src/api/database/outbox.ts'
 import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, startClients, storeEqualsDatabase, watchRevisions, type Clients } from '../support/load/api-load.ts'
@@ -183,7 +184,7 @@ function contents(server: TestPostgres): Promise<unknown[]> {
 }
 
 async function listeners(server: TestPostgres): Promise<number> {
-  return (await query(server, "select from pg_stat_activity where query like 'listen %'")).length
+  return (await query(server, `select from pg_stat_activity where query = 'listen ${OUTBOX_CHANNEL}'`)).length
 }
 
 function nameOf({ port }: TestPostgres): string {

@@ -122,7 +122,7 @@ t.test('a walk shows each cloud IP that exists all the time once, while others c
     await pool.query('delete from cloud_ips where id = any($1)', [deleted])
     await pool.query(
       `insert into cloud_ips (id, account_id, name, public_ipv4, public_ipv6, status, created_at)
-       select 'cip-new' || $1::text || i, $2, '', 'new' || $1::text || i, 'new' || $1::text || i, 'unmapped',
+       select 'cip-new' || $1::text || i, $2, '', '10.7.' || $1::text || '.' || i, '2001:db8:7::' || $1::text || ':' || i, 'unmapped',
          timestamptz '2025-01-01' + i * interval '2 years' from generate_series(0, 1) as i`,
       [n, ONE],
     )

@@ -126,7 +126,9 @@ function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
       }),
     ),
     after: text('An extension. The page after this cursor, which comes from a Link.', AFTER_MAX),
-    fields: text(`An extension. Only these fields, separated by commas: ${fields.join(', ')}.`),
+    fields: text(
+      `An extension. Only these fields, separated by commas; then the others are absent: ${fields.join(', ')}.`,
+    ),
   }
   for (const name of filters) parameters[name] = text(`An extension. Only those with this ${name.replace('_', ' ')}.`)
   if (hasTags)

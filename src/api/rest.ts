@@ -31,6 +31,7 @@ import { respectIfMatch } from './resources/conditions.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addEventRoutes } from './resources/events.ts'
 import type { EventStreams } from './resources/event-streams.ts'
+import type { MemberWaits } from './resources/member-waits.ts'
 import { addDatabaseServerRoutes } from './resources/database-servers.ts'
 import { addRoutesOfOtherDocuments } from './resources/unimplemented.ts'
 import { addIdentityRoutes, addIssuerRoutes } from './resources/identities.ts'
@@ -89,6 +90,7 @@ export async function buildApiServer(
   { tokens, grants }: Auth,
   reports: ReadReports,
   streams: EventStreams,
+  waits: MemberWaits,
   unreadable: ApiServerSettings['unreadable'],
   audit: DestinationStream,
   log: Logger,
@@ -123,7 +125,11 @@ export async function buildApiServer(
       addEntityTags(api)
       respectIfMatch(api)
       const encryptsRecords = store.recordKeysFile !== undefined
-      addRoutes(api, { db, pool, accounts, site, compute, reports, encryptsRecords }, tokens, streams)
+      addRoutes(api, { db, pool, accounts, site, compute, reports, waits, encryptsRecords }, tokens, streams)
+      api.addHook('preClose', (closed) => {
+        waits.close()
+        closed()
+      })
       done()
     },
     { prefix: '/1.0' },

@@ -41,6 +41,7 @@ import { claimedStore } from './publish/claimed-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { type ApiServerSettings } from './http/server.ts'
 import { EventStreams } from './resources/event-streams.ts'
+import { MemberWaits } from './resources/member-waits.ts'
 import { buildApiServer, buildAuth, type Auth } from './rest.ts'
 
 /** A running imds-api. `failed` resolves with the reason when it cannot continue. */
@@ -94,7 +95,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
     const streams = new EventStreams({ db: background.db, now: () => performance.now(), ended: metrics.streamEnded })
     metrics.countStreams(() => streams.count)
-    const notifications = listenForEvents(database, streams)
+    const waits = new MemberWaits(background.db)
+    const notifications = listenForEvents(database, streams, waits)
     const server = await buildApiServer(
       config,
       database,
@@ -102,6 +104,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       auth,
       (id) => reportsInTime(store, id),
       streams,
+      waits,
       metrics.unreadable,
       audit,
       log,
@@ -333,12 +336,14 @@ async function finishActions(db: Database['db'], accounts: AccountChanges, log: 
 }
 
 /** Builds the listener for the notifications of events. */
-function listenForEvents(database: Database, streams: EventStreams): Service {
+function listenForEvents(database: Database, streams: EventStreams, waits: MemberWaits): Service {
   const listener = new NotificationListener(
     () => database.connect(),
     EVENTS_CHANNEL,
     (payload) => {
-      streams.wake(payload.split(' ', 1)[0]!)
+      const [accountId, resourceId] = payload.split(' ')
+      streams.wake(accountId!)
+      waits.wake(resourceId)
     },
   )
   let listened = Promise.resolve()

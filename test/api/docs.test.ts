@@ -42,6 +42,10 @@ const EXAMPLES = [
     /^HTTP\/1.1 201 [^]*"name":"once"[^]*\nidempotent-replayed: true\r\n\{"error_name":"unprocessable_entity"[^\n]*Idempotency-Key[^\n]*\n$/i,
   ],
   [
+    executed('docs/api.md', 'waiting'),
+    /^active\ndeleted\n\{"error_name":"resource_conflict","errors":\["srv-\w+ is deleted: it cannot become active"\][^\n]*\n$/,
+  ],
+  [
     executed('docs/api.md', 'events'),
     /^watched\n\[\{"id":"(\w+-\d+)","type":"server_group",[^\n]*"action":"create",[^\n]*\}\]\nid: \S+\n\nid: \1\ndata: \{"id":"\1",[^\n]*"create"[^\n]*\n\nid: [^\n]*\ndata: [^\n]*"delete"[^\n]*\n\n$/,
   ],

@@ -14,6 +14,7 @@ import t from 'tap'
 import { ACCOUNT_QUEUE, AccountChanges } from '../../src/api/changes/account-changes.ts'
 import { openDatabase } from '../../src/api/database/open.ts'
 import { EventStreams } from '../../src/api/resources/event-streams.ts'
+import { MemberWaits } from '../../src/api/resources/member-waits.ts'
 import { buildApiServer, buildAuth } from '../../src/api/rest.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
@@ -99,6 +100,7 @@ t.test('the connection to PostgreSQL is cut after each step, and the repeat crea
     buildAuth(database.db, settings, () => Date.now(), log),
     () => Promise.resolve(undefined),
     new EventStreams({ db: database.db, now: () => performance.now(), ended: nothing }),
+    new MemberWaits(database.db),
     nothing,
     { write: nothing },
     log,

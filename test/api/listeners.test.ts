@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls } from 'node:tls'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { Connections, type ClosedReason, type ConnectionsParts } from '../../src/api/http/connections.ts'
+import { Connections, giveWay, type ClosedReason, type ConnectionsParts } from '../../src/api/http/connections.ts'
 import { buildServer, type ApiServerSettings } from '../../src/api/http/server.ts'
 import type { Place } from '../../src/runtime/host-port.ts'
 import { listenAt } from '../../src/runtime/listen.ts'
@@ -59,6 +59,10 @@ async function start(
   const waits = { begun: 0 }
   server.get('/wait', async () => {
     waits.begun++
+    return { released: await released.promise }
+  })
+  server.get('/gives-way', async (_request, reply) => {
+    giveWay(reply.raw)
     return { released: await released.promise }
   })
   const closed: ClosedReason[] = []
@@ -577,6 +581,25 @@ t.test('a connection on whose request imds-api works is not closed for another, 
   t.strictSame(closed, ['address', 'all'])
   release()
   for (const answer of await answers) t.match(answer, /^HTTP\/1\.1 200/)
+})
+
+t.test('a connection whose request waits for a change is closed for another, but for no bytes unread', async (t) => {
+  const {
+    places: [place],
+    closed,
+    connections,
+    server,
+  } = await start(t, [LOOPBACK], {}, { ofAddress: 1 })
+  const socket = await held(t, place!, '127.0.0.1', '')
+  const begun = once(server.server, 'request')
+  socket.write('GET /gives-way HTTP/1.1\r\nHost: x\r\n\r\n')
+  await begun
+  for (let i = 0; i < 2; i++) connections.endUnread()
+  t.strictSame(closed, [])
+  const ended = once(socket, 'close')
+  t.match(await askOn(await held(t, place!, '127.0.0.1', ''), '/ip'), /^HTTP\/1\.1 200/)
+  await ended
+  t.strictSame(closed, ['address'])
 })
 
 t.test('beyond all, the connection of any address that has waited longest is closed, with a warning', async (t) => {

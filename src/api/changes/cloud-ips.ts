@@ -12,6 +12,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { CloudIpStatus } from '../model/cloud-ip-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
+import { canFollow } from '../model/reach.ts'
 import { fieldFault, noSuch, noSuchIn, notFound, refuse } from '../model/refusal.ts'
 import { allocateAddress, countKept, freeCloudIp, nextId } from './allocate.ts'
 import { lockAccount, usageOf } from './limits.ts'
@@ -34,6 +35,12 @@ export type CloudIpEvent = keyof typeof EVENTS
 export function cloudIpAfter(status: CloudIpStatus, event: CloudIpEvent): CloudIpStatus | undefined {
   const { from, to }: { from: readonly CloudIpStatus[]; to: CloudIpStatus } = EVENTS[event]
   return from.includes(status) ? to : undefined
+}
+
+/** True if a cloud IP can have a state later. */
+export function cloudIpCanBecome(from: CloudIpStatus, to: CloudIpStatus): boolean {
+  const events = Object.keys(EVENTS) as CloudIpEvent[]
+  return canFollow(from, to, (state) => events.map((event) => cloudIpAfter(state, event)))
 }
 
 /** Where a cloud IP is mapped to. At most one is set. */

@@ -12,6 +12,7 @@ import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { CollaborationStatus } from '../model/collaborations.ts'
+import { canFollow } from '../model/reach.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { nextId } from './allocate.ts'
 import { KEPT_MAX } from './limits.ts'
@@ -37,6 +38,11 @@ export function collaborationAfter(
   event: CollaborationEvent,
 ): CollaborationStatus | undefined {
   return EVENTS[status][event]
+}
+
+/** True if a collaboration can have a state later. */
+export function collaborationCanBecome(from: CollaborationStatus, to: CollaborationStatus): boolean {
+  return canFollow(from, to, (state) => Object.values(EVENTS[state]))
 }
 
 type Effect = Updateable<Tables['collaborations']>

@@ -10,6 +10,7 @@
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
+import { canFollow } from '../model/reach.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import { nextId } from './allocate.ts'
@@ -36,6 +37,12 @@ export type ImageEvent = keyof typeof EVENTS
 export function imageAfter(status: string, event: ImageEvent): ImageState | undefined {
   const { from, to }: { from: readonly ImageState[]; to: ImageState } = EVENTS[event]
   return from.includes(IMAGE_STATES.find((state) => state === status) ?? 'other') ? to : undefined
+}
+
+/** True if an image can have a state later. */
+export function imageCanBecome(from: string, to: ImageState): boolean {
+  const events = Object.keys(EVENTS) as ImageEvent[]
+  return canFollow<string>(from, to, (state) => events.map((event) => imageAfter(state, event)))
 }
 
 /** The only SQL that writes a status. False: the event is not possible. The row must be locked. */

@@ -13,6 +13,7 @@
 import { sql } from 'kysely'
 import { enqueue, markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
+import { canFollow } from '../model/reach.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
 import { freeAddresses } from './allocate.ts'
 import { cancelReservations, confirmCloudIps } from './cloud-ips.ts'
@@ -44,6 +45,12 @@ export const SERVER_EVENTS: Readonly<Record<ServerEvent, Transition>> = {
 export function serverAfter(status: ServerStatus, event: ServerEvent): ServerStatus | undefined {
   const { from, to = status } = SERVER_EVENTS[event]
   return from.includes(status) ? to : undefined
+}
+
+/** True if a server can have a state later. */
+export function serverCanBecome(from: ServerStatus, to: ServerStatus): boolean {
+  const events = Object.keys(SERVER_EVENTS) as ServerEvent[]
+  return canFollow(from, to, (state) => events.map((event) => serverAfter(state, event)))
 }
 
 /** The state after actions that succeed, in their order. Those that are not possible leave it as it is. */

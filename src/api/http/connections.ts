@@ -242,7 +242,20 @@ function sumOf(unread: readonly { readonly bytes: number }[]): number {
 
 /** False while imds-api works on a request: it has arrived whole, and its response has not begun. */
 function isWaiting({ last }: Connection): boolean {
-  return last === undefined || !last.request.complete || last.response.headersSent || last.response.destroyed
+  if (last?.request.complete !== true) return true
+  const { response }: { response: Waiting } = last
+  return response.headersSent || response.destroyed || response[GIVES_WAY] === true
+}
+
+const GIVES_WAY = Symbol('gives way')
+type Waiting = ServerResponse & { [GIVES_WAY]?: boolean }
+
+/**
+ * Lets the connection of a request be closed for a new one, as one that waits for its peer: imds-api does not work on
+ * the request, it waits for a change.
+ */
+export function giveWay(response: ServerResponse): void {
+  ;(response as Waiting)[GIVES_WAY] = true
 }
 
 /**

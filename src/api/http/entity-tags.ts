@@ -14,11 +14,17 @@ export function memberPathOf(path: string): string | undefined {
   return MEMBER.exec(path)?.[0]
 }
 
+/** True for the path of a GET that responds with the full form of a member: its own, or that of a wait for it. */
+export function showsMember(path: string): boolean {
+  const member = memberPathOf(path)
+  return member !== undefined && (path === member || path === `${member}/wait`)
+}
+
 /** Gives the GET of each member an `ETag`, and has it respect `If-None-Match`. */
 export function addEntityTags(server: FastifyInstance): void {
   server.addHook('onSend', (request, reply, payload, done) => {
     const { url = '' } = request.routeOptions
-    const isMember = (request.method === 'GET' || request.method === 'HEAD') && memberPathOf(url) === url
+    const isMember = (request.method === 'GET' || request.method === 'HEAD') && showsMember(url)
     if (!isMember || reply.statusCode !== 200 || typeof payload !== 'string') {
       done(null, payload)
       return

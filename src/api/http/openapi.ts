@@ -4,7 +4,7 @@
  */
 import { STATUS_CODES } from 'node:http'
 import { statusOf, type RefusalName } from '../model/refusal.ts'
-import { memberPathOf } from './entity-tags.ts'
+import { memberPathOf, showsMember } from './entity-tags.ts'
 import { PARAMETERS, parameterReference, type ParameterName } from './openapi-parameters.ts'
 import { ANY_ERROR, COMMON, errorResponse, HEADERS, headerReferences, RATE_LIMIT } from './openapi-responses.ts'
 import type { HeaderName } from './openapi-responses.ts'
@@ -131,7 +131,7 @@ function otpParameter(name: string): object {
 
 /** True for the GET of a member, which has an entity tag. */
 function isRead(path: string, method: string): boolean {
-  return method === 'get' && memberPathOf(path) === path
+  return method === 'get' && showsMember(path)
 }
 
 function parametersOf(path: string, method: string): readonly ParameterName[] {

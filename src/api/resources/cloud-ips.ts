@@ -3,8 +3,10 @@ import type { ApiServer } from '../http/server.ts'
 import Type, { type Static } from 'typebox'
 import type { InferResult } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
+import { CLOUD_IP_STATES, type CloudIpStatus } from '../model/cloud-ip-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import {
+  cloudIpCanBecome,
   createCloudIp,
   deleteCloudIp,
   mapCloudIp,
@@ -39,6 +41,7 @@ import {
   idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { addWait } from './waiting.ts'
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 /** Clients send ports as text too. */
@@ -85,7 +88,8 @@ const TAGS = ['Cloud IPs']
 const Params = idParams(formatId('cip', 1))
 
 /** Adds the seven endpoints. */
-export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }: ResourceParts): void {
+export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, pool, accounts, site } = parts
   const find = prepareOne(pool, 'cloud-ip', ['account', 'id'], (accountId, id) =>
     selectCloudIps(db, accountId).where('cloud_ips.id', '=', id),
   )
@@ -127,6 +131,18 @@ export function addCloudIpRoutes(server: ApiServer, { db, pool, accounts, site }
       return represent(site, row)
     },
   )
+
+  addWait(server, parts, {
+    path: '/cloud_ips',
+    operationId: 'waitForCloudIp',
+    what: 'a cloud IP',
+    tags: TAGS,
+    params: Params,
+    form: CloudIp,
+    states: CLOUD_IP_STATES,
+    canBecome: (from, to) => cloudIpCanBecome(from as CloudIpStatus, to),
+    load: (database, accountId, id) => load(database, site, accountId, id),
+  })
 
   server.post(
     '/cloud_ips',

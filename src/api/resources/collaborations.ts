@@ -11,6 +11,7 @@ import { outsiderOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
 import {
   acceptInvitation,
+  collaborationCanBecome,
   isOfAccount,
   isOfUser,
   leaveAccount,
@@ -20,7 +21,7 @@ import {
 import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
-import { COLLABORATION_STATES, ROLES, type Role } from '../model/collaborations.ts'
+import { COLLABORATION_STATES, type CollaborationStatus, ROLES, type Role } from '../model/collaborations.ts'
 import { rateLimitHeaders, type Quota } from '../model/rate-limit.ts'
 import { formatId } from '../model/ids.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
@@ -42,6 +43,7 @@ import {
   idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { addWait } from './waiting.ts'
 
 /** The full form, which is the collected form too. */
 const Collaboration = representation('Collaboration', 'collaboration', {
@@ -76,7 +78,8 @@ const LIST = {
 }
 
 /** Adds the account's side. */
-export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
+export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, accounts, site } = parts
   addList(server, {
     ...LIST,
     path: '/collaborations',
@@ -104,6 +107,18 @@ export function addCollaborationRoutes(server: ApiServer, { db, accounts, site }
     },
     async ({ caller, params: { id } }) => await load(db, caller.accountId, id),
   )
+
+  addWait(server, parts, {
+    path: '/collaborations',
+    operationId: 'waitForCollaboration',
+    what: 'a collaboration',
+    tags: TAGS,
+    params: Params,
+    form: Collaboration,
+    states: COLLABORATION_STATES,
+    canBecome: (from, to) => collaborationCanBecome(from as CollaborationStatus, to),
+    load,
+  })
 
   server.post(
     '/collaborations',

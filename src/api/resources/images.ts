@@ -2,7 +2,15 @@
 import type { InferResult, Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { requestAction } from '../changes/actions.ts'
-import { deleteImage, findImage, isVisibleTo, updateImage, type ImageValues } from '../changes/images.ts'
+import {
+  deleteImage,
+  findImage,
+  imageCanBecome,
+  isVisibleTo,
+  updateImage,
+  type ImageState,
+  type ImageValues,
+} from '../changes/images.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { LONG_BODY_LIMIT } from '../http/body.ts'
@@ -21,6 +29,7 @@ import {
   idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { addWait } from './waiting.ts'
 
 const Image = Type.Object(
   {
@@ -51,10 +60,16 @@ const Update = Type.Object(
   { title: 'ImageChange', examples: [{ name: 'golden', description: 'web server, configured' }] },
 )
 const TAGS = ['Images']
+/** A deleted image does not exist for clients. */
+const WAITABLE = ['creating', 'available', 'deprecated', 'failed', 'deleting'] as const satisfies readonly ImageState[]
 const Params = idParams(formatId('img', 1), 'The id, or the handle.')
 
 /** Adds the routes. */
-export function addImageRoutes(server: ApiServer, { db, accounts, site, compute }: ResourceParts): void {
+export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, accounts, site, compute } = parts
+  const read = async (database: Reader, accountId: string, id: string) =>
+    represent(site, await findImage(database, accountId, id))
+
   addList(server, {
     path: '/images',
     operationId: 'listImages',
@@ -82,13 +97,24 @@ export function addImageRoutes(server: ApiServer, { db, accounts, site, compute 
       config: {
         member: {
           table: 'images',
-          load: (database, { caller }, id) =>
-            findImage(database, caller.accountId, id).then((row) => represent(site, row)),
+          load: (database, { caller }, id) => read(database, caller.accountId, id),
         },
       },
     },
-    async ({ caller, params: { id } }) => represent(site, await findImage(db, caller.accountId, id)),
+    async ({ caller, params: { id } }) => await read(db, caller.accountId, id),
   )
+
+  addWait(server, parts, {
+    path: '/images',
+    operationId: 'waitForImage',
+    what: 'an image',
+    tags: TAGS,
+    params: Params,
+    form: Image,
+    states: WAITABLE,
+    canBecome: imageCanBecome,
+    load: read,
+  })
 
   server.put(
     '/images/:id',

@@ -14,16 +14,19 @@ import {
   updateServer,
   type ServerValues,
 } from '../changes/server-requests.ts'
+import { serverCanBecome } from '../changes/servers.ts'
 import type { Reader } from '../database/transaction.ts'
 import { GivenOptionsSchema } from '../model/metadata-options.ts'
 import { formatId } from '../model/ids.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
+import { SERVER_STATES, type ServerStatus } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
 import { addList, byCreation, equals } from './lists.ts'
 import { GivenId, GivenName, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { collect, Collected, load, selectServers, Server, Tags, WaitFor } from './server-forms.ts'
+import { addWait } from './waiting.ts'
 
 const UserData = Type.Union([Type.String(), Type.Null()], {
   description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.',
@@ -84,7 +87,8 @@ const TAGS = ['Servers']
 const Params = idParams(formatId('srv', 1))
 
 /** Adds the routes. */
-export function addServerRoutes(server: ApiServer, { db, accounts, site, compute, reports }: ResourceParts): void {
+export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, accounts, site, compute, reports } = parts
   /** Loads a server as its GET shows it: with the reports of its guest, if it may report. */
   const read = async (database: Reader, accountId: string, id: string) => {
     const loaded = await load(database, site, accountId, id)
@@ -123,6 +127,18 @@ export function addServerRoutes(server: ApiServer, { db, accounts, site, compute
     },
     async ({ caller, params }) => await read(db, caller.accountId, params.id),
   )
+
+  addWait(server, parts, {
+    path: '/servers',
+    operationId: 'waitForServer',
+    what: 'a server',
+    tags: TAGS,
+    params: Params,
+    form: Server,
+    states: SERVER_STATES,
+    canBecome: (from, to) => serverCanBecome(from as ServerStatus, to),
+    load: read,
+  })
 
   server.post(
     '/servers',

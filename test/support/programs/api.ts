@@ -21,6 +21,7 @@ import { openDatabase, type Database } from '../../../src/api/database/open.ts'
 import { inTransaction, type Tx } from '../../../src/api/database/transaction.ts'
 import { BATCH, OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
 import { EventStreams } from '../../../src/api/resources/event-streams.ts'
+import { MemberWaits } from '../../../src/api/resources/member-waits.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion } from '../../../src/api/region/parse.ts'
 import type { RegionFile } from '../../../src/api/region/schema.ts'
@@ -93,6 +94,7 @@ export interface TestApi {
   readonly database: Database
   readonly accounts: AccountChanges
   readonly auth: Auth
+  readonly waits: MemberWaits
   /** A temporary directory, with the state directory of PostgreSQL and the store in it. */
   readonly directory: string
   /** The audit lines until now. */
@@ -178,11 +180,14 @@ export async function anApi(
       /* not counted */
     },
   })
+  const waits = new MemberWaits(database.background.db)
   const notifications = new NotificationListener(
     () => database.connect(),
     EVENTS_CHANNEL,
     (payload) => {
-      streams.wake(payload.split(' ', 1)[0]!)
+      const [accountId, resourceId] = payload.split(' ')
+      streams.wake(accountId!)
+      waits.wake(resourceId)
     },
   )
   void notifications.run()
@@ -194,6 +199,7 @@ export async function anApi(
     auth,
     () => Promise.resolve(undefined),
     streams,
+    waits,
     () => {
       /* not counted */
     },
@@ -231,6 +237,7 @@ export async function anApi(
     database,
     accounts,
     auth,
+    waits,
     directory,
     audit,
     token,

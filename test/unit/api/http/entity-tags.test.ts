@@ -1,6 +1,6 @@
 import { fastify } from 'fastify'
 import { expect, test } from 'vitest'
-import { addEntityTags, memberPathOf } from '../../../../src/api/http/entity-tags.ts'
+import { addEntityTags, memberPathOf, showsMember } from '../../../../src/api/http/entity-tags.ts'
 
 function aServer() {
   const server = fastify()
@@ -29,6 +29,11 @@ test.each([
   ['/token', undefined],
 ])('%s is about the member %s', (path, member) => {
   expect(memberPathOf(path)).toBe(member)
+})
+
+test('the GET of a member and the wait for it show the member, and nothing else does', () => {
+  const paths = ['/1.0/servers/:id', '/1.0/servers/{id}/wait', '/1.0/servers', '/1.0/servers/:id/lock_resource']
+  expect(paths.filter(showsMember)).toEqual(paths.slice(0, 2))
 })
 
 test('a member has an entity tag; a list and an error have none', async () => {

@@ -1,0 +1,224 @@
+/**
+ * Requests that wait for a state of a resource (waiting.ts). A notification of the database wakes those that wait for
+ * its resource, and one query serves all of them that have the same account. None holds a connection to the database. A
+ * wait ends when the state is reached or cannot be reached any more, at its timeout, with its right, when its client
+ * goes away, and when the process stops.
+ */
+import type { Socket } from 'node:net'
+import { Slots } from '../../identity/slots.ts'
+import type { Reader } from '../database/transaction.ts'
+import { refuse, Refusal } from '../model/refusal.ts'
+
+/**
+ * One request. `read` reads the resource as its GET shows it. `isReached` throws a refusal if the state cannot be
+ * reached. `checkRight` throws one if the right to read has ended. `late` makes the refusal at the timeout.
+ */
+export interface Wait<Form> {
+  readonly accountId: string
+  readonly requesterId: string
+  readonly resourceId: string
+  readonly socket: Pick<Socket, 'once' | 'off' | 'setMaxListeners'>
+  readonly timeoutMs: number
+  readonly read: (database: Reader) => Promise<Form>
+  readonly isReached: (form: Form) => boolean
+  readonly checkRight: () => Promise<void>
+  readonly late: () => Refusal
+}
+
+/** Whose place a request takes. */
+type Place = Pick<Wait<unknown>, 'accountId' | 'requesterId'>
+
+/** A request with what ends its wait. `settle`: only the first call has an effect. */
+interface Waiter {
+  readonly wait: Wait<unknown>
+  readonly settle: (finish: () => void) => void
+  readonly resolve: (form: unknown) => void
+  readonly reject: (refusal: Refusal) => void
+}
+
+/** The requests of an account that wait for one resource. `isStale`: it may have changed since it was last read. */
+interface Group {
+  readonly waiters: Set<Waiter>
+  isStale: boolean
+  isServed: boolean
+}
+
+/** The most waits of an account, and of one of its clients, in a process. */
+export const [WAITS_OF_ACCOUNT, WAITS_OF_CLIENT] = [1_000, 500]
+/** How often the rights of all are checked. */
+const CHECK_INTERVAL_MS = 15_000
+/** Queries for waits that run at once, since others share their connections; and checks of rights. */
+const [QUERIES_AT_ONCE, CHECKS_AT_ONCE] = [2, 2]
+const RETRY_MS = 1_000
+/** Of a socket: requests that are sent without waiting for responses share it, 16 at most (http/connections.ts). */
+const LISTENERS_MAX = 32
+
+/** All waits of a process. */
+export class MemberWaits {
+  readonly #db: Reader
+  /** By resource, then by account. */
+  readonly #groups = new Map<string, Map<string, Group>>()
+  /** How many waits an account has, and each of its clients. */
+  readonly #places = new Map<string, number>()
+  readonly #queries = new Slots(QUERIES_AT_ONCE)
+  readonly #checks = new Slots(CHECKS_AT_ONCE)
+  readonly #interval: NodeJS.Timeout
+  #isClosed = false
+
+  constructor(db: Reader) {
+    this.#db = db
+    this.#interval = setInterval(() => {
+      void this.checkRights()
+    }, CHECK_INTERVAL_MS).unref()
+  }
+
+  /** How many requests wait. */
+  get count(): number {
+    return [...this.#all()].length
+  }
+
+  /** Waits until the state is reached, and returns the resource as it is then. Rejects with a refusal otherwise. */
+  until<Form>(wait: Wait<Form>): Promise<Form> {
+    this.#takePlaces(wait)
+    return new Promise((resolve, reject) => {
+      const { accountId, resourceId, socket, timeoutMs } = wait
+      const groups = this.#groups.get(resourceId) ?? new Map<string, Group>()
+      const group = groups.get(accountId) ?? { waiters: new Set(), isStale: false, isServed: false }
+      const settle: Waiter['settle'] = (finish) => {
+        if (!group.waiters.delete(waiter)) return
+        if (group.waiters.size === 0) groups.delete(accountId)
+        if (groups.size === 0) this.#groups.delete(resourceId)
+        this.#leavePlaces(wait)
+        clearTimeout(timer)
+        socket.off('close', leave)
+        finish()
+      }
+      const waiter = { wait, settle, resolve, reject } as Waiter
+      const leave = () => {
+        settle(() => {
+          reject(refuse('request_timeout', 'the client has gone'))
+        })
+      }
+      const timer = setTimeout(() => {
+        settle(() => {
+          reject(wait.late())
+        })
+      }, timeoutMs)
+      socket.setMaxListeners(LISTENERS_MAX)
+      socket.once('close', leave)
+      group.waiters.add(waiter)
+      this.#groups.set(resourceId, groups.set(accountId, group))
+      void this.#serve(group) // it may have changed since the request has read it
+    })
+  }
+
+  /** A resource may have changed; undefined: any. */
+  wake(resourceId?: string): void {
+    const changed = resourceId === undefined ? [...this.#groups.values()] : [this.#groups.get(resourceId)]
+    for (const groups of changed) for (const group of groups?.values() ?? []) void this.#serve(group)
+  }
+
+  /** Ends the waits whose right has ended. */
+  async checkRights(): Promise<void> {
+    await Promise.all([...this.#all()].map((waiter) => this.#checkRight(waiter).catch(() => undefined)))
+  }
+
+  /** Ends all waits. */
+  close(): void {
+    this.#isClosed = true
+    clearInterval(this.#interval)
+    for (const { settle, reject } of [...this.#all()])
+      settle(() => {
+        reject(STOPS)
+      })
+  }
+
+  *#all(): Generator<Waiter> {
+    for (const groups of this.#groups.values()) for (const { waiters } of groups.values()) yield* waiters
+  }
+
+  /** Reads a resource for those who wait for it, until it has not changed meanwhile. */
+  async #serve(group: Group): Promise<void> {
+    group.isStale = true
+    if (group.isServed) return
+    group.isServed = true
+    while (group.isStale && group.waiters.size > 0) {
+      group.isStale = false
+      try {
+        await this.#readFor(group)
+      } catch {
+        // the database is unreachable, which others report
+        setTimeout(() => void this.#serve(group), RETRY_MS).unref()
+      }
+    }
+    group.isServed = false
+  }
+
+  /** Reads it once for all. Those who come meanwhile have seen a later state: they are served by the next read. */
+  async #readFor({ waiters }: Group): Promise<void> {
+    const served = await this.#queries.use(async () => {
+      const present = [...waiters]
+      return { present, result: await present[0]?.wait.read(this.#db).catch(refusalOrThrow) }
+    })
+    await Promise.all(served.present.map((waiter) => this.#give(waiter, served.result)))
+  }
+
+  /** Ends a wait if what was read ends it. */
+  async #give(waiter: Waiter, result: unknown): Promise<void> {
+    const { wait, settle, resolve, reject } = waiter
+    let refusal: Refusal | undefined = result instanceof Refusal ? result : undefined
+    try {
+      if (refusal === undefined && !wait.isReached(result)) return
+    } catch (error) {
+      refusal = refusalOrThrow(error)
+    }
+    await this.#checkRight(waiter)
+    settle(() => {
+      if (refusal === undefined) resolve(result)
+      else reject(refusal)
+    })
+  }
+
+  async #checkRight({ wait, settle, reject }: Waiter): Promise<void> {
+    const refusal = await this.#checks.use(() => wait.checkRight().then(() => undefined, refusalOrThrow))
+    if (refusal !== undefined)
+      settle(() => {
+        reject(refusal)
+      })
+  }
+
+  #takePlaces(wait: Place): void {
+    const [ofAccount, ofClient] = placesOf(wait)
+    const used = (place: string) => this.#places.get(place) ?? 0
+    if (this.#isClosed) throw STOPS
+    if (used(ofAccount) >= WAITS_OF_ACCOUNT || used(ofClient) >= WAITS_OF_CLIENT)
+      throw new Refusal(
+        'too_many_requests',
+        [
+          `${String(WAITS_OF_ACCOUNT)} requests of an account may wait, and ${String(WAITS_OF_CLIENT)} of each of ` +
+            'its clients: try again when one has ended',
+        ],
+        { retrySeconds: 1 },
+      )
+    for (const place of [ofAccount, ofClient]) this.#places.set(place, used(place) + 1)
+  }
+
+  #leavePlaces(wait: Place): void {
+    for (const place of placesOf(wait)) {
+      const left = this.#places.get(place)! - 1
+      if (left > 0) this.#places.set(place, left)
+      else this.#places.delete(place)
+    }
+  }
+}
+
+const STOPS = refuse('service_unavailable', 'this process stops: try again')
+
+function placesOf({ accountId, requesterId }: Place): readonly [string, string] {
+  return [accountId, `${accountId} ${requesterId}`]
+}
+
+function refusalOrThrow(error: unknown): Refusal {
+  if (error instanceof Refusal) return error as Refusal
+  throw error
+}

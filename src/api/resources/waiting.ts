@@ -1,0 +1,121 @@
+/** `GET .../ID/wait`: responds when a resource has a state. member-waits.ts has the requests that wait. */
+import type { FastifyRequest } from 'fastify'
+import Type, { type TSchema } from 'typebox'
+import type { Reader } from '../database/transaction.ts'
+import { giveWay } from '../http/connections.ts'
+import type { ApiServer } from '../http/server.ts'
+import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
+import type { idParams } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+/**
+ * Members that a request can wait for. `load`: as their GET shows them. `states`: those that it can wait for.
+ * `canBecome`: whether a state can follow another, at once or later.
+ */
+export interface Awaited<State extends string> {
+  readonly path: string
+  readonly operationId: string
+  readonly what: string
+  readonly tags: readonly string[]
+  readonly params: ReturnType<typeof idParams>
+  readonly form: TSchema
+  readonly states: readonly State[]
+  readonly canBecome: (from: string, to: State) => boolean
+  readonly load: (database: Reader, accountId: string, id: string) => Promise<Shown>
+}
+interface Shown {
+  readonly id: string
+  readonly status: string
+}
+
+const [TIMEOUT_SECONDS, TIMEOUT_MAX] = [60, 120]
+
+/** Adds the route. */
+export function addWait<State extends string>(
+  server: ApiServer,
+  { db, waits }: Pick<ResourceParts, 'db' | 'waits'>,
+  { path, operationId, what, tags, params, form, states, canBecome, load }: Awaited<State>,
+): void {
+  server.get(
+    `${path}/:id/wait`,
+    {
+      schema: {
+        operationId,
+        'x-refusals': ['request_timeout', 'resource_conflict', 'too_many_requests'],
+        summary: `Wait for a state of ${what}`,
+        description:
+          'Responds as the GET of it does, as soon as it has the status. 409: it cannot have that status any more. ' +
+          '408: it does not have it yet after the timeout.',
+        tags,
+        params,
+        querystring: Type.Object({
+          status: Type.Enum([...states], { description: 'The status to wait for.' }),
+          timeout: Type.Optional(
+            Type.Integer({
+              minimum: 1,
+              maximum: TIMEOUT_MAX,
+              description: `Seconds. Default: ${String(TIMEOUT_SECONDS)}.`,
+            }),
+          ),
+        }),
+        response: { 200: form },
+      },
+      validatorCompiler: () => () => true, // parseQuery checks them: in a query, numbers are text
+    },
+    async (request, reply) => {
+      const { accountId, requesterId } = request.caller
+      const { status: wanted, seconds } = parseQuery(request.query, states)
+      let seen = ''
+      const isReached = ({ id, status }: Shown) => {
+        seen = status
+        if (status === wanted) return true
+        if (canBecome(status, wanted)) return false
+        throw refuse('resource_conflict', `${id} is ${status}: it cannot become ${wanted}`)
+      }
+      const { id } = request.params as { readonly id: string }
+      const first = await load(db, accountId, id)
+      if (isReached(first)) return first
+      request.leaveShare?.()
+      giveWay(reply.raw)
+      return waits.until({
+        accountId,
+        requesterId,
+        resourceId: first.id, // the path may have a handle
+        socket: request.raw.socket,
+        timeoutMs: seconds * 1_000,
+        read: (database) => load(database, accountId, first.id),
+        isReached,
+        checkRight: () => request.checkAccess(),
+        late: () =>
+          refuse(
+            'request_timeout',
+            `${first.id} is still ${seen} after ${String(seconds)} s: ask again to wait longer`,
+          ),
+      })
+    },
+  )
+}
+
+function parseQuery<State extends string>(
+  query: FastifyRequest['query'],
+  states: readonly State[],
+): { readonly status: State; readonly seconds: number } {
+  const { status, timeout = String(TIMEOUT_SECONDS) } = query as Readonly<Record<string, unknown>>
+  const wanted = states.find((state) => state === status)
+  const faults = [
+    ...(wanted === undefined
+      ? [
+          fieldFault(
+            'status',
+            status === undefined ? 'missing' : 'not_allowed',
+            `status must be one of ${states.join(', ')}`,
+          ),
+        ]
+      : []),
+    ...(typeof timeout === 'string' && /^[1-9][0-9]{0,2}$/.test(timeout) && Number(timeout) <= TIMEOUT_MAX
+      ? []
+      : [fieldFault('timeout', 'out_of_range', `timeout must be an integer from 1 to ${String(TIMEOUT_MAX)}`)]),
+  ]
+  if (faults.length > 0) throw new Refusal('bad_request', faults)
+  return { status: wanted!, seconds: Number(timeout) }
+}

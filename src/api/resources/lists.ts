@@ -37,7 +37,7 @@ export interface Collection<Form extends TObject, Table extends keyof Tables, Ro
   readonly represent: (rows: readonly Row[]) => readonly Static<Form>[] | Promise<readonly Static<Form>[]>
 }
 
-const ROWS_AT_ONCE = 250
+const ROWS_AT_ONCE = 100
 /** For forms with lists of other resources in them, which may be long. */
 export const FEW_ROWS_AT_ONCE = 10
 

@@ -5,6 +5,7 @@
  * goes away, and when the process stops.
  */
 import type { Socket } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Slots } from '../../identity/slots.ts'
 import type { Reader } from '../database/transaction.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
@@ -50,6 +51,8 @@ const CHECK_INTERVAL_MS = 15_000
 /** Queries for waits that run at once, since others share their connections; and checks of rights. */
 const [QUERIES_AT_ONCE, CHECKS_AT_ONCE] = [2, 2]
 const RETRY_MS = 1_000
+/** Responses that are made in one turn of the event loop. */
+const GIVEN_AT_ONCE = 32
 /** Of a socket: requests that are sent without waiting for responses share it, 16 at most (http/connections.ts). */
 const LISTENERS_MAX = 32
 
@@ -160,7 +163,11 @@ export class MemberWaits {
       const present = [...waiters]
       return { present, result: await present[0]?.wait.read(this.#db).catch(refusalOrThrow) }
     })
-    await Promise.all(served.present.map((waiter) => this.#give(waiter, served.result)))
+    for (let i = 0; i < served.present.length; i += GIVEN_AT_ONCE) {
+      if (i > 0) await nextTurn() // other requests are served between
+      const some = served.present.slice(i, i + GIVEN_AT_ONCE)
+      await Promise.all(some.map((waiter) => this.#give(waiter, served.result)))
+    }
   }
 
   /** Ends a wait if what was read ends it. */

@@ -817,7 +817,8 @@ t.test('lists make one query for 100 servers, and load no user_data and no passw
   )
   await api.database.pool.query(`
     insert into interfaces (id, server_id, mac_address, ipv4_address)
-      select 'int-x' || to_char(n, 'FM0000'), 'srv-x' || to_char(n, 'FM0000'), 'mac' || n, 'address' || n
+      select 'int-x' || to_char(n, 'FM0000'), 'srv-x' || to_char(n, 'FM0000'),
+        '02:00:00:00:' || to_char(n / 100, 'FM00') || ':' || to_char(n % 100, 'FM00'), '10.8.' || n / 256 || '.' || n % 256
       from generate_series(1, 1000) n`)
   await api.database.pool.query(
     `

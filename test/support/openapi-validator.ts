@@ -129,6 +129,7 @@ class DocumentValidator {
         if (compiled.Check(given)) return undefined
         const [, errors] = compiled.Errors(given)
         return errors
+          .slice(0, 5)
           .map(({ instancePath, message, params }) => `${instancePath} ${message} ${JSON.stringify(params)}`)
           .join('; ')
       }

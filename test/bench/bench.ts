@@ -11,6 +11,7 @@ import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'
 import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { api } from './api.ts'
+import { events } from './events.ts'
 import { files } from './files.ts'
 import { flood } from './flood.ts'
 import { lists } from './lists.ts'
@@ -53,6 +54,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   api,
   lists,
   outbox,
+  events,
 }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
 const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }

@@ -26,9 +26,9 @@ export const waiting: Part = async ({ built, redisUrl, effort }) => {
   const env = await populate(redisUrl, REGION, INSTANCES)
   const store = await openStore({ url: redisUrl, region: REGION })
   const imds = await startImds(built, env, INSTANCES)
-  const guests: Waiter[] = []
+  const guests: KeptConnection[] = []
   try {
-    for (let i = 0; i < HELD; i++) guests.push(await Waiter.connect(imds.port, addressOf(i % GUESTS)))
+    for (let i = 0; i < HELD; i++) guests.push(await KeptConnection.open(imds.port, addressOf(i % GUESTS)))
     await Promise.all(guests.map((guest) => guest.ask(READ)))
     await sleep(2_000)
     const idleMib = residentMib(imds.pid)
@@ -91,7 +91,7 @@ export const waiting: Part = async ({ built, redisUrl, effort }) => {
 }
 
 /** Sends a request that waits on each connection. Each promise is of the time of its answer. */
-function hold(guests: readonly Waiter[]): Promise<number>[] {
+function hold(guests: readonly KeptConnection[]): Promise<number>[] {
   return guests.map((guest) => guest.ask(WAIT))
 }
 
@@ -122,18 +122,18 @@ async function changeOthers(store: Publisher, firstRevision: number, signal: Abo
   return changes
 }
 
-/** A guest's connection, which stays open. */
-class Waiter {
+/** A client's connection, which stays open. */
+export class KeptConnection {
   readonly #socket: Socket
 
   constructor(socket: Socket) {
     this.#socket = socket
   }
 
-  static connect(port: number, localAddress: string): Promise<Waiter> {
+  static open(port: number, localAddress: string): Promise<KeptConnection> {
     return new Promise((resolve, reject) => {
       const socket = connect({ port, host: '127.0.0.1', localAddress }, () => {
-        resolve(new Waiter(socket))
+        resolve(new KeptConnection(socket))
       }).on('error', reject)
     })
   }
@@ -146,6 +146,12 @@ class Waiter {
       })
       this.#socket.write(text)
     })
+  }
+
+  /** Sends a request, and passes on what is received from now on. */
+  read(text: string, received: (text: string) => void): void {
+    this.#socket.setEncoding('utf8').on('data', received)
+    this.#socket.write(text)
   }
 
   end(): void {

@@ -62,6 +62,12 @@ const BODIES: Readonly<Record<string, object>> = {
   'POST /server_groups/ID/remove_servers': { servers: [] },
   'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
 }
+/** The queries that requests need. */
+const QUERIES: Readonly<Record<string, string>> = {
+  'GET /servers/ID/wait': '?status=active',
+  'GET /cloud_ips/ID/wait': '?status=mapped',
+  'GET /collaborations/ID/wait': '?status=accepted',
+}
 /**
  * What every account sees: what the region offers, and routes of resources that are not implemented, which
  * have no members.
@@ -123,7 +129,7 @@ t.test(
     const token = await api.token(CLIENT_OF[TWO])
     const ids = Object.values(RESOURCES)
     for (const route of OF_ACCOUNTS.filter(({ path }) => !COMMON.test(path) && !path.startsWith('/user'))) {
-      const { status, body } = await send(token, route)
+      const { status, body } = await send(token, route, QUERIES[`${route.method} ${route.path}`])
       const isMember = route.path.includes('/ID')
       if (isMember)
         t.match(

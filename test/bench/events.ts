@@ -144,11 +144,13 @@ async function newCloudIp(api: BenchApi): Promise<string> {
 
 /** The access token of another client of the account: a client has fewer waits and streams than its account. */
 async function tokenOfAnother(api: BenchApi): Promise<string> {
-  const { id, secret } = (await api.call('POST', '/1.0/api_clients', { name: 'another' })) as Record<string, string>
+  const { id } = (await api.call('POST', '/1.0/api_clients', { name: 'another' })) as { id: string }
+  const { secret } = (await api.call('POST', `/1.0/api_clients/${id}/reset_secret`)) as { secret: string }
   const response = await fetch(`http://127.0.0.1:${String(api.port)}/token`, {
     method: 'POST',
-    headers: { Authorization: `Basic ${Buffer.from(`${id!}:${secret!}`).toString('base64')}` },
+    headers: { Authorization: `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}` },
     body: new URLSearchParams({ grant_type: 'client_credentials' }),
   })
+  if (!response.ok) throw new Error(await response.text())
   return ((await response.json()) as { access_token: string }).access_token
 }

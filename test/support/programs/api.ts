@@ -274,6 +274,9 @@ export async function anApi(
       const answer = request().finally(() => {
         isAnswered = true
       })
+      answer.catch(() => {
+        // it may be refused before the commit has returned; the caller gets the refusal then
+      })
       await until(
         async () => isAnswered || (await database.pool.query('select from pg_locks where not granted')).rowCount !== 0,
         'the request to wait',

@@ -101,7 +101,7 @@ export class Servers {
     this.#isSure = this.#servers.length === 1
   }
 
-  /** Compares the servers again and again, if there are several. Returns what stops it. */
+  /** Compares the servers every CHECK_INTERVAL_MS, if there are several. Returns the function that stops it. */
   watch(): () => void {
     if (this.#servers.length === 1) return () => undefined
     const timer = setInterval(() => {

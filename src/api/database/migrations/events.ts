@@ -1,5 +1,6 @@
 /**
- * The triggers that write an event for each committed change of a resource of an account, whoever makes it.
+ * The triggers that write an event for each committed change of a resource of an account, so that no
+ * writer can forget it.
  *
  * They run at the commit. Each locks the row of the account in `event_feeds` until the commit has ended, and takes the
  * next number: so the numbers of an account have no gaps, and become visible in the order of its commits.

@@ -4,6 +4,7 @@
  */
 import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../firewall/document.ts'
 import { Links, type LinkName } from '../firewall/link.ts'
+import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
 import { isOneAddress, namesNobody } from '../metadata/address.ts'
 import type { Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
@@ -31,10 +32,11 @@ export const NOT_LOOKED_AT = warning('not checked: ip cannot be run', 'install t
  */
 export async function findPaths(
   look: Pick<Look, 'run' | 'settings'>,
-  { guests: all, link: rule }: Pick<FirewallDocument, 'guests' | 'link'>,
+  { guests: all, link: rule, listeners }: Pick<FirewallDocument, 'guests' | 'link' | 'listeners'>,
   guests: readonly FirewallGuest[],
 ): Promise<readonly Path[] | undefined> {
-  const kernel = await readKernel(look)
+  const byLink = new Set(listeners.filter(({ linkLocal }) => linkLocal === true).map(({ network }) => network))
+  const kernel = await readKernel(look, byLink.size > 0)
   if (kernel === undefined) return undefined
   const { config, variables } = look.settings
   const hasRule = config?.firewall.required === true || (variables['IMDS_LINK'] ?? '') !== ''
@@ -48,6 +50,9 @@ export async function findPaths(
   const routes = await readRoutes(look, placed)
   return placed.map(({ id, of, link, addresses, devices, vrf }) => {
     const first: Step[] = link === undefined ? [] : [{ name: 'link', address: undefined, finding: link }]
+    const [device] = devices ?? []
+    if (device !== undefined && byLink.has(of.network) && !kernel.linkLocal.has(device))
+      first.push({ name: 'link', address: undefined, finding: lacksLinkLocal(device) })
     const others = addresses.flatMap((address) =>
       addressSteps(of, address, routes.get(`${vrf ?? ''} ${address}`), devices, kernel.neighbours),
     )
@@ -77,18 +82,36 @@ interface Route {
 }
 type KernelLinks = ReadonlyMap<string, KernelLink>
 
-async function readKernel(
-  look: Pick<Look, 'run'>,
-): Promise<{ readonly links: KernelLinks; readonly neighbours: readonly Neighbour[] } | undefined> {
-  const [links, neighbours] = await Promise.all([
+/** What the kernel says. `linkLocal`: the links that have OpenStack's link-local address, read only if they are needed. */
+interface Kernel {
+  readonly links: KernelLinks
+  readonly neighbours: readonly Neighbour[]
+  readonly linkLocal: ReadonlySet<string>
+}
+
+async function readKernel(look: Pick<Look, 'run'>, needsLinkLocal: boolean): Promise<Kernel | undefined> {
+  const [links, neighbours, addresses] = await Promise.all([
     look.run(['ip', '-json', '-details', 'link', 'show']),
     look.run(['ip', '-json', 'neighbour', 'show']),
+    needsLinkLocal ? look.run(['ip', '-json', 'address', 'show', 'to', LINK_LOCAL_ADDRESS]) : undefined,
   ])
   if (links?.status !== 0) return undefined
   return {
     links: new Map((parseJson(links.stdout) as KernelLink[]).map((link) => [link.ifname, link])),
     neighbours: parseJson(neighbours?.stdout ?? '') as Neighbour[],
+    linkLocal: new Set(
+      (parseJson(addresses?.stdout ?? '') as { ifname?: string; addr_info?: readonly object[] }[]).flatMap(
+        ({ ifname, addr_info: found = [] }) => (ifname === undefined || found.length === 0 ? [] : [ifname]),
+      ),
+    ),
   }
+}
+
+function lacksLinkLocal(device: string): Finding {
+  return warning(
+    `link ${device} lacks ${LINK_LOCAL_ADDRESS}, at which its guest may ask`,
+    `ip address add ${LINK_LOCAL_ADDRESS}/64 dev ${device} nodad, and let what creates the links do that`,
+  )
 }
 
 /**

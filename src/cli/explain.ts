@@ -105,7 +105,9 @@ async function explainInstance(
     throw new Failure(EXIT.notFound, `the daemon at ${operator} does not serve ${id}${why}`, { id })
   }
   if (addresses.length === 0)
-    throw new Failure(EXIT.notFound, `${id} has no address, only prefixes: explain an address of them`, { id })
+    throw new Failure(EXIT.notFound, `the record of ${id} has no address: explain one of its prefixes, if it has any`, {
+      id,
+    })
   return { explanations: addresses, more }
 }
 

@@ -156,11 +156,11 @@ export function addHostCommands(program: Command, runner: Runner): void {
     .addOption(OPERATOR)
     .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) =>
       working(async () => {
-        const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
+        const { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
         const { firewall } = await import('../firewall/agent/agent.ts')
         const outcome = await firewall(output, {
           ...options,
-          own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK },
+          own: { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK },
           journalStream: JOURNAL_STREAM,
         })
         if (!outcome.ok) throw new Failure(outcome.status, outcome.message, outcome.details)

@@ -162,7 +162,12 @@ async function startBackground(
     await operators.socket.start()
     const operator = operators.tcp.place
     const { host: address, port } = operator ?? config.operator
-    const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
+    const listeners = guests.map(({ network, host, port }) => ({
+      network,
+      address: host,
+      port,
+      ...(config.linkLocal.includes(host) && { linkLocal: true }),
+    }))
     firewall.listens({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.completed()
     await addresses.start()

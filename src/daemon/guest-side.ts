@@ -18,11 +18,13 @@ import { Shares, UNKNOWN_PEERS } from '../guest/share.ts'
 import { ownTokenKey } from '../guest/token-key.ts'
 import { Tokens, tokenTime } from '../guest/token.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
-import { describeHold, warnOfOverruled, type GuestPlace } from './listeners.ts'
+import { describeHold, describeUnopened, warnOfOverruled, type GuestPlace } from './listeners.ts'
+import { linkOf } from '../firewall/link.ts'
 import { buildIdentity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
 import { isOneAddress } from '../metadata/address.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
+import { LinkIndex } from '../view/link-index.ts'
 import { restoreView, type Restored } from '../view/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from '../view/state-files.ts'
 import { View } from '../view/view.ts'
@@ -83,14 +85,23 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     log,
   )
   const reports = new GuestReports(now, () => Date.now())
+  const links = new LinkIndex(view, (one) => {
+    const link = linkOf(config.firewall.link, one)
+    return link.ok ? link.value : undefined
+  })
+  const indexLinks = (id: string) => {
+    if (config.linkLocal.length > 0) links.changed(id)
+  }
   for (const saved of instances) {
     view.replace(saved)
+    indexLinks(saved.instance.id)
     const served = view.get(saved.instance.id)
     if (served !== undefined && saved.reports !== undefined) reports.restore(served, saved.reports)
   }
   const held = new HeldRequests()
   let changed: (id: string) => void = () => undefined
   view.notifyOf((id) => {
+    indexLinks(id) // before held requests are checked
     held.changed(id)
     changed(id)
   })
@@ -98,6 +109,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   let hold = config.needsFirewall ? describeHold(config.listen) : undefined
   const directory: Directory = {
     find: (network, address) => (hold === undefined ? view.find(network, address) : { kind: 'unknown' }),
+    findByLink: (network, link) => (hold === undefined ? links.find(network, link) : { kind: 'unknown' }),
     ask: (network, address) => (hold === undefined ? ask(network, address) : undefined),
   }
   const most = maxConnections(readLimits(), config.listen.length)
@@ -109,6 +121,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       network,
       maxConnections: most,
       directory,
+      isLinkLocal: (host) => config.linkLocal.includes(host),
       shares,
       rules,
       meter,
@@ -138,6 +151,8 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     }
     if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host)))
       throw new StartFailure(ALL_ADDRESSES)
+    const unopened = describeUnopened(config, guests)
+    if (unopened !== undefined) throw new StartFailure(unopened)
     warnOfOverruled(config, guests, log)
     for (const { network, problem } of config.unserved) log.warn({ network }, problem)
     if (hold !== undefined) log.warn(hold)

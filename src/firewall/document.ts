@@ -26,7 +26,7 @@ const GuestSchema = Type.Object({
   httpPutResponseHopLimit: Type.Integer(),
   interfaces: Type.Array(InterfaceSchema),
 })
-const ListenerSchema = Type.Object({ network: Name, ...Place })
+const ListenerSchema = Type.Object({ network: Name, ...Place, linkLocal: Type.Optional(Type.Boolean()) })
 const ViewSchema = Type.Object({
   version: Type.String({ pattern: '^[0-9a-z]{1,32}\\.[0-9]{1,16}$' }),
   link: Type.String({ maxLength: 64 }),
@@ -40,7 +40,10 @@ const ViewSchema = Type.Object({
 export type FirewallInterface = Static<typeof InterfaceSchema>
 /** An instance as the firewall needs it. */
 export type FirewallGuest = Static<typeof GuestSchema>
-/** A listener of guests: a canonical address and a port. */
+/**
+ * A listener of guests: a canonical address and a port. `linkLocal`: the rules pass to it what guests send to OpenStack's
+ * link-local address, and nothing else.
+ */
 export type FirewallListener = Static<typeof ListenerSchema>
 /**
  * `link` is the rule for the names of links; `operator` is the operator listener; `limitedDscp` marks the packets that

@@ -32,6 +32,11 @@ export function isLinkRule(rule: string): boolean {
   return isLinkName(rule.replaceAll(PLACEHOLDER, 'x'))
 }
 
+/** True if a rule gives each interface its own link. Other rules name bridges, which guests share. */
+export function isLinkOfInterface(rule: string): boolean {
+  return rule.includes('{interfaceId')
+}
+
 /** True for a valid interface name that has no special meaning in a rule. */
 function isLinkName(name: string): boolean {
   return NAME.test(name) && name.length <= MOST && name !== '.' && name !== '..'
@@ -52,7 +57,7 @@ export class Links {
   constructor(rule: string, interfaces: Iterable<LinkOf>) {
     this.#rule = rule
     // Without the id the rule names a bridge, which all guests of a network share.
-    const named = rule.includes('{interfaceId')
+    const named = isLinkOfInterface(rule)
       ? [...interfaces].flatMap((one) => {
           const name = linkOf(rule, one)
           return name.ok ? [{ link: name.value, id: one.id }] : []
@@ -93,7 +98,8 @@ export function linkHead(rule: string): string | undefined {
   return first?.[1] === 'interfaceId' && head.length >= MIN_HEAD ? head : undefined
 }
 
-function linkOf(rule: string, { id, network }: LinkOf): LinkName {
+/** The name of the link of one interface, also if others would share it. */
+export function linkOf(rule: string, { id, network }: LinkOf): LinkName {
   const link = rule.replaceAll(PLACEHOLDER, (_, name: string, length?: string) =>
     (name === 'network' ? network : id).slice(0, length === undefined ? Infinity : Number(length)),
   )

@@ -15,7 +15,8 @@
  * and begin a rule. An interface with an invalid value is left out and reported.
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
-import { linkHead, Links } from './link.ts'
+import { isLinkOfInterface, linkHead, Links } from './link.ts'
+import { LINK_LOCAL_PORT } from './link-local.ts'
 import type { FirewallRefusal } from './refusal.ts'
 import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
 import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
@@ -26,7 +27,7 @@ export interface FirewallFault {
   readonly message: string
 }
 
-/** Key of an element -> its verdict, empty in a set. */
+/** Key of an element -> what a map has for it, such as a verdict; empty in a set. */
 type Elements = ReadonlyMap<string, string>
 
 /**
@@ -61,6 +62,10 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
         'it needs one IPv4 or IPv6 address of its own',
     })
   }
+  const isByLink = ({ linkLocal = false, address, port }: FirewallListener) =>
+    linkLocal && isIpv6(address) && port === LINK_LOCAL_PORT && isLinkOfInterface(view.link)
+  const byLink = listeners.filter(isByLink)
+  const byAddress = listeners.filter((listener) => !isByLink(listener))
   const sets = new Sets()
   let interfaces = 0
   const hops = new Set<number>()
@@ -77,11 +82,12 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
       }
       interfaces += 1
       hops.add(guest.httpPutResponseHopLimit)
-      addInterface(sets, links, listeners, guest.httpPutResponseHopLimit, one)
+      addInterface(sets, links, { byAddress, byLink }, guest.httpPutResponseHopLimit, one)
     }
   }
   const baseRules = formatBaseRules({
-    listeners,
+    listeners: byAddress,
+    linkLocal: [...new Set(byLink.map(({ address }) => address))],
     operatorPort: isPort(view.operator.port) ? view.operator.port : undefined,
     linkHead: linkHead(view.link),
   })
@@ -166,7 +172,7 @@ function faultOf(
 function addInterface(
   sets: Sets,
   links: Links,
-  listeners: readonly FirewallListener[],
+  listeners: { readonly byAddress: readonly FirewallListener[]; readonly byLink: readonly FirewallListener[] },
   limit: number,
   one: FirewallInterface,
 ): void {
@@ -174,11 +180,16 @@ function addInterface(
   if (!name.ok) return
   const { value: link } = name
   sets.add('links', `"${link}"`)
-  for (const { network, address, port } of listeners) {
+  const verdict = `goto hop_${String(limit)}`
+  const linkLocal = listeners.byLink.find(({ network }) => network === one.network)
+  if (linkLocal !== undefined) {
+    sets.add('listeners_link', `"${link}" . ${one.macAddress}`, linkLocal.address)
+    sets.add('answers_link', `"${link}"`, verdict)
+  }
+  for (const { network, address, port } of listeners.byAddress) {
     if (network !== one.network) continue
     const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${String(port)}`
     const answer = (to: string) => `"${link}" . ${to}`
-    const verdict = `goto hop_${String(limit)}`
     if (!address.includes(':')) {
       for (const source of one.ipv4Addresses) {
         sets.add('guests4', ask(source))
@@ -204,7 +215,10 @@ function addInterface(
  */
 class Sets {
   readonly #exact = new Map<string, Map<string, string>>(
-    ['links', 'guests4', 'guests6', 'answers4', 'answers6'].map((name) => [name, new Map<string, string>()]),
+    ['links', 'guests4', 'guests6', 'answers4', 'answers6', 'listeners_link', 'answers_link'].map((name) => [
+      name,
+      new Map<string, string>(),
+    ]),
   )
   /** Set -> key with PREFIX in the place of the range -> range -> its verdict. */
   readonly #ranges = new Map<string, Map<string, Map<string, string>>>(

@@ -18,7 +18,7 @@ import { isAcceptedVersion } from '../runtime/http-version.ts'
 import type { BootTraces } from './boot-traces.ts'
 import { CHECK_INTERVAL_MS, Connections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
-import { idOf, ownerOf, peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
+import { idOf, ownerOf, refusalOf, type Found, type Peers } from './identify.ts'
 import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import type { RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
@@ -31,7 +31,8 @@ export interface ConnectionGuardParts {
   readonly network: string
   /** The most connections that may be open at a time; Node drops further ones. */
   readonly maxConnections: number
-  readonly directory: Pick<Directory, 'find'>
+  /** How the listener identifies its peers: known once it listens. */
+  readonly peers: () => Pick<Peers, 'addressOf' | 'find'>
   readonly shares: Shares
   readonly meter: RequestMeter
   readonly traces: BootTraces
@@ -151,7 +152,7 @@ export class ConnectionGuard {
 
   /** Refuses bytes that are not a request: Node's parser rejected them, or the rest did not arrive in time. */
   refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
-    const address = peerAddress(socket)
+    const address = this.#parts.peers().addressOf(socket)
     if (error.code === 'ECONNRESET' || address === '') {
       socket.destroy()
       return
@@ -169,9 +170,11 @@ export class ConnectionGuard {
    * Counts a new connection in the share of its peer. One that exceeds the share is refused after a delay, or reset.
    */
   #admit(socket: Socket): void {
-    const { network, directory, meter } = this.#parts
-    const found = directory.find(network, peerAddress(socket))
-    const share = this.#shareOf(found, peerAddress(socket))
+    const { network, meter } = this.#parts
+    const peers = this.#parts.peers()
+    const address = peers.addressOf(socket)
+    const found = peers.find(network, address)
+    const share = this.#shareOf(found, address)
     const used = this.#connections.add(socket, share)
     if (used > RESET_ABOVE) {
       meter.dropped('over-share', 1)
@@ -224,8 +227,9 @@ export class ConnectionGuard {
       this.#endAfterResponses(socket)
       return
     }
-    const address = peerAddress(socket)
-    const found = this.#parts.directory.find(this.#parts.network, address)
+    const peers = this.#parts.peers()
+    const address = peers.addressOf(socket)
+    const found = peers.find(this.#parts.network, address)
     const share = this.#shareOf(found, address)
     if (this.#delayed.has(socket)) this.#resetPipelining(socket, share)
     else if (share.spend(performance.now(), ownerOf(found)))
@@ -253,7 +257,7 @@ export class ConnectionGuard {
   /** Sends a refusal on the connection itself, after the responses to earlier requests. */
   #refuse(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs: number): void {
     if (this.#connections.hadLastResponse(socket)) return
-    const { network, meter, traces, refusalLog } = this.#parts
+    const { network, peers, meter, traces, refusalLog } = this.#parts
     meter.answered('unknown', method, refusal, undefined)
     traces.note(found, {
       topic: 'other',
@@ -262,7 +266,7 @@ export class ConnectionGuard {
       agent: undefined,
       atMs: performance.now(),
     })
-    refusalLog.refused(network, peerAddress(socket), idOf(found), refusal)
+    refusalLog.refused(network, peers().addressOf(socket), idOf(found), refusal)
     this.#afterResponses(socket, () => {
       this.#close(socket, refusalText(refusal), lingerMs)
     })

@@ -1,7 +1,7 @@
 /**
  * Identifies the guest of a connection, by the socket and never by a header (invariant 1): the network of the listener
- * that accepted the connection, and the address of the peer. A directory maps that pair to a guest; the interfaces here
- * are all that the guest side needs of it.
+ * that accepted the connection, and the address of the peer. At a link-local listener it is the peer's link instead of
+ * its address. A directory maps that pair to a guest; the interfaces here are all that the guest side needs of it.
  */
 import type { Socket } from 'node:net'
 import type { Content } from '../metadata/content.ts'
@@ -45,26 +45,51 @@ export interface Guest {
 export type Found =
   { readonly kind: 'owned'; readonly owner: Guest } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
 
-/** Maps addresses to guests. */
+/** Maps addresses and links to guests. */
 export interface Directory {
   /** Reads memory only. */
   find(network: string, address: string): Found
+  /** The owner of a link of this hypervisor. Reads memory only. */
+  findByLink(network: string, link: string): Found
   /**
    * Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects.
    */
   ask(network: string, address: string): Promise<Found> | undefined
 }
 
+/** How one listener identifies its peers. */
+export interface Peers extends Omit<Directory, 'findByLink'> {
+  /** The address of a connection's peer, for `find` and `ask`. Empty if the connection is gone. */
+  addressOf(socket: Pick<Socket, 'remoteAddress'>): string
+}
+
 /**
- * The directory for one listener: loopback addresses name nobody (contract E1), unless the listener itself is on one,
- * as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host` returns the
+ * The peers of an ordinary listener: loopback addresses name nobody (contract E1), unless the listener itself is on
+ * one, as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host`: the
  * listener's address; undefined if it does not listen.
  */
-export function directoryFor(host: () => string | undefined, directory: Directory): Directory {
-  const isNobody = (address: string) => isLoopback(address) && !isLoopback(host() ?? '')
+export function peersByAddress(host: string | undefined, directory: Omit<Directory, 'findByLink'>): Peers {
+  const isNobody = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
   return {
+    addressOf: peerAddress,
     find: (network, address) => (isNobody(address) ? { kind: 'unknown' } : directory.find(network, address)),
     ask: (network, address) => (isNobody(address) ? undefined : directory.ask(network, address)),
+  }
+}
+
+/**
+ * The peers of a link-local listener (contract E1). Their addresses have a zone, which is the name of the link by which
+ * their packets arrive, and any guest may have any of these addresses on its own link. So the link alone names the
+ * guest. An address without a zone is not link-local, and names nobody. The store has no links to ask for.
+ */
+export function peersByLink(directory: Pick<Directory, 'findByLink'>): Peers {
+  return {
+    addressOf: ({ remoteAddress = '' }) => remoteAddress,
+    find: (network, address) => {
+      const zone = address.indexOf('%')
+      return zone === -1 ? { kind: 'unknown' } : directory.findByLink(network, address.slice(zone + 1))
+    },
+    ask: () => undefined,
   }
 }
 

@@ -17,7 +17,7 @@ import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
 import { refused, type Exchange, type Pending, type Result } from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
-import { directoryFor, idOf, peerAddress, type Directory, type Guest } from './identify.ts'
+import { idOf, peersByAddress, peersByLink, type Directory, type Guest, type Peers } from './identify.ts'
 import { isCounted, type RequestMeter } from './meter.ts'
 import { settle } from './pending.ts'
 import { readBody } from './body.ts'
@@ -29,8 +29,10 @@ import { Responder, type ResponderParts } from './respond.ts'
 import { TargetCache, type Target, type Topic } from '../metadata/target.ts'
 
 /** The parts of a guest server. The network of the listener is one half of a guest's identity. */
-export interface GuestServerParts extends ConnectionGuardParts, Omit<ResponderParts, 'guard'> {
+export interface GuestServerParts extends Omit<ConnectionGuardParts, 'peers'>, Omit<ResponderParts, 'guard'> {
   readonly directory: Directory
+  /** Whether a listener at this address is a link-local one. */
+  readonly isLinkLocal: (host: string) => boolean
   readonly rules: Rules
   readonly held: HeldRequests
   readonly reports: GuestReports
@@ -57,9 +59,8 @@ const LIMITS = {
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   const { network, rules, meter, traces, refusalLog, held, reports, log } = parts
-  let host: string | undefined
-  const directory = directoryFor(() => host, parts.directory)
-  const guard = new ConnectionGuard({ ...parts, directory })
+  let peers: Peers = peersByAddress(undefined, parts.directory)
+  const guard = new ConnectionGuard({ ...parts, peers: () => peers })
   const responder = new Responder({ guard, meter, refusalLog, log })
   const targets = new TargetCache()
 
@@ -67,7 +68,11 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   server.server.once('listening', () => {
     // kept, since a server that stops has no address any more, and still answers
     const place = server.server.address()
-    host = typeof place === 'string' ? undefined : place?.address
+    const host = typeof place === 'string' ? undefined : place?.address
+    peers =
+      host !== undefined && parts.isLinkLocal(host)
+        ? peersByLink(parts.directory)
+        : peersByAddress(host, parts.directory)
   })
   server.addHook('onRequest', serve)
   server.all('/', () => undefined) // never reached: `serve` responds
@@ -86,7 +91,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
       })
       return
     }
-    const lookup = exchange.found.kind === 'unknown' ? directory.ask(network, exchange.address) : undefined
+    const lookup = exchange.found.kind === 'unknown' ? peers.ask(network, exchange.address) : undefined
     if (lookup === undefined) finish(exchange)
     else
       void lookup.then((found) => {
@@ -127,7 +132,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
         refuse(body.kind === 'too-large' ? 'report-too-large' : 'request-timeout')
         return
       }
-      const found = directory.find(network, exchange.address)
+      const found = peers.find(network, exchange.address)
       if (found.kind !== 'owned' || found.owner.instance.id !== owner.instance.id) {
         send(exchange, topic, GONE)
         return
@@ -146,7 +151,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   /** Waits for content that is being made, and then checks again whether the guest may have it. */
   async function made(exchange: Exchange, pending: Pending): Promise<Result> {
     const result = await settle(pending, log)
-    const found = directory.find(network, exchange.address)
+    const found = peers.find(network, exchange.address)
     if (idOf(found) !== idOf(exchange.found)) return GONE
     const now = authorize({ ...exchange, found }, targets.parse(exchange.target), rules, UNCOUNTED)
     return now.kind === 'refused' ? now : result
@@ -176,7 +181,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 
   /** Runs the steps of a held request again. False: its value is the same, and it stays held. */
   function check(before: Exchange, guest: Guest, etag: string, wake: Wake): boolean {
-    const found = directory.find(network, before.address)
+    const found = peers.find(network, before.address)
     const exchange = { ...before, found, startedMs: performance.now() }
     if (wake === 'stop') exchange.response.shouldKeepAlive = false
     if (idOf(found) !== guest.instance.id) {
@@ -244,11 +249,11 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   /** Finds the instance of the peer. */
   function identify({ raw: request, originalUrl: target }: FastifyRequest, response: ServerResponse): Exchange {
     const startedMs = performance.now()
-    const address = peerAddress(request.socket)
+    const address = peers.addressOf(request.socket)
     return {
       network,
       address,
-      found: directory.find(network, address),
+      found: peers.find(network, address),
       request,
       body: request,
       target,

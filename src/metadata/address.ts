@@ -115,10 +115,13 @@ export function ipv6Digits(range: string): string {
 
 /**
  * The part of a canonical address that identifies its user: an IPv4 address, or the first 64 bits of an IPv6 address,
- * as hexadecimal digits.
+ * as hexadecimal digits. A link-local address may have a zone, which belongs to that part.
  */
 export function sourceOf(address: string): string {
-  return address.includes(':') ? ipv6Digits(address).slice(0, 16) : address
+  if (!address.includes(':')) return address
+  const [plain = '', zone] = address.split('%')
+  const digits = ipv6Digits(plain).slice(0, 16)
+  return zone === undefined ? digits : `${digits}%${zone}`
 }
 
 function padded(groups: string): string {

@@ -1,8 +1,9 @@
 /**
- * The text of IMDS_LISTEN: where guests reach the daemon. The daemon listens there, and the firewall agent admits rules
- * for these places only.
+ * The texts of IMDS_LISTEN and IMDS_LINK_LOCAL: where guests reach the daemon. The daemon listens there, and the
+ * firewall agent admits rules for these places only.
  */
 import { DEFAULT_NETWORK, isName } from '../metadata/identifiers.ts'
+import { canonicalAddress } from '../metadata/address.ts'
 import { parseAddressPort, type HostPort } from './host-port.ts'
 
 /** The default of IMDS_LISTEN. */
@@ -29,4 +30,13 @@ export function parseGuestListeners(text: string): GuestPlace[] {
     .split(',')
     .map((part) => parseGuestListener(part.trim()))
     .filter((place) => place !== undefined)
+}
+
+/** Parses IMDS_LINK_LOCAL, addresses with commas between them, into their canonical form. Invalid ones stay as they are. */
+export function parseLinkLocal(text: string): string[] {
+  return text
+    .split(',')
+    .map((part) => part.trim())
+    .filter((part) => part !== '')
+    .map((part) => canonicalAddress(part) ?? part)
 }

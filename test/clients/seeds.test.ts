@@ -7,8 +7,10 @@ import t, { type Test } from 'tap'
 import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
 import type { Machine } from '../support/netns/guest-machine.ts'
 import { startVm, type Dmi } from '../support/netns/guest-vm.ts'
+import { giveLinkLocal, startFirewallHost, WITH_LINK_LOCAL } from '../support/netns/firewall-host.ts'
 import { startHost } from '../support/netns/host.ts'
 import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
+import { must } from '../support/programs/processes.ts'
 import { newerCloudInit } from '../support/programs/newer-cloud-init.ts'
 import { executed } from '../tools/documents.ts'
 
@@ -21,6 +23,11 @@ const OPENSTACK: Dmi = { product_name: 'OpenStack Nova' }
 
 t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
   const host = await startHost(t)
+  const directory = mkdtempSync('/var/tmp/imds-cloud-init-') // the guest has a /tmp of its own
+  t.teardown(() => {
+    rmSync(directory, { recursive: true })
+  })
+  const newer = newerCloudInit(directory)
 
   t.test('H5, H7: boots by NoCloud', async (t) => {
     const { guest, first } = await host.addGuest()
@@ -95,11 +102,6 @@ t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
   })
 
   t.test('H5: a version that reads the network configuration over HTTP renders it at the boot', async (t) => {
-    const directory = mkdtempSync('/var/tmp/imds-cloud-init-') // the guest has a /tmp of its own
-    t.teardown(() => {
-      rmSync(directory, { recursive: true })
-    })
-    const newer = newerCloudInit(directory)
     if ('missing' in newer) {
       t.pass('skipped', { skip: newer.missing })
       return
@@ -129,11 +131,38 @@ t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
       t.ok(rendered.includes(value), `the rendered network has ${value}`)
     t.strictSame(await host.refusals(), [])
   })
+
+  t.test('E1, H6: a guest with nothing but a link-local address boots by OpenStack', async (t) => {
+    if ('missing' in newer) {
+      t.pass('skipped', { skip: newer.missing })
+      return
+    }
+    const host = await startFirewallHost(t, WITH_LINK_LOCAL)
+    const guest = await host.addGuest('seed5')
+    await must([...guest.within, 'ip', '-4', 'address', 'flush', 'dev', 'eth0'])
+    await giveLinkLocal(host, guest, executed('docs/install.md', 'link-local'))
+    await host.startFirewall()
+    await host.store.put(
+      aFullInstance({
+        id: 'srv-seed5',
+        fqdn: 'srv-seed5.gb1.example.com',
+        interfaces: [{ id: 'int-seed5', macAddress: guest.macAddress }],
+        options: { openstack: 'enabled', httpProtocolIpv6: 'enabled' },
+        vendorData: VENDOR,
+      }),
+      Buffer.from(SCRIPT),
+    )
+    t.match(await host.imdsctl('wait', 'srv-seed5', '--revision', '1'), { status: 0 })
+    // it asks for EC2's tree too, over IPv4 only
+    const refused = /Failed fetching meta-data\/ from url http:\/\/169\.254\.169\.254|Traceback/
+    const machine = await boot(t, guest, 'OpenStack', OPENSTACK, newer.command, refused)
+    await hasAll(t, machine, 'srv-seed5')
+  })
 })
 
 /**
  * Boots a guest whose firmware has these strings, and that may use no other data source. Only the network stage is run:
- * in the local stage these sources would wait for a DHCP server.
+ * in the local stage these sources would wait for a DHCP server. `expected`: the only warnings that there may be.
  */
 async function boot(
   t: Test,
@@ -141,6 +170,7 @@ async function boot(
   source: string,
   dmi: Dmi,
   command: readonly string[] = ['cloud-init'],
+  expected = /^$/,
 ): Promise<Machine> {
   const machine = await startVm(t, guest, dmi)
   await machine.write(
@@ -154,7 +184,7 @@ ssh_genkeytypes: [ed25519]
   const { status, stderr } = await machine.run([...command, 'init'])
   if (!t.equal(status, 0, 'cloud-init init')) t.comment(stderr)
   t.strictSame(
-    stderr.split('\n').filter((line) => /\[(WARNING|ERROR|CRITICAL)\]|Traceback/.test(line)),
+    stderr.split('\n').filter((line) => /\[(WARNING|ERROR|CRITICAL)\]|Traceback/.test(line) && !expected.test(line)),
     [],
   )
   return machine

@@ -4,14 +4,14 @@
  * service of the hypervisor.
  */
 import { DEFAULT_OPERATOR_LISTEN } from '../../operator/paths.ts'
-import { DEFAULT_LISTEN, parseGuestListeners } from '../../runtime/guest-listeners.ts'
+import { DEFAULT_LISTEN, parseGuestListeners, parseLinkLocal } from '../../runtime/guest-listeners.ts'
 import { formatHostPort, parseAddressPort } from '../../runtime/host-port.ts'
 import { DEFAULT_LINK } from '../link.ts'
 import type { FirewallDocument } from '../document.ts'
 
 /** The variables of the daemon that the agent compares. Those that are not set have the daemon's defaults. */
 export type OwnSettings = Readonly<
-  Partial<Record<'IMDS_LISTEN' | 'IMDS_OPERATOR_LISTEN' | 'IMDS_LINK', string | undefined>>
+  Partial<Record<'IMDS_LISTEN' | 'IMDS_LINK_LOCAL' | 'IMDS_OPERATOR_LISTEN' | 'IMDS_LINK', string | undefined>>
 >
 
 const REMEDY = 'correct it in /etc/imds/imds.env if the daemon is right, and restart imds and imds-firewall'
@@ -38,6 +38,14 @@ export function findContradiction(
     return (
       `the daemon names the listener ${unknown.join(' and ')}, and IMDS_LISTEN of the firewall agent (${listen}) ` +
       `does not. IMDS_LISTEN must name the addresses and ports of systemd's sockets too: ${REMEDY}`
+    )
+  }
+  const linkLocal = new Set(listeners.filter((listener) => listener.linkLocal === true).map(({ address }) => address))
+  const ownLinkLocal = setting('IMDS_LINK_LOCAL', '')
+  if (linkLocal.symmetricDifference(new Set(parseLinkLocal(ownLinkLocal))).size > 0) {
+    return (
+      `the daemon has the link-local listeners ${[...linkLocal].join(' and ') || '(none)'}, ` +
+      `and IMDS_LINK_LOCAL of the firewall agent is ${ownLinkLocal || 'not set'}: ${REMEDY}`
     )
   }
   const operatorListen = setting('IMDS_OPERATOR_LISTEN', DEFAULT_OPERATOR_LISTEN)

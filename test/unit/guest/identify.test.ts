@@ -1,5 +1,12 @@
 import { expect, test } from 'vitest'
-import { directoryFor, peerAddress, refusalOf, type Found, type Guest } from '../../../src/guest/identify.ts'
+import {
+  peerAddress,
+  peersByAddress,
+  peersByLink,
+  refusalOf,
+  type Found,
+  type Guest,
+} from '../../../src/guest/identify.ts'
 
 test.each([
   ['10.0.0.2', '10.0.0.2'],
@@ -57,7 +64,7 @@ test('E1: a loopback address names nobody, unless the listener is on one; nothin
     ['169.254.169.254', '10.0.0.2', 'contested'],
     ['127.0.0.1', '10.0.0.2', 'contested'],
   ] as const) {
-    const directory = directoryFor(() => host, everything)
+    const directory = peersByAddress(host, everything)
     expect([
       host,
       address,
@@ -66,6 +73,28 @@ test('E1: a loopback address names nobody, unless the listener is on one; nothin
     ]).toEqual([host, address, kind, kind === 'unknown' ? undefined : kind])
   }
   expect(asked).toEqual(['127.0.0.5', '::1', '10.0.0.2', '10.0.0.2'])
+})
+
+test('E1: at a link-local listener the link of a peer names the guest, whatever its address is', () => {
+  const contested: Found = { kind: 'contested' }
+  const asked: string[] = []
+  const peers = peersByLink({
+    findByLink: (network, link) => {
+      asked.push(`${network} ${link}`)
+      return contested
+    },
+  })
+  const found = (remoteAddress: string | undefined) => {
+    const address = peers.addressOf({ remoteAddress })
+    return [address, peers.find('red', address).kind, peers.ask('red', address)]
+  }
+  for (const address of ['fe80::1%tap-a', 'fe80::ff:fe00:1%tap-a']) {
+    expect(found(address)).toEqual([address, 'contested', undefined])
+    expect(refusalOf(contested, address)).toBe('contested-address')
+  }
+  for (const address of ['fd00::1', '::1', '10.0.0.2', '::ffff:10.0.0.2']) expect(found(address)[1]).toBe('unknown')
+  expect(found(undefined)).toEqual(['', 'unknown', undefined])
+  expect(asked).toEqual(['red tap-a', 'red tap-a'])
 })
 
 test('E2: a peer that no instance, or more than one, claims gets nothing', () => {

@@ -189,6 +189,8 @@ test.each([
   ['192.0.2.1', '192.0.2.1'],
   ['2001:db8::1', '20010db800000000'],
   ['2001:db8:0:1:ffff::', '20010db800000001'],
+  ['fe80::1%tap-a', 'fe80000000000000%tap-a'],
+  ['fe80::aaaa:bbbb:cccc:dddd%tap-a', 'fe80000000000000%tap-a'],
 ])('the user of %s is %s', (address, source) => {
   expect(sourceOf(address)).toBe(source)
 })

@@ -23,7 +23,25 @@ test('addresses are compared, whatever their notation and their network', () => 
   ).toBeUndefined()
 })
 
+test('link-local listeners are compared, whatever their order and notation', () => {
+  const byLink = ['fd00:ec2::1', 'fd00:ec2::2'].map((address) => ({ ...LISTENER, address, linkLocal: true }))
+  const env = { IMDS_LISTEN: '[fd00:ec2::1]:80,[fd00:ec2::2]:80', IMDS_LINK_LOCAL: 'FD00:ec2::2, fd00:ec2:0::1' }
+  expect(findContradiction({ ...DOCUMENT, listeners: byLink }, env)).toBeUndefined()
+})
+
 test.each<[string, object, object, string]>([
+  [
+    'a link-local listener',
+    { listeners: [{ ...LISTENER, linkLocal: true }] },
+    {},
+    'the link-local listeners 169.254.169.254, and IMDS_LINK_LOCAL of the firewall agent is not set',
+  ],
+  [
+    'no link-local listener',
+    {},
+    { IMDS_LINK_LOCAL: 'fd00:ec2::1' },
+    'the link-local listeners (none), and IMDS_LINK_LOCAL of the firewall agent is fd00:ec2::1',
+  ],
   [
     'another address',
     { listeners: [LISTENER, { ...LISTENER, address: '10.77.0.1' }] },

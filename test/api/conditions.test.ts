@@ -63,6 +63,11 @@ t.test('every change of a member is refused if If-Match does not name the tag of
       etag: tag,
       body: undefined,
     })
+    for (const [given, status] of [
+      ['"x"', 200],
+      [tag, 304],
+    ] as const)
+      t.match(await send('HEAD', path, { 'if-none-match': given }, undefined, token), { status, etag: tag }, path)
     for (const method of methods) {
       const lines = api.audit.length
       for (const given of ['"x"', `W/${tag}`, ''])

@@ -80,7 +80,8 @@ export function takeBodies(server: FastifyInstance, budget: BodyBudget): void {
   server.decorate('bodyBudget', budget)
   server.addHook('onRequest', (request, _reply, done) => {
     // Fastify would refuse it before it looks for a body
-    if (typeOf(request) === undefined) delete request.headers['content-type']
+    const { headers } = request
+    if (headers['content-type'] !== undefined && typeOf(request) === undefined) delete headers['content-type']
     done()
   })
   server.addHook('preValidation', (request, _reply, done) => {

@@ -2,7 +2,7 @@
  * The entity tags of members, such as a server: a digest of the body of their GET, so the tag changes whenever what a
  * client sees does, and not otherwise. resources/conditions.ts compares it before a change.
  */
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { entityTagOf, namesWeakly } from '../../runtime/entity-tags.ts'
 
 /** The path of a member, at the begin of its own path and those of its actions; as in a route or in the document. */
@@ -20,23 +20,31 @@ export function showsMember(path: string): boolean {
   return member !== undefined && (path === member || path === `${member}/wait`)
 }
 
-/** Gives the GET of each member an `ETag`, and has it respect `If-None-Match`. */
+/** Gives the GET of each member an `ETag`, and has it respect `If-None-Match`. Call it before the routes are added. */
 export function addEntityTags(server: FastifyInstance): void {
-  server.addHook('onSend', (request, reply, payload, done) => {
-    const { url = '' } = request.routeOptions
-    const isMember = (request.method === 'GET' || request.method === 'HEAD') && showsMember(url)
-    if (!isMember || reply.statusCode !== 200 || typeof payload !== 'string') {
-      done(null, payload)
-      return
-    }
-    const tag = entityTagOf(payload)
-    void reply.header('ETag', tag)
-    const given = request.headers['if-none-match']
-    if (given === undefined || !namesWeakly(given, tag)) {
-      done(null, payload)
-      return
-    }
-    void reply.code(304).removeHeader('Content-Type')
-    done(null, request.method === 'HEAD' ? payload : null) // Fastify needs the length of the body of a HEAD
+  server.addHook('onRoute', (route) => {
+    if (!['GET', 'HEAD'].includes(String(route.method)) || !showsMember(route.url)) return
+    route.onSend = [sendTag, ...[route.onSend ?? []].flat()] // first: Fastify's own hook of HEAD takes the body away
   })
+}
+
+function sendTag(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  payload: unknown,
+  done: (error: null, payload: unknown) => void,
+): void {
+  if (reply.statusCode !== 200 || typeof payload !== 'string') {
+    done(null, payload)
+    return
+  }
+  const tag = entityTagOf(payload)
+  void reply.header('ETag', tag)
+  const given = request.headers['if-none-match']
+  if (given === undefined || !namesWeakly(given, tag)) {
+    done(null, payload)
+    return
+  }
+  void reply.code(304).removeHeader('Content-Type')
+  done(null, request.method === 'HEAD' ? payload : null) // Fastify needs the length of the body of a HEAD
 }

@@ -2,12 +2,12 @@
  * `If-Match` on changes of a member and on its actions: they are refused (412) if the member is not as its GET has
  * shown it. The member is read in the transaction of the change, and its row stays locked until the commit.
  */
-import type { FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest, preHandlerHookHandler } from 'fastify'
 import { sql } from 'kysely'
 import { entityTagOf, namesStrongly, namesWeakly } from '../../runtime/entity-tags.ts'
 import type {} from '../auth/requester.ts' // the condition of a request
 import type { Tables } from '../database/tables.ts'
-import type { Reader } from '../database/transaction.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
 import { READS } from '../http/audit.ts'
 import { memberPathOf } from '../http/entity-tags.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -22,6 +22,10 @@ export interface Member {
   readonly load: (database: Reader, request: FastifyRequest, id: string) => Promise<Shown>
 }
 type Shown = string | { readonly id: string }
+/** `schema`: of the body of its GET. */
+interface MemberOfGet extends Member {
+  readonly schema: Readonly<Record<string, unknown>>
+}
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -30,36 +34,47 @@ declare module 'fastify' {
   }
 }
 
-/** Has the changes of the members whose GET has a `member` respect `If-Match`. */
+/** Has the changes of the members whose GET has a `member` respect `If-Match`. Call it before the routes are added. */
 export function respectIfMatch(server: ApiServer): void {
-  const members = new Map<string, Member & { readonly schema: Readonly<Record<string, unknown>> }>()
+  const members = new Map<string, MemberOfGet>()
   server.decorateRequest('checkCondition', undefined)
-  server.addHook('onRoute', ({ method, url, config, schema }) => {
-    if (method !== 'GET' || config?.member === undefined) return
-    members.set(url, {
-      ...config.member,
-      schema: (schema!.response as { readonly 200: Readonly<Record<string, unknown>> })[200],
-    })
-  })
-  server.addHook('preHandler', (request, reply, done) => {
-    const given = request.headers['if-match']
-    const path = memberPathOf(request.routeOptions.url ?? '')
-    const member = path === undefined ? undefined : members.get(path)
-    if (given !== undefined && member !== undefined && !READS.includes(request.method)) {
-      const { id: named = '' } = request.params as { readonly id?: string }
-      request.checkCondition = async (tx) => {
-        const found = await member.load(tx, request, named)
-        const id = typeof found === 'string' ? named : found.id
-        await sql`select 1 from ${sql.table(member.table)} where id = ${id} for update`.execute(tx)
-        const shown = await member.load(tx, request, named)
-        const text = typeof shown === 'string' ? shown : reply.serializeInput({ ...shown }, member.schema)
-        const tag = entityTagOf(text)
-        if (namesStrongly(given, tag)) return
-        throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
-      }
+  server.addHook('onRoute', (route) => {
+    const { method, url, config, schema } = route
+    if (method === 'GET' && config?.member !== undefined) {
+      members.set(url, {
+        ...config.member,
+        schema: (schema!.response as { readonly 200: Readonly<Record<string, unknown>> })[200],
+      })
     }
-    done()
+    const path = memberPathOf(url)
+    if (path === undefined || READS.includes(String(method))) return
+    const condition: preHandlerHookHandler = (request, reply, done) => {
+      const given = request.headers['if-match']
+      const member = members.get(path)
+      if (given !== undefined && member !== undefined)
+        request.checkCondition = (tx) => check(tx, member, given, request, reply)
+      done()
+    }
+    route.preHandler = [condition, ...[route.preHandler ?? []].flat()]
   })
+}
+
+/** Refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. */
+async function check(
+  tx: Tx,
+  { table, load, schema }: MemberOfGet,
+  given: string,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<void> {
+  const { id: named = '' } = request.params as { readonly id?: string }
+  const found = await load(tx, request, named)
+  const id = typeof found === 'string' ? named : found.id
+  await sql`select 1 from ${sql.table(table)} where id = ${id} for update`.execute(tx)
+  const shown = await load(tx, request, named)
+  const text = typeof shown === 'string' ? shown : reply.serializeInput({ ...shown }, schema)
+  const tag = entityTagOf(text)
+  if (!namesStrongly(given, tag)) throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
 }
 
 /** Why `If-Match` does not name the present tag of a member. */

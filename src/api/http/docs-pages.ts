@@ -6,6 +6,8 @@ import swaggerUi, { type FastifySwaggerUiOptions } from '@fastify/swagger-ui'
 import { addGuide } from './guide.ts'
 import type { ApiServer } from './server.ts'
 
+/** Without a query: Swagger UI takes the whole URL of the page as the directory of its document. */
+const PATH = '/docs'
 const HEADERS = {
   'content-security-policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
@@ -14,7 +16,7 @@ const HEADERS = {
   'x-content-type-options': 'nosniff',
 }
 const SWAGGER_UI: FastifySwaggerUiOptions = {
-  routePrefix: '/docs',
+  routePrefix: PATH,
   theme: { title: 'imds-api' },
   initOAuth: { scopes: ['infrastructure'] },
   uiConfig: {
@@ -31,9 +33,10 @@ const SWAGGER_UI: FastifySwaggerUiOptions = {
 /** Adds the pages. The server has @fastify/swagger. */
 export async function addDocsPages(server: ApiServer): Promise<void> {
   await server.register(async (pages: ApiServer) => {
-    pages.addHook('onRequest', (_request, reply, done) => {
+    pages.addHook('onRequest', (request, reply, done) => {
       void reply.headers(HEADERS)
-      done()
+      if (request.routeOptions.url === PATH && request.url.includes('?')) void reply.redirect(`${PATH}/`)
+      else done()
     })
     addGuide(pages)
     await pages.register(swaggerUi, SWAGGER_UI)

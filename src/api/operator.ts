@@ -20,6 +20,8 @@ export interface OperatorParts {
   readonly registry: Registry
   /** Undefined: the listener needs none. */
   readonly password: string | undefined
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number
 }
 
 /**
@@ -27,7 +29,7 @@ export interface OperatorParts {
  * requests are served all the same.
  */
 export function buildOperatorServer(parts: OperatorParts): FastifyInstance {
-  const { database, publisher, hypervisors, page, registry, password } = parts
+  const { database, publisher, hypervisors, page, registry, password, now } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersions(
     server.server,
@@ -36,7 +38,7 @@ export function buildOperatorServer(parts: OperatorParts): FastifyInstance {
       /* not counted */
     },
   )
-  guardAccess(server, { password, probes: ['/livez', '/readyz'], counts: ['/metrics'] })
+  guardAccess(server, { password, probes: ['/livez', '/readyz'], counts: ['/metrics'], now })
   server.get('/', (request, reply) => sendPage(request, reply, page))
   server.get('/livez', () => ({ live: true }))
   server.get('/readyz', async (_request, reply) => {

@@ -122,6 +122,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       page: buildPage(background.db, publisher, sender, hypervisors),
       registry: metrics.registry,
       password,
+      now: () => performance.now(),
     })
     const bounds = buildBounds(config, metrics.closed, log)
     bounds.clients.start(server)

@@ -86,12 +86,12 @@ const IDLE_MS = 15_000
  *   GET /explain?id=ID  200 with an InstanceExplanation, 404 with one when the instance is not served here; 400 if it is
  *                       not an id
  *
- * 400 for versions of HTTP other than 1.0 and 1.1. 401 and 421: see pages/access.ts. /livez and /readyz are open to
+ * 400 for versions of HTTP other than 1.0 and 1.1. 401, 421 and 429: see pages/access.ts. /livez and /readyz are open to
  * probes.
  */
 export function buildTcpServer(parts: OperatorParts, { allow, password, most, now, log }: TcpBounds): FastifyInstance {
   const server = buildServer(parts)
-  guardAccess(server, { password, probes: [PATHS.live, PATHS.ready], counts: [PATHS.metrics] })
+  guardAccess(server, { password, probes: [PATHS.live, PATHS.ready], counts: [PATHS.metrics], now })
   const isListed = buildNetworkTest([...allow, ...THIS_HOST])
   new OperatorConnections({ isAllowed: (address) => allow.length === 0 || isListed(address), most, now, log }).start(
     server.server,

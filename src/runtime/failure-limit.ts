@@ -1,5 +1,5 @@
 /**
- * Limits failed token requests. Successes are not limited.
+ * Limits failed token requests, and wrong passwords of operators. Successes are not limited.
  *
  * A failure is counted for its subject (a client or a user), for its address, and for the pair of both:
  *
@@ -15,13 +15,13 @@
  *
  * Memory is bounded: MOST entries of each table, some 30 MB, and at most 5 KB for each client or user that has
  * succeeded. An address beyond its limit makes no entries. Each process counts for itself. The known addresses are in
- * the database too (known-addresses.ts).
+ * the database too (api/auth/known-addresses.ts).
  */
 import { LRUCache } from 'lru-cache'
 import { hash } from 'node:crypto'
-import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
-import { TokenBucket } from '../../runtime/token-bucket.ts'
-import type { Quota } from '../model/rate-limit.ts'
+import { canonicalAddress, sourceOf } from '../metadata/address.ts'
+import { TokenBucket } from './token-bucket.ts'
+import type { Quota } from './rate-limit.ts'
 
 /**
  * Whom a request claims to come from: the id of a client, or the id of a user (of an unknown one, the name as it was

@@ -1,7 +1,7 @@
 /** The token endpoint, and what access tokens allow: RFC 6749, the API, and what its clients send. */
 import type { KyselyPlugin } from 'kysely'
 import t from 'tap'
-import { FailureLimit, type Subject } from '../../src/api/auth/failure-limit.ts'
+import { FailureLimit, type Subject } from '../../src/runtime/failure-limit.ts'
 import { Grants } from '../../src/api/auth/grants.ts'
 import { KnownAddresses } from '../../src/api/auth/known-addresses.ts'
 import { digest } from '../../src/api/auth/secrets.ts'

@@ -8,7 +8,7 @@ import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Logger } from 'pino'
 import type { Tables } from '../database/tables.ts'
-import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type Subject } from './failure-limit.ts'
+import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type Subject } from '../../runtime/failure-limit.ts'
 
 /** How long an address stays known in the database after its last success, to a day. */
 const KEEP_MS = 90 * 86_400_000

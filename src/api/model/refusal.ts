@@ -6,7 +6,7 @@
  */
 import { escapeControls } from '../../runtime/escape.ts'
 import { kindOf, type Kind } from './ids.ts'
-import type { Quota } from './rate-limit.ts'
+import type { Quota } from '../../runtime/rate-limit.ts'
 
 const STATUS = {
   bad_request: 400,

@@ -20,6 +20,7 @@ function aServer({
     page: ({ search }) => Promise.resolve(`page of ${search}`),
     registry: new Registry(),
     password,
+    now: () => 0,
   })
 }
 

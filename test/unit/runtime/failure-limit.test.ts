@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { FailureLimit } from '../../../../src/api/auth/failure-limit.ts'
+import { FailureLimit } from '../../../src/runtime/failure-limit.ts'
 
 /**
  * A limit with a clock of its own, for users. `fails` counts the failures until a request is refused; `most` bounds it.

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { rateLimitHeaders } from '../../../../src/api/model/rate-limit.ts'
+import { rateLimitHeaders } from '../../../src/runtime/rate-limit.ts'
 
 const LIMIT = { name: 'failures', quota: 10, windowSeconds: 600, retrySeconds: 60 }
 

@@ -44,6 +44,7 @@ import { CurrentSite } from './resources/site.ts'
 import { addUserRoutes } from './resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from './http/server.ts'
 import { respectStrict } from './http/strict.ts'
+import { parseStoreUrl } from '../store/url.ts'
 import type { ReadReports } from './resources/guest-reports.ts'
 import type { ResourceParts } from './resources/parts.ts'
 
@@ -124,8 +125,10 @@ export async function buildApiServer(
       api.addHook('onSend', buildAudit(audit, describeClient))
       addEntityTags(api)
       respectIfMatch(api)
+      const keepsReports = parseStoreUrl(store.url)?.kind !== 'files'
       const encryptsRecords = store.recordKeysFile !== undefined
-      addRoutes(api, { db, pool, accounts, site, compute, reports, waits, encryptsRecords }, tokens, streams)
+      const parts = { db, pool, accounts, site, compute, reports, waits, keepsReports, encryptsRecords }
+      addRoutes(api, parts, tokens, streams)
       api.addHook('preClose', (closed) => {
         waits.close()
         closed()

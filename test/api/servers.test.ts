@@ -534,6 +534,16 @@ t.test('scheduled snapshots are 501: at the creation and as a change, which chan
   await remove(id)
 })
 
+t.test('wait_for is 501 with a store in files, which keeps no reports of guests', async (t) => {
+  const { body: before } = await call('GET', 'servers')
+  const waiting = { image: 'img-deb12', wait_for: 'boot', metadata_options: { reports: 'enabled' } }
+  t.strictSame(
+    await call('POST', 'servers', waiting),
+    refused(501, 'not_implemented', 'wait_for: the store of this region is a directory, which keeps no reports'),
+  )
+  t.same((await call('GET', 'servers')).body, before, 'nothing was created')
+})
+
 t.test('a server has at least the min_ram of its image: 422 with both numbers', async (t) => {
   await db.updateTable('images').set({ min_ram: 1025 }).where('id', '=', 'img-deb12').execute()
   const tooSmall = (type: string, ram: number, needed: number) =>

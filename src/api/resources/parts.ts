@@ -11,7 +11,7 @@ import type { Site } from './nested.ts'
 /**
  * The database (`pool`: for prepared queries; `accounts`: for the changes of accounts' resources), the API's URL and
  * domain, how actions on servers are carried out, what reads the reports of guests, the requests that wait
- * for states, and whether records are encrypted.
+ * for states, and what the store can do: whether it keeps reports of guests, and whether records are encrypted.
  */
 export interface ResourceParts {
   readonly db: Kysely<Tables>
@@ -21,5 +21,6 @@ export interface ResourceParts {
   readonly compute: ComputeMode
   readonly reports: ReadReports
   readonly waits: MemberWaits
+  readonly keepsReports: boolean
   readonly encryptsRecords: boolean
 }

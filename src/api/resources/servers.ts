@@ -83,12 +83,16 @@ const Update = Type.Object(
   { title: 'ServerChange', examples: [{ name: 'web-2', tags: { Role: 'front' } }] },
 )
 
+const NO_REPORTS = refuse(
+  'not_implemented',
+  fieldFault('wait_for', 'not_allowed', 'wait_for: the store of this region is a directory, which keeps no reports'),
+)
 const TAGS = ['Servers']
 const Params = idParams(formatId('srv', 1))
 
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, accounts, site, compute, reports } = parts
+  const { db, accounts, site, compute, reports, keepsReports } = parts
   /** Loads a server as its GET shows it: with the reports of its guest, if it may report. */
   const read = async (database: Reader, accountId: string, id: string) => {
     const loaded = await load(database, site, accountId, id)
@@ -158,6 +162,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           refuseSchedule(body)
+          if (body.wait_for !== undefined && !keepsReports) throw NO_REPORTS
           const id = await createServer(tx, compute, caller.accountId, {
             image: body.image,
             serverType: body.server_type,

@@ -144,7 +144,7 @@ export async function anApi(
     accessTokenSeconds = 7200,
     compute = 'none',
     now = () => Date.now(),
-    store = { url: 'file:' },
+    store = { url: 'file:/store' },
   }: ApiOptions = {},
 ): Promise<TestApi> {
   const directory = await temporaryDirectory(t, region)

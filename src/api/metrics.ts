@@ -4,6 +4,7 @@ import { sql } from 'kysely'
 import { X509Certificate } from 'node:crypto'
 import { VERSION } from '../runtime/version.ts'
 import { CLOSED_REASONS, type ClosedReason } from './http/connections.ts'
+import { KEYED_RESULTS, type KeyedResult } from './http/idempotency.ts'
 import { readQueue } from './changes/action-queue.ts'
 import { readPools, type PoolsOfKind } from './changes/allocate.ts'
 import { placedHypervisors, ramForServers } from './changes/placement.ts'
@@ -12,6 +13,7 @@ import type { Outcome } from './model/server-actions.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/batch.ts'
 import { STREAM_ENDS, type StreamEnd } from './resources/event-streams.ts'
+import { WAIT_ENDS, type WaitEnd } from './resources/member-waits.ts'
 import { UNREADABLE_REASONS, type UnreadableReason } from './http/unreadable.ts'
 
 /** The registry, and the functions that count. */
@@ -20,13 +22,16 @@ export interface ApiMetrics {
   readonly responded: (route: string, method: string, status: number) => void
   readonly unreadable: (reason: UnreadableReason) => void
   readonly closed: (reason: ClosedReason) => void
+  readonly keyed: (result: KeyedResult) => void
   readonly published: (outcome: PublishOutcome) => void
+  readonly batched: () => void
   readonly invited: (outcome: InvitationOutcome) => void
   readonly actionFinished: (outcome: Outcome) => void
   readonly unannounced: (hypervisors: number) => void
   readonly streamEnded: (reason: StreamEnd) => void
-  /** `count`: the open streams of events, at a scrape. */
-  readonly countStreams: (count: () => number) => void
+  readonly waitEnded: (reason: WaitEnd) => void
+  /** Who counts, at a scrape, the open streams of events and the requests that wait for a state. */
+  readonly countOpen: (open: Readonly<Record<'streams' | 'waits', () => number>>) => void
   /** `pem`: the certificate of a listener, with its chain or without it. */
   readonly certificate: (listener: 'clients' | 'hypervisors', pem: string) => void
 }
@@ -62,59 +67,76 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     labelNames: ['route', 'method', 'status'] as const,
     registers,
   })
-  const unreadable = new Counter({
-    name: 'imds_api_unreadable_requests_total',
-    registers,
-    labelNames: ['reason'] as const,
-    help:
-      'Requests to the API or the compute interface that could not be read, so they have no route: bad_request ' +
+  /** A counter with one label, which has all of its values from the start. */
+  const counter = <Value extends string>(name: string, label: string, values: readonly Value[], help: string) => {
+    const counted = new Counter({ name, help, registers, labelNames: [label] })
+    for (const value of values) counted.inc({ [label]: value }, 0)
+    return (value: Value) => {
+      counted.inc({ [label]: value })
+    }
+  }
+  const unreadable = counter(
+    'imds_api_unreadable_requests_total',
+    'reason',
+    UNREADABLE_REASONS,
+    'Requests to the API or the compute interface that could not be read, so they have no route: bad_request ' +
       '(malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk ' +
       'extension).',
-  })
-  for (const reason of UNREADABLE_REASONS) unreadable.inc({ reason }, 0)
-  const closed = new Counter({
-    name: 'imds_api_closed_connections_total',
-    registers,
-    labelNames: ['reason'] as const,
-    help:
-      'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a ' +
+  )
+  const closed = counter(
+    'imds_api_closed_connections_total',
+    'reason',
+    CLOSED_REASONS,
+    'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a ' +
       'client did not read its response in time, or unread responses took too much memory), pipelined (a client ' +
       'sent many requests without waiting for their responses).',
-  })
-  for (const reason of CLOSED_REASONS) closed.inc({ reason }, 0)
-  const publishes = new Counter({
-    name: 'imds_api_publishes_total',
-    registers,
-    labelNames: ['result'] as const,
-    help:
-      'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the ' +
+  )
+  const keyed = counter(
+    'imds_api_keyed_requests_total',
+    'result',
+    KEYED_RESULTS,
+    'Requests with an Idempotency-Key: replayed (the response was that of an earlier request with this key), new (all ' +
+      'others).',
+  )
+  const published = counter(
+    'imds_api_publishes_total',
+    'result',
+    OUTCOMES,
+    'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the ' +
       'store has another server with this id), invalid or address-owned (the store refused the record), failed (the ' +
       'store or the database could not be used).',
-  })
-  for (const result of OUTCOMES) publishes.inc({ result }, 0)
-  const invitations = new Counter({
-    name: 'imds_api_invitations_total',
+  )
+  const batches = new Counter({
+    name: 'imds_api_publish_batches_total',
+    help: 'Batches of servers that were published together.',
     registers,
-    labelNames: ['result'] as const,
-    help: 'Attempts to send an invitation by mail: sent, failed (it is tried again).',
   })
-  for (const result of ['sent', 'failed'] as const) invitations.inc({ result }, 0)
-  const actions = new Counter({
-    name: 'imds_api_compute_outcomes_total',
-    registers,
-    labelNames: ['outcome'] as const,
-    help: 'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
-  })
-  for (const outcome of ['succeeded', 'failed'] as const) actions.inc({ outcome }, 0)
-  const streamEnds = new Counter({
-    name: 'imds_api_event_streams_ended_total',
-    registers,
-    labelNames: ['reason'] as const,
-    help:
-      'Streams of events that have ended: client (it closed the connection), unread (it did not read), right (its ' +
+  const invited = counter(
+    'imds_api_invitations_total',
+    'result',
+    ['sent', 'failed'],
+    'Attempts to send an invitation by mail: sent, failed (it is tried again).',
+  )
+  const actionFinished = counter(
+    'imds_api_compute_outcomes_total',
+    'outcome',
+    ['succeeded', 'failed'],
+    'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
+  )
+  const streamEnded = counter(
+    'imds_api_event_streams_ended_total',
+    'reason',
+    STREAM_ENDS,
+    'Streams of events that have ended: client (it closed the connection), unread (it did not read), right (its ' +
       'access token or its access to the account ended), gone (events that it had not got were deleted), stop.',
-  })
-  for (const reason of STREAM_ENDS) streamEnds.inc({ reason }, 0)
+  )
+  const waitEnded = counter(
+    'imds_api_waits_ended_total',
+    'reason',
+    WAIT_ENDS,
+    'Requests that have waited for a state of a resource: reached, impossible (it cannot have the state any more), ' +
+      'timeout, right (the access token or the access to the account ended), client (it closed the connection), stop.',
+  )
   const unannounced = new Gauge({
     name: 'imds_api_unannounced_hypervisors',
     registers,
@@ -207,34 +229,30 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     async () => (await read())?.ram.free,
   )
   gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
+  let open = { streams: () => 0, waits: () => 0 }
+  gauge('imds_api_event_streams', 'Open streams of events.', () => open.streams())
+  gauge('imds_api_waits', 'Requests that wait for a state of a resource.', () => open.waits())
   return {
     registry,
     responded: (route, method, status) => {
       requests.inc({ route, method, status })
     },
-    unreadable: (reason) => {
-      unreadable.inc({ reason })
+    unreadable,
+    closed,
+    keyed,
+    published,
+    batched: () => {
+      batches.inc()
     },
-    closed: (reason) => {
-      closed.inc({ reason })
-    },
-    published: (result) => {
-      publishes.inc({ result })
-    },
-    invited: (result) => {
-      invitations.inc({ result })
-    },
-    actionFinished: (outcome) => {
-      actions.inc({ outcome })
-    },
+    invited,
+    actionFinished,
     unannounced: (hypervisors) => {
       unannounced.set(hypervisors)
     },
-    streamEnded: (reason) => {
-      streamEnds.inc({ reason })
-    },
-    countStreams: (count) => {
-      gauge('imds_api_event_streams', 'Open streams of events.', count)
+    streamEnded,
+    waitEnded,
+    countOpen: (counts) => {
+      open = counts
     },
     certificate: (listener, pem) => {
       certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)

@@ -37,6 +37,8 @@ const PRUNED_SHARE = 0.05
 const CHECK_INTERVAL_MS = 100
 /** The most refused servers that are named. */
 const MOST_NAMED = 20
+/** This process has no metrics. */
+const nothing = () => undefined
 
 /**
  * Publishes every server of the database. `stopping`: ends it early; the next run, and any imds-api of the database,
@@ -98,9 +100,8 @@ async function publishAll(
     store: claimedStore(background.db, store),
     most: BATCH,
     bootSeconds,
-    counted: () => {
-      /* this process has no metrics */
-    },
+    counted: nothing,
+    batched: nothing,
     log: pino({ enabled: false }), // refusals are printed at the end
   })
   const progress = new Progress(output, 'servers', total)

@@ -15,6 +15,7 @@ import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../runtime/version.ts'
 import { openAudit, type AuditStream } from './http/audit.ts'
+import { keyedResultOf } from './http/idempotency.ts'
 import { buildComputeServer } from './compute/server.ts'
 import { Waiters } from './compute/waiters.ts'
 import type { ApiConfig } from './config.ts'
@@ -94,8 +95,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
     const streams = new EventStreams({ db: background.db, now: () => performance.now(), ended: metrics.streamEnded })
-    metrics.countStreams(() => streams.count)
-    const waits = new MemberWaits(background.db)
+    const waits = new MemberWaits({ db: background.db, ended: metrics.waitEnded })
+    metrics.countOpen({ streams: () => streams.count, waits: () => waits.count })
     const notifications = listenForEvents(database, streams, waits)
     const server = await buildApiServer(
       config,
@@ -112,6 +113,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     if (config.tls !== undefined) metrics.certificate('clients', readFileSync(config.tls.certificate, 'utf8'))
     server.addHook('onResponse', (request, reply, done) => {
       metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
+      const keyed = keyedResultOf(request, reply)
+      if (keyed !== undefined) metrics.keyed(keyed)
       done()
     })
     const hypervisors = () => readHypervisors(background.db, store)
@@ -229,6 +232,7 @@ function buildBackground(
       store: claimedStore(db, store),
       most: BATCH,
       counted: metrics.published,
+      batched: metrics.batched,
       bootSeconds,
       log,
     }),

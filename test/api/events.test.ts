@@ -7,7 +7,12 @@ import { advance } from '../../src/api/changes/advance.ts'
 import { purgeEvents, startAfter } from '../../src/api/changes/events.ts'
 import { EVENTS_MAX, TABLES_WITH_EVENTS } from '../../src/api/database/migrations/events.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
-import { EventStreams, STREAMS_OF_CLIENT, type StreamEnd } from '../../src/api/resources/event-streams.ts'
+import {
+  EventStreams,
+  STREAMS_OF_ACCOUNT,
+  STREAMS_OF_CLIENT,
+  type StreamEnd,
+} from '../../src/api/resources/event-streams.ts'
 import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { anApi, openState } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -332,6 +337,23 @@ t.test('a client has a limited number of streams, and a place is free again once
   )
   for (const one of [...open, again!]) one.close()
 })
+
+t.test(
+  'an account has a limited number of streams over all of its clients, and other accounts have theirs',
+  async (t) => {
+    const bearers = [token, (await aClient({})).bearer, (await aClient({})).bearer]
+    const open = (bearer: string) => openEvents(baseUrl, bearer, undefined, '?after=now')
+    const half = Array.from({ length: STREAMS_OF_ACCOUNT / 2 })
+    const all = await Promise.all([...half.map(() => open(bearers[0]!)), ...half.map(() => open(bearers[1]!))])
+    await t.rejects(open(bearers[2]!), { message: /^429 .*the account may have 128 streams of events/ })
+    const ofOther = await open(await api.token(CLIENT_OF[TWO]))
+    ofOther.close()
+    all.pop()!.close()
+    let again = undefined as Awaited<ReturnType<typeof openEvents>> | undefined
+    await until(async () => (again = await open(bearers[2]!).catch(() => undefined)) !== undefined, 'a free place')
+    for (const one of [...all, again!]) one.close()
+  },
+)
 
 t.test('a stream ends once its token is revoked, or its user has left the account', async (t) => {
   const { id, bearer } = await aClient({})

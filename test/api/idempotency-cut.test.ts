@@ -100,7 +100,7 @@ t.test('the connection to PostgreSQL is cut after each step, and the repeat crea
     buildAuth(database.db, settings, () => Date.now(), log),
     () => Promise.resolve(undefined),
     new EventStreams({ db: database.db, now: () => performance.now(), ended: nothing }),
-    new MemberWaits(database.db),
+    new MemberWaits({ db: database.db, ended: nothing }),
     nothing,
     { write: nothing },
     log,

@@ -18,6 +18,7 @@ import {
 } from '../support/fixtures/region.ts'
 import { openState, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
+import { openEvents } from '../support/programs/event-reader.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 
@@ -69,6 +70,35 @@ t.test('it serves a region on a socket, and counts requests by route, method and
     new RegExp(`${headers.authorization.slice(7)}|${secretOf(CLIENT_OF[ONE])}`),
     'no secret is logged',
   )
+})
+
+t.test('it counts batches, requests with a key, and the waits and streams that are open or have ended', async (t) => {
+  const token = await api.token(CLIENT_OF[ONE])
+  const metrics = async () => (await fetch(`${api.operatorUrl}/metrics`)).text()
+  const shows = (...lines: string[]) =>
+    until(async () => {
+      const text = await metrics()
+      return lines.every((line) => text.includes(`\nimds_api_${line}\n`))
+    }, lines.join(', '))
+  const send = (method: string, path: string, options: RequestInit = {}) =>
+    fetch(`${api.baseUrl}/1.0/${path}`, {
+      method,
+      ...options,
+      headers: { authorization: `Bearer ${token}`, 'idempotency-key': 'once' },
+    })
+  t.match([await send('POST', 'cloud_ips'), await send('POST', 'cloud_ips')], [{ status: 201 }, { status: 201 }])
+  await shows('keyed_requests_total{result="new"} 1', 'keyed_requests_total{result="replayed"} 1')
+  const [{ id }] = (await (await send('GET', 'cloud_ips')).json()) as [{ id: string }]
+  const abort = new AbortController()
+  const waits = send('GET', `cloud_ips/${id}/wait?status=mapped`, { signal: abort.signal })
+  const stream = await openEvents(api.baseUrl, token)
+  await shows('waits 1', 'event_streams 1')
+  abort.abort()
+  await t.rejects(waits)
+  stream.close()
+  await shows('waits 0', 'waits_ended_total{reason="client"} 1')
+  await shows('event_streams 0', 'event_streams_ended_total{reason="client"} 1')
+  t.match(await metrics(), /^imds_api_publish_batches_total [1-9]/m, 'of the server above')
 })
 
 t.test('while requests hold all their connections, servers are published, and readyz is answered', async (t) => {

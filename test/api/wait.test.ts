@@ -5,7 +5,13 @@ import t from 'tap'
 import { moveServer, type ServerEvent } from '../../src/api/changes/servers.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { refuse } from '../../src/api/model/refusal.ts'
-import { MemberWaits, type Wait, WAITS_OF_ACCOUNT, WAITS_OF_CLIENT } from '../../src/api/resources/member-waits.ts'
+import {
+  MemberWaits,
+  type Wait,
+  type WaitEnd,
+  WAITS_OF_ACCOUNT,
+  WAITS_OF_CLIENT,
+} from '../../src/api/resources/member-waits.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -82,9 +88,39 @@ function aWait<Row extends { readonly status: string }>(id: string, read: () => 
   }
 }
 
+/** Waits without HTTP, and how they have ended until now. */
+function someWaits() {
+  const ends: WaitEnd[] = []
+  return { ends, waits: new MemberWaits({ db, ended: (reason) => ends.push(reason) }) }
+}
+
+t.test('each wait is counted once, by how it has ended', async (t) => {
+  const { ends, waits } = someWaits()
+  const creating = () => Promise.resolve({ status: 'creating' })
+  const socket = new Socket()
+  const failed = () => Promise.reject(refuse('resource_conflict', 'it is failed'))
+  const all = [
+    waits.until(aWait('srv-a', () => Promise.resolve({ status: 'active' }))),
+    waits.until(aWait('srv-b', failed)),
+    waits.until({ ...aWait('srv-c', creating), timeoutMs: 1 }),
+    waits.until({ ...aWait('srv-d', creating), socket }),
+    waits.until({ ...aWait('srv-e', creating), checkRight: () => Promise.reject(refuse('forbidden', 'no')) }),
+    waits.until(aWait('srv-f', creating)),
+  ]
+  const settled = Promise.allSettled(all)
+  await until(() => ends.length === 3, 'the ends by themselves')
+  socket.destroy()
+  await until(() => ends.length === 4, 'the end by the client')
+  await waits.checkRights()
+  waits.close()
+  await settled
+  t.strictSame(ends.toSorted(), ['client', 'impossible', 'reached', 'right', 'stop', 'timeout'])
+  t.throws(() => waits.until(aWait('srv-f', creating)), { name: 'service_unavailable' })
+})
+
 t.test('a change after the first read of a request, and before it waits, is not missed', async (t) => {
   const id = await aServer()
-  const waits = new MemberWaits(db)
+  const { waits } = someWaits()
   await move(id, 'publish') // the request has read `creating`, and the notification came before it waits
   const read = () => db.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow()
   t.match(await waits.until(aWait(id, read)), { status: 'active' })
@@ -94,7 +130,7 @@ t.test('a change after the first read of a request, and before it waits, is not 
 t.test(
   'one query serves all requests of an account that wait for a resource, also after a lost connection',
   async (t) => {
-    const waits = new MemberWaits(db)
+    const { waits } = someWaits()
     let [reads, status] = [0, 'creating']
     const read = () => Promise.resolve({ read: ++reads, status })
     const all = Array.from({ length: WAITS_OF_CLIENT }, () => waits.until(aWait('srv-many1', read)))

@@ -26,6 +26,18 @@ export interface KeyedRequest {
   readonly respond: (result: unknown) => RecordedResponse
 }
 
+/** What a response to a request with a key is. */
+export const KEYED_RESULTS = ['new', 'replayed'] as const
+export type KeyedResult = (typeof KEYED_RESULTS)[number]
+
+const REPLAYED = 'Idempotent-Replayed'
+
+/** What a response is; undefined: its request has no key. */
+export function keyedResultOf(request: FastifyRequest, reply: FastifyReply): KeyedResult | undefined {
+  if (request.keyed === undefined) return undefined
+  return reply.hasHeader(REPLAYED) ? 'replayed' : 'new'
+}
+
 /** A response without its secrets. `omitted`: their fields, which are null in the body. */
 export interface RecordedResponse {
   readonly status: number
@@ -108,7 +120,7 @@ export function sendReplay(
   sendRefusal: (reply: FastifyReply, refusal: Refusal) => FastifyReply,
 ): FastifyReply {
   reply.changedNothing = true
-  void reply.header('Idempotent-Replayed', 'true')
+  void reply.header(REPLAYED, 'true')
   if (recorded instanceof Error) return sendRefusal(reply, recorded)
   const { status, body, link, omitted } = recorded
   if (omitted.length > 0) void reply.header('Idempotent-Omitted', omitted.join(', '))

@@ -13,12 +13,13 @@ import { Turns, type Batch } from './turns.ts'
 
 /**
  * What the publisher needs. `connect` returns a new, open connection, for notifications. `most`: the most servers of a
- * batch.
+ * batch. `batched` counts the batches.
  */
 export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop'> {
   readonly connect: () => Promise<pg.Client>
   readonly store: Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove'>
   readonly most: number
+  readonly batched: () => void
 }
 
 /** The most servers of a batch in operation. Larger ones are hardly faster, and hold more in memory. */
@@ -119,7 +120,10 @@ export class OutboxPublisher {
       try {
         const others = await publishBatch({ ...this.#parts, hasToStop: () => this.#hasToStop() }, batch.ids)
         for (const id of others) skipped.add(id)
-        if (others.length < batch.ids.length) this.#reportRecovery()
+        if (others.length < batch.ids.length) {
+          this.#parts.batched()
+          this.#reportRecovery()
+        }
       } catch (error) {
         failures.push(error)
       }

@@ -8,6 +8,7 @@ import { Readable } from 'node:stream'
 import { Slots } from '../../identity/slots.ts'
 import { continues, readEvents, type EventRow } from '../changes/events.ts'
 import type { Reader } from '../database/transaction.ts'
+import { Places, type Holder } from '../http/places.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
 import { refuse } from '../model/refusal.ts'
 import { representEvent } from './event-form.ts'
@@ -17,9 +18,7 @@ export const STREAM_ENDS = ['client', 'unread', 'right', 'gone', 'stop'] as cons
 export type StreamEnd = (typeof STREAM_ENDS)[number]
 
 /** Whose stream it is. `mayRead`: whether that still holds; it rejects if that cannot be found out now. */
-export interface Subscriber {
-  readonly accountId: string
-  readonly requesterId: string
+export interface Subscriber extends Holder {
   readonly mayRead: () => Promise<boolean>
 }
 
@@ -44,19 +43,26 @@ const EVENTS_AT_ONCE = 256
 const QUERIES_AT_ONCE = 2
 const RETRY_MS = 1_000
 const HEARTBEAT = ': \n\n'
+const BEYOND = refuse(
+  'too_many_requests',
+  `the account may have ${String(STREAMS_OF_ACCOUNT)} streams of events, and each of its clients ` +
+    `${String(STREAMS_OF_CLIENT)}: close one first`,
+)
 
 /** All streams of a process. */
 export class EventStreams {
   readonly #parts: EventStreamsParts
+  readonly #places: Places<StreamEnd>
   readonly #accounts = new Map<string, Set<EventStream>>()
   /** The accounts that are served now; true: there may be more events. */
   readonly #served = new Map<string, boolean>()
   readonly #slots = new Slots(QUERIES_AT_ONCE)
   readonly #heartbeats: NodeJS.Timeout
-  #isClosed = false
 
   constructor(parts: EventStreamsParts) {
     this.#parts = parts
+    const { ended } = parts
+    this.#places = new Places({ ofAccount: STREAMS_OF_ACCOUNT, ofClient: STREAMS_OF_CLIENT, beyond: BEYOND, ended })
     this.#heartbeats = setInterval(() => {
       void this.beat()
     }, HEARTBEAT_MS).unref()
@@ -64,21 +70,14 @@ export class EventStreams {
 
   /** How many are open. */
   get count(): number {
-    return this.#accounts.values().reduce((sum, { size }) => sum + size, 0)
+    return this.#places.count
   }
 
   /** Opens a stream of the events after a cursor. Refused (429) if the account or the client has too many. */
   open(subscriber: Subscriber, after: Cursor): Readable {
-    const { accountId, requesterId } = subscriber
+    const { accountId } = subscriber
+    const leave = this.#places.take(subscriber)
     const streams = this.#accounts.get(accountId) ?? new Set()
-    const ofClient = streams.values().filter((one) => one.subscriber.requesterId === requesterId)
-    if (this.#isClosed) throw refuse('service_unavailable', 'this process stops: try again')
-    if (streams.size >= STREAMS_OF_ACCOUNT || [...ofClient].length >= STREAMS_OF_CLIENT)
-      throw refuse(
-        'too_many_requests',
-        `the account may have ${String(STREAMS_OF_ACCOUNT)} streams of events, and each of its clients ` +
-          `${String(STREAMS_OF_CLIENT)}: close one first`,
-      )
     const stream: EventStream = new EventStream(subscriber, after, this.#parts.now, () => {
       void this.#serve(accountId)
     })
@@ -86,7 +85,7 @@ export class EventStreams {
     stream.once('close', () => {
       streams.delete(stream)
       if (streams.size === 0 && this.#accounts.get(accountId) === streams) this.#accounts.delete(accountId)
-      this.#parts.ended(stream.reason ?? 'client')
+      leave(stream.reason ?? 'client')
     })
     return stream
   }
@@ -99,7 +98,7 @@ export class EventStreams {
 
   /** Ends all streams. */
   close(): void {
-    this.#isClosed = true
+    this.#places.close()
     clearInterval(this.#heartbeats)
     for (const stream of this.#all()) stream.finish('stop')
   }

@@ -8,15 +8,14 @@ import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Slots } from '../../identity/slots.ts'
 import type { Reader } from '../database/transaction.ts'
+import { Places, STOPS, type Holder } from '../http/places.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 
 /**
  * One request. `read` reads the resource as its GET shows it. `isReached` throws a refusal if the state cannot be
  * reached. `checkRight` throws one if the right to read has ended. `late` makes the refusal at the timeout.
  */
-export interface Wait<Form> {
-  readonly accountId: string
-  readonly requesterId: string
+export interface Wait<Form> extends Holder {
   readonly resourceId: string
   readonly socket: Pick<Socket, 'once' | 'off' | 'setMaxListeners'>
   readonly timeoutMs: number
@@ -26,13 +25,20 @@ export interface Wait<Form> {
   readonly late: () => Refusal
 }
 
-/** Whose place a request takes. */
-type Place = Pick<Wait<unknown>, 'accountId' | 'requesterId'>
+/** How waits end: `impossible`, the state cannot be reached any more; the others as above. */
+export const WAIT_ENDS = ['reached', 'impossible', 'timeout', 'right', 'client', 'stop'] as const
+export type WaitEnd = (typeof WAIT_ENDS)[number]
+
+/** `ended` counts. */
+export interface MemberWaitsParts {
+  readonly db: Reader
+  readonly ended: (reason: WaitEnd) => void
+}
 
 /** A request with what ends its wait. `settle`: only the first call has an effect. */
 interface Waiter {
   readonly wait: Wait<unknown>
-  readonly settle: (finish: () => void) => void
+  readonly settle: (reason: WaitEnd, finish: () => void) => void
   readonly resolve: (form: unknown) => void
   readonly reject: (refusal: Refusal) => void
 }
@@ -55,21 +61,28 @@ const RETRY_MS = 1_000
 const GIVEN_AT_ONCE = 32
 /** Of a socket: requests that are sent without waiting for responses share it, 16 at most (http/connections.ts). */
 const LISTENERS_MAX = 32
+const BEYOND = new Refusal(
+  'too_many_requests',
+  [
+    `${String(WAITS_OF_ACCOUNT)} requests of an account may wait, and ${String(WAITS_OF_CLIENT)} of each of ` +
+      'its clients: try again when one has ended',
+  ],
+  { retrySeconds: 1 },
+)
 
 /** All waits of a process. */
 export class MemberWaits {
   readonly #db: Reader
+  readonly #places: Places<WaitEnd>
   /** By resource, then by account. */
   readonly #groups = new Map<string, Map<string, Group>>()
-  /** How many waits an account has, and each of its clients. */
-  readonly #places = new Map<string, number>()
   readonly #queries = new Slots(QUERIES_AT_ONCE)
   readonly #checks = new Slots(CHECKS_AT_ONCE)
   readonly #interval: NodeJS.Timeout
-  #isClosed = false
 
-  constructor(db: Reader) {
+  constructor({ db, ended }: MemberWaitsParts) {
     this.#db = db
+    this.#places = new Places({ ofAccount: WAITS_OF_ACCOUNT, ofClient: WAITS_OF_CLIENT, beyond: BEYOND, ended })
     this.#interval = setInterval(() => {
       void this.checkRights()
     }, CHECK_INTERVAL_MS).unref()
@@ -77,33 +90,33 @@ export class MemberWaits {
 
   /** How many requests wait. */
   get count(): number {
-    return [...this.#all()].length
+    return this.#places.count
   }
 
   /** Waits until the state is reached, and returns the resource as it is then. Rejects with a refusal otherwise. */
   until<Form>(wait: Wait<Form>): Promise<Form> {
-    this.#takePlaces(wait)
+    const leavePlace = this.#places.take(wait)
     return new Promise((resolve, reject) => {
       const { accountId, resourceId, socket, timeoutMs } = wait
       const groups = this.#groups.get(resourceId) ?? new Map<string, Group>()
       const group = groups.get(accountId) ?? { waiters: new Set(), isStale: false, isServed: false }
-      const settle: Waiter['settle'] = (finish) => {
+      const settle: Waiter['settle'] = (reason, finish) => {
         if (!group.waiters.delete(waiter)) return
         if (group.waiters.size === 0) groups.delete(accountId)
         if (groups.size === 0) this.#groups.delete(resourceId)
-        this.#leavePlaces(wait)
+        leavePlace(reason)
         clearTimeout(timer)
         socket.off('close', leave)
         finish()
       }
       const waiter = { wait, settle, resolve, reject } as Waiter
       const leave = () => {
-        settle(() => {
+        settle('client', () => {
           reject(refuse('request_timeout', 'the client has gone'))
         })
       }
       const timer = setTimeout(() => {
-        settle(() => {
+        settle('timeout', () => {
           reject(wait.late())
         })
       }, timeoutMs)
@@ -128,10 +141,10 @@ export class MemberWaits {
 
   /** Ends all waits. */
   close(): void {
-    this.#isClosed = true
+    this.#places.close()
     clearInterval(this.#interval)
     for (const { settle, reject } of [...this.#all()])
-      settle(() => {
+      settle('stop', () => {
         reject(STOPS)
       })
   }
@@ -180,7 +193,7 @@ export class MemberWaits {
       refusal = refusalOrThrow(error)
     }
     await this.#checkRight(waiter)
-    settle(() => {
+    settle(refusal === undefined ? 'reached' : 'impossible', () => {
       if (refusal === undefined) resolve(result)
       else reject(refusal)
     })
@@ -189,40 +202,10 @@ export class MemberWaits {
   async #checkRight({ wait, settle, reject }: Waiter): Promise<void> {
     const refusal = await this.#checks.use(() => wait.checkRight().then(() => undefined, refusalOrThrow))
     if (refusal !== undefined)
-      settle(() => {
+      settle('right', () => {
         reject(refusal)
       })
   }
-
-  #takePlaces(wait: Place): void {
-    const [ofAccount, ofClient] = placesOf(wait)
-    const used = (place: string) => this.#places.get(place) ?? 0
-    if (this.#isClosed) throw STOPS
-    if (used(ofAccount) >= WAITS_OF_ACCOUNT || used(ofClient) >= WAITS_OF_CLIENT)
-      throw new Refusal(
-        'too_many_requests',
-        [
-          `${String(WAITS_OF_ACCOUNT)} requests of an account may wait, and ${String(WAITS_OF_CLIENT)} of each of ` +
-            'its clients: try again when one has ended',
-        ],
-        { retrySeconds: 1 },
-      )
-    for (const place of [ofAccount, ofClient]) this.#places.set(place, used(place) + 1)
-  }
-
-  #leavePlaces(wait: Place): void {
-    for (const place of placesOf(wait)) {
-      const left = this.#places.get(place)! - 1
-      if (left > 0) this.#places.set(place, left)
-      else this.#places.delete(place)
-    }
-  }
-}
-
-const STOPS = refuse('service_unavailable', 'this process stops: try again')
-
-function placesOf({ accountId, requesterId }: Place): readonly [string, string] {
-  return [accountId, `${accountId} ${requesterId}`]
 }
 
 function refusalOrThrow(error: unknown): Refusal {

@@ -133,6 +133,10 @@ export interface ApiOptions {
   readonly now?: () => number
 }
 
+const nothing = () => {
+  /* not counted */
+}
+
 /** The trusted proxy of `anApi`. */
 export const PROXY = '192.0.2.250'
 
@@ -173,14 +177,8 @@ export async function anApi(
     store,
   }
   const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
-  const streams = new EventStreams({
-    db: database.background.db,
-    now: () => performance.now(),
-    ended: () => {
-      /* not counted */
-    },
-  })
-  const waits = new MemberWaits(database.background.db)
+  const streams = new EventStreams({ db: database.background.db, now: () => performance.now(), ended: nothing })
+  const waits = new MemberWaits({ db: database.background.db, ended: nothing })
   const notifications = new NotificationListener(
     () => database.connect(),
     EVENTS_CHANNEL,
@@ -200,9 +198,7 @@ export async function anApi(
     () => Promise.resolve(undefined),
     streams,
     waits,
-    () => {
-      /* not counted */
-    },
+    nothing,
     audited,
     log,
   )
@@ -294,9 +290,8 @@ export async function anApi(
         connect: () => database.connect(),
         store,
         most: BATCH,
-        counted: () => {
-          /* not counted */
-        },
+        counted: nothing,
+        batched: nothing,
         bootSeconds: 600,
         log,
       })

@@ -170,6 +170,22 @@ t.test('a destroyed identity leaves the records and its keys the public document
   t.equal((await db.selectFrom('identity_keys').select('kid').execute()).length, 0)
 })
 
+t.test('a request for a new identity chooses neither its issuer nor its account', async (t) => {
+  const others = [
+    { issuer: 'https://other.example.com' },
+    { account_id: TWO },
+    { created_at: '2020-01-01' },
+    { name: 'x' },
+  ]
+  for (const other of others) {
+    const { status, body } = await call('PUT', PATH, { audiences: ['vault'], ...other })
+    t.match({ status, body }, { status: 200, body: { issuer: ISSUER } }, JSON.stringify(other))
+    t.ok(Date.parse(body.created_at) > Date.now() - 3_600_000)
+    t.match(await api.call('GET', PATH, undefined, TWO), { status: 404 })
+    t.match(await call('DELETE'), { status: 200 })
+  }
+})
+
 t.test('a region without encrypted records refuses an identity, and names the remedy', async (t) => {
   const plain = await anApi(t)
   t.match(await plain.call('PUT', PATH, { audiences: ['vault'] }), {

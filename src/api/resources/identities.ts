@@ -132,7 +132,7 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
         if (current !== undefined) await updateIdentity(tx, accountId, changed(current, body))
         else if (refusal !== undefined) throw refusal
         else if (key === undefined) throw refuse('resource_conflict', 'the identity was deleted meanwhile: try again')
-        else await createIdentity(tx, accountId, issuer, { ...DEFAULTS, audiences: [], ...body }, key)
+        else await createIdentity(tx, accountId, issuer, { ...DEFAULTS, audiences: [], ...fieldsOf(body) }, key)
         return format(await identityOf(tx, accountId))
       })
     },
@@ -274,13 +274,21 @@ function refuseNew(encryptsRecords: boolean, issuer: string, { audiences }: Stat
     : undefined
 }
 
+/** The fields that a request sets. Its other parameters may have the names of columns, such as `issuer`. */
+function fieldsOf({ audiences, lifetime_seconds, algorithm, status }: Static<typeof Change>): Partial<IdentityFields> {
+  return {
+    ...(audiences !== undefined && { audiences }),
+    ...(lifetime_seconds !== undefined && { lifetime_seconds }),
+    ...(algorithm !== undefined && { algorithm }),
+    ...(status !== undefined && { status }),
+  }
+}
+
 /** The fields of a change that differ: if none does, nothing is published. */
 function changed(current: AccountIdentity, body: Static<typeof Change>): Partial<IdentityFields> {
-  const fields = ['audiences', 'lifetime_seconds', 'algorithm', 'status'] as const
+  const fields = Object.entries(fieldsOf(body))
   return Object.fromEntries(
-    fields
-      .filter((field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(current[field]))
-      .map((field) => [field, body[field]]),
+    fields.filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(current[name as keyof IdentityFields])),
   )
 }
 

@@ -144,6 +144,23 @@ t.test('each body is a component or a list of one', (t) => {
   t.end()
 })
 
+t.test('no operation takes a body that is null, since all refuse it', async (t) => {
+  const { paths } = await readDocument<Document>(api.server)
+  const bodies = Object.values(paths)
+    .flatMap((path) => Object.values(path))
+    .flatMap(({ operationId, requestBody: { content } = { content: {} } }) =>
+      (Object.values(content) as { schema: { type?: string; anyOf?: { type?: string }[] } }[]).map(({ schema }) => ({
+        operationId,
+        types: [schema, ...(schema.anyOf ?? [])].map(({ type }) => type),
+      })),
+    )
+  t.ok(bodies.length > 20)
+  t.strictSame(
+    bodies.filter(({ types }) => types.includes('null')),
+    [],
+  )
+})
+
 /** The operations whose resources others need, in their order. */
 const FIRST = ['createServer', 'createServerGroup', 'createCloudIp', 'createConfigMap', 'createApiClient']
 /** What has to be sent before an operation. */
@@ -152,7 +169,10 @@ const BEFORE: Readonly<Record<string, string>> = {
   moveServersToGroup: 'addServersToGroup',
 }
 
-t.test('each body has an example, which works as it is in the region of the demo', async (t) => {
+/** A resource with an id, which an API client can read. */
+const MEMBER = /^\/1\.0\/(?!user\/)\w+\/\{id\}$/
+
+t.test('each body and id has an example, which works as it is in the region of the demo', async (t) => {
   const { paths } = await readDocument<Document>(api.server)
   const operations = Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({ path, method, ...operation })),
@@ -183,4 +203,7 @@ t.test('each body has an example, which works as it is in the region of the demo
     if (operation.operationId === 'createServer') await api.drained() // so that it is active
   }
   t.ok(withBody.length > 20)
+  const members = operations.filter(({ path, method }) => method === 'get' && MEMBER.test(path))
+  for (const operation of members) await send(operation)
+  t.ok(members.length > 10)
 })

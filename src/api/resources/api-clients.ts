@@ -73,19 +73,16 @@ const Body = Type.Object(
   },
   { title: 'ApiClientFields', examples: [{ name: 'backup', permissions_group: 'full' }] },
 )
-const SecretBody = Type.Union(
-  [
-    Type.Null(),
-    Type.Object({
-      keep_old_seconds: Type.Optional(
-        Type.Integer({
-          minimum: 0,
-          maximum: KEEP_OLD_MAX_SECONDS,
-          description: 'An extension. How long the present secret stays valid beside the new one.',
-        }),
-      ),
-    }),
-  ],
+const SecretBody = Type.Object(
+  {
+    keep_old_seconds: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: KEEP_OLD_MAX_SECONDS,
+        description: 'An extension. How long the present secret stays valid beside the new one.',
+      }),
+    ),
+  },
   { title: 'SecretReset', examples: [{ keep_old_seconds: 3600 }] },
 )
 
@@ -257,7 +254,7 @@ export function addApiClientRoutes(
         caller,
         async (tx) => {
           const secret = newSecret()
-          await rotateSecret(tx, accountId, id, digest(secret), body?.keep_old_seconds ?? 0)
+          await rotateSecret(tx, accountId, id, digest(secret), body.keep_old_seconds ?? 0)
           return { ...(await load(tx, site, accountId, id)), secret }
         },
         'POST /api_clients/ID/reset_secret',

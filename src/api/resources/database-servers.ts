@@ -57,6 +57,7 @@ const Update = Type.Object(
 
 const TAGS = ['Database servers']
 const Params = idParams('dbs-demo1')
+const TypeParams = idParams('dbt-demo1')
 
 /** Adds the routes. */
 export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
@@ -81,7 +82,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
         summary: 'Get a type of database servers',
         description: 'By its id.',
         tags: TAGS,
-        params: Params,
+        params: TypeParams,
         response: { 200: NestedDatabaseType },
       },
     },

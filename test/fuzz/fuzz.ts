@@ -1,94 +1,35 @@
 /**
- * Runs `npm run fuzz`: sends random input to a daemon and to the parsers, checks the results and prints a report.
- *
- * As root, it also sends token requests in pieces through the firewall (cuts.ts).
+ * Runs `npm run fuzz`: `npm run fuzz -- daemon` only the daemon's part (daemon.ts), `-- api` only that of imds-api
+ * (api/main.ts). Each prints a report.
  *
  *   --seed N      repeats the inputs of an earlier run; the default is another seed for each run
- *   --requests N  the number of inputs on sockets (default 100,000); the numbers of records, files and snapshots are proportional
- *   --index N     sends only one input on a socket, and prints all of its bytes
+ *   --requests N  the number of inputs on sockets of the daemon (default 100,000); all others are proportional. With
+ *                 `api`: the number of requests to it (default 20,000)
+ *   --index N     sends only one input on a socket, or one request to the API, and prints all of it
  */
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { withoutNamespaces } from '../support/netns/namespaces.ts'
-import { everyCut, fuzzCuts, randomCuts } from './cuts.ts'
-import { startFuzzHost } from './host.ts'
-import { startPublisher } from './publisher.ts'
-import { fuzzFiles, fuzzRecords, fuzzSnapshots, type RunReport } from './pure.ts'
-import { fuzzSockets } from './sockets.ts'
+import { fuzzApiAndReport } from './api/main.ts'
+import { fuzzDaemonAndReport } from './daemon.ts'
 
-const { values } = parseArgs({
-  options: { seed: { type: 'string' }, requests: { type: 'string', default: '100000' }, index: { type: 'string' } },
+const API_SHARE = 0.2
+
+const { values, positionals } = parseArgs({
+  options: { seed: { type: 'string' }, requests: { type: 'string' }, index: { type: 'string' } },
+  allowPositionals: true,
 })
+const [part] = positionals
 const seed = Number(values.seed ?? Date.now() % 1_000_000)
-const requests = Number(values.requests)
+const requests = Number(values.requests ?? (part === 'api' ? 20_000 : 100_000))
 const index = values.index === undefined ? undefined : Number(values.index)
 if (![seed, requests, index ?? 0].every(Number.isSafeInteger))
   throw new Error('--seed, --requests and --index must be whole numbers')
+if (part !== undefined && part !== 'daemon' && part !== 'api') throw new Error('the part must be daemon or api')
 console.log(`seed ${String(seed)}`)
 
-/** How many of 10,000 connections stay open until the daemon closes them. */
-const HOLDS = 60
-
-const started = performance.now()
-const directory = mkdtempSync(join(tmpdir(), 'imds-fuzz-'))
-const host = await startFuzzHost(directory)
-const publisher = index === undefined ? startPublisher(host, seed) : undefined
-const sockets = await fuzzSockets(host, { seed, requests, holds: HOLDS, ...(index !== undefined && { index }) })
-const published = (await publisher?.stop()) ?? { written: 0, failures: [] }
-const problems = await host.problems()
-await host.stop()
-rmSync(directory, { recursive: true })
-const pure: Readonly<Record<string, RunReport>> =
-  index === undefined
-    ? {
-        records: fuzzRecords(seed, requests / 10),
-        files: await fuzzFiles(seed, requests / 20),
-        snapshots: await fuzzSnapshots(seed, requests / 20),
-        ...(withoutNamespaces() === false && { cuts: await cutTokens() }),
-      }
-    : {}
-
-const failures = [
-  ...sockets.failures,
-  ...published.failures,
-  ...problems,
-  ...Object.values(pure).flatMap((report) => report.failures),
-]
-for (const failure of new Set(failures)) console.log(`\n${failure}`)
-const list = (counts: ReadonlyMap<string | number, number>) =>
-  [...counts]
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([key, count]) => `${String(key)}: ${String(count)}`)
-    .join(', ')
-const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(1)} MiB`
-console.log(`\nsockets: ${String(sockets.tried)} inputs of ${mib(sockets.bytes)} (${list(sockets.families)})`)
-console.log(
-  `responses: ${list(sockets.statuses)}; ${String(sockets.resets)} connections reset by the daemon; memory grew by ${mib(sockets.grew.heap)} of heap, ${mib(sockets.grew.resident)} resident`,
-)
-console.log(`meanwhile ${String(published.written)} mutated files were published`)
-for (const [kind, { tried, good }] of Object.entries(pure))
-  console.log(`${kind}: ${String(tried)} tried, ${String(good)} of them valid`)
-const all = sockets.tried + published.written + Object.values(pure).reduce((sum, { tried }) => sum + tried, 0)
-console.log(
-  `\n${String(all)} inputs tried with seed ${String(seed)} in ${String(Math.round((performance.now() - started) / 1000))} s; ${failures.length === 0 ? 'no failures' : `${String(new Set(failures).size)} failures`}`,
-)
-process.exitCode = failures.length === 0 ? 0 : 1
-
-async function cutTokens(): Promise<RunReport> {
-  const ends: (() => unknown)[] = []
-  try {
-    return await fuzzCuts(
-      {
-        teardown: (end) => {
-          ends.unshift(end)
-        },
-      },
-      [...everyCut(true), ...randomCuts(seed, requests / 50)],
-      Infinity,
-    )
-  } finally {
-    for (const end of ends) await end()
-  }
-}
+const run = { seed, requests, ...(index !== undefined && { index }) }
+const isDaemonGood = part === 'api' || (await fuzzDaemonAndReport(run))
+const isApiGood =
+  part === 'daemon' ||
+  (part === undefined && index !== undefined) ||
+  (await fuzzApiAndReport({ ...run, requests: part === 'api' ? requests : Math.ceil(requests * API_SHARE) }))
+process.exitCode = isDaemonGood && isApiGood ? 0 : 1

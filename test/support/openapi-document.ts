@@ -7,7 +7,8 @@ export async function readDocument<T>(server: ApiServer): Promise<T> {
   return resolveReferences(document, document) as T
 }
 
-function resolveReferences(document: object, value: unknown): unknown {
+/** A part of a document, with the components in the place of their references. */
+export function resolveReferences(document: object, value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value
   if (Array.isArray(value)) return value.map((element) => resolveReferences(document, element))
   const { $ref: reference } = value as { readonly $ref?: string }

@@ -51,7 +51,7 @@ export function checkResponses(server: ApiServer): void {
 }
 
 /** The checks of one document. Each schema is compiled at its first use. */
-class DocumentValidator {
+export class DocumentValidator {
   readonly #document: Document
   readonly #components: unknown
   readonly #paths: readonly { readonly pattern: RegExp; readonly operations: Operations }[]
@@ -68,9 +68,7 @@ class DocumentValidator {
 
   /** What the document does not allow. A path that it does not have allows everything. */
   faultsOf(method: string, url: string, { status, headers, text }: SentResponse): readonly string[] {
-    const path = url.split('?', 1)[0]!
-    const found = this.#paths.find(({ pattern }) => pattern.test(path))
-    const operation = found?.operations[method === 'HEAD' ? 'get' : method.toLowerCase()]
+    const operation = this.#operation(method, url)
     if (operation === undefined) return []
     const response = operation.responses[String(status)]
     if (response === undefined) return [`the status ${String(status)}`]
@@ -79,6 +77,17 @@ class DocumentValidator {
       ...this.#headerFaults(named, headers),
       ...(method === 'HEAD' ? [] : this.#bodyFaults(content, headers['content-type'], text, url.includes('fields='))),
     ]
+  }
+
+  /** True if the document has an operation for these requests. */
+  has(method: string, url: string): boolean {
+    return this.#operation(method, url) !== undefined
+  }
+
+  #operation(method: string, url: string): Operations[string] | undefined {
+    const path = url.split('?', 1)[0]!
+    const found = this.#paths.find(({ pattern }) => pattern.test(path))
+    return found?.operations[method === 'HEAD' ? 'get' : method.toLowerCase()]
   }
 
   #headerFaults(named: Readonly<Record<string, object>>, headers: SentResponse['headers']): readonly string[] {

@@ -345,7 +345,7 @@ export interface TestImdsApi {
  * starts it, such as prlimit. Resolves when it listens; the test stops it.
  */
 export async function startImdsApi(
-  t: Test,
+  t: Pick<Test, 'teardown'>,
   env: Readonly<Record<string, string>> = {},
   region?: RegionFile,
   stderr: number | 'inherit' = 'inherit',
@@ -387,7 +387,7 @@ export function writeRegion(directory: string, region: RegionFile = aRegion()): 
 
 /** Starts imds-api with an environment, on a database that has its region. */
 export async function startProcess(
-  t: Test,
+  t: Pick<Test, 'teardown'>,
   env: Readonly<Record<string, string>>,
   stderr: number | 'inherit' = 'inherit',
   wrapper: readonly string[] = [],
@@ -439,7 +439,7 @@ export async function startProcess(
 const KEEPER = `echo up; cat > /dev/null; pid=$(head -n 1 "$0/state/postgres/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" && sleep 1; rm -rf "$0"`
 
 /** With the state directory in it if it is prepared: with `aRegion()` unless the test has another `region`. */
-async function temporaryDirectory(t: Test, region: RegionFile | undefined): Promise<string> {
+async function temporaryDirectory(t: Pick<Test, 'teardown'>, region: RegionFile | undefined): Promise<string> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-api-'))
   chmodSync(directory, 0o711)
   if (STATES !== undefined) {

@@ -35,6 +35,7 @@ export interface RebuildOptions {
 /** `rebuild --prune` removes no larger share of the records in the store without `--force`. */
 const PRUNED_SHARE = 0.05
 const CHECK_INTERVAL_MS = 100
+const SILENT = pino({ enabled: false })
 /** The most refused servers that are named. */
 const MOST_NAMED = 20
 /** This process has no metrics. */
@@ -56,7 +57,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
     await publisher.fleet.claim(ours, true)
     const { left, isContinued } = await inTransaction(db, enqueueRebuild)
     if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
-    const status = await publishAll(output, database, store, config.bootSeconds, left, stopping)
+    const status = await publishAll(output, database, store, config.bootSeconds, stopping)
     if (options.prune !== true) {
       const { unknown } = await unknownTo(db, publisher)
       if (unknown.length > 0)
@@ -90,19 +91,21 @@ async function publishAll(
   database: Database,
   store: LazyStore,
   bootSeconds: number,
-  total: number,
   stopping: AbortSignal,
 ): Promise<number> {
   const { db, background } = database
+  const claimed = claimedStore(background.db, store, SILENT)
+  await claimed.initialise() // this may enqueue more
+  const total = await countRebuild(db)
   const publisher = new OutboxPublisher({
     db: background.db,
     connect: () => database.connect(),
-    store: claimedStore(background.db, store),
+    store: claimed,
     most: BATCH,
     bootSeconds,
     counted: nothing,
     batched: nothing,
-    log: pino({ enabled: false }), // refusals are printed at the end
+    log: SILENT, // refusals are printed at the end
   })
   const progress = new Progress(output, 'servers', total)
   publisher.start()

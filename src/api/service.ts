@@ -229,7 +229,7 @@ function buildBackground(
     publisher: new OutboxPublisher({
       db,
       connect: () => database.connect(),
-      store: claimedStore(db, store),
+      store: claimedStore(db, store, log),
       most: BATCH,
       counted: metrics.published,
       batched: metrics.batched,

@@ -14,6 +14,17 @@ export interface ControlPlane {
   readonly seenAt: string
 }
 
+/**
+ * Whether a store still has everything that imds-api published. `database`: as Fleet.database. `history`: another text
+ * when the store may have lost changes, because its server was restarted or replaced. `complete`: the history in which
+ * everything was published; undefined: never, or the store was emptied.
+ */
+export interface StoreState {
+  readonly database: string | undefined
+  readonly history: string
+  readonly complete: string | undefined
+}
+
 /** The marks of hypervisors, and who publishes the region. A directory of files has no marks: changing one rejects. */
 export interface Fleet {
   /** The hypervisors that are drained, by name, each with the time since (RFC 3339). */
@@ -32,6 +43,9 @@ export interface Fleet {
   database(): Promise<string | undefined>
   /** Makes this the region of a database, unless it is that of another one and not `replaces`. Returns whose it is now. */
   claim(database: string, replaces: boolean): Promise<string>
+  state(): Promise<StoreState>
+  /** Notes that everything is published, or waits to be, in this history. */
+  markComplete(history: string): Promise<void>
 }
 
 /** Reads an announcement of an imds-api. Other programs can write one, so any shape is possible. */

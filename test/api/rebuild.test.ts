@@ -3,6 +3,7 @@
  * database. The commands run in the process of the test; docs/operations.md has them as a process.
  */
 import { join } from 'node:path'
+import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { enqueueRebuild } from '../../src/api/changes/servers.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
@@ -166,7 +167,9 @@ t.test('verify says what differs, rebuild repairs it, and only --prune removes a
 
 t.test('a rebuild that was stopped is continued, and does not begin again', async (t) => {
   const { db, store, ids, rebuild } = await anUnpublished(t, 3)
-  await db.deleteFrom('outbox').execute()
+  await rebuild()
+  await redis.client.del(`imds:{gb1}:instance:${ids[2]!}`)
+  await redis.client.hdel('imds:{gb1}:instances', ids[2]!)
   t.strictSame(await inTransaction(db, enqueueRebuild), { left: 3, isContinued: false })
   await db.deleteFrom('outbox').where('server_id', '!=', ids[1]!).execute() // those that were published
   t.match(await rebuild({}, AbortSignal.abort()), {
@@ -206,10 +209,14 @@ t.test('a store that has the region of another database is left alone until --fo
   t.match(await rebuild({ prune: true }), { status: 1, stdout: '', stderr: refused })
   const lazy = new LazyStore(() => openStore(settings))
   t.teardown(() => lazy.close())
-  await t.rejects(claimedStore(db, lazy).initialise(), refused, 'imds-api publishes nothing there')
+  await t.rejects(
+    claimedStore(db, lazy, pino({ enabled: false })).initialise(),
+    refused,
+    'imds-api publishes nothing there',
+  )
   t.match(await rebuild({ force: true }), { status: 0 })
   t.equal(await store.fleet.database(), await databaseIdOf(db))
-  await claimedStore(db, lazy).initialise()
+  await claimedStore(db, lazy, pino({ enabled: false })).initialise()
   t.match(await verify(), { status: 0 })
   t.strictSame(await listed(store), ids.toSorted())
 })

@@ -5,12 +5,10 @@ import t from 'tap'
 import { LONGEST_BACKOFF_MS } from '../../src/api/publish/outbox-publisher.ts'
 import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { ask, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
-import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { ask, metric, operator, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
+import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
-import { must } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
 const IMAGE = { image: 'img-deb12' }
@@ -87,12 +85,6 @@ t.test('Redis', async (t) => {
     t.equal(await statusOf(id), 'creating')
     await redis.restart()
     await becomesActive(id)
-  })
-
-  t.test('emptied: rebuild publishes every server again', async (t) => {
-    await redis.client.flushall()
-    await must([process.execPath, IMDS_API, 'rebuild'], { env: { ...programEnvironment(), ...env } })
-    await storeEqualsDatabase(t, database, store, new Map())
   })
 
   for (const [what, breakIt] of [
@@ -188,19 +180,4 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
 function isAway(state: unknown): boolean {
   const { ready, publishing } = state as { readonly ready: boolean; readonly publishing: string }
   return ready && publishing.startsWith('cannot use the store')
-}
-
-/** The value of a metric; NaN: there is none. */
-async function metric({ operatorUrl }: TestImdsApi, name: string): Promise<number> {
-  const text = await (await fetch(`${operatorUrl}/metrics`)).text()
-  return Number(
-    text
-      .split('\n')
-      .find((line) => line.startsWith(`${name} `))
-      ?.slice(name.length + 1) ?? NaN,
-  )
-}
-
-async function operator({ operatorUrl }: TestImdsApi, path: string): Promise<unknown> {
-  return (await fetch(`${operatorUrl}${path}`)).json()
 }

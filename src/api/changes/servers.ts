@@ -171,6 +171,34 @@ export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; r
   return { left: await countRebuild(tx), isContinued: false }
 }
 
+/**
+ * Enqueues every server, for a store that has lost some of them, and returns how many were published before. The rows
+ * are new, because a publish that is in flight may have gone to the store before, and deletes the rows that it knows.
+ */
+export async function enqueueLost(tx: Tx): Promise<number> {
+  await sql`select pg_advisory_xact_lock(${REBUILD_LOCK})`.execute(tx)
+  await sql`
+    delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
+  await sql`
+    insert into outbox (server_id, account_id, rebuild)
+    select id, account_id, true from servers where deleted_at is null order by id`.execute(tx)
+  await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
+  const { rows } = await sql<{ published: number }>`
+    select count(*) as published from servers join published_ids using (id) where deleted_at is null`.execute(tx)
+  return rows[0]!.published
+}
+
+/** Those among some servers that are deleted, with the revisions of their removals. */
+export async function deletedAmong(
+  database: Reader,
+  ids: readonly string[],
+): Promise<{ readonly id: string; readonly revision: number }[]> {
+  const { rows } = await sql<{ id: string; revision: number }>`
+    select id, revision from servers
+    where id = any(${[...ids]}::text[]) and deleted_at is not null order by id`.execute(database)
+  return rows
+}
+
 /** How many servers of a rebuild have not been tried yet. */
 export async function countRebuild(database: Reader): Promise<number> {
   const {

@@ -1,28 +1,70 @@
 /**
  * A store that publishes the region of one database only. The store keeps the id of that database beside the region, so
  * another database, such as a new one or that of another region, overwrites nothing there by mistake.
+ *
+ * What the store has lost is published again. It may lose confirmed changes when Redis is emptied, restarted, or replaced
+ * by a replica that had not got them. Each time, all servers are enqueued, and records of deleted servers that came back
+ * are removed.
  */
 import type { Kysely } from 'kysely'
+import type { Logger } from 'pino'
+import { deletedAmong, enqueueLost } from '../changes/servers.ts'
 import type { Tables } from '../database/tables.ts'
+import { inTransaction } from '../database/transaction.ts'
 import type { LazyStore } from './lazy-store.ts'
 
-/** The methods that a publisher uses. `initialise` rejects if the store has the region of another database. */
-export function claimedStore(
-  db: Kysely<Tables>,
-  store: LazyStore,
-): Pick<LazyStore, 'initialise' | 'get' | 'put' | 'remove'> {
+/** The methods that a publisher uses. */
+export type ClaimedStore = Pick<LazyStore, 'get' | 'put' | 'remove'> & { initialise(): Promise<void> }
+
+/**
+ * `initialise` rejects if the store has the region of another database. It is called again and again, since the store may
+ * lose something at any time.
+ */
+export function claimedStore(db: Kysely<Tables>, store: LazyStore, log: Pick<Logger, 'warn'>): ClaimedStore {
+  /**
+   * The last history. Another process may have noted a new one as complete while this one still published to the former
+   * server.
+   */
+  let seen: string | undefined
   return {
     initialise: async () => {
-      const isNew = await store.initialise()
       const ours = await databaseIdOf(db)
-      const claimed = await store.claim(ours, false)
-      if (claimed !== ours) throw new Error(formatForeign(claimed, ours))
-      return isNew
+      const { database, history, complete } = await store.state()
+      if (database !== undefined && database !== ours) throw new Error(formatForeign(database, ours))
+      if (database === undefined || complete !== history || (seen ?? history) !== history) {
+        await publishLost(db, store, ours, log)
+        await store.markComplete(history)
+      }
+      seen = history
     },
     get: (id) => store.get(id),
     put: (...args) => store.put(...args),
     remove: (...args) => store.remove(...args),
   }
+}
+
+/** Writes to the store first: nothing is enqueued again and again while it takes no changes. */
+async function publishLost(
+  db: Kysely<Tables>,
+  store: LazyStore,
+  ours: string,
+  log: Pick<Logger, 'warn'>,
+): Promise<void> {
+  await store.initialise() // an empty store becomes one that daemons accept
+  const claimed = await store.claim(ours, false)
+  if (claimed !== ours) throw new Error(formatForeign(claimed, ours))
+  const listed = await store.list()
+  const deleted = await deletedAmong(
+    db,
+    listed.map(({ id }) => id),
+  )
+  for (const { id, revision } of deleted) await store.remove(id, revision)
+  const servers = await inTransaction(db, enqueueLost)
+  if (servers > 0)
+    log.warn(
+      { servers, deleted: deleted.length },
+      'the store was emptied, restarted or replaced, and may have lost changes: every server is published again',
+    )
 }
 
 /** The id of a database that has a region. */

@@ -8,7 +8,7 @@ import type { Publisher } from '../../store/publisher.ts'
 /** Opens at most one store. */
 export class LazyStore implements Pick<
   Publisher,
-  'initialise' | 'get' | 'reports' | 'reportsOf' | 'put' | 'remove' | 'unannounced' | 'hypervisors' | 'close'
+  'initialise' | 'get' | 'list' | 'reports' | 'reportsOf' | 'put' | 'remove' | 'unannounced' | 'hypervisors' | 'close'
 > {
   readonly #openStore: () => Promise<Publisher>
   #opened: Promise<Publisher> | undefined
@@ -44,6 +44,10 @@ export class LazyStore implements Pick<
     return (await this.open()).reportsOf(ids)
   }
 
+  async list(): ReturnType<Publisher['list']> {
+    return (await this.open()).list()
+  }
+
   async put(...args: Parameters<Publisher['put']>): ReturnType<Publisher['put']> {
     return (await this.open()).put(...args)
   }
@@ -68,6 +72,16 @@ export class LazyStore implements Pick<
   /** Makes this the region of a database, as Fleet.claim does. */
   async claim(...args: Parameters<Fleet['claim']>): ReturnType<Fleet['claim']> {
     return (await this.open()).fleet.claim(...args)
+  }
+
+  /** Whether the store may have lost something, as Fleet.state says. */
+  async state(): ReturnType<Fleet['state']> {
+    return (await this.open()).fleet.state()
+  }
+
+  /** As Fleet.markComplete does. */
+  async markComplete(history: string): Promise<void> {
+    await (await this.open()).fleet.markComplete(history)
   }
 
   async close(): Promise<void> {

@@ -12,12 +12,13 @@ import { publishBatch, type BatchParts } from './batch.ts'
 import { Turns, type Batch } from './turns.ts'
 
 /**
- * What the publisher needs. `connect` returns a new, open connection, for notifications. `most`: the most servers of a
- * batch. `batched` counts the batches.
+ * What the publisher needs. `connect` returns a new, open connection, for notifications. `initialise` of the store is
+ * called every second, and enqueues what the store has lost. `most`: the most servers of a batch. `batched` counts the
+ * batches.
  */
 export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop'> {
   readonly connect: () => Promise<pg.Client>
-  readonly store: Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove'>
+  readonly store: Pick<Publisher, 'get' | 'put' | 'remove'> & { initialise(): Promise<unknown> }
   readonly most: number
   readonly batched: () => void
 }
@@ -42,7 +43,6 @@ export class OutboxPublisher {
   readonly #stopping = new AbortController()
   /** Wakes the publisher. While it has no connection, the poll finds the changes. */
   readonly #listener: NotificationListener
-  #isInitialised = false
   #wake: () => void = () => {
     /* nobody waits */
   }
@@ -80,8 +80,7 @@ export class OutboxPublisher {
   async #run(): Promise<void> {
     while (!this.#hasToStop()) {
       try {
-        if (!this.#isInitialised) await this.#parts.store.initialise() // an empty store becomes one that daemons accept
-        this.#isInitialised = true
+        await this.#parts.store.initialise()
         await this.#publishWaiting()
         this.#reportRecovery()
         await this.#wait(POLL_MS)
@@ -137,6 +136,7 @@ export class OutboxPublisher {
         if (performance.now() >= checkAtMs) {
           checkAtMs = performance.now() + POLL_MS
           skipped.clear()
+          await this.#parts.store.initialise() // while there is always work
           await this.#turns.admitRetries()
         }
         const size = inFlight.size

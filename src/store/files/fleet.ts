@@ -7,12 +7,13 @@
  */
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { parseControlPlane, type ControlPlane, type Fleet } from '../fleet.ts'
+import { parseControlPlane, type ControlPlane, type Fleet, type StoreState } from '../fleet.ts'
 import type { FileOperations } from './operations.ts'
 import { readRegularFile } from './regular-file.ts'
 
 const FILE = '.publisher.imds-api'
 const DATABASE_FILE = '.publisher.database'
+const FILES = 'files'
 const MAX_BYTES = 1024
 const KEPT_MS = 30 * 24 * 3_600_000
 
@@ -65,6 +66,16 @@ export class FileFleet implements Fleet {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 }) // as the first write does
     await this.#replace(DATABASE_FILE, `${database}\n`)
     return database
+  }
+
+  /** A directory loses nothing unless it is emptied, with the id of the database in it. */
+  async state(): Promise<StoreState> {
+    const database = await this.database()
+    return { database, history: FILES, complete: database === undefined ? undefined : FILES }
+  }
+
+  markComplete(): Promise<void> {
+    return Promise.resolve()
   }
 
   async #replace(name: string, text: string): Promise<void> {

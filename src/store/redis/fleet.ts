@@ -1,8 +1,9 @@
 /** The marks of hypervisors in Redis, and the announcement of imds-api. */
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
-import { parseControlPlane, type ControlPlane, type Fleet } from '../fleet.ts'
+import { parseControlPlane, type ControlPlane, type Fleet, type StoreState } from '../fleet.ts'
 import { ANNOUNCEMENT_MAX_BYTES } from './announcements.ts'
+import { runPipeline } from './connection.ts'
 import { ANNOUNCEMENT_SECONDS, type Keys } from './keys.ts'
 
 /** Runs a task, and repeats it while the store moves from one server to another. */
@@ -64,5 +65,28 @@ export class RedisFleet implements Fleet {
       replaces ? redis.set(this.#keys.database, database) : redis.set(this.#keys.database, database, 'NX'),
     )
     return (await this.database()) ?? database
+  }
+
+  /** A history is Redis' replication id: a primary has a new one after each restart, and a replica once it is promoted. */
+  async state(): Promise<StoreState> {
+    const replies = await this.#run(async (redis) => {
+      const found = await runPipeline(redis, [
+        ['getrange', this.#keys.database, 0, ANNOUNCEMENT_MAX_BYTES - 1],
+        ['getrange', this.#keys.complete, 0, ANNOUNCEMENT_MAX_BYTES - 1],
+        ['info', 'replication'],
+      ])
+      for (const reply of found) if (reply instanceof Error) throw reply
+      return found.map(String)
+    })
+    const [database, complete, info] = replies as [string, string, string]
+    return {
+      database: database === '' ? undefined : database,
+      history: /^master_replid:(\w+)/m.exec(info)?.[1] ?? '',
+      complete: complete === '' ? undefined : complete,
+    }
+  }
+
+  async markComplete(history: string): Promise<void> {
+    await this.#run((redis) => redis.set(this.#keys.complete, history))
   }
 }

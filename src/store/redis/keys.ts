@@ -7,8 +7,8 @@
 /** How long an announcement lasts, in seconds. */
 export const ANNOUNCEMENT_SECONDS = 30 * 24 * 3600
 
-/** The names of one region. Only publish.lua writes them, except `announcement`, `reports`, `drained`, `api` and
- * `database`. */
+/** The names of one region. Only publish.lua writes them, except `announcement`, `reports`, `drained`, `api`,
+ * `database` and `complete`. */
 export interface Keys {
   /**
    * STRING: the time (Unix, seconds) of the initialisation or the first publish. Missing: the store is empty or the
@@ -55,6 +55,11 @@ export interface Keys {
   /** STRING: the id of the database of imds-api whose region this is. Writer and reader: imds-api. */
   readonly database: string
   /**
+   * STRING: the replication id of the Redis in which imds-api has published everything. Another one, or none: it may
+   * have lost some of that. Writer and reader: imds-api.
+   */
+  readonly complete: string
+  /**
    * STRING: what a guest has reported on a hypervisor (contract H9), as JSON (metadata/reports.ts), encrypted if there
    * are record keys. Writers: the daemon of the hypervisor, and the script when the instance moves or is removed.
    * Readers: that daemon, and publishers. At most REPORTS_VALUE_MAX_BYTES are read.
@@ -87,6 +92,7 @@ export function keysOf(region: string): Keys {
     drained: `${base}:drained`,
     api: `${base}:api`,
     database: `${base}:database`,
+    complete: `${base}:complete`,
     addresses: (network: string) => `${base}:addresses:${network}`,
     ranges: (network: string) => `${base}:ranges:${network}`,
     notices: (hypervisor: string) => `${base}:notices:${hypervisor}`,

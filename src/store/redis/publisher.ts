@@ -79,6 +79,9 @@ const REPORT_INTERVAL_MS = 50
  */
 const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|NOREPLICAS|LOADING|MASTERDOWN) |non local key/
 
+/** Errors of a server that takes no changes until its operator makes room. */
+const FULL = /^(OOM|MISCONF) /
+
 /**
  * Connects to a region's store for writing. `cipher` undefined: records are plain. Rejects when the store cannot be
  * reached.
@@ -334,7 +337,11 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
         return await task((await connecting).redis)
       } catch (error) {
         const { name, message } = error as Error
-        if (error instanceof IndexTooLarge || (name === 'ReplyError' && isDenied(error as Error))) throw unusable(error)
+        if (
+          error instanceof IndexTooLarge ||
+          (name === 'ReplyError' && (isDenied(error as Error) || FULL.test(message)))
+        )
+          throw unusable(error)
         if (this.#closed || (name === 'ReplyError' && !PASSING.test(message))) throw error
         connecting.then(close, () => {
           /* there is none */

@@ -4,11 +4,16 @@ import type { Test } from 'tap'
 import { openDatabase, type DatabaseSettings } from '../../../src/api/database/open.ts'
 import { compose } from '../../../src/api/publish/compose.ts'
 import type { Publisher } from '../../../src/store/open.ts'
+import type { TestImdsApi } from '../programs/api.ts'
 import { until } from '../programs/daemon.ts'
+import { IMDS_API, programEnvironment } from '../programs/imds.ts'
+import { run } from '../programs/processes.ts'
 
 /** A response; `status` 0: there was none, so the request may or may not have had an effect. */
 export interface LoadAnswer {
   readonly status: number
+  /** The header Retry-After. */
+  readonly retryAfter?: string | undefined
   readonly body: unknown
 }
 
@@ -35,10 +40,41 @@ export async function ask(
     return { status: 0, body: undefined }
   }
   const text = await response.text().catch(() => undefined)
-  return text === undefined ? { status: 0, body: undefined } : { status: response.status, body: JSON.parse(text) }
+  return text === undefined
+    ? { status: 0, body: undefined }
+    : { status: response.status, retryAfter: response.headers.get('retry-after') ?? undefined, body: JSON.parse(text) }
 }
 
-/** Clients without a pause. */
+/** Reads what the listener of operators has at a path. */
+export async function operator({ operatorUrl }: Pick<TestImdsApi, 'operatorUrl'>, path: string): Promise<unknown> {
+  return (await fetch(`${operatorUrl}${path}`)).json()
+}
+
+/** The value of a metric; NaN: there is none. */
+export async function metric({ operatorUrl }: Pick<TestImdsApi, 'operatorUrl'>, name: string): Promise<number> {
+  const text = await (await fetch(`${operatorUrl}/metrics`)).text()
+  return Number(
+    text
+      .split('\n')
+      .find((line) => line.startsWith(`${name} `))
+      ?.slice(name.length + 1) ?? NaN,
+  )
+}
+
+/** Waits until everything is published, and checks that `imds-api verify` finds no difference. */
+export async function verifyIsClean(t: Test, api: Pick<TestImdsApi, 'operatorUrl' | 'env'>): Promise<void> {
+  await until(async () => (await metric(api, 'imds_api_outbox_servers')) === 0, 'the outbox to be empty', 30_000)
+  const { status, stdout, stderr } = await run([process.execPath, IMDS_API, 'verify'], {
+    env: { ...programEnvironment(), ...api.env },
+  })
+  t.match(
+    { status, stdout: stdout.toString(), stderr },
+    { status: 0, stdout: /^[1-9]\d* servers: 0 differ in the store, 0 wait to be published\n$/, stderr: '' },
+    'verify is clean',
+  )
+}
+
+/** Clients that repeat their requests. */
 export interface Clients {
   /** What they were answered: status -> how often. */
   readonly statuses: ReadonlyMap<number, number>
@@ -47,10 +83,16 @@ export interface Clients {
 }
 
 /**
- * Starts one client for each server: it counts in the server's user_data. `baseUrls`: it asks them in turn. `stop`
- * returns the last number of each that was acknowledged.
+ * Starts one client for each server: it counts in the server's user_data. `baseUrls`: it asks them in turn. `pauseMs`:
+ * between its requests. `stop` returns the last number of each that was acknowledged.
  */
-export function startClients(t: Test, baseUrls: readonly string[], token: string, servers: readonly string[]): Clients {
+export function startClients(
+  t: Test,
+  baseUrls: readonly string[],
+  token: string,
+  servers: readonly string[],
+  pauseMs = 0,
+): Clients {
   const statuses = new Map<number, number>()
   const acknowledged = new Map<string, number>()
   let isRunning = true as boolean // TypeScript does not see that `stop` changes it
@@ -65,7 +107,8 @@ export function startClients(t: Test, baseUrls: readonly string[], token: string
         })
         statuses.set(status, (statuses.get(status) ?? 0) + 1)
         if (status === 200) acknowledged.set(id, n)
-        else await sleep(100)
+        const waitMs = status === 200 ? pauseMs : 100
+        if (waitMs > 0) await sleep(waitMs)
       }
     }),
   )

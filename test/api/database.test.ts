@@ -301,6 +301,31 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
   })
 })
 
+t.test('PostgreSQL ends transactions whose process is stopped', { skip: withoutPostgres() }, async (t) => {
+  const { url } = await startPostgres(t)
+  const limits = async (shared: boolean) => {
+    const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
+      t.comment(error.message)
+    })
+    const pools = [database.pool, database.background.pool]
+    const shown = await Promise.all(
+      pools.map((pool) =>
+        pool.query<{ limit: string }>("select current_setting('idle_in_transaction_session_timeout') as limit"),
+      ),
+    )
+    const { pool, close } = database
+    const role = () => pool.query("alter role imds set idle_in_transaction_session_timeout = '7s'")
+    return { limits: shown.map(({ rows }) => rows[0]!.limit), role, close }
+  }
+  const service = await limits(false)
+  t.strictSame(service.limits, ['1min', '1min'])
+  await service.role()
+  await service.close()
+  const again = await limits(false)
+  t.strictSame(again.limits, ['7s', '7s'], 'unless the administrator has another limit')
+  await again.close()
+})
+
 t.test('a password from a file, over TLS that verifies the server', { skip: withoutPostgres() }, async (t) => {
   const directory = temporary(t, 'imds-api-', 0o755)
   const [authority, stranger] = [await anAuthority(directory, 'db'), await anAuthority(directory, 'stranger')]

@@ -69,6 +69,14 @@ const LIVENESS = { connectionTimeoutMillis: 5_000, keepAlive: true, keepAliveIni
 const SILENCE_TIMEOUT_MS = 30_000
 /** A stop waits this long for transactions. One that waits for the store is rolled back. */
 const CLOSE_TIMEOUT_MS = 1_000
+/**
+ * PostgreSQL ends a transaction that has waited this long for its process, so that a process that was stopped, or whose
+ * machine is lost, does not keep its locks. A limit of the administrator is left as it is. A statement, because pgBouncer
+ * refuses the setting as a startup parameter.
+ */
+const LIMIT_IDLE_TRANSACTIONS = `
+  select set_config('idle_in_transaction_session_timeout', '60s', false)
+  where current_setting('idle_in_transaction_session_timeout') = '0'`
 const OLDEST_POSTGRESQL = 15
 const VERSION = "select current_setting('server_version_num')::int / 10000 as version"
 
@@ -102,7 +110,9 @@ export async function openDatabase(
   const Client = clientOf(servers)
   const openPool = (max: number): Pool => {
     const options = { ...connection, max, types, application_name: 'imds-api' }
-    const pool = new pg.Pool({ ...options, Client: Client as new () => pg.Client })
+    // the pool waits for the promise, which its types leave out
+    const onConnect = (client: pg.ClientBase): unknown => (shared ? undefined : client.query(LIMIT_IDLE_TRANSACTIONS))
+    const pool = new pg.Pool({ ...options, onConnect, Client: Client as new () => pg.Client })
     pool.on('error', (error) => {
       if (!closing) failed(error)
     })

@@ -205,7 +205,9 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     if (refusal.name === 'service_unavailable')
       log.warn(
         { reason: error.message, request_id: request.id },
-        'the database is unreachable: requests are answered 503',
+        FULL_CODE.test(error.code)
+          ? 'the database has no disk space, memory or connections left: requests are answered 503'
+          : 'the database is unreachable: requests are answered 503',
       )
     return send(reply, refusal)
   })
@@ -258,17 +260,21 @@ function refusalOf(error: FastifyError): Refusal {
     case 415:
       return refuse('unsupported_media_type', 'the Content-Type cannot be read')
     default:
-      return isDatabaseAway(error)
-        ? refuse('service_unavailable', 'the database is unreachable: try again')
-        : refuse('internal_server_error', 'unexpected error')
+      if (isDatabaseAway(error)) return refuse('service_unavailable', 'the database is unreachable: try again')
+      if (FULL_CODE.test(error.code))
+        return refuse('service_unavailable', 'the database has no room for this: try again')
+      return refuse('internal_server_error', 'unexpected error')
   }
 }
 
+/** PostgreSQL's class for a full disk, too little memory or too many connections, and its code for an I/O error. */
+const FULL_CODE = /^(53\w{3}|58030)$/
 /**
- * Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down), and 25006
- * (it has become a standby).
+ * Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down), 25006 (it
+ * has become a standby), and 25P03 (it has ended a transaction of a process that was stopped).
  */
-const AWAY_CODE = /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|57P0[123])$/
+const AWAY_CODE =
+  /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/
 const AWAY_MESSAGE =
   /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
 

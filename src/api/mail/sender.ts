@@ -45,6 +45,7 @@ interface Attempt {
   readonly reason: string
   readonly acceptedVersion: string | undefined
   readonly delayMs: number
+  /** By performance.now(): the wall clock may be set back. */
   readonly atMs: number
 }
 
@@ -53,6 +54,8 @@ interface Attempt {
  * only delay each other.
  */
 const LOCK_CLASS = 8_172
+/** How long PostgreSQL waits for a process that sends a mail. A mail server may take long for each of its answers. */
+const LONGEST_SEND = '10min'
 const POLL_MS = 1_000
 const BATCH = 100
 /** The most postponed invitations that the status page shows. */
@@ -140,7 +143,7 @@ export class InvitationSender {
    * does not delay the others.
    */
   async #due(): Promise<readonly string[]> {
-    const now = Date.now()
+    const now = performance.now()
     // answered or sent since
     this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now))
     const later = [...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)
@@ -216,7 +219,7 @@ export class InvitationSender {
     const before = this.#postponed.get(id)
     if (before?.reason !== reason) this.#parts.log.warn({ collaboration: id, reason }, warning)
     const delayMs = Math.min(LONGEST_BACKOFF_MS, before === undefined ? FIRST_BACKOFF_MS : before.delayMs * 2)
-    this.#postponed.set(id, { reason, acceptedVersion, delayMs, atMs: Date.now() + delayMs })
+    this.#postponed.set(id, { reason, acceptedVersion, delayMs, atMs: performance.now() + delayMs })
   }
 }
 
@@ -227,9 +230,9 @@ export class InvitationSender {
 async function lockInvitation(tx: Tx, id: string): Promise<(Invitation & { readonly version: string }) | undefined> {
   const {
     rows: [lock],
-  } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(
-    tx,
-  )
+  } = await sql<{ taken: boolean }>`
+    select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken,
+      set_config('idle_in_transaction_session_timeout', ${LONGEST_SEND}, true)`.execute(tx)
   if (lock?.taken !== true) return undefined
   const row = await tx
     .selectFrom('collaborations')

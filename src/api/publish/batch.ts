@@ -10,7 +10,7 @@
  *                          Publish above it.
  *   taken                  the store has another server with this id (claim.ts), whose record stays as it is
  *   taken, invalid, address-owned, failed
- *                          only this server waits; its row keeps the fault. Try again every FAULT_RETRY_MS and at its
+ *                          only this server waits; its row keeps the fault. Try again every RETRY_SECONDS and at its
  *                          next change.
  *   an error of the database that the rows of a server cause
  *                          each server of the batch is published by itself, and only the faulty one waits
@@ -32,6 +32,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
 import { composeMany, type Composed } from './compose.ts'
+import { RETRY_SECONDS } from './turns.ts'
 
 /**
  * What a batch needs. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it.
@@ -71,7 +72,6 @@ type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | Taken
  * delay each other.
  */
 const LOCK_CLASS = 8_170
-const FAULT_RETRY_MS = 60_000
 /**
  * PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do
  * not fit the tables.
@@ -184,6 +184,7 @@ async function write(parts: BatchParts, tx: Tx, servers: readonly Composed[], en
         await finishPublish(tx, id, server, parts.bootSeconds)
         break
       case 'stale': {
+        await checkOpen(tx)
         const [found] = await askStore(parts, [server], (one) => findOtherAccount(store, one))
         if (found?.result !== undefined) {
           ends.set(id, refuse(parts, server, found.result))
@@ -223,13 +224,23 @@ async function claim(parts: BatchParts, tx: Tx, servers: readonly Composed[], en
     } else left.push(server)
   }
   const claimed: string[] = []
-  for (const { server, result } of await askStore(parts, left, (one) => findTaken(store, one))) {
+  const asked = await askStore(parts, left, (one) => findTaken(store, one))
+  if (asked.some(({ result }) => result !== undefined)) await checkOpen(tx)
+  for (const { server, result } of asked) {
     if (result === undefined) claimed.push(server.id)
     ends.set(server.id, result === undefined ? { kind: 'claimed' } : refuse(parts, server, result))
   }
   if (claimed.length === 0) return
   await sql`select set_config('synchronous_commit', 'on', true)`.execute(tx)
   await sql`insert into published_ids (id) select unnest(${claimed}::text[])`.execute(tx)
+}
+
+/**
+ * Rejects if PostgreSQL has ended the transaction, with its locks. This process was stopped then: what the store has is no
+ * fault, because another process has published it meanwhile.
+ */
+async function checkOpen(tx: Tx): Promise<void> {
+  await sql`select`.execute(tx)
 }
 
 /**
@@ -295,7 +306,7 @@ async function postpone(tx: Tx, id: string, fault: string, row?: number): Promis
   await setPublishFault(tx, id, fault)
   await tx
     .updateTable('outbox')
-    .set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS), rebuild: false })
+    .set({ retry_at: sql`now() + make_interval(secs => ${RETRY_SECONDS})`, rebuild: false })
     .where('server_id', '=', id)
     .$if(row !== undefined, (rows) => rows.where('id', '=', row!))
     .execute()

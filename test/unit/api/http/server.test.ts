@@ -185,6 +185,30 @@ test.each([
     'service_unavailable',
     'the database is unreachable: try again',
   ],
+  [
+    Object.assign(new Error('terminating connection'), { code: '25P03' }),
+    503,
+    'service_unavailable',
+    'the database is unreachable: try again',
+  ],
+  [
+    Object.assign(new Error('could not extend file'), { code: '53100' }),
+    503,
+    'service_unavailable',
+    'the database has no room for this: try again',
+  ],
+  [
+    Object.assign(new Error('sorry, too many clients already'), { code: '53300' }),
+    503,
+    'service_unavailable',
+    'the database has no room for this: try again',
+  ],
+  [
+    Object.assign(new Error('could not read block'), { code: '58030' }),
+    503,
+    'service_unavailable',
+    'the database has no room for this: try again',
+  ],
   [Object.assign(new Error('x'), { code: '23505' }), 500, 'internal_server_error', 'unexpected error'],
   [
     Object.assign(new Error('x'), { code: '22021' }),
@@ -201,7 +225,11 @@ test.each([
     status === 500
       ? ['unexpected error: the request was answered 500']
       : status === 503
-        ? ['the database is unreachable: requests are answered 503']
+        ? [
+            text.includes('room')
+              ? 'the database has no disk space, memory or connections left: requests are answered 503'
+              : 'the database is unreachable: requests are answered 503',
+          ]
         : [],
   )
 })

@@ -1,0 +1,107 @@
+/** One of two imds-api on one PostgreSQL is stopped (SIGSTOP) in the middle of its work, and goes on later. */
+import pg from 'pg'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { ask, metric, operator, verifyIsClean, watchRevisions } from '../support/load/api-load.ts'
+import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { startSlowLink } from '../support/redis/slow-link.ts'
+
+/** imds-api has 60 s, unless the administrator of PostgreSQL has another limit. */
+const LIMIT_SECONDS = 8
+
+t.test('one of two imds-api is stopped', { skip: withoutPostgres() }, async (t) => {
+  const [postgres, redis] = [await startPostgres(t), await startRedis()]
+  t.teardown(() => redis.stop())
+  const link = await startSlowLink(redis.port, 0)
+  t.teardown(() => link.stop())
+  const client = new pg.Client(postgres.url)
+  await client.connect()
+  t.teardown(() => client.end())
+  await client.query(`alter role imds set idle_in_transaction_session_timeout = '${String(LIMIT_SECONDS)}s'`)
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  const stopped = await startImdsApi(t, {
+    IMDS_API_DATABASE: postgres.url,
+    IMDS_STORE: `redis://127.0.0.1:${String(link.port)}`,
+    IMDS_REGION: 'gb1',
+  })
+  const token = await stopped.token(CLIENT_OF[ONE])
+  const put = (api: TestImdsApi, id: string, text: string) =>
+    ask(api.baseUrl, token, 'PUT', `servers/${id}`, { user_data: Buffer.from(text).toString('base64') })
+  const create = async (api: TestImdsApi) => {
+    const { id } = (await ask(api.baseUrl, token, 'POST', 'servers', { image: 'img-deb12' })).body as { id: string }
+    await until(async () => (await store.get(id)) !== undefined, `${id} to be published`)
+    return id
+  }
+  const userDataOf = async (id: string) => String((await store.get(id))?.userData)
+  const [first, second] = [await create(stopped), await create(stopped)]
+  const revisions = watchRevisions(t, store)
+  const other = await startProcess(t, { ...stopped.env, IMDS_API_LISTEN: '127.0.0.1:0', IMDS_STORE: redis.url })
+  t.teardown(() => {
+    for (const api of [stopped, other]) api.process.kill('SIGCONT')
+  })
+
+  t.test('in the middle of a publish: only its servers wait, and only until PostgreSQL ends its session', async (t) => {
+    const holds = link.hold('old contents')
+    other.process.kill('SIGSTOP') // so that the first one publishes this
+    t.match(await put(stopped, first, 'old contents'), { status: 200 })
+    await holds
+    stopped.process.kill('SIGSTOP')
+    other.process.kill('SIGCONT')
+    t.match(await put(other, first, 'new contents'), { status: 200 })
+    t.match(await put(other, second, 'others'), { status: 200 })
+    await until(async () => (await userDataOf(second)) === 'others', 'other servers to be published')
+    t.equal(await metric(other, 'imds_api_outbox_servers'), 1, 'one waits')
+    t.ok((await metric(other, 'imds_api_outbox_age_seconds')) > 0)
+    t.match(await operator(other, '/readyz'), { ready: true, publishing: 'working' })
+    await until(async () => (await userDataOf(first)) === 'new contents', 'its server to be published')
+  })
+
+  t.test('its publish that arrives late changes nothing', async (t) => {
+    const revision = async () => ((await store.get(first))?.document as { revision: number }).revision
+    const scripts = async () =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.client.info('commandstats'))?.[1] ?? 0)
+    const [revisionBefore, scriptsBefore] = [await revision(), await scripts()]
+    link.release()
+    await until(async () => (await scripts()) > scriptsBefore, 'the late publish')
+    t.equal(await userDataOf(first), 'new contents')
+    t.equal(await revision(), revisionBefore)
+    stopped.process.kill('SIGCONT')
+    t.match(await put(stopped, first, 'newest contents'), { status: 200 })
+    await until(async () => (await userDataOf(first)) === 'newest contents', 'it to work again')
+  })
+
+  t.test('in the middle of a change: others of the account wait until then, and it gets 503', async (t) => {
+    await client.query('begin')
+    await client.query('select from accounts where id = $1 for update', [ONE])
+    const waiting = put(stopped, first, 'from the stopped one')
+    const isWaiting = async () =>
+      (await client.query('select from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))'))
+        .rowCount !== 0
+    await until(isWaiting, 'the change to wait')
+    stopped.process.kill('SIGSTOP')
+    await client.query('rollback') // so PostgreSQL gives the lock to the stopped one
+    t.match(await put(other, first, 'from the other'), { status: 200 })
+    stopped.process.kill('SIGCONT')
+    t.match(await waiting, { status: 503, retryAfter: '1', body: { error_name: 'service_unavailable' } })
+    await until(async () => (await userDataOf(first)) === 'from the other', 'the change of the other')
+  })
+
+  t.test('no revision goes back, both go on, and verify is clean', async (t) => {
+    for (const api of [stopped, other]) {
+      await create(api)
+      t.equal(await metric(api, 'imds_api_ready'), 1)
+      t.strictSame(
+        api.log.filter(({ level, msg }) => level === 'error' || level === 'fatal' || msg.startsWith('the store has')),
+        [],
+        'no server is reported',
+      )
+    }
+    t.strictSame(await revisions.stop(), [])
+    await verifyIsClean(t, { ...other, env: { ...other.env } })
+  })
+})

@@ -785,6 +785,14 @@ t.test('the order of publishing', async (t) => {
     await publishAll()
   })
 
+  t.test('after the clock was set back by a day, a server whose publish failed is tried again at once', async (t) => {
+    const failed = await create(TWO)
+    await pool.query("update outbox set retry_at = now() + interval '1 day 1 minute' where server_id = $1", [failed])
+    const { puts, stop } = aPublisher(t, api, store)
+    await until(() => puts.some(({ id }) => id === failed), 'the next try')
+    await stop()
+  })
+
   t.test('under a stream of new servers without an end, a change of many servers and a retry go on', async (t) => {
     const faulty = await create(TWO)
     await pool.query("update outbox set retry_at = now() + interval '2 s' where server_id = $1", [faulty])

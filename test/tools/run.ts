@@ -40,6 +40,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
   '/usr/lib/python3/dist-packages/jwt': 'python3-jwt',
   '/usr/lib/python3/dist-packages/cryptography': 'python3-cryptography',
   oathtool: 'oathtool',
+  faketime: 'faketime',
   '/usr/bin/chromium': 'chromium',
   strip: 'binutils',
   groff: 'groff-base',

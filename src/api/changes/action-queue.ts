@@ -5,7 +5,7 @@
  * they are carried out in the order of the requests. While a server migrates, its actions wait. An action whose outcome
  * does not come in time is given out again, to the server's hypervisor.
  */
-import { sql, type Kysely } from 'kysely'
+import { sql, type Kysely, type RawBuilder } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
@@ -67,7 +67,7 @@ export async function giveOutActions(
       select action.id from compute_actions action join servers on servers.id = action.server_id
       where action.finished_at is null and servers.hypervisor = ${hypervisor} and servers.migrating_to is null
         and (servers.publish_fault is null or exists (select from published_ids where published_ids.id = servers.id))
-        and (action.given_out_at is null or action.given_out_at <= now() - make_interval(secs => ${retrySeconds}))
+        and (action.given_out_at is null or not ${isRecent(sql`action.given_out_at`, retrySeconds)})
         and not exists (
           select from compute_actions earlier
           where earlier.server_id = action.server_id and earlier.finished_at is null and earlier.id < action.id)
@@ -222,9 +222,15 @@ export async function isWorkedOn(database: Reader, serverId: string, retrySecond
   const { rows } = await sql`
     select from compute_actions
     where server_id = ${serverId} and finished_at is null
-      and given_out_at > now() - make_interval(secs => ${retrySeconds})
+      and ${isRecent(sql`given_out_at`, retrySeconds)}
     limit 1`.execute(database)
   return rows.length > 0
+}
+
+/** A time in the far future is from before the clock was set back. */
+function isRecent(time: RawBuilder<unknown>, seconds: number): RawBuilder<unknown> {
+  const interval = sql`make_interval(secs => ${seconds})`
+  return sql`${time} between now() - ${interval} and now() + ${interval}`
 }
 
 /** Deletes actions that were finished long ago, and the oldest finished ones of servers that have many. */

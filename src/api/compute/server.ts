@@ -160,7 +160,7 @@ function addActionRoutes(
       },
     },
     async ({ params, query, raw: { socket } }) => {
-      const until = Date.now() + Math.min(Number(query.wait ?? 0), LONGEST_WAIT_SECONDS) * 1000
+      const until = performance.now() + Math.min(Number(query.wait ?? 0), LONGEST_WAIT_SECONDS) * 1000
       const waiter = waiters.watch(params.hypervisor)
       // An action that nobody reads would wait until it is given out again.
       const wake = () => {
@@ -170,7 +170,7 @@ function addActionRoutes(
       try {
         while (!socket.destroyed) {
           const actions = await giveOutActions(db, params.hypervisor, retrySeconds)
-          const left = until - Date.now()
+          const left = until - performance.now()
           if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions.map(represent)
           await waiter.wait(Math.min(left, pollMs))
         }

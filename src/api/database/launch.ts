@@ -105,8 +105,8 @@ async function launch(data: string, connection: Connection, { native, user }: Bi
   const deadline = performance.now() + START_TIMEOUT_MS
   while ((await probe(connection)) !== 'up') {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) {
-      const reason = readOwned(directory, 'log')?.trim().split('\n').slice(-5).join('; ')
-      throw new StartFailure(`PostgreSQL does not start: ${reason ?? `${log} cannot be written`}`)
+      const reason = reasonIn(readOwned(directory, 'log') ?? '')
+      throw new StartFailure(`PostgreSQL does not start: ${reason ?? `${log} cannot be written, or its disk is full`}`)
     }
     if (performance.now() > deadline) {
       child.kill('SIGQUIT')
@@ -116,6 +116,16 @@ async function launch(data: string, connection: Connection, { native, user }: Bi
     await sleep(POLL_MS)
   }
   return { child, exited }
+}
+
+/** Why the server has ended, by its log: its fatal errors, or else its last lines. Our own attempts to connect are none. */
+function reasonIn(log: string): string | undefined {
+  const lines = log
+    .split('\n')
+    .filter((line) => line.trim() !== '' && !/the database system is (starting|not yet)/.test(line))
+  const causes = lines.filter((line) => /\b(FATAL|PANIC): /.test(line))
+  const reasons = causes.length > 0 ? causes : lines
+  return reasons.length === 0 ? undefined : reasons.slice(-5).join('; ')
 }
 
 /** Waits while another process starts or stops the server. Returns whether the server accepts connections. */

@@ -13,6 +13,8 @@ import { sql, type Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 
 const MASS_TURN = 4
+/** When a server whose publish failed is tried again. */
+export const RETRY_SECONDS = 60
 
 /** Servers that are published together. `isUrgent`: their changes are of few servers. */
 export interface Batch {
@@ -49,10 +51,12 @@ export class Turns {
 
   /** Lets the servers whose publish failed wait for a turn again, if it is time. */
   async admitRetries(): Promise<void> {
-    // A locked row is being published.
+    // A locked row is being published. A time that is later than any that was set is from before the clock was set back.
     await sql`
       update outbox set retry_at = null
-      where id in (select id from outbox where retry_at <= now() for update skip locked)`.execute(this.#db)
+      where id in (
+        select id from outbox where retry_at <= now() or retry_at > now() + make_interval(secs => ${RETRY_SECONDS})
+        for update skip locked)`.execute(this.#db)
   }
 
   /**

@@ -55,14 +55,19 @@ export interface Demands {
   readonly password: string
 }
 
-/** Starts a server that stops with the test. Without `demands` it trusts everyone. */
-export async function startPostgres(t: Test, demands?: Demands): Promise<TestPostgres> {
+/** Starts a server that stops with the test. Without `demands` it trusts everyone. `env`: of the server. */
+export async function startPostgres(
+  t: Test,
+  demands?: Demands,
+  env: Readonly<Record<string, string>> = {},
+): Promise<TestPostgres> {
   const directory = makeDirectory(t)
   await runAs('initdb', ['-D', join(directory, 'data'), '-U', 'imds', '-A', 'trust', '-E', 'UTF8', '--no-sync'])
   const server = await startIn(
     t,
     directory,
     demands === undefined ? [] : ['-c', 'ssl=on', ...setDemands(directory, demands)],
+    env,
   )
   if (demands !== undefined) await server.setPassword(demands.password)
   return server
@@ -98,14 +103,22 @@ async function runAs(program: string, args: readonly string[]): Promise<void> {
 }
 
 /** Starts a server with the data of a directory. */
-async function startIn(t: Test, directory: string, settings: readonly string[]): Promise<TestPostgres> {
+async function startIn(
+  t: Test,
+  directory: string,
+  settings: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<TestPostgres> {
   const data = join(directory, 'data')
   const port = await freePort()
   const connection = { host: directory, port, user: 'imds', database: 'postgres' }
   const places = ['-D', data, '-k', directory, '-p', String(port), '-c', 'listen_addresses=127.0.0.1']
   let child: ChildProcess | undefined
   const restart = async () => {
-    child = spawn(join(BIN, 'postgres'), [...places, '-c', 'fsync=off', ...settings], OPTIONS)
+    child = spawn(join(BIN, 'postgres'), [...places, '-c', 'fsync=off', ...settings], {
+      ...OPTIONS,
+      env: { ...OPTIONS.env, ...env },
+    })
     await until(() => canConnect(connection), 'PostgreSQL to start')
   }
   const end = async (signal: () => void) => {

@@ -61,6 +61,8 @@ export interface Directory {
 export interface Peers extends Omit<Directory, 'findByLink'> {
   /** The address of a connection's peer, for `find` and `ask`. Empty if the connection is gone. */
   addressOf(socket: Pick<Socket, 'remoteAddress'>): string
+  /** Whether a connection may be answered now that its peer is `found`. */
+  keeps(socket: Pick<Socket, 'remoteAddress'>, found: Found): boolean
 }
 
 /**
@@ -72,6 +74,7 @@ export function peersByAddress(host: string | undefined, directory: Omit<Directo
   const isNobody = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
   return {
     addressOf: peerAddress,
+    keeps: () => true,
     find: (network, address) => (isNobody(address) ? { kind: 'unknown' } : directory.find(network, address)),
     ask: (network, address) => (isNobody(address) ? undefined : directory.ask(network, address)),
   }
@@ -81,10 +84,21 @@ export function peersByAddress(host: string | undefined, directory: Omit<Directo
  * The peers of a link-local listener (contract E1). Their addresses have a zone, which is the name of the link by which
  * their packets arrive, and any guest may have any of these addresses on its own link. So the link alone names the
  * guest. An address without a zone is not link-local, and names nobody. The store has no links to ask for.
+ *
+ * A connection belongs to the first instance that it is found to be of, until it ends: the link may be another one of
+ * the same name by now, or have another guest.
  */
 export function peersByLink(directory: Pick<Directory, 'findByLink'>): Peers {
+  const owners = new WeakMap<object, Guest['stay']>()
   return {
     addressOf: ({ remoteAddress = '' }) => remoteAddress,
+    keeps: (socket, found) => {
+      if (found.kind !== 'owned') return true
+      const { stay } = found.owner
+      const owner = owners.get(socket)
+      if (owner === undefined) owners.set(socket, stay)
+      return owner === undefined || owner === stay
+    },
     find: (network, address) => {
       const zone = address.indexOf('%')
       return zone === -1 ? { kind: 'unknown' } : directory.findByLink(network, address.slice(zone + 1))

@@ -6,10 +6,12 @@ import { chmodSync, copyFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
+import { bootHost, LINK, withoutSystemd } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
+import { must, run } from '../support/programs/processes.ts'
+import { executed } from '../tools/documents.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** imdsctl as the package installs it. */
@@ -84,12 +86,13 @@ t.test('the OOM killer spares the daemon, and systemd restarts it without a limi
 })
 
 t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() }, async (t) => {
-  const host = await bootHost(t)
+  const host = await bootHost(t, [{ ...LINK, device: 'tap-int-ds42k' }])
   const {
     systemctl,
     shell,
     show,
     setEnv,
+    dropIn,
     guests: [guest],
   } = host
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
@@ -135,12 +138,14 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
   )
 
   await t.test('the firewall agent has one capability and maintains its rules', async (t) => {
-    await setEnv('IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LINK=guest1')
+    await setEnv('IMDS_STORE=file:/store\nIMDS_FIREWALL=required')
     await systemctl('restart', 'imds.service')
     await systemctl('start', 'imds-firewall.service')
     await until(
       async () =>
-        (await shell('nft list ruleset')).includes('"guest1" . 02:24:19:00:00:ee . 10.0.0.2 . 169.254.169.254 . 80'),
+        (await shell('nft list ruleset')).includes(
+          '"tap-int-ds42k" . 02:24:19:00:00:ee . 10.0.0.2 . 169.254.169.254 . 80',
+        ),
       'the rules',
     )
     t.ok(await answered())
@@ -156,6 +161,32 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     t.ok(await answered())
     await setEnv('IMDS_STORE=file:/store')
     await systemctl('restart', 'imds.service')
+  })
+
+  await t.test("E1: a guest is served at OpenStack's link-local address by a socket of systemd", async (t) => {
+    const listener = 'fd00:ec2::a9fe:a9fe'
+    const record = anInstance({ revision: 2, options: { httpProtocolIpv6: 'enabled' } })
+    await shell('cat > /store/srv-abcde.json', JSON.stringify(record))
+    await setEnv(
+      `IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LISTEN=${SERVICE}:80,[${listener}]:80\nIMDS_LINK_LOCAL=${listener}`,
+    )
+    await dropIn('imds-address.service', `[Service]\nEnvironment="ADDRESSES=${SERVICE}/32 ${listener}/128"\n`)
+    await dropIn('imds.socket', `[Socket]\nListenStream=[${listener}]:80\n`)
+    await systemctl('stop', 'imds.service')
+    await systemctl('restart', 'imds-address.service')
+    await systemctl('start', 'imds.socket', 'imds.service', 'imds-firewall.service')
+    await shell(executed('docs/install.md', 'link-local').replace('LINK', 'tap-int-ds42k'))
+    await must([...guest!.within, 'ip', 'address', 'add', 'fe80::1/64', 'dev', 'eth0', 'nodad'])
+    const url = 'http://[fe80::a9fe:a9fe%25eth0]/latest/meta-data/instance-id'
+    const get = () => run([...guest!.within, 'curl', '-sSf', '--globoff', '--max-time', '5', url])
+    await until(async () => (await get()).status === 0, 'the rules')
+    await systemctl('restart', 'imds.service')
+    t.match(await get(), { status: 0, stdout: Buffer.from('srv-abcde') }, 'the next daemon has the socket too')
+    await systemctl('stop', 'imds-firewall.service', 'imds.socket', 'imds.service')
+    await shell('rm /etc/systemd/system/imds.socket.d/test.conf /etc/systemd/system/imds-address.service.d/test.conf')
+    await systemctl('daemon-reload')
+    await setEnv('IMDS_STORE=file:/store')
+    await systemctl('start', 'imds.service')
   })
 
   await t.test('the daemon keeps its compiled code for the next start', async (t) => {

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import {
   peerAddress,
@@ -95,6 +96,20 @@ test('E1: at a link-local listener the link of a peer names the guest, whatever 
   for (const address of ['fd00::1', '::1', '10.0.0.2', '::ffff:10.0.0.2']) expect(found(address)[1]).toBe('unknown')
   expect(found(undefined)).toEqual(['', 'unknown', undefined])
   expect(asked).toEqual(['red tap-a', 'red tap-a'])
+})
+
+test('E3: a connection by link keeps its first owner: when the link has another one, it is not answered', () => {
+  const peers = peersByLink({ findByLink: () => ({ kind: 'unknown' }) })
+  const of = (stay: Guest['stay']): Found => ({ kind: 'owned', owner: { stay } as Guest })
+  const [former, later] = [of({ sinceMs: 0 }), of({ sinceMs: 0 })]
+  const [connection, other] = [{}, {}] as [Pick<Socket, 'remoteAddress'>, Pick<Socket, 'remoteAddress'>]
+  expect(peers.keeps(connection, { kind: 'unknown' })).toBe(true)
+  expect(peers.keeps(connection, former)).toBe(true)
+  expect(peers.keeps(connection, { kind: 'contested' })).toBe(true)
+  expect([peers.keeps(connection, later), peers.keeps(other, later)]).toEqual([false, true])
+  expect(peers.keeps(connection, former)).toBe(true)
+  const byAddress = peersByAddress('10.0.0.1', { find: () => former, ask: () => undefined })
+  expect([byAddress.keeps(connection, former), byAddress.keeps(connection, later)]).toEqual([true, true])
 })
 
 test('E2: a peer that no instance, or more than one, claims gets nothing', () => {

@@ -193,10 +193,13 @@ async function checkStore(settings: StoreSettings): Promise<number> {
 async function checkTables(settings: DatabaseSettings): Promise<number> {
   if (!databaseExists(settings)) throw noDatabase()
   const database = await openForCommand(settings)
-  const { missing, unknown } = await compareMigrations(database.db)
+  const { missing, unknown, unsupported } = await compareMigrations(database.db)
   await database.close()
   for (const name of missing) output.print(`missing: ${name} (the next start applies it)`)
-  for (const name of unknown) output.print(`unknown: ${name} (of a later version)`)
+  for (const name of unknown)
+    output.print(
+      `unknown: ${name} (of a later version${unsupported.includes(name) ? '' : ', with which this one works'})`,
+    )
   if (missing.length + unknown.length > 0) return 1
   output.print('the tables are those of this version')
   return EXIT.done

@@ -15,8 +15,10 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { sql } from 'kysely'
 import pg from 'pg'
 import t, { type Test } from 'tap'
+import { migrate, MIGRATIONS, type TableChange } from '../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../src/api/database/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { anApi, startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
@@ -238,6 +240,13 @@ t.test(
   },
 )
 
+/** Examples of migrations of later versions: one that adds to a table, and one that takes away what 0001-first has. */
+const ADDED: TableChange = {
+  up: (tx) => sql`alter table servers add column more text not null default 'none'`.execute(tx).then(() => undefined),
+  oldest: '0001-first',
+}
+const TAKEN: TableChange = { up: () => Promise.resolve(), oldest: '0002-more' }
+
 t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, async (t) => {
   const { url } = await startPostgres(t)
   const directory = temporary(t, 'imds-api-', 0o755)
@@ -292,12 +301,50 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     t.notOk(existsSync(env.IMDS_API_STATE_DIR + '/postgres'), 'no server of its own')
   })
 
-  t.test('a database of a later version is refused', async (t) => {
-    await client.query("insert into kysely_migration (name, timestamp) values ('9999-later', '2030-01-01')")
-    t.match(await imdsApi(['--check'], env), { status: 1, stdout: 'unknown: 9999-later (of a later version)\n' })
+  t.test('a migration waits for a long transaction, and other queries do not wait behind it', async (t) => {
+    const database = await openServer(url)
+    await client.query('begin')
+    await client.query('select from servers')
+    let isMigrated = false as boolean // TypeScript does not see that it changes
+    const migrating = migrate(database.db, { ...MIGRATIONS, '0002-more': ADDED }).finally(() => {
+      isMigrated = true
+    })
+    const waits = "select from pg_locks where not granted and relation = 'servers'::regclass"
+    await until(async () => (await database.pool.query(waits)).rowCount === 1, 'the migration to wait')
+    await database.pool.query('select id from servers')
+    t.notOk(isMigrated)
+    await client.query('rollback')
+    await migrating
+    await database.close()
+  })
+
+  t.test('an imds-api works with tables to which a later version has only added', async (t) => {
+    t.match(await imdsApi(['--check'], env), {
+      status: 1,
+      stdout: 'unknown: 0002-more (of a later version, with which this one works)\n',
+    })
+    const api = await startProcess(t, env)
+    await createServer(api)
+    t.equal(await api.stop(), 0)
+  })
+
+  t.test('it refuses tables from which a later version has taken what it uses', async (t) => {
+    const database = await openServer(url)
+    const changes = { ...MIGRATIONS, '0002-more': ADDED, '0003-less': TAKEN }
+    await Promise.all([migrate(database.db, changes), migrate(database.db, changes)])
+    await migrate(database.db, { ...MIGRATIONS, '0002-more': ADDED }) // a program that knows 0002-more works
+    await database.close()
+    t.match(await imdsApi(['--check'], env), {
+      status: 1,
+      stdout:
+        'unknown: 0002-more (of a later version, with which this one works)\nunknown: 0003-less (of a later version)\n',
+    })
     const { status, stdout } = await imdsApi([], env)
     t.equal(status, 1)
-    t.match(stdout, 'the database is of a later version of imds-api (it has 9999-later): upgrade imds-api')
+    t.match(
+      stdout,
+      'the database is of a later version of imds-api, with which this one does not work (it has 0002-more, 0003-less): upgrade imds-api',
+    )
   })
 })
 
@@ -465,4 +512,10 @@ function temporary(t: Test, name: string, mode: number): string {
   })
   chmodSync(directory, mode)
   return directory
+}
+
+function openServer(url: string): Promise<Database> {
+  return openDatabase({ kind: 'server', url, passwordFile: undefined }, true, (error) => {
+    throw error
+  })
 }

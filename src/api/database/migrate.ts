@@ -1,30 +1,64 @@
 /**
  * Brings the tables to the version of this program. Kysely holds an advisory lock meanwhile, so two processes that
  * start together do not collide.
+ *
+ * Programs of two versions may use one database, so that processes are upgraded one after another: a migration says
+ * which programs work with the tables after it, and the database keeps that (CONTRIBUTING.md#migrations).
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql, type Kysely, type Transaction } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
 import type { Tables } from './tables.ts'
 
-/** All migrations by their names, in order. A migration that was released is never changed. */
-export const MIGRATIONS: Readonly<Record<string, Migration>> = { '0001-first': first }
+/**
+ * A migration. `oldest`: the name of the migration that a program has to know to work with the tables after this one.
+ * One that only adds names an earlier migration. One that takes away what a program may use names itself, or the
+ * migration whose program has stopped to use it.
+ */
+export interface TableChange {
+  readonly up: Migration['up']
+  readonly oldest: string
+}
+/** Migrations by their names, in order. */
+export type TableChanges = Readonly<Record<string, TableChange>>
+
+/** All migrations. One that was released is never changed. */
+export const MIGRATIONS: TableChanges = { '0001-first': { up: first.up, oldest: '0001-first' } }
 
 /**
- * How the database compares with this program. `unknown`: migrations of a later version, which this one must not touch.
+ * How the database compares with this program. `unknown`: migrations of a later version. `unsupported`: those among
+ * them after which this program does not work.
  */
 export interface Comparison {
   readonly missing: readonly string[]
   readonly unknown: readonly string[]
+  readonly unsupported: readonly string[]
 }
 
+/**
+ * How long a migration waits for a table, and then pauses: requests that need the table wait behind it. A backup uses
+ * all tables for as long as it takes.
+ */
+const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [1_000, 4_000, 60]
+const LOCK_NOT_AVAILABLE = '55P03'
+
 /** Compares, and changes nothing. */
-export async function compareMigrations(database: Kysely<Tables>): Promise<Comparison> {
+export async function compareMigrations(database: Kysely<Tables>, changes = MIGRATIONS): Promise<Comparison> {
   const applied = await appliedMigrations(database)
+  const isKnown = (name: string) => Object.hasOwn(changes, name)
+  const unknown = applied.filter((name) => !isKnown(name))
+  const supported =
+    unknown.length === 0
+      ? []
+      : await database.$extendTables<OwnTables>().selectFrom('compatibility').selectAll().execute()
   return {
-    missing: Object.keys(MIGRATIONS).filter((name) => !applied.includes(name)),
-    unknown: applied.filter((name) => !Object.hasOwn(MIGRATIONS, name)),
+    missing: Object.keys(changes).filter((name) => !applied.includes(name)),
+    unknown,
+    unsupported: unknown.filter(
+      (name) => !supported.some(({ migration, oldest }) => migration === name && isKnown(oldest)),
+    ),
   }
 }
 
@@ -33,7 +67,7 @@ export async function appliedMigrations(database: Kysely<Tables>): Promise<reado
   const { rows: tables } = await sql`select where to_regclass('kysely_migration') is not null`.execute(database)
   if (tables.length === 0) return []
   const rows = await database
-    .$extendTables<MigrationTable>()
+    .$extendTables<OwnTables>()
     .selectFrom('kysely_migration')
     .select('name')
     .orderBy('name')
@@ -41,7 +75,11 @@ export async function appliedMigrations(database: Kysely<Tables>): Promise<reado
   return rows.map(({ name }) => name)
 }
 
-type MigrationTable = Readonly<Record<'kysely_migration', { name: string; timestamp: string }>>
+/** The tables of migrations themselves. */
+type OwnTables = Readonly<{
+  kysely_migration: { name: string; timestamp: string }
+  compatibility: { migration: string; oldest: string }
+}>
 
 /** Makes Kysely's own tables, for `applyMigrations`. */
 export async function makeMigrationTables(database: Kysely<Tables>): Promise<void> {
@@ -58,27 +96,58 @@ export async function applyMigrations(
 ): Promise<void> {
   const applied = await appliedMigrations(tx)
   for (const name of names.filter((one) => !applied.includes(one))) {
-    await MIGRATIONS[name]!.up(tx)
+    await applyChange(tx, name, MIGRATIONS[name]!)
     await tx
-      .$extendTables<MigrationTable>()
+      .$extendTables<OwnTables>()
       .insertInto('kysely_migration')
       .values({ name, timestamp: new Date().toISOString() })
       .execute()
   }
 }
 
-/** Applies the missing migrations, all or none. Rejects if the database is of a later version. */
-export async function migrate(database: Kysely<Tables>): Promise<void> {
-  const { missing, unknown } = await compareMigrations(database)
-  if (unknown.length > 0)
-    throw new StartFailure(
-      `the database is of a later version of imds-api (it has ${unknown.join(', ')}): upgrade imds-api`,
-    )
-  if (missing.length > 0) await migrateTo(database, MIGRATIONS) // without: Kysely reads the whole catalog
+async function applyChange(tx: Kysely<Tables>, migration: string, { up, oldest }: TableChange): Promise<void> {
+  await up(tx)
+  await tx.$extendTables<OwnTables>().insertInto('compatibility').values({ migration, oldest }).execute()
 }
 
-async function migrateTo(database: Kysely<Tables>, migrations: Readonly<Record<string, Migration>>): Promise<void> {
+/**
+ * Applies the missing migrations, all or none. Rejects if the database is of a later version that this program does not
+ * work with.
+ */
+export async function migrate(database: Kysely<Tables>, changes = MIGRATIONS): Promise<void> {
+  const { missing, unknown, unsupported } = await compareMigrations(database, changes)
+  if (unsupported.length > 0 || (unknown.length > 0 && missing.length > 0))
+    throw new StartFailure(
+      `the database is of a later version of imds-api, with which this one does not work (it has ${unknown.join(', ')}): ` +
+        'upgrade imds-api',
+    )
+  if (missing.length > 0) await migrateTo(database, changes) // without: Kysely reads the whole catalog
+}
+
+async function migrateTo(database: Kysely<Tables>, changes: TableChanges): Promise<void> {
+  const migrations = Object.fromEntries(
+    Object.entries(changes).map(([name, change]) => [
+      name,
+      {
+        up: async (tx: Kysely<Tables>) => {
+          await sql`set local lock_timeout = ${sql.lit(LOCK_TIMEOUT_MS)}`.execute(tx)
+          await applyChange(tx, name, change)
+        },
+      },
+    ]),
+  )
   const migrator = new Migrator({ db: database, provider: { getMigrations: () => Promise.resolve(migrations) } })
-  const { error } = await migrator.migrateToLatest()
-  if (error !== undefined) throw error instanceof Error ? error : new Error('the migration failed', { cause: error })
+  for (let tries = 1; ; tries++) {
+    const { error } = await migrator.migrateToLatest()
+    if (error === undefined) return
+    if ((error as { code?: string }).code !== LOCK_NOT_AVAILABLE)
+      throw error instanceof Error ? error : new Error('the migration failed', { cause: error })
+    if (tries === LOCK_TRIES)
+      throw new StartFailure(
+        'the tables cannot be changed, since a transaction uses them for minutes: end it, such as an imds-api backup, ' +
+          'and start imds-api again',
+        { cause: error },
+      )
+    await sleep(LOCK_PAUSE_MS)
+  }
 }

@@ -467,7 +467,13 @@ const PUBLISHING_AND_IDS = `
   create sequence ids_int;
   create sequence ids_grp;
   create sequence ids_img;
-  create sequence ids_app;`
+  create sequence ids_app;
+
+  -- After each migration: the one that a program has to know to work with the tables (migrate.ts).
+  create table compatibility (
+    migration text primary key,
+    oldest text not null
+  );`
 
 const PARTS = [
   REGION,

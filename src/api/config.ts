@@ -60,6 +60,8 @@ export interface ApiConfig {
   readonly trustedProxies: readonly string[]
   /** The most connections of one address that is no trusted proxy. */
   readonly connectionsPerAddress: number
+  /** How long a process that was told to stop still serves. */
+  readonly stopDelaySeconds: number
   readonly database: DatabaseSettings
   readonly store: StoreSettings
   readonly accessTokenSeconds: number
@@ -152,6 +154,11 @@ export const API_VARIABLES = {
       help: 'addresses and networks of proxies, and unix:',
     },
     IMDS_API_CONNECTIONS_PER_ADDRESS: { default: '256', parse: whole(1, 4_096), help: 'connections of one address' },
+    IMDS_API_STOP_DELAY_SECONDS: {
+      default: '0',
+      parse: whole(0, 30),
+      help: 'how long requests are served after SIGTERM, while /readyz is 503',
+    },
   }),
   ...section('Database', {
     IMDS_API_DATABASE: { parse: anyText, help: 'postgres://USER@HOST,.../DATABASE, or embedded; required with Redis' },
@@ -235,6 +242,7 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
     tls,
     trustedProxies: values.IMDS_API_TRUSTED_PROXIES,
     connectionsPerAddress: values.IMDS_API_CONNECTIONS_PER_ADDRESS,
+    stopDelaySeconds: values.IMDS_API_STOP_DELAY_SECONDS,
     database,
     store,
     accessTokenSeconds: values.IMDS_API_ACCESS_TOKEN_SECONDS,

@@ -14,6 +14,8 @@ import type { OutboxPublisher } from './publish/outbox-publisher.ts'
 export interface OperatorParts {
   readonly database: Pick<Database, 'pool'>
   readonly publisher: Pick<OutboxPublisher, 'problem'>
+  /** True once this process was told to stop. */
+  readonly isStopping: () => boolean
   readonly hypervisors: () => Promise<RegionHypervisors>
   /** The status page; undefined: too many of its readers wait already. */
   readonly page: (question: Question) => Promise<string | undefined>
@@ -25,11 +27,11 @@ export interface OperatorParts {
 }
 
 /**
- * Builds the server. /readyz is 200 while the database answers; it names a store that cannot be used, without which
- * requests are served all the same.
+ * Builds the server. /readyz is 200 while the database answers, until the process is told to stop; it names a store
+ * that cannot be used, without which requests are served all the same.
  */
 export function buildOperatorServer(parts: OperatorParts): FastifyInstance {
-  const { database, publisher, hypervisors, page, registry, password, now } = parts
+  const { database, publisher, isStopping, hypervisors, page, registry, password, now } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersions(
     server.server,
@@ -46,8 +48,10 @@ export function buildOperatorServer(parts: OperatorParts): FastifyInstance {
       () => undefined,
       (error: unknown) => (error as Error).message,
     )
-    return reply.code(database_problem === undefined ? 200 : 503).send({
-      ready: database_problem === undefined,
+    const ready = database_problem === undefined && !isStopping()
+    return reply.code(ready ? 200 : 503).send({
+      ready,
+      stopping: isStopping(),
       database: database_problem ?? 'reachable',
       publishing: publisher.problem ?? 'working',
     })

@@ -106,6 +106,12 @@ export async function buildApiServer(
     unreadable,
     log,
   })
+  // of the server itself: hooks of its plugins run only once all connections are closed
+  server.addHook('preClose', (done) => {
+    streams.close()
+    waits.close()
+    done()
+  })
   await describe(server, otpHeaders)
   await addDocsPages(server)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
@@ -129,10 +135,6 @@ export async function buildApiServer(
       const encryptsRecords = store.recordKeysFile !== undefined
       const parts = { db, pool, accounts, site, compute, reports, waits, keepsReports, encryptsRecords }
       addRoutes(api, parts, tokens, streams)
-      api.addHook('preClose', (closed) => {
-        waits.close()
-        closed()
-      })
       done()
     },
     { prefix: '/1.0' },

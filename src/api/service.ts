@@ -41,6 +41,7 @@ import { LazyStore } from './publish/lazy-store.ts'
 import { claimedStore } from './publish/claimed-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { type ApiServerSettings } from './http/server.ts'
+import { StopDelay } from './stop-delay.ts'
 import { EventStreams } from './resources/event-streams.ts'
 import { MemberWaits } from './resources/member-waits.ts'
 import { buildApiServer, buildAuth, type Auth } from './rest.ts'
@@ -58,7 +59,8 @@ export interface Api {
 
 const PURGE_INTERVAL_MS = 3_600_000
 const COMPUTE_POLL_MS = 2_000
-const CLOSE_TIMEOUT_MS = 5_000
+/** The longest that a stop waits for requests on which imds-api works, such as a change that waits for its turn. */
+const CLOSE_TIMEOUT_MS = 10_000
 /** How long the response to a client waits for the reports of a guest. */
 const REPORTS_TIMEOUT_MS = 500
 /** How long a stop waits for the store to close: its connection may still be opening. */
@@ -67,7 +69,7 @@ const STORE_CLOSE_TIMEOUT_MS = 500
  * How long a stop waits for the parts to end: the database may not answer their queries. Must be longer than
  * CLOSE_TIMEOUT_MS.
  */
-const PARTS_STOP_TIMEOUT_MS = 6_000
+const PARTS_STOP_TIMEOUT_MS = 11_000
 
 /** The most connections of one address at the listener of operators. */
 const OPERATORS_OF_ADDRESS = 16
@@ -117,10 +119,13 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       if (keyed !== undefined) metrics.keyed(keyed)
       done()
     })
+    const delay = new StopDelay()
+    delay.watch(server)
     const hypervisors = () => readHypervisors(background.db, store)
     const operatorServer = buildOperatorServer({
       database: background,
       publisher,
+      isStopping: () => delay.hasBegun,
       hypervisors,
       page: buildPage(background.db, publisher, sender, hypervisors),
       registry: metrics.registry,
@@ -130,7 +135,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const bounds = buildBounds(config, metrics.closed, log)
     bounds.clients.start(server)
     bounds.operators.start(operatorServer)
-    const compute = buildCompute(config, database, accounts, metrics, bounds.hypervisors, audit, log)
+    const compute = buildCompute(config, database, accounts, metrics, bounds.hypervisors, delay, audit, log)
     stops.push(() =>
       Promise.race([
         Promise.all([
@@ -148,7 +153,9 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     // before clients can ask for new ones
     if (config.compute === 'none') await finishActions(database.db, accounts, log)
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
-    const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
+    const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN', () => {
+      bounds.clients.endWaiting()
+    })
     publisher.start()
     bootWatch.start()
     sender.start()
@@ -173,7 +180,11 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     return {
       listening,
       operator,
-      stop,
+      stop: async () => {
+        log.info({ delay_seconds: config.stopDelaySeconds }, 'stopping')
+        await delay.run(config.stopDelaySeconds)
+        await stop()
+      },
       reopenAudit: () => {
         reopen(audit, log)
       },
@@ -371,6 +382,7 @@ function buildCompute(
   accounts: AccountChanges,
   metrics: ApiMetrics,
   bounds: Connections,
+  delay: StopDelay,
   audit: DestinationStream,
   log: Logger,
 ): Service {
@@ -391,10 +403,13 @@ function buildCompute(
   const server = buildComputeServer(parts, pems)
   if (pems !== undefined) metrics.certificate('hypervisors', pems.cert)
   bounds.start(server)
+  delay.watch(server)
   let listened = Promise.resolve()
   return {
     start: async () => {
-      const [listening] = await listenAt(server, [place], 'IMDS_API_COMPUTE_LISTEN')
+      const [listening] = await listenAt(server, [place], 'IMDS_API_COMPUTE_LISTEN', () => {
+        bounds.endWaiting()
+      })
       listened = listener.run()
       log.info({ compute: formatPlace(listening!) }, 'hypervisors can fetch actions')
     },

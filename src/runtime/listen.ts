@@ -34,8 +34,8 @@ const BACKLOG = 4_096
  */
 const IDLE_GRACE_MS = 250
 /**
- * During a stop, all connections are closed after this time, in ms. The slowest response waits 1 s for the store: that
- * to an unknown peer.
+ * During a stop, connections are ended after this time, in ms. The slowest response of the daemon waits 1 s for the
+ * store: that to an unknown peer.
  */
 const STOP_TIMEOUT_MS = 1_500
 /** Of a unix socket: its owner and its group may connect. */
@@ -72,18 +72,24 @@ export function descriptors(limits: string): number {
 
 /** Starts listening. Rejects with a StartFailure that names the variable and the remedy. */
 export async function listen(server: FastifyInstance, listener: Listener, variable: string): Promise<HostPort> {
-  const [address] = await listenAt(server, [listener], variable)
+  const [address] = await listenAt(server, [listener], variable, () => {
+    server.server.closeAllConnections()
+  })
   return address?.path === undefined && address !== undefined ? address : { host: '', port: 0 }
 }
 
-/** Starts listening at several places. Rejects as `listen` does; `server.close` closes what is open then. */
+/**
+ * Starts listening at several places. Rejects as `listen` does; `server.close` closes what is open then. `endLate` is
+ * called during a stop, to end connections whose requests take long.
+ */
 export async function listenAt(
   server: FastifyInstance,
   listeners: readonly Listener[],
   variable: string,
+  endLate: () => void,
 ): Promise<Place[]> {
   const acceptors = listeners.map((_listener, i) => (i === 0 ? server.server : acceptorFor(server.server)))
-  await prepare(server, acceptors)
+  await prepare(server, acceptors, endLate)
   const places: Place[] = []
   for (const [i, listener] of listeners.entries()) places.push(await open(acceptors[i]!, listener, variable))
   return places
@@ -95,12 +101,14 @@ export async function opener(
   listener: Listener,
   variable: string,
 ): Promise<() => Promise<Place>> {
-  await prepare(server, [server.server])
+  await prepare(server, [server.server], () => {
+    server.server.closeAllConnections()
+  })
   return () => open(server.server, listener, variable)
 }
 
-async function prepare(server: FastifyInstance, acceptors: readonly Server[]): Promise<void> {
-  server.addHook('preClose', () => drain(server.server, acceptors))
+async function prepare(server: FastifyInstance, acceptors: readonly Server[], endLate: () => void): Promise<void> {
+  server.addHook('preClose', () => drain(server.server, acceptors, endLate))
   server.server.prependListener('connection', endWithoutAddress)
   await server.ready()
 }
@@ -173,7 +181,11 @@ async function removeLeftSocket(path: string): Promise<void> {
  * responses from now on. http.Server's own close is not called first: it closes connections whose request it has not
  * read, so a guest that has just connected would be reset.
  */
-async function drain(server: FastifyInstance['server'], acceptors: readonly Server[]): Promise<void> {
+async function drain(
+  server: FastifyInstance['server'],
+  acceptors: readonly Server[],
+  endLate: () => void,
+): Promise<void> {
   const open = acceptors.filter(({ listening }) => listening)
   if (open.length === 0) return
   const drained = Promise.all(open.map((acceptor) => once(acceptor, 'close')))
@@ -181,9 +193,7 @@ async function drain(server: FastifyInstance['server'], acceptors: readonly Serv
   const idle = setInterval(() => {
     server.closeIdleConnections()
   }, IDLE_GRACE_MS)
-  const end = setTimeout(() => {
-    server.closeAllConnections()
-  }, STOP_TIMEOUT_MS)
+  const end = setTimeout(endLate, STOP_TIMEOUT_MS)
   await drained
   clearInterval(idle)
   clearTimeout(end)

@@ -86,7 +86,9 @@ async function start(
     release: () => {
       released.resolve(true)
     },
-    places: await listenAt(server, places, 'IMDS_API_LISTEN'),
+    places: await listenAt(server, places, 'IMDS_API_LISTEN', () => {
+      connections.endWaiting()
+    }),
   }
 }
 
@@ -170,7 +172,10 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
       },
       log: pino({ level: 'silent' }),
     })
-    await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN'), {
+    const endLate = () => {
+      /* nothing is late */
+    }
+    await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN', endLate), {
       message: `IMDS_API_LISTEN: cannot listen on ${reason}`,
     })
     await server.close()
@@ -832,4 +837,22 @@ t.test('a stop answers the requests in flight at every place, and closes idle co
   )
   await ended
   for (const place of places) await t.rejects(ask(place, '/ip'), { code: /ECONNREFUSED|ENOENT/ })
+})
+
+t.test('a stop waits for requests on which imds-api works, but not for clients that send nothing', async (t) => {
+  const {
+    server,
+    waits,
+    release,
+    places: [place],
+  } = await start(t, [LOOPBACK])
+  const answer = ask(place!, '/wait')
+  const half = await held(t, place!, '127.0.0.1', 'POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{')
+  await until(() => waits.begun === 1, 'the request to arrive')
+  const ended = once(half, 'close')
+  const closed = server.close()
+  await ended
+  release()
+  t.strictSame(await answer, { released: true })
+  await closed
 })

@@ -307,10 +307,13 @@ t.test('a change that another process makes ends a wait', { skip: withoutPostgre
   t.match(await mapped, { status: 200, body: { id: ip, status: 'mapped' } })
 })
 
-t.test('waits end with 503 when the process stops', async (t) => {
+t.test('waits end with 408 when the process stops, so their clients ask again', async (t) => {
   const id = await aServer()
   const waits = wait(`servers/${id}`, 'status=active')
   await waiting(1)
   await api.server.close()
-  t.match(await waits, { status: 503, headers: { 'retry-after': '1' } })
+  t.match(await waits, {
+    status: 408,
+    body: { errors: [`${id} is still creating after 0 s: ask again to wait longer`] },
+  })
 })

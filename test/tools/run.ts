@@ -41,6 +41,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
   '/usr/lib/python3/dist-packages/cryptography': 'python3-cryptography',
   oathtool: 'oathtool',
   faketime: 'faketime',
+  '/usr/sbin/haproxy': 'haproxy',
   '/usr/bin/chromium': 'chromium',
   strip: 'binutils',
   groff: 'groff-base',

@@ -97,6 +97,11 @@ export class Connections {
     })
   }
 
+  /** Ends the connections that wait for their peer, at a stop. */
+  endWaiting(): void {
+    for (const connection of this.#open) if (isWaiting(connection)) connection.socket.destroy()
+  }
+
   /** Ends the connections whose peer does not read its response in time. */
   endUnread(): void {
     const now = this.#parts.now()

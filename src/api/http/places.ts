@@ -19,7 +19,7 @@ export interface PlaceLimits<Reason> {
 }
 
 /** The refusal of what is open, or is to be opened, while this process stops. */
-export const STOPS = refuse('service_unavailable', 'this process stops: try again')
+const STOPS = refuse('service_unavailable', 'this process stops: try again')
 
 export class Places<Reason> {
   readonly #limits: PlaceLimits<Reason>

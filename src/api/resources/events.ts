@@ -27,10 +27,6 @@ const Query = Type.Object({
 
 /** Adds the route. */
 export function addEventRoutes(server: ApiServer, { db }: Pick<ResourceParts, 'db'>, streams: EventStreams): void {
-  server.addHook('preClose', (done) => {
-    streams.close()
-    done()
-  })
   server.get(
     '/events',
     {

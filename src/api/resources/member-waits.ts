@@ -1,19 +1,19 @@
 /**
  * Requests that wait for a state of a resource (waiting.ts). A notification of the database wakes those that wait for
  * its resource, and one query serves all of them that have the same account. None holds a connection to the database. A
- * wait ends when the state is reached or cannot be reached any more, at its timeout, with its right, when its client
- * goes away, and when the process stops.
+ * wait ends when the state is reached or cannot be reached any more, at its timeout or earlier when the process stops,
+ * with its right, and when its client goes away.
  */
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Slots } from '../../identity/slots.ts'
 import type { Reader } from '../database/transaction.ts'
-import { Places, STOPS, type Holder } from '../http/places.ts'
+import { Places, type Holder } from '../http/places.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 
 /**
  * One request. `read` reads the resource as its GET shows it. `isReached` throws a refusal if the state cannot be
- * reached. `checkRight` throws one if the right to read has ended. `late` makes the refusal at the timeout.
+ * reached. `checkRight` throws one if the right to read has ended. `late` makes the refusal at the end of the time.
  */
 export interface Wait<Form> extends Holder {
   readonly resourceId: string
@@ -139,13 +139,13 @@ export class MemberWaits {
     await Promise.all([...this.#all()].map((waiter) => this.#checkRight(waiter).catch(() => undefined)))
   }
 
-  /** Ends all waits. */
+  /** Ends all waits as at their timeout: their clients ask again, and another process responds. */
   close(): void {
     this.#places.close()
     clearInterval(this.#interval)
-    for (const { settle, reject } of [...this.#all()])
+    for (const { wait, settle, reject } of [...this.#all()])
       settle('stop', () => {
-        reject(STOPS)
+        reject(wait.late())
       })
   }
 

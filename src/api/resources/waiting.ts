@@ -45,7 +45,7 @@ export function addWait<State extends string>(
         summary: `Wait for a state of ${what}`,
         description:
           'Responds as the GET of it does, as soon as it has the status. 409: it cannot have that status any more. ' +
-          '408: it does not have it yet after the timeout.',
+          '408: it does not have it yet after the timeout, or imds-api stops: ask again to wait longer.',
         tags,
         params,
         querystring: Type.Object({
@@ -75,6 +75,7 @@ export function addWait<State extends string>(
       const { id } = request.params as { readonly id: string }
       const first = await load(db, accountId, id)
       if (isReached(first)) return first
+      const sinceMs = performance.now()
       request.leaveShare?.()
       giveWay(reply.raw)
       return waits.until({
@@ -89,7 +90,7 @@ export function addWait<State extends string>(
         late: () =>
           refuse(
             'request_timeout',
-            `${first.id} is still ${seen} after ${String(seconds)} s: ask again to wait longer`,
+            `${first.id} is still ${seen} after ${((performance.now() - sinceMs) / 1_000).toFixed()} s: ask again to wait longer`,
           ),
       })
     },

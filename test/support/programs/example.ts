@@ -2,7 +2,7 @@
  * Runs the commands of a document in a shell. Programs that the machine of a test does not have, such as an `ssh` to a
  * hypervisor, are carried out by the test.
  */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -65,7 +65,9 @@ export async function runExample(
           return 1
         },
       )
-      writeFileSync(join(directory, file.replace('.call', '.done')), String(status))
+      const result = join(directory, file.replace('.call', '.result'))
+      writeFileSync(result, String(status))
+      renameSync(result, result.replace('.result', '.done')) // the script must not read an empty file
     }
     await sleep(20)
   }

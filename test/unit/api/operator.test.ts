@@ -8,6 +8,7 @@ const NONE: RegionHypervisors = { hypervisors: [], storeProblem: undefined }
 function aServer({
   isAway = false,
   problem = undefined as string | undefined,
+  isStopping = false,
   all = NONE,
   password = undefined as string | undefined,
 } = {}) {
@@ -16,6 +17,7 @@ function aServer({
   return buildOperatorServer({
     database: { pool } as never,
     publisher: { problem },
+    isStopping: () => isStopping,
     hypervisors,
     page: ({ search }) => Promise.resolve(`page of ${search}`),
     registry: new Registry(),
@@ -24,15 +26,13 @@ function aServer({
   })
 }
 
-test('it is ready while the database answers, and names a store that cannot be used', async () => {
+test('it is ready while the database answers and it was not told to stop, and names an unusable store', async () => {
+  const ready = { ready: true, stopping: false, database: 'reachable', publishing: 'working' }
   for (const [parts, status, body] of [
-    [{}, 200, { ready: true, database: 'reachable', publishing: 'working' }],
-    [
-      { problem: 'Redis is unreachable' },
-      200,
-      { ready: true, database: 'reachable', publishing: 'Redis is unreachable' },
-    ],
-    [{ isAway: true }, 503, { ready: false, database: 'connect ECONNREFUSED', publishing: 'working' }],
+    [{}, 200, ready],
+    [{ problem: 'Redis is unreachable' }, 200, { ...ready, publishing: 'Redis is unreachable' }],
+    [{ isAway: true }, 503, { ...ready, ready: false, database: 'connect ECONNREFUSED' }],
+    [{ isStopping: true }, 503, { ...ready, ready: false, stopping: true }],
   ] as const) {
     const answer = await aServer(parts).inject('/readyz')
     expect([answer.statusCode, answer.json()]).toEqual([status, body])

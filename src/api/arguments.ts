@@ -6,6 +6,7 @@ import { describeVariables } from '../runtime/variables.ts'
 import { VERSION } from '../runtime/version.ts'
 import { API_VARIABLES } from './config.ts'
 import type { RebuildOptions } from './rebuild.ts'
+import type { TakeOverOptions } from './recovery.ts'
 
 /** What imds-api does. */
 export interface Actions {
@@ -15,8 +16,8 @@ export interface Actions {
   readonly rebuild: (options: RebuildOptions) => Promise<void>
   readonly verify: (options: { readonly json?: boolean }) => Promise<void>
   readonly backup: (file: string) => Promise<void>
-  readonly restore: (file: string) => Promise<void>
-  readonly advance: () => Promise<void>
+  readonly restore: (file: string, options: TakeOverOptions) => Promise<void>
+  readonly advance: (options: TakeOverOptions) => Promise<void>
   readonly hypervisors: () => Promise<void>
   readonly drain: (name: string, isDrained: boolean) => Promise<void>
   readonly evacuate: (name: string, options: EvacuateOptions) => Promise<void>
@@ -29,6 +30,8 @@ export interface EvacuateOptions {
   readonly begin?: boolean
   readonly dryRun?: boolean
 }
+
+const TAKE_OVER = 'take over a store that has the region of another database'
 
 /** Builds the parser, which runs an action. */
 export function buildProgram(output: Output, actions: Actions): Command {
@@ -94,10 +97,12 @@ ${describeVariables(API_VARIABLES)}`,
     .command('restore')
     .argument('<file>', '- is standard input')
     .description('read a backup into an empty database, and move it past the store as advance does')
+    .option('--force', TAKE_OVER)
     .action(actions.restore)
   program
     .command('advance')
     .description('move ids, revisions and addresses past those of the store: after a restore of an older database')
+    .option('--force', TAKE_OVER)
     .action(actions.advance)
   addHypervisorCommands(program, actions)
   return program

@@ -57,11 +57,11 @@ const program = buildProgram(output, {
   backup: async (file) => {
     status = await backup(recoveryParts(), file, environmentFileOption())
   },
-  restore: async (file) => {
-    status = await restore(recoveryParts(), file)
+  restore: async (file, options) => {
+    status = await restore(recoveryParts(), file, options)
   },
-  advance: async () => {
-    status = await advanceDatabase(recoveryParts())
+  advance: async (options) => {
+    status = await advanceDatabase(recoveryParts(), options)
   },
   hypervisors: async () => {
     status = await listHypervisors(recoveryParts())

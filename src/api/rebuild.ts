@@ -21,7 +21,7 @@ import { compareStore, unknownTo, type Difference } from './publish/compare.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
-import { noDatabase, type RecoveryParts } from './recovery.ts'
+import { noDatabase, refuseForeign, type RecoveryParts } from './recovery.ts'
 
 /** What `rebuild` needs beside the store and the database: `bootSeconds`, for a server that waits for its guest. */
 type RebuildParts = RecoveryParts & { readonly config: Pick<ApiConfig, 'bootSeconds'> }
@@ -50,9 +50,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
   return withBoth(parts, async (database, publisher, store) => {
     const { db } = database
     const ours = await databaseIdOf(db)
-    const claimed = await publisher.fleet.database()
-    if (claimed !== undefined && claimed !== ours && options.force !== true)
-      throw new Failure(1, formatForeign(claimed, ours))
+    await refuseForeign(publisher, ours, options.force === true ? undefined : 'rebuild --force')
     if (options.prune === true) await prune(output, db, publisher, options.force === true)
     await publisher.fleet.claim(ours, true)
     const { left, isContinued } = await inTransaction(db, enqueueRebuild)

@@ -194,7 +194,7 @@ t.test('a region is restored on another machine', async (t) => {
     t.match(stdout, /^the region gb1 as of 20\S+Z:\n\d+ rows are restored\n1 servers will be published again\n/)
     t.match(stdout, `\n${later.id} of ${ONE} is only in the store: `)
     t.match(await shell('imds-api --check', other), { status: 0 })
-    t.match(await shell('imds-api restore region.backup', other), {
+    t.match(await shell('imds-api restore --force region.backup', other), {
       status: 65,
       stderr:
         'imds-api: region.backup cannot be restored: the database is not empty. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)\n',
@@ -219,12 +219,24 @@ t.test('a region is restored on another machine', async (t) => {
     },
   )
 
+  await t.test('the database that was backed up, and a second copy of it, are refused by the store', async (t) => {
+    const foreign = /^(?:imds-api: )?the store has the region of another database \(\S+, and this is \S+\): /
+    t.match(await shell('imds-api verify', source.env), { status: 1, stdout: foreign })
+    const copy = { ...other, IMDS_API_STATE_DIR: join(directory, 'copy') }
+    t.match(await shell('imds-api restore region.backup', copy), {
+      status: 1,
+      stdout: '',
+      stderr: new RegExp(`${foreign.source}.* imds-api restore --force FILE\n$`),
+    })
+    t.notOk(existsSync(copy.IMDS_API_STATE_DIR), 'it is refused before anything is done')
+  })
+
   await t.test(
     'a server by its URL takes the same backup, and its backup has the same rows',
     { skip: withoutPostgres() },
     async (t) => {
       const { url } = await startPostgres(t)
-      const env = { ...other, IMDS_API_DATABASE: url }
+      const env = { ...other, IMDS_API_DATABASE: url, IMDS_STORE: `file:${join(directory, 'lost')}` }
       t.match(await shell('imds-api restore - < region.backup', env), {
         status: 0,
         stderr: /are valid again/,
@@ -253,7 +265,10 @@ t.test('a region is restored on another machine', async (t) => {
         const first = readFileSync(file, 'utf8').split('\n', 1)[0]!
         // a version with another migration, which changes rows
         Object.assign(MIGRATIONS, {
-          '0002-later': { up: (tx: Kysely<unknown>) => sql`update zones set handle = handle || '-2'`.execute(tx) },
+          '0002-later': {
+            up: (tx: Kysely<unknown>) => sql`update zones set handle = handle || '-2'`.execute(tx),
+            oldest: '0001-first',
+          },
         })
         const zones = ['{"table":"zones","columns":["id","handle","removed_at"]}', '["zon-aaaa1","gb1-a",null]']
         const sha256 = createHash('sha256')
@@ -328,7 +343,12 @@ t.test('large tables need little memory', async (t) => {
   })
   t.ok(statSync(join(directory, 'large.backup')).size > 60_000_000)
   t.match(
-    await shell('imds-api restore large.backup', { ...other, ...small, IMDS_API_STATE_DIR: join(directory, 'third') }),
+    await shell('imds-api restore large.backup', {
+      ...other,
+      ...small,
+      IMDS_API_STATE_DIR: join(directory, 'third'),
+      IMDS_STORE: `file:${join(directory, 'third-store')}`,
+    }),
     { status: 0, stderr: /^imds-api: secrets, .* are valid again: [^\n]*\n$/ },
   )
 })

@@ -7,6 +7,7 @@ import t, { type Test } from 'tap'
 import { advance } from '../../src/api/changes/advance.ts'
 import { giveOutActions, reportOutcome } from '../../src/api/changes/action-queue.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
+import { databaseIdOf } from '../../src/api/publish/claimed-store.ts'
 import { surveyStore } from '../../src/api/publish/survey.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
@@ -19,6 +20,8 @@ import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
 
 t.setTimeout(300_000) // as under `tap run`
+
+const FORMER = '00000000-0000-4000-8000-000000000000'
 
 interface Server {
   readonly id: string
@@ -171,8 +174,8 @@ for (const kind of ['Redis', 'files'] as const) {
 
     await t.test('then advance keeps the addresses of the running servers, once', async (t) => {
       const onlyInStore = running.map(
-        ({ id }) =>
-          `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
+        ({ id, interfaces: [one], cloud_ips }, i) =>
+          `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept (${[one!.mac_address, one!.ipv4_address, ...(i === 0 ? [cloud_ips[0]!.public_ipv4, '2001:db8:1::1'] : [])].join(', ')}). When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
       )
       t.strictSame(await advance(), [
         '4 addresses are kept for servers that only the store has',
@@ -257,7 +260,7 @@ t.test(
 )
 
 t.test('imds-api advance compares the database with the store, beside a running imds-api', async (t) => {
-  const { api, store, storeUrl, create, forget, has } = await aRestored(t, 'none', undefined)
+  const { api, db, store, storeUrl, create, forget, has } = await aRestored(t, 'none', undefined)
   const env = { ...programEnvironment(), IMDS_STORE: storeUrl, IMDS_API_STATE_DIR: join(api.directory, 'state') }
   const command = async () => {
     const { status, stdout, stderr } = await run(
@@ -271,9 +274,11 @@ t.test('imds-api advance compares the database with the store, beside a running 
     )
     return { status, stdout: stdout.toString(), stderr }
   }
-  t.strictSame(
+  const warning =
+    /^imds-api: if this database was restored: secrets, .* after its last event \(20\S+Z\) are valid again, [^\n]*\n$/
+  t.match(
     await command(),
-    { status: 0, stdout: 'nothing had to be moved\n', stderr: '' },
+    { status: 0, stdout: 'nothing had to be moved\n', stderr: warning },
     'with a store that has nothing yet',
   )
   await api.startPublisher(store)
@@ -301,7 +306,19 @@ t.test('imds-api advance compares the database with the store, beside a running 
   t.match(await command(), {
     status: 0,
     stdout: new RegExp(`^the next srv- id is number 2 instead of 1\n(.*\n)*${id} of ${ONE} is only in the store: `),
+    stderr: warning,
   })
+  const own = await databaseIdOf(db)
+  t.equal(await store.fleet.database(), own)
+  await db.updateTable('region').set({ database_id: FORMER }).execute() // a copy of the database, as it was before
+  t.match(await command(), {
+    status: 1,
+    stdout: '',
+    stderr: `the store has the region of another database (${own}, and this is ${FORMER}): correct IMDS_STORE or IMDS_API_DATABASE. If this database takes its place: imds-api advance --force\n`,
+  })
+  t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
+  t.notMatch(await databaseIdOf(db), own)
+  t.equal(await store.fleet.database(), await databaseIdOf(db))
   const away = await run([process.execPath, IMDS_API, 'advance'], {
     env: { ...env, IMDS_API_DATABASE: 'embedded', IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' },
   })

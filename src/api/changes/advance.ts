@@ -8,8 +8,9 @@
  *                   the store has the server no more
  *   cursors         past every address that was given after the backup
  *   epoch           another one, so that no cursor of an event of the lost time is valid (changes/events.ts)
+ *   id              another one, so that a copy of the database is refused (publish/claimed-store.ts), by the caller
  *
- * Running it again changes nothing but the epoch. It may run beside imds-api.
+ * Running it again changes nothing but the epoch and the id. It may run beside imds-api.
  */
 import { sql } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
@@ -53,6 +54,15 @@ export function catchUpWith(survey: StoreSurvey): (tx: Tx) => Promise<readonly s
   ]
 }
 
+/** When the last event was recorded, as far as events are kept: roughly the time of the state of a restored database. */
+export async function lastEventAt(tx: Tx): Promise<Date | undefined> {
+  const { at } = await tx
+    .selectFrom('events')
+    .select(({ fn }) => fn.max<Date | null>('created_at').as('at'))
+    .executeTakeFirstOrThrow()
+  return at ?? undefined
+}
+
 /** Moves everything, and returns a line for each thing that it moved, and for each server that only the store has. */
 export async function advance(tx: Tx, survey: StoreSurvey): Promise<readonly string[]> {
   const { moved, others } = await move(tx, survey, true)
@@ -89,12 +99,13 @@ export async function move(
   ]
   return {
     moved,
-    others: others.map(({ id, account }) =>
+    others: others.map(({ id, account, addresses }) =>
       known.get(id)?.deleted_at === null
         ? `${id} of ${known.get(id)!.account_id} has the id of a server of ${account ?? 'an unknown account'} ` +
           'in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is'
         : `${id} of ${account ?? 'an unknown account'} is only in the store: its guest is served, and its addresses ` +
-          `are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
+          `are kept (${addresses.map(({ address }) => address).join(', ')}). ` +
+          `When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
     ),
   }
 }

@@ -2,7 +2,8 @@
  * A backup of the database: all rows of our tables as lines of JSON, from one snapshot of the database. The npm package
  * of the embedded server has no pg_dump, and Debian's may be too old for it.
  *
- *   {"format": "imds-api backup", "version": 1, "imds": "...", "migrations": [...], "region": "gb1", "created": "..."}
+ *   {"format": "imds-api backup", "version": 1, "imds": "...", "migrations": [...], "region": "gb1",
+ *    "database": "...", "created": "..."}
  *   {"table": "servers", "columns": ["id", ...]}
  *   ["srv-6ilgo", ...]                              a row: each value as PostgreSQL's text, or null
  *   {"sequences": {"ids_srv": "12", ...}}           the last number that each has given, or 0
@@ -51,12 +52,13 @@ export async function* backupLines(database: Reader): AsyncGenerator<string> {
       select set_config('timezone', 'UTC', true),
         set_config('datestyle', 'ISO', true),
         set_config('bytea_output', 'hex', true)`.execute(tx)
-    const region = await tx.selectFrom('region').select('name').executeTakeFirst()
+    const region = await tx.selectFrom('region').select(['name', 'database_id']).executeTakeFirst()
     if (region === undefined) throw new Error('the database has no region: there is nothing to back up')
     const made = {
       imds: VERSION,
       migrations: await appliedMigrations(tx),
       region: region.name,
+      database: region.database_id,
       created: new Date().toISOString(),
     }
     const header = { format: FORMAT, version: FORMAT_VERSION, ...made }

@@ -12,11 +12,12 @@ import { applyMigrations, appliedMigrations, makeMigrationTables, MIGRATIONS } f
 import { TABLES, type Tables } from './tables.ts'
 import type { Tx } from './transaction.ts'
 
-/** The first line of a backup. `created`: when it was made. */
+/** The first line of a backup. `database`: the id of the database. `created`: when it was made. */
 export interface BackupHeader {
   readonly imds: string
   readonly migrations: readonly string[]
   readonly region: string
+  readonly database: string
   readonly created: string
 }
 /** Why a backup cannot be restored. The message is for operators. */
@@ -35,7 +36,7 @@ const [SKIPPED_IDS, SKIPPED_ACTIONS] = [10_000, 1_000_000]
 export function parseHeader(line: string): BackupHeader {
   const header = parseLine(line) as Partial<BackupHeader & Record<'format' | 'version', unknown>> | undefined
   if (header?.format !== FORMAT) throw new BackupFault('is not a backup of imds-api')
-  const { version, imds = '', migrations = [], region = '', created = '' } = header
+  const { version, imds = '', migrations = [], region = '', database = '', created = '' } = header
   const unknown = migrations.filter((name, i) => Object.keys(MIGRATIONS)[i] !== name)
   if (version !== FORMAT_VERSION || unknown.length > 0) {
     const reason = unknown.length > 0 ? `, which does not know ${unknown.join(', ')}` : ''
@@ -44,7 +45,7 @@ export function parseHeader(line: string): BackupHeader {
         'restore it with a version of imds-api that is not older',
     )
   }
-  return { imds, migrations, region, created }
+  return { imds, migrations, region, database, created }
 }
 
 /**

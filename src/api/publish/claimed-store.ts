@@ -6,11 +6,12 @@
  * by a replica that had not got them. Each time, all servers are enqueued, and records of deleted servers that came back
  * are removed.
  */
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
+import type { Publisher } from '../../store/publisher.ts'
 import { deletedAmong, enqueueLost } from '../changes/servers.ts'
 import type { Tables } from '../database/tables.ts'
-import { inTransaction } from '../database/transaction.ts'
+import { inTransaction, type Tx } from '../database/transaction.ts'
 import type { LazyStore } from './lazy-store.ts'
 
 /** The methods that a publisher uses. */
@@ -72,10 +73,24 @@ export async function databaseIdOf(db: Kysely<Tables>): Promise<string> {
   return (await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()).database_id
 }
 
-/** Says that the store has the region of another database, and what to do. */
-export function formatForeign(claimed: string, ours: string): string {
+/**
+ * Gives the database a new id, and the region in the store to it. Another database that was restored from the same
+ * backup, and the one that was backed up, are then refused there. To be called last in the transaction: if it is rolled
+ * back afterwards, this database is refused too, until its region is taken back by `--force`.
+ */
+export async function renewClaim(tx: Tx, store: Pick<Publisher, 'fleet'>): Promise<void> {
+  const { database_id } = await tx
+    .updateTable('region')
+    .set({ database_id: sql`default` })
+    .returning('database_id')
+    .executeTakeFirstOrThrow()
+  await store.fleet.claim(database_id, true)
+}
+
+/** Says that the store has the region of another database, and what to do. `command`: the one that takes it over. */
+export function formatForeign(claimed: string, ours: string, command = 'rebuild --force'): string {
   return (
     `the store has the region of another database (${claimed}, and this is ${ours}): correct IMDS_STORE or ` +
-    'IMDS_API_DATABASE. If this database takes its place: imds-api rebuild --force'
+    `IMDS_API_DATABASE. If this database takes its place: imds-api ${command}`
   )
 }

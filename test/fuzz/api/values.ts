@@ -64,7 +64,7 @@ export const KINDS: Readonly<Record<string, readonly string[]>> = {
 /** The id of a resource with one of these prefixes: of the lane's account, of any account, or one that nobody has. */
 export function anId({ dice, lane, planted }: Source, prefixes: readonly string[]): string {
   const fits = (id: string) => prefixes.includes(id.split(/[-.]/, 1)[0]!)
-  const ids = (dice.chance(0.9) ? [...lane.ids, ...COMMON] : planted).filter(fits)
+  const ids = (dice.chance(0.75) ? [...lane.ids, ...COMMON] : planted).filter(fits)
   const isUnknown = dice.chance(0.03) // drawn in any case: `--index` has other ids, but the same choices
   return isUnknown || ids.length === 0 ? `${dice.pick(prefixes)}-zzzz9` : dice.pick(ids)
 }

@@ -41,7 +41,7 @@ import {
 import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from './compute/settings.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import type { ComputeMode } from './changes/actions.ts'
-import type { DatabaseSettings } from './database/open.ts'
+import { FOR_REQUESTS, type DatabaseSettings } from './database/open.ts'
 import { parseServerUrl } from './database/server-url.ts'
 import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from './mail/settings.ts'
 import { faultOfWebUrl } from './model/web-url.ts'
@@ -163,6 +163,11 @@ export const API_VARIABLES = {
   ...section('Database', {
     IMDS_API_DATABASE: { parse: anyText, help: 'postgres://USER@HOST,.../DATABASE, or embedded; required with Redis' },
     IMDS_API_DATABASE_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
+    IMDS_API_DATABASE_CONNECTIONS: {
+      default: String(FOR_REQUESTS),
+      parse: whole(1, 64),
+      help: 'connections to the database for requests',
+    },
     IMDS_API_STATE_DIR: {
       default: '/var/lib/imds-api',
       parse: absolutePath,
@@ -284,13 +289,14 @@ function parseDatabase(
     return undefined
   }
   const passwordFile = values.IMDS_API_DATABASE_PASSWORD_FILE
+  const connections = values.IMDS_API_DATABASE_CONNECTIONS
   if (value === undefined || value === 'embedded') {
     if (passwordFile !== undefined)
       fault('IMDS_API_DATABASE_PASSWORD_FILE', 'is for postgres://...: the embedded PostgreSQL needs no password')
-    return { kind: 'embedded', stateDirectory: values.IMDS_API_STATE_DIR }
+    return { kind: 'embedded', stateDirectory: values.IMDS_API_STATE_DIR, connections }
   }
   const parsed = parseServerUrl(value)
-  if (parsed.ok) return { kind: 'server', url: value, passwordFile }
+  if (parsed.ok) return { kind: 'server', url: value, passwordFile, connections }
   for (const message of parsed.faults) fault('IMDS_API_DATABASE', message)
   return undefined
 }

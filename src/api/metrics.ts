@@ -9,6 +9,7 @@ import { readQueue } from './changes/action-queue.ts'
 import { readPools, type PoolsOfKind } from './changes/allocate.ts'
 import { placedHypervisors, ramForServers } from './changes/placement.ts'
 import type { Database } from './database/open.ts'
+import { SHED_QUEUES, type ShedQueue } from './model/refusal.ts'
 import type { Outcome } from './model/server-actions.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/batch.ts'
@@ -23,6 +24,7 @@ export interface ApiMetrics {
   readonly unreadable: (reason: UnreadableReason) => void
   readonly closed: (reason: ClosedReason) => void
   readonly keyed: (result: KeyedResult) => void
+  readonly shed: (queue: ShedQueue) => void
   readonly published: (outcome: PublishOutcome) => void
   readonly batched: () => void
   readonly invited: (outcome: InvitationOutcome) => void
@@ -97,6 +99,13 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     KEYED_RESULTS,
     'Requests with an Idempotency-Key: replayed (the response was that of an earlier request with this key), new (all ' +
       'others).',
+  )
+  const shed = counter(
+    'imds_api_shed_requests_total',
+    'queue',
+    SHED_QUEUES,
+    'Requests that were answered 503 because too many waited, or waited too long: reads, changes, tokens (requests ' +
+      'to /token), bodies (their bytes).',
   )
   const published = counter(
     'imds_api_publishes_total',
@@ -240,6 +249,7 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     unreadable,
     closed,
     keyed,
+    shed,
     published,
     batched: () => {
       batches.inc()

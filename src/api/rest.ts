@@ -15,12 +15,11 @@ import type { ApiConfig } from './config.ts'
 import { AccountChanges } from './changes/account-changes.ts'
 import { type Database } from './database/open.ts'
 import { addDocsPages } from './http/docs-pages.ts'
-import { FairQueue } from './http/fair-queue.ts'
 import { takeIdempotencyKeys } from './http/idempotency.ts'
 import { completeOpenApi, takesAccount } from './http/openapi.ts'
 import { ABOUT } from './http/openapi-about.ts'
 import { addEntityTags } from './http/entity-tags.ts'
-import { addReadShare, READ_SHARE } from './http/read-share.ts'
+import { addReadShare } from './http/read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addApiClientRoutes } from './resources/api-clients.ts'
 import { addApplicationRoutes } from './resources/applications.ts'
@@ -92,7 +91,7 @@ export async function buildApiServer(
   reports: ReadReports,
   streams: EventStreams,
   waits: MemberWaits,
-  unreadable: ApiServerSettings['unreadable'],
+  counted: Pick<ApiServerSettings, 'unreadable' | 'shed'>,
   audit: DestinationStream,
   log: Logger,
 ): Promise<ApiServer> {
@@ -103,7 +102,7 @@ export async function buildApiServer(
         ? undefined
         : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
     trustedProxies,
-    unreadable,
+    ...counted,
     log,
   })
   // of the server itself: hooks of its plugins run only once all connections are closed
@@ -126,7 +125,7 @@ export async function buildApiServer(
       respectStrict(api, takesAccount)
       api.addHook('onRequest', buildBearerCheck(tokens)) // a change is checked again at its turn: see auth/requester.ts
       takeIdempotencyKeys(api)
-      addReadShare(api, new FairQueue(READ_SHARE))
+      addReadShare(api, pool.options.max)
       api.addHook('preHandler', () => site.refresh())
       api.addHook('onSend', buildAudit(audit, describeClient))
       addEntityTags(api)

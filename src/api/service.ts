@@ -42,6 +42,7 @@ import { claimedStore } from './publish/claimed-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { type ApiServerSettings } from './http/server.ts'
 import { StopDelay } from './stop-delay.ts'
+import { buildShedReport } from './http/shed-report.ts'
 import { EventStreams } from './resources/event-streams.ts'
 import { MemberWaits } from './resources/member-waits.ts'
 import { buildApiServer, buildAuth, type Auth } from './rest.ts'
@@ -93,6 +94,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const { background } = database
     const metrics = buildApiMetrics(database)
     const { publisher, bootWatch, sender, hypervisorCheck } = buildBackground(config, database, store, metrics, log)
+    const shed = buildShedReport({ counted: metrics.shed, now: () => performance.now(), log })
+    const counted = { unreadable: metrics.unreadable, shed }
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.db, config, () => Date.now(), log)
     const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
@@ -108,7 +111,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       (id) => reportsInTime(store, id),
       streams,
       waits,
-      metrics.unreadable,
+      counted,
       audit,
       log,
     )
@@ -135,7 +138,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const bounds = buildBounds(config, metrics.closed, log)
     bounds.clients.start(server)
     bounds.operators.start(operatorServer)
-    const compute = buildCompute(config, database, accounts, metrics, bounds.hypervisors, delay, audit, log)
+    const compute = buildCompute(config, database, accounts, metrics, counted, bounds.hypervisors, delay, audit, log)
     stops.push(() =>
       Promise.race([
         Promise.all([
@@ -381,6 +384,7 @@ function buildCompute(
   database: Database,
   accounts: AccountChanges,
   metrics: ApiMetrics,
+  { unreadable, shed }: Pick<ApiServerSettings, 'unreadable' | 'shed'>,
   bounds: Connections,
   delay: StopDelay,
   audit: DestinationStream,
@@ -397,8 +401,18 @@ function buildCompute(
       waiters.wake(hypervisor)
     },
   )
-  const { actionFinished: counted, unreadable } = metrics
-  const parts = { db, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted, unreadable, audit, log }
+  const parts = {
+    db,
+    accounts,
+    waiters,
+    retrySeconds,
+    pollMs: COMPUTE_POLL_MS,
+    counted: metrics.actionFinished,
+    unreadable,
+    shed,
+    audit,
+    log,
+  }
   const pems = readTls(tls)
   const server = buildComputeServer(parts, pems)
   if (pems !== undefined) metrics.certificate('hypervisors', pems.cert)

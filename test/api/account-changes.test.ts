@@ -1,5 +1,6 @@
 /** Changes of one account run one after another, and its reads few at once. Other accounts do not wait for them. */
 import { createConnection, type AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
@@ -12,15 +13,18 @@ import {
   CHANGE_BYTES,
   type AccountRequester,
 } from '../../src/api/changes/account-changes.ts'
+import { FOR_REQUESTS } from '../../src/api/database/open.ts'
 import type { Tx } from '../../src/api/database/transaction.ts'
-import { READ_SHARE } from '../../src/api/http/read-share.ts'
+import { readShare } from '../../src/api/http/read-share.ts'
 import { refuse } from '../../src/api/model/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, basic } from '../support/programs/api.ts'
+import { anApi, basic, type ApiAnswer } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { compute: 'reported' })
 const { db } = api.database
+
+const READ_SHARE = readShare(FOR_REQUESTS)
 
 /** A connection beside the pool. */
 async function connect(t: Test): Promise<pg.Client> {
@@ -57,6 +61,8 @@ async function waitingConnections(atLeast = 1): Promise<number> {
   await until(async () => (await count()) >= atLeast, 'connections to wait for the lock')
   return count()
 }
+
+const readOfTwo = () => api.call('GET', '/1.0/cloud_ips', undefined, TWO)
 
 const change = (account: typeof ONE | typeof TWO) => api.call('POST', '/1.0/config_maps', { data: {} }, account)
 
@@ -106,6 +112,9 @@ t.test('reports and placements of hypervisors wait in the same queue', async (t)
         /* not counted */
       },
       unreadable: () => {
+        /* not counted */
+      },
+      shed: () => {
         /* not counted */
       },
       audit: {
@@ -436,6 +445,42 @@ t.test('a read of an account for which too many reads wait gets 503 with Retry-A
   })
   await unlock()
   t.equal((await Promise.all(reads)).filter(({ status }) => status === 200).length, reads.length - 1)
+})
+
+t.test('under overload, reads that have waited long get 503, and all others and changes are answered', async (t) => {
+  const { waitMs, overloadMs, atOnce } = READ_SHARE.all!
+  const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
+  const four = (read: () => Promise<ApiAnswer>) => Array.from({ length: READ_SHARE.atOnce }, read)
+  const unlockOne = await lockTable(t, 'images')
+  const unlockUsers = await lockTable(t, 'config_maps')
+  const unlockTwo = await lockTable(t, 'cloud_ips')
+  const first = four(() => api.call('GET', '/1.0/images', undefined, ONE))
+  const others = [
+    ...four(() => api.callWith(ada, 'GET', `/1.0/config_maps?account_id=${ONE}`)),
+    ...four(() => api.callWith(grace, 'GET', `/1.0/config_maps?account_id=${TWO}`)),
+  ]
+  await waitingConnections(atOnce)
+  const ofTwo = [...four(readOfTwo), ...four(readOfTwo)]
+  const created = await api.call('POST', '/1.0/server_groups', { name: 'x' }, TWO)
+  t.match(created, { status: 202 }, 'a change does not wait for reads')
+  await sleep(waitMs + 50)
+  await unlockOne()
+  await Promise.all(first)
+  await waitingConnections(atOnce)
+  others.push(api.call('GET', '/1.0/zones', undefined, ONE))
+  await sleep(overloadMs + 50)
+  await unlockTwo()
+  for (const [i, answer] of (await Promise.all(ofTwo)).entries()) {
+    if (i < READ_SHARE.atOnce) t.match(answer, { status: 200 })
+    else
+      t.match(answer, {
+        status: 503,
+        headers: { 'retry-after': '1' },
+        body: { errors: ['imds-api has too many requests at present: try again'] },
+      })
+  }
+  await unlockUsers()
+  for (const answer of await Promise.all([...first, ...others])) t.match(answer, { status: 200 })
 })
 
 t.test('reads that are refused, or whose client goes away, give their turn back', async (t) => {

@@ -80,6 +80,7 @@ const computes = [0, 1].map(() => {
         outcomes.push(outcome)
       },
       unreadable,
+      shed: unreadable,
       audit: audited,
       log,
     },

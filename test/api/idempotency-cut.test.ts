@@ -101,7 +101,7 @@ t.test('the connection to PostgreSQL is cut after each step, and the repeat crea
     () => Promise.resolve(undefined),
     new EventStreams({ db: database.db, now: () => performance.now(), ended: nothing }),
     new MemberWaits({ db: database.db, ended: nothing }),
-    nothing,
+    { unreadable: nothing, shed: nothing },
     { write: nothing },
     log,
   )

@@ -37,6 +37,9 @@ async function start(
     unreadable: () => {
       /* not counted */
     },
+    shed: () => {
+      /* not counted */
+    },
     log: pino({ level: 'silent' }),
     ...settings,
   })
@@ -168,6 +171,9 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
       tls: undefined,
       trustedProxies: [],
       unreadable: () => {
+        /* not counted */
+      },
+      shed: () => {
         /* not counted */
       },
       log: pino({ level: 'silent' }),

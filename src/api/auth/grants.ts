@@ -130,7 +130,7 @@ function refusalOf(
 export class Grants {
   readonly #parts: GrantParts
   readonly #checks = new WorkQueue(CHECKS.atOnce, CHECKS.waiting)
-  readonly #turns = new FairQueue(GRANTS)
+  readonly #turns = new FairQueue(GRANTS, () => performance.now())
 
   constructor(parts: GrantParts) {
     this.#parts = parts
@@ -179,7 +179,7 @@ export class Grants {
 
   async #inTurn({ id, accountId }: Client, task: () => Promise<TokenOutcome>): Promise<TokenOutcome> {
     const leave = await this.#turns.enter({ key: accountId, caller: id, cost: 1, isUrgent: false })
-    if (leave === undefined) return { kind: 'busy' }
+    if (typeof leave !== 'function') return { kind: 'busy' }
     try {
       return await task()
     } finally {

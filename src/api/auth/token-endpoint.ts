@@ -8,7 +8,7 @@ import type { FastifyError, FastifyReply } from 'fastify'
 import Type from 'typebox'
 import { setBodyParsers, shortJson } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
-import { bodyOf, refuse, statusOf, type RefusalBody, type RefusalName, Refusal } from '../model/refusal.ts'
+import { bodyOf, refuse, shed, statusOf, type RefusalBody, type RefusalName, Refusal } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../runtime/rate-limit.ts'
 import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from '../../runtime/basic-auth.ts'
@@ -177,13 +177,7 @@ function refuseOutcome(
         'too many failed token requests: try again later',
       )
     case 'busy':
-      void reply.header('Retry-After', String(BUSY_SECONDS))
-      return refuseToken(
-        reply,
-        'service_unavailable',
-        'temporarily_unavailable',
-        'too many token requests wait: try again later',
-      )
+      throw shed('tokens', 'too many token requests wait: try again later', BUSY_SECONDS)
   }
 }
 

@@ -2,7 +2,7 @@
 import { sql, type Kysely, type Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
 import { isWithdrawal, refuseChange, type ChangeRequest } from '../model/account-states.ts'
-import { notFound, refuse, type Refusal } from '../model/refusal.ts'
+import { notFound, shed, type Refusal } from '../model/refusal.ts'
 import { setActor } from './events.ts'
 import { inFlight, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount } from './limits.ts'
@@ -70,7 +70,7 @@ export class AccountChanges {
 
   constructor(database: Kysely<Tables>, limits: FairQueueLimits) {
     this.#database = database
-    this.#queue = new FairQueue(limits)
+    this.#queue = new FairQueue(limits, () => performance.now())
   }
 
   /** True while a change runs or waits. */
@@ -163,8 +163,7 @@ export class AccountChanges {
     change: (tx: Tx) => Promise<T>,
   ): Promise<T> {
     const leave = await this.#queue.enter({ key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent })
-    if (leave === undefined)
-      throw refuse('service_unavailable', 'other changes of this account take too long: try again')
+    if (typeof leave !== 'function') throw shed('changes', 'other changes of this account take too long: try again')
     try {
       return await inTransaction(this.#database, change)
     } finally {

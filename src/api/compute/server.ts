@@ -47,6 +47,7 @@ export interface ComputeParts {
   readonly pollMs: number
   readonly counted: (outcome: Outcome) => void
   readonly unreadable: ApiServerSettings['unreadable']
+  readonly shed: ApiServerSettings['shed']
   readonly audit: DestinationStream
   readonly log: Logger
 }
@@ -107,8 +108,8 @@ const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
 export function buildComputeServer(parts: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
-  const { waiters, unreadable, audit, log } = parts
-  const server = buildServer({ tls, trustedProxies: [], unreadable, log })
+  const { waiters, unreadable, shed, audit, log } = parts
+  const server = buildServer({ tls, trustedProxies: [], unreadable, shed, log })
   server.addHook('preClose', (done) => {
     waiters.close()
     done()

@@ -15,11 +15,12 @@ import type { Tables } from './tables.ts'
 
 /**
  * Where the database is. `url`: of one server or several (server-url.ts). `passwordFile`: read at each connection, so a
- * password can be changed while imds-api runs.
+ * password can be changed while imds-api runs. `connections`: the most for requests.
  */
-export type DatabaseSettings =
+export type DatabaseSettings = { readonly connections?: number } & (
   | { readonly kind: 'embedded'; readonly stateDirectory: string }
   | { readonly kind: 'server'; readonly url: string; readonly passwordFile: string | undefined }
+)
 
 /** Connections of a pool, as queries use them. */
 export interface Pool {
@@ -50,8 +51,8 @@ type Connected = pg.PoolClient &
     readonly readyForQuery: boolean
   }
 
-/** The most connections for requests. */
-const FOR_REQUESTS = 16
+/** The most connections for requests, unless the settings have another number. */
+export const FOR_REQUESTS = 16
 /**
  * The most connections for the rest: one for each worker of the publisher and for the sender of mail, and some for the
  * short queries of the others.
@@ -125,7 +126,7 @@ export async function openDatabase(
     })
     return { pool, db: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
   }
-  const [{ db, pool }, background] = [openPool(FOR_REQUESTS), openPool(IN_BACKGROUND)]
+  const [{ db, pool }, background] = [openPool(settings.connections ?? FOR_REQUESTS), openPool(IN_BACKGROUND)]
   const stopWatching = shared ? () => undefined : servers.watch()
   const close = async () => {
     closing = true

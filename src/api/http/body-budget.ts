@@ -3,7 +3,7 @@
  * for each owner and in all, and the parsing of long bodies, one after another.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { refuse, type Refusal } from '../model/refusal.ts'
+import { shed, type Refusal } from '../model/refusal.ts'
 
 const MIB = 2 ** 20
 
@@ -37,14 +37,14 @@ export class BodyBudget {
   take(owner: string, bytes: number, isLong: boolean): Refusal | undefined {
     const used = (this.#owners.get(owner) ?? 0) + bytes
     if (used > this.#most.owner) {
-      return refuse(
-        'service_unavailable',
+      return shed(
+        'bodies',
         `the bodies of your other requests are too long: together they may have ${String(this.#most.owner)} bytes; ` +
           'try again',
       )
     }
     if (this.#all + bytes > (isLong ? this.#most.long : this.#most.all))
-      return refuse('service_unavailable', 'other requests have too long bodies at present: try again')
+      return shed('bodies', 'other requests have too long bodies at present: try again')
     this.#all += bytes
     this.#owners.set(owner, used)
     return undefined

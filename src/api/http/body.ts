@@ -157,7 +157,7 @@ function refuseType(fault: string): Refusal {
 /** Reads a body, and counts its bytes in the budget until the response is sent. */
 async function read(request: FastifyRequest, payload: Readable, limit: number): Promise<Buffer> {
   const declared = Number(request.headers['content-length'] ?? 0)
-  const owner = request.bodyOwner || addressOf(request)
+  const owner = ownerOf(request)
   const { bodyBudget } = request.server
   const body = new Bytes()
   let refusal: Refusal | undefined = declared > limit + DISCARD_MAX_BYTES ? tooLong(limit) : undefined
@@ -188,8 +188,12 @@ function tooLong(limit: number): Refusal {
   return refuse('payload_too_large', `the body must be at most ${String(limit)} bytes`)
 }
 
-/** The address of the client; for IPv6 its /64. Empty for a client of a unix socket. */
-function addressOf({ ip }: FastifyRequest): string {
+/**
+ * The account or the user of a request. Before its token is checked: the address of the client; for IPv6 its /64. Empty
+ * for a client of a unix socket.
+ */
+export function ownerOf({ bodyOwner, ip }: FastifyRequest): string {
+  if (bodyOwner !== '') return bodyOwner
   const address = (ip as string | undefined) ?? ''
   return sourceOf(canonicalAddress(address) ?? address)
 }

@@ -6,6 +6,10 @@
  * What waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that costs the
  * most is refused. So a caller never uses the room of one that uses less. Urgent tasks have the same limit again, for
  * themselves.
+ *
+ * All keys together may have a bound too. They take turns then, so the wait of a key does not depend on how much of the
+ * others waits. If this bound makes all tasks of a key wait long for some time, there is more work than turns: those
+ * that have waited long are refused at their turn, so that those which are started have not.
  */
 
 /**
@@ -16,28 +20,59 @@ export interface FairQueueLimits {
   readonly atOnce: number
   readonly waitingMax: number
   readonly timeoutMs: number
+  readonly all?: OverallLimits
 }
-/** A task that asks for its turn. */
+/**
+ * `atOnce`: tasks of all keys that run at once. `waitMs`: a longer wait is long. `overloadMs`: how long only such tasks
+ * of a key are started before they are refused.
+ */
+export interface OverallLimits {
+  readonly atOnce: number
+  readonly overloadMs: number
+  readonly waitMs: number
+}
+const NO_BOUND: OverallLimits = { atOnce: Infinity, overloadMs: Infinity, waitMs: Infinity }
+
+/** A task that asks for its turn. `isBegun`: it continues a response that has begun, so overload does not refuse it. */
 export interface Task {
   readonly key: string
   readonly caller: string
   readonly cost: number
   readonly isUrgent: boolean
+  readonly isBegun?: boolean
 }
 /** Ends a turn. Only the first call has an effect. */
 export type Leave = () => void
+/** Which bound refused a task: that of its key, or that of all keys. */
+export type Refused = 'key' | 'all'
 
 interface Waiting extends Task {
+  readonly sinceMs: number
   readonly start: () => void
-  readonly refuse: () => void
+  readonly refuse: (by: Refused) => void
+}
+interface Queue {
+  running: number
+  /** Since when all its tasks that got a turn had waited long for the bound of all keys. */
+  lateSinceMs: number | undefined
+  readonly urgent: Lane
+  readonly others: Lane
 }
 
 export class FairQueue {
   readonly #limits: FairQueueLimits
-  readonly #keys = new Map<string, { running: number; readonly urgent: Lane; readonly others: Lane }>()
+  readonly #all: OverallLimits
+  readonly #now: () => number
+  readonly #keys = new Map<string, Queue>()
+  /** The keys that wait only for the bound of all keys. The first one is next. */
+  readonly #ready = new Set<string>()
+  #running = 0
 
-  constructor(limits: FairQueueLimits) {
+  /** `now`: milliseconds of a monotonic clock. */
+  constructor(limits: FairQueueLimits, now: () => number) {
     this.#limits = limits
+    this.#all = limits.all ?? NO_BOUND
+    this.#now = now
   }
 
   /** True while a task has its turn or waits. */
@@ -45,48 +80,78 @@ export class FairQueue {
     return this.#keys.size > 0
   }
 
-  /** Waits for a turn, which lasts until the returned function is called. Undefined: refused. */
-  enter(task: Task): Promise<Leave | undefined> {
+  /** Waits for a turn, which lasts until the returned function is called. */
+  enter(task: Task): Promise<Leave | Refused> {
     const { key } = task
-    const queue = this.#keys.get(key) ?? { running: 0, urgent: new Lane(), others: new Lane() }
+    const queue = this.#keys.get(key) ?? { running: 0, lateSinceMs: undefined, urgent: new Lane(), others: new Lane() }
     this.#keys.set(key, queue)
-    if (queue.running < this.#limits.atOnce) return Promise.resolve(this.#begin(key))
+    if (queue.running < this.#limits.atOnce && this.#running < this.#all.atOnce)
+      return Promise.resolve(this.#begin(key, queue))
     const lane = task.isUrgent ? queue.urgent : queue.others
     return new Promise((resolve) => {
       const timer = setTimeout(() => {
         lane.remove(waiting)
-        resolve(undefined)
+        this.#sort(key, queue)
+        resolve('key')
       }, this.#limits.timeoutMs)
-      const end = (leave: Leave | undefined) => {
+      const end = (outcome: Leave | Refused) => {
         clearTimeout(timer)
-        resolve(leave)
+        resolve(outcome)
       }
       const waiting: Waiting = {
         ...task,
+        sinceMs: this.#now(),
         start: () => {
-          end(this.#begin(key))
+          end(this.#begin(key, queue))
         },
-        refuse: () => {
-          end(undefined)
-        },
+        refuse: end,
       }
       lane.add(waiting)
-      while (lane.cost > this.#limits.waitingMax) lane.takeNewestOfLargest().refuse()
+      while (lane.cost > this.#limits.waitingMax) lane.takeNewestOfLargest().refuse('key')
+      this.#sort(key, queue)
     })
   }
 
-  #begin(key: string): Leave {
-    const queue = this.#keys.get(key)!
+  #begin(key: string, queue: Queue): Leave {
     queue.running++
+    this.#running++
     let hasLeft = false
     return () => {
       if (hasLeft) return
       hasLeft = true
+      const wasFull = this.#running === this.#all.atOnce
       queue.running--
-      const next = queue.urgent.takeNext() ?? queue.others.takeNext()
-      if (next !== undefined) next.start()
-      else if (queue.running === 0) this.#keys.delete(key)
+      this.#running--
+      this.#sort(key, queue)
+      this.#startNext(wasFull)
     }
+  }
+
+  /** Starts what has a turn now. `wasFull`: the bound of all keys made it wait. */
+  #startNext(wasFull: boolean): void {
+    for (const key of this.#ready) {
+      if (this.#running >= this.#all.atOnce) return
+      const queue = this.#keys.get(key)!
+      const next = (queue.urgent.takeNext() ?? queue.others.takeNext())!
+      if (this.#isTooLate(next, queue, wasFull)) next.refuse('all')
+      else next.start()
+      this.#ready.delete(key) // behind the others
+      this.#sort(key, queue)
+    }
+  }
+
+  #isTooLate({ sinceMs, isBegun }: Waiting, queue: Queue, wasFull: boolean): boolean {
+    const nowMs = this.#now()
+    queue.lateSinceMs = wasFull && nowMs - sinceMs > this.#all.waitMs ? (queue.lateSinceMs ?? nowMs) : undefined
+    return isBegun !== true && queue.lateSinceMs !== undefined && nowMs - queue.lateSinceMs > this.#all.overloadMs
+  }
+
+  /** Finds out whether a key is ready, or has nothing left, after a change of its queue. */
+  #sort(key: string, queue: Queue): void {
+    const isWaiting = !queue.urgent.isEmpty || !queue.others.isEmpty
+    if (isWaiting && queue.running < this.#limits.atOnce) this.#ready.add(key)
+    else this.#ready.delete(key)
+    if (!isWaiting && queue.running === 0) this.#keys.delete(key)
   }
 }
 
@@ -95,6 +160,10 @@ class Lane {
   readonly #callers = new Map<string, { cost: number; readonly tasks: Waiting[] }>()
   /** What all of it costs. */
   cost = 0
+
+  get isEmpty(): boolean {
+    return this.#callers.size === 0
+  }
 
   add(task: Waiting): void {
     const caller = this.#callers.get(task.caller) ?? { cost: 0, tasks: [] }

@@ -62,7 +62,7 @@ async function* pieces(
   yield `[${begin}`
   let isEmpty = begin === ''
   for (let next: Place | undefined = first; next !== undefined;) {
-    const leave = await request.enterShare()
+    const leave = await request.enterShare(true)
     const part: Part = await load(next).finally(leave)
     if (part.json !== '') yield isEmpty ? part.json : `,${part.json}`
     isEmpty &&= part.json === ''

@@ -1,12 +1,15 @@
 /**
  * The share of a caller in the connections for requests. All API clients of an account have one share, and each user
- * has one. A read holds a turn until its response is sent, or begins to be streamed (list-stream.ts). A change holds one only while its right is checked, since it
- * then waits in the queue of its account (changes/account-changes.ts).
+ * has one. A read holds a turn until its response is sent, or begins to be streamed (list-stream.ts). A change needs one
+ * only while its right is checked, since it then waits in the queue of its account (changes/account-changes.ts).
+ *
+ * Under overload, reads that have waited long are refused, so that those which are answered have not. The bound is here
+ * and not in @fastify/under-pressure: that refuses the requests of all callers, also of those who send few.
  */
 import type { FastifyRequest } from 'fastify'
 import { READS } from './audit.ts'
-import type { FairQueue, FairQueueLimits, Leave } from './fair-queue.ts'
-import { refuse } from '../model/refusal.ts'
+import { FairQueue, type FairQueueLimits, type Leave } from './fair-queue.ts'
+import { shed } from '../model/refusal.ts'
 import type { ApiServer } from './server.ts'
 
 declare module 'fastify' {
@@ -14,29 +17,53 @@ declare module 'fastify' {
     /** Ends the turn of the request in the share of its caller. */
     leaveShare: Leave | undefined
     /** Waits for another turn, for a part of a response that has begun. */
-    enterShare: () => Promise<Leave>
+    enterShare: (isBegun: boolean) => Promise<Leave>
   }
 }
 
+/** The reads of a caller that wait: as many as an address may have connections, so that one rarely reaches it. */
+const WAITING_MAX = 256
+const TIMEOUT_MS = 10_000
+/** A read waits for the sum of both at most while there are more than can be answered. */
+const [WAIT_MS, OVERLOAD_MS] = [150, 200]
+
 /**
- * A quarter of the connections for requests, so that four callers with endless requests leave the others theirs in
- * turn.
+ * The shares, given the connections for requests. A caller has a quarter of them for reads. All callers together have
+ * three quarters, so that changes and token requests do not wait for reads.
  */
-export const READ_SHARE: FairQueueLimits = { atOnce: 4, waitingMax: 1_024, timeoutMs: 10_000 }
+export function readShare(connections: number): FairQueueLimits {
+  const part = (share: number) => Math.max(1, Math.floor(connections * share))
+  return {
+    atOnce: part(1 / 4),
+    waitingMax: WAITING_MAX,
+    timeoutMs: TIMEOUT_MS,
+    all: { atOnce: part(3 / 4), waitMs: WAIT_MS, overloadMs: OVERLOAD_MS },
+  }
+}
+/** Of the checks of the rights to changes, which are short. */
+const CHECK_SHARE: FairQueueLimits = { atOnce: 1, waitingMax: 1_024, timeoutMs: TIMEOUT_MS }
 
 /** Adds the hooks. They need `request.identity`, and come before what queries the database for a request. */
-export function addReadShare(server: ApiServer, queue: FairQueue): void {
+export function addReadShare(server: ApiServer, connections: number): void {
+  const now = () => performance.now()
+  const [reads, checks] = [new FairQueue(readShare(connections), now), new FairQueue(CHECK_SHARE, now)]
   server.decorateRequest('leaveShare', undefined)
-  server.decorateRequest('enterShare', async function (this: FastifyRequest) {
+  server.decorateRequest('enterShare', async function (this: FastifyRequest, isBegun: boolean) {
     const { identity, method } = this
     const key = identity.kind === 'user' ? identity.userId : identity.accountId
-    const leave = await queue.enter({ key, caller: identity.clientId, cost: 1, isUrgent: !READS.includes(method) })
-    if (leave === undefined)
-      throw refuse('service_unavailable', 'other requests of this account or user take too long: try again')
-    return leave
+    const isRead = READS.includes(method)
+    const queue = isRead ? reads : checks
+    const leave = await queue.enter({ key, caller: identity.clientId, cost: 1, isUrgent: false, isBegun })
+    if (typeof leave === 'function') return leave
+    throw shed(
+      isRead ? 'reads' : 'changes',
+      leave === 'all'
+        ? 'imds-api has too many requests at present: try again'
+        : 'other requests of this account or user take too long: try again',
+    )
   })
   server.addHook('onRequest', async (request) => {
-    request.leaveShare = await request.enterShare()
+    request.leaveShare = await request.enterShare(false)
   })
   server.addHook('preParsing', async (request) => {
     // follows the checks of every route

@@ -19,12 +19,12 @@ import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 import { BODY_BYTES, BodyBudget } from './body-budget.ts'
-import { BODY_LIMIT, takeBodies } from './body.ts'
+import { BODY_LIMIT, ownerOf, takeBodies } from './body.ts'
 import { formatFaults } from './faults.ts'
 import { Replay, sendReplay } from './idempotency.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from '../model/formats.ts'
-import { bodyOf, notFound, refuse, statusOf, Refusal } from '../model/refusal.ts'
+import { bodyOf, notFound, refuse, statusOf, Refusal, type ShedQueue } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../runtime/rate-limit.ts'
 import { makeRequestId, REQUEST_ID, requestIdOf } from './request-id.ts'
 import { RouteTable } from './route-table.ts'
@@ -52,13 +52,15 @@ declare module 'fastify' {
 }
 
 /**
- * Settings of a server. `unreadable` counts a request that Node cannot read. `tls`: PEM texts. With `ca`, clients need
+ * Settings of a server. `unreadable` counts a request that Node cannot read, and `shed` one that is refused because too
+ * many wait: `owner` is its account or user, or the address of its client. `tls`: PEM texts. With `ca`, clients need
  * a certificate of one of these authorities.
  */
 export interface ApiServerSettings {
   readonly tls: { readonly cert: string; readonly key: string; readonly ca?: string } | undefined
   readonly trustedProxies: readonly string[]
   readonly unreadable: (reason: UnreadableReason) => void
+  readonly shed: (queue: ShedQueue, owner: string) => void
   readonly log: Logger
 }
 
@@ -80,7 +82,7 @@ const [REQUEST_TIMEOUT_MS, HEAD_TIMEOUT_MS] = [60_000, 20_000]
 const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_MS, requireHostHeader: false } as const
 
 /** Builds a server without routes. */
-export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
+export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiServerSettings): ApiServer {
   const options = {
     logger: false,
     genReqId: requestIdOf,
@@ -190,7 +192,10 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     return send(reply, refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
   })
   server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
-    if (error instanceof Refusal) return send(reply, error)
+    if (error instanceof Refusal) {
+      if (error.options.shed !== undefined) shed(error.options.shed, ownerOf(request))
+      return send(reply, error)
+    }
     if (error instanceof Replay) return sendReplay(reply, error, send)
     const isNoPath = error.validationContext === 'params' || error.code === 'FST_STATIC_FORBIDDEN_PATH'
     const refusal = isNoPath

@@ -73,11 +73,16 @@ export interface Detail {
   readonly message: string
 }
 
+/** What a process has a bound of. Beyond it, requests are refused so that the others are answered soon. */
+export const SHED_QUEUES = ['reads', 'changes', 'tokens', 'bodies'] as const
+export type ShedQueue = (typeof SHED_QUEUES)[number]
+
 /**
  * What some refusals have besides. `retrySeconds`: when to try again. `quota`: the rate limit that was reached.
- * `tag`: the present entity tag of the resource.
+ * `tag`: the present entity tag of the resource. `shed`: the bound that was reached.
  */
 export interface RefusalOptions {
+  readonly shed?: ShedQueue
   readonly retrySeconds?: number
   readonly quota?: Quota
   readonly tag?: string
@@ -121,6 +126,14 @@ export function refuse<Name extends RefusalName>(
   ...faults: [string | Detail, ...(string | Detail)[]]
 ): Refusal<Name> {
   return new Refusal(name, faults)
+}
+
+/** Makes the refusal of a request for which a bound leaves no room. It may succeed later. */
+export function shed(queue: ShedQueue, message: string, retrySeconds?: number): Refusal {
+  return new Refusal('service_unavailable', [message], {
+    shed: queue,
+    ...(retrySeconds !== undefined && { retrySeconds }),
+  })
 }
 
 /**

@@ -198,7 +198,7 @@ export async function anApi(
     () => Promise.resolve(undefined),
     streams,
     waits,
-    nothing,
+    { unreadable: nothing, shed: nothing },
     audited,
     log,
   )

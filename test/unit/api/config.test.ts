@@ -24,7 +24,7 @@ test('the minimal configuration has the documented defaults', () => {
     trustedProxies: [],
     connectionsPerAddress: 256,
     stopDelaySeconds: 0,
-    database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api' },
+    database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api', connections: 16 },
     store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown,
     accessTokenSeconds: 7200,
     refreshTokenSeconds: 2_592_000,
@@ -49,6 +49,7 @@ test('every variable is read, and an empty one is not set', () => {
       IMDS_API_BASE_URL: 'https://api.example.com/',
       IMDS_API_DATABASE: ' postgres://u@h/d ',
       IMDS_API_DATABASE_PASSWORD_FILE: '/p',
+      IMDS_API_DATABASE_CONNECTIONS: '1',
       IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8,unix:',
       IMDS_API_CONNECTIONS_PER_ADDRESS: '4096',
       IMDS_API_ACCESS_TOKEN_SECONDS: '60',
@@ -62,7 +63,7 @@ test('every variable is read, and an empty one is not set', () => {
     operator: { host: '10.0.0.1', port: 1 },
     tls: { certificate: '/c', key: '/k' },
     baseUrl: 'https://api.example.com',
-    database: { kind: 'server', url: 'postgres://u@h/d', passwordFile: '/p' },
+    database: { kind: 'server', url: 'postgres://u@h/d', passwordFile: '/p', connections: 1 },
     trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'],
     connectionsPerAddress: 4_096,
     accessTokenSeconds: 60,
@@ -74,6 +75,7 @@ test('every variable is read, and an empty one is not set', () => {
   expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({
     kind: 'embedded',
     stateDirectory: '/x',
+    connections: 16,
   })
 })
 

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../../../src/api/http/fair-queue.ts'
 
 beforeEach(() => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
 })
 afterEach(() => {
   vi.useRealTimers()
@@ -14,12 +14,13 @@ afterEach(() => {
  * ! is urgent.
  */
 function aQueue(limits: Partial<FairQueueLimits> = {}) {
-  const queue = new FairQueue({ atOnce: 1, waitingMax: 100, timeoutMs: 1_000, ...limits })
+  const queue = new FairQueue({ atOnce: 1, waitingMax: 100, timeoutMs: 1_000, ...limits }, () => performance.now())
   const [started, refused]: [string[], string[]] = [[], []]
   const leaves = new Map<string, Leave>()
-  const enter = async (name: string, { key = 'one', cost = 1 } = {}) => {
-    const leave = await queue.enter({ key, caller: name.replace(/\d.*/, ''), cost, isUrgent: name.endsWith('!') })
-    if (leave === undefined) refused.push(name)
+  const enter = async (name: string, { key = 'one', cost = 1, isBegun = false } = {}) => {
+    const caller = name.replace(/\d.*/, '')
+    const leave = await queue.enter({ key, caller, cost, isUrgent: name.endsWith('!'), isBegun })
+    if (typeof leave !== 'function') refused.push(leave === 'all' ? `${name} by all` : name)
     else {
       started.push(name)
       leaves.set(name, leave)
@@ -29,7 +30,7 @@ function aQueue(limits: Partial<FairQueueLimits> = {}) {
     queue,
     started,
     refused,
-    enter: (name: string, task?: { key?: string; cost?: number }) => {
+    enter: (name: string, task?: { key?: string; cost?: number; isBegun?: boolean }) => {
       void enter(name, task)
     },
     end: async (name: string) => {
@@ -100,4 +101,75 @@ test('a turn that is ended twice gives one turn', async () => {
   await end('a1')
   await end('a1')
   expect(started).toEqual(['a1', 'a2'])
+})
+
+const ALL = { atOnce: 2, waitMs: 150, overloadMs: 200 }
+
+test('so many tasks of all keys run at once, and keys take turns, however much of one waits', async () => {
+  const { queue, enter, started, end } = aQueue({ atOnce: 2, all: ALL })
+  for (const name of ['a1', 'a2', 'a3', 'a4', 'a5']) enter(name, { key: 'a' })
+  for (const name of ['b1', 'b2']) enter(name, { key: 'b' })
+  enter('c1', { key: 'c' })
+  for (const name of ['a1', 'a2', 'b1', 'c1', 'a3', 'b2', 'a4', 'a5']) await end(name)
+  expect(started).toEqual(['a1', 'a2', 'b1', 'c1', 'a3', 'b2', 'a4', 'a5'])
+  expect(queue.isBusy).toBe(false)
+})
+
+test('if only tasks that waited long have been started for some time, they are refused, and others started', async () => {
+  const { enter, started, refused, end } = aQueue({ atOnce: 1, all: { ...ALL, atOnce: 1 } })
+  enter('b0', { key: 'b' })
+  for (const name of ['a1', 'a2', 'a3', 'a4', 'a5']) enter(name, { key: 'a', isBegun: name === 'a5' })
+  vi.advanceTimersByTime(151)
+  await end('b0')
+  vi.advanceTimersByTime(200)
+  await end('a1')
+  expect([started, refused]).toEqual([['b0', 'a1', 'a2'], []])
+  enter('a6', { key: 'a' })
+  vi.advanceTimersByTime(1)
+  await end('a2')
+  expect([started.slice(3), refused]).toEqual([['a5'], ['a3 by all', 'a4 by all']])
+  await end('a5')
+  expect([started.slice(4), refused.slice(2)]).toEqual([['a6'], []])
+})
+
+test('a key whose tasks are started soon is not refused while those of another one are', async () => {
+  const { enter, started, refused, end } = aQueue({ atOnce: 1, all: { ...ALL, atOnce: 1 } })
+  for (const name of ['a1', 'a2', 'a3', 'a4']) enter(name, { key: 'a' })
+  for (const [a, b] of [
+    ['a1', 'b1'],
+    ['a2', 'b2'],
+  ] as const) {
+    vi.advanceTimersByTime(100)
+    enter(b, { key: 'b' })
+    await end(a)
+    vi.advanceTimersByTime(101)
+    await end(b)
+  }
+  expect(started).toEqual(['a1', 'b1', 'a2', 'b2'])
+  expect(refused).toEqual(['a3 by all', 'a4 by all'])
+})
+
+test('tasks that wait long only for others of their key are not refused before the timeout', async () => {
+  const { queue, enter, started, refused, end } = aQueue({ all: ALL })
+  for (const name of ['a1', 'a2', 'a3', 'a4']) enter(name, { key: 'a' })
+  for (const name of ['a1', 'a2']) {
+    vi.advanceTimersByTime(400)
+    await end(name)
+  }
+  expect(started).toEqual(['a1', 'a2', 'a3'])
+  vi.advanceTimersByTime(200)
+  await end('a3')
+  expect([started.length, refused, queue.isBusy]).toEqual([3, ['a4'], false])
+})
+
+test('a key whose tasks have all been refused takes no turn', async () => {
+  const { enter, started, refused, settle, end } = aQueue({ atOnce: 2, all: ALL })
+  for (const name of ['a1', 'a2']) enter(name, { key: 'a' })
+  enter('b1', { key: 'b' })
+  vi.advanceTimersByTime(1_000)
+  await settle()
+  expect(refused).toEqual(['b1'])
+  enter('c1', { key: 'c' })
+  await end('a1')
+  expect(started).toEqual(['a1', 'a2', 'c1'])
 })

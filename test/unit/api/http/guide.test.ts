@@ -13,6 +13,9 @@ function aServer() {
     unreadable: () => {
       /* not counted */
     },
+    shed: () => {
+      /* not counted */
+    },
     log: pino({ level: 'silent' }),
   })
   addGuide(server)

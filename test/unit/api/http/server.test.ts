@@ -19,6 +19,9 @@ function aServer(thrown?: unknown) {
     unreadable: () => {
       /* not counted */
     },
+    shed: () => {
+      /* not counted */
+    },
     log: pino(
       {},
       {

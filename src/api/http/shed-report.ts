@@ -1,0 +1,30 @@
+/** Counts the requests that are refused because too many wait (`shed`), and warns of them once a minute at most. */
+import type { Logger } from 'pino'
+import type { ShedQueue } from '../model/refusal.ts'
+import type { ApiServerSettings } from './server.ts'
+
+/** `now`: milliseconds of a monotonic clock. */
+export interface ShedReportParts {
+  readonly counted: (queue: ShedQueue) => void
+  readonly now: () => number
+  readonly log: Pick<Logger, 'warn'>
+}
+
+/** The shortest time between two warnings, in ms. */
+const QUIET_MS = 60_000
+
+/** Builds what the servers call for each such request. A warning has the number of them since the one before it. */
+export function buildShedReport({ counted, now, log }: ShedReportParts): ApiServerSettings['shed'] {
+  let [warnedAtMs, requests] = [-Infinity, 0]
+  return (queue, owner) => {
+    counted(queue)
+    requests++
+    if (now() - warnedAtMs < QUIET_MS) return
+    log.warn(
+      { queue, owner, requests },
+      'too many requests wait: some are answered 503, first those of the accounts, users or addresses with the most',
+    )
+    warnedAtMs = now()
+    requests = 0
+  }
+}

@@ -21,6 +21,9 @@ import { buildAnnouncement, buildReportWriter, buildSource } from './store-side.
 /** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
 const LOCK_WAIT_MS = 5_000
 
+/** What was made for a guest's requests is forgotten when it has sent none in this time, or at most twice of it. */
+const UNASKED_MS = 3_600_000
+
 /** A running daemon. */
 export interface Daemon {
   /** The listeners of guests, in the order of the configuration. */
@@ -146,8 +149,12 @@ async function startBackground(
   const clockChecks = setInterval(() => {
     clock.check()
   }, CHECK_INTERVAL_MS)
+  const forgetting = setInterval(() => {
+    view.forgetUnasked()
+  }, UNASKED_MS)
   const stop = async () => {
     clearInterval(clockChecks)
+    clearInterval(forgetting)
     addresses.stop()
     firewall.stop()
     operators.statusPage.stop()

@@ -21,8 +21,11 @@ export function buildContent(body: string | Uint8Array, type: string, digest?: s
 
 /** A text as UTF-8. */
 export function textContent(text: string, type = 'text/plain'): Content {
-  return new TaggedContent(Buffer.from(text, 'utf8').toString('latin1'), type, undefined)
+  return new TaggedContent(IS_ASCII.test(text) ? text : Buffer.from(text).toString('latin1'), type, undefined)
 }
+
+/** The bytes of such a text are its characters. */
+const IS_ASCII = /^[\0-\x7f]*$/
 
 /** How many characters of the digest an ETag has: 132 bits. */
 const ETAG_LENGTH = 22

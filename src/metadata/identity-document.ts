@@ -2,7 +2,8 @@
  * The identity document of an instance and its signatures (contract H3): the content of `dynamic/instance-identity/`.
  *
  * The document has those fields of EC2's whose values the record has, in EC2's layout. Equal records give equal bytes,
- * since verifiers compare them. It is signed at the first request for it, once for each state of the record.
+ * since verifiers compare them. It is signed at the first request for it, once for each state of the record (and again
+ * after a guest was silent for hours: view/view.ts).
  */
 import { splitPrefix } from './address.ts'
 import { textContent, type Content } from './content.ts'

@@ -13,22 +13,33 @@ import { IDENTITY_LEAVES, SignedDocument, type DocumentSigner } from './identity
 import type { Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
 
+/** A text becomes content at its first request, because a guest asks for few of its paths. */
+interface Source {
+  content: Content | string
+}
 /**
- * `earlier`: the content for the versions before a change of format. `prepare`: makes the content, which cannot be read
- * before; undefined: it is made.
+ * `earlier`: for the versions before a change of format. `prepare`: makes the content, which cannot be read before;
+ * undefined: it is made.
  */
-interface Leaf {
+interface Leaf extends Source {
   readonly kind: 'leaf'
   readonly from: number
-  readonly content: Content
-  readonly earlier?: { readonly before: number; readonly content: Content }
+  readonly earlier?: (Source & { readonly before: number }) | undefined
   readonly prepare?: () => Promise<void> | undefined
 }
+/**
+ * `names` and `children` have the same order. They and `listings` are not maps, one for each directory, which would
+ * take half of the memory of a tree.
+ */
 interface Directory {
   readonly kind: 'directory'
   from: number
-  readonly children: Map<string, { readonly listedAs: string; readonly node: Node }>
-  readonly listings: Map<number, Content>
+  names: string[]
+  children: Node[]
+  /** What a listing shows after a name. */
+  readonly suffix: (position: number, child: Node) => string
+  /** By version; made when first asked for. */
+  listings: Map<number, Content> | undefined
 }
 type Node = Leaf | Directory
 
@@ -52,9 +63,8 @@ export function buildTree(instance: Instance, userData: Uint8Array | undefined, 
   for (const { pattern, since, entries } of CATEGORIES) {
     for (const { parameters, value, earlier } of entries({ instance, provider })) {
       const from = visibleFrom(since)
-      const former = earlier && { earlier: { before: visibleFrom(earlier.since), content: textContent(earlier.value) } }
-      const leaf: Leaf = { kind: 'leaf', from, content: textContent(value), ...former }
-      add(nodes, fill(pattern, parameters), leaf, instance)
+      const former = earlier && { before: visibleFrom(earlier.since), content: earlier.value }
+      add(nodes, fill(pattern, parameters), { kind: 'leaf', from, content: value, earlier: former }, instance)
     }
   }
   if (userData !== undefined && instance.sealedAt === undefined) {
@@ -64,7 +74,14 @@ export function buildTree(instance: Instance, userData: Uint8Array | undefined, 
   instance.publicKeys.forEach(({ user }, index) => {
     if (!IS_POSITION.test(user)) alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`)
   })
+  for (const node of nodes.values()) if (node.kind === 'directory') trim(node)
   return nodes
+}
+
+/** Gives back what V8 has reserved for more children: room for 17 after the first one. */
+function trim(directory: Directory): void {
+  directory.names = directory.names.slice()
+  directory.children = directory.children.slice()
 }
 
 function addIdentity(nodes: Map<string, Node>, instance: Instance, signer: DocumentSigner): void {
@@ -96,8 +113,10 @@ export function resolve(tree: Tree, version: number, path: string): Content | un
   return contentAt(node, version)
 }
 
-function contentAt({ content, earlier }: Leaf, version: number): Content {
-  return earlier !== undefined && version < earlier.before ? earlier.content : content
+function contentAt(leaf: Leaf, version: number): Content {
+  const source = leaf.earlier !== undefined && version < leaf.earlier.before ? leaf.earlier : leaf
+  if (typeof source.content === 'string') source.content = textContent(source.content)
+  return source.content
 }
 
 /**
@@ -111,13 +130,13 @@ export function resolveSubtree(tree: Tree, version: number, path: string): Conte
 }
 
 function subtreeOf(directory: Directory, version: number): object {
-  const entries = [...directory.children]
-    .filter(([, { node }]) => node.from <= version)
-    .flatMap(([name, { node }]) => {
-      if (node.kind === 'directory') return [[name, subtreeOf(node, version)]]
-      const { body } = contentAt(node, version)
-      return typeof body === 'string' ? [[name, Buffer.from(body, 'latin1').toString()]] : []
-    })
+  const entries = directory.children.flatMap((child, position) => {
+    const name = directory.names[position]!
+    if (child.from > version) return []
+    if (child.kind === 'directory') return [[name, subtreeOf(child, version)]]
+    const { body } = contentAt(child, version)
+    return typeof body === 'string' ? [[name, Buffer.from(body, 'latin1').toString()]] : []
+  })
   return Object.fromEntries(entries) as object
 }
 
@@ -129,50 +148,55 @@ export function removedPaths(before: Tree, after: Tree): Tree {
 /** Adds a leaf, and the directories above it. */
 function add(nodes: Map<string, Node>, path: string, leaf: Leaf, instance: Instance): void {
   nodes.set(path, leaf)
-  let child: Node = leaf
-  for (let slash = path.lastIndexOf('/'), at = path; ; slash = at.lastIndexOf('/')) {
-    const name = at.slice(slash + 1)
+  let [at, child, isNew]: [string, Node, boolean] = [path, leaf, true]
+  while (at !== '') {
+    const slash = at.lastIndexOf('/')
     const parentPath = slash === -1 ? '' : at.slice(0, slash)
-    let parent = nodes.get(parentPath)
-    if (parent === undefined) nodes.set(parentPath, (parent = directory()))
-    const { children } = parent as Directory
-    if (!children.has(name)) children.set(name, { listedAs: listedAs(parentPath, name, child, instance), node: child })
-    ;(parent as Directory).from = Math.min((parent as Directory).from, leaf.from)
-    if (parentPath === '') return
-    child = parent
-    at = parentPath
+    const known = nodes.get(parentPath) as Directory | undefined
+    const parent = known ?? directory(suffixIn(parentPath, instance))
+    if (known === undefined) nodes.set(parentPath, parent)
+    if (isNew) {
+      parent.names.push(at.slice(slash + 1))
+      parent.children.push(child)
+    }
+    parent.from = Math.min(parent.from, leaf.from)
+    ;[at, child, isNew] = [parentPath, parent, known === undefined]
   }
 }
 
 /**
- * How a listing shows a name: a directory ends in a slash, except in the root of a version; a key is `0=usr-x1y2z`
- * (contract B1, C2).
+ * What a listing shows after a name: a slash after a directory, except in the root of a version, and the user of a key,
+ * as in `0=usr-x1y2z` (contract B1, C2).
  */
-function listedAs(parentPath: string, name: string, node: Node, { publicKeys }: Instance): string {
-  if (parentPath === 'meta-data/public-keys') return `${name}=${publicKeys[Number(name)]?.user ?? ''}`
-  return parentPath !== '' && node.kind === 'directory' ? `${name}/` : name
+function suffixIn(path: string, { publicKeys }: Instance): Directory['suffix'] {
+  if (path === 'meta-data/public-keys') return (position) => `=${publicKeys[position]!.user}`
+  return path === '' ? noSuffix : slashOfDirectory
 }
+
+const noSuffix = () => ''
+const slashOfDirectory: Directory['suffix'] = (_position, { kind }) => (kind === 'directory' ? '/' : '')
 
 /** Adds a second, unlisted path for a directory and its leaves: the interface document names keys by user (C2). */
 function alias(nodes: Map<string, Node>, path: string, target: string): void {
   const node = nodes.get(target) as Directory
   nodes.set(path, node)
-  for (const [name, child] of node.children) nodes.set(`${path}/${name}`, child.node)
+  for (const [position, child] of node.children.entries()) nodes.set(`${path}/${node.names[position]!}`, child)
 }
 
 function listing(node: Directory, version: number): Content {
-  let content = node.listings.get(version)
+  let content = node.listings?.get(version)
   if (content === undefined) {
-    const names = [...node.children.values()]
-      .filter(({ node: { from } }) => from <= version)
-      .map((child) => child.listedAs)
-    node.listings.set(version, (content = textContent(names.join('\n'))))
+    const lines = node.children.flatMap((child, position) =>
+      child.from <= version ? [node.names[position]! + node.suffix(position, child)] : [],
+    )
+    content = textContent(lines.join('\n'))
+    ;(node.listings ??= new Map()).set(version, content)
   }
   return content
 }
 
-function directory(): Directory {
-  return { kind: 'directory', from: Infinity, children: new Map(), listings: new Map() }
+function directory(suffix: Directory['suffix']): Directory {
+  return { kind: 'directory', from: Infinity, names: [], children: [], suffix, listings: undefined }
 }
 
 function fill(pattern: string, parameters: readonly string[]): string {

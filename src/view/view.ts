@@ -43,7 +43,9 @@ export class ServedInstance {
   readonly stay: Stay
   readonly #provider: Provider
   readonly #now: () => number
-  readonly #former: readonly FormerState[]
+  #former: readonly FormerState[]
+  /** Whether the guest has asked for something since the last call of `forgetUnasked`. */
+  #isAsked = false
   #tree: Tree | undefined
   #seeds: Seeds | undefined
   /** The last subtree that was asked for: making it costs as much as many requests. */
@@ -99,12 +101,23 @@ export class ServedInstance {
     return this.#built().size
   }
 
-  /** Built at the guest's first request, because most guests send none. */
+  /** Forgets what was made for the guest's requests if it has sent none since the last call. */
+  forgetUnasked(): void {
+    if (!this.#isAsked) {
+      this.#former = []
+      this.#tree = this.#seeds = this.#subtree = undefined
+    }
+    this.#isAsked = false
+  }
+
+  /** Built at a request of the guest, because most guests send none. */
   #built(): Tree {
+    this.#isAsked = true
     return (this.#tree ??= buildTree(this.instance, this.userData, this.#provider))
   }
 
   #seed(path: string): Content | undefined {
+    this.#isAsked = true
     this.#seeds ??= buildSeeds(this.instance, this.instance.sealedAt === undefined ? this.userData : undefined)
     return this.#seeds.get(path)
   }
@@ -183,6 +196,14 @@ export class View {
     this.#instances.set(id, served)
     this.#claim(served)
     this.#notify(id)
+  }
+
+  /**
+   * Forgets what was made for the requests of guests that have sent none since the last call: it is made again when
+   * they ask. Two calls must be further apart than the grace period.
+   */
+  forgetUnasked(): void {
+    for (const served of this.#instances.values()) served.forgetUnasked()
   }
 
   /** Removes an instance. False when the view does not have it. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { VERSIONS } from '../../../src/metadata/versions.ts'
+import { LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 import { aGuestServer } from '../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 
@@ -231,4 +231,18 @@ test('B5: of an instance that keeps changing, only the last 64 former states sti
     expect(await status(n)).toBe(200)
   }
   expect([await status(99), await status(36), await status(35), await status(0)]).toEqual([200, 200, 404, 404])
+})
+
+test('what was made for a guest is kept while it asks, and made again after it was forgotten', async () => {
+  const guest = aGuestServer()
+  guest.put(anInstance())
+  const served = guest.view.get('srv-abcde')!
+  const made = () => served.resolve(LATEST, 'meta-data/instance-id')
+  const first = made()
+  guest.view.forgetUnasked()
+  expect(made()).toBe(first)
+  guest.view.forgetUnasked()
+  guest.view.forgetUnasked()
+  expect(made()).not.toBe(first)
+  expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-abcde')
 })

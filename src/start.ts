@@ -21,6 +21,7 @@ const DAEMON_OPTIONS = [
   '--max-old-space-size=1024',
   '--no-parallel-scavenge',
   '--no-allocation-site-pretenuring',
+  '--no-concurrent-recompilation',
 ]
 
 const args = process.argv.slice(2)

@@ -98,6 +98,7 @@ export async function startDaemon(
     '--max-old-space-size=1024',
     '--no-parallel-scavenge',
     '--no-allocation-site-pretenuring',
+    '--no-concurrent-recompilation',
     main,
   ]
   const child = spawn(args[0]!, args.slice(1), {

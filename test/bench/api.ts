@@ -1,7 +1,7 @@
 /**
  * imds-api: its rates beside a bare route that reads one row. outbox.ts has the time from a change to the guest.
  *
- * The API runs from its sources on its embedded PostgreSQL and publishes to Redis. It shares a core with nothing else;
+ * The API runs as it is installed, on its embedded PostgreSQL, and publishes to Redis. It shares a core with nothing else;
  * PostgreSQL is on the other core, with wrk.
  */
 import { execFileSync } from 'node:child_process'
@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { freePort } from '../support/redis/redis.ts'
 import { request, until } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
-import { residentMib, startProcess, type Built, type Server } from './processes.ts'
+import { API_FLAGS, residentMib, startProcess, type Built, type Server } from './processes.ts'
 import type { Table } from './report.ts'
 import { disturbance, medianOf, ratio, takeTurns, type Effort } from './rounds.ts'
 
@@ -29,7 +29,7 @@ export interface BenchApi extends Server {
 
 /** Rates and memory of imds-api. */
 export const api: Part = async ({ built, redisUrl, effort }) => {
-  const imdsApi = await startBenchApi(built, 'bench-api', redisUrl)
+  const imdsApi = await startBenchApi(built, 'bench-api', redisUrl, join(built.directory, 'dist/api.js'))
   try {
     return [await rates(built, imdsApi, effort), memory(imdsApi)]
   } finally {
@@ -37,7 +37,7 @@ export const api: Part = async ({ built, redisUrl, effort }) => {
   }
 }
 
-/** Starts imds-api with an empty region. `main`: of another version. */
+/** Starts imds-api with an empty region. `main`: its entry; by default from its sources. */
 export async function startBenchApi(
   built: Built,
   region: string,
@@ -64,7 +64,7 @@ export async function startBenchApi(
     env: { PATH: process.env['PATH'], ...env },
     stdio: ['ignore', 'ignore', 'inherit'],
   })
-  const server = startProcess([main], env, 'ignore')
+  const server = startProcess([main], env, 'ignore', API_FLAGS)
   const base = `http://127.0.0.1:${String(port)}`
   await until(
     () =>

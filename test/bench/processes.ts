@@ -19,7 +19,10 @@ const ROOT = new URL('../../', import.meta.url).pathname
 export const SERVER_CORE = '0'
 /** The core of all other processes of a measurement. */
 export const LOAD_CORE = '1'
-const FLAGS = [
+/** V8's options in imds-api.service. */
+export const API_FLAGS: readonly string[] = ['--max-semi-space-size=2', '--no-concurrent-recompilation']
+/** Those in imds.service. */
+const FLAGS: readonly string[] = [
   '--max-semi-space-size=2',
   '--max-old-space-size=1024',
   '--no-parallel-scavenge',
@@ -106,13 +109,14 @@ export async function startImds(
   return { ...server, port, operatorPort }
 }
 
-/** Starts a server on its core, with the flags of the unit. */
+/** Starts a server on its core, with the flags of a unit: that of the daemon, if not given. */
 export function startProcess(
   args: readonly string[],
   env: Readonly<Record<string, string>>,
   stdout: 'ignore' | number,
+  flags: readonly string[] = FLAGS,
 ): Omit<Server, 'port'> {
-  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, ...FLAGS, ...args], {
+  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, ...flags, ...args], {
     env: { PATH: process.env['PATH'], ...env },
     stdio: ['ignore', stdout, 'inherit'],
   })

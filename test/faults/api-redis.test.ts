@@ -10,6 +10,7 @@ import {
   operator,
   startClients,
   storeEqualsDatabase,
+  untilAsked,
   verifyIsClean,
   watchRevisions,
 } from '../support/load/api-load.ts'
@@ -33,7 +34,7 @@ async function aClient(api: TestImdsApi) {
   const create = async () => ((await ask(api.baseUrl, token, 'POST', 'servers', IMAGE)).body as Server).id
   const statusOf = async (id: string) => ((await ask(api.baseUrl, token, 'GET', `servers/${id}`)).body as Server).status
   const becomes = (id: string, status: string) =>
-    until(async () => (await statusOf(id)) === status, `${id} to be ${status}`, 30_000)
+    untilAsked(async () => (await statusOf(id)) === status, `${id} to be ${status}`)
   const remove = async (id: string) => {
     const { status } = await ask(api.baseUrl, token, 'DELETE', `servers/${id}`)
     if (status !== 202) throw new Error(`the deletion of ${id} was answered ${String(status)}`)
@@ -81,7 +82,7 @@ t.test('one Redis', async (t) => {
       await begin()
       const late = await create()
       const problem = async () => ((await operator(api, '/readyz')) as { publishing: string }).publishing
-      await until(async () => (await problem()).startsWith(`cannot use the store: ${reason}`), 'the reason', 30_000)
+      await untilAsked(async () => (await problem()).startsWith(`cannot use the store: ${reason}`), 'the reason')
       t.equal(await statusOf(late), 'creating')
       t.match(await operator(api, '/readyz'), { ready: true })
       t.equal(await metric(api, 'imds_api_refused_servers'), 0, 'no server is at fault')
@@ -150,7 +151,7 @@ t.test('failed over by Sentinel to a replica that has not got the last changes: 
   first.process().kill('SIGKILL')
   await once(first.process(), 'exit')
   second.process().kill('SIGCONT')
-  await until(async () => (await watched.primary()) === second, 'the failover', 30_000)
+  await untilAsked(async () => (await watched.primary()) === second, 'the failover')
   await until(() => api.log.some(({ msg }) => msg === LOST), 'the loss to be reported', 30_000)
   const acknowledged = await clients.stop()
   t.strictSame([...clients.statuses.keys()], [200])

@@ -1,7 +1,7 @@
 /** Makes the database of the embedded server, and starts the server. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, constants, existsSync, fchownSync, fstatSync, mkdirSync, openSync } from 'node:fs'
+import { closeSync, constants, existsSync, fchownSync, fstatSync, mkdirSync, openSync, statfsSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -21,6 +21,8 @@ export const START_TIMEOUT_MS = 60_000
 /** PostgreSQL's code for a server that is starting up, recovering or shutting down. */
 export const CANNOT_CONNECT_NOW = '57P03'
 const POLL_MS = 20
+/** PostgreSQL does not start without room for another file of its write-ahead log. */
+const WAL_FILE_BYTES = 16 << 20
 
 /**
  * initdb. It makes the database beside its place and renames it, so that a kill never leaves half a database. $0: the
@@ -106,7 +108,7 @@ async function launch(data: string, connection: Connection, { native, user }: Bi
   while ((await probe(connection)) !== 'up') {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) {
       const reason = reasonIn(readOwned(directory, 'log') ?? '')
-      throw new StartFailure(`PostgreSQL does not start: ${reason ?? `${log} cannot be written, or its disk is full`}`)
+      throw new StartFailure(`PostgreSQL does not start: ${fullDisk(directory)}${reason ?? `${log} cannot be written`}`)
     }
     if (performance.now() > deadline) {
       child.kill('SIGQUIT')
@@ -126,6 +128,12 @@ function reasonIn(log: string): string | undefined {
   const causes = lines.filter((line) => /\b(FATAL|PANIC): /.test(line))
   const reasons = causes.length > 0 ? causes : lines
   return reasons.length === 0 ? undefined : reasons.slice(-5).join('; ')
+}
+
+/** Says that the disk is full, since the log, which is on it, may not say so. */
+function fullDisk(directory: string): string {
+  const { bavail, bsize } = statfsSync(directory)
+  return bavail * bsize < WAL_FILE_BYTES ? `the disk of ${directory} is full; ` : ''
 }
 
 /** Waits while another process starts or stops the server. Returns whether the server accepts connections. */

@@ -10,7 +10,7 @@ import { Grants } from './auth/grants.ts'
 import { KnownAddresses } from './auth/known-addresses.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
 import { TokenFamilies } from './auth/token-families.ts'
-import { AccessTokens } from './auth/tokens.ts'
+import { AccessTokens, KEEP_EXPIRED_MS } from './auth/tokens.ts'
 import type { ApiConfig } from './config.ts'
 import { AccountChanges } from './changes/account-changes.ts'
 import { type Database } from './database/open.ts'
@@ -70,8 +70,10 @@ export function buildAuth(
     tokens,
     grants: new Grants({ db, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
     purge: async () => {
-      await tokens.purge()
-      await families.purge()
+      const at = now()
+      const keptSince = at - KEEP_EXPIRED_MS
+      await families.purge(at, keptSince)
+      await tokens.purge(keptSince)
       await known.purge()
     },
   }

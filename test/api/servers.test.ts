@@ -1,5 +1,6 @@
 /** Servers: their forms, what creates and changes them, and what is refused. */
 import t from 'tap'
+import { placeServer } from '../../src/api/changes/placement.ts'
 import { finishPublish } from '../../src/api/changes/servers.ts'
 import type { Tx } from '../../src/api/database/transaction.ts'
 import { ADA, ADAS_KEY, GRACE, GRACES_KEY, ONE, TWO } from '../support/fixtures/region.ts'
@@ -192,6 +193,31 @@ t.test(
     await db.updateTable('hypervisors').set({ ram: 65_536 }).where('name', '=', 'hv-1').execute()
   },
 )
+
+t.test('a change that places a server on a hypervisor has its RAM, and others go elsewhere meanwhile', async (t) => {
+  const { id: other } = await create({ zone: 'gb1-b' })
+  const placeOf = async (id: string) =>
+    (await db.selectFrom('servers').select('hypervisor').where('id', '=', id).executeTakeFirstOrThrow()).hypervisor
+  const elsewhere = await db.transaction().execute(async (tx) => {
+    const taken = (await placeServer(tx, 'zon-aaaa1', 1024))!.name
+    const { id } = await create({ zone: 'gb1-a' })
+    t.not(await placeOf(id), taken, 'it did not wait')
+    return id
+  })
+  await db.updateTable('hypervisors').set({ ram: 1024 }).where('name', '=', 'hv-3').execute()
+  await db.updateTable('servers').set({ hypervisor: 'hv-1' }).where('id', '=', other).execute()
+  const take = async (tx: Tx) => {
+    const { name } = (await placeServer(tx, 'zon-bbbb2', 1024))!
+    await tx.updateTable('servers').set({ hypervisor: name }).where('id', '=', other).execute()
+  }
+  t.strictSame(
+    await api.during(take, () => call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-b' })),
+    refused(503, 'insufficient_capacity', 'no hypervisor of the zone has 1024 MB of RAM free'),
+  )
+  t.equal(await placeOf(other), 'hv-3')
+  await db.updateTable('hypervisors').set({ ram: 49_152 }).where('name', '=', 'hv-3').execute()
+  for (const id of [other, elsewhere]) await remove(id)
+})
 
 t.test('a refused create names all of its faults at once', async (t) => {
   t.strictSame(

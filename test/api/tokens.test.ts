@@ -394,17 +394,13 @@ t.test('an expired token gets 401 token_expired, and is deleted only after a day
   t.equal(status, 401)
   t.equal(headers['www-authenticate'], 'Bearer realm="imds-api", error="token_expired"')
   t.match(body, { error: 'expired_token', error_name: 'unauthorized', errors: ['the access token has expired'] })
-  await new AccessTokens(
-    db,
-    () => Date.now(),
-    () => 0,
-  ).purge()
+  await api.auth.purge()
   t.equal((await read(`Bearer ${token}`)).body['error'], 'expired_token')
-  await new AccessTokens(
-    db,
-    () => Date.now() + 86_400_001,
-    () => 0,
-  ).purge()
+  await db
+    .updateTable('access_tokens')
+    .set({ expires_at: new Date(Date.now() - 86_400_001) })
+    .execute()
+  await api.auth.purge()
   t.equal((await read(`Bearer ${token}`)).body['error'], 'invalid_token')
 })
 

@@ -105,18 +105,21 @@ export class TokenFamilies {
     return this.#issue(tx, family.id)
   }
 
-  /** Deletes expired refresh tokens, revoked families with their tokens, and families without any token. */
-  async purge(): Promise<void> {
-    await this.#db.deleteFrom('refresh_tokens').where('expires_at', '<=', new Date(this.#now())).execute()
+  /**
+   * Deletes expired refresh tokens, revoked families with their tokens, and families whose last token is deleted, by us
+   * or by AccessTokens: those that expired before `keptSince`. Run it before that, or no token leads to the family.
+   */
+  async purge(atMs: number, keptSinceMs: number): Promise<void> {
+    const [at, keptSince] = [new Date(atMs), new Date(keptSinceMs)]
     await this.#db.deleteFrom('token_families').where('revoked_at', 'is not', null).execute()
-    await this.#db
-      .deleteFrom('token_families')
-      .where((eb) => {
-        const refresh = eb.selectFrom('refresh_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id')
-        const access = eb.selectFrom('access_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id')
-        return eb.not(eb.exists(refresh.unionAll(access)))
-      })
-      .execute()
+    await sql`
+      delete from token_families where id in (
+          select family_id from refresh_tokens where expires_at <= ${at}
+          union select family_id from access_tokens where expires_at < ${keptSince})
+        and not exists (select from refresh_tokens where family_id = token_families.id and expires_at > ${at})
+        and not exists (select from access_tokens where family_id = token_families.id and expires_at >= ${keptSince})
+      `.execute(this.#db)
+    await this.#db.deleteFrom('refresh_tokens').where('expires_at', '<=', at).execute()
   }
 
   async #issue(tx: Tx, familyId: number): Promise<string> {

@@ -35,7 +35,7 @@ export type TokenOwner = { readonly clientId: string; readonly accountId: string
 const CACHE_MS = 1_000
 const CACHE_SIZE = 10_000
 /** How long an expired token is kept, so that its user learns that it has expired. */
-const KEEP_EXPIRED_MS = 86_400_000
+export const KEEP_EXPIRED_MS = 86_400_000
 /** The most access tokens of one sign-in of a user. */
 const FAMILY_ACCESS_TOKENS_MAX = 100
 
@@ -176,12 +176,9 @@ export class AccessTokens {
     this.#running.clear()
   }
 
-  /** Deletes tokens that expired a day ago. */
-  async purge(): Promise<void> {
-    await this.#db
-      .deleteFrom('access_tokens')
-      .where('expires_at', '<', new Date(this.#now() - KEEP_EXPIRED_MS))
-      .execute()
+  /** Deletes tokens that expired before a time. */
+  async purge(keptSinceMs: number): Promise<void> {
+    await this.#db.deleteFrom('access_tokens').where('expires_at', '<', new Date(keptSinceMs)).execute()
   }
 }
 

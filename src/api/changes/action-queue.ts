@@ -50,6 +50,8 @@ interface InterfaceRow {
 const BATCH = 64
 /** Finished actions are kept this long, and of each server at most this many. */
 const [KEPT, KEPT_OF_SERVER] = ['30 days', 1000]
+/** Longer than the interval between two purges, and than a process that purges may be away. */
+const PURGE_LOOKS_BACK = '1 day'
 
 /**
  * Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not
@@ -233,16 +235,22 @@ function isRecent(time: RawBuilder<unknown>, seconds: number): RawBuilder<unknow
   return sql`${time} between now() - ${interval} and now() + ${interval}`
 }
 
-/** Deletes actions that were finished long ago, and the oldest finished ones of servers that have many. */
+/**
+ * Deletes actions that were finished long ago, and the oldest finished ones of servers that have many. It looks only at
+ * servers with an action that was finished lately, since only these can have more than at the last purge.
+ */
 export async function purgeActions(database: Reader): Promise<void> {
-  await sql`delete from compute_actions where finished_at < now() - ${KEPT}::interval`.execute(database)
+  const finishedAt = sql`finished_at at time zone 'UTC'` // as in the index compute_actions_age
+  const before = (age: string) => sql`(now() at time zone 'UTC') - ${age}::interval`
+  await sql`delete from compute_actions where ${finishedAt} < ${before(KEPT)}`.execute(database)
   await sql`
     delete from compute_actions where id in (
-      select id from (
-        select id, row_number() over (partition by server_id order by finished_at desc, id desc) as age
-        from compute_actions where finished_at is not null
-      ) as finished
-      where age > ${KEPT_OF_SERVER})`.execute(database)
+      select old.id
+      from (select distinct server_id from compute_actions where ${finishedAt} > ${before(PURGE_LOOKS_BACK)}) as recent
+        cross join lateral (
+          select id from compute_actions
+          where server_id = recent.server_id and finished_at is not null
+          order by finished_at desc, id desc offset ${KEPT_OF_SERVER}) as old)`.execute(database)
 }
 
 /**

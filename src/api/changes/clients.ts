@@ -71,7 +71,8 @@ export async function revokeClient(tx: Tx, table: ClientTable, accountId: string
   await sql`
     delete from ${sql.table(table)} where id in (
       select id from ${sql.table(table)}
-      where account_id = ${accountId} and revoked_at is not null and id not in (select id from given_ids)
+      where account_id = ${accountId} and revoked_at is not null
+        and not exists (select from given_ids where given_ids.id = ${sql.table(table)}.id)
       order by revoked_at desc offset ${KEPT_MAX}
     )`.execute(tx)
 }

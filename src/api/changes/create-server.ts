@@ -11,7 +11,7 @@ import { requestAction, type ComputeMode } from './actions.ts'
 import { reserveCloudIp } from './cloud-ips.ts'
 import { lockAccount, usageOf } from './limits.ts'
 import { usersOf } from './members.ts'
-import { freeHypervisors } from './placement.ts'
+import { placeServer } from './placement.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import { joinGroups, missingGroups } from './server-groups.ts'
 import type { ServerValues } from './server-requests.ts'
@@ -32,8 +32,8 @@ export interface NewServer extends ServerValues {
 }
 
 /**
- * Returns the id of the new server. Locks the account, and the hypervisors of the requested zone (default: of the
- * region).
+ * Returns the id of the new server. Locks the account, and the hypervisor of the server (all of the zone or region if
+ * few have room).
  */
 export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
   const account = (await lockAccount(tx, accountId))!
@@ -46,7 +46,7 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
         `${String(found.serverType.ram)} MB more are too much`,
     )
   }
-  const place = (await freeHypervisors(tx, found.zoneId)).find(({ free }) => free >= found.serverType.ram)
+  const place = await placeServer(tx, found.zoneId, found.serverType.ram)
   if (place === undefined)
     throw refuse(
       'insufficient_capacity',

@@ -4,7 +4,7 @@ import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { isWorkedOn, wakeHypervisor } from './action-queue.ts'
 import { markChanged } from '../database/outbox.ts'
-import { freeHypervisors, isDrained } from './placement.ts'
+import { isDrained, lockHypervisor } from './placement.ts'
 import type { Tables } from '../database/tables.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
@@ -63,9 +63,9 @@ export async function beginMigration(
         .select(['zone_id', 'ram'])
         .where('servers.id', '=', id)
         .executeTakeFirstOrThrow()
-      const target = (await freeHypervisors(tx, zone_id)).find(({ name }) => name === to)
+      const target = await lockHypervisor(tx, to, 'wait')
       if (await isDrained(tx, to)) throw refuse('resource_conflict', `${to} is drained: name another hypervisor`)
-      if (target === undefined || to === hypervisor)
+      if (target?.zone_id !== zone_id || to === hypervisor)
         throw refuse(
           'unprocessable_entity',
           fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`),

@@ -51,6 +51,61 @@ export function ramForServers(hypervisors: readonly PlacedHypervisor[]): {
   return { all: bytes('ram'), free: bytes('free') }
 }
 
+/** Of how many hypervisors, chosen at random, the free RAM is compared for a new server. */
+const COMPARED = 64
+
+/**
+ * Places a server in a zone (default: in the region): on the hypervisor with the most free RAM, in a large region on
+ * nearly such a one. Locks it, so that two changes cannot use the same free RAM. Undefined: none has enough.
+ *
+ * Counting the RAM of all hypervisors takes too long in a large region (docs/scale.md), so that is done only if none of
+ * COMPARED has enough, or others are placing servers on all of them now.
+ */
+export async function placeServer(
+  tx: Tx,
+  zoneId: string | undefined,
+  ram: number,
+): Promise<FreeHypervisor | undefined> {
+  const { rows } = await sql<{ name: string; free: number }>`
+    select name, ${freeRam} as free from (
+      select name, ram from hypervisors
+      where removed_at is null and drained_at is null ${zoneId === undefined ? sql`` : sql`and zone_id = ${zoneId}`}
+      order by random() limit ${COMPARED}) as hypervisors
+    order by free desc, name`.execute(tx)
+  for (const { name } of rows.filter(({ free }) => free >= ram)) {
+    const hypervisor = await lockHypervisor(tx, name, 'skip locked')
+    if (hypervisor !== undefined && hypervisor.free >= ram) return hypervisor
+  }
+  return (await freeHypervisors(tx, zoneId)).find(({ free }) => free >= ram)
+}
+
+/**
+ * Locks a hypervisor that is not drained, and counts its free RAM. Undefined: there is none, or, with `skip locked`,
+ * another change has locked it.
+ */
+export async function lockHypervisor(
+  tx: Tx,
+  name: string,
+  locked: 'wait' | 'skip locked',
+): Promise<FreeHypervisor | undefined> {
+  const open = sql`from hypervisors where name = ${name} and removed_at is null and drained_at is null`
+  const { rows } = await sql`select ${open} for no key update ${locked === 'wait' ? sql`` : sql`skip locked`}`.execute(
+    tx,
+  )
+  if (rows.length === 0) return undefined
+  // in a second statement, which sees what was committed before the lock was taken
+  return (await sql<FreeHypervisor>`select name, zone_id, ${freeRam} as free ${open}`.execute(tx)).rows[0]
+}
+
+/** The free RAM of a row of `hypervisors`. */
+const freeRam = sql<number>`(ram - (
+  select coalesce(sum(server_types.ram), 0)
+  from (
+    select server_type_id from servers where servers.hypervisor = hypervisors.name and deleted_at is null
+    union all
+    select server_type_id from servers where migrating_to = hypervisors.name and deleted_at is null) as placed
+    join server_types on server_types.id = server_type_id))::int`
+
 /**
  * The hypervisors of a zone (default: of the region) that are not drained, those with the most free RAM first. Locks
  * them, so that two changes cannot use the same free RAM.

@@ -55,20 +55,23 @@ export interface Demands {
   readonly password: string
 }
 
-/** Starts a server that stops with the test. Without `demands` it trusts everyone. `env`: of the server. */
+/**
+ * Starts a server that stops with the test. Without `demands` it trusts everyone. `env`: of the server. `settings`:
+ * `NAME=VALUE` of its configuration.
+ */
 export async function startPostgres(
   t: Test,
   demands?: Demands,
   env: Readonly<Record<string, string>> = {},
+  settings: readonly string[] = [],
 ): Promise<TestPostgres> {
   const directory = makeDirectory(t)
   await runAs('initdb', ['-D', join(directory, 'data'), '-U', 'imds', '-A', 'trust', '-E', 'UTF8', '--no-sync'])
-  const server = await startIn(
-    t,
-    directory,
-    demands === undefined ? [] : ['-c', 'ssl=on', ...setDemands(directory, demands)],
-    env,
-  )
+  const options = [
+    ...settings.flatMap((setting) => ['-c', setting]),
+    ...(demands === undefined ? [] : ['-c', 'ssl=on', ...setDemands(directory, demands)]),
+  ]
+  const server = await startIn(t, directory, options, env)
   if (demands !== undefined) await server.setPassword(demands.password)
   return server
 }

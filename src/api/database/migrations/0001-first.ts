@@ -162,6 +162,7 @@ const SIGN_INS = `
     revoked_at timestamptz
   );
   create index api_clients_account on api_clients (account_id, created_at, id) where revoked_at is null;
+  create index api_clients_revoked on api_clients (account_id, revoked_at) where revoked_at is not null;
 
   create table applications (
     id text primary key,
@@ -174,6 +175,7 @@ const SIGN_INS = `
     revoked_at timestamptz
   );
   create index applications_account on applications (account_id, created_at, id) where revoked_at is null;
+  create index applications_revoked on applications (account_id, revoked_at) where revoked_at is not null;
 
   create table token_families (
     id bigint generated always as identity primary key,
@@ -184,6 +186,7 @@ const SIGN_INS = `
   );
   create index token_families_application on token_families (application_id);
   create index token_families_user on token_families (user_id);
+  create index token_families_revoked on token_families (revoked_at) where revoked_at is not null;
 
   create table refresh_tokens (
     sha256 bytea primary key,
@@ -301,6 +304,8 @@ const SERVERS = `
   create index servers_booting on servers (id) where status = 'creating' and boot_deadline is not null;
   create index servers_account on servers (account_id, created_at, id) where deleted_at is null;
   create index servers_hypervisor on servers (hypervisor) where deleted_at is null;
+  create index servers_migrating_to on servers (migrating_to) where migrating_to is not null;
+  create index servers_refused on servers (id) where publish_fault is not null;
   create index servers_image on servers (image_id);
   alter table images add foreign key (source_server_id) references servers;
 
@@ -354,8 +359,10 @@ const SERVERS = `
     check ((finished_at is null) = (outcome is null))
   );
   create index compute_actions_server on compute_actions (server_id, id) where finished_at is null;
-  -- For the metrics: the last finished action of a server. PostgreSQL would read the whole of an index on finished_at.
-  create index compute_actions_finished on compute_actions (server_id, finished_at) where finished_at is not null;`
+  -- For the metrics: the last finished action of a server.
+  create index compute_actions_finished on compute_actions (server_id, finished_at) where finished_at is not null;
+  -- For the purge. An expression, since PostgreSQL would read the whole of an index on finished_at for the metrics.
+  create index compute_actions_age on compute_actions ((finished_at at time zone 'UTC')) where finished_at is not null;`
 
 const DATABASE_SERVERS = `
   create table database_server_types (

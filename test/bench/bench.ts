@@ -23,6 +23,7 @@ import { rate } from './rate.ts'
 import { formatMarkdown, formatText, machine, type Table } from './report.ts'
 import { resync } from './resync.ts'
 import type { Effort } from './rounds.ts'
+import { scale } from './scale.ts'
 import { stalls } from './stalls.ts'
 import { start } from './start.ts'
 import { tokens } from './tokens.ts'
@@ -55,6 +56,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   lists,
   outbox,
   events,
+  scale,
 }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
 const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }

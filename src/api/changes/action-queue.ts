@@ -51,7 +51,7 @@ const BATCH = 64
 /** Finished actions are kept this long, and of each server at most this many. */
 const [KEPT, KEPT_OF_SERVER] = ['30 days', 1000]
 /** Longer than the interval between two purges, and than a process that purges may be away. */
-const PURGE_LOOKS_BACK = '1 day'
+const PURGE_LOOKS_BACK = '6 hours'
 
 /**
  * Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not

@@ -141,25 +141,30 @@ async function findFree(
   cursor: number,
 ): Promise<number | undefined> {
   const size = Number(count)
-  const isFree = sql.join(
-    pools.map(
-      ({ id, range }) => sql`
-        not exists (
-          select from allocations
-          where pool_id = ${id} and allocations.number = number.number + ${String(first - range.first)}::bigint)`,
-    ),
-    sql` and `,
-  )
+  /** With its own bounds: PostgreSQL may read all numbers of the pool between them. */
+  const isFree = (start: number, end: number) =>
+    sql.join(
+      pools.map(({ id, range }) => {
+        const offset = sql`${String(first - range.first)}::bigint`
+        return sql`
+          not exists (
+            select from allocations
+            where pool_id = ${id} and allocations.number = number.number + ${offset}
+              and allocations.number between ${start}::bigint + ${offset} and ${end}::bigint + ${offset})`
+      }),
+      sql` and `,
+    )
   for (const [from, to] of [
     [cursor, size],
     [0, Math.min(cursor, size)],
   ] as const) {
     for (let start = from; start < to; start += WINDOW) {
+      const end = Math.min(start + WINDOW, to) - 1
       const {
         rows: [row],
       } = await sql<{ number: number }>`
-        select number from generate_series(${start}::bigint, ${Math.min(start + WINDOW, to) - 1}::bigint) as number
-        where ${isFree} order by number limit 1`.execute(tx)
+        select number from generate_series(${start}::bigint, ${end}::bigint) as number
+        where ${isFree(start, end)} order by number limit 1`.execute(tx)
       if (row !== undefined) return row.number
     }
   }

@@ -52,7 +52,7 @@ export function ramForServers(hypervisors: readonly PlacedHypervisor[]): {
 }
 
 /** Of how many hypervisors, chosen at random, the free RAM is compared for a new server. */
-const COMPARED = 64
+const COMPARED = 32
 
 /**
  * Places a server in a zone (default: in the region): on the hypervisor with the most free RAM, in a large region on

@@ -303,7 +303,7 @@ const SERVERS = `
   );
   create index servers_booting on servers (id) where status = 'creating' and boot_deadline is not null;
   create index servers_account on servers (account_id, created_at, id) where deleted_at is null;
-  create index servers_hypervisor on servers (hypervisor) where deleted_at is null;
+  create index servers_hypervisor on servers (hypervisor) include (server_type_id, migrating_to) where deleted_at is null;
   create index servers_migrating_to on servers (migrating_to) where migrating_to is not null;
   create index servers_refused on servers (id) where publish_fault is not null;
   create index servers_image on servers (image_id);

@@ -18,6 +18,8 @@ const ROOT = new URL('../../', import.meta.url).pathname
 /** Hypervisors that get no servers by themselves: other0, other1 and so on. */
 export const OTHER_HYPERVISORS = 100
 const [CLIENT, SECRET] = ['cli-bench', 'a-secret-for-the-benchmark']
+/** API clients of accounts of their own. */
+export const CALLERS: readonly string[] = Array.from({ length: 9 }, (_, i) => `cli-call${String(i)}`)
 
 /** A started imds-api with one account. `socket`: the directory of PostgreSQL's. */
 export interface BenchApi extends Server {
@@ -25,6 +27,8 @@ export interface BenchApi extends Server {
   readonly socket: string
   call(method: string, path: string, body?: object): Promise<Record<string, unknown>>
   readonly token: string
+  /** Gets a token for one of CALLERS. */
+  tokenOf(caller: string): Promise<string>
 }
 
 /** Rates and memory of imds-api. */
@@ -74,17 +78,20 @@ export async function startBenchApi(
       ),
     'imds-api to answer',
   )
-  const { access_token: token } = (await (
-    await fetch(`${base}/token`, {
+  const tokenOf = async (client: string) => {
+    const response = await fetch(`${base}/token`, {
       method: 'POST',
-      headers: { Authorization: basic() },
+      headers: { Authorization: basic(client) },
       body: new URLSearchParams({ grant_type: 'client_credentials' }),
     })
-  ).json()) as { access_token: string }
+    return ((await response.json()) as { access_token: string }).access_token
+  }
+  const token = await tokenOf(CLIENT)
   return {
     ...server,
     port,
     token,
+    tokenOf,
     stateDirectory: join(directory, 'state'),
     socket: join(directory, 'state', 'postgres'),
     call: async (method, path, body) => {
@@ -112,7 +119,7 @@ async function rates(built: Built, imdsApi: BenchApi, effort: Effort): Promise<T
   const lua = join(built.directory, 'token.lua')
   writeFileSync(
     lua,
-    `wrk.method = "POST"\nwrk.body = "grant_type=client_credentials"\nwrk.headers["Content-Type"] = "application/x-www-form-urlencoded"\nwrk.headers["Authorization"] = "${basic()}"\n`,
+    `wrk.method = "POST"\nwrk.body = "grant_type=client_credentials"\nwrk.headers["Content-Type"] = "application/x-www-form-urlencoded"\nwrk.headers["Authorization"] = "${basic(CLIENT)}"\n`,
   )
   try {
     await until(
@@ -199,8 +206,8 @@ function parentOf(pid: number): number | undefined {
   }
 }
 
-function basic(): string {
-  return `Basic ${Buffer.from(`${CLIENT}:${SECRET}`).toString('base64')}`
+function basic(client: string): string {
+  return `Basic ${Buffer.from(`${client}:${SECRET}`).toString('base64')}`
 }
 
 const REGION = {
@@ -219,7 +226,14 @@ const REGION = {
     public_ipv4: ['203.0.113.0/24'],
     public_ipv6: ['2001:db8::/64'],
   },
-  users: [{ id: 'usr-bench', name: 'Bench', email_address: 'bench@example.com' }],
+  users: [
+    { id: 'usr-bench', name: 'Bench', email_address: 'bench@example.com' },
+    ...CALLERS.map((client) => ({
+      id: client.replace('cli', 'usr'),
+      name: client,
+      email_address: `${client}@example.com`,
+    })),
+  ],
   accounts: [
     {
       id: 'acc-bench',
@@ -230,6 +244,23 @@ const REGION = {
       ram_limit: 1_000_000_000,
       cloud_ips_limit: 100,
     },
+    ...CALLERS.map((client) => ({
+      id: client.replace('cli', 'acc'),
+      name: client,
+      owner: client.replace('cli', 'usr'),
+      country_code: 'GB',
+      telephone_number: '+442079460000',
+      ram_limit: 1_000_000,
+      cloud_ips_limit: 100,
+    })),
   ],
-  api_clients: [{ id: CLIENT, account: 'acc-bench', name: 'Bench', secret_file: 'secret' }],
+  api_clients: [
+    { id: CLIENT, account: 'acc-bench', name: 'Bench', secret_file: 'secret' },
+    ...CALLERS.map((client) => ({
+      id: client,
+      account: client.replace('cli', 'acc'),
+      name: client,
+      secret_file: 'secret',
+    })),
+  ],
 }

@@ -15,6 +15,7 @@ import { events } from './events.ts'
 import { files } from './files.ts'
 import { flood } from './flood.ts'
 import { lists } from './lists.ts'
+import { load } from './load.ts'
 import { page } from './page.ts'
 import { importExport } from './import.ts'
 import { outbox } from './outbox.ts'
@@ -54,6 +55,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   page,
   api,
   lists,
+  load,
   outbox,
   events,
   scale,

@@ -21,8 +21,8 @@ declare module 'fastify' {
   }
 }
 
-/** The reads of a caller that wait: as many as an address may have connections, so that one rarely reaches it. */
-const WAITING_MAX = 256
+/** The reads of a caller that wait: as many as an account may have waits (member-waits.ts), each of which begins by one. */
+const WAITING_MAX = 1_024
 const TIMEOUT_MS = 10_000
 /** A read waits for the sum of both at most while there are more than can be answered. */
 const [WAIT_MS, OVERLOAD_MS] = [150, 200]

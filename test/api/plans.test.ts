@@ -40,6 +40,7 @@ const PARTIAL: Readonly<Record<string, string>> = {
   collaborations_to_invite: 'invitations that wait for the sender',
   compute_actions_server: 'actions without an outcome',
   servers_refused: 'servers whose record the store refuses',
+  outbox_retries: 'their changes, each of which waits for a minute',
   allocations_freed: 'addresses that wait for a publish',
 }
 

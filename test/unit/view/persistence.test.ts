@@ -67,6 +67,8 @@ afterEach(async () => {
   rmSync(directory, { recursive: true })
 })
 
+/** Above the longest pause between two snapshots, after one that a busy disk has delayed. */
+const PAUSE_MS = 40_000
 /** A busy disk takes a second for two fsyncs. */
 const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
 const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) =>
@@ -275,7 +277,7 @@ describe.each([
     for (const id of ids) daemon.report(id, 'running')
     await vi.waitFor(async () => {
       expect(await phases()).toEqual(['running', 'running'])
-    }, 20_000)
+    }, PAUSE_MS)
     await daemon.put(state(1, 2))
     expect(await phases(), 'a change keeps them').toEqual(['running', 'running'])
     daemon.report(ids[0], 'done')
@@ -287,7 +289,7 @@ describe.each([
     await second.put(state(2, 3))
     expect(await phases(), 'the same id again').toEqual(['done', undefined])
     expect(log).toEqual([])
-  })
+  }, 90_000)
 
   test('a torn end of the journal loses only itself, and is continued', async () => {
     const daemon = await start({ keys })

@@ -182,7 +182,7 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     await until(async () => (await get()).status === 0, 'the rules')
     await systemctl('restart', 'imds.service')
     t.match(await get(), { status: 0, stdout: Buffer.from('srv-abcde') }, 'the next daemon has the socket too')
-    await systemctl('stop', 'imds-firewall.service', 'imds.socket', 'imds.service')
+    await systemctl('stop', 'imds-firewall.service', 'imds.socket', 'imds.service', 'imds-address.service')
     await shell('rm /etc/systemd/system/imds.socket.d/test.conf /etc/systemd/system/imds-address.service.d/test.conf')
     await systemctl('daemon-reload')
     await setEnv('IMDS_STORE=file:/store')

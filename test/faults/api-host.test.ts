@@ -1,7 +1,7 @@
 /** The host of imds-api: its disk is full, its embedded PostgreSQL is killed, and no name can be resolved. */
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
@@ -175,6 +175,9 @@ t.test('the host of imds-api', { skip: withoutNamespaces() }, async (t) => {
       process.kill(Number(postmaster), 'SIGKILL')
       t.strictSame(await exited, [1, null])
       t.match(api.log.at(-1), { level: 'fatal', msg: 'imds-api cannot continue', reason: /PostgreSQL has ended/ })
+      // as systemd does: it ends what is left of a service before it starts the service again
+      const data = join(state, 'postgres/data')
+      await until(() => !existsSync(`/proc/${postmaster!}`) && processesWith(data).length === 0, 'PostgreSQL to end')
       // and the next one knows no names
       const [hosts, resolver] = [join(state, 'hosts'), join(state, 'resolv.conf')]
       writeFileSync(hosts, '127.0.0.1 localhost\n')

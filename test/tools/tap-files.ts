@@ -17,7 +17,7 @@ export interface TapResult {
 }
 
 /** Tests wait for much, so there is work for more files than cores. */
-const FILES_AT_A_TIME = 2 * availableParallelism()
+const FILES_AT_A_TIME = availableParallelism() + 1
 /** A test that takes longer fails, unless its file sets another time. */
 const TEST_SECONDS = 300
 /** A file that takes longer is killed. It is above the times that files set. */

@@ -44,7 +44,7 @@ export function claimedStore(db: Kysely<Tables>, store: LazyStore, log: Pick<Log
   }
 }
 
-/** Writes to the store first: nothing is enqueued again and again while it takes no changes. */
+/** Writes to the store first. Otherwise a store that takes no changes would have all servers enqueued each second. */
 async function publishLost(
   db: Kysely<Tables>,
   store: LazyStore,

@@ -51,6 +51,8 @@ export class OutboxPublisher {
   /** The last reason for which the store or the database could not be used; undefined: they can. */
   #problem: string | undefined
   #backoffMs = FIRST_BACKOFF_MS
+  /** When the store and the failed publishes are looked at again: every second, also while there is always work. */
+  #checkAtMs = 0
 
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
@@ -80,7 +82,6 @@ export class OutboxPublisher {
   async #run(): Promise<void> {
     while (!this.#hasToStop()) {
       try {
-        await this.#parts.store.initialise()
         await this.#publishWaiting()
         this.#reportRecovery()
         await this.#wait(POLL_MS)
@@ -94,6 +95,7 @@ export class OutboxPublisher {
             'servers cannot be published: guests see the last published state. Retrying',
           )
         this.#problem = message
+        this.#checkAtMs = 0
         await this.#sleep(this.#backoffMs)
         this.#backoffMs = Math.min(LONGEST_BACKOFF_MS, this.#backoffMs * 2)
       }
@@ -129,14 +131,13 @@ export class OutboxPublisher {
       inFlight.delete(batch)
       this.#wake()
     }
-    let checkAtMs = 0
     try {
       while (failures.length === 0 && !this.#hasToStop()) {
         this.#isWoken = false
-        if (performance.now() >= checkAtMs) {
-          checkAtMs = performance.now() + POLL_MS
+        if (performance.now() >= this.#checkAtMs) {
+          this.#checkAtMs = performance.now() + POLL_MS
           skipped.clear()
-          await this.#parts.store.initialise() // while there is always work
+          await this.#parts.store.initialise()
           await this.#turns.admitRetries()
         }
         const size = inFlight.size

@@ -29,6 +29,11 @@ const MOST_OPERATORS = 64
  */
 const BACKLOG = 4_096
 /**
+ * How many sockets `listenAt` opens at an address (SO_REUSEPORT). libuv accepts one connection of a socket in each turn of
+ * the event loop, so with one socket, new connections of a busy server waited for seconds (docs/performance.md).
+ */
+export const SOCKETS = 32
+/**
  * During a stop, an idle connection stays open this long, in ms, because its request may be in flight. AWS's clients
  * wait a second for a response; the next daemon needs the rest of that time to start.
  */
@@ -72,27 +77,29 @@ export function descriptors(limits: string): number {
 
 /** Starts listening. Rejects with a StartFailure that names the variable and the remedy. */
 export async function listen(server: FastifyInstance, listener: Listener, variable: string): Promise<HostPort> {
-  const [address] = await listenAt(server, [listener], variable, () => {
-    server.server.closeAllConnections()
-  })
-  return address?.path === undefined && address !== undefined ? address : { host: '', port: 0 }
+  const place = await (await opener(server, listener, variable))()
+  return place.path === undefined ? place : { host: '', port: 0 }
 }
 
 /**
- * Starts listening at several places. Rejects as `listen` does; `server.close` closes what is open then. `endLate` is
- * called during a stop, to end connections whose requests take long.
+ * Starts listening at several places, for many new connections at once. Rejects as `listen` does; `server.close` closes
+ * what is open then. `endLate` is called during a stop, to end connections whose requests take long.
  */
 export async function listenAt(
   server: FastifyInstance,
-  listeners: readonly Listener[],
+  places: readonly Place[],
   variable: string,
   endLate: () => void,
 ): Promise<Place[]> {
-  const acceptors = listeners.map((_listener, i) => (i === 0 ? server.server : acceptorFor(server.server)))
-  await prepare(server, acceptors, endLate)
-  const places: Place[] = []
-  for (const [i, listener] of listeners.entries()) places.push(await open(acceptors[i]!, listener, variable))
-  return places
+  const acceptors = places.map(({ path }, i) =>
+    Array.from({ length: path === undefined ? SOCKETS : 1 }, (_socket, j) =>
+      i === 0 && j === 0 ? server.server : acceptorFor(server.server),
+    ),
+  )
+  await prepare(server, acceptors.flat(), endLate)
+  const opened: Place[] = []
+  for (const [i, place] of places.entries()) opened.push(await openAll(acceptors[i]!, place, variable))
+  return opened
 }
 
 /** Returns a function that starts listening. It rejects as `listen` does, and may be called again then. */
@@ -133,10 +140,21 @@ function acceptorFor(server: FastifyInstance['server']): Server {
   }) // the options of http.Server
 }
 
-async function open(acceptor: Server, listener: Listener, variable: string): Promise<Place> {
+/** Opens the sockets of a place. */
+async function openAll(acceptors: readonly Server[], place: Place, variable: string): Promise<Place> {
+  if (place.path !== undefined) return open(acceptors[0]!, place, variable)
+  // sockets that share a port do not notice that another process of this user listens there
+  const alone = new Server()
+  const opened = await open(alone, place, variable)
+  await new Promise((resolve) => alone.close(resolve))
+  for (const acceptor of acceptors) await open(acceptor, opened, variable, true)
+  return opened
+}
+
+async function open(acceptor: Server, listener: Listener, variable: string, reusePort = false): Promise<Place> {
   try {
     if (listener.path !== undefined) await removeLeftSocket(listener.path)
-    acceptor.listen(listener, BACKLOG) // not Fastify's listen: it cannot set the backlog of a file descriptor
+    acceptor.listen({ ...listener, reusePort, backlog: BACKLOG }) // Fastify's cannot set that of a descriptor
     await once(acceptor, 'listening')
     if (listener.path !== undefined) chmodSync(listener.path, SOCKET_MODE)
   } catch (error) {

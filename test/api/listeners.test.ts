@@ -1,4 +1,5 @@
 /** Where imds-api listens: several addresses and unix sockets, with TLS and behind a proxy. */
+import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { request, type RequestOptions, type ServerResponse } from 'node:http'
@@ -6,13 +7,13 @@ import { request as httpsRequest } from 'node:https'
 import { connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls } from 'node:tls'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { Connections, giveWay, type ClosedReason, type ConnectionsParts } from '../../src/api/http/connections.ts'
 import { buildServer, type ApiServerSettings } from '../../src/api/http/server.ts'
-import type { Place } from '../../src/runtime/host-port.ts'
+import type { HostPort, Place } from '../../src/runtime/host-port.ts'
 import { listenAt } from '../../src/runtime/listen.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
@@ -23,6 +24,8 @@ import { anAuthority } from '../support/redis/tls.ts'
 const LOOPBACK = { host: '127.0.0.1', port: 0 }
 /** More than the buffers of a connection. */
 const LONG_BYTES = 8_000_000
+/** Connections that wait to be accepted at the same time. */
+const TOGETHER = 100
 
 /** A server at several places with a route that shows the address of its client. */
 async function start(
@@ -190,6 +193,32 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
   t.equal(readFileSync(file, 'utf8'), 'text')
   const client = connect(live)
   t.equal(String((await once(client, 'data'))[0]), 'mine', 'the other process is not disturbed')
+})
+
+t.test('an address on which a process of the same user listens is refused', async (t) => {
+  const {
+    places: [place],
+  } = await start(t, [LOOPBACK])
+  await t.rejects(start(t, [place!]), { message: /another program listens there already/ })
+})
+
+t.test('many connections that arrive at once are accepted in few turns of the event loop', async (t) => {
+  const {
+    server: { server },
+    places: [place],
+  } = await start(t, [LOOPBACK], {}, { most: 300, ofAddress: 150 })
+  const { port } = place as HostPort
+  let [accepted, turns] = [0, 0]
+  server.on('connection', (socket: Socket) => {
+    accepted++
+    socket.destroy()
+  })
+  execFileSync('bash', [
+    '-c',
+    `for i in {1..${String(TOGETHER)}}; do exec {fd}<>/dev/tcp/127.0.0.1/${String(port)}; done`,
+  ])
+  for (; accepted < TOGETHER; turns++) await setImmediate()
+  t.ok(turns < TOGETHER / 2, `${String(TOGETHER)} connections took ${String(turns)} turns`)
 })
 
 t.test('the address of a client comes from a proxy that is trusted, also on a unix socket', async (t) => {

@@ -265,9 +265,9 @@ export function giveWay(response: ServerResponse): void {
 
 /**
  * File descriptors for all else: connections to the database and the store, listeners, files. An idle imds-api has
- * about 40 open.
+ * about 100 open.
  */
-const RESERVED = 64
+const RESERVED = 192
 /**
  * The most connections of a listener for clients, or for hypervisors, if there are descriptors enough; and of that for
  * operators.

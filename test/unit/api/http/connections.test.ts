@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 import { shareConnections, shareOfAddress } from '../../../../src/api/http/connections.ts'
 
 test('the listeners share the descriptors, and leave 64 for imds-api itself', () => {
-  expect(shareConnections(160)).toEqual({ clients: 60, hypervisors: 24, operators: 12 })
-  expect(shareConnections(1_024)).toEqual({ clients: 600, hypervisors: 240, operators: 64 })
+  expect(shareConnections(160)).toEqual({ clients: 50, hypervisors: 20, operators: 10 })
+  expect(shareConnections(1_024)).toEqual({ clients: 520, hypervisors: 208, operators: 64 })
   expect(shareConnections(65_536)).toEqual({ clients: 4_096, hypervisors: 4_096, operators: 64 })
   expect(shareConnections(Infinity)).toEqual({ clients: 4_096, hypervisors: 4_096, operators: 64 })
   expect(shareConnections(8)).toEqual({ clients: 2, hypervisors: 1, operators: 1 })

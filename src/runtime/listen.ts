@@ -32,7 +32,7 @@ const BACKLOG = 4_096
  * How many sockets `listenAt` opens at an address (SO_REUSEPORT). libuv accepts one connection of a socket in each turn of
  * the event loop, so with one socket, new connections of a busy server waited for seconds (docs/performance.md).
  */
-export const SOCKETS = 32
+export const SOCKETS = 64
 /**
  * During a stop, an idle connection stays open this long, in ms, because its request may be in flight. AWS's clients
  * wait a second for a response; the next daemon needs the rest of that time to start.

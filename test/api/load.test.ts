@@ -10,8 +10,8 @@ import { formatRequest, Wire } from '../support/load/wire.ts'
 import { openState, startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
-/** Half of them are for connections: 96 for those of clients, 48 of an address. */
-const DESCRIPTORS = 2 * Math.ceil((96 * 8) / 5)
+/** Leaves 96 descriptors for connections of clients: 48 of an address. */
+const DESCRIPTORS = 192 + Math.ceil((96 * 8) / 5)
 const [IN_ALL, OF_ADDRESS] = [96, 48]
 const MIB = 2 ** 20
 /** Of an account, with 16 connections to the database. */

@@ -265,7 +265,7 @@ export function giveWay(response: ServerResponse): void {
 
 /**
  * File descriptors for all else: connections to the database and the store, listeners, files. An idle imds-api has
- * about 100 open.
+ * about 170 open.
  */
 const RESERVED = 192
 /**
@@ -283,7 +283,7 @@ export function shareConnections(descriptors: number): {
   readonly hypervisors: number
   readonly operators: number
 } {
-  const left = Math.max(descriptors - RESERVED, descriptors / 2)
+  const left = Math.max(descriptors - RESERVED, descriptors / 4)
   const part = (share: number, most: number) => Math.max(1, Math.min(most, Math.floor(left * share)))
   return { clients: part(5 / 8, MOST), hypervisors: part(2 / 8, MOST), operators: part(1 / 8, MOST_OPERATORS) }
 }

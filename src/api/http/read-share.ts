@@ -25,7 +25,7 @@ declare module 'fastify' {
 const WAITING_MAX = 1_024
 const TIMEOUT_MS = 10_000
 /** A read waits for the sum of both at most while there are more than can be answered. */
-const [WAIT_MS, OVERLOAD_MS] = [150, 200]
+const [WAIT_MS, OVERLOAD_MS] = [100, 150]
 
 /**
  * The shares, given the connections for requests. A caller has a quarter of them for reads. All callers together have

@@ -1,15 +1,15 @@
 import { expect, test } from 'vitest'
 import { shareConnections, shareOfAddress } from '../../../../src/api/http/connections.ts'
 
-test('the listeners share the descriptors, and leave 64 for imds-api itself', () => {
-  expect(shareConnections(160)).toEqual({ clients: 50, hypervisors: 20, operators: 10 })
+test('the listeners share the descriptors, and leave 192 for imds-api itself', () => {
+  expect(shareConnections(160)).toEqual({ clients: 25, hypervisors: 10, operators: 5 })
   expect(shareConnections(1_024)).toEqual({ clients: 520, hypervisors: 208, operators: 64 })
   expect(shareConnections(65_536)).toEqual({ clients: 4_096, hypervisors: 4_096, operators: 64 })
   expect(shareConnections(Infinity)).toEqual({ clients: 4_096, hypervisors: 4_096, operators: 64 })
-  expect(shareConnections(8)).toEqual({ clients: 2, hypervisors: 1, operators: 1 })
-  for (const descriptors of [128, 160, 300, 1_024]) {
+  expect(shareConnections(8)).toEqual({ clients: 1, hypervisors: 1, operators: 1 })
+  for (const descriptors of [256, 300, 1_024]) {
     const { clients, hypervisors, operators } = shareConnections(descriptors)
-    expect(clients + hypervisors + operators).toBeLessThanOrEqual(descriptors - 64)
+    expect(clients + hypervisors + operators).toBeLessThanOrEqual(descriptors - 192)
   }
 })
 

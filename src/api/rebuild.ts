@@ -35,6 +35,8 @@ export interface RebuildOptions {
 /** `rebuild --prune` removes no larger share of the records in the store without `--force`. */
 const PRUNED_SHARE = 0.05
 const CHECK_INTERVAL_MS = 100
+/** The pause between two counts of the outbox, as a multiple of the time that one takes. */
+const PAUSE = 20
 const SILENT = pino({ enabled: false })
 /** The most refused servers that are named. */
 const MOST_NAMED = 20
@@ -109,9 +111,12 @@ async function publishAll(
   publisher.start()
   let left = total
   try {
-    for (; left > 0 && publisher.problem === undefined && !stopping.aborted; left = await countRebuild(db)) {
+    for (let tookMs = 0; left > 0 && publisher.problem === undefined && !stopping.aborted;) {
       progress.show(total - left)
-      await sleep(CHECK_INTERVAL_MS)
+      await sleep(Math.max(CHECK_INTERVAL_MS, PAUSE * tookMs))
+      const startedMs = performance.now()
+      left = await countRebuild(db)
+      tookMs = performance.now() - startedMs
     }
   } finally {
     await publisher.stop()

@@ -9,7 +9,7 @@ import { buildComputeServer } from '../../src/api/compute/server.ts'
 import { Waiters } from '../../src/api/compute/waiters.ts'
 import { COMPUTE_CHANNEL } from '../../src/api/changes/actions.ts'
 import { purgeActions, readQueue } from '../../src/api/changes/action-queue.ts'
-import { freeHypervisors } from '../../src/api/changes/placement.ts'
+import { placedHypervisors } from '../../src/api/changes/placement.ts'
 import { NotificationListener } from '../../src/api/database/notifications.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion, ONE } from '../support/fixtures/region.ts'
@@ -116,8 +116,7 @@ const act = async (id: string, action: string) => call('POST', `servers/${id}/${
 const statusOf = async (id: string) => (await call('GET', `servers/${id}`)).body.status
 const recordOf = async (id: string) =>
   (await store.get(id))?.document as { hypervisors: string[]; sealedAt?: string; revision: number } | undefined
-const freeOf = async (hypervisor: string) =>
-  (await db.transaction().execute((tx) => freeHypervisors(tx, undefined))).find(({ name }) => name === hypervisor)!.free
+const freeOf = async (hypervisor: string) => (await placedHypervisors(db)).find(({ name }) => name === hypervisor)!.free
 const expireGiven = () =>
   pool.query("update compute_actions set given_out_at = now() - interval '1 hour' where finished_at is null")
 const setClockBack = () =>

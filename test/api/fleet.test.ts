@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import t from 'tap'
 import { evacuateServer, serversOf } from '../../src/api/changes/evacuation.ts'
 import { beginMigration } from '../../src/api/changes/migrations.ts'
-import { changeDrained, placedHypervisors } from '../../src/api/changes/placement.ts'
+import { changeDrained, placedHypervisors, placeServer } from '../../src/api/changes/placement.ts'
 import { openStore } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
@@ -132,6 +132,18 @@ t.test('with a compute system', async (t) => {
         ['hv2', null],
       ],
     )
+  })
+
+  await t.test('while a change uses one hypervisor, a server is moved to another one without waiting', async (t) => {
+    const { body: server } = await create()
+    await activate()
+    t.same(await placeOf(server.id), ['hv1', null])
+    const taken = await db.transaction().execute(async (tx) => {
+      const { name } = (await placeServer(tx, { zoneId: 'zon-aaaa1', ram: RAM, except: 'hv1' }))!
+      t.equal((await move(server.id)).kind, 'moved')
+      return name
+    })
+    t.same([taken, await placeOf(server.id)], ['hv2', ['hv3', null]])
   })
 
   await t.test('a server whose action is being carried out is not moved', async (t) => {

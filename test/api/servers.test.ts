@@ -199,7 +199,7 @@ t.test('a change that places a server on a hypervisor has its RAM, and others go
   const placeOf = async (id: string) =>
     (await db.selectFrom('servers').select('hypervisor').where('id', '=', id).executeTakeFirstOrThrow()).hypervisor
   const elsewhere = await db.transaction().execute(async (tx) => {
-    const taken = (await placeServer(tx, 'zon-aaaa1', 1024))!.name
+    const taken = (await placeServer(tx, { zoneId: 'zon-aaaa1', ram: 1024 }))!.name
     const { id } = await create({ zone: 'gb1-a' })
     t.not(await placeOf(id), taken, 'it did not wait')
     return id
@@ -207,7 +207,7 @@ t.test('a change that places a server on a hypervisor has its RAM, and others go
   await db.updateTable('hypervisors').set({ ram: 1024 }).where('name', '=', 'hv-3').execute()
   await db.updateTable('servers').set({ hypervisor: 'hv-1' }).where('id', '=', other).execute()
   const take = async (tx: Tx) => {
-    const { name } = (await placeServer(tx, 'zon-bbbb2', 1024))!
+    const { name } = (await placeServer(tx, { zoneId: 'zon-bbbb2', ram: 1024 }))!
     await tx.updateTable('servers').set({ hypervisor: name }).where('id', '=', other).execute()
   }
   t.strictSame(

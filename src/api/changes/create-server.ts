@@ -46,7 +46,7 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
         `${String(found.serverType.ram)} MB more are too much`,
     )
   }
-  const place = await placeServer(tx, found.zoneId, found.serverType.ram)
+  const place = await placeServer(tx, { zoneId: found.zoneId, ram: found.serverType.ram })
   if (place === undefined)
     throw refuse(
       'insufficient_capacity',

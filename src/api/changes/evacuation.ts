@@ -14,7 +14,7 @@ import { refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { isWorkedOn, wakeHypervisor } from './action-queue.ts'
 import { changePlacement, type Placement } from './migrations.ts'
-import { freeHypervisors } from './placement.ts'
+import { placedHypervisors, placeServer } from './placement.ts'
 
 /**
  * What is asked for. `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes
@@ -94,22 +94,27 @@ async function nextPlace(tx: Tx, server: Placement, evacuation: Evacuation): Pro
 }
 
 async function findTarget(tx: Tx, id: string, { name, to, dryRun, planned }: Evacuation): Promise<string> {
-  const { zone_id, ram } = await tx
+  const { zone_id, zone, ram } = await tx
     .selectFrom('servers')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
-    .select(['zone_id', 'ram'])
+    .innerJoin('zones', 'zones.id', 'servers.zone_id')
+    .select(['zone_id', 'zones.handle as zone', 'server_types.ram'])
     .where('servers.id', '=', id)
     .executeTakeFirstOrThrow()
-  const [most] = (await freeHypervisors(tx, zone_id))
-    .filter((one) => one.name !== name && (to.length === 0 || to.includes(one.name)))
-    .map((one) => ({ ...one, free: one.free - (planned.get(one.name) ?? 0) }))
-    .sort((a, b) => b.free - a.free)
-  if (most === undefined || most.free < ram)
+  const target = dryRun
+    ? (await placedHypervisors(tx))
+        .filter((one) => one.zone === zone && one.drained_at === null && one.name !== name)
+        .filter((one) => to.length === 0 || to.includes(one.name))
+        .map((one) => ({ ...one, free: one.free - (planned.get(one.name) ?? 0) }))
+        .sort((a, b) => b.free - a.free)
+        .find(({ free }) => free >= ram)
+    : await placeServer(tx, { zoneId: zone_id, ram, only: to, except: name })
+  if (target === undefined)
     throw refuse(
       'insufficient_capacity',
       `no ${to.length === 0 ? 'other hypervisor' : `hypervisor of ${to.join(', ')}`} in the zone of ${id} that is not ` +
         `drained has ${String(ram)} MB of RAM free`,
     )
-  if (dryRun) planned.set(most.name, (planned.get(most.name) ?? 0) + ram)
-  return most.name
+  if (dryRun) planned.set(target.name, (planned.get(target.name) ?? 0) + ram)
+  return target.name
 }

@@ -55,7 +55,18 @@ export function ramForServers(hypervisors: readonly PlacedHypervisor[]): {
 const COMPARED = 32
 
 /**
- * Places a server in a zone (default: in the region): on the hypervisor with the most free RAM, in a large region on
+ * Where a server may go. `zoneId`: undefined for the whole region. `ram`: what it needs, in MB. `only`: the names of the
+ * hypervisors; empty: all. `except`: the hypervisor that it leaves.
+ */
+export interface Wanted {
+  readonly zoneId: string | undefined
+  readonly ram: number
+  readonly only?: readonly string[]
+  readonly except?: string
+}
+
+/**
+ * Places a server: on the hypervisor with the most free RAM, in a large region on
  * nearly such a one. Locks it, so that two changes cannot use the same free RAM. Undefined: none has enough.
  *
  * Counting the RAM of all hypervisors takes too long in a large region (docs/scale.md), so that is done only if none of
@@ -63,20 +74,22 @@ const COMPARED = 32
  */
 export async function placeServer(
   tx: Tx,
-  zoneId: string | undefined,
-  ram: number,
+  { zoneId, ram, only = [], except = '' }: Wanted,
 ): Promise<FreeHypervisor | undefined> {
   const { rows } = await sql<{ name: string; free: number }>`
     select name, ${freeRam} as free from (
       select name, ram from hypervisors
-      where removed_at is null and drained_at is null ${zoneId === undefined ? sql`` : sql`and zone_id = ${zoneId}`}
+      where removed_at is null and drained_at is null and name <> ${except}
+        ${zoneId === undefined ? sql`` : sql`and zone_id = ${zoneId}`}
+        ${only.length === 0 ? sql`` : sql`and name = any(${[...only]})`}
       order by random() limit ${COMPARED}) as hypervisors
     order by free desc, name`.execute(tx)
   for (const { name } of rows.filter(({ free }) => free >= ram)) {
     const hypervisor = await lockHypervisor(tx, name, 'skip locked')
     if (hypervisor !== undefined && hypervisor.free >= ram) return hypervisor
   }
-  return (await freeHypervisors(tx, zoneId)).find(({ free }) => free >= ram)
+  const isWanted = (name: string) => name !== except && (only.length === 0 || only.includes(name))
+  return (await freeHypervisors(tx, zoneId)).find(({ name, free }) => free >= ram && isWanted(name))
 }
 
 /**
@@ -110,7 +123,7 @@ const freeRam = sql<number>`(ram - (
  * The hypervisors of a zone (default: of the region) that are not drained, those with the most free RAM first. Locks
  * them, so that two changes cannot use the same free RAM.
  */
-export async function freeHypervisors(tx: Tx, zoneId: string | undefined): Promise<readonly FreeHypervisor[]> {
+async function freeHypervisors(tx: Tx, zoneId: string | undefined): Promise<readonly FreeHypervisor[]> {
   const all = tx
     .selectFrom('hypervisors')
     .select(['name', 'zone_id'])

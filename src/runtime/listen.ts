@@ -32,7 +32,7 @@ const BACKLOG = 4_096
  * How many sockets `listenAt` opens at an address (SO_REUSEPORT). libuv accepts one connection of a socket in each turn of
  * the event loop, so with one socket, new connections of a busy server waited for seconds (docs/performance.md).
  */
-export const SOCKETS = 64
+const SOCKETS = 64
 /**
  * During a stop, an idle connection stays open this long, in ms, because its request may be in flight. AWS's clients
  * wait a second for a response; the next daemon needs the rest of that time to start.
@@ -154,7 +154,8 @@ async function openAll(acceptors: readonly Server[], place: Place, variable: str
 async function open(acceptor: Server, listener: Listener, variable: string, reusePort = false): Promise<Place> {
   try {
     if (listener.path !== undefined) await removeLeftSocket(listener.path)
-    acceptor.listen({ ...listener, reusePort, backlog: BACKLOG }) // Fastify's cannot set that of a descriptor
+    // the backlog is no option here, nor is this Fastify's listen: neither has an effect on a file descriptor
+    acceptor.listen({ ...listener, reusePort }, BACKLOG)
     await once(acceptor, 'listening')
     if (listener.path !== undefined) chmodSync(listener.path, SOCKET_MODE)
   } catch (error) {

@@ -66,8 +66,8 @@ export interface Wanted {
 }
 
 /**
- * Places a server: on the hypervisor with the most free RAM, in a large region on
- * nearly such a one. Locks it, so that two changes cannot use the same free RAM. Undefined: none has enough.
+ * Places a server on the hypervisor with the most free RAM, in a large region on nearly such a one. Locks it, so that two
+ * changes cannot use the same free RAM. Undefined: none has enough.
  *
  * Counting the RAM of all hypervisors takes too long in a large region (docs/scale.md), so that is done only if none of
  * COMPARED has enough, or others are placing servers on all of them now.

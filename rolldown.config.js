@@ -21,15 +21,6 @@ const ascii = {
   },
 }
 
-/** Removes child_process from commander, which needs it only for subcommands that are separate programs. Loading it slows down the start of imdsctl. */
-const withoutChildProcess = {
-  name: 'without-child-process',
-  transform: {
-    filter: { id: /commander\/lib\/command\.js$/ },
-    handler: (code) => code.replace("require('node:child_process')", 'undefined'),
-  },
-}
-
 /** Fastify loads these packages only for routes with a schema, which we do not have, and for tests. They are half of its code. */
 const UNUSED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request']
 
@@ -171,7 +162,7 @@ const build = (input, output, external, ...plugins) => ({
   platform: 'node',
   external,
   transform: { define: { __dirname: 'import.meta.dirname' } }, // packages that are CommonJS have it
-  plugins: [withoutChildProcess, ascii, ...plugins],
+  plugins: [ascii, ...plugins],
   output: { dir: 'dist', format: 'esm', comments: { jsdoc: false }, ...output },
 })
 

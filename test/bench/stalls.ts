@@ -5,8 +5,9 @@
  * Each size of user-data, plain and encrypted, has three phases:
  *
  * - resync: a running daemon has one instance; then its database is swapped for one with many more (SWAPDB, so there is
- *   no notice). It ends when all of them are in the view and in the snapshot.
- * - snapshot: one small instance changes, and the whole snapshot is written again.
+ *   no notice). It ends when all of them are in the view, which they enter when they are in a journal, and no snapshot is
+ *   being written.
+ * - snapshot: one small instance gets other user-data, and the whole snapshot is written again, without what it had.
  * - start: from that snapshot, without Redis. It ends with the first response.
  *
  * In the first two phases a guest reads a leaf every few milliseconds. The figures are the CPU time of each turn
@@ -116,7 +117,7 @@ async function measure(
     for (let position = from; position < to; position++) {
       const { kind } = await store.put(
         recordOf(position, REGION, revision),
-        userDataOf(position, position === 0 ? 0 : bytes),
+        userDataOf(position, position === 0 ? revision : bytes),
       )
       if (kind !== 'published') throw new Error(`${String(position)} could not be published: ${kind}`)
     }
@@ -144,7 +145,7 @@ async function measure(
           (peakMib(imds.pid) - beforeMib).toFixed(0),
         ])
       }
-      const isWritten = () => statSync(snapshot).size > count * bytes && !existsSync(`${snapshot}.tmp`)
+      const isAtRest = () => !existsSync(`${snapshot}.tmp`)
       await phase('resync', async () => {
         await redis.swapdb(0, 1)
         await untilSlowly(
@@ -153,12 +154,12 @@ async function measure(
               .instances ===
             count + 1,
         )
-        await untilSlowly(isWritten)
+        await untilSlowly(isAtRest)
       })
       const { ino } = statSync(snapshot)
       await phase('snapshot', async () => {
         await publish(redisUrl, 0, 1, 2)
-        await untilSlowly(() => statSync(snapshot).ino !== ino && isWritten())
+        await untilSlowly(() => statSync(snapshot).ino !== ino && isAtRest())
       })
     } finally {
       guest.close()

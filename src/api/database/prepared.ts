@@ -3,8 +3,9 @@
  * building a query with its joins takes longer than running it (docs/performance.md). Their columns are listed one by
  * one, because a prepared `select *` fails once a later version adds a column.
  */
-import type { Compilable } from 'kysely'
+import { CompiledQuery, sql, type Compilable } from 'kysely'
 import type pg from 'pg'
+import type { Reader } from './transaction.ts'
 
 /** A prepared query: takes its values in the order in which the query was built with them. */
 export type Prepared<Values extends readonly string[], Row> = (...values: Values) => Promise<Row | undefined>
@@ -25,3 +26,34 @@ export function prepareOne<Values extends readonly string[], Row>(
   }
   return async (...values) => (await pool.query<Row & object>({ name, text: sql, values: [...values] })).rows[0]
 }
+
+/** A prepared query whose only value is an array of texts or numbers. */
+export type PreparedList<Row> = (database: Reader, values: readonly (string | number)[]) => Promise<readonly Row[]>
+
+/**
+ * Prepares a query with one array for Kysely, so that it can run in a transaction. `build` gets a placeholder for the
+ * array.
+ *
+ * PostgreSQL makes one plan for all arrays, from the sizes that the tables have then. So a query of a table that may grow
+ * fast belongs into transactions that set PLAN_BY_INDEX first.
+ */
+export function prepareList<Row>(
+  name: string,
+  build: (values: readonly string[], database: Reader) => { compile(by: Reader): CompiledQuery<Row> },
+): PreparedList<Row> {
+  const array: readonly string[] = []
+  let built: CompiledQuery<Row> | undefined
+  return async (database, values) => {
+    built ??= build(array, database).compile(database)
+    // Kysely does not know names, but gives its `sql` to node-postgres as it is, which takes an object with a name.
+    const named = { name, text: built.sql } as unknown as string
+    const parameters = built.parameters.map((one) => (one === array ? values : one))
+    return (await database.executeQuery<Row>(CompiledQuery.raw(named, parameters))).rows
+  }
+}
+
+/**
+ * For the list of a select: from then on a transaction plans with indexes, even for a table that is empty now. It does
+ * without the JIT compiler, which PostgreSQL before 18 would start for the high cost that it gives to what it avoids.
+ */
+export const PLAN_BY_INDEX = sql.raw(`set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`)

@@ -28,6 +28,7 @@ import {
 import { cancelActions } from '../changes/actions.ts'
 import { lockFeeds } from '../changes/events.ts'
 import { finishPublish, setPublishFault } from '../changes/servers.ts'
+import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
@@ -78,6 +79,23 @@ const LOCK_CLASS = 8_170
  */
 const FAULT_OF_ROWS = /^(22|23|42)/
 
+const lock = prepareList(
+  'outbox-lock',
+  (ids) => sql<{ id: string }>`
+    select id from (
+      select id, pg_try_advisory_xact_lock(${sql.lit(LOCK_CLASS)}, hashtext(id)) as taken,
+        set_config('synchronous_commit', 'off', true), ${PLAN_BY_INDEX}
+      from unnest(${ids}::text[]) as id offset 0) as locks
+    where taken`,
+)
+const selectRows = prepareList(
+  'outbox-rows',
+  (ids) => sql<{ server_id: string; rows: readonly number[] }>`
+    select server_id, array_agg(id order by id) as rows from outbox
+    where server_id = any(${ids}) group by server_id`,
+)
+const deleteRows = prepareList('outbox-delete', (rows) => sql`delete from outbox where id = any(${rows})`)
+
 /**
  * Publishes servers, and returns those that another process publishes. Rejects if the store or the database cannot be
  * used; then nothing is in flight any more.
@@ -122,21 +140,17 @@ async function publishRows(
 ): Promise<{ readonly claimed: readonly string[]; readonly others: readonly string[] }> {
   // A lock of rows would make changes of these servers wait for the store. The commit is not flushed to disk: if it is
   // lost, the servers are published again, unchanged.
-  const { rows: free } = await sql<{ id: string }>`
-    select id from (
-      select id, pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(id)) as taken,
-        set_config('synchronous_commit', 'off', true)
-      from unnest(${[...ids]}::text[]) as id offset 0) as locks
-    where taken`.execute(tx)
-  const { rows: found } = await sql<{ server_id: string; rows: readonly number[] }>`
-    select server_id, array_agg(id order by id) as rows from outbox
-    where server_id = any(${free.map(({ id }) => id)}) group by server_id`.execute(tx)
+  const free = await lock(tx, ids)
+  const found = await selectRows(
+    tx,
+    free.map(({ id }) => id),
+  )
   const rows = new Map(found.map((one) => [one.server_id, one.rows.map(Number)]))
   const ends = await publishServers(parts, tx, [...rows.keys()])
   const done = [...ends].flatMap(([id, { kind }]) =>
     kind === 'done' ? rows.get(id)! : kind === 'refused' ? rows.get(id)!.slice(0, -1) : [],
   )
-  if (done.length > 0) await sql`delete from outbox where id = any(${done})`.execute(tx)
+  if (done.length > 0) await deleteRows(tx, done)
   for (const [id, ended] of ends)
     if (ended.kind === 'refused') await postpone(tx, id, ended.fault, rows.get(id)!.at(-1))
   if (rows.size > 1) await lockFeeds(tx, [...rows.keys()])

@@ -5,6 +5,7 @@ import { sql, type InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { SCHEMA } from '../../metadata/schema.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
+import { prepareList } from '../database/prepared.ts'
 import type { Reader } from '../database/transaction.ts'
 import { completeOptions, recordOptions } from '../model/metadata-options.ts'
 import { cloudIpFqdn } from '../model/names.ts'
@@ -35,16 +36,37 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
 
 /** Loads and composes servers with one query, in any order. Leaves out ids without a server. */
 export async function composeMany(database: Reader, ids: readonly string[]): Promise<readonly Composed[]> {
-  return (await selectServers(database, ids).execute()).map(composeRow)
+  return (await select(database, ids)).map(composeRow)
 }
 
-function selectServers(database: Reader, ids: readonly string[]) {
+const select = prepareList('servers-to-compose', selectServers)
+
+function selectServers(ids: readonly string[], database: Reader) {
   return database
     .selectFrom('servers')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
     .innerJoin('zones', 'zones.id', 'servers.zone_id')
     .innerJoin('region', (join) => join.onTrue()) // read each time, since applying a file may change it
-    .selectAll('servers')
+    .select([
+      'servers.id',
+      'servers.status',
+      'servers.revision',
+      'servers.account_id',
+      'servers.server_type_id',
+      'servers.image_id',
+      'servers.zone_id',
+      'servers.hypervisor',
+      'servers.migrating_to',
+      'servers.architecture',
+      'servers.created_at',
+      'servers.tags',
+      'servers.events',
+      'servers.metadata_options',
+      'servers.wait_for',
+      'servers.user_data',
+      'servers.sealed_at',
+      'servers.publish_fault',
+    ])
     .select((eb) => [
       'server_types.handle as type_handle',
       'zones.handle as zone_handle',
@@ -140,7 +162,7 @@ function selectServers(database: Reader, ids: readonly string[]) {
         )
         .as('is_published'),
     ])
-    .where(sql<boolean>`servers.id = any(${[...ids]})`)
+    .where(sql<boolean>`servers.id = any(${ids})`)
 }
 
 type Row = InferResult<ReturnType<typeof selectServers>>[number]

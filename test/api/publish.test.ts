@@ -2,6 +2,7 @@
  * From a change in the database to the store: what is published, in which order, and what happens to a record that the
  * store refuses.
  */
+import { sql } from 'kysely'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { enqueueAll } from '../../src/api/changes/servers.ts'
@@ -9,7 +10,7 @@ import { markChanged } from '../../src/api/database/outbox.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
 import { compose } from '../../src/api/publish/compose.ts'
-import type { PublishOutcome } from '../../src/api/publish/batch.ts'
+import { publishBatch, type PublishOutcome } from '../../src/api/publish/batch.ts'
 import { BATCH, OutboxPublisher } from '../../src/api/publish/outbox-publisher.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
@@ -105,6 +106,40 @@ t.test(
     t.match(await call('POST', '/1.0/cloud_ips', undefined, TWO), { status: 201 })
   },
 )
+
+t.test('a statement that is prepared while the tables are empty reads them by their indexes', async (t) => {
+  const api = await anApi(t)
+  const store = await openStore({ url: `file:${api.directory}/` })
+  t.teardown(() => store.close())
+  const { body } = await api.call('POST', '/1.0/servers', { image: 'img-deb12' })
+  const { id } = body as Server
+  await api.database.db.connection().execute(async (db) => {
+    const parts = {
+      db,
+      store,
+      counted: () => undefined,
+      hasToStop: () => false,
+      bootSeconds: 600,
+      log: pino({ enabled: false }),
+    }
+    t.strictSame(await publishBatch(parts, [id]), [])
+    await sql`set plan_cache_mode = force_generic_plan`.execute(db)
+    const { rows: prepared } = await sql<{ name: string; parameters: readonly string[]; custom: number }>`
+      select name, parameter_types::text[] as parameters, custom_plans::int as custom from pg_prepared_statements
+      order by name`.execute(db)
+    t.strictSame(
+      prepared.map(({ name }) => name),
+      ['outbox-delete', 'outbox-lock', 'outbox-rows', 'servers-to-compose'],
+    )
+    for (const { name, parameters, custom } of prepared) {
+      if (name !== 'outbox-lock') t.equal(custom, 0, `${name} has one plan for all values`) // it reads no table
+      const values = parameters.map((type) => (type.endsWith('[]') ? "'{}'" : "'x'")).join()
+      const { rows } = await sql.raw<{ 'QUERY PLAN': string }>(`explain execute "${name}"(${values})`).execute(db)
+      const plan = rows.map((row) => row['QUERY PLAN']).join('\n')
+      t.notMatch(plan, /Seq Scan on (?!region|zones|server_types)/, name)
+    }
+  })
+})
 
 t.test('publishing', async (t) => {
   const api = await anApi(t, { region })

@@ -53,7 +53,11 @@ export function prepareList<Row>(
 }
 
 /**
- * For the list of a select: from then on a transaction plans with indexes, even for a table that is empty now. It does
- * without the JIT compiler, which PostgreSQL before 18 would start for the high cost that it gives to what it avoids.
+ * For the list of a select. From then on a transaction plans a prepared query once for all values, and with indexes, even
+ * for a table that is empty now. It does without the JIT compiler, which PostgreSQL before 18 would start for the high
+ * cost that it gives to what it avoids.
  */
-export const PLAN_BY_INDEX = sql.raw(`set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`)
+export const PLAN_BY_INDEX = sql.raw(`
+  set_config('plan_cache_mode', 'force_generic_plan', true),
+  set_config('enable_seqscan', 'off', true),
+  set_config('jit', 'off', true)`)

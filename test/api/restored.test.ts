@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { advance } from '../../src/api/changes/advance.ts'
 import { giveOutActions, reportOutcome } from '../../src/api/changes/action-queue.ts'
-import { inTransaction } from '../../src/api/database/transaction.ts'
-import { databaseIdOf } from '../../src/api/publish/claimed-store.ts'
+import { inTransaction, rolledBack } from '../../src/api/database/transaction.ts'
+import { databaseIdOf, renewClaim } from '../../src/api/publish/claimed-store.ts'
 import { surveyStore } from '../../src/api/publish/survey.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
@@ -318,6 +318,10 @@ t.test('imds-api advance compares the database with the store, beside a running 
   })
   t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
   t.notMatch(await databaseIdOf(db), own)
+  t.equal(await store.fleet.database(), await databaseIdOf(db))
+  await rolledBack(db, (tx) => renewClaim(tx, store)) // as by a kill between the claim of the store and the commit
+  t.match(await command(), { status: 1, stdout: '', stderr: / imds-api advance --force\n$/ })
+  t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
   t.equal(await store.fleet.database(), await databaseIdOf(db))
   const away = await run([process.execPath, IMDS_API, 'advance'], {
     env: { ...env, IMDS_API_DATABASE: 'embedded', IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' },

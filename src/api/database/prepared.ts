@@ -35,7 +35,7 @@ export type PreparedList<Row> = (database: Reader, values: readonly (string | nu
  * array.
  *
  * PostgreSQL makes one plan for all arrays, from the sizes that the tables have then. So a query of a table that may grow
- * fast belongs into transactions that set PLAN_BY_INDEX first.
+ * fast belongs in transactions that set PLAN_BY_INDEX first.
  */
 export function prepareList<Row>(
   name: string,
@@ -53,9 +53,9 @@ export function prepareList<Row>(
 }
 
 /**
- * For the list of a select. From then on a transaction plans a prepared query once for all values, and with indexes, even
- * for a table that is empty now. It does without the JIT compiler, which PostgreSQL before 18 would start for the high
- * cost that it gives to what it avoids.
+ * Columns of a select. From then on the transaction plans each query once for all values, and by indexes, even if a table
+ * is empty now. It does not use the JIT compiler: PostgreSQL before 18 avoids reading a whole table by giving it an
+ * enormous cost, and compiles what costs much.
  */
 export const PLAN_BY_INDEX = sql.raw(`
   set_config('plan_cache_mode', 'force_generic_plan', true),

@@ -79,6 +79,10 @@ const LOCK_CLASS = 8_170
  */
 const FAULT_OF_ROWS = /^(22|23|42)/
 
+/**
+ * Locks the ids that no other process publishes, and returns them. A lock of rows would make changes of these servers wait
+ * for the store. The commit is not flushed to disk: if it is lost, the servers are published again, unchanged.
+ */
 const lock = prepareList(
   'outbox-lock',
   (ids) => sql<{ id: string }>`
@@ -138,8 +142,6 @@ async function publishRows(
   tx: Tx,
   ids: readonly string[],
 ): Promise<{ readonly claimed: readonly string[]; readonly others: readonly string[] }> {
-  // A lock of rows would make changes of these servers wait for the store. The commit is not flushed to disk: if it is
-  // lost, the servers are published again, unchanged.
   const free = await lock(tx, ids)
   const found = await selectRows(
     tx,

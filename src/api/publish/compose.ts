@@ -36,10 +36,10 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
 
 /** Loads and composes servers with one query, in any order. Leaves out ids without a server. */
 export async function composeMany(database: Reader, ids: readonly string[]): Promise<readonly Composed[]> {
-  return (await select(database, ids)).map(composeRow)
+  return (await load(database, ids)).map(composeRow)
 }
 
-const select = prepareList('servers-to-compose', selectServers)
+const load = prepareList('servers-to-compose', selectServers)
 
 function selectServers(ids: readonly string[], database: Reader) {
   return database

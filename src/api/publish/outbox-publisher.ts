@@ -151,8 +151,9 @@ export class OutboxPublisher {
           const work = publish(batch).finally(() => running.delete(work))
           running.add(work)
         }
-        // A batch that is not full has all that waited of its kind. To look again at once would only slow it down.
-        if (!hasOneEnded && batch?.ids.length !== this.#parts.most) await this.#wait(POLL_MS)
+        // An urgent batch that is not full has all urgent changes that waited, and a lookup beside it would slow it down.
+        const isWorkLeft = batch !== undefined && (!batch.isUrgent || batch.ids.length === this.#parts.most)
+        if (!hasOneEnded && !isWorkLeft) await this.#wait(POLL_MS)
       }
     } finally {
       await Promise.all(running)

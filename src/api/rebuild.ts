@@ -57,7 +57,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
     await publisher.fleet.claim(ours, true)
     const { left, isContinued } = await inTransaction(db, enqueueRebuild)
     if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
-    const status = await publishAll(output, database, store, config.bootSeconds, stopping)
+    const status = await publishAll(output, database, store, left, config.bootSeconds, stopping)
     if (options.prune !== true) {
       const { unknown } = await unknownTo(db, publisher)
       if (unknown.length > 0)
@@ -85,18 +85,22 @@ async function prune(output: Output, db: Database['db'], store: Publisher, force
     output.print(`removed ${String(unknown.length)} servers; imds-api advance frees addresses that were kept for them`)
 }
 
-/** Publishes until nothing of the rebuild is left, and returns the exit status. */
+/**
+ * Publishes until nothing of the rebuild is left, and returns the exit status. `enqueued`: how many servers it had at first.
+ * A running imds-api may have published some of them meanwhile.
+ */
 async function publishAll(
   output: Output,
   database: Database,
   store: LazyStore,
+  enqueued: number,
   bootSeconds: number,
   stopping: AbortSignal,
 ): Promise<number> {
   const { db, background } = database
   const claimed = claimedStore(background.db, store, SILENT)
   await claimed.initialise() // this may enqueue more
-  const total = await countRebuild(db)
+  const total = Math.max(enqueued, await countRebuild(db))
   const publisher = new OutboxPublisher({
     db: background.db,
     connect: () => database.connect(),

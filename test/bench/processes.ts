@@ -71,8 +71,8 @@ export async function startBare({ bare }: Built, body: string): Promise<Server> 
 }
 
 /**
- * Starts the daemon, with more arguments for Node, and waits until it serves all instances. Its log goes to a file in
- * the build's folder.
+ * Starts the daemon, with more arguments for Node, and waits until it serves all instances. Its state is new unless
+ * `env` names another directory, and its log goes to a file in the build's folder.
  */
 export async function startImds(
   { main, directory }: Built,
@@ -81,14 +81,15 @@ export async function startImds(
   nodeArgs: readonly string[] = [],
 ): Promise<Server & { readonly operatorPort: number }> {
   const [port, operatorPort] = [await freePort(), await freePort()]
+  const state = mkdtempSync(join(directory, 'state-')) // two daemons cannot share one
   const log = openSync(join(directory, 'log'), 'a')
   const server = startProcess(
     [...nodeArgs, main],
     {
       IMDS_LISTEN: `127.0.0.1:${String(port)}`,
       IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
-      IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'),
-      IMDS_STATE_DIR: directory,
+      IMDS_OPERATOR_SOCKET: join(state, 'operator.sock'),
+      IMDS_STATE_DIR: state,
       ...ENDLESS_SHARE,
       ...env,
     },

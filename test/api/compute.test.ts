@@ -2,6 +2,7 @@
  * The compute interface: hypervisors fetch the actions of their servers in order, report outcomes, and the states
  * follow.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { pino } from 'pino'
 import t from 'tap'
@@ -11,6 +12,7 @@ import { COMPUTE_CHANNEL } from '../../src/api/changes/actions.ts'
 import { purgeActions, readQueue } from '../../src/api/changes/action-queue.ts'
 import { placedHypervisors } from '../../src/api/changes/placement.ts'
 import { NotificationListener } from '../../src/api/database/notifications.ts'
+import { setClockAhead } from '../support/clock.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion, ONE } from '../support/fixtures/region.ts'
 import { random } from '../support/fixtures/generated-records.ts'
@@ -122,7 +124,7 @@ const expireGiven = () =>
 const setClockBack = () =>
   pool.query("update compute_actions set given_out_at = now() + interval '1 day' where finished_at is null")
 
-/** The answer to a request that waits for 60 s. `until` gives up before: it has to be woken. */
+/** The answer to a request that waits. `until` gives up before 60 s: one that waits so long has to be woken. */
 async function woken(waiting: Promise<{ body: unknown }>): Promise<Action[]> {
   let body: unknown
   void waiting.then((answer) => {
@@ -896,6 +898,14 @@ t.test(
     t.ok([...requested.values()].flat().length > 10)
   },
 )
+
+t.test('a request waits as long as it asks, though the clock is set back meanwhile', async (t) => {
+  const setClockRight = setClockAhead(t)
+  const waiting = compute('GET', '/hypervisors/hv-2/actions?wait=1')
+  await sleep(300) // it has begun
+  setClockRight()
+  t.strictSame(await woken(waiting), [])
+})
 
 t.test('closing the compute interface answers the requests that wait', async (t) => {
   const waiting = compute('GET', '/hypervisors/hv-2/actions?wait=60', undefined, 1)

@@ -2,12 +2,15 @@
  * A database that was restored from an older backup: the store has servers that it does not know, with the ids and
  * addresses that it would give next.
  */
+import { spawn } from 'node:child_process'
 import { join } from 'node:path'
+import { sql, type Kysely } from 'kysely'
 import t, { type Test } from 'tap'
 import { advance } from '../../src/api/changes/advance.ts'
 import { giveOutActions, reportOutcome } from '../../src/api/changes/action-queue.ts'
-import { inTransaction, rolledBack } from '../../src/api/database/transaction.ts'
-import { databaseIdOf, renewClaim } from '../../src/api/publish/claimed-store.ts'
+import type { Tables } from '../../src/api/database/tables.ts'
+import { inTransaction } from '../../src/api/database/transaction.ts'
+import { databaseIdOf } from '../../src/api/publish/claimed-store.ts'
 import { surveyStore } from '../../src/api/publish/survey.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
@@ -259,6 +262,20 @@ t.test(
   },
 )
 
+/** Kills imds-api advance when it has given the region in the store to the new id of the database, before the commit. */
+async function killBeforeCommit(db: Kysely<Tables>, store: Publisher, env: NodeJS.ProcessEnv): Promise<void> {
+  await sql`create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(60); end'`.execute(db)
+  await sql`
+    create constraint trigger wait after update on region deferrable initially deferred
+    for each row execute function wait()`.execute(db)
+  const former = await store.fleet.database()
+  const advancing = spawn(process.execPath, [IMDS_API, 'advance'], { env, stdio: 'ignore' })
+  await until(async () => (await store.fleet.database()) !== former, 'imds-api advance to claim the store')
+  advancing.kill('SIGKILL')
+  await sql`select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'`.execute(db)
+  await sql`drop function wait cascade`.execute(db)
+}
+
 t.test('imds-api advance compares the database with the store, beside a running imds-api', async (t) => {
   const { api, db, store, storeUrl, create, forget, has } = await aRestored(t, 'none', undefined)
   const env = { ...programEnvironment(), IMDS_STORE: storeUrl, IMDS_API_STATE_DIR: join(api.directory, 'state') }
@@ -319,7 +336,7 @@ t.test('imds-api advance compares the database with the store, beside a running 
   t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
   t.notMatch(await databaseIdOf(db), own)
   t.equal(await store.fleet.database(), await databaseIdOf(db))
-  await rolledBack(db, (tx) => renewClaim(tx, store)) // as by a kill between the claim of the store and the commit
+  await killBeforeCommit(db, store, env)
   t.match(await command(), { status: 1, stdout: '', stderr: / imds-api advance --force\n$/ })
   t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
   t.equal(await store.fleet.database(), await databaseIdOf(db))

@@ -4,13 +4,13 @@
  * The API runs as it is installed, on its embedded PostgreSQL, and publishes to Redis. It shares a core with nothing else;
  * PostgreSQL is on the other core, with wrk.
  */
-import { execFileSync, spawnSync } from 'node:child_process'
+import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { freePort } from '../support/redis/redis.ts'
 import { request, until } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
-import { API_FLAGS, LOAD_CORE, residentMib, startProcess, type Built, type Server } from './processes.ts'
+import { API_FLAGS, moveDatabase, residentMib, startProcess, type Built, type Server } from './processes.ts'
 import type { Table } from './report.ts'
 import { disturbance, medianOf, ratio, takeTurns, type Effort } from './rounds.ts'
 
@@ -78,7 +78,7 @@ export async function startBenchApi(
       ),
     'imds-api to answer',
   )
-  moveDatabase(join(directory, 'state/postgres/data'))
+  await moveDatabase(join(directory, 'state'))
   const tokenOf = async (client: string) => {
     const response = await fetch(`${base}/token`, {
       method: 'POST',
@@ -106,14 +106,6 @@ export async function startBenchApi(
       return answer
     },
   }
-}
-
-/** Moves PostgreSQL, which imds-api has started on its core, to the other one. */
-function moveDatabase(data: string): void {
-  const postmaster = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]!
-  const children = readFileSync(`/proc/${postmaster}/task/${postmaster}/children`, 'utf8').trim().split(' ')
-  // a child that has ended meanwhile cannot be moved
-  for (const pid of [postmaster, ...children]) spawnSync('taskset', ['-a', '-c', '-p', LOAD_CORE, pid])
 }
 
 /** GET of a cloud IP beside the bare route, and the token endpoint. */

@@ -4,9 +4,9 @@
  * The measured server has core 0 for itself; wrk, Redis and this process share core 1. The daemon runs as it is
  * installed: bundled JavaScript, with the flags of its unit.
  */
-import { execFileSync, spawn } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { stripTypeScriptTypes } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -60,6 +60,17 @@ export function build(main: string | undefined): Built {
 /** Moves this process, and those that it starts later, away from the server's core. */
 export function moveToLoadCore(): void {
   execFileSync('taskset', ['-a', '-c', '-p', LOAD_CORE, String(process.pid)], { stdio: 'ignore' })
+}
+
+/** Moves the PostgreSQL of a state directory, which imds-api starts on its own core, once it runs. */
+export async function moveDatabase(stateDirectory: string): Promise<void> {
+  const lock = join(stateDirectory, 'postgres/data/postmaster.pid')
+  const move = (pid: string) => spawnSync('taskset', ['-a', '-c', '-p', LOAD_CORE, pid]).status === 0
+  await until(() => existsSync(lock) && move(readFileSync(lock, 'utf8').split('\n')[0]!), 'PostgreSQL')
+  const postmaster = readFileSync(lock, 'utf8').split('\n')[0]!
+  // those that it starts from now on have its core, and one that has ended meanwhile needs none
+  for (const child of readFileSync(`/proc/${postmaster}/task/${postmaster}/children`, 'utf8').trim().split(' '))
+    move(child)
 }
 
 /** Starts the bare server, which answers 200 with `body`. */

@@ -15,7 +15,7 @@ import { basic, openState } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { LOG_PLANS, readPlans } from '../support/programs/plans.ts'
 import { freePort } from '../support/redis/redis.ts'
-import { startProcess } from './processes.ts'
+import { API_FLAGS, moveDatabase, startProcess } from './processes.ts'
 import { median, type Table } from './report.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
@@ -34,6 +34,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
       IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
     },
     'ignore',
+    API_FLAGS,
   )
   const base = `http://127.0.0.1:${String(port)}`
   const operator = `http://127.0.0.1:${String(operatorPort)}`
@@ -47,6 +48,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
       'imds-api',
       300_000,
     )
+    await moveDatabase(state)
     const { db, pool, close } = await openState(state)
     try {
       const log = join(state, 'postgres/log')

@@ -9,6 +9,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync } from 'node:fs'
+import { readdir, rm } from 'node:fs/promises'
 import { loadavg } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -23,7 +24,7 @@ import { until } from '../support/programs/daemon.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import type { Part } from './bench.ts'
 import { recordOf, userDataOf } from './population.ts'
-import { cpuSeconds, peakMib, SERVER_CORE } from './processes.ts'
+import { cpuSeconds, moveDatabase, peakMib, SERVER_CORE } from './processes.ts'
 import { quantile, type Table } from './report.ts'
 import { measureRequests } from './scale-requests.ts'
 import type { Progress } from './simulated-daemons.ts'
@@ -55,10 +56,10 @@ export const scale: Part = async ({ built, effort }) => {
     }
     const rows = await fill(state, size)
     const redisBefore = cpuSeconds(redis.process().pid!)
-    const rebuilt = await rebuild(env)
+    const rebuilt = await rebuild(env, state)
     const redisSeconds = cpuSeconds(redis.process().pid!) - redisBefore
     const memory = await memoryOf(redis)
-    const storms = await measureStorms(redis, size)
+    const storms = await measureStorms(redis, size, () => rebuild(env, state))
     const requests = await measureRequests(env, state)
     const title = `A region of ${String(size.servers)} servers, ${String(size.hypervisors)} hypervisors, ${String(size.accounts)} accounts`
     const perServer = (bytes: number) => (bytes / size.servers / 1024).toFixed(2)
@@ -116,8 +117,8 @@ async function fill(state: string, size: RegionSize): Promise<{ readonly name: s
   }
 }
 
-/** Runs `imds-api rebuild` on its core. */
-async function rebuild(env: Readonly<Record<string, string>>) {
+/** Runs `imds-api rebuild` on its core, and PostgreSQL on the other. */
+async function rebuild(env: Readonly<Record<string, string>>, state: string) {
   const startedMs = performance.now()
   const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, join(ROOT, 'src/api/main.ts'), 'rebuild'], {
     env: { PATH: process.env['PATH'], ...env },
@@ -132,7 +133,9 @@ async function rebuild(env: Readonly<Record<string, string>>) {
       // it has ended
     }
   }, 200)
-  const [status] = (await once(child, 'exit')) as [number | null]
+  const ended = once(child, 'exit')
+  await moveDatabase(state)
+  const [status] = (await ended) as [number | null]
   clearInterval(watch)
   if (status !== 0) throw new Error(`rebuild ended with ${String(status)}`)
   return { ms: performance.now() - startedMs, ...seen }
@@ -145,8 +148,15 @@ async function memoryOf(redis: TestRedis) {
   return { used: field('used_memory'), index, resident: field('used_memory_rss'), files: field('aof_current_size') }
 }
 
-/** All daemons begin with empty views; then Redis is killed and starts again with its files. */
-async function measureStorms(redis: TestRedis, { hypervisors, servers }: RegionSize): Promise<Table[]> {
+/**
+ * All daemons begin with empty views; then Redis is killed and starts again, first with its files, and then without
+ * them, so that `refill` has to publish the region again.
+ */
+async function measureStorms(
+  redis: TestRedis,
+  { hypervisors, servers }: RegionSize,
+  refill: () => Promise<{ readonly ms: number }>,
+): Promise<Table[]> {
   const script = join(ROOT, 'test/bench/simulated-daemons.ts')
   const args = ['-c', SERVER_CORE, process.execPath, '--max-old-space-size=4096', script]
   const before = await measurePuts(redis, () => sleep(3_000))
@@ -173,6 +183,20 @@ async function measureStorms(redis: TestRedis, { hypervisors, servers }: RegionS
     )
     const loadMs = performance.now() - killedMs
     const warm = await measurePuts(redis, () => until(() => progress.resynced === hypervisors, 'resyncs', LONGEST_MS))
+    const [, files] = (await redis.client.config('GET', 'dir')) as [string, string]
+    await redis.kill()
+    for (const name of await readdir(files)) await rm(join(files, name), { recursive: true })
+    child.stdin.write('\n')
+    let least = Infinity
+    const watch = setInterval(() => {
+      least = Math.min(least, progress.instances)
+    }, 100)
+    await redis.restart()
+    const emptiedMs = performance.now()
+    const refilled = await refill()
+    await until(() => progress.resynced === hypervisors, 'resyncs', LONGEST_MS)
+    const followedMs = performance.now() - emptiedMs
+    clearInterval(watch)
     const daemonsMib = peakMib(child.pid!)
     const row = (name: string, { ms, redisSeconds, puts }: Measured) => [
       name,
@@ -191,6 +215,7 @@ async function measureStorms(redis: TestRedis, { hypervisors, servers }: RegionS
         ],
         notes: [
           `After the kill, Redis needed ${(loadMs / 1_000).toFixed(1)} s to read its append-only files; the time of the resyncs begins after that.`,
+          `Redis was killed again and came back empty: imds-api rebuild took ${(refilled.ms / 1_000).toFixed(1)} s, and all daemons had resynced after ${(followedMs / 1_000).toFixed(1)} s. Their views had ${String(least)} instances at least meanwhile.`,
           `The daemons share one process with ${daemonsMib.toFixed(0)} MiB and one core, which bounds the times.`,
         ],
       },

@@ -6,6 +6,9 @@
  * content (B3). A leaf is visible in a version and all later ones, a directory from the version of its first child.
  *
  * Content is ready to be sent, in bytes (content.ts).
+ *
+ * A hypervisor has a tree for each guest that has asked, so nodes are small: a path is found by its names, which most
+ * instances share.
  */
 import { CATEGORIES, type Provider } from './categories.ts'
 import { buildContent, textContent, type Content } from './content.ts'
@@ -22,31 +25,56 @@ interface Source {
  * undefined: it is made.
  */
 interface Leaf extends Source {
-  readonly kind: 'leaf'
   readonly from: number
-  readonly earlier?: (Source & { readonly before: number }) | undefined
+  readonly earlier?: Source & { readonly before: number }
   readonly prepare?: () => Promise<void> | undefined
 }
 /**
- * `names` and `children` have the same order. They and `listings` are not maps, one for each directory, which would
- * take half of the memory of a tree.
+ * `names` and `children` have the same order. Those at the end, from `listed` on, are in no listing. They and `listings`
+ * are not maps, one for each directory, which would take half of the memory of a tree.
  */
-interface Directory {
-  readonly kind: 'directory'
-  from: number
-  names: string[]
-  children: Node[]
+class Directory {
+  from = Infinity
+  names: string[] = []
+  children: Node[] = []
+  listed = 0
   /** What a listing shows after a name. */
   readonly suffix: (position: number, child: Node) => string
   /** By version; made when first asked for. */
-  listings: Map<number, Content> | undefined
+  listings: Map<number, Content> | undefined = undefined
+
+  constructor(suffix: Directory['suffix']) {
+    this.suffix = suffix
+  }
+
+  child(name: string): Node | undefined {
+    const position = this.names.indexOf(name)
+    return position === -1 ? undefined : this.children[position]
+  }
+
+  add(name: string, child: Node): void {
+    this.names.push(name)
+    this.children.push(child)
+  }
 }
 type Node = Leaf | Directory
 
-/** The nodes of an instance, by path below a version. Opaque: use `resolve`. */
-export type Tree = ReadonlyMap<string, Node>
+/** The nodes of an instance below a version, and how many paths they have. Opaque: use `resolve`. */
+export interface Tree {
+  readonly root: Directory
+  readonly size: number
+}
+/** Nodes by path. Opaque: use `resolveRemoved`. */
+export type RemovedPaths = ReadonlyMap<string, Node>
 
-const IDENTITY = 'dynamic/instance-identity'
+/** The rows of the catalogue, with the names of their paths, which all trees share. */
+const ROWS = CATEGORIES.map(({ pattern, since, entries }) => ({
+  names: pattern.split('/'),
+  from: visibleFrom(since),
+  entries,
+}))
+
+const IDENTITY = ['dynamic', 'instance-identity']
 
 /** In `public-keys/`, a name of digits is the position of a key, also if a user has this id (C2). */
 const IS_POSITION = /^\d+$/
@@ -58,59 +86,88 @@ export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
  * Builds the tree of an instance. `userData` is undefined if the instance has none. Sealed user-data is left out.
  */
 export function buildTree(instance: Instance, userData: Uint8Array | undefined, provider: Provider): Tree {
-  const nodes = new Map<string, Node>()
-  if (provider.signer !== undefined) addIdentity(nodes, instance, provider.signer)
-  for (const { pattern, since, entries } of CATEGORIES) {
+  const root = new Directory(noSuffix)
+  if (provider.signer !== undefined) addIdentity(root, instance, provider.signer)
+  for (const { names, from, entries } of ROWS) {
     for (const { parameters, value, earlier } of entries({ instance, provider })) {
-      const from = visibleFrom(since)
-      const former = earlier && { before: visibleFrom(earlier.since), content: earlier.value }
-      add(nodes, fill(pattern, parameters), { kind: 'leaf', from, content: value, earlier: former }, instance)
+      const leaf: Leaf =
+        earlier === undefined
+          ? { from, content: value }
+          : { from, content: value, earlier: { before: visibleFrom(earlier.since), content: earlier.value } }
+      add(root, fill(names, parameters), leaf, instance)
     }
   }
   if (userData !== undefined && instance.sealedAt === undefined) {
     const content = buildContent(userData, 'application/octet-stream', instance.userData?.sha256)
-    add(nodes, 'user-data', { kind: 'leaf', from: 0, content }, instance)
+    add(root, ['user-data'], { from: 0, content }, instance)
   }
-  instance.publicKeys.forEach(({ user }, index) => {
-    if (!IS_POSITION.test(user)) alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`)
-  })
-  for (const node of nodes.values()) if (node.kind === 'directory') trim(node)
-  return nodes
+  addUsers(root, instance)
+  return { root, size: finish(root) }
 }
 
-/** Gives back what V8 has reserved for more children: room for 17 after the first one. */
-function trim(directory: Directory): void {
+/** Adds a second, unlisted path for each key: the interface document names keys by user (C2). */
+function addUsers(root: Directory, { publicKeys }: Instance): void {
+  const keys = nodeAt(root, 'meta-data/public-keys')
+  if (!(keys instanceof Directory)) return
+  for (const [index, { user }] of publicKeys.entries())
+    if (!IS_POSITION.test(user)) keys.add(user, keys.child(String(index))!)
+}
+
+/**
+ * Gives back what V8 has reserved for more children, which is room for 17 after the first one, and returns the number of
+ * paths.
+ */
+function finish(directory: Directory): number {
   directory.names = directory.names.slice()
   directory.children = directory.children.slice()
+  return directory.children.reduce((paths, child) => paths + (child instanceof Directory ? finish(child) : 1), 1)
 }
 
-function addIdentity(nodes: Map<string, Node>, instance: Instance, signer: DocumentSigner): void {
+function addIdentity(root: Directory, instance: Instance, signer: DocumentSigner): void {
   const document = new SignedDocument(instance, signer)
   for (const name of IDENTITY_LEAVES) {
     const leaf: Leaf = {
-      kind: 'leaf',
       from: visibleFrom('2009-04-04'),
       get content() {
         return document.content(name)
       },
       prepare: () => document.prepare(),
     }
-    add(nodes, `${IDENTITY}/${name}`, leaf, instance)
+    add(root, [...IDENTITY, name], leaf, instance)
   }
 }
 
 /** Makes the content below `dynamic/`, which cannot be read before. Undefined: it is made, or there is none. */
 export function prepareIdentity(tree: Tree): Promise<void> | undefined {
-  const node = tree.get(`${IDENTITY}/document`)
-  return node?.kind === 'leaf' ? node.prepare?.() : undefined
+  const node = nodeAt(tree.root, [...IDENTITY, 'document'].join('/'))
+  return node === undefined || node instanceof Directory ? undefined : node.prepare?.()
 }
 
 /** The content of a path (as `parseTarget` returns it) at a version's position; undefined if there is none. */
 export function resolve(tree: Tree, version: number, path: string): Content | undefined {
-  const node = tree.get(path)
+  return contentOf(nodeAt(tree.root, path), version)
+}
+
+/** The same among paths that were removed. */
+export function resolveRemoved(removed: RemovedPaths, version: number, path: string): Content | undefined {
+  return contentOf(removed.get(path), version)
+}
+
+function contentOf(node: Node | undefined, version: number): Content | undefined {
   if (node === undefined || node.from > version) return undefined
-  if (node.kind === 'directory') return listing(node, version)
-  return contentAt(node, version)
+  return node instanceof Directory ? listing(node, version) : contentAt(node, version)
+}
+
+function nodeAt(root: Directory, path: string): Node | undefined {
+  if (path === '') return root
+  let node: Node | undefined = root
+  for (let [start, end] = [0, 0]; end < path.length; start = end + 1) {
+    if (!(node instanceof Directory)) return undefined
+    const slash = path.indexOf('/', start)
+    end = slash === -1 ? path.length : slash
+    node = node.child(path.slice(start, end))
+  }
+  return node
 }
 
 function contentAt(leaf: Leaf, version: number): Content {
@@ -124,16 +181,16 @@ function contentAt(leaf: Leaf, version: number): Content {
  * strings. User-data is left out. Undefined if the path is no directory of the version.
  */
 export function resolveSubtree(tree: Tree, version: number, path: string): Content | undefined {
-  const node = tree.get(path)
-  if (node?.kind !== 'directory' || node.from > version) return undefined
+  const node = nodeAt(tree.root, path)
+  if (!(node instanceof Directory) || node.from > version) return undefined
   return textContent(JSON.stringify(subtreeOf(node, version)), 'application/json')
 }
 
 function subtreeOf(directory: Directory, version: number): object {
-  const entries = directory.children.flatMap((child, position) => {
+  const entries = listed(directory).flatMap((child, position) => {
     const name = directory.names[position]!
     if (child.from > version) return []
-    if (child.kind === 'directory') return [[name, subtreeOf(child, version)]]
+    if (child instanceof Directory) return [[name, subtreeOf(child, version)]]
     const { body } = contentAt(child, version)
     return typeof body === 'string' ? [[name, Buffer.from(body, 'latin1').toString()]] : []
   })
@@ -141,26 +198,37 @@ function subtreeOf(directory: Directory, version: number): object {
 }
 
 /** The paths under `meta-data/` that `after` lacks: a crawl in flight may still request them (contract B5). */
-export function removedPaths(before: Tree, after: Tree): Tree {
-  return new Map(before.entries().filter(([path]) => path.startsWith('meta-data/') && !after.has(path)))
+export function removedPaths(before: Tree, after: Tree): RemovedPaths {
+  return new Map(
+    nodesBelow('meta-data', before.root.child('meta-data')).filter(([path]) => nodeAt(after.root, path) === undefined),
+  )
+}
+
+/** Every path of a tree, also those that no listing shows. */
+export function pathsOf(tree: Tree): readonly string[] {
+  return nodesBelow('', tree.root).map(([path]) => path)
+}
+
+/** A node with its path, and what is below it. */
+function nodesBelow(path: string, node: Node | undefined): (readonly [string, Node])[] {
+  if (node === undefined) return []
+  if (!(node instanceof Directory)) return [[path, node]]
+  const prefix = path === '' ? '' : `${path}/`
+  return [[path, node], ...node.children.flatMap((child, i) => nodesBelow(prefix + node.names[i]!, child))]
 }
 
 /** Adds a leaf, and the directories above it. */
-function add(nodes: Map<string, Node>, path: string, leaf: Leaf, instance: Instance): void {
-  nodes.set(path, leaf)
-  let [at, child, isNew]: [string, Node, boolean] = [path, leaf, true]
-  while (at !== '') {
-    const slash = at.lastIndexOf('/')
-    const parentPath = slash === -1 ? '' : at.slice(0, slash)
-    const known = nodes.get(parentPath) as Directory | undefined
-    const parent = known ?? directory(suffixIn(parentPath, instance))
-    if (known === undefined) nodes.set(parentPath, parent)
-    if (isNew) {
-      parent.names.push(at.slice(slash + 1))
-      parent.children.push(child)
+function add(root: Directory, names: readonly string[], leaf: Leaf, instance: Instance): void {
+  let directory = root
+  for (const [depth, name] of names.entries()) {
+    directory.from = Math.min(directory.from, leaf.from)
+    let child = depth === names.length - 1 ? leaf : directory.child(name)
+    if (child === undefined || child === leaf) {
+      child ??= new Directory(suffixIn(names.slice(0, depth + 1), instance))
+      directory.add(name, child)
+      directory.listed++
     }
-    parent.from = Math.min(parent.from, leaf.from)
-    ;[at, child, isNew] = [parentPath, parent, known === undefined]
+    if (child instanceof Directory) directory = child
   }
 }
 
@@ -168,25 +236,21 @@ function add(nodes: Map<string, Node>, path: string, leaf: Leaf, instance: Insta
  * What a listing shows after a name: a slash after a directory, except in the root of a version, and the user of a key,
  * as in `0=usr-x1y2z` (contract B1, C2).
  */
-function suffixIn(path: string, { publicKeys }: Instance): Directory['suffix'] {
-  if (path === 'meta-data/public-keys') return (position) => `=${publicKeys[position]!.user}`
-  return path === '' ? noSuffix : slashOfDirectory
+function suffixIn(names: readonly string[], { publicKeys }: Instance): Directory['suffix'] {
+  return names.join('/') === 'meta-data/public-keys' ? (position) => `=${publicKeys[position]!.user}` : slashOfDirectory
 }
 
 const noSuffix = () => ''
-const slashOfDirectory: Directory['suffix'] = (_position, { kind }) => (kind === 'directory' ? '/' : '')
+const slashOfDirectory: Directory['suffix'] = (_position, child) => (child instanceof Directory ? '/' : '')
 
-/** Adds a second, unlisted path for a directory and its leaves: the interface document names keys by user (C2). */
-function alias(nodes: Map<string, Node>, path: string, target: string): void {
-  const node = nodes.get(target) as Directory
-  nodes.set(path, node)
-  for (const [position, child] of node.children.entries()) nodes.set(`${path}/${node.names[position]!}`, child)
+function listed({ children, listed: count }: Directory): readonly Node[] {
+  return count === children.length ? children : children.slice(0, count)
 }
 
 function listing(node: Directory, version: number): Content {
   let content = node.listings?.get(version)
   if (content === undefined) {
-    const lines = node.children.flatMap((child, position) =>
+    const lines = listed(node).flatMap((child, position) =>
       child.from <= version ? [node.names[position]! + node.suffix(position, child)] : [],
     )
     content = textContent(lines.join('\n'))
@@ -195,11 +259,9 @@ function listing(node: Directory, version: number): Content {
   return content
 }
 
-function directory(suffix: Directory['suffix']): Directory {
-  return { kind: 'directory', from: Infinity, names: [], children: [], suffix, listings: undefined }
-}
-
-function fill(pattern: string, parameters: readonly string[]): string {
+function fill(names: readonly string[], parameters: readonly string[]): readonly string[] {
   let next = 0
-  return parameters.length === 0 ? pattern : pattern.replace(/\{[^}]+\}/g, () => parameters[next++] ?? '')
+  return parameters.length === 0
+    ? names
+    : names.map((name) => name.replace(/\{[^}]+\}/, () => parameters[next++] ?? ''))
 }

@@ -11,7 +11,16 @@ import { rangesOf, type Instance } from '../metadata/instance.ts'
 import type { Content } from '../metadata/content.ts'
 import { buildSeeds, type Seeds } from '../metadata/seeds.ts'
 import { NO_VERSION } from '../metadata/versions.ts'
-import { buildTree, prepareIdentity, resolve, resolveSubtree, removedPaths, type Tree } from '../metadata/tree.ts'
+import {
+  buildTree,
+  prepareIdentity,
+  removedPaths,
+  resolve,
+  resolveRemoved,
+  resolveSubtree,
+  type RemovedPaths,
+  type Tree,
+} from '../metadata/tree.ts'
 import type { ValidRecord } from './validate.ts'
 import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
 
@@ -72,8 +81,8 @@ export class ServedInstance {
     const content = resolve(this.#built(), version, path)
     if (content !== undefined || this.#former.length === 0) return content
     const now = this.#now()
-    for (const { tree, untilMs } of this.#former) {
-      const former = now < untilMs ? resolve(tree, version, path) : undefined
+    for (const { removed, untilMs } of this.#former) {
+      const former = now < untilMs ? resolveRemoved(removed, version, path) : undefined
       if (former !== undefined) return former
     }
     return undefined
@@ -130,14 +139,14 @@ export class ServedInstance {
     const now = this.#now()
     const still = before.#former.filter(({ untilMs }) => now < untilMs)
     if (before.#tree === undefined) return still
-    const tree = removedPaths(before.#tree, this.#built())
-    return tree.size === 0 ? still : [{ tree, untilMs: now + GRACE_MS }, ...still].slice(0, MAX_FORMER_STATES)
+    const removed = removedPaths(before.#tree, this.#built())
+    return removed.size === 0 ? still : [{ removed, untilMs: now + GRACE_MS }, ...still].slice(0, MAX_FORMER_STATES)
   }
 }
 
 /** Paths that a change removed, and until when they still answer. */
 interface FormerState {
-  readonly tree: Tree
+  readonly removed: RemovedPaths
   readonly untilMs: number
 }
 

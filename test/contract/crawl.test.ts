@@ -4,7 +4,7 @@
  */
 import { expect, test } from 'vitest'
 import type { Instance } from '../../src/metadata/instance.ts'
-import { buildTree, resolve } from '../../src/metadata/tree.ts'
+import { buildTree, pathsOf, resolve } from '../../src/metadata/tree.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { generateRecord } from '../support/fixtures/generated-records.ts'
@@ -190,7 +190,7 @@ test('B6: once a guest gets its instance id, it gets its tree and its user-data;
     const { id, ...record } = generateRecord(seed)
     const instance = parsed({ id, ...record })
     const from = addressOf(instance)
-    const paths = [...buildTree(instance, Buffer.from('x'), {}).keys()]
+    const paths = pathsOf(buildTree(instance, Buffer.from('x'), {}))
       .filter((path) => !path.startsWith('meta-data/public-keys/usr-'))
       .map((path) => `/latest/${path}`)
     const statuses = async () =>

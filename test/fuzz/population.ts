@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parse } from '../../src/metadata/record.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
-import { buildTree, resolve, VERSION_LIST, type Tree } from '../../src/metadata/tree.ts'
+import { buildTree, pathsOf, resolve, VERSION_LIST, type Tree } from '../../src/metadata/tree.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
 import { fillUserData } from '../../src/store/user-data.ts'
@@ -141,7 +141,7 @@ function treeOf(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGue
     hasBody: (body) => {
       bodies ??= new Set([
         latin1(VERSION_LIST.body),
-        ...[...built().keys()].flatMap((path) =>
+        ...pathsOf(built()).flatMap((path) =>
           VERSIONS.flatMap((_version, position) => {
             const content = resolve(built(), position, path)
             return content === undefined ? [] : [latin1(content.body)]

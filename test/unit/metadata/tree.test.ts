@@ -1,5 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { buildTree, removedPaths, resolve, VERSION_LIST, type Tree } from '../../../src/metadata/tree.ts'
+import {
+  buildTree,
+  removedPaths,
+  resolve,
+  resolveRemoved,
+  VERSION_LIST,
+  type Tree,
+} from '../../../src/metadata/tree.ts'
 import { LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aFullInstance, anInstance } from '../../support/fixtures/instance.ts'
@@ -100,7 +107,7 @@ describe('B5: the removed paths', () => {
       'meta-data/public-keys/usr-xl7gd',
       'meta-data/public-keys/usr-xl7gd/openssh-key',
     ])
-    expect(text(removed, 'meta-data/public-keys/0/openssh-key')).toBe(
+    expect(resolveRemoved(removed, LATEST, 'meta-data/public-keys/0/openssh-key')?.body).toBe(
       text(before, 'meta-data/public-keys/0/openssh-key'),
     )
   })

@@ -20,7 +20,11 @@ export const SERVER_CORE = '0'
 /** The core of all other processes of a measurement. */
 export const LOAD_CORE = '1'
 /** V8's options in imds-api.service. */
-export const API_FLAGS: readonly string[] = ['--max-semi-space-size=2', '--no-concurrent-recompilation']
+export const API_FLAGS: readonly string[] = [
+  '--max-semi-space-size=2',
+  '--heap-growing-percent=30',
+  '--no-concurrent-recompilation',
+]
 /** Those in imds.service. */
 const FLAGS: readonly string[] = [
   '--max-semi-space-size=2',

@@ -27,7 +27,7 @@ FROM node AS imds-api
 COPY --from=programs /imds-api dist
 USER node
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["node", "--max-semi-space-size=2", "--heap-growing-percent=30", "--no-concurrent-recompilation", "dist/api.js"]
+ENTRYPOINT ["node", "--max-semi-space-size=2", "--no-concurrent-recompilation", "dist/api.js"]
 
 FROM node AS imdsd
 RUN install -d -o node -g node -m 700 /var/lib/imds && install -d -o node -g node -m 750 /run/imds

@@ -20,11 +20,7 @@ export const SERVER_CORE = '0'
 /** The core of all other processes of a measurement. */
 export const LOAD_CORE = '1'
 /** V8's options in imds-api.service. */
-export const API_FLAGS: readonly string[] = [
-  '--max-semi-space-size=2',
-  '--heap-growing-percent=30',
-  '--no-concurrent-recompilation',
-]
+export const API_FLAGS: readonly string[] = ['--max-semi-space-size=2', '--no-concurrent-recompilation']
 /** Those in imds.service. */
 const FLAGS: readonly string[] = [
   '--max-semi-space-size=2',
@@ -70,11 +66,14 @@ export function moveToLoadCore(): void {
 export async function moveDatabase(stateDirectory: string): Promise<void> {
   const lock = join(stateDirectory, 'postgres/data/postmaster.pid')
   const move = (pid: string) => spawnSync('taskset', ['-a', '-c', '-p', LOAD_CORE, pid]).status === 0
-  await until(() => existsSync(lock) && move(readFileSync(lock, 'utf8').split('\n')[0]!), 'PostgreSQL')
-  const postmaster = readFileSync(lock, 'utf8').split('\n')[0]!
+  let postmaster = ''
+  await until(() => {
+    if (existsSync(lock)) postmaster = readFileSync(lock, 'utf8').split('\n')[0]!
+    return postmaster !== '' && move(postmaster)
+  }, 'PostgreSQL')
   // those that it starts from now on have its core, and one that has ended meanwhile needs none
-  for (const child of readFileSync(`/proc/${postmaster}/task/${postmaster}/children`, 'utf8').trim().split(' '))
-    move(child)
+  const children = readFileSync(`/proc/${postmaster}/task/${postmaster}/children`, 'utf8')
+  for (const child of children.trim().split(' ')) move(child)
 }
 
 /** Starts the bare server, which answers 200 with `body`. */

@@ -263,14 +263,16 @@ t.test(
 )
 
 /** Kills imds-api advance when it has given the region in the store to the new id of the database, before the commit. */
-async function killBeforeCommit(db: Kysely<Tables>, store: Publisher, env: NodeJS.ProcessEnv): Promise<void> {
+async function killBeforeCommit(t: Test, db: Kysely<Tables>, store: Publisher, env: NodeJS.ProcessEnv): Promise<void> {
   await sql`create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(60); end'`.execute(db)
   await sql`
     create constraint trigger wait after update on region deferrable initially deferred
     for each row execute function wait()`.execute(db)
   const former = await store.fleet.database()
   const advancing = spawn(process.execPath, [IMDS_API, 'advance'], { env, stdio: 'ignore' })
-  await until(async () => (await store.fleet.database()) !== former, 'imds-api advance to claim the store')
+  const waiting = sql`select pid from pg_stat_activity where wait_event = 'PgSleep'`
+  await until(async () => (await waiting.execute(db)).rows.length === 1, 'the commit of imds-api advance')
+  t.not(await store.fleet.database(), former)
   advancing.kill('SIGKILL')
   await sql`select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'`.execute(db)
   await sql`drop function wait cascade`.execute(db)
@@ -336,7 +338,7 @@ t.test('imds-api advance compares the database with the store, beside a running 
   t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
   t.notMatch(await databaseIdOf(db), own)
   t.equal(await store.fleet.database(), await databaseIdOf(db))
-  await killBeforeCommit(db, store, env)
+  await killBeforeCommit(t, db, store, env)
   t.match(await command(), { status: 1, stdout: '', stderr: / imds-api advance --force\n$/ })
   t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
   t.equal(await store.fleet.database(), await databaseIdOf(db))

@@ -117,28 +117,26 @@ t.test('the connection to PostgreSQL is cut after each step, and the repeat crea
   }
   t.match(await send('warm'), { status: 202 })
   const outcomes: { readonly status: number; readonly replayed: boolean }[] = []
-  let isCut = true
-  for (let step = 1; isCut; step++) {
-    const key = `step-${String(step)}`
+  let requests = 0
+  // A token is looked up again after a second, which is one step more. So a cut that was meant for the answer to the
+  // commit can come one step before it, and the step after it is not cut: then the loop goes back.
+  for (let step = 1; !outcomes.some(({ replayed }) => replayed);) {
+    const key = `step-${String(++requests)}`
     proxy.cutAt(step)
     const { status } = await send(key)
-    isCut = proxy.count() >= step
-    t.ok(isCut ? [202, 503].includes(status) : status === 202, `step ${String(step)}: ${String(status)}`)
+    const isCut = proxy.count() >= step
+    t.equal(status, isCut ? 503 : 202, `step ${String(step)}`)
     proxy.cutAt(Infinity)
     let again = await send(key)
     while (again.status === 409) again = await send(key) // PostgreSQL has not noticed the loss yet
     t.equal(again.status, 202)
     if (isCut) outcomes.push({ status, replayed: again.replayed })
+    step += isCut ? 1 : -1
   }
   t.ok(outcomes.length > 10, `${String(outcomes.length)} steps`)
-  t.strictSame(
-    outcomes.map(({ replayed }, i) => replayed && i < outcomes.length - 1),
-    outcomes.map(() => false),
-    'only the last step is after the commit',
-  )
-  t.strictSame(outcomes.at(-1), { status: 503, replayed: true })
+  t.ok(outcomes.at(-1)?.replayed, 'the last cut is after the commit')
   const made = await db.selectFrom('servers').select('name').execute()
-  t.equal(made.length, outcomes.length + 2, 'one for each key')
+  t.equal(made.length, requests + 1, 'one for each key')
   t.equal(new Set(made.map(({ name }) => name)).size, made.length)
   t.equal((await db.selectFrom('cloud_ips').select('id').execute()).length, made.length)
 })

@@ -20,7 +20,6 @@ const DAEMON_OPTIONS = [
   '--max-semi-space-size=2',
   '--max-old-space-size=1024',
   '--no-parallel-scavenge',
-  '--no-allocation-site-pretenuring',
   '--no-concurrent-recompilation',
 ]
 

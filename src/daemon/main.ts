@@ -20,6 +20,7 @@ import { StartFailure } from '../runtime/listen.ts'
 import { AdjustableLevel, LEVEL_SECONDS } from '../runtime/log-level.ts'
 import { buildLog, standardOutput, terminalOutput } from '../runtime/log.ts'
 import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/systemd.ts'
+import { turnOffPretenuring } from '../runtime/pretenuring.ts'
 import { keepTickShape } from '../runtime/ticks.ts'
 import type { VariableFault } from '../runtime/variables.ts'
 
@@ -30,6 +31,7 @@ import type { VariableFault } from '../runtime/variables.ts'
 const BAD_CONFIG_DELAY_MS = 2_000
 
 keepTickShape()
+turnOffPretenuring()
 const args = process.argv.length > 2 ? await readArguments() : {}
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env

@@ -26,7 +26,6 @@ const FLAGS: readonly string[] = [
   '--max-semi-space-size=2',
   '--max-old-space-size=1024',
   '--no-parallel-scavenge',
-  '--no-allocation-site-pretenuring',
   '--no-concurrent-recompilation',
 ]
 const MIB = 1024 * 1024

@@ -24,6 +24,13 @@ const withoutAnalyze =
   spawnSync('systemd-analyze', ['--version']).error !== undefined &&
   'systemd-analyze is missing: Debian has it in the package systemd'
 
+/** Prints how many modules of Node.js were compiled from their source. Without access to its internals, it fails. */
+const COUNT_COMPILED = `
+const { internalBinding } = require('internal/test/binding')
+for (const name of ['http', 'https', 'crypto', 'stream']) require('node:' + name)
+const { compiledWithCache, compiledWithoutCache } = internalBinding('builtins').getCacheUsage()
+console.log(compiledWithCache.size > 20, compiledWithoutCache.size)`
+
 /** The values of a key in a unit. */
 function settings(unit: (typeof FILES)[number], key: string): string[] {
   return readFileSync(`${ROOT}systemd/${unit}`, 'utf8')
@@ -56,6 +63,17 @@ t.test("systemd's checker accepts the units", { skip: withoutAnalyze }, (t) => {
     t.same({ status, output: stdout + stderr }, { status: 0, output: '' }, unit)
   }
   t.end()
+})
+
+t.test('no option of a unit makes Node.js compile its own code again at each start', async (t) => {
+  const commands = SERVICES.flatMap((unit) => settings(unit, 'ExecStart')).filter((text) => text.includes('bin/node '))
+  t.equal(commands.length, 3)
+  for (const command of commands) {
+    const options = command.split(' ').filter((word) => word.startsWith('--') && !/^--(apply|watch)$/.test(word))
+    t.not(options.length, 0)
+    const { stdout, stderr } = await run([process.execPath, ...options, '--expose-internals', '-e', COUNT_COMPILED])
+    t.same(stdout.toString(), 'true 0\n', `${command}\n${stderr}`)
+  }
 })
 
 t.test('systemd-analyze rates the exposure of each service at most 1.5', { skip: withoutAnalyze }, (t) => {

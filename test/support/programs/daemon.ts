@@ -97,7 +97,6 @@ export async function startDaemon(
     '--max-semi-space-size=2',
     '--max-old-space-size=1024',
     '--no-parallel-scavenge',
-    '--no-allocation-site-pretenuring',
     '--no-concurrent-recompilation',
     main,
   ]

@@ -21,6 +21,29 @@ const ascii = {
   },
 }
 
+/**
+ * Takes the modules of Node.js by `process.getBuiltinModule`. An `import` of node:fs or node:crypto reads each export of the module, and so loads what
+ * those need that nobody uses, such as Web Crypto.
+ */
+const builtins = {
+  name: 'builtins',
+  renderChunk(code) {
+    const taken = code.replace(
+      /^import (?:([\w$]+)(?:, )?)?(?:\* as ([\w$]+))?(?:\{ (.+) \})? from "(node:.+)";$/gm,
+      (_match, byDefault, namespace, names, module) => {
+        const targets = [byDefault, namespace, names && `{ ${names.replaceAll(' as ', ': ')} }`]
+        return targets
+          .filter((target) => target !== undefined)
+          .map((target) => `const ${target} = process.getBuiltinModule("${module}");`)
+          .join(' ')
+      },
+    )
+    const left = /^import.*"node:.*/m.exec(taken)
+    if (left !== null) this.error(`the plugin does not know this form of import: ${left[0]}`)
+    return taken
+  },
+}
+
 /** Fastify loads these packages only for routes with a schema, which we do not have, and for tests. They are half of its code. */
 const UNUSED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request']
 
@@ -162,21 +185,25 @@ const build = (input, output, external, ...plugins) => ({
   platform: 'node',
   external,
   transform: { define: { __dirname: 'import.meta.dirname' } }, // packages that are CommonJS have it
-  plugins: [ascii, ...plugins],
+  plugins: [ascii, builtins, ...plugins],
   output: { dir: 'dist', format: 'esm', comments: { jsdoc: false }, ...output },
 })
 
-/** imdsctl and imds-api are bundled separately, because a start takes longer with each file that it loads. */
+/** What the daemon loads before it serves guests: all of it in one file. Not main.ts, which the other files would have to wait for. */
+const START = { name: 'start', tags: ['$initial'], test: (id) => !id.endsWith('/daemon/main.ts') }
+
+/** Each program is bundled separately, because a start takes longer with each file that it loads. */
 const config = defineConfig([
   build(
-    { 'main-program': 'src/daemon/main.ts', library: 'src/library.ts' },
-    { cleanDir: true },
+    { 'main-program': 'src/daemon/main.ts' },
+    { cleanDir: true, codeSplitting: { groups: [START] } },
     UNUSED,
     entries,
     filesForPublishers,
     manual,
     licenses('imdsd'),
   ),
+  build({ library: 'src/library.ts' }, { chunkFileNames: 'library-[name]-[hash].js' }, UNUSED, licenses('library')),
   build(
     { 'imdsctl-program': 'src/cli/main.ts' },
     { chunkFileNames: 'imdsctl-[name]-[hash].js' },

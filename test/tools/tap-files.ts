@@ -23,8 +23,19 @@ const TEST_SECONDS = 300
 /** A file that takes longer is killed. It is above the times that files set. */
 const FILE_MS = 1_200_000
 
-/** Runs the files. Prints a line for each. */
+/** The process groups of the files that run. */
+const groups = new Set<number>()
+
+/**
+ * Runs the files. Prints a line for each. A file that ends, and SIGINT or SIGTERM to this process, end all processes
+ * that the files have started.
+ */
 export async function runTapFiles(files: readonly string[]): Promise<TapResult> {
+  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+    process.once(signal, () => {
+      for (const group of groups) endGroup(group)
+      process.kill(process.pid, signal) // without this listener, it ends the process
+    })
   const result: TapResult = { passed: 0, failed: 0, skipped: [], failures: [] }
   const waiting = [...files]
   const work = async () => {
@@ -41,6 +52,12 @@ async function runFile(file: string, result: TapResult): Promise<void> {
     stdio: ['ignore', 'pipe', 'pipe'],
     timeout: FILE_MS,
     killSignal: 'SIGKILL',
+    detached: true, // its group has what it starts
+  })
+  groups.add(child.pid!)
+  // What the file has left running keeps the output open: it ends with the group.
+  child.once('exit', () => {
+    endGroup(child.pid!)
   })
   const [stdout, stderr] = await Promise.all(
     [child.stdout, child.stderr].map(async (stream) => Buffer.concat((await stream.toArray()) as Buffer[]).toString()),
@@ -56,6 +73,15 @@ async function runFile(file: string, result: TapResult): Promise<void> {
     result.failures.push(...failuresIn(lines), end, stderr!)
   }
   console.log(`${hasFailed ? 'not ok' : 'ok'} ${file} ${((performance.now() - startedMs) / 1000).toFixed(1)} s`)
+}
+
+function endGroup(group: number): void {
+  groups.delete(group)
+  try {
+    process.kill(-group, 'SIGKILL')
+  } catch {
+    // no process is left
+  }
 }
 
 /** Counts the tests at the top level of a file. A `t.test` inside a test is part of that test. */

@@ -4,7 +4,7 @@
  * requests take three times as long (docs/performance.md#decisions).
  *
  * Call it at the start of a program. The same option on the command line of Node.js would make V8 reject the compiled
- * code that is part of Node.js, which takes longer than the rest of a start.
+ * code that is part of Node.js, and a start would take a fifth longer.
  */
 import { setFlagsFromString } from 'node:v8'
 

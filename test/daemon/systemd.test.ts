@@ -24,7 +24,7 @@ const withoutAnalyze =
   spawnSync('systemd-analyze', ['--version']).error !== undefined &&
   'systemd-analyze is missing: Debian has it in the package systemd'
 
-/** Prints how many modules of Node.js were compiled from their source. Without access to its internals, it fails. */
+/** Prints whether Node.js took modules from its own compiled code, and how many it compiled from their source. */
 const COUNT_COMPILED = `
 const { internalBinding } = require('internal/test/binding')
 for (const name of ['http', 'https', 'crypto', 'stream']) require('node:' + name)

@@ -86,6 +86,11 @@ export default defineConfig(
           selector: TESTS.map((test) => `${test} > ${TOO_LONG}`).join(),
           message: "a test's name has at most 100 characters",
         },
+        {
+          selector: 'CallExpression[callee.property.name="testdir"]',
+          message:
+            'use testDirectory of test/support/test-directory.ts, which removes the directory after the teardowns',
+        },
       ],
       '@typescript-eslint/no-floating-promises': 'off', // tap awaits the promises of its tests
       '@typescript-eslint/unbound-method': 'off', // the methods in test/support are closures

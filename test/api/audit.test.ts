@@ -19,6 +19,7 @@ import t from 'tap'
 import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const SECRET = 'c2VjcmV0IHVzZXItZGF0YQ=='
 
@@ -70,7 +71,7 @@ t.test('the line of a user names the user, the application and the account', asy
 })
 
 t.test('the lines are in IMDS_API_AUDIT_FILE before the response, and in a new file after SIGHUP', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const file = join(directory, 'audit')
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file })
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
@@ -99,7 +100,7 @@ t.test('the lines are in IMDS_API_AUDIT_FILE before the response, and in a new f
 })
 
 t.test('after SIGHUP without a file to open, the lines go to the old one, and the log has the reason', async (t) => {
-  const directory = join(t.testdir({ log: {} }), 'log')
+  const directory = join(testDirectory(t, { log: {} }), 'log')
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: join(directory, 'audit') })
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
   const create = async () =>
@@ -141,7 +142,7 @@ t.test('a full disk stops no change, and the log says that lines wait', async (t
 })
 
 t.test('lines that wait for a full disk are in the new file after SIGHUP, in their order', async (t) => {
-  const file = join(t.testdir(), 'audit')
+  const file = join(testDirectory(t), 'audit')
   symlinkSync('/dev/full', file)
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file })
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
@@ -172,7 +173,7 @@ t.test('a file that cannot be opened refuses the start, and names the variable',
 })
 
 t.test('while nobody reads standard error, changes are made, and their lines arrive once it is read', async (t) => {
-  const fifo = join(t.testdir(), 'stderr')
+  const fifo = join(testDirectory(t), 'stderr')
   execFileSync('mkfifo', [fifo])
   const fd = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK)
   t.teardown(() => {

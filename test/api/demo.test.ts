@@ -13,6 +13,7 @@ import t, { type Test } from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
 import { freePort } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed, ROOT } from '../tools/documents.ts'
 
 const START = `${ROOT}src/start.ts`
@@ -126,7 +127,7 @@ t.test(
 )
 
 t.test('npm start starts only the daemon with --daemon-only, and where IMDS_STORE names a store', async (t) => {
-  const store = t.testdir()
+  const store = testDirectory(t)
   for (const [args, env] of [
     [['--daemon-only'], {}],
     [[], { IMDS_STORE: `file:${store}` }],

@@ -16,6 +16,7 @@ import { anApi, startImdsApi } from '../support/programs/api.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const PATH = '/1.0/account/identity'
 const ISSUER = `${BASE_URL}/oidc/${ONE}`
@@ -197,7 +198,7 @@ t.test('a region without encrypted records refuses an identity, and names the re
 t.test("a guest's token is verified with what imds-api publishes, until the account pauses its issuer", async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
-  const recordKeys = join(t.testdir(), 'record-keys')
+  const recordKeys = join(testDirectory(t), 'record-keys')
   writeFileSync(recordKeys, keyLines('k1'), { mode: 0o600 })
   const store = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_RECORD_KEYS_FILE: recordKeys }
   const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['127.0.4.2-127.0.4.9'] } })

@@ -19,6 +19,7 @@ import {
 } from '../support/fixtures/region.ts'
 import { basic, startImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const [ada, grace] = aRegion().users
 const region = aRegion({
@@ -28,7 +29,7 @@ const region = aRegion({
 const JSON_TYPE = { 'content-type': 'application/json' }
 
 t.test('no secret, password, token or code is in a log line, an audit line, a metric or an error', async (t) => {
-  const audit = join(t.testdir(), 'audit.log')
+  const audit = join(testDirectory(t), 'audit.log')
   const api = await startImdsApi(t, { IMDS_API_LOG_LEVEL: 'debug', IMDS_API_AUDIT_FILE: audit }, region)
   const codes = [-10, 0, 30].map((seconds) =>
     new TOTP({ secret: Secret.fromBase32(TOTP_SECRET) }).generate({ timestamp: Date.now() + seconds * 1000 }),

@@ -10,6 +10,7 @@ import { REGION } from '../../src/api/demo.ts'
 import { readDocument } from '../support/openapi-document.ts'
 import { anApi, basic, type Method } from '../support/programs/api.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { ROOT } from '../tools/documents.ts'
 
 type Schema = Readonly<Record<string, unknown>>
@@ -39,7 +40,7 @@ const text = (await api.server.inject('/1.0/openapi.json')).body
 const document = JSON.parse(text) as Document
 
 t.test('redocly finds nothing to say of the document by its recommended rules', async (t) => {
-  const file = join(t.testdir(), 'openapi.json')
+  const file = join(testDirectory(t), 'openapi.json')
   writeFileSync(file, text)
   const child = spawn('redocly', ['lint', '--extends', 'recommended', '--format', 'json', file], {
     cwd: t.testdirName,

@@ -19,6 +19,7 @@ import { until } from '../support/programs/daemon.ts'
 import { LOG_PLANS, readPlans, readsOf, type TableRead } from '../support/programs/plans.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const SIZE = { accounts: 2_000, hypervisors: 1_000, servers: 12_000, ofAccount: 100 }
 
@@ -276,7 +277,7 @@ t.test('no statement reads a table that grows from end to end', { skip: withoutP
   const log = join(postgres.directory, 'data/log/plans')
   const redis = await startRedis()
   t.teardown(() => redis.stop())
-  const recordKeys = join(t.testdir(), 'keys')
+  const recordKeys = join(testDirectory(t), 'keys')
   writeFileSync(recordKeys, keyLines('one'), { mode: 0o600 })
   const compute = `127.0.0.1:${String(await freePort())}`
   const api = await startImdsApi(

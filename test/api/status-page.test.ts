@@ -11,6 +11,7 @@ import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const HOSTILE = `"><img src=x onerror=alert(1)><script>alert(2)</script>`
 const PASSWORD = 'a password: ü'
@@ -29,7 +30,7 @@ t.test(
     t.teardown(() => redis.stop())
     const announcement = { version: HOSTILE, instances: 7, lagSeconds: 3, seenAt: new Date().toISOString() }
     await redis.client.set(keysOf('gb1').announcement('hv-1'), JSON.stringify(announcement))
-    const files = t.testdir({ password: `${PASSWORD}\n` })
+    const files = testDirectory(t, { password: `${PASSWORD}\n` })
     const api = await startImdsApi(t, {
       IMDS_STORE: redis.url,
       IMDS_REGION: 'gb1',
@@ -87,7 +88,7 @@ t.test(
 )
 
 t.test('a password file that is empty or missing ends the start, which names the variable', async (t) => {
-  const files = t.testdir({ empty: '', store: {}, state: {} })
+  const files = testDirectory(t, { empty: '', store: {}, state: {} })
   const env = { IMDS_STORE: `file:${join(files, 'store')}`, IMDS_API_STATE_DIR: join(files, 'state') }
   for (const [file, message] of [
     ['empty', 'names a file that has no password in its first line'],

@@ -16,9 +16,10 @@ import type { RegionFile } from '../../src/api/region/schema.ts'
 import { secretTextOf } from '../support/fixtures/region.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 
-const directory = t.testdir({
+const directory = testDirectory(t, {
   'package.json': '{ "type": "module" }',
   'tsconfig.json': JSON.stringify({
     compilerOptions: {

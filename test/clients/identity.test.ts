@@ -14,6 +14,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ISSUER = 'https://id.example.com/gb1'
 const BASE = '/latest/dynamic/instance-identity'
@@ -38,7 +39,7 @@ let endpoint: string
 const keyFile = () => join(directory, 'identity-key.pem')
 const certificateFile = () => join(directory, 'identity-cert.pem')
 t.before(async () => {
-  directory = t.testdir({ 'login.py': LOGIN, store: {} })
+  directory = testDirectory(t, { 'login.py': LOGIN, store: {} })
   execFileSync(process.execPath, [IMDSCTL, 'identity', 'init', directory])
   const store = `file:${join(directory, 'store')}`
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]

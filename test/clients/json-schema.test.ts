@@ -11,6 +11,7 @@ import { parse } from '../../src/metadata/record.ts'
 import { must } from '../support/programs/processes.ts'
 import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
 import { buildInto, IMDSCTL } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const PYTHON = '/usr/bin/python3'
@@ -25,7 +26,7 @@ const skip =
   'python3-jsonschema is missing: Debian installs it with cloud-init'
 
 t.test('the build contains the schema, `imdsctl schema` prints it, and the package ships it', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   buildInto(directory)
   const shipped = JSON.parse(readFileSync(join(directory, 'instance.schema.json'), 'utf8')) as unknown
   t.same(shipped, jsonSchema())

@@ -8,6 +8,7 @@ import { must, run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(120_000)
 
@@ -18,7 +19,7 @@ t.test(
     const hypervisor = await makeHypervisor()
     t.teardown(() => hypervisor.remove())
     const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
-    const url = `file:${t.testdir()}`
+    const url = `file:${testDirectory(t)}`
     await (await openStore({ url })).put(anInstance())
     await ip('link add bridge type bridge')
     await ip('link set bridge up')

@@ -12,6 +12,7 @@ import { LINGER_BYTES, LINGER_MS } from '../../src/guest/linger.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const MIB = 2 ** 20
@@ -26,7 +27,7 @@ const CONTESTED = Array.from({ length: 17 }, (_, i) => `127.0.1.${String(i + 1)}
 
 /** A daemon whose guests have the default share, or an unlimited one. */
 async function aDaemon(t: Test, share: 'default' | 'unlimited'): Promise<TestDaemon> {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const record = (id: string, n: number, ...addresses: string[]) =>
     anInstance({
       id,

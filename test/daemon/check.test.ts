@@ -10,6 +10,7 @@ import { run } from '../support/programs/processes.ts'
 import { IMDS_API, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000)
 
@@ -35,7 +36,7 @@ const faults = (stderr: string) =>
     .sort()
 
 t.test('--check accepts a good configuration and does not connect, listen or write', async (t) => {
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     state: {},
     password: 'secret\n',
     'record-keys': keyLines('k1'),
@@ -88,7 +89,7 @@ t.test('--check accepts a good configuration and does not connect, listen or wri
 })
 
 t.test('--check names every fault of variables and files, exits with 78 and prints no secret', async (t) => {
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     empty: '\nS3CRET',
     'bad.pem': 'S3CRET',
     'record-keys': 'S3CRET',
@@ -151,7 +152,7 @@ t.test('a password in the URL of the store is refused by all programs and never 
     IMDS_STORE: 'redis://imds:S3CRET@127.0.0.1:1',
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
-    IMDS_STATE_DIR: t.testdir(),
+    IMDS_STATE_DIR: testDirectory(t),
     IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds',
   }
   const refusal =
@@ -170,7 +171,7 @@ t.test('a password in the URL of the store is refused by all programs and never 
 })
 
 t.test('--check names the files and directories that this user may not read or write', async (t) => {
-  const directory = t.testdir({ password: 'secret', 'record-keys': keyLines('k1'), state: {}, store: {} })
+  const directory = testDirectory(t, { password: 'secret', 'record-keys': keyLines('k1'), state: {}, store: {} })
   const at = (name: string) => join(directory, name)
   for (const name of ['password', 'record-keys']) chmodSync(at(name), 0)
   mkdirSync(at('state/own'))

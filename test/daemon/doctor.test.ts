@@ -16,6 +16,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(240_000)
 
@@ -51,7 +52,7 @@ async function startHost(t: Test) {
   const interfaces = [{ id: 'int-alpha', macAddress: GUEST.macAddress, ipv4Addresses: [GUEST.address] }]
   await store.put(anInstance({ id: 'srv-alpha', interfaces }))
   await store.close()
-  const directory = t.testdir({ password: 'a-secret\n', state: {} })
+  const directory = testDirectory(t, { password: 'a-secret\n', state: {} })
   chmodSync(join(directory, 'password'), 0o600)
   chmodSync(join(directory, 'state'), 0o700)
   await must([process.execPath, IMDSCTL, 'identity', 'init', join(directory, 'identity')])

@@ -14,6 +14,7 @@ import { must } from '../support/programs/processes.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed, read } from '../tools/documents.ts'
 
 const without = (command: string, ...args: readonly string[]) =>
@@ -45,7 +46,7 @@ interface Region {
 
 /** A region in Redis whose records are encrypted with the key k1, and the daemon of its hypervisor. */
 async function aRegion(t: Test): Promise<Region> {
-  const cwd = t.testdir({
+  const cwd = testDirectory(t, {
     'srv-x1y2z.yaml': JSON.stringify(aRecord()),
     'srv-x1y2z.json': JSON.stringify(aRecord({ revision: 20 })),
     'user-data': USER_DATA,

@@ -11,11 +11,12 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(120_000)
 
 t.test('imdsctl explain says what an address gets and why, without secrets', async (t) => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   const nic = (n: number, address: string) => ({
     id: `int-${String(n)}`,
@@ -115,7 +116,7 @@ t.test(
     await store.put(anInstance({ id: 'srv-a', interfaces, hypervisors: ['hv1'] }))
     await store.close()
     const settings = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }
-    const directory = t.testdir({ right: 'a-secret\n', wrong: 'other\n' })
+    const directory = testDirectory(t, { right: 'a-secret\n', wrong: 'other\n' })
     const daemon = await startDaemon(
       {
         ...settings,

@@ -25,6 +25,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { traceFileCalls } from '../support/programs/syscalls.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ID = 'srv-abcde'
 const WRITER = new URL('../support/programs/file-writer.ts', import.meta.url).pathname
@@ -44,7 +45,7 @@ const other = (revision: number) =>
 const writer = (directory: string, ...args: string[]) => [process.execPath, WRITER, directory, ...args]
 
 async function aStore(t: Test) {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const store = await openStore({ url: `file:${directory}` })
   return { directory, store }
 }
@@ -222,7 +223,7 @@ t.test('an error names a lock file that imds did not create; the lock file of im
 
 t.test('imdsctl prints no warning about SQLite, and the daemon does not load SQLite', async (t) => {
   // outside the store, where record.json would be the file of an instance
-  const directory = t.testdir({ store: {}, 'record.json': JSON.stringify(local(1)) })
+  const directory = testDirectory(t, { store: {}, 'record.json': JSON.stringify(local(1)) })
   t.same(
     await run(
       [process.execPath, IMDSCTL, '-s', `file:${join(directory, 'store')}`, 'put', join(directory, 'record.json')],

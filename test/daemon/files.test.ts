@@ -23,6 +23,7 @@ import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const local = (change: Record<string, unknown> = {}) =>
   anInstance({
@@ -32,7 +33,7 @@ const local = (change: Record<string, unknown> = {}) =>
 const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()
 
 async function aHost(t: Test, env: Record<string, string> = {}): Promise<{ directory: string; daemon: TestDaemon }> {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1', ...env })
   t.teardown(() => daemon.stop())
   return { directory, daemon }
@@ -114,7 +115,7 @@ t.test('invariant 8: a missing record or directory removes nothing; a tombstone 
 })
 
 t.test('a directory that is created after the start, or is deleted and recreated, is followed', async (t) => {
-  const directory = join(t.testdir(), 'later')
+  const directory = join(testDirectory(t), 'later')
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
   t.teardown(() => daemon.stop())
   t.equal((await daemon.operator('/readyz')).status, 503)
@@ -138,7 +139,7 @@ t.test('a directory that is created after the start, or is deleted and recreated
 })
 
 t.test('a directory that is deleted and recreated, or replaced, without a pause is followed', async (t) => {
-  const directory = join(t.testdir({ store: {}, next: {} }), 'store')
+  const directory = join(testDirectory(t, { store: {}, next: {} }), 'store')
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/` })
   t.teardown(() => daemon.stop())
   await until(() => daemon.log.some(({ msg }) => msg === 'the store is connected'), 'the store')
@@ -187,7 +188,7 @@ t.test("a change of the directory's times or permissions causes no reconnect", a
 })
 
 t.test('the next resync notices a symbolic link to another directory and a moved parent directory', async (t) => {
-  const parent = join(t.testdir({ parent: { one: {}, two: {} } }), 'parent')
+  const parent = join(testDirectory(t, { parent: { one: {}, two: {} } }), 'parent')
   symlinkSync('one', join(parent, 'store'))
   const daemon = await startDaemon({ IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
   t.teardown(() => daemon.stop())
@@ -217,7 +218,7 @@ t.test("a daemon with a hypervisor's name serves only its instances", async (t) 
 })
 
 t.test('a file store has the same rules as Redis: revisions, address owners, tombstones, writers', async (t) => {
-  const store = await openStore({ url: `file:${t.testdir()}` })
+  const store = await openStore({ url: `file:${testDirectory(t)}` })
   t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { kind: 'published' })
   t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { kind: 'unchanged' })
   t.same(await store.put(local({ revision: 5 }), Buffer.from('other')), { kind: 'stale', revision: 5 })
@@ -279,7 +280,7 @@ t.test('a file store has the same rules as Redis: revisions, address owners, tom
 })
 
 t.test('removing an unknown id changes nothing unless a revision is given', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const store = await openStore({ url: `file:${directory}` })
   t.same(await store.remove('srv-abcde'), { kind: 'absent' })
   t.same(
@@ -310,7 +311,7 @@ async function imdsctl(
 }
 
 t.test('imdsctl puts, gets, lists and removes, and reports the result in its exit status', async (t) => {
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     'good.yaml': stringify(local()),
     data: Buffer.from([0, 255, 10]),
     'bad.json': JSON.stringify(local({ region: 1, id: 'x y' })),
@@ -364,7 +365,7 @@ t.test('imdsctl puts, gets, lists and removes, and reports the result in its exi
 })
 
 t.test('imdsctl watch prints each change until it is interrupted', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const store = await openStore({ url: `file:${directory}` })
   const child = spawn(process.execPath, [IMDSCTL, '-s', `file:${directory}`, 'watch'], {
     stdio: ['ignore', 'pipe', 'inherit'],

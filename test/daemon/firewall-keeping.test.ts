@@ -12,6 +12,7 @@ import { curl, startFirewallHost, type FirewallHost, type Outcome } from '../sup
 import { must, run, startChild } from '../support/programs/processes.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const skip = withoutNamespaces()
 
@@ -56,7 +57,7 @@ t.test(
   async (t) => {
     const host = await startFirewallHost(t)
     const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
-    const directory = t.testdir({
+    const directory = testDirectory(t, {
       nft: '#!/bin/sh\nif [ -e "$(dirname "$0")/fail" ]; then echo "Error: no space left" >&2; exit 1; fi\nexec /usr/sbin/nft "$@"\n',
     })
     chmodSync(join(directory, 'nft'), 0o755)
@@ -90,7 +91,7 @@ t.test(
       await host.addGuest('bad'),
       await host.addGuest('charlie'),
     ]
-    const directory = t.testdir({
+    const directory = testDirectory(t, {
       nft: `#!/bin/sh
 case "$*" in *list*) exec /usr/sbin/nft "$@" ;; esac
 text=$(mktemp) && cat > $text

@@ -10,6 +10,7 @@ import { buildRules, type FirewallRules } from '../../src/firewall/rules.ts'
 import type { FirewallDocument } from '../../src/firewall/document.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { makeHypervisor, withoutNamespaces } from '../support/netns/namespaces.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 /** The rules of guests by their hop limits. */
 function rulesOf(limits: readonly number[], port = 9169): FirewallRules {
@@ -68,7 +69,7 @@ t.test(
   async (t) => {
     const { within, remove } = await makeHypervisor()
     t.teardown(remove)
-    const directory = t.testdir({
+    const directory = testDirectory(t, {
       nft: `#!/bin/sh
 d=$(dirname "$0")
 case "$*" in
@@ -127,7 +128,7 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
 async function withNft(t: Test, rejects: string): Promise<{ nft: (...args: string[]) => Promise<string> }> {
   const { within, remove } = await makeHypervisor()
   t.teardown(remove)
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     nft: `#!/bin/sh
 case "$*" in *list*) exec ${within.join(' ')} /usr/sbin/nft "$@" ;; esac
 text=$(mktemp) && cat > $text

@@ -5,12 +5,13 @@ import t from 'tap'
 import { startFuzzHost } from '../fuzz/host.ts'
 import { startPublisher } from '../fuzz/publisher.ts'
 import { fuzzSockets } from '../fuzz/sockets.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const SEED = 4
 const REQUESTS = 4_000
 
 t.test('invariant 6: fuzzed guests and records cause no wrong response, crash, growth or leak', async (t) => {
-  const host = await startFuzzHost(t.testdir())
+  const host = await startFuzzHost(testDirectory(t))
   t.teardown(() => host.stop())
   const publisher = startPublisher(host, SEED)
   const { tried, statuses, failures } = await fuzzSockets(host, { seed: SEED, requests: REQUESTS, holds: 0 })

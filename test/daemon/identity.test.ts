@@ -14,6 +14,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { runDaemon, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { exchange } from '../support/fixtures/socket.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 
 const ISSUER = 'https://id.example.com/gb1'
@@ -22,7 +23,7 @@ const ID = '/latest/meta-data/instance-id'
 
 let store: string
 t.before(async () => {
-  store = `file:${t.testdir()}`
+  store = `file:${testDirectory(t)}`
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
   await (await openStore({ url: store })).put(anInstance({ interfaces }))
 })
@@ -55,7 +56,7 @@ async function tokenOf({ guestPort }: TestDaemon): Promise<string> {
 }
 
 t.test('H3: openssl verifies, by the documented commands, what a key of imdsctl identity init signs', async (t) => {
-  const directory = join(t.testdir(), 'new')
+  const directory = join(testDirectory(t), 'new')
   t.match(imdsctl('identity', 'init', directory), { status: 0, stderr: '' })
   for (const file of ['identity-key.pem', 'identity-cert.pem'])
     t.equal(statSync(join(directory, file)).mode & 0o777, 0o600, file)
@@ -74,7 +75,7 @@ t.test('H3: openssl verifies, by the documented commands, what a key of imdsctl 
 })
 
 t.test('imdsctl never overwrites a key', (t) => {
-  const directory = t.testdir({ 'identity-cert.pem': 'mine' })
+  const directory = testDirectory(t, { 'identity-cert.pem': 'mine' })
   t.match(imdsctl('identity', 'init', directory), { status: 64, stderr: /identity-cert.pem exists/ })
   t.throws(() => statSync(join(directory, 'identity-key.pem')))
   t.match(imdsctl('identity', 'init', directory, 'more'), { status: 64 })
@@ -84,7 +85,7 @@ t.test('imdsctl never overwrites a key', (t) => {
 
 t.test('H4: a token is accepted before, during and after the rotation of a key', async (t) => {
   const [old, next, web] = ['old', 'next', 'web'].map((name) => join(t.testdirName, name)) as [string, string, string]
-  t.testdir({})
+  testDirectory(t, {})
   t.equal(imdsctl('identity', 'init', old).status, 0)
   t.equal(imdsctl('identity', 'init', next, '--ec').status, 0)
   const publish = (...directories: string[]) => {
@@ -113,7 +114,7 @@ t.test('H4: a token is accepted before, during and after the rotation of a key',
 })
 
 t.test('H4: the documented commands make a key, publish an issuer, and fetch a token', async (t) => {
-  const directory = t.testdir({ bin: { imdsctl: `#!/bin/sh\nexec ${process.execPath} ${IMDSCTL} "$@"\n` } })
+  const directory = testDirectory(t, { bin: { imdsctl: `#!/bin/sh\nexec ${process.execPath} ${IMDSCTL} "$@"\n` } })
   const run = (script: string) => {
     const env = { ...programEnvironment(), PATH: `${join(directory, 'bin')}:${String(process.env['PATH'])}` }
     const { status, stdout, stderr } = spawnSync('sh', ['-euc', script], { encoding: 'utf8', cwd: directory, env })
@@ -136,7 +137,7 @@ t.test('H4: the documented commands make a key, publish an issuer, and fetch a t
 })
 
 t.test('H4: wrong input to imdsctl identity jwks has a message', (t) => {
-  const directory = t.testdir({ 'no.pem': 'S3CRET' })
+  const directory = testDirectory(t, { 'no.pem': 'S3CRET' })
   const jwks = (...args: string[]) => imdsctl('identity', 'jwks', directory, ...args)
   t.match(jwks('--issuer', ISSUER), { status: 64, stderr: /name the certificate/ })
   t.match(jwks(join(directory, 'no.pem')), { status: 64, stderr: /--issuer must be an https URL/ })
@@ -148,7 +149,7 @@ t.test('H4: wrong input to imdsctl identity jwks has a message', (t) => {
 })
 
 t.test('a key that is not valid ends the start with status 78, and is never shown', async (t) => {
-  const directory = t.testdir({ 'identity-key.pem': 'S3CRET', 'identity-cert.pem': 'x' })
+  const directory = testDirectory(t, { 'identity-key.pem': 'S3CRET', 'identity-cert.pem': 'x' })
   const { status, stderr } = await runDaemon({ IMDS_STORE: store, ...keysIn(directory) })
   t.equal(status, 78)
   t.match(stderr, /IMDS_IDENTITY_KEY_FILE names a file that is not one private key in PEM/)
@@ -158,7 +159,7 @@ t.test('a key that is not valid ends the start with status 78, and is never show
 
 t.test('a certificate that has expired is a warning: guests are served', async (t) => {
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     'identity-key.pem': privateKey.export({ type: 'pkcs8', format: 'pem' }),
     'identity-cert.pem': makeCertificate(privateKey, Date.UTC(2010, 0)),
   })

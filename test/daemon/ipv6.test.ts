@@ -14,13 +14,14 @@ import { matchAll } from '../support/fixtures/match.ts'
 import { makeHypervisor, withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { exchange } from '../support/fixtures/socket.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const SERVICE = 'fd00:ec2::254'
 const MAC = '02:24:19:00:00:ee'
 
 t.test('an IPv6 listener', async (t) => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   let revision = 0
   const put = (options: Record<string, string>) =>
@@ -144,7 +145,7 @@ t.test(
   { skip: withoutNamespaces() },
   async (t) => {
     const { hypervisor, addGuest } = await aHypervisor(t)
-    const url = `file:${t.testdir()}`
+    const url = `file:${testDirectory(t)}`
     const store = await openStore({ url })
     await store.put(slaac('alpha', ALPHA, 1))
     const daemon = await startDaemon({ IMDS_STORE: url, ...LISTEN }, hypervisor.within)
@@ -182,7 +183,7 @@ t.test(
   { skip: withoutNamespaces() },
   async (t) => {
     const { hypervisor, addGuest } = await aHypervisor(t)
-    const directory = t.testdir()
+    const directory = testDirectory(t)
     const older = slaac('alpha', ALPHA, 1)
     const [nic] = older['interfaces'] as object[]
     writeFileSync(
@@ -211,7 +212,7 @@ t.test(
   { skip: withoutNamespaces() },
   async (t) => {
     const { hypervisor, addGuest } = await aHypervisor(t)
-    const url = `file:${t.testdir()}`
+    const url = `file:${testDirectory(t)}`
     const store = await openStore({ url })
     await store.put(slaac('bravo', BRAVO, 2))
     const daemon = await startDaemon(
@@ -293,7 +294,7 @@ t.test(
   { skip: withoutNamespaces() },
   async (t) => {
     const { hypervisor, addGuest } = await aHypervisor(t)
-    const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, ...LISTEN }, hypervisor.within)
+    const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}`, ...LISTEN }, hypervisor.within)
     t.teardown(() => daemon.stop())
     const [attacker, other] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
     await ip(attacker, `route add local ${ALPHA}::1:0/112 dev lo`) // it can connect from each of these addresses

@@ -6,9 +6,10 @@ import { join } from 'node:path'
 import t from 'tap'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.test('the launch gate opens for a served instance and stays closed for a contested address', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const away = join(t.testdirName, 'away')
   mkdirSync(away)
   const write = (id: string, interfaces: object[]) => {

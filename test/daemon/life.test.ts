@@ -15,6 +15,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSD, LIBRARY, programEnvironment } from '../support/programs/imds.ts'
 import { freePort } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 
 const LOCAL = anInstance({
@@ -52,7 +53,7 @@ t.test('a daemon that cannot open a listener names it with a remedy and exits wi
     const { status, stdout } = await runDaemon({
       IMDS_LISTEN: listen,
       IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
-      IMDS_STORE: `file:${t.testdir()}`,
+      IMDS_STORE: `file:${testDirectory(t)}`,
     })
     t.equal(status, 1)
     t.match(stdout, /"level":"fatal".*IMDS_LISTEN: cannot listen on/)
@@ -63,7 +64,7 @@ t.test('a daemon that cannot open a listener names it with a remedy and exits wi
 
 t.test('SIGTERM and SIGINT stop the daemon cleanly with exit status 0', async (t) => {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}` })
+    const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}` })
     daemon.process.kill(signal)
     await once(daemon.process, 'exit')
     t.equal(daemon.process.exitCode, 0)
@@ -78,7 +79,7 @@ t.test('SIGTERM during the start stops the daemon cleanly too', async (t) => {
     {
       IMDS_LISTEN: `127.0.0.1:${String(port)}`,
       IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
-      IMDS_STORE: `file:${t.testdir()}`,
+      IMDS_STORE: `file:${testDirectory(t)}`,
     },
     async (daemon) => {
       await until(() => isListening(port), 'a listener')
@@ -90,7 +91,7 @@ t.test('SIGTERM during the start stops the daemon cleanly too', async (t) => {
 })
 
 t.test('an unknown variable causes a warning and is ignored', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, IMDS_LISTN: 'x' })
+  const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}`, IMDS_LISTN: 'x' })
   t.teardown(() => daemon.stop())
   t.match(
     daemon.log.find(({ level }) => level === 'warn'),
@@ -100,7 +101,7 @@ t.test('an unknown variable causes a warning and is ignored', async (t) => {
 
 t.test('each of several listeners serves the instances of its own network', async (t) => {
   const [plain, red] = [await freePort(), await freePort()]
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   const on = (id: string, network: string) =>
     anInstance({
@@ -119,7 +120,7 @@ t.test('each of several listeners serves the instances of its own network', asyn
 })
 
 t.test('invariant 9: a token, a key or user-data never appears in the log at any level', async (t) => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LOG_LEVEL: 'debug' })
   t.teardown(() => daemon.stop())
   const store = await openStore({ url })
@@ -241,7 +242,7 @@ t.test(
 
 t.test('a daemon whose log cannot be written, because the disk is full, still serves guests', async (t) => {
   const port = await freePort()
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   await store.put(LOCAL)
   const child = spawn('sh', ['-c', 'exec "$0" "$1" > /dev/full', process.execPath, IMDSD], {
@@ -273,7 +274,7 @@ t.test('a daemon whose log cannot be written, because the disk is full, still se
 
 t.test('a daemon whose log nobody reads still serves guests, and writes the lines once it is read', async (t) => {
   const port = await freePort()
-  const directory = t.testdir({ state: {} })
+  const directory = testDirectory(t, { state: {} })
   await (await openStore({ url: `file:${directory}/store` })).put(LOCAL)
   spawnSync('mkfifo', [`${directory}/log`])
   const log = openSync(`${directory}/log`, 'r+')

@@ -8,11 +8,12 @@ import { executed } from '../tools/documents.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(120_000)
 
 t.test('imdsctl log-level shows requests for some time; the configured level is back by itself', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}` })
+  const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}` })
   t.teardown(() => daemon.stop())
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
   const imdsctl = async (args: readonly string[], operator = daemon.operatorSocket) => {
@@ -50,7 +51,7 @@ t.test('imdsctl log-level shows requests for some time; the configured level is 
 })
 
 t.test('the commands of docs/operations.md change the level of the log', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}` })
+  const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}` })
   t.teardown(() => daemon.stop())
   const functions = [
     `imdsctl() { ${process.execPath} ${IMDSCTL} "$@"; }`,
@@ -68,7 +69,7 @@ t.test('the commands of docs/operations.md change the level of the log', async (
 })
 
 t.test('SIGUSR1 shows requests for 10 minutes, and does not open the debugger of Node.js', async (t) => {
-  const directory = t.testdir({ store: {} })
+  const directory = testDirectory(t, { store: {} })
   const stderr = join(directory, 'stderr')
   const daemon = await startDaemon({ IMDS_STORE: `file:${join(directory, 'store')}` }, [
     'sh',

@@ -5,13 +5,14 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { runExample } from '../support/programs/example.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 
 const ID = 'srv-x1y2z'
 const GUEST = '127.0.0.2'
 
 t.test('H8: imdsctl announces maintenance, and ends that, and the guest reads both', async (t) => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   const nic = { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${GUEST}/8`] }
   await store.put(anInstance({ id: ID, interfaces: [nic] }))

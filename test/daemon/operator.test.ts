@@ -15,6 +15,7 @@ import { must, run, startChild, type Child } from '../support/programs/processes
 import { anInstance } from '../support/fixtures/instance.ts'
 import { exchange } from '../support/fixtures/socket.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 
@@ -29,7 +30,7 @@ async function aStore(directory: string): Promise<string> {
 }
 
 t.test('no request over TCP opens the launch gate, which waits for the firewall agent', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: await aStore(t.testdir()), IMDS_FIREWALL: 'required' })
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(testDirectory(t)), IMDS_FIREWALL: 'required' })
   t.teardown(() => daemon.stop())
   const gate = async () => (await daemon.operator('/instances/srv-abcde')).status
   await until(async () => (await gate()) !== 404, 'the instance')
@@ -51,7 +52,7 @@ t.test('no request over TCP opens the launch gate, which waits for the firewall 
 })
 
 t.test('an id or a network that is none gets 400, and the daemon looks for no file', async (t) => {
-  const directory = t.testdir({ store: {}, other: {} })
+  const directory = testDirectory(t, { store: {}, other: {} })
   const daemon = await startDaemon({ IMDS_STORE: await aStore(join(directory, 'store')) })
   t.teardown(() => daemon.stop())
   writeFileSync(join(directory, 'other/text.json'), 'no record')
@@ -68,7 +69,7 @@ t.test('an id or a network that is none gets 400, and the daemon looks for no fi
 })
 
 t.test('idle connections of operators leave guests and Prometheus served, with few descriptors', async (t) => {
-  const daemon = await startDaemon({ IMDS_STORE: await aStore(t.testdir()) }, [
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(testDirectory(t)) }, [
     'sh',
     '-c',
     'ulimit -n 300 && exec "$@"',
@@ -140,7 +141,7 @@ t.test("while another process has the operators' port, guests are served; it ope
   const other = await aListener('0, `127.0.0.1`')
   t.teardown(() => other.stop())
   const place = `127.0.0.1:${other.readyValue}`
-  const daemon = await startDaemon({ IMDS_STORE: await aStore(t.testdir()), IMDS_OPERATOR_LISTEN: place })
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(testDirectory(t)), IMDS_OPERATOR_LISTEN: place })
   t.teardown(() => daemon.stop())
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
   const problem = `IMDS_OPERATOR_LISTEN: cannot listen on ${place}: another program listens there already: end it, or correct IMDS_OPERATOR_LISTEN`
@@ -163,7 +164,7 @@ t.test("while another process has the operators' port, guests are served; it ope
 
 t.test("while the operators' socket cannot be opened, guests are served, and readyz on TCP says why", async (t) => {
   const daemon = await startDaemon({
-    IMDS_STORE: await aStore(t.testdir()),
+    IMDS_STORE: await aStore(testDirectory(t)),
     IMDS_OPERATOR_SOCKET: '/proc/imds/operator.sock',
   })
   t.teardown(() => daemon.stop())
@@ -214,7 +215,7 @@ t.test(
       await must([...hypervisor.within, 'ip', 'address', 'add', `${address}/32`, 'dev', 'lo'])
     const daemon = await startDaemon(
       {
-        IMDS_STORE: await aStore(t.testdir()),
+        IMDS_STORE: await aStore(testDirectory(t)),
         IMDS_LISTEN: `${SERVICE}:80`,
         IMDS_OPERATOR_LISTEN: '10.99.0.1:9169',
         IMDS_OPERATOR_ALLOW: '10.99.0.0/24',

@@ -9,6 +9,7 @@ import { openStore } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { run } from '../support/programs/processes.ts'
 import { IMDS_API, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000) // as under `tap run`
 
@@ -31,7 +32,7 @@ async function shell(command: string, env: Record<string, string> = {}, at = 0) 
 
 /** A directory with records, and an empty file store. */
 function records(t: Test) {
-  const directory = t.testdir({ records: {}, store: {} })
+  const directory = testDirectory(t, { records: {}, store: {} })
   for (let n = 0; n < RECORDS; n++) {
     const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(n + 1)}/24`] }]
     writeFileSync(

@@ -7,13 +7,14 @@ import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { exchange } from '../support/fixtures/socket.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const [OWN, NEIGHBOUR, UNKNOWN_PEER] = ['127.0.0.1', '127.0.0.2', '127.0.0.3']
 const PATH = '/latest/meta-data/hostname'
 
 let daemon: TestDaemon
 t.before(async () => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   for (const [name, address] of [
     ['own', OWN],

@@ -25,6 +25,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { buildInto, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { freePort } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000) // as under `tap run`: this file builds the programs several times
 
@@ -50,7 +51,7 @@ t.test('--version and --help of both programs need no other option and no enviro
 
 t.test('imdsd does not start the daemon with --help, --version or an unknown argument (exit status 64)', async (t) => {
   const env = {
-    IMDS_STORE: `file:${t.testdir()}`,
+    IMDS_STORE: `file:${testDirectory(t)}`,
     IMDS_STATE_DIR: t.testdirName,
     IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`,
     IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
@@ -88,7 +89,7 @@ t.test('imdsctl names an unknown or wrong argument and exits with 64', async (t)
 })
 
 const aBuild = (t: Test) => {
-  const directory = t.testdir({ dist: {}, 'package.json': '{"type": "module"}' })
+  const directory = testDirectory(t, { dist: {}, 'package.json': '{"type": "module"}' })
   const dist = join(directory, 'dist')
   buildInto(dist)
   return { directory, dist }

@@ -12,6 +12,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 
 const ROUTE = 'route="/latest/reports"'
@@ -20,7 +21,7 @@ let store: Publisher
 let daemon: TestDaemon
 let guests = 0
 t.before(async () => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   store = await openStore({ url })
   daemon = await startDaemon({ IMDS_STORE: url })
 })

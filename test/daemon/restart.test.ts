@@ -8,12 +8,13 @@ import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { parseAnswer } from '../support/fixtures/socket.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const REQUEST = `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`
 
 async function start(t: Test): Promise<TestDaemon> {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   await (
     await openStore({ url })
   ).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))

@@ -14,6 +14,7 @@ import { aGuestServer } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { exchange, parseAnswer } from '../support/fixtures/socket.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const REQUEST = `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`
@@ -21,7 +22,7 @@ const [FLOODER, OTHER] = ['127.0.0.2', '127.0.0.3']
 
 let daemon: TestDaemon
 t.before(async () => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url, userDataMaxBytes: 1_000_000 })
   for (const [i, address] of [FLOODER, OTHER].entries()) {
     const nic = { id: `int-${String(i)}`, macAddress: `02:24:19:00:00:0${String(i)}`, ipv4Addresses: [`${address}/8`] }

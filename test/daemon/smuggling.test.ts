@@ -10,6 +10,7 @@ import { send, type Plan } from '../fuzz/send.ts'
 import { readAnswers } from '../fuzz/wire.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const SECRET = 'what is smuggled'
 /** The number of guests over which the tests distribute their connections, so that none exceeds its share. */
@@ -21,7 +22,7 @@ const LARGE = '127.0.0.50'
 
 let daemon: TestDaemon
 t.before(async () => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url, userDataMaxBytes: 1_000_000 })
   for (let n = 0; n < GUESTS; n++) {
     await store.put(

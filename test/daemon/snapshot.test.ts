@@ -11,6 +11,7 @@ import { runDaemon, startDaemon, until, type TestDaemon } from '../support/progr
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const local = (n: number, revision = 1) =>
@@ -32,7 +33,7 @@ async function aHost(t: Test): Promise<Host> {
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   return {
     redis,
     store,
@@ -207,7 +208,7 @@ t.test(
   'root starts no daemon in a state directory of another user',
   { skip: process.getuid?.() === 0 ? false : 'needs root' },
   async (t) => {
-    const directory = t.testdir()
+    const directory = testDirectory(t)
     chownSync(directory, 65_534, 65_534)
     const { status, stdout } = await runDaemon({ IMDS_STORE: `file:${directory}/store`, IMDS_STATE_DIR: directory })
     t.equal(status, 1)

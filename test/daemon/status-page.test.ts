@@ -9,13 +9,14 @@ import { openStore } from '../../src/store/open.ts'
 import { background, fits, startBrowser, watch, withoutBrowser } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { request, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const HOSTILE = `"><img src=x onerror=alert(1)><script>alert(2)</script>`
 const PASSWORD = 'a password: ü'
 
 /** A daemon that serves 60 instances. The guest at 127.0.0.1 is srv-hostile, and sends a hostile user agent. */
 async function aDaemon(t: Test, password?: string): Promise<TestDaemon> {
-  const directory = t.testdir({ store: {}, password: password ?? '' })
+  const directory = testDirectory(t, { store: {}, password: password ?? '' })
   const url = `file:${join(directory, 'store')}`
   const store = await openStore({ url })
   for (let i = 1; i < 60; i++)

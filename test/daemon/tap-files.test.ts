@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 /** A test file that leaves a process running, which has its output. */
 const FILE = `
@@ -46,7 +47,7 @@ function runs(pid: number): boolean {
 }
 
 t.test('a process that a test file leaves running ends with the file, and the run goes on', async (t) => {
-  const directory = t.testdir({ 'file.mjs': FILE })
+  const directory = testDirectory(t, { 'file.mjs': FILE })
   const runner = startRunner(join(directory, 'file.mjs'), {})
   const output = Buffer.concat((await runner.stdout.toArray()) as Buffer[]).toString()
   t.match(output, 'passed: 1')
@@ -55,7 +56,7 @@ t.test('a process that a test file leaves running ends with the file, and the ru
 })
 
 t.test('SIGTERM to the run ends what its test files have started', async (t) => {
-  const directory = t.testdir({ 'file.mjs': FILE })
+  const directory = testDirectory(t, { 'file.mjs': FILE })
   const runner = startRunner(join(directory, 'file.mjs'), { WAITS: '1' })
   await until(() => pidIn(directory) !== 0, 'the process')
   t.ok(runs(pidIn(directory)))

@@ -10,6 +10,7 @@ import { runDaemon, startDaemon, until, type TestDaemon } from '../support/progr
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { exchange } from '../support/fixtures/socket.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const SET_CLOCK = new URL('../support/programs/set-clock.ts', import.meta.url).href
 const ID = '/latest/meta-data/instance-id'
@@ -17,7 +18,7 @@ const aKey = () => `${randomBytes(32).toString('base64')}\n`
 
 let store: string
 t.before(async () => {
-  store = `file:${t.testdir()}`
+  store = `file:${testDirectory(t)}`
   await (
     await openStore({ url: store })
   ).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
@@ -44,7 +45,7 @@ async function statusWith(daemon: TestDaemon, token: string): Promise<number> {
 }
 
 t.test('D3: a session token survives a restart, because its key is saved in the state directory', async (t) => {
-  const state = t.testdir()
+  const state = testDirectory(t)
   const first = await startDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: state })
   await until(async () => (await first.get(ID)).status === 200, 'the instance')
   const token = await mint(first)
@@ -54,7 +55,7 @@ t.test('D3: a session token survives a restart, because its key is saved in the 
 })
 
 t.test('D4: when the wall clock jumps, no token expires early and no expired one becomes valid again', async (t) => {
-  const state = t.testdir({ clock: '0' })
+  const state = testDirectory(t, { clock: '0' })
   const clock = join(state, 'clock')
   const env = { IMDS_STATE_DIR: state, CLOCK_FILE: clock, NODE_OPTIONS: `--import=${SET_CLOCK}` }
   const daemon = await aDaemon(t, env)
@@ -81,7 +82,7 @@ t.test(
   'D3: a token is valid on a hypervisor with the same keys, and keys can be rotated with an overlap',
   async (t) => {
     const [before, after] = [aKey(), aKey()]
-    const files = t.testdir({ old: before, both: after + before, new: after })
+    const files = testDirectory(t, { old: before, both: after + before, new: after })
     const old = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'old') })
     const both = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'both') })
     const newest = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'new') })
@@ -92,7 +93,7 @@ t.test(
 )
 
 t.test('D3: a start with a missing or invalid key file names it without its content and exits with 78', async (t) => {
-  const files = t.testdir({ empty: '', short: 'c2VjcmV0\n', words: 'not base64 at all!\n' })
+  const files = testDirectory(t, { empty: '', short: 'c2VjcmV0\n', words: 'not base64 at all!\n' })
   for (const [name, message] of [
     ['missing', /cannot be read: ENOENT/],
     ['empty', /32 random bytes in base64/],
@@ -112,7 +113,7 @@ t.test('D3: a start with a missing or invalid key file names it without its cont
 })
 
 t.test('D3: a torn key file is replaced with a warning; without a saved key guests are still served', async (t) => {
-  const directory = t.testdir({ torn: { 'token-key': 'torn' } })
+  const directory = testDirectory(t, { torn: { 'token-key': 'torn' } })
   const state = join(directory, 'torn')
   const torn = await aDaemon(t, { IMDS_STATE_DIR: state })
   matchAll(
@@ -130,7 +131,7 @@ t.test('D3: a torn key file is replaced with a warning; without a saved key gues
 })
 
 t.test('a missing state directory is created with mode 700; a failure is one plain log line', async (t) => {
-  const missing = join(t.testdir({ file: '' }), 'not', 'there')
+  const missing = join(testDirectory(t, { file: '' }), 'not', 'there')
   const created = await aDaemon(t, { IMDS_STATE_DIR: missing })
   t.equal(statSync(missing).mode & 0o777, 0o700)
   t.equal(statSync(join(missing, 'token-key')).mode & 0o777, 0o600)

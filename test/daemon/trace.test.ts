@@ -10,6 +10,7 @@ import { startDaemon, until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 /** Sends a request with a header of the test, and resolves with the body of the response. */
 async function ask(port: number, path: string, method = 'GET', headers: Record<string, string> = {}): Promise<string> {
@@ -28,7 +29,7 @@ async function ask(port: number, path: string, method = 'GET', headers: Record<s
 }
 
 t.test('H10: imdsctl trace and explain show what a guest asked for, without secrets', async (t) => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0' })
   t.teardown(() => daemon.stop())
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'an empty view')

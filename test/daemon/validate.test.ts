@@ -6,6 +6,7 @@ import { stringify } from 'yaml'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000)
 
@@ -18,7 +19,7 @@ const validate = async (args: readonly string[], input = '') => {
 }
 
 t.test('validate names all faults of all records and exits with 65, or 0 without faults', async (t) => {
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     good: {
       'a.json': JSON.stringify(anInstance()),
       'b.yaml': stringify(anInstance({ id: 'srv-b' })),

@@ -11,6 +11,7 @@ import t from 'tap'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 
 const GUESTS = 125
@@ -40,7 +41,7 @@ function recordOf(guest: number, revision: number, state: string): object {
 let store: Publisher
 let daemon: TestDaemon
 t.before(async () => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   store = await openStore({ url })
   for (let guest = 0; guest < GUESTS; guest++) await store.put(recordOf(guest, 1, 'old'))
   daemon = await startDaemon({ IMDS_STORE: url })
@@ -141,7 +142,7 @@ t.test('H1: a connection that closes gives its place to another request', async 
 })
 
 t.test('H1: the loop in docs/guests.md prints the tags at once and after each change', async (t) => {
-  const home = t.testdir({ '.curlrc': `interface = ${addressOf(5)}\n` })
+  const home = testDirectory(t, { '.curlrc': `interface = ${addressOf(5)}\n` })
   const loop = executed('docs/guests.md', 'follow').replace(
     'http://169.254.169.254',
     `http://127.0.0.1:${String(daemon.guestPort)}`,

@@ -18,6 +18,7 @@ import { startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { startWatched } from '../support/redis/sentinel.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const IMAGE = { image: 'img-deb12' }
 const LOST = 'the store was emptied, restarted or replaced, and may have lost changes: every server is published again'
@@ -133,7 +134,7 @@ t.test('one Redis', async (t) => {
 t.test('failed over by Sentinel to a replica that has not got the last changes: none is lost', async (t) => {
   const watched = await startWatched(t, 'sentinels')
   const [first, second] = watched.servers
-  const passwordFile = join(t.testdir({ password: 'sentinels\n' }), 'password')
+  const passwordFile = join(testDirectory(t, { password: 'sentinels\n' }), 'password')
   const api = await startImdsApi(t, {
     IMDS_STORE: watched.url,
     IMDS_REGION: 'gb1',

@@ -7,6 +7,7 @@ import { startFaultHost } from '../support/netns/fault-host.ts'
 import { underFault } from '../support/load/during-fault.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { buildInto } from '../support/programs/imds.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const TIMES = 3
 
@@ -60,7 +61,7 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
   )
 
   await t.test('upgraded: replaced by another build', async (t) => {
-    const dist = join(t.testdir(), 'dist') // inside the repository, where the build finds node_modules
+    const dist = join(testDirectory(t), 'dist') // inside the repository, where the build finds node_modules
     buildInto(dist)
     await underFault(t, host, 'daemon upgraded (another build in its place)', async (operator) => {
       await replaceDaemon('SIGTERM', join(dist, 'main.js'))

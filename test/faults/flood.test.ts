@@ -6,12 +6,13 @@ import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { bootDuringFlood, FLOODS } from '../support/load/flood.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const SECONDS = 3
 const addressOf = (i: number) => `127.0.0.${String(i + 2)}`
 
 t.test('invariant 6, F1, F2: while one guest floods, nine others boot and no request of theirs fails', async (t) => {
-  const url = `file:${t.testdir()}`
+  const url = `file:${testDirectory(t)}`
   const store = await openStore({ url })
   for (let i = 0; i < 10; i++) {
     const nic = {

@@ -16,6 +16,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { ANNOUNCEMENT } from '../support/redis/shapes.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const MIB = 1024 * 1024
 const LIMIT = 16 * MIB
@@ -30,7 +31,7 @@ t.teardown(() => redis.stop())
 /** Publishes the instances 1, 2 and so on, with user-data of these sizes. */
 async function publish(t: Test, sizes: readonly number[], isEncrypted = false): Promise<void> {
   await redis.client.flushall()
-  const keys = join(t.testdir(), 'keys')
+  const keys = join(testDirectory(t), 'keys')
   writeFileSync(keys, keyLines('k1'))
   const store = await openStore({
     url: redis.url,

@@ -14,6 +14,7 @@ import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.
 import { anInstance } from '../support/fixtures/instance.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
@@ -74,7 +75,7 @@ async function writeUnchecked(
 
 t.test('the library, the script and the daemon have the same limits', async (t) => {
   const store = await aStore(t)
-  const files = t.testdir()
+  const files = testDirectory(t)
   const bounds: readonly (readonly [string, (over: 0 | 1) => Record<string, unknown>])[] = [
     ['tags', (over) => record(1, 1, { tags: tags(50 + over) })],
     ["the characters of a tag's key", (over) => record(1, 1, { tags: { ['é'.repeat(128 + over)]: '' } })],
@@ -205,7 +206,7 @@ t.test('a record with an address that names nobody can be encrypted, and decrypt
   await aStore(t)
   const older = record(1, 1, { interfaces: interfaces(1, { ipv6Addresses: ['fe80::a'] }) })
   await writeUnchecked('srv-n1', { record: JSON.stringify(older) }, '127.0.0.1', 'old')
-  const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
+  const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
   const encrypted = await openStore({ url: redis.url, region: 'gb1', recordKeysFile })
   t.teardown(() => encrypted.close())
   t.match(await encrypted.encrypt('srv-n1', true), { kind: 'encrypted' })
@@ -226,7 +227,7 @@ t.test('a seal that makes a record too long is refused with the reason', async (
 })
 
 t.test('a file store refuses a seal that makes a record too long; a replacement keeps its user-data', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const store = await openStore({ url: `file:${directory}` })
   const bytes = Buffer.from('mine')
   const userData = { size: 4, sha256: createHash('sha256').update(bytes).digest('hex') }
@@ -242,7 +243,7 @@ t.test('a file store refuses a seal that makes a record too long; a replacement 
 })
 
 t.test('encrypted records have the same limits', async (t) => {
-  const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
+  const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
   const store = await aStore(t, { recordKeysFile })
   const daemon = await startDaemon({
     IMDS_STORE: redis.url,

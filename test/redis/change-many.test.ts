@@ -14,6 +14,7 @@ import { runCommand, type CommandResult } from '../support/programs/collected-ou
 import { run as runProgram } from '../support/programs/processes.ts'
 import { executed } from '../tools/documents.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 let redis: TestRedis
 t.before(async () => {
@@ -27,8 +28,8 @@ interface Settings {
 }
 const KINDS: readonly (readonly [name: string, (t: Test) => Settings])[] = [
   ['Redis', () => ({ url: redis.url })],
-  ['Redis with keys', (t) => ({ url: redis.url, recordKeysFile: join(t.testdir({ k: keyLines('k1') }), 'k') })],
-  ['files', (t) => ({ url: `file:${join(t.testdir(), 'store')}` })],
+  ['Redis with keys', (t) => ({ url: redis.url, recordKeysFile: join(testDirectory(t, { k: keyLines('k1') }), 'k') })],
+  ['files', (t) => ({ url: `file:${join(testDirectory(t), 'store')}` })],
 ]
 const COMMANDS = { remove, seal, unseal }
 type Options = ChangeOptions & { readonly revision?: number }
@@ -96,7 +97,7 @@ for (const [name, settings] of KINDS) {
   })
 
   t.test(`${name}: the instances that are named and those of a file are changed, each once`, async (t) => {
-    t.testdir()
+    testDirectory(t)
     const { store, run } = await aRegion(t, settings(t))
     const file = (name: string, content: string) => {
       writeFileSync(join(t.testdirName, name), content)
@@ -132,7 +133,7 @@ for (const [name, settings] of KINDS) {
 t.test('ids are checked before the first change, and --revision is for a single instance', async (t) => {
   const { store, run } = await aRegion(t, { url: redis.url })
   const before = await state(store)
-  const file = join(t.testdir({ ids: 'srv-1\nsrv 2\n' }), 'ids')
+  const file = join(testDirectory(t, { ids: 'srv-1\nsrv 2\n' }), 'ids')
   t.match(await run('remove', [], { file }), { status: 64, stdout: '' })
   t.match(await run('remove', ['srv-1', 'srv-2'], { revision: 7 }), { status: 64, stdout: '' })
   t.match(await run('seal', []), { status: 64, stdout: '' })
@@ -154,7 +155,7 @@ t.test('imdsctl remove reads the ids that imdsctl list prints', async (t) => {
 t.test('a removal with a seal restores a tombstone, but never replaces a seal in the store', async (t) => {
   for (const [name, url] of [
     ['Redis', redis.url],
-    ['files', `file:${join(t.testdir(), 'store')}`],
+    ['files', `file:${join(testDirectory(t), 'store')}`],
   ] as const) {
     const { store } = await aRegion(t, { url })
     const [sealedAt, other] = ['2026-11-20T15:04:05Z', '2020-01-01T00:00:00Z']

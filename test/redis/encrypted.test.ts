@@ -15,6 +15,7 @@ import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
@@ -47,7 +48,7 @@ interface Keys {
 async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
   await redis.client.flushall()
   await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
-  const path = join(t.testdir(), 'keys')
+  const path = join(testDirectory(t), 'keys')
   const keys = {
     path,
     write: (...which: readonly string[]) => {

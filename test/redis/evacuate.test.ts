@@ -15,6 +15,7 @@ import { runCommand, type CommandResult } from '../support/programs/collected-ou
 import { until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 let redis: TestRedis
 t.before(async () => {
@@ -28,8 +29,8 @@ interface Settings {
 }
 const KINDS: Readonly<Record<string, (t: Test) => Settings>> = {
   Redis: () => ({ url: redis.url }),
-  'Redis with keys': (t) => ({ url: redis.url, recordKeysFile: join(t.testdir({ k: keyLines('k1') }), 'k') }),
-  files: (t) => ({ url: `file:${join(t.testdir(), 'store')}` }),
+  'Redis with keys': (t) => ({ url: redis.url, recordKeysFile: join(testDirectory(t, { k: keyLines('k1') }), 'k') }),
+  files: (t) => ({ url: `file:${join(testDirectory(t), 'store')}` }),
 }
 
 interface Region {

@@ -17,6 +17,7 @@ import { anAuthority } from '../support/redis/tls.ts'
 import { executed } from '../tools/documents.ts'
 import { openStore } from '../../src/store/open.ts'
 import { VERSION } from '../../src/runtime/version.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const NAMES = ['hv1', 'hv2']
 const NO_ADDRESS = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [] }]
@@ -30,7 +31,7 @@ t.test('a fleet is upgraded and rolled back, one hypervisor after another, and n
   t.teardown(() => redis.stop())
   const store = await aStore(t, redis.url)
   const fleet = await startFleet(t, NAMES, store, () => ({ IMDS_STORE: redis.url }))
-  const dist = join(t.testdir(), 'dist') // inside the repository, where the build finds node_modules
+  const dist = join(testDirectory(t), 'dist') // inside the repository, where the build finds node_modules
   buildInto(dist)
   for (const name of readdirSync(dist).filter((one) => one.endsWith('.js'))) {
     const file = join(dist, name)
@@ -93,7 +94,7 @@ t.test('a region moves to another Redis, one hypervisor after another, and no re
 })
 
 t.test('passwords, certificates and record keys change, and no request fails', async (t) => {
-  const directory = t.testdir({})
+  const directory = testDirectory(t, {})
   const [ours, next] = [await anAuthority(directory, 'ours'), await anAuthority(directory, 'next')]
   const [server, client] = [await ours.issue('redis'), await ours.issue('client')]
   const at = (name: string) => join(directory, name)

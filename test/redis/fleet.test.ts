@@ -15,6 +15,7 @@ import { runCommand, type CommandResult } from '../support/programs/collected-ou
 import { until } from '../support/programs/daemon.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, record } from '../support/redis/shapes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 const MINUTE_MS = 60_000
@@ -118,7 +119,7 @@ t.test('put publishes a record for a drained hypervisor, and warns of it', async
   const store = await aStore(t, redis.url)
   for (const name of ['hv1', 'hv2']) await announce(name)
   await store.fleet.drain('hv1', new Date().toISOString())
-  const file = join(t.testdir(), 'srv-n1.json')
+  const file = join(testDirectory(t), 'srv-n1.json')
   const putting = async (revision: number, name: string) => {
     writeFileSync(file, JSON.stringify(record(revision, { hypervisors: [name] })))
     return imdsctl((context) => put(context, [file], undefined, { dryRun: false }))

@@ -11,6 +11,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, record, serves } from '../support/redis/shapes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 /** Clears the screen in two ways, and reverses what follows. */
@@ -24,7 +25,7 @@ t.test("hostile names and records are escaped by list, get and watch, and in the
   t.teardown(() => redis.stop())
   const store = await aStore(t, redis.url)
   await store.put(record(1))
-  const written = t.testdir({ log: '' })
+  const written = testDirectory(t, { log: '' })
   const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' }, [
     'bash',
     '-c',

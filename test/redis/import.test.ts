@@ -18,6 +18,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { startSlowLink } from '../support/redis/slow-link.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const NOBODY = 65_534
 const SEALED_AT = '2026-11-20T15:04:05Z'
@@ -95,7 +96,7 @@ const importing = (store: Settings, path: string, changeRegion = false) =>
 for (const from of Object.keys(KINDS)) {
   for (const to of Object.keys(KINDS)) {
     t.test(`a region is moved from ${from} to ${to} with its user-data, seals and tombstones`, async (t) => {
-      const directory = t.testdir()
+      const directory = testDirectory(t)
       const [source, target] = [KINDS[from]!(directory, 'gb1'), KINDS[to]!(directory, 'gb2')]
       const [old, next] = [await open(t, source), await open(t, target)]
       await fill(old)
@@ -111,7 +112,7 @@ for (const from of Object.keys(KINDS)) {
 }
 
 t.test('an export has the layout of the file store, mode 0600, and can serve as a store', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const source = KINDS['Redis']!(directory, 'gb1')
   const store = await open(t, source)
   await fill(store)
@@ -131,7 +132,7 @@ t.test('an export has the layout of the file store, mode 0600, and can serve as 
 })
 
 t.test('an export replaces nothing, and leaves no directory behind if the store is lost', async (t) => {
-  const directory = t.testdir({ there: {}, 'other.partial': {} })
+  const directory = testDirectory(t, { there: {}, 'other.partial': {} })
   const source = KINDS['Redis']!(directory, 'gb1')
   await fill(await open(t, source))
   t.match(await exporting(source, join(directory, 'there')), {
@@ -148,7 +149,7 @@ t.test(
   'root exports nothing below a directory of another user, who could lead it elsewhere',
   { skip: process.getuid?.() !== 0 && 'needs root, to give files to other users' },
   async (t) => {
-    const directory = t.testdir({ theirs: { below: {} } })
+    const directory = testDirectory(t, { theirs: { below: {} } })
     const source = KINDS['Redis']!(directory, 'gb1')
     await fill(await open(t, source))
     chownSync(join(directory, 'theirs'), NOBODY, NOBODY)
@@ -165,7 +166,7 @@ t.test(
 t.test(
   'an export that was killed is DIR.partial, the next one names it, and after it is deleted is whole',
   async (t) => {
-    const directory = t.testdir()
+    const directory = testDirectory(t)
     const source = KINDS['Redis']!(directory, 'gb1')
     const store = await open(t, source)
     for (let n = 0; n < 200; n++) await store.put(record(n), Buffer.from(String(n)))
@@ -192,7 +193,7 @@ t.test(
 )
 
 t.test('a record that cannot be read is named, the others are exported, and the exit status is 65', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const source = KINDS['Redis']!(directory, 'gb1')
   await fill(await open(t, source))
   await redis.client.hset('imds:{gb1}:instance:srv-1', 'record', '{')
@@ -204,7 +205,7 @@ t.test('a record that cannot be read is named, the others are exported, and the 
 })
 
 t.test('an import prints only what is refused, and takes nothing back that the store has later', async (t) => {
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     'a.json': JSON.stringify(record(1)),
     'b.json': JSON.stringify(record(2, { region: 'gb9' })),
     'c.json': JSON.stringify(record(5)),
@@ -236,7 +237,7 @@ t.test('an import prints only what is refused, and takes nothing back that the s
 
 t.test('an import into a new region names only some of the hypervisors that no daemon has announced', async (t) => {
   const lines = [1, 2, 3, 4, 5].map((n) => JSON.stringify(record(n, { hypervisors: [`hv${String(n + 10)}`] })))
-  const directory = t.testdir({ records: lines.join('\n') })
+  const directory = testDirectory(t, { records: lines.join('\n') })
   const { stdout, stderr } = await importing(KINDS['Redis']!(directory, 'gb1'), join(directory, 'records'))
   t.equal(stdout, '5 records: 5 published\n')
   t.match(stderr, /^(.*no daemon has announced hypervisor hv1\d.*\n){3}imdsctl: warning: 2 more of this kind\n$/)
@@ -244,7 +245,7 @@ t.test('an import into a new region names only some of the hypervisors that no d
 
 for (const kind of ['Redis', 'files']) {
   t.test(`an import into ${kind} that was killed is completed by another one`, async (t) => {
-    const directory = t.testdir({ backup: { 'srv-900.removed': '7\n' } })
+    const directory = testDirectory(t, { backup: { 'srv-900.removed': '7\n' } })
     const target = KINDS[kind]!(directory, 'gb1')
     const backup = join(directory, 'backup')
     for (let n = 0; n < 200; n++) {
@@ -272,7 +273,7 @@ for (const kind of ['Redis', 'files']) {
 }
 
 t.test('progress is shown on a terminal only, and is gone at the end', async (t) => {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   mkdirSync(join(directory, 'records'))
   for (const n of [1, 2, 3]) writeFileSync(join(directory, 'records', `${String(n)}.json`), JSON.stringify(record(n)))
   const command = `${process.execPath} ${IMDSCTL} --store ${redis.url} --region gb1 import ${directory}/records`

@@ -8,6 +8,7 @@ import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 /** In each round the daemon is killed after so many of the changes were seen. */
 const ROUNDS = [1, 2, 4, 6]
@@ -21,7 +22,7 @@ t.test(
     t.teardown(() => redis.stop())
     const store = await openStore({ url: redis.url, region: 'gb1' })
     t.teardown(() => store.close())
-    const env = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: t.testdir() }
+    const env = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: testDirectory(t) }
     const record = (id: string, revision: number, host: number, change: Record<string, unknown> = {}) =>
       anInstance({
         id,

@@ -8,6 +8,7 @@ import { startDaemon, until } from '../support/programs/daemon.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 
 const ROOT = new URL('../..', import.meta.url).pathname
@@ -24,7 +25,7 @@ t.test(
     const run = (code: string) =>
       spawnSync('sh', ['-euc', code], {
         cwd: ROOT,
-        env: { ...programEnvironment(), REDIS: redis.url, TMPDIR: t.testdir() },
+        env: { ...programEnvironment(), REDIS: redis.url, TMPDIR: testDirectory(t) },
         encoding: 'utf8',
       })
 

@@ -12,6 +12,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 let redis: TestRedis
 t.before(async () => {
@@ -25,8 +26,8 @@ interface Settings {
 }
 const KINDS: readonly (readonly [name: string, (t: Test) => Settings])[] = [
   ['Redis', () => ({ url: redis.url })],
-  ['Redis with keys', (t) => ({ url: redis.url, recordKeysFile: join(t.testdir({ k: keyLines('k1') }), 'k') })],
-  ['files', (t) => ({ url: `file:${join(t.testdir(), 'store')}` })],
+  ['Redis with keys', (t) => ({ url: redis.url, recordKeysFile: join(testDirectory(t, { k: keyLines('k1') }), 'k') })],
+  ['files', (t) => ({ url: `file:${join(testDirectory(t), 'store')}` })],
 ]
 
 const interfaces = (change: object) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ...change }]
@@ -134,7 +135,7 @@ t.test('on a terminal the table fits its width and has a bold header, but not wi
   const onTerminal = async (environment: string) =>
     (
       await must(
-        ['script', '-qec', `stty cols 50; ${environment} ${command.join(' ')}`, join(t.testdir(), 'typescript')],
+        ['script', '-qec', `stty cols 50; ${environment} ${command.join(' ')}`, join(testDirectory(t), 'typescript')],
         { env: { ...programEnvironment(), TERM: 'xterm' } },
       )
     )

@@ -9,6 +9,7 @@ import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { sentBy, startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, record, serves } from '../support/redis/shapes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(120_000)
 
@@ -127,7 +128,7 @@ t.test('a long owner of an address is not read at the lookup of an unknown peer'
 })
 
 t.test('publishers do not read long values, and a put repairs them, plain and encrypted', async (t) => {
-  const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
+  const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
   for (const [keys, url] of [
     [{}, redis.url],
     [{ recordKeysFile }, redis.url],
@@ -152,7 +153,7 @@ t.test('publishers do not read long values, and a put repairs them, plain and en
 })
 
 t.test('a long encrypted value is not converted, and named', async (t) => {
-  const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
+  const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
   const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile })
   t.teardown(() => store.close())
   await store.put(record(1))

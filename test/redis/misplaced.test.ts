@@ -10,6 +10,7 @@ import { run } from '../support/programs/processes.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(120_000)
 
@@ -132,7 +133,9 @@ t.test('daemons announce themselves when they connect and periodically, and stay
     [],
   )
   t.match(
-    await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: programEnvironment() }),
+    await run([process.execPath, IMDSCTL, '-s', `file:${testDirectory(t)}`, 'hypervisors'], {
+      env: programEnvironment(),
+    }),
     { status: 69, stderr: /daemons announce themselves only in Redis, not in a directory of files/ },
   )
 })

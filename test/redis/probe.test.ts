@@ -15,13 +15,14 @@ import { IMDS_API, IMDSD, programEnvironment } from '../support/programs/imds.ts
 import { run } from '../support/programs/processes.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
 import { aStore, record, SECRET, urlAs } from '../support/redis/shapes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
 
 /** A Redis with the users of deploy/redis.acl, all of its keys with their values, and its stores. */
 async function aRedis(t: Test) {
-  const redis = await startRedis(['--aclfile', `${t.testdir({ 'redis.acl': ACL })}/redis.acl`])
+  const redis = await startRedis(['--aclfile', `${testDirectory(t, { 'redis.acl': ACL })}/redis.acl`])
   t.teardown(() => redis.stop())
   const contents = async () => {
     const keys = (await redis.client.keys('*')).sort()
@@ -166,7 +167,7 @@ t.test('a server that does not answer, and a replica for a publisher, are proble
     hypervisor: 'hv1',
   })
   matchAll(t, blackHole.problems, ['it has not answered within 6 s'])
-  const directory = t.testdir({ 'srv-a.json': '{}', 'srv-b.json': '{}', 'srv-b.user-data': '', other: '' })
+  const directory = testDirectory(t, { 'srv-a.json': '{}', 'srv-b.json': '{}', 'srv-b.user-data': '', other: '' })
   t.same(await probeStore({ kind: 'files', directory }), {
     findings: [`${directory} has 2 records`],
     warnings: [],

@@ -13,6 +13,7 @@ import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000)
 
@@ -49,7 +50,7 @@ const userData = async (store: Publisher, id: string) => {
 t.test('a directory is published with its user-data files on one connection, with a summary', async (t) => {
   const store = await aStore(t)
   await store.put(record(2), Buffer.from('kept'))
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     'srv-a1.json': JSON.stringify(record(1)),
     'srv-a1.user-data': 'one',
     'any-name.yaml': stringify(record(2, { revision: 2 })),
@@ -75,7 +76,7 @@ t.test('a directory is published with its user-data files on one connection, wit
     { status: 0, stdout: /^3 records: 3 unchanged$/m },
     'a repeated put changes nothing',
   )
-  t.match(await imdsctl('', 'put', t.testdir({ x: {} })), { status: 66, stderr: /no record found/ })
+  t.match(await imdsctl('', 'put', testDirectory(t, { x: {} })), { status: 66, stderr: /no record found/ })
 })
 
 t.test('a JSON line is a record that keeps its user-data, or a record with new user-data or none', async (t) => {
@@ -101,7 +102,7 @@ t.test('a JSON line is a record that keeps its user-data, or a record with new u
 t.test('each refused record is named with its place and id, and the others are published', async (t) => {
   const store = await aStore(t)
   await store.put(record(1, { revision: 5 }))
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     'a.json': '{ "S3CRET',
     'b.json': JSON.stringify(record(7)),
     'b.yaml': stringify(record(8)),
@@ -249,7 +250,7 @@ t.test('imdsctl put publishes each line as it arrives, and exits with 69 if the 
 
 t.test('--user-data is accepted only for a single record without its own user-data', async (t) => {
   const store = await aStore(t)
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     data: 'from a file',
     'one.json': JSON.stringify(record(1)),
     'two.json': JSON.stringify(record(2)),
@@ -276,7 +277,7 @@ t.test('--user-data is accepted only for a single record without its own user-da
 })
 
 t.test('a directory is published to a file store too', async (t) => {
-  const directory = t.testdir({
+  const directory = testDirectory(t, {
     records: {
       'srv-a1.json': JSON.stringify(record(1)),
       'srv-a1.user-data': 'one',
@@ -336,7 +337,7 @@ t.test('--dry-run reports what would happen to each record, and writes nothing',
     )
   t.match(await script('dry-run', 'init'), ['refused', 'invalid', /dry-run is for put/])
   t.same(await dump(), before)
-  const directory = t.testdir({})
+  const directory = testDirectory(t, {})
   const files = await openStore({ url: `file:${directory}` })
   await files.put(record(1, { revision: 5 }))
   t.match(await files.put(record(1, { revision: 6 }), 'keep', { dryRun: true }), {

@@ -12,6 +12,7 @@ import { keyLines } from '../support/fixtures/record-keys.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { aDaemon, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8')
   .replaceAll('>PASSWORD', '>secret')
@@ -21,7 +22,7 @@ const [HV1, HV2] = [KEYS.reports('hv1', 'srv-n1'), KEYS.reports('hv2', 'srv-n1')
 const OPTIONS = { options: { reports: 'enabled' } }
 
 async function aRegion(t: Test): Promise<{ redis: TestRedis; store: Publisher }> {
-  const redis = await startRedis(['--aclfile', `${t.testdir({ 'redis.acl': ACL })}/redis.acl`])
+  const redis = await startRedis(['--aclfile', `${testDirectory(t, { 'redis.acl': ACL })}/redis.acl`])
   t.teardown(() => redis.stop())
   const store = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb1', ...SECRET })
   t.teardown(() => store.close())
@@ -186,7 +187,7 @@ t.test('H9: values that a hypervisor should not write are ignored, and it may wr
 
 t.test('H9: with record keys reports are encrypted, for their instance only', async (t) => {
   const { redis } = await aRegion(t)
-  const keys = `${t.testdir({ keys: keyLines('k1') })}/keys`
+  const keys = `${testDirectory(t, { keys: keyLines('k1') })}/keys`
   const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: keys })
   t.teardown(() => store.close())
   await store.put(record(1, OPTIONS))

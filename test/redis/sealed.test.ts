@@ -16,6 +16,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
@@ -45,9 +46,9 @@ const IN_REDIS: Kind = {
 }
 const WITH_KEYS: Kind = {
   name: 'Redis with keys',
-  env: (t) => ({ ...IN_REDIS.env(t), IMDS_RECORD_KEYS_FILE: join(t.testdir({ keys: keyLines('k1') }), 'keys') }),
+  env: (t) => ({ ...IN_REDIS.env(t), IMDS_RECORD_KEYS_FILE: join(testDirectory(t, { keys: keyLines('k1') }), 'keys') }),
 }
-const IN_FILES: Kind = { name: 'files', env: (t) => ({ IMDS_STORE: `file:${join(t.testdir(), 'store')}` }) }
+const IN_FILES: Kind = { name: 'files', env: (t) => ({ IMDS_STORE: `file:${join(testDirectory(t), 'store')}` }) }
 
 const settings = (env: Record<string, string>) => ({
   url: env['IMDS_STORE']!,

@@ -24,12 +24,13 @@ import {
   serves,
   urlAs,
 } from '../support/redis/shapes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
 
 async function aRedisWithUsers(t: Test): Promise<TestRedis> {
-  const directory = t.testdir({ 'redis.acl': ACL })
+  const directory = testDirectory(t, { 'redis.acl': ACL })
   const redis = await startRedis(['--aclfile', `${directory}/redis.acl`])
   t.teardown(() => redis.stop())
   return redis
@@ -82,7 +83,7 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
   await serves(daemon, 2)
   t.equal(Buffer.from((await store.get('srv-n1'))!.userData!).toString(), 'one')
   await until(async () => (await store.hypervisors()).length === 1, 'the daemon to announce itself')
-  const file = t.testdir({
+  const file = testDirectory(t, {
     'record.json': JSON.stringify(record(3)),
     keys: `new:${Buffer.alloc(32, 7).toString('base64')}`,
   })
@@ -322,7 +323,7 @@ t.test('a password that changes at run time is read again: guests notice nothing
 t.test('a requirepass that changes at run time is read again', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
-  const directory = t.testdir({ password: 'one' })
+  const directory = testDirectory(t, { password: 'one' })
   await redis.client.call('CONFIG', 'SET', 'requirepass', 'one')
   const daemon = await aDaemon(t, redis.url, { passwordFile: `${directory}/password` })
   await connected(daemon)

@@ -21,6 +21,7 @@ import {
   serves,
   urlAs,
 } from '../support/redis/shapes.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 interface SentinelSetup {
   readonly watched: Watched
@@ -30,7 +31,7 @@ interface SentinelSetup {
 }
 
 async function startSetup(t: Test): Promise<SentinelSetup> {
-  const directory = t.testdir({ password: 'sentinels\n' })
+  const directory = testDirectory(t, { password: 'sentinels\n' })
   const watched = await startWatched(t, 'sentinels')
   return {
     watched,
@@ -235,7 +236,7 @@ t.test('neither a daemon nor a publisher accepts a replica that a Sentinel calls
   )
   await (await aStore(t, primary.url)).put(record(1))
   const url = await startMistakenSentinel(t, replica.port)
-  const files = { sentinelPasswordFile: `${t.testdir({ password: 'sentinels\n' })}/password` }
+  const files = { sentinelPasswordFile: `${testDirectory(t, { password: 'sentinels\n' })}/password` }
   await t.rejects(aStore(t, url, files), /cannot use the store: this server is not the primary/)
   const daemon = await aDaemon(t, url, files)
   await logsReason(daemon, /this server is not the primary/)

@@ -18,6 +18,7 @@ import {
   serves,
 } from '../support/redis/shapes.ts'
 import { anAuthority, type Authority, type Certificate } from '../support/redis/tls.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 interface Secure {
   readonly redis: TestRedis
@@ -29,7 +30,7 @@ interface Secure {
 
 /** A redis-server with a TLS port that requires client certificates, and a plain port for the test itself. */
 async function aSecureRedis(t: Test): Promise<Secure> {
-  const directory = t.testdir({})
+  const directory = testDirectory(t, {})
   const ours = await anAuthority(directory, 'ours')
   const server = await ours.issue('redis')
   const port = String(await freePort())

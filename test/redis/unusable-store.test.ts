@@ -13,6 +13,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 
 const KEYS = keysOf('gb1')
@@ -41,7 +42,7 @@ interface Host {
 
 /** A store with COUNT instances, encrypted with the key k1 unless `isPlain`, and the state directory of one host. */
 async function aHost(t: Test, isPlain = false): Promise<Host> {
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   const keysFile = join(directory, 'keys')
   writeFileSync(keysFile, keyLines('k1'))
   const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: isPlain ? undefined : keysFile })

@@ -9,6 +9,7 @@ import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000) // as under `tap run`: the default of `node` alone, 30 s, is too short for many resyncs
 
@@ -300,7 +301,7 @@ t.test('invariant 7: an address that two records claim is not served, and that i
 })
 
 t.test('invariant 9: a password is read from a file and never logged', async (t) => {
-  const directory = t.testdir({ password: 'PaSsWoRd\n' })
+  const directory = testDirectory(t, { password: 'PaSsWoRd\n' })
   const redis = await startRedis(['--requirepass', 'PaSsWoRd'])
   t.teardown(() => redis.stop())
   const daemon = await startDaemon({

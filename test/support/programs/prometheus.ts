@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import type { Test } from 'tap'
 import { parse, stringify } from 'yaml'
 import { freePort } from '../redis/redis.ts'
+import { testDirectory } from '../test-directory.ts'
 import { until } from './daemon.ts'
 
 /** A running Prometheus. `query` returns the samples of an instant query; `labelValues` those of a label. */
@@ -30,7 +31,7 @@ export async function startPrometheus(
   configuration.global = { scrape_interval: '1s', evaluation_interval: '1s' }
   configuration.rule_files = configuration.rule_files.map((name) => `${DEPLOY}${name}`)
   for (const job of configuration.scrape_configs) job.static_configs = [{ targets: targets[job.job_name]! }]
-  const directory = t.testdir()
+  const directory = testDirectory(t)
   writeFileSync(join(directory, 'prometheus.yml'), stringify(configuration))
   const address = `127.0.0.1:${String(await freePort())}`
   const child = spawn(

@@ -1,0 +1,18 @@
+/**
+ * The directory of a test. `t.testdir` of tap alone is forbidden (eslint.config.js): it removes the directory before
+ * what the test has registered by `t.teardown` after it. A program that is not stopped yet may still write a file there;
+ * then the removal fails, tap stops nothing, and the test file waits for that program until its time is up.
+ */
+import type { Test } from 'tap'
+
+/**
+ * Makes an empty directory for a test, with `content`, and returns its path, which is `t.testdirName`. It is removed
+ * after all teardowns of the test, when the programs that use it have ended.
+ */
+export function testDirectory(t: Test, content?: Parameters<Test['testdir']>[0]): string {
+  t.teardown(() => {
+    // tap runs all teardowns at the place of the first one: with this one, that is before it removes the directory
+  })
+  // eslint-disable-next-line no-restricted-syntax -- here is its only use
+  return t.testdir(content)
+}

@@ -318,6 +318,37 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     await database.close()
   })
 
+  t.test('a migration gives way to a request that has one of its tables and waits for another', async (t) => {
+    const database = await openServer(url)
+    await client.query('begin')
+    await client.query('select from accounts')
+    const requested = Promise.withResolvers<unknown>()
+    const waits = "select from pg_locks where not granted and relation = 'servers'::regclass"
+    let tries = 0
+    const up: TableChange['up'] = async (tx) => {
+      await sql`alter table servers add column one text`.execute(tx)
+      if (++tries === 1) {
+        client.query('select from servers').then(requested.resolve, requested.reject)
+        await until(async () => (await database.pool.query(waits)).rowCount === 1, 'the request to wait')
+      }
+      await sql`alter table accounts add column two text`.execute(tx)
+    }
+    const migrating = migrate(database.db, {
+      ...MIGRATIONS,
+      '0002-more': ADDED,
+      '0003-two': { up, oldest: '0001-first' },
+    })
+    await t.resolves(requested.promise)
+    await client.query('commit')
+    await migrating
+    t.ok(tries > 1)
+    await client.query('alter table servers drop column one; alter table accounts drop column two')
+    await client.query(
+      "delete from kysely_migration where name = '0003-two'; delete from compatibility where migration = '0003-two'",
+    )
+    await database.close()
+  })
+
   t.test('an imds-api works with tables to which a later version has only added', async (t) => {
     t.match(await imdsApi(['--check'], env), {
       status: 1,

@@ -11,6 +11,7 @@ import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
 import type { Tables } from './tables.ts'
+import { isRepeatable } from './transaction.ts'
 
 /**
  * A migration. `oldest`: the name of the migration that a program has to know to work with the tables after this one.
@@ -38,10 +39,11 @@ export interface Comparison {
 }
 
 /**
- * How long a migration waits for a table, and then pauses: requests that need the table wait behind it. A backup uses
- * all tables for as long as it takes.
+ * How long a migration waits for a table, and then pauses: requests that need the table wait behind it. A request that
+ * has this table, and waits for one that the migration has, is a deadlock. The migration has to give way: after
+ * PostgreSQL's deadlock_timeout (1 s), the request would fail. A backup uses all tables for as long as it takes.
  */
-const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [1_000, 4_000, 60]
+const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [200, 800, 300]
 const LOCK_NOT_AVAILABLE = '55P03'
 
 /** Compares, and changes nothing. */
@@ -140,7 +142,7 @@ async function migrateTo(database: Kysely<Tables>, changes: TableChanges): Promi
   for (let tries = 1; ; tries++) {
     const { error } = await migrator.migrateToLatest()
     if (error === undefined) return
-    if ((error as { code?: string }).code !== LOCK_NOT_AVAILABLE)
+    if ((error as { code?: string }).code !== LOCK_NOT_AVAILABLE && !isRepeatable(error))
       throw error instanceof Error ? error : new Error('the migration failed', { cause: error })
     if (tries === LOCK_TRIES)
       throw new StartFailure(

@@ -17,9 +17,14 @@ export async function inTransaction<T>(db: Kysely<Tables>, work: (tx: Tx) => Pro
     try {
       return await db.transaction().execute(work)
     } catch (error) {
-      if (attempt === ATTEMPTS || !REPEATABLE.includes((error as { code?: string }).code ?? '')) throw error
+      if (attempt === ATTEMPTS || !isRepeatable(error)) throw error
     }
   }
+}
+
+/** Whether PostgreSQL has refused a transaction, or a query alone, because of others at the same time. */
+export function isRepeatable(error: unknown): boolean {
+  return REPEATABLE.includes((error as { code?: string }).code ?? '')
 }
 
 /** Runs `work` in a transaction that is rolled back: for a dry run. */

@@ -207,13 +207,8 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
         'unexpected error: the request was answered 500',
       )
     }
-    if (refusal.name === 'service_unavailable')
-      log.warn(
-        { reason: error.message, request_id: request.id },
-        FULL_CODE.test(error.code)
-          ? 'the database has no disk space, memory or connections left: requests are answered 503'
-          : 'the database is unreachable: requests are answered 503',
-      )
+    const trouble = troubleOf(error)
+    if (refusal === trouble?.refusal) log.warn({ reason: error.message, request_id: request.id }, trouble.logged)
     return send(reply, refusal)
   })
   return server
@@ -265,15 +260,35 @@ function refusalOf(error: FastifyError): Refusal {
     case 415:
       return refuse('unsupported_media_type', 'the Content-Type cannot be read')
     default:
-      if (isDatabaseAway(error)) return refuse('service_unavailable', 'the database is unreachable: try again')
-      if (FULL_CODE.test(error.code))
-        return refuse('service_unavailable', 'the database has no room for this: try again')
-      return refuse('internal_server_error', 'unexpected error')
+      return troubleOf(error)?.refusal ?? refuse('internal_server_error', 'unexpected error')
   }
 }
 
+/** What the database cannot do now. */
+interface Trouble {
+  readonly refusal: Refusal
+  readonly logged: string
+}
+
+const AWAY: Trouble = {
+  refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
+  logged: 'the database is unreachable: requests are answered 503',
+}
+const FULL: Trouble = {
+  refusal: refuse('service_unavailable', 'the database has no room for this: try again'),
+  logged: 'the database has no disk space, memory or connections left: requests are answered 503',
+}
+const CONFLICT: Trouble = {
+  refusal: refuse(
+    'service_unavailable',
+    'the database has refused this because of other requests at the same time: try again',
+  ),
+  logged: 'the database has refused a request because of others at the same time: it is answered 503',
+}
 /** PostgreSQL's class for a full disk, too little memory or too many connections, and its code for an I/O error. */
 const FULL_CODE = /^(53\w{3}|58030)$/
+/** PostgreSQL's codes for a serialization failure and a deadlock. It has rolled everything back. */
+const CONFLICT_CODE = /^40(001|P01)$/
 /**
  * Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down), 25006 (it
  * has become a standby), and 25P03 (it has ended a transaction of a process that was stopped).
@@ -283,6 +298,8 @@ const AWAY_CODE =
 const AWAY_MESSAGE =
   /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
 
-function isDatabaseAway({ code, message }: { readonly code?: string; readonly message: string }): boolean {
-  return AWAY_CODE.test(code ?? '') || AWAY_MESSAGE.test(message)
+function troubleOf({ code = '', message }: { readonly code?: string; readonly message: string }): Trouble | undefined {
+  if (AWAY_CODE.test(code) || AWAY_MESSAGE.test(message)) return AWAY
+  if (FULL_CODE.test(code)) return FULL
+  return CONFLICT_CODE.test(code) ? CONFLICT : undefined
 }

@@ -156,6 +156,20 @@ test('a method that a path lacks is 405, a path that does not exist 404', async 
   ])
 })
 
+/** What a client is told, and the line of the log. */
+const LOGGED = [
+  ['unexpected error', 'unexpected error: the request was answered 500'],
+  ['the database is unreachable: try again', 'the database is unreachable: requests are answered 503'],
+  [
+    'the database has no room for this: try again',
+    'the database has no disk space, memory or connections left: requests are answered 503',
+  ],
+  [
+    'the database has refused this because of other requests at the same time: try again',
+    'the database has refused a request because of others at the same time: it is answered 503',
+  ],
+] as const
+
 test.each([
   [new Error('a secret'), 500, 'internal_server_error', 'unexpected error'],
   [
@@ -212,6 +226,12 @@ test.each([
     'service_unavailable',
     'the database has no room for this: try again',
   ],
+  [
+    Object.assign(new Error('deadlock detected'), { code: '40P01' }),
+    503,
+    'service_unavailable',
+    'the database has refused this because of other requests at the same time: try again',
+  ],
   [Object.assign(new Error('x'), { code: '23505' }), 500, 'internal_server_error', 'unexpected error'],
   [
     Object.assign(new Error('x'), { code: '22021' }),
@@ -224,17 +244,7 @@ test.each([
   const { statusCode, headers, body } = await server.inject('/throws')
   expect([statusCode, withoutDetails(JSON.parse(body))]).toEqual([status, { error_name, errors: [text] }])
   expect(headers['retry-after']).toBe(status === 503 ? '1' : undefined)
-  expect(lines.map(({ msg }) => msg)).toEqual(
-    status === 500
-      ? ['unexpected error: the request was answered 500']
-      : status === 503
-        ? [
-            text.includes('room')
-              ? 'the database has no disk space, memory or connections left: requests are answered 503'
-              : 'the database is unreachable: requests are answered 503',
-          ]
-        : [],
-  )
+  expect(lines.map(({ msg }) => msg)).toEqual(LOGGED.filter(([answer]) => answer === text).map(([, msg]) => msg))
 })
 
 test('a response has the id of its request, and so have its error and its line in the log', async () => {

@@ -156,7 +156,7 @@ test('a method that a path lacks is 405, a path that does not exist 404', async 
   ])
 })
 
-/** What a client is told, and the line of the log. */
+/** The text of a response, and the line of the log. */
 const LOGGED = [
   ['unexpected error', 'unexpected error: the request was answered 500'],
   ['the database is unreachable: try again', 'the database is unreachable: requests are answered 503'],

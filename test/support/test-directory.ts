@@ -6,8 +6,8 @@
 import type { Test } from 'tap'
 
 /**
- * Makes an empty directory for a test, with `content`, and returns its path, which is `t.testdirName`. It is removed
- * after all teardowns of the test, when the programs that use it have ended.
+ * Makes a new directory for a test, with `content` or empty, and returns its path, which is `t.testdirName`. It is
+ * removed after all teardowns of the test, when the programs that use it have ended.
  */
 export function testDirectory(t: Test, content?: Parameters<Test['testdir']>[0]): string {
   t.teardown(() => {

@@ -1,6 +1,6 @@
 /** How checks look at this hypervisor: its commands, its files, its store, and the operators' API of its daemon. */
 import { execFile } from 'node:child_process'
-import { lstatSync, readFileSync, statfsSync, statSync } from 'node:fs'
+import { lstatSync, readFileSync, statfsSync, statSync, type Stats } from 'node:fs'
 import { join } from 'node:path'
 import { checkService, type CheckedService } from '../daemon/check.ts'
 import type { Config } from '../daemon/config.ts'
@@ -14,7 +14,7 @@ import type { Environment } from '../runtime/variables.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import { probeStore } from '../store/probe.ts'
-import { readSnapshot } from '../view/snapshot.ts'
+import { readView } from '../view/restore.ts'
 import { snapshotPath } from '../view/state-files.ts'
 import type { FileState, Look, Ran, SnapshotState } from '../checks/look.ts'
 
@@ -99,21 +99,24 @@ function freeBytes(path: string): number | undefined {
   }
 }
 
-/** Reads the snapshot with the rights of the daemon's user, who can put any file there. */
-async function readState(config: Config, user: string | undefined): Promise<SnapshotState> {
+/** How often files are read that the daemon replaces meanwhile. */
+const MOST_READS = 3
+
+/** Reads the snapshot and its journals with the rights of the daemon's user, who can put any file there. */
+async function readState(config: Config, user: string | undefined, reads = 1): Promise<SnapshotState> {
   const asDaemon = <T>(use: () => T): T => (user === undefined ? use() : asUser(user, use))
   const path = snapshotPath(config.stateDirectory)
+  const look = () => asDaemon(() => lstatSync(path, { throwIfNoEntry: false }))
+  let file: Stats | undefined
   try {
-    const file = asDaemon(() => lstatSync(path, { throwIfNoEntry: false }))
+    file = look()
     if (file === undefined) return { kind: 'none' }
     if (!file.isFile()) return { kind: 'unreadable', reason: `${path} is no regular file` }
     const keys = config.tokenKeys ?? asDaemon(() => ownKeys(config.stateDirectory))
-    // It opens and reads the file before it first waits.
-    const { instances } = await asDaemon(() =>
-      readSnapshot(path, stateOwner(config.store), stateKeys(config.store, keys)),
-    )
+    const { instances } = await readView(path, stateOwner(config.store), stateKeys(config.store, keys), asDaemon)
     return { kind: 'read', ageMs: Date.now() - file.mtimeMs, instances: instances.length }
   } catch (error) {
+    if (reads < MOST_READS && file !== undefined && look()?.ino !== file.ino) return readState(config, user, reads + 1)
     return { kind: 'unreadable', reason: (error as Error).message }
   }
 }

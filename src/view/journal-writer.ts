@@ -4,7 +4,7 @@ import { RECORD_FORM } from '../metadata/instance.ts'
 import { slices, TurnBudget } from '../runtime/turn-budget.ts'
 import { lineOf } from './change.ts'
 import type { Disk, DiskFile } from './disk.ts'
-import { FORMAT, FRAME_BYTES, lengthBytes, NO_MAC, type MacKey } from './journal.ts'
+import { FLUSHED, FORMAT, FRAME_BYTES, lengthBytes, NO_MAC, type MacKey } from './journal.ts'
 import type { JournalStart } from './snapshot.ts'
 import { headerOf, TEMPORARY, type StateKeys, type StateOwner } from './state-files.ts'
 
@@ -69,6 +69,7 @@ export class JournalWriter {
     try {
       await writeFrame(file, mac, payload)
       await file.sync()
+      await file.writeFile(FLUSHED)
       if (!isWanted()) throw new Error('the journal was given up')
       await disk.rename(temporary, path) // so a journal always has a header
       await disk.syncDirectory(path)
@@ -104,6 +105,7 @@ export class JournalWriter {
     const mac = await macOf(this.#keys.macKeys[0]!, this.#mac, payload, this.#budget)
     await writeFrame(this.#file, mac, payload)
     await this.#file.datasync()
+    await this.#file.writeFile(FLUSHED) // the next flush includes it
     this.#mac = mac
     this.#bytes += FRAME_BYTES + lengthOf(payload)
   }

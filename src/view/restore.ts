@@ -2,7 +2,7 @@
  * Reads the view from the state directory at a start: the snapshot, and its journals in their order on top of it.
  *
  * It is all or nothing: a state that is older than one that a guest has seen may give an address to its former owner.
- * Only the end of the last journal may be missing, since its changes were not made in the view when they were being
+ * Only the torn end of a journal may be missing, since its changes were not made in the view when they were being
  * written. Files that can never be served are deleted, since they may have user-data. Files of another owner or key, or
  * of another time, stay where they are; persistence.ts sets them aside before the first change of the view.
  */
@@ -11,9 +11,9 @@ import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
 import { restoreOf, type Restore, type SavedInstance } from './change.ts'
 import { DISK } from './disk.ts'
-import { changesOf, readJournal } from './journal.ts'
+import { changesOf, readJournal, type Journal } from './journal.ts'
 import { Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'
-import { checkOwner, PlainSnapshot, readSnapshot, type Snapshot } from './snapshot.ts'
+import { checkOwner, PlainSnapshot, readSnapshot } from './snapshot.ts'
 import {
   deleteOldPrevious,
   journalGenerations,
@@ -80,17 +80,18 @@ export async function restoreView(
     accessSync(dirname(path), constants.W_OK)
     if (ageMs > maxAgeMs)
       throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
-    const snapshot = await readSnapshot(path, owner, keys)
-    const instances = new Map(snapshot.instances.map((record) => [record.instance.id, record]))
-    const end = await replay(path, owner, keys, snapshot, instances, log)
-    const { isWhole, isCurrent } = snapshot
+    const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
+    deleteJournals(path, oldest)
+    for (const facts of torn)
+      log.warn(
+        facts,
+        'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
+          'The next resync reads what was lost',
+      )
     return {
-      instances: [...instances.values()],
+      ...view,
       ageMs,
-      isWhole,
-      isCurrent,
       files: 'served',
-      end,
       snapshotBytes: size,
       generation: generationsBeside(path).at(-1) ?? 0,
     }
@@ -123,23 +124,36 @@ export async function restoreView(
   }
 }
 
-/** Applies the journals of a snapshot, and deletes those that are older. Returns the end of the last one. */
-async function replay(
+/**
+ * What files on the disk have. `torn`: the journals whose end is torn. `oldest`: the first generation that is not
+ * obsolete.
+ */
+export interface ReadView extends Pick<Restored, 'instances' | 'isWhole' | 'isCurrent' | 'end'> {
+  readonly torn: readonly { readonly path: string; readonly lostBytes: number }[]
+  readonly oldest: number
+}
+
+/**
+ * Reads a snapshot and its journals, and changes nothing. Opens each file in a call of `as`. Rejects as readSnapshot and
+ * readJournal do.
+ */
+export async function readView(
   path: string,
   owner: StateOwner,
   keys: StateKeys,
-  { journal: first }: Snapshot,
-  instances: Map<string, SavedInstance>,
-  log: Logger,
-): Promise<Restored['end']> {
-  deleteJournals(path, first.generation)
-  const generations = generationsBeside(path)
+  as: <T>(open: () => T) => T,
+): Promise<ReadView> {
+  const snapshot = await as(() => readSnapshot(path, owner, keys))
+  const { isWhole, isCurrent, journal: first } = snapshot
+  const instances = new Map(snapshot.instances.map((record) => [record.instance.id, record]))
+  const generations = as(() => generationsBeside(path)).filter((generation) => generation >= first.generation)
   if (generations[0] !== first.generation)
     throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
+  const torn: { path: string; lostBytes: number }[] = []
   let end: Restored['end']
   for (const generation of generations) {
     const file = journalPath(path, generation)
-    end = await readJournal(file, owner.hypervisor ?? '', keys, async (journal) => {
+    const use = async (journal: Journal): Promise<Restored['end']> => {
       const { header, start } = journal
       checkOwner(header, owner)
       const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
@@ -147,16 +161,12 @@ async function replay(
         throw new Rejection('its journals do not belong together: one is damaged, missing, or of another time')
       const hasGroups = applyTo(instances, journal.groups, await restoreOf(header['schema']))
       const { mac, bytes, lostBytes } = journal.end()
-      if (lostBytes > 0)
-        log.warn(
-          { path: file, lostBytes },
-          'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
-            'The next resync reads what was lost',
-        )
+      if (lostBytes > 0) torn.push({ path: file, lostBytes })
       return { mac, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || hasGroups }
-    })
+    }
+    end = await as(() => readJournal(file, owner.hypervisor ?? '', keys, use))
   }
-  return end
+  return { instances: [...instances.values()], isWhole, isCurrent, end, torn, oldest: first.generation }
 }
 
 /** Applies groups of changes. True if there was one. An instance keeps its reports as long as it is not removed. */

@@ -2,7 +2,17 @@
  * `imdsctl doctor` and `imdsctl status` on a hypervisor with a daemon, a guest and Redis, and with each thing broken in
  * turn.
  */
-import { chmodSync, cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  cpSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -295,6 +305,14 @@ t.test(
         dead.found.some((text) => expected.test(text)),
         `${String(expected)} in ${dead.found.join('\n')}`,
       )
+    const journal = join(
+      state,
+      readdirSync(state).find((name) => name.startsWith('view.journal.'))!,
+    )
+    const damaged = readFileSync(journal)
+    damaged[damaged.length - 3]! ^= 1
+    writeFileSync(journal, damaged)
+    t.ok((await doctor()).found.some((text) => /^failure snapshot: it is not served .*: its journal is /.test(text)))
     writeFileSync(join(state, 'view.snapshot'), 'damaged\n')
     t.ok((await doctor()).found.some((text) => /^failure snapshot: it is not served .*: it is torn/.test(text)))
   },

@@ -83,24 +83,73 @@ describe.each(KEYS)('%s', (_how, keys) => {
     expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
-  test('frames that are cut, changed, exchanged, left out or repeated end it before them', async () => {
+  const removals = (...ids: string[]) => ids.map((id): Change[] => [{ kind: 'remove', id }])
+  const readBytes = async (bytes: Uint8Array) => {
+    writeFileSync(path, bytes)
+    return read(path, 'hv1', keys)
+  }
+
+  test('E3: with any bit flipped a journal is read as it was written, or not at all', async () => {
+    const { ends, end } = await write(removals('a', 'b', 'c', 'd'))
+    const whole = readFileSync(path)
+    const flushed = new Set(ends.map((at) => at - 1))
+    for (let bit = 0; bit < 8 * whole.length; bit += bit < 8 * ends[0]! ? 7 : 1) {
+      const bytes = Buffer.from(whole)
+      bytes[bit >> 3]! ^= 1 << (bit & 7)
+      const mac = await readBytes(bytes).then(
+        (journal) => journal.end.mac,
+        (error: unknown) =>
+          (error as Error).message.replace(/^its journal is (damaged at byte|torn, or was written) .*/, 'refused'),
+      )
+      expect([bit, mac]).toEqual([bit, flushed.has(bit >> 3) ? end : 'refused'])
+    }
+  })
+
+  test('E3: with frames exchanged, left out, repeated or overwritten a journal is not read', async () => {
     const { ends } = await write([[put(1)], [put(2)], [put(3)]])
     const whole = readFileSync(path)
     const frame = (n: number) => whole.subarray(n === 0 ? 0 : ends[n - 1], ends[n])
-    const flipped = Buffer.from(whole)
-    flipped[ends[1]! + 50]! ^= 1
-    for (const [bytes, groups] of [
-      [whole.subarray(0, ends[2]! + 10), 2],
-      [whole.subarray(0, -1), 2],
-      [flipped, 1],
-      [Buffer.concat([frame(0), frame(2), frame(1), frame(3)]), 0],
-      [Buffer.concat([frame(0), frame(1), frame(3)]), 1],
-      [Buffer.concat([frame(0), frame(1), frame(1)]), 1],
-      [Buffer.concat([whole, Buffer.alloc(100)]), 3],
-    ] as const) {
-      writeFileSync(path, bytes)
-      const journal = await read(path, 'hv1', keys)
-      expect([journal.groups.length, journal.end.lostBytes > 0]).toEqual([groups, true])
+    for (const [at, bytes] of [
+      [0, [frame(0), frame(2), frame(1), frame(3)]],
+      [1, [frame(0), frame(1), frame(3)]],
+      [1, [frame(0), frame(1), frame(1)]],
+      [1, [frame(0), frame(1), Buffer.alloc(frame(2).length), frame(3)]],
+      [2, [frame(0), frame(1), frame(2), Buffer.alloc(frame(3).length, 7)]],
+    ] as const)
+      await expect(readBytes(Buffer.concat(bytes))).rejects.toThrow(
+        `its journal is damaged at byte ${String(ends[at])}`,
+      )
+  })
+
+  test('a write that a kill or a power failure ended loses only itself, wherever that was', async () => {
+    const { ends } = await write(removals('a', 'b', 'c'))
+    const whole = readFileSync(path)
+    const last = ends[2]!
+    for (let cut = last; cut < whole.length - 1; cut++) {
+      const torn = Buffer.from(whole)
+      torn.fill(0, cut)
+      const garbage = Buffer.concat([whole.subarray(0, cut), Buffer.alloc(whole.length - 1 - cut, 7)])
+      for (const bytes of [
+        whole.subarray(0, cut),
+        torn.subarray(0, -1),
+        torn.subarray(0, Math.min(cut + 50, whole.length - 1)),
+        ...(cut < last + 8 ? [] : [garbage]),
+      ]) {
+        const { groups, end } = await readBytes(bytes)
+        expect([cut, groups.length, end.bytes, end.lostBytes]).toEqual([cut, 2, last, bytes.length - last])
+      }
+    }
+    // flushed, and killed before that was written down
+    expect((await readBytes(whole.subarray(0, -1))).end.lostBytes).toBe(0)
+    expect((await readBytes(Buffer.concat([whole, Buffer.alloc(4096)]))).groups).toHaveLength(3)
+  })
+
+  test('a journal that is cut anywhere else is read up to the last whole frame', async () => {
+    const { ends } = await write(removals('a', 'b', 'c'))
+    const whole = readFileSync(path)
+    for (let cut = ends[0]!; cut < whole.length; cut++) {
+      const { groups } = await readBytes(whole.subarray(0, cut))
+      expect([cut, groups.length]).toEqual([cut, ends.filter((end) => end <= cut + 1).length - 1])
     }
   })
 

@@ -302,7 +302,7 @@ describe.each([
     const { size } = statSync(journal)
     await daemon.put(state(1, 3, Buffer.alloc(100, 'x')))
     const whole = readFileSync(journal)
-    for (const cut of [size + 1, size + 35, size + 36, size + 40, whole.length - 1]) {
+    for (const cut of [size + 1, size + 39, size + 40, size + 44, whole.length - 2]) {
       log = []
       writeFileSync(journal, whole.subarray(0, cut))
       expect(await found(keys)).toEqual(before)
@@ -315,12 +315,32 @@ describe.each([
     await next.put(state(2, 1))
     expect(await found(keys)).toEqual(next.view)
     const flipped = Buffer.from(whole)
-    flipped[size - 5]! ^= 1
+    flipped[flipped.length - 5]! ^= 1 // a confirmed frame, though a later journal follows
     writeFileSync(journal, flipped)
     expect(await found(keys)).toEqual(new Map())
-    expect(log.at(-1)).toMatchObject({
-      reason: expect.stringMatching(/^its journals do not belong together/) as string,
+    expect(log.at(-1)).toMatchObject({ reason: expect.stringMatching(/^its journal is damaged at byte/) as string })
+  })
+
+  test('E3: after a kill, a damaged frame is not taken for a torn end: no former owner is served', async () => {
+    const daemon = await start({ keys })
+    await daemon.put(state(1, 1, Buffer.from('secret of the former owner')))
+    const journal = join(directory, 'view.journal.1')
+    const { size } = statSync(journal)
+    await daemon.remove(state(1, 1).instance.id) // so its fold is not due yet
+    await daemon.put({
+      ...state(2, 1),
+      instance: { ...state(2, 1).instance, interfaces: state(1, 1).instance.interfaces },
     })
+    await daemon.put(state(3, 1))
+    const killed = mkdtempSync(join(tmpdir(), 'imds-killed-'))
+    cpSync(directory, killed, { recursive: true })
+    const flipped = readFileSync(join(killed, 'view.journal.1'))
+    flipped[size + 60]! ^= 1
+    writeFileSync(join(killed, 'view.journal.1'), flipped)
+    expect(await read(keys, OWNER, snapshotPath(killed))).toMatchObject({ instances: [], files: 'none' })
+    expect(readdirSync(killed)).toEqual([])
+    expect(log).toMatchObject([{ reason: `its journal is damaged at byte ${String(size)}` }])
+    rmSync(killed, { recursive: true })
   })
 })
 

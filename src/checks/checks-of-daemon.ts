@@ -77,14 +77,20 @@ export const records: Check = {
   find: async ({ readiness }) => {
     const read = await readiness()
     if (!read.ok) return []
-    const { instances, faulty, unconfirmed, contestedAddresses, hint } = read.value
+    const { instances, faulty, unconfirmed, contestedAddresses, contested = [], hint } = read.value
     const found: readonly Finding[] = [
       ...(faulty > 0 ? [warning(`${String(faulty)} records are faulty`)] : []),
       ...(unconfirmed > 0
         ? [warning(`${String(unconfirmed)} instances are served although the store no longer has them`)]
         : []),
       ...(contestedAddresses > 0
-        ? [warning(`${String(contestedAddresses)} addresses are claimed by more than one instance`)]
+        ? [
+            warning(
+              [`${String(contestedAddresses)} addresses are claimed by more than one instance`, ...contested].join(
+                '; ',
+              ),
+            ),
+          ]
         : []),
       ...(hint === undefined ? [] : [warning(hint, 'compare IMDS_HYPERVISOR with the names that imdsctl list prints')]),
     ]

@@ -5,6 +5,7 @@ import type { ReportWriter } from '../view/report-writer.ts'
 import type { Disk } from '../view/disk.ts'
 import { snapshotPath } from '../view/state-files.ts'
 import type { Firewall } from '../firewall/firewall.ts'
+import { withoutLostLinks } from '../firewall/link.ts'
 import type { Source } from '../store/source.ts'
 import type { Persistence } from '../view/persistence.ts'
 import type { Sync } from '../view/sync.ts'
@@ -66,7 +67,15 @@ export async function buildFollowers(
     journalWrites: metrics.journalWrites,
     log,
   })
-  const instances = () => view.instances().map(({ instance }) => instance)
+  const instances = () =>
+    withoutLostLinks(
+      config.firewall.link,
+      view
+        .instances()
+        .map(({ instance }) => instance)
+        .toArray(),
+      (id) => view.isAbsent(id),
+    )
   const epoch = randomBytes(4).toString('hex')
   const firewall = new Firewall({
     ...config.firewall,

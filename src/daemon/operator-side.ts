@@ -102,7 +102,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
       sync: sync.status(),
       store: source.description,
       instances: view.size,
-      contestedAddresses: view.contested().size,
+      contested: view.contested(),
       viewAgeSeconds: viewAgeSeconds(),
       firewall: firewall.status(),
       listenerProblems: listenerProblems(),

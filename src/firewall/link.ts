@@ -4,6 +4,7 @@
  * Each cloud names its taps by a rule, which IMDS_LINK gives as a text with placeholders. Linux allows 15 characters in
  * a name. A longer name is not shortened: the firewall keeps the interface out until the rule gives a name that fits.
  */
+import type { Instance } from '../metadata/instance.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 
 /** What the placeholders of a rule stand for. */
@@ -86,6 +87,30 @@ export class Links {
       faults: [`the rule ${this.#rule} gives it the link name ${name.value}, which ${whose} would share`],
     }
   }
+}
+
+/**
+ * The instances, without the interfaces whose link one needs that does not yield: an instance that the store no longer
+ * has must not keep another from the link.
+ */
+export function withoutLostLinks(
+  rule: string,
+  instances: readonly Instance[],
+  yields: (id: string) => boolean,
+): readonly Instance[] {
+  if (!isLinkOfInterface(rule) || !instances.some(({ id }) => yields(id))) return instances
+  const nameOf = (one: LinkOf) => {
+    const name = linkOf(rule, one)
+    return name.ok ? name.value : undefined
+  }
+  const taken = new Set(
+    instances.filter(({ id }) => !yields(id)).flatMap(({ interfaces }) => interfaces.map((one) => nameOf(one))),
+  )
+  return instances.map((instance) => {
+    if (!yields(instance.id)) return instance
+    const interfaces = instance.interfaces.filter((one) => !taken.has(nameOf(one)))
+    return interfaces.length === instance.interfaces.length ? instance : { ...instance, interfaces }
+  })
 }
 
 /**

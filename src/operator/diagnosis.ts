@@ -59,16 +59,20 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     const fault = sync.faultOf(id)
     const instance = view.get(id)?.instance
     const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
-    const contested =
-      instance === undefined
-        ? []
-        : rangesOf(instance)
-            .map(({ network, range }) => ({ range, ids: view.contested().get(`${network} ${range}`) ?? [] }))
-            .filter(({ ids }) => ids.length > 0)
+    const ranges = instance === undefined ? [] : rangesOf(instance)
+    const contested = ranges
+      .map(({ network, range }) => ({ range, ids: view.contested().get(`${network} ${range}`) ?? [] }))
+      .filter(({ ids }) => ids.length > 0)
+    const lost = ranges
+      .map(({ network, range }) => ({ range, loss: view.lost().get(`${network} ${range}`) }))
+      .filter(({ loss }) => loss?.losers.includes(id) === true)
     const served = instance === undefined ? '' : `; revision ${String(instance.revision)} is served`
     return [
       ...(fault === undefined ? [] : [`${formatFault(id, fault)}${served}`]),
       ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
+      ...lost.map(
+        ({ range, loss }) => `${range} is that of ${loss!.owners.join(' and ')}, and the store no longer has ${id}`,
+      ),
       ...(isAnswered
         ? []
         : [

@@ -29,6 +29,11 @@ export const ReadinessSchema = Type.Object({
   unconfirmed: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),
   faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
   contestedAddresses: Type.Integer({ description: 'Addresses and prefixes that more than one instance claims.' }),
+  contested: Type.Optional(
+    Type.Array(Type.String(), {
+      description: 'The first ten of them: network, address or prefix, and the instances that claim it.',
+    }),
+  ),
   firewall: Type.Object({
     required: Type.Boolean({ description: 'Whether IMDS_FIREWALL is "required".' }),
     applied: Type.Boolean({ description: 'Whether the rules in the kernel match the view.' }),

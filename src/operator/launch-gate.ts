@@ -31,7 +31,8 @@ export function buildLaunchGate({ view, firewall, networks, unreachable }: Launc
     const instance = view.get(id)?.instance
     const isServed = instance?.interfaces.some(({ network }) => networks.includes(network)) === true
     const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
-    if (instance === undefined || !isServed || isContested) return { kind: 'not-served' }
+    const hasLost = [...view.lost().values()].some(({ losers }) => losers.includes(id))
+    if (instance === undefined || !isServed || isContested || hasLost) return { kind: 'not-served' }
     const { revision } = instance
     const fault = firewall.linkFault(instance)
     if (fault !== undefined) return { kind: 'held', revision, reason: fault, isFinal: true }

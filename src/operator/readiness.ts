@@ -15,19 +15,23 @@ export interface ReadinessParts {
   readonly sync: SyncStatus
   readonly store: string
   readonly instances: number
-  readonly contestedAddresses: number
+  /** As View has them. */
+  readonly contested: ReadonlyMap<string, readonly string[]>
   readonly viewAgeSeconds: number
   readonly listenerProblems: readonly string[]
   readonly firewall: FirewallStatus
   readonly log: LogLevelState
 }
 
+/** The most contested addresses that are named. */
+const MOST_NAMED = 10
+
 /** Builds the document. */
 export function buildReadiness({
   sync,
   store,
   instances,
-  contestedAddresses,
+  contested,
   viewAgeSeconds,
   listenerProblems,
   firewall,
@@ -45,7 +49,10 @@ export function buildReadiness({
     viewAgeSeconds: Math.round(viewAgeSeconds * 1000) / 1000,
     unconfirmed,
     faulty,
-    contestedAddresses,
+    contestedAddresses: contested.size,
+    ...(contested.size > 0 && {
+      contested: [...contested].slice(0, MOST_NAMED).map(([range, ids]) => `${range}: ${ids.join(', ')}`),
+    }),
     firewall,
     log,
   }

@@ -2,8 +2,8 @@
  * Which instance owns an address.
  *
  * Instances claim ranges of a network (see metadata/address.ts): addresses and IPv6 prefixes. An address belongs to the
- * instance whose range contains it. If ranges of two instances contain it, it is contested (invariant 7). Ranges of one
- * instance may contain each other.
+ * instance whose range contains it. If ranges of two instances contain it, it is contested (invariant 7), unless all but
+ * one of them yield. Ranges of one instance may contain each other.
  *
  * Owners are computed when a claim is added or removed. For an IPv4 address, and for an IPv6 address that is claimed
  * itself, `find` takes one lookup by text. For any other IPv6 address it takes one more lookup for each prefix length
@@ -28,11 +28,15 @@ interface Claim<T> {
 }
 
 /**
- * The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list if no
- * instance claims it any more.
+ * Called when the owners of a range may have changed: none if no instance claims it any more, several if it is
+ * contested. `losers`: other claimants, which yield to them.
  */
+export type Settled<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
+
+/** The claims of one network. `yields`: whether a claimant loses what one claims that does not yield. */
 export class AddressIndex<T> {
-  readonly #settled: (range: string, owners: readonly T[]) => void
+  readonly #settled: Settled<T>
+  readonly #yields: (claimant: T) => boolean
   readonly #claims = new Map<string, Claim<T>>()
   /** The claims of IPv6 ranges, by their digits. */
   readonly #ipv6 = new Map<string, Claim<T>>()
@@ -43,8 +47,9 @@ export class AddressIndex<T> {
   /** The numbers of digits that occur, longest first. */
   #lengths: readonly number[] = []
 
-  constructor(settled: (range: string, owners: readonly T[]) => void) {
+  constructor(settled: Settled<T>, yields: (claimant: T) => boolean) {
     this.#settled = settled
+    this.#yields = yields
   }
 
   /** Who owns a canonical address. */
@@ -66,6 +71,12 @@ export class AddressIndex<T> {
     this.#settle(claim)
   }
 
+  /** A claimant of this range yields from now on, or does not any more. */
+  yieldChanged(range: string): void {
+    const claim = this.#claims.get(range)
+    if (claim !== undefined) this.#settle(claim)
+  }
+
   #settle(claim: Claim<T>): void {
     const { digits, claimants } = claim
     if (digits === undefined || claimants.length === 0) this.#setOwners(claim, claimants)
@@ -75,9 +86,11 @@ export class AddressIndex<T> {
     }
   }
 
-  #setOwners(claim: Claim<T>, owners: readonly T[]): void {
+  #setOwners(claim: Claim<T>, claimants: readonly T[]): void {
+    const losers = claimants.every(this.#yields) ? [] : claimants.filter(this.#yields)
+    const owners = claimants.filter((one) => !losers.includes(one))
     claim.ownership = owners.length === 1 ? { kind: 'owned', owner: owners[0]! } : CONTESTED
-    this.#settled(claim.range, owners)
+    this.#settled(claim.range, owners, losers)
   }
 
   #longestAround(address: string): Claim<T> | undefined {

@@ -108,8 +108,8 @@ export class Applier {
 
   /** The store has a valid record of this id, or its removal. */
   #found(id: string): void {
-    const { health } = this.#parts
-    health.present(id)
+    const { health, changed } = this.#parts
+    if (health.present(id)) changed()
     health.good(id)
     this.#elsewhere.delete(id)
   }

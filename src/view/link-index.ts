@@ -3,7 +3,7 @@
  * link (contract E1). The index follows the view.
  *
  * If two interfaces would have one link, the link is contested, and neither is served by it: the firewall admits
- * neither.
+ * neither. Interfaces of instances that the store no longer has lose it to others, as addresses (view.ts).
  */
 import { UNKNOWN } from './address-index.ts'
 import type { Found, View } from './view.ts'
@@ -22,14 +22,14 @@ const CONTESTED = Object.freeze({ kind: 'contested' })
 
 /** The instances of a view by link. `nameOf`: the name of an interface's link; undefined if it can have none. */
 export class LinkIndex {
-  readonly #view: Pick<View, 'get'>
+  readonly #view: Pick<View, 'get' | 'isAbsent'>
   readonly #nameOf: (one: LinkOf) => string | undefined
   /** Link -> the interfaces that would have it. */
   readonly #claims = new Map<string, readonly Claim[]>()
   /** Instance -> the links of its interfaces. */
   readonly #links = new Map<string, ReadonlySet<string>>()
 
-  constructor(view: Pick<View, 'get'>, nameOf: (one: LinkOf) => string | undefined) {
+  constructor(view: Pick<View, 'get' | 'isAbsent'>, nameOf: (one: LinkOf) => string | undefined) {
     this.#view = view
     this.#nameOf = nameOf
   }
@@ -54,7 +54,9 @@ export class LinkIndex {
 
   /** The instance that has a link, with an interface on this network. */
   find(network: string, link: string): Found {
-    const [claim, other] = this.#claims.get(link) ?? []
+    const claims = this.#claims.get(link) ?? []
+    const present = claims.filter(({ instance }) => !this.#view.isAbsent(instance))
+    const [claim, other] = present.length > 0 ? present : claims
     if (claim === undefined) return UNKNOWN
     if (other !== undefined) return CONTESTED
     const owner = claim.network === network ? this.#view.get(claim.instance) : undefined

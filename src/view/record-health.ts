@@ -30,6 +30,7 @@ export class RecordHealth {
   #problem: StoreProblem | undefined
   readonly #unconfirmed = new Set<string>()
   readonly #contested = new Set<string>()
+  #lost: ReadonlySet<string> = new Set()
   /** Ids of instances that have addresses which name nobody, as of the last resync. */
   #withNobody: ReadonlySet<string> = new Set()
   /** The reasons that were logged since the store was lost. */
@@ -121,9 +122,10 @@ export class RecordHealth {
 
   /**
    * Reports on a complete resync, whose index has `named` for this hypervisor: a problem of many records is logged
-   * once, with its cause.
+   * once, with its cause. Without one, the view learns which of its instances the store no longer has: true if that
+   * is new.
    */
-  resynced(named: Iterable<string>): void {
+  resynced(named: Iterable<string>): boolean {
     const ids = [...named]
     const faulty = ids.filter((id) => this.#faults.has(id))
     const before = this.#problem
@@ -151,6 +153,7 @@ export class RecordHealth {
         { instances: this.#view.size, faulty: this.#faults.size },
         'the records of the store can be used again',
       )
+    return now === undefined && [...this.#unconfirmed].filter((id) => this.#view.setAbsent(id, true)).length > 0
   }
 
   /**
@@ -222,9 +225,10 @@ export class RecordHealth {
     this.#lossReasons.clear()
   }
 
-  /** The store has this instance. */
-  present(id: string): void {
+  /** The store has this instance. True if the view had learned that it has not. */
+  present(id: string): boolean {
     this.#unconfirmed.delete(id)
+    return this.#view.setAbsent(id, false)
   }
 
   /** Forgets faults of ids that the store's index no longer has. */
@@ -234,8 +238,17 @@ export class RecordHealth {
     }
   }
 
-  /** Reports addresses that are newly contested. */
+  /** Reports addresses that are newly contested, or lost to another instance. */
   contested(): void {
+    const lost = this.#view.lost()
+    for (const [address, { owners, losers }] of lost) {
+      if (this.#lost.has(address)) continue
+      this.#log.warn(
+        { address, instances: owners, lost: losers },
+        'an address is served to the instance that the store has, and no longer to the one that it lost',
+      )
+    }
+    this.#lost = new Set(lost.keys())
     const now = this.#view.contested()
     for (const [address, ids] of now) {
       if (this.#contested.has(address)) continue

@@ -289,7 +289,7 @@ export class Sync {
     for (const [id, digest] of digests) {
       await this.#budget.spend(0)
       const isCurrent = this.#applier.isCurrent(id, digest)
-      if (isCurrent) this.#health.present(id)
+      if (isCurrent && this.#health.present(id)) this.#parts.changed()
       if (!isCurrent || this.#health.faultOf(id) !== undefined) this.#queue.addStale(id)
     }
     for (const id of view.ids()) if (!digests.has(id)) this.#queue.addStale(id)
@@ -302,7 +302,8 @@ export class Sync {
     if (hypervisor === undefined || this.#health.isAny(this.#named.keys())) this.#health.named()
     else this.#health.unnamed(hypervisor, await source.hypervisors())
     this.#queue.endResync()
-    this.#health.resynced(this.#named.keys())
+    if (this.#health.resynced(this.#named.keys())) this.#parts.changed()
+    this.#health.contested()
     this.#health.withNobody()
     this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })

@@ -5,6 +5,9 @@
  * added or changed as one frozen object (invariants 3 and 5). An address that two instances claim is served to neither
  * (invariant 7). A path that a change removed still answers for a grace period, so that a crawl that began before the
  * change finds everything that it listed (contract B5).
+ *
+ * An instance that the store no longer has stays (invariant 8), but loses each address that another one claims: most
+ * likely it was removed, and its tombstone expired while this hypervisor had no store.
  */
 import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
@@ -150,6 +153,12 @@ interface FormerState {
   readonly untilMs: number
 }
 
+/** A range that an instance of the store owns, although others claim it, which the store no longer has. */
+export interface Loss {
+  readonly owners: readonly string[]
+  readonly losers: readonly string[]
+}
+
 /** All instances that a hypervisor serves. `now` is monotonic, in milliseconds. */
 export class View {
   readonly #provider: Provider
@@ -158,6 +167,9 @@ export class View {
   /** By network. */
   readonly #indexes = new Map<string, AddressIndex<ServedInstance>>()
   readonly #contested = new Map<string, readonly string[]>()
+  readonly #lost = new Map<string, Loss>()
+  /** The instances that the store no longer has. */
+  readonly #absent = new Set<string>()
   /** The instances that the change under way concerns. */
   readonly #concerned = new Set<string>()
   #changed: (id: string) => void = () => undefined
@@ -221,8 +233,25 @@ export class View {
     if (served === undefined) return false
     this.#unclaim(served)
     this.#instances.delete(id)
+    this.#absent.delete(id)
     this.#notify(id)
     return true
+  }
+
+  /** Sets whether the store no longer has an instance. True if that is new. */
+  setAbsent(id: string, isAbsent: boolean): boolean {
+    const served = this.#instances.get(id)
+    if (served === undefined || this.#absent.has(id) === isAbsent) return false
+    if (isAbsent) this.#absent.add(id)
+    else this.#absent.delete(id)
+    for (const { network, range } of rangesOf(served.instance)) this.#indexes.get(network)?.yieldChanged(range)
+    this.#notify(id)
+    return true
+  }
+
+  /** Whether the store no longer has an instance. */
+  isAbsent(id: string): boolean {
+    return this.#absent.has(id)
   }
 
   /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */
@@ -230,13 +259,21 @@ export class View {
     return this.#contested
   }
 
+  /** Ranges that instances have lost to others, as `network range`. */
+  lost(): ReadonlyMap<string, Loss> {
+    return this.#lost
+  }
+
   #claim(served: ServedInstance): void {
     for (const { network, range } of rangesOf(served.instance)) {
       let index = this.#indexes.get(network)
       if (index === undefined) {
-        index = new AddressIndex((of, owners) => {
-          this.#settled(`${network} ${of}`, owners)
-        })
+        index = new AddressIndex(
+          (of, owners, losers) => {
+            this.#settled(`${network} ${of}`, owners, losers)
+          },
+          ({ instance }) => this.#absent.has(instance.id),
+        )
         this.#indexes.set(network, index)
       }
       index.claim(range, served)
@@ -254,13 +291,12 @@ export class View {
     for (const one of concerned) this.#changed(one)
   }
 
-  #settled(key: string, owners: readonly ServedInstance[]): void {
-    for (const { instance } of owners) this.#concerned.add(instance.id)
-    if (owners.length > 1)
-      this.#contested.set(
-        key,
-        owners.map(({ instance }) => instance.id),
-      )
+  #settled(key: string, owners: readonly ServedInstance[], losers: readonly ServedInstance[]): void {
+    const [owning, losing] = [owners, losers].map((of) => of.map(({ instance }) => instance.id)) as [string[], string[]]
+    for (const id of [...owning, ...losing]) this.#concerned.add(id)
+    if (owning.length > 1) this.#contested.set(key, owning)
     else this.#contested.delete(key)
+    if (losing.length > 0) this.#lost.set(key, { owners: owning, losers: losing })
+    else this.#lost.delete(key)
   }
 }

@@ -46,11 +46,17 @@ test('a daemon with few descriptors left is a failure, and one that dropped conn
 
 test('faulty, unconfirmed and contested records are warnings, and so is a hypervisor that no record names', async () => {
   expect(await linesOf(records, {})).toEqual(['ok it serves 1 instance'])
-  const readiness = readinessOf({ faulty: 2, unconfirmed: 3, contestedAddresses: 4, hint: 'no record names hv1' })
+  const readiness = readinessOf({
+    faulty: 2,
+    unconfirmed: 3,
+    contestedAddresses: 4,
+    contested: ['default 10.0.0.2: srv-a, srv-b'],
+    hint: 'no record names hv1',
+  })
   expect(await linesOf(records, { readiness })).toEqual([
     'warning 2 records are faulty',
     'warning 3 instances are served although the store no longer has them',
-    'warning 4 addresses are claimed by more than one instance',
+    'warning 4 addresses are claimed by more than one instance; default 10.0.0.2: srv-a, srv-b',
     'warning no record names hv1',
   ])
 })

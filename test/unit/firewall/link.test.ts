@@ -1,5 +1,10 @@
 import { expect, test } from 'vitest'
-import { isLinkRule, linkHead, Links } from '../../../src/firewall/link.ts'
+import { isLinkRule, linkHead, Links, withoutLostLinks } from '../../../src/firewall/link.ts'
+import type { Instance } from '../../../src/metadata/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
+
+const MAC = '02:24:19:00:00:ee'
 
 const one = { id: 'int-ds42k', network: 'red' }
 const linkOf = (rule: string, of = one) => new Links(rule, [of]).of(of)
@@ -49,6 +54,20 @@ test('interfaces that would share a link get none, and the others keep theirs', 
     value: 'red-port',
   })
   for (const bridge of ['br0', 'br-{network}']) expect(new Links(bridge, [a!, b!]).of(a!)).toMatchObject({ ok: true })
+})
+
+test('an instance that yields has no interface whose link another one needs', () => {
+  const [a, b] = ['srv-a', 'srv-b'].map((id) =>
+    parsed(anInstance({ id, interfaces: [{ id: 'int-1', macAddress: MAC, ipv4Addresses: [] }] })),
+  ) as [Instance, Instance]
+  const of = (rule: string, ...yielding: string[]) =>
+    withoutLostLinks(rule, [a, b], (id) => yielding.includes(id)).map(({ interfaces }) => interfaces.length)
+  expect(of('tap-{interfaceId}', 'srv-a')).toEqual([0, 1])
+  expect([of('tap-{interfaceId}'), of('tap-{interfaceId}', 'srv-a', 'srv-b'), of('br0', 'srv-a')]).toEqual([
+    [1, 1],
+    [1, 1],
+    [1, 1],
+  ])
 })
 
 test('an invalid link rule is reported', () => {

@@ -114,6 +114,13 @@ describe('an instance that is served has what is wrong with it', () => {
     view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
     expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is contested: srv-abcde and srv-other claim it')
   })
+  test('an address that it lost to another, since the store no longer has it', async () => {
+    const { diagnosis, view } = diagnosing({ served: {} })
+    view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
+    view.setAbsent(ID, true)
+    expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is that of srv-other, and the store no longer has srv-abcde')
+    expect(await diagnosis.instance('srv-other')).toBeUndefined()
+  })
   test('networks that this daemon does not serve', async () => {
     expect(await diagnosing({ served: {}, networks: ['red', 'blue'] }).diagnosis.instance(ID)).toBe(
       'this daemon serves red, blue, and none of its interfaces is on one of these networks',

@@ -19,6 +19,7 @@ function aGate(change: Partial<LaunchGateParts> = {}) {
   const firewall = { linkFault: () => undefined, holds: () => undefined }
   return {
     put,
+    view,
     gate: buildLaunchGate({ view, firewall, networks: ['default'], unreachable: () => undefined, ...change }),
   }
 }
@@ -32,13 +33,15 @@ test('the gate is open for a served instance, with its revision', () => {
 })
 
 test('an instance is not served if it is unknown, on other networks only, or contested', () => {
-  const { put, gate } = aGate()
+  const { put, gate, view } = aGate()
   expect(gate('srv-abcde')).toEqual({ kind: 'not-served' })
   put(parsed({ id: 'srv-blue1', interfaces: ON_BLUE }))
   expect(gate('srv-blue1')).toEqual({ kind: 'not-served' })
   put(parsed({}))
   put(parsed({ id: 'srv-other' }))
   expect([gate('srv-abcde'), gate('srv-other')]).toEqual([{ kind: 'not-served' }, { kind: 'not-served' }])
+  view.setAbsent('srv-abcde', true)
+  expect([gate('srv-abcde').kind, gate('srv-other').kind]).toEqual(['not-served', 'open'])
 })
 
 test('a link without a valid name holds the guest for ever; a missing listener or the firewall for now', () => {

@@ -19,7 +19,7 @@ const PARTS: ReadinessParts = {
   },
   store: 'redis://x',
   instances: 3,
-  contestedAddresses: 4,
+  contested: new Map(),
   viewAgeSeconds: 1.23456,
   listenerProblems: [],
   firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
@@ -35,7 +35,7 @@ test('readiness shows the state of sync, the view and the firewall', () => {
     viewAgeSeconds: 1.235,
     unconfirmed: 1,
     faulty: 2,
-    contestedAddresses: 4,
+    contestedAddresses: 0,
     firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
     log: { level: 'info', configured: 'info' },
   })
@@ -46,6 +46,12 @@ test('a hint is shown, and the daemon is ready all the same', () => {
     ready: true,
     hint: 'no record names hv01',
   })
+})
+
+test('the first ten contested addresses are named, and the daemon is ready all the same', () => {
+  const contested = new Map(Array.from({ length: 12 }, (_, n) => [`default 10.0.0.${String(n)}`, ['srv-a', 'srv-b']]))
+  const { ready, contestedAddresses, contested: named = [] } = buildReadiness({ ...PARTS, contested })
+  expect([ready, contestedAddresses, named.length, named[0]]).toEqual([true, 12, 10, 'default 10.0.0.0: srv-a, srv-b'])
 })
 
 test('a problem of sync and each problem of a listener make the daemon not ready', () => {

@@ -5,7 +5,8 @@ import type { ServedInstance } from '../../../src/view/view.ts'
 /** An index, and a function that sets or removes an instance by the ids of its interfaces: `int-a` or `red/int-a`. */
 function anIndex() {
   const served = new Map<string, ServedInstance>()
-  const index = new LinkIndex({ get: (id) => served.get(id) }, ({ id }) =>
+  const absent = new Set<string>()
+  const index = new LinkIndex({ get: (id) => served.get(id), isAbsent: (id) => absent.has(id) }, ({ id }) =>
     id.length > 9 ? undefined : `tap${id.slice(0, 5)}`,
   )
   const set = (instance: string, ...ids: readonly string[]) => {
@@ -21,7 +22,7 @@ function anIndex() {
     const found = index.find(network, link)
     return found.kind === 'owned' ? found.owner.instance.id : found.kind
   }
-  return { set, find }
+  return { set, find, absent }
 }
 
 test('E1: a link belongs to the instance with its interface, on the network of that interface only', () => {
@@ -60,6 +61,17 @@ test('invariant 7: a link that two interfaces would have is served to neither, u
   expect(find('tapint-3')).toBe('contested')
   set('srv-b')
   expect(find('tapint-3')).toBe('unknown')
+})
+
+test('invariant 7: a link is served to the instance that the store has, not to one that it no longer has', () => {
+  const { set, find, absent } = anIndex()
+  set('srv-a', 'int-1x')
+  absent.add('srv-a')
+  expect(find('tapint-1')).toBe('srv-a')
+  set('srv-b', 'int-1y')
+  expect(find('tapint-1')).toBe('srv-b')
+  absent.add('srv-b')
+  expect(find('tapint-1')).toBe('contested')
 })
 
 test('an interface without a possible link name has no link', () => {

@@ -185,6 +185,40 @@ test('invariant 7: a contested address is reported once, and again when it is co
   )
 })
 
+test('invariant 7: an instance that the store no longer has loses an address to another, until it is back', () => {
+  const { health, view, serve, logged } = aRecordHealth()
+  const owner = () => {
+    const found = view.find('default', '10.0.0.2')
+    return found.kind === 'owned' ? found.owner.instance.id : found.kind
+  }
+  serve('srv-a', '10.0.0.2')
+  health.absent('srv-a')
+  expect([health.resynced([]), owner()]).toEqual([true, 'srv-a'])
+  serve('srv-b', '10.0.0.2')
+  health.contested()
+  expect([owner(), view.contested().size, health.resynced(['srv-b'])]).toEqual(['srv-b', 0, false])
+  expect([...view.lost()]).toEqual([['default 10.0.0.2', { owners: ['srv-b'], losers: ['srv-a'] }]])
+  health.contested()
+  expect(logged()).toEqual([
+    expect.stringMatching(/^40 the store no longer has this instance; it is still served/),
+    expect.stringMatching(/^40 an address is served to the instance that the store has/),
+  ])
+  expect([health.present('srv-a'), owner()]).toEqual([true, 'contested'])
+  health.contested()
+  expect([view.lost().size, logged()]).toEqual([0, [expect.stringMatching(/^40 more than one instance claims/)]])
+})
+
+test('invariant 7: what one read does not find loses nothing before the resync is complete', () => {
+  const { health, view, serve } = aRecordHealth()
+  serve('srv-a', '10.0.0.2')
+  serve('srv-b', '10.0.0.2')
+  health.absent('srv-a')
+  expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
+  health.absent('srv-b')
+  health.resynced([])
+  expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
+})
+
 test('E1: addresses that name nobody are reported once for each record, the first five in full', () => {
   const { health, view, lines } = aRecordHealth()
   const serve = (id: string, address: string) => {

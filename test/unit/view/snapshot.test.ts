@@ -291,6 +291,17 @@ describe('a snapshot of another owner, time or key is not served, and stays', ()
     expect((await read())?.instances).toEqual(INSTANCES)
   })
 
+  test.each<[string, typeof OWNER]>([
+    ['region', { ...OWNER, region: 'gb2' }],
+    ['hypervisor', { ...OWNER, hypervisor: 'hv2' }],
+    ['store', { ...OWNER, store: 'file:/x' }],
+  ])('of another %s, though its journal is of this one', async (key, owner) => {
+    await written(undefined, { owner })
+    expect(await read()).toBeUndefined()
+    expect(log[0]!.reason).toMatch(new RegExp(`^its ${key} is `))
+    expectKept()
+  })
+
   test('too old', async () => {
     await written()
     utimesSync(path, new Date(), new Date(Date.now() - DAY_MS - 1000))

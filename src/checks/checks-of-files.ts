@@ -129,7 +129,13 @@ export const snapshot: Check = {
         return [failure(`it is not served if imdsd starts without the store: ${found.reason}`)]
       case 'read': {
         const text = `${formatInstances(found.instances)}, compared with the store ${formatDuration(found.ageMs / 1000)} ago`
-        if (found.ageMs < 0) return [warning(`it is from the future: the clock was set back`, 'set the clock')]
+        if (found.ageMs < 0) {
+          const isServed = -found.ageMs <= config.snapshotMaxAgeMs
+          const served = isServed ? '' : ', and it is not served if imdsd starts without the store'
+          return [
+            (isServed ? warning : failure)(`it is from the future: the clock was set back${served}`, 'set the clock'),
+          ]
+        }
         return found.ageMs > config.snapshotMaxAgeMs
           ? [failure(`it is stale, and not served if imdsd starts without the store: ${text}`)]
           : [ok(text)]

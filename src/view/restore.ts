@@ -80,6 +80,11 @@ export async function restoreView(
     accessSync(dirname(path), constants.W_OK)
     if (ageMs > maxAgeMs)
       throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
+    // Its age is unknown. A clock that is behind by less, such as by a time zone, stops no guest.
+    if (ageMs < -maxAgeMs)
+      throw new Mismatch(
+        'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
+      )
     const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
     deleteJournals(path, oldest)
     for (const facts of torn)

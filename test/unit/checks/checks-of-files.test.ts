@@ -77,6 +77,9 @@ test('a snapshot that would not be served is a failure, and a missing one a warn
   expect(await linesOf(snapshot, of({ kind: 'read', ageMs: -DAY_MS, instances: 1 }))).toEqual([
     'warning it is from the future: the clock was set back',
   ])
+  expect(await linesOf(snapshot, of({ kind: 'read', ageMs: -3 * DAY_MS, instances: 1 }))).toEqual([
+    'failure it is from the future: the clock was set back, and it is not served if imdsd starts without the store',
+  ])
   expect(await linesOf(snapshot, of({ kind: 'unreadable', reason: 'it is torn' }))).toEqual([
     'failure it is not served if imdsd starts without the store: it is torn',
   ])

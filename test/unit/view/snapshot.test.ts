@@ -310,6 +310,15 @@ describe('a snapshot of another owner, time or key is not served, and stays', ()
     expectKept()
   })
 
+  test('from the future by more than the greatest age, so that its age is unknown', async () => {
+    await written()
+    utimesSync(path, new Date(), new Date(Date.now() + DAY_MS + 60_000))
+    expect(await read()).toBeUndefined()
+    expect(log[0]!.reason).toMatch(/the clock of this hypervisor is behind$/)
+    expectKept()
+    expect((await read(OWNER, Date.now() + 120_000))?.instances, 'the clock is nearly right again').toEqual(INSTANCES)
+  })
+
   test('with a MAC of another key', async () => {
     await written()
     expect(await read(OWNER, Date.now(), undefined, Buffer.alloc(32, 2))).toBeUndefined()

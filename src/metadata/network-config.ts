@@ -1,6 +1,7 @@
 /**
  * The network of an instance as NoCloud's network-config (version 2, as netplan has it) and as OpenStack's
- * network_data.json (contract H5, H6).
+ * network_data.json (contract H5, H6). Both identify interfaces by MAC address: only the guest knows their names, and
+ * cloud-init cannot rename an interface that is in use.
  *
  * An address without a prefix length cannot be configured, so its interface uses DHCP for that family. IPv6 addresses
  * that DHCPv6 serves, and prefixes, are left to DHCPv6 and to router advertisements.
@@ -34,16 +35,18 @@ function staticOr(other: 'dhcp' | 'router-advertisements', addresses: readonly s
     : ({ ...NONE, method: other } as const)
 }
 
-/** NoCloud's network-config, version 2. Interfaces are matched by MAC address, and named eth0, eth1, ... */
-export function networkConfig({ interfaces }: Instance): object {
-  const ethernets = interfaces.map((nic, i) => {
+/**
+ * NoCloud's network-config, version 2. Undefined where DHCP and router advertisements suffice for cloud-init's own
+ * configuration, which has one interface.
+ */
+export function networkConfig({ interfaces }: Instance): object | undefined {
+  if (interfaces.length === 1 && isAutomatic(interfaces[0]!)) return undefined
+  const ethernets = interfaces.map((nic) => {
     const [ipv4, ipv6] = [ipv4Of(nic), ipv6Of(nic)]
     const addresses = [...ipv4.addresses, ...ipv6.addresses]
     const routes = [routeTo('0.0.0.0/0', ipv4), routeTo('::/0', ipv6)].filter((route) => route !== undefined)
-    const name = `eth${String(i)}`
     const config = {
       match: { macaddress: nic.macAddress },
-      'set-name': name,
       ...(ipv4.method === 'dhcp' && { dhcp4: true }),
       ...(ipv6.method === 'dhcp' && { dhcp6: true }),
       ...(ipv6.method === 'router-advertisements' && { 'accept-ra': true }),
@@ -51,9 +54,17 @@ export function networkConfig({ interfaces }: Instance): object {
       ...(routes.length > 0 && { routes }),
       ...(nic.nameservers.length > 0 && { nameservers: { addresses: nic.nameservers } }),
     }
-    return [name, config] as const
+    return [nic.id, config] as const
   })
   return { version: 2, ethernets: Object.fromEntries(ethernets) }
+}
+
+/** DHCP gives an interface one IPv4 address, with its gateway and resolvers. */
+function isAutomatic(nic: Interface): boolean {
+  const [ipv4, ipv6] = [ipv4Of(nic), ipv6Of(nic)]
+  return (
+    ipv4.addresses.length <= 1 && ipv4.gateway === undefined && ipv6.method !== 'static' && nic.nameservers.length === 0
+  )
 }
 
 /** `on-link`: the gateway is in no subnet of the interface. */

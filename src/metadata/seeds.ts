@@ -34,9 +34,10 @@ export function buildSeeds(instance: Instance, userData: Uint8Array | undefined)
 /** A 404 for user-data or vendor data would make cloud-init give up on the whole seed: they are empty instead. */
 function noCloud(instance: Instance, userData: Uint8Array | undefined): [string, Content][] {
   const { id, fqdn, publicKeys, vendorData = '' } = instance
+  const network = networkConfig(instance)
   const files: [string, Content][] = [
     ['meta-data', json({ 'instance-id': id, 'local-hostname': fqdn, 'public-keys': publicKeys.map(({ key }) => key) })],
-    ['network-config', json(networkConfig(instance))],
+    ...(network === undefined ? [] : [['network-config', json(network)] as [string, Content]]),
     ['user-data', bytes(userData ?? Buffer.alloc(0), instance)],
     ['vendor-data', textContent(vendorData)],
   ]

@@ -21,6 +21,8 @@ const VENDOR = '#!/bin/sh\necho vendor\n'
 const NOCLOUD: Dmi = { product_serial: 'ds=nocloud-net;s=http://169.254.169.254/nocloud/' }
 const OPENSTACK: Dmi = { product_name: 'OpenStack Nova' }
 
+t.setTimeout(120_000) // one boot waits for 10 s: cloud-init asks 11 times for a network-config that is 404
+
 t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
   const host = await startHost(t)
   const directory = mkdtempSync('/var/tmp/imds-cloud-init-') // the guest has a /tmp of its own
@@ -66,8 +68,8 @@ t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
     t.strictSame(await host.refusals(), [])
   })
 
-  t.test('H5, H6: renders the network of the record, for the MAC address', async (t) => {
-    const { guest, first } = await host.addGuest()
+  t.test('H5, H6: renders the network of the record for the interface with its MAC address', async (t) => {
+    const { guest, first } = await host.addGuest('ens3')
     const nic = {
       ...first,
       ipv4Gateway: first.ipv4Addresses[0]!.replace(/\d+\/29$/, '1'),
@@ -86,17 +88,18 @@ t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
       const convert = ['cloud-init', 'devel', 'net-convert', '-p', '/run/network', '-k', kind, '-d', '/run/out']
       for (const [output, file] of [
         ['eni', 'etc/network/interfaces.d/50-cloud-init'],
+        ['networkd', 'etc/systemd/network/10-cloud-init-ens3.network'],
         ['netplan', 'etc/netplan/50-cloud-init.yaml'],
       ] as const) {
         const { status, stderr } = await machine.run([
           ...convert,
-          ...['-D', 'debian', '-O', output, '-m', `eth0,${first.macAddress}`],
+          ...['-D', 'debian', '-O', output, '-m', `ens3,${first.macAddress}`],
         ])
         t.equal(status, 0, `${kind} to ${output}: ${stderr}`)
         const rendered = await text(machine, `/run/out/${file}`)
-        for (const value of [first.ipv4Addresses[0]!, nic.ipv4Gateway, 'fd00::2/64', 'fe80::1', '10.0.0.53', 'eth0'])
+        for (const value of [first.ipv4Addresses[0]!, nic.ipv4Gateway, 'fd00::2/64', 'fe80::1', '10.0.0.53'])
           t.ok(rendered.includes(value), `${kind} to ${output} has ${value}`)
-        if (output === 'netplan') t.match(rendered, `macaddress: ${first.macAddress}`)
+        t.match(rendered, output === 'netplan' ? `macaddress: ${first.macAddress}` : 'ens3')
       }
     }
   })
@@ -106,7 +109,7 @@ t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
       t.pass('skipped', { skip: newer.missing })
       return
     }
-    const { guest, first } = await host.addGuest()
+    const { guest, first } = await host.addGuest('ens3')
     const nic = { ...first, nameservers: ['10.0.0.53'] }
     await host.put(
       aFullInstance({
@@ -125,11 +128,28 @@ t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
       newer.command,
     )
     await hasAll(t, machine, 'srv-seed4')
-    const anyRenderer = 'cat /etc/network/interfaces.d/* /etc/netplan/* /etc/systemd/network/*'
-    const rendered = (await machine.run(['sh', '-c', anyRenderer])).stdout.toString()
-    for (const value of [first.ipv4Addresses[0]!, first.macAddress, '10.0.0.53', 'eth0'])
+    const rendered = await renderedNetwork(machine)
+    for (const value of [first.ipv4Addresses[0]!, first.macAddress, '10.0.0.53', 'ens3'])
       t.ok(rendered.includes(value), `the rendered network has ${value}`)
+    t.notMatch(rendered, 'eth0')
     t.strictSame(await host.refusals(), [])
+  })
+
+  t.test('H5: where DHCP would do, that version keeps its own network configuration', async (t) => {
+    if ('missing' in newer) {
+      t.pass('skipped', { skip: newer.missing })
+      return
+    }
+    const before = await host.refusals()
+    const { guest, first } = await host.addGuest('ens3')
+    await host.put(
+      aFullInstance({ id: 'srv-seed6', fqdn: 'srv-seed6.gb1.example.com', interfaces: [first], vendorData: VENDOR }),
+      Buffer.from(SCRIPT),
+    )
+    const machine = await boot(t, guest, 'NoCloud', NOCLOUD, newer.command)
+    await hasAll(t, machine, 'srv-seed6')
+    t.match(await renderedNetwork(machine), /dhcp/i)
+    t.match(await host.refusals(before), [/^imds_requests_total\{.*status="404"/])
   })
 
   t.test('E1, H6: a guest with nothing but a link-local address boots by OpenStack', async (t) => {
@@ -197,6 +217,12 @@ async function hasAll(t: Test, machine: Machine, id: string): Promise<void> {
   t.match(await text(machine, '/home/debian/.ssh/authorized_keys'), ADA)
   t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), SCRIPT)
   t.equal(await text(machine, '/var/lib/cloud/instance/vendor-data.txt'), VENDOR)
+}
+
+/** The network configuration that cloud-init has written, by any renderer. */
+async function renderedNetwork(machine: Machine): Promise<string> {
+  const anyRenderer = 'cat /etc/network/interfaces.d/* /etc/netplan/* /etc/systemd/network/*'
+  return (await machine.run(['sh', '-c', anyRenderer])).stdout.toString()
 }
 
 async function text(machine: Machine, path: string): Promise<string> {

@@ -56,10 +56,18 @@ describe('H5: NoCloud', () => {
     expect(await get('/nocloud/vendor-data')).toMatchObject({ status: 200, text: VENDOR })
   })
 
+  test('has a network-config only where DHCP alone would not do, and 404 otherwise', async () => {
+    guest.put(aFullInstance())
+    expect(await json('/nocloud/network-config')).toMatchObject({ version: 2 })
+    expect((await get('/nocloud/')).text).toBe('meta-data\nnetwork-config\nuser-data\nvendor-data')
+    guest.put(anInstance({ revision: 2 }))
+    expect((await get('/nocloud/network-config')).status).toBe(404)
+  })
+
   test('lists its files, also without the last slash, and has no other', async () => {
     guest.put(anInstance())
     for (const url of ['/nocloud/', '/nocloud', '//nocloud//'])
-      expect((await get(url)).text).toBe('meta-data\nnetwork-config\nuser-data\nvendor-data')
+      expect((await get(url)).text).toBe('meta-data\nuser-data\nvendor-data')
     for (const url of ['/nocloud/other', '/nocloud/meta-data/x', '/latest/nocloud/meta-data', '/nocloudx/meta-data'])
       expect((await get(url)).status).toBe(404)
   })

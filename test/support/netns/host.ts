@@ -18,8 +18,8 @@ export interface FirstInterface {
 
 /** A running host. */
 export interface Host {
-  /** Adds a guest without a record. Returns it with the interface that its record needs. */
-  addGuest(): Promise<{ guest: Guest; first: FirstInterface }>
+  /** Adds a guest without a record. Returns it with the interface that its record needs. `device`: default eth0. */
+  addGuest(device?: string): Promise<{ guest: Guest; first: FirstInterface }>
   /** Publishes a new instance and waits until the daemon serves it. */
   put(record: Record<string, unknown>, userData: UserDataChange): Promise<void>
   /** GET of the operator API, on the unix socket. */
@@ -44,9 +44,14 @@ export async function startHost(t: Test): Promise<Host> {
   let guests = 0
 
   return {
-    addGuest: async () => {
+    addGuest: async (guestDevice = 'eth0') => {
       const n = String(++guests)
-      const link = { address: `10.88.${n}.2/29`, gateway: `10.88.${n}.1`, macAddress: `02:24:19:00:01:0${n}` }
+      const link = {
+        address: `10.88.${n}.2/29`,
+        gateway: `10.88.${n}.1`,
+        macAddress: `02:24:19:00:01:0${n}`,
+        guestDevice,
+      }
       return {
         guest: await hypervisor.addGuest(link),
         first: { id: `int-aaaa${n}`, macAddress: link.macAddress, ipv4Addresses: [link.address] },

@@ -12,14 +12,15 @@ import { must, startChild, type Child } from '../programs/processes.ts'
 export const SERVICE = '169.254.169.254'
 
 /**
- * The link of a guest. The guest's end is eth0 and has `address` (with its prefix length) and `macAddress`. The
- * hypervisor's end has the address `gateway` and the name `device`.
+ * The link of a guest. The guest's end has `address` (with its prefix length), `macAddress` and the name
+ * `guestDevice` (default: eth0). The hypervisor's end has the address `gateway` and the name `device`.
  */
 export interface Link {
   readonly address: string
   readonly gateway: string
   readonly macAddress: string
   readonly device?: string
+  readonly guestDevice?: string
 }
 
 /**
@@ -96,13 +97,15 @@ export async function makeHypervisor(): Promise<Hypervisor> {
   return {
     within: here.within,
     pid: here.pid,
-    addGuest: async ({ address, gateway, macAddress, device = `guest${String(++links)}` }) => {
+    addGuest: async ({ address, gateway, macAddress, device = `guest${String(++links)}`, guestDevice = 'eth0' }) => {
       const guest = await makeNamespace()
-      await here.ip(`link add ${device} type veth peer name eth0 address ${macAddress} netns ${String(guest.pid)}`)
+      await here.ip(
+        `link add ${device} type veth peer name ${guestDevice} address ${macAddress} netns ${String(guest.pid)}`,
+      )
       await here.ip(`address add ${gateway}/${address.replace(/^.*\//, '')} dev ${device}`)
       await here.ip(`link set ${device} up`)
-      await guest.ip(`address add ${address} dev eth0`)
-      await guest.ip('link set eth0 up')
+      await guest.ip(`address add ${address} dev ${guestDevice}`)
+      await guest.ip(`link set ${guestDevice} up`)
       await guest.ip(`route add ${SERVICE} via ${gateway}`)
       const addContainer = async () => {
         const container = await makeNamespace()

@@ -4,12 +4,18 @@ import { parsed } from '../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 
 const MAC = '02:24:19:00:00:ee'
+const OTHER = { id: 'int-b', macAddress: '02:24:19:00:00:0a' }
 
-/** Both forms of an instance with one interface. */
+/** Both forms of an instance with one interface, in NoCloud's form beside another one without addresses. */
 function formsOf(nic: Record<string, unknown>) {
-  const instance = parsed(anInstance({ interfaces: [{ id: 'int-a', macAddress: MAC, ...nic }] }))
-  const { ethernets } = networkConfig(instance) as { ethernets: Record<string, object> }
-  return { config: ethernets['eth0'], data: networkData(instance) as { networks: object[]; services: object[] } }
+  const first = { id: 'int-a', macAddress: MAC, ...nic }
+  const [alone, both] = [[first], [first, OTHER]].map((interfaces) => parsed(anInstance({ interfaces })))
+  const { ethernets } = networkConfig(both!) as { ethernets: Record<string, object> }
+  return {
+    config: ethernets['int-a'],
+    data: networkData(alone!) as { networks: object[]; services: object[] },
+    isServedAlone: networkConfig(alone!) !== undefined,
+  }
 }
 
 describe('an interface', () => {
@@ -23,7 +29,6 @@ describe('an interface', () => {
     })
     expect(config).toEqual({
       match: { macaddress: MAC },
-      'set-name': 'eth0',
       addresses: ['10.0.0.2/30', '10.0.9.2/24', 'fd00::2/64'],
       routes: [
         { to: '0.0.0.0/0', via: '10.0.0.1' },
@@ -72,16 +77,16 @@ describe('an interface', () => {
       ipv4Gateway: '10.0.0.1',
       ipv6Addresses: ['fd00::2'],
     })
-    expect(config).toEqual({ match: { macaddress: MAC }, 'set-name': 'eth0', dhcp4: true, 'accept-ra': true })
+    expect(config).toEqual({ match: { macaddress: MAC }, dhcp4: true, 'accept-ra': true })
     expect(data.networks).toMatchObject([{ type: 'ipv4_dhcp' }, { type: 'ipv6_slaac' }])
   })
 
   test('whose IPv6 addresses DHCPv6 serves uses that; one that owns a prefix uses router advertisements', () => {
     const dhcp = formsOf({ ipv6Addresses: ['fd00::2/64'], dhcpv6: true })
-    expect(dhcp.config).toEqual({ match: { macaddress: MAC }, 'set-name': 'eth0', dhcp6: true })
+    expect(dhcp.config).toEqual({ match: { macaddress: MAC }, dhcp6: true })
     expect(dhcp.data.networks).toMatchObject([{ type: 'ipv6_dhcpv6-stateful' }])
     const prefix = formsOf({ ipv6Prefixes: ['2a02:1348:178:1::/64'] })
-    expect(prefix.config).toEqual({ match: { macaddress: MAC }, 'set-name': 'eth0', 'accept-ra': true })
+    expect(prefix.config).toEqual({ match: { macaddress: MAC }, 'accept-ra': true })
     expect(prefix.data.networks).toMatchObject([{ type: 'ipv6_slaac' }])
   })
 
@@ -92,15 +97,38 @@ describe('an interface', () => {
 
   test('without addresses has none', () => {
     const { config, data } = formsOf({})
-    expect([config, data.networks]).toEqual([{ match: { macaddress: MAC }, 'set-name': 'eth0' }, []])
+    expect([config, data.networks]).toEqual([{ match: { macaddress: MAC } }, []])
   })
 })
 
-test('interfaces have the names eth0, eth1, ... in the order of the record', () => {
-  const second = { id: 'int-b', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2/24'] }
+test('interfaces have no names, only their MAC addresses', () => {
+  const second = { ...OTHER, ipv4Addresses: ['10.1.0.2/24'] }
   const first = { id: 'int-a', macAddress: MAC, ipv4Addresses: ['10.0.0.2/24'] }
-  expect(networkConfig(parsed(anInstance({ interfaces: [first, second] })))).toMatchObject({
+  const instance = parsed(anInstance({ interfaces: [first, second] }))
+  expect(networkConfig(instance)).toEqual({
     version: 2,
-    ethernets: { eth0: { match: { macaddress: MAC } }, eth1: { match: { macaddress: '02:24:19:00:00:0a' } } },
+    ethernets: {
+      'int-a': { match: { macaddress: MAC }, addresses: ['10.0.0.2/24'] },
+      'int-b': { match: { macaddress: OTHER.macAddress }, addresses: ['10.1.0.2/24'] },
+    },
+  })
+  const { links } = networkData(instance) as { links: object[] }
+  expect(links[0]).toEqual({ id: 'int-a', vif_id: 'int-a', type: 'phy', ethernet_mac_address: MAC })
+})
+
+describe('H5: network-config is served only where DHCP alone would not do', () => {
+  test.each([
+    ['no address', {}, false],
+    ['one IPv4 address', { ipv4Addresses: ['10.0.0.2/30'] }, false],
+    ['two IPv4 addresses', { ipv4Addresses: ['10.0.0.2/30', '10.0.0.3/30'] }, true],
+    ['an address and a gateway', { ipv4Addresses: ['10.0.0.2/30'], ipv4Gateway: '10.0.0.1' }, true],
+    ['a gateway, but no prefix length', { ipv4Addresses: ['10.0.0.2'], ipv4Gateway: '10.0.0.1' }, false],
+    ['a resolver', { ipv4Addresses: ['10.0.0.2/30'], nameservers: ['10.0.0.53'] }, true],
+    ['an IPv6 address with a prefix length', { ipv6Addresses: ['fd00::2/64'] }, true],
+    ['an IPv6 address without one', { ipv6Addresses: ['fd00::2'] }, false],
+    ['IPv6 addresses of DHCPv6', { ipv6Addresses: ['fd00::2/64'], dhcpv6: true }, false],
+    ['a prefix', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }, false],
+  ])('one interface with %s: %s', (_, nic, isServed) => {
+    expect(formsOf(nic).isServedAlone).toBe(isServed)
   })
 })

@@ -1,4 +1,4 @@
-/** The patterns of ids and names, for the schema, the stores, the configuration and the CLI. */
+/** The patterns of ids, names and lines, for the schema, the stores, the configuration, the API and the CLI. */
 
 /** The network of an interface or a listener that does not name one. */
 export const DEFAULT_NETWORK = 'default'
@@ -23,6 +23,24 @@ export function isName(text: string): boolean {
 /** True if the value is an id. */
 export function isId(value: unknown): value is string {
   return typeof value === 'string' && idForm.test(value)
+}
+
+/**
+ * A character of a text on one line, for patterns with the flag u. cloud-init's parser of YAML rejects control
+ * characters, U+FFFE and U+FFFF, its parser of listings ends a line at U+2028 and U+2029, and half of a surrogate pair
+ * is no character.
+ */
+export const LINE_CHARACTER = '[^\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff\\ufffe\\uffff]'
+/** What LINE_CHARACTER requires, in words. */
+export const LINE_RULE = 'one line without control characters'
+/** The pattern of a text of any characters. */
+export const WELL_FORMED = '^[^\\ud800-\\udfff]*$'
+
+const lineForm = new RegExp(`^${LINE_CHARACTER}*$`, 'u')
+
+/** True if the text is on one line. */
+export function isLine(text: string): boolean {
+  return lineForm.test(text)
 }
 
 /** The pattern of an audience of an identity token: visible characters of ASCII, as in a URL or a name. */

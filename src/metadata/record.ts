@@ -146,6 +146,8 @@ function known(
   return Object.fromEntries(kept.map((name) => [name, known(shape, fields[name])]))
 }
 
+const NAME_FAULT = 'has a name that is too long, or that has half of a surrogate pair'
+
 type SchemaError = ReturnType<typeof check.Errors>[number]
 
 /** A longer path ends in a tag key that is too long. The fault then has the path of its parent. */
@@ -155,7 +157,7 @@ function faultsOf(error: SchemaError): Fault[] {
   const { instancePath, schemaPath, message } = error
   const path = instancePath.length > LONGEST_PATH ? instancePath.slice(0, instancePath.lastIndexOf('/')) : instancePath
   if (schemaPath.endsWith('/propertyNames')) return [] // an error with keyword propertyNames follows for the same names
-  if (error.keyword === 'propertyNames') return [{ path, message: 'has a name that is too long' }]
+  if (error.keyword === 'propertyNames') return [{ path, message: NAME_FAULT }]
   if (error.keyword !== 'required') return [{ path, message: hintAt(schemaPath, 'must be ') ?? message }]
   return error.params.requiredProperties.map((name) => ({
     path: `${path}/${name}`,

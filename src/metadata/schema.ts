@@ -5,7 +5,17 @@
  * bounds.
  */
 import Type from 'typebox'
-import { AUDIENCE, AUDIENCE_RULE, DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'
+import {
+  AUDIENCE,
+  AUDIENCE_RULE,
+  DEFAULT_NETWORK,
+  ID,
+  ID_RULE,
+  LINE_CHARACTER,
+  LINE_RULE,
+  NAME,
+  WELL_FORMED,
+} from './identifiers.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
@@ -142,8 +152,8 @@ const Interface = Type.Object(
 const ServerGroup = Type.Object(
   {
     id: id('The id of the server group.'),
-    name: text('a name on one line', {
-      pattern: '^[^\\x00-\\x1f\\x7f]{1,255}$',
+    name: text(`a name on ${LINE_RULE}`, {
+      pattern: `^${LINE_CHARACTER}{1,255}$`,
       description: 'The name, as guests see it in `security-groups`.',
     }),
   },
@@ -153,8 +163,8 @@ const ServerGroup = Type.Object(
 const PublicKey = Type.Object(
   {
     user: id('The id of the user: the name of the key in the tree.'),
-    key: text('one line of an authorized_keys file: type, base64 and a comment', {
-      pattern: '^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( [^\\x00-\\x1f\\x7f]*)?$',
+    key: text('one line of an authorized_keys file, without control characters: type, base64 and a comment', {
+      pattern: `^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( ${LINE_CHARACTER}*)?$`,
       maxLength: 16384,
       description: 'The public key.',
     }),
@@ -180,10 +190,14 @@ export const OptionsSchema = Type.Object(
   { default: {}, description: "The metadata options of the instance, with EC2's names and defaults." },
 )
 
-export const TagsSchema = Type.Record(Type.String(), Type.String({ maxLength: 256 }), {
+const Tag = text('a text of at most 256 characters, without half of a surrogate pair', {
+  pattern: WELL_FORMED,
+  maxLength: 256,
+})
+export const TagsSchema = Type.Record(Type.String(), Tag, {
   default: {},
   maxProperties: 50,
-  propertyNames: { maxLength: 128 },
+  propertyNames: { maxLength: 128, pattern: WELL_FORMED },
   description: "Key to value, with EC2's limits. The tree shows tags if options.instanceMetadataTags is enabled.",
 })
 
@@ -220,8 +234,8 @@ const MaintenanceEvent = Type.Object(
     ),
     notBefore: text(TIME_RULE, { pattern: TIME, maxLength: 35, description: 'The earliest start.' }),
     notAfter: Type.Optional(text(TIME_RULE, { pattern: TIME, maxLength: 35, description: 'The latest end.' })),
-    description: text('a text on one line', {
-      pattern: '^[^\\x00-\\x1f\\x7f]{1,1024}$',
+    description: text(`a text on ${LINE_RULE}`, {
+      pattern: `^${LINE_CHARACTER}{1,1024}$`,
       description: 'What the guest should know.',
     }),
   },
@@ -242,8 +256,8 @@ const IdentityKey = Type.Object(
 
 const Identity = Type.Object(
   {
-    issuer: text('an https URL without query, fragment or final slash', {
-      pattern: '^https://[^\\s?#@]{0,503}[^\\s?#@/]$',
+    issuer: text('an https URL in ASCII without @, query, fragment or final slash', {
+      pattern: '^https://[!-"$->A-~]{0,503}[!-"$-.0->A-~]$',
       description: '`iss` of the tokens.',
     }),
     audiences: Type.Array(text(AUDIENCE_RULE, { pattern: AUDIENCE }), {
@@ -317,8 +331,8 @@ export const InstanceSchema = Type.Object(
     options: OptionsSchema,
     userData: Type.Optional(UserData),
     vendorData: Type.Optional(
-      text('a text that is not empty', {
-        pattern: '^[^\\x00]+$',
+      text('a text that is not empty, without NUL and half of a surrogate pair', {
+        pattern: '^[^\\x00\\ud800-\\udfff]+$',
         maxLength: VENDOR_DATA_MAX_CHARACTERS,
         description: "The operator's own cloud-config. A seal does not concern it.",
       }),

@@ -168,7 +168,7 @@ t.test('every wrong field is refused', async (t) => {
     'must be a valid EU VAT number, with the prefix of its country',
     'must be a telephone number of E.164, such as +442079460000',
     'must have at most 255 characters',
-    'must not contain control characters',
+    'must be one line without control characters',
   ]
   const rows: readonly (readonly [string, readonly unknown[], string])[] = [
     ...['name', 'address_1', 'address_2', 'city', 'county', 'postcode'].flatMap(

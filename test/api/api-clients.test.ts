@@ -132,7 +132,7 @@ t.test('wrong fields are refused, all at once', async (t) => {
       ['name must be a string', 'description must be a string', 'permissions_group must be "full" or "storage"'],
     ],
     [{ name: 'x'.repeat(256) }, ['name must have at most 255 characters']],
-    [{ name: 'a\nb' }, ['name must not contain control characters']],
+    [{ name: 'a\nb' }, ['name must be one line without control characters']],
     [{ name: null }, ['name must be a string']],
     [{ description: 'x'.repeat(4097) }, ['description must have at most 4096 characters']],
     [{ permissions_group: null }, ['permissions_group must be "full" or "storage"']],

@@ -453,7 +453,7 @@ t.test('members: add, remove and move, with every id that is wrong at once', asy
     refused(
       422,
       'unprocessable_entity',
-      'name must be one line',
+      'name must be one line without control characters',
       'servers.0.server is missing',
       'servers.1 must be an object such as {"server":"srv-6ilgo"}',
     ),

@@ -54,6 +54,9 @@ t.test('an independent validator accepts and rejects the same records as `parse`
     ['an invalid option', anInstance({ options: { httpTokens: 'maybe' } }), false],
     ['an invalid block device', anInstance({ blockDevices: { ami: 'a b' } }), false],
     ['an invalid time', anInstance({ sealedAt: 'yesterday' }), false],
+    ['a name with an emoji', anInstance({ serverGroups: [{ id: 'grp-a', name: 'a😀' }] }), true],
+    ['a name with a control character', anInstance({ serverGroups: [{ id: 'grp-a', name: 'a\x96' }] }), false],
+    ['half of a surrogate pair', anInstance({ tags: { a: '\ud83d' } }), false],
   ]
   const records = rows.map(([, record]) => JSON.parse(JSON.stringify(record)) as unknown)
   t.same(

@@ -2,6 +2,7 @@
  * The formats that schemas of requests name in `format`: how the text of a field is checked, and what the error says of
  * a wrong one.
  */
+import { isLine, LINE_RULE } from '../../metadata/identifiers.ts'
 import { isNetwork } from './client-limits.ts'
 import { isCountryCode, meantCountry } from './countries.ts'
 import { isTime } from './time.ts'
@@ -48,7 +49,7 @@ export const FORMATS: Readonly<Record<string, Format>> = {
     fault: 'must be a valid EU VAT number, with the prefix of its country',
   },
   'host-name': { isValid: isHostName, fault: 'must be a host name such as www.example.com, in ASCII' },
-  line: { isValid: (text) => !/\p{Cc}/u.test(text), fault: 'must not contain control characters' },
+  line: { isValid: isLine, fault: `must be ${LINE_RULE}` },
   network: { isValid: isNetwork, fault: 'must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32' },
   telephone: {
     isValid: (text) => TELEPHONE.test(text),

@@ -1,4 +1,5 @@
 /** SSH keys of users: one line of authorized_keys without options. */
+import { LINE_CHARACTER } from '../../metadata/identifiers.ts'
 import type { Parsed } from '../../metadata/parsed.ts'
 
 /** What `ssh -Q key-plain` lists, without ssh-dss, which OpenSSH 10 removed. */
@@ -13,7 +14,7 @@ const TYPES = [
 ]
 /** The limit of a record (src/metadata/schema.ts). */
 const MAX_LENGTH = 16_384
-const LINE = /^(\S+) ([A-Za-z0-9+/]+={0,2})(?: \P{Cc}*)?$/u
+const LINE = new RegExp(`^(\\S+) ([A-Za-z0-9+/]+={0,2})(?: ${LINE_CHARACTER}*)?$`, 'u')
 
 /**
  * Parses a key. Space around it is dropped, because clients send whole files, which end with a line break. Empty: no

@@ -47,9 +47,7 @@ const Members = Type.Array(Type.Object({ server: Type.String({ minLength: 1, exa
 })
 const Update = Type.Object(
   {
-    name: Type.Optional(
-      Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()]),
-    ),
+    name: Type.Optional(Type.Union([Type.String({ maxLength: 255, format: 'line' }), Type.Null()])),
     description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
   },
   { title: 'ServerGroupChange', examples: [{ name: 'front' }] },

@@ -30,9 +30,7 @@ const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount
 
 const Update = Type.Object(
   {
-    name: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }),
-    ),
+    name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'line' })),
     ssh_key: Type.Optional(
       Type.Union([Type.String({ description: 'One line of authorized_keys. Empty: none.' }), Type.Null()]),
     ),

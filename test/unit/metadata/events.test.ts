@@ -53,7 +53,7 @@ test('what is wrong is named with the rule', () => {
   const faults = changeEvents([], { kind: 'schedule', event: { id: 'evt-1', code: 'reboot', notBefore: 'soon' } })
   expect(!faults.ok && [...faults.faults].sort()).toEqual([
     'code must be one of instance-reboot, instance-retirement, instance-stop, system-maintenance, system-reboot',
-    'description must be a text on one line',
+    'description must be a text on one line without control characters',
     'notBefore must be a time such as 2026-11-20T15:04:05Z (RFC 3339)',
   ])
 })

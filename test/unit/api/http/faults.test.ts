@@ -54,7 +54,7 @@ test.each<[Type.TSchema, unknown, string]>([
   [Type.Enum(['a', 'b']), 1, 'must be "a" or "b"'],
   [OrNull, 1, 'must be a string or null'],
   [OrNull, 'x'.repeat(6), 'must have at most 5 characters'],
-  [OrNull, 'xxxxx\n', 'must have at most 5 characters and must not contain control characters'],
+  [OrNull, 'xxxxx\n', 'must have at most 5 characters and must be one line without control characters'],
   [Port, 0, 'must be from 1 to 9'],
   [Port, 10, 'must be from 1 to 9'],
   [Port, 'x', 'must be a digit'],

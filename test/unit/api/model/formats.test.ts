@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest'
 import { FORMATS } from '../../../../src/api/model/formats.ts'
+import { tagsFault } from '../../../../src/api/model/metadata-options.ts'
+import { parseSshKey } from '../../../../src/api/model/ssh-key.ts'
+import { isIssuer } from '../../../../src/identity/issuer.ts'
+import { parse } from '../../../../src/metadata/record.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
+import { ODD_TEXTS } from '../../../support/fixtures/odd-texts.ts'
+
+const ED25519 = 'AAAAC3NzaC1lZDI1NTE5AAAAIM5WgrQ5SynmwXKzx1G+R0wr5Bnrw/KGzs58u3PZ4mu5'
 
 test.each<[string, readonly string[], readonly string[]]>([
   ['country-code', ['GB', 'DE'], ['', 'gb', 'UK', 'GBR']],
@@ -71,4 +79,25 @@ test.each<[string, readonly string[], readonly string[]]>([
   expect(valid.filter((text) => !isValid(text))).toEqual([])
   expect(invalid.filter(isValid)).toEqual([])
   expect(fault).toMatch(/^must /)
+})
+
+test('what is accepted of a text that guests see, a record accepts', () => {
+  const accepted = { name: 0, key: 0, tag: 0, issuer: 0 }
+  const identity = { audiences: ['vault'], lifetimeSeconds: 60 }
+  for (const odd of ODD_TEXTS.flatMap((text) => [`${text}a`, `a${text}b`, `a${text}`])) {
+    const key = parseSshKey(`ssh-ed25519 ${ED25519} ${odd}`)
+    const issuer = `https://id.example.com/${odd}`
+    const records: [keyof typeof accepted, boolean, Record<string, unknown>][] = [
+      ['name', FORMATS['line']!.isValid(odd), { serverGroups: [{ id: 'grp-a', name: odd }] }],
+      ['key', key.ok, { publicKeys: [{ user: 'usr-a', key: key.ok && key.value }] }],
+      ['tag', tagsFault({ [odd]: odd }) === undefined, { tags: { [odd]: odd } }],
+      ['issuer', isIssuer(issuer), { identity: { ...identity, issuer } }],
+    ]
+    for (const [what, isAccepted, record] of records) {
+      if (!isAccepted) continue
+      accepted[what]++
+      expect([what, odd, parse(anInstance(record)).ok]).toEqual([what, odd, true])
+    }
+  }
+  expect(Object.values(accepted).every((count) => count > 10)).toBe(true)
 })

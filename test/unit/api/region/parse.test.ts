@@ -166,7 +166,7 @@ test.each<[string, object, string]>([
   [
     'a line break in a name',
     { users: [{ ...user, name: 'Ada\r\nBcc: x' }] },
-    'users.0.name must not contain control characters',
+    'users.0.name must be one line without control characters',
   ],
   [
     'a group that is none',

@@ -70,8 +70,8 @@ function ofInterface(
   value: (nic: Interface, instance: Instance, deviceNumber: number) => Value,
 ): Category {
   const entries = ({ instance }: Subject) =>
-    networkInterfaces(instance).flatMap((nic, deviceNumber) => {
-      const text = value(nic, instance, deviceNumber)
+    networkInterfaces(instance).flatMap((nic) => {
+      const text = value(nic, instance, instance.interfaces.indexOf(nic))
       return text === undefined ? [] : [{ parameters: [nic.macAddress], value: text }]
     })
   return { pattern: `meta-data/network/interfaces/macs/{mac}/${name}`, since, entries }
@@ -92,15 +92,13 @@ function addressesOfInterface(name: string, since: string, value: (nic: Interfac
 }
 
 /**
- * The interfaces that `network/` shows: all of them, or none if one has no IPv4 address with a prefix length, which
- * cloud-init needs to configure it (contract C4; docs/clients.md#network-configuration).
+ * The interfaces that `network/` shows (contract C4; docs/clients.md#network-configuration). cloud-init needs the subnet
+ * of an interface's IPv4 addresses. It does not configure an interface that is left out, so without the first one,
+ * which the guest already uses, there are none.
  */
 function networkInterfaces({ interfaces }: Instance): readonly Interface[] {
-  return interfaces.every(
-    ({ ipv4Addresses: [first] }) => first !== undefined && splitPrefix(first).prefixLength !== undefined,
-  )
-    ? interfaces
-    : []
+  const isComplete = ({ ipv4Addresses: [first] }: Interface) => first === undefined || first.includes('/')
+  return isComplete(interfaces[0]!) ? interfaces.filter(isComplete) : []
 }
 
 const lines = (values: readonly string[]): Value => (values.length > 0 ? values.join('\n') : undefined)
@@ -187,10 +185,9 @@ export const CATEGORIES: readonly Category[] = [
     since: '2011-01-01',
     entries: ({ instance }) =>
       networkInterfaces(instance).flatMap(({ macAddress, ipv4Addresses, cloudIps }) =>
-        cloudIps.map(({ publicIpv4 }) => ({
-          parameters: [macAddress, publicIpv4],
-          value: address(ipv4Addresses[0]) ?? '',
-        })),
+        addresses(ipv4Addresses.slice(0, 1)).flatMap((value) =>
+          cloudIps.map(({ publicIpv4 }) => ({ parameters: [macAddress, publicIpv4], value })),
+        ),
       ),
   },
   addressesOfInterface('ipv6s', '2016-06-30', (nic) => lines(addresses(dhcpv6Addresses(nic)))),

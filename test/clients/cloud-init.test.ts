@@ -11,6 +11,7 @@ import { startHost } from '../support/netns/host.ts'
 import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
 import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
 import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
+import { must } from '../support/programs/processes.ts'
 
 /**
  * Without DMI data cloud-init does not recognise the platform, and sends the same requests as in a guest of this cloud
@@ -101,6 +102,26 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
         `'match': {'macaddress': '${first.macAddress}'}, 'set-name': 'eth0', 'addresses': ['10.88.1.6/29']}}}`,
     )
     t.strictSame(warnings(log), [])
+    t.strictSame(await host.refusals(), [], 'every request got a 200')
+  })
+
+  t.test('C4: boots with its keys although its second interface has only IPv6', async (t) => {
+    const { guest, first } = await host.addGuest()
+    const second = {
+      id: 'int-bbbb9',
+      macAddress: '02:24:19:00:01:99',
+      ipv6Addresses: ['2a02:1348:178::9/64', '2a02:1348:178::a/64'],
+      dhcpv6: true,
+    }
+    await must([...guest.within, ...`ip link add eth1 address ${second.macAddress} type veth peer name x1`.split(' ')])
+    const third = { id: 'int-cccc9', macAddress: '02:24:19:00:01:9a', ipv4Addresses: ['10.99.0.2'] }
+    await host.put(anInstance({ id: 'srv-ipv6a', interfaces: [first, second, third] }), Buffer.from(SCRIPT))
+    const { machine, log, metadata } = await boot(t, guest)
+    t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-ipv6a\n')
+    t.strictSame(await authorizedKeys(machine), [ADA])
+    const { macs } = (metadata['network'] as { interfaces: { macs: Record<string, object> } }).interfaces
+    t.strictSame(Object.keys(macs).sort(), [first.macAddress, second.macAddress])
+    t.match(log, `'eth1': {'dhcp4': True, 'dhcp4-overrides': {'route-metric': 200}, 'dhcp6': True`)
     t.strictSame(await host.refusals(), [], 'every request got a 200')
   })
 

@@ -3,7 +3,7 @@
  * every state of an instance.
  */
 import { expect, test } from 'vitest'
-import type { Instance } from '../../src/metadata/instance.ts'
+import type { Instance, Interface } from '../../src/metadata/instance.ts'
 import { buildTree, pathsOf, resolve } from '../../src/metadata/tree.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
@@ -58,7 +58,7 @@ function expectedLeaves(i: Instance, provider: { domain?: string; partition?: st
   const m = (names: string[]) => names.map((name) => `meta-data/${name}`)
   const [first] = i.interfaces
   const clouds = i.interfaces.flatMap(({ cloudIps }) => cloudIps)
-  const hasNetwork = i.interfaces.every((nic) => nic.ipv4Addresses[0]?.includes('/'))
+  const isComplete = (nic: Interface) => nic.ipv4Addresses[0]?.includes('/') ?? true
   const tagKeys =
     i.options.instanceMetadataTags === 'enabled'
       ? Object.keys(i.tags).filter((key) => /^[\w+\-.,:@]+$/.test(key) && !['.', '..', '_index'].includes(key))
@@ -90,31 +90,34 @@ function expectedLeaves(i: Instance, provider: { domain?: string; partition?: st
     ...(provider.domain ? ['services/domain'] : []),
     ...(provider.partition ? ['services/partition'] : []),
     ...tagKeys.map((key) => `tags/instance/${key}`),
-    ...(!hasNetwork
+    ...(!isComplete(first!)
       ? []
-      : i.interfaces.flatMap((nic) =>
-          [
-            'device-number',
-            'interface-id',
-            'local-hostname',
-            'local-ipv4s',
-            'mac',
-            'owner-id',
-            'subnet-id',
-            'subnet-ipv4-cidr-block',
-            'vpc-id',
-            ...(i.serverGroups.length ? ['security-groups', 'security-group-ids'] : []),
-            ...(nic.cloudIps.length
-              ? [
-                  'public-ipv4s',
-                  'public-hostname',
-                  ...nic.cloudIps.map(({ publicIpv4 }) => `ipv4-associations/${publicIpv4}`),
-                ]
-              : []),
-            ...(nic.dhcpv6 && nic.ipv6Addresses.length ? ['ipv6s'] : []),
-            ...(nic.dhcpv6 && nic.ipv6Addresses.some((a) => a.includes('/')) ? ['subnet-ipv6-cidr-blocks'] : []),
-          ].map((name) => `network/interfaces/macs/${nic.macAddress}/${name}`),
-        )),
+      : i.interfaces
+          .filter(isComplete)
+          .flatMap((nic) =>
+            [
+              'device-number',
+              'interface-id',
+              'local-hostname',
+              'mac',
+              'owner-id',
+              'subnet-id',
+              'vpc-id',
+              ...(nic.ipv4Addresses.length ? ['local-ipv4s', 'subnet-ipv4-cidr-block'] : []),
+              ...(i.serverGroups.length ? ['security-groups', 'security-group-ids'] : []),
+              ...(nic.cloudIps.length
+                ? [
+                    'public-ipv4s',
+                    'public-hostname',
+                    ...(nic.ipv4Addresses.length
+                      ? nic.cloudIps.map(({ publicIpv4 }) => `ipv4-associations/${publicIpv4}`)
+                      : []),
+                  ]
+                : []),
+              ...(nic.dhcpv6 && nic.ipv6Addresses.length ? ['ipv6s'] : []),
+              ...(nic.dhcpv6 && nic.ipv6Addresses.some((a) => a.includes('/')) ? ['subnet-ipv6-cidr-blocks'] : []),
+            ].map((name) => `network/interfaces/macs/${nic.macAddress}/${name}`),
+          )),
   ])
 }
 

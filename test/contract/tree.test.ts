@@ -369,7 +369,34 @@ describe('B3: what does not apply is neither listed nor answered', () => {
           { id: 'int-b', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2'] },
         ],
       },
+      [MAC1, `${MAC1}/mac`],
+    ],
+    [
+      'C4',
+      'the first interface of two without a prefix length',
+      {
+        interfaces: [
+          { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2'] },
+          { id: 'int-b', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2/24'] },
+        ],
+      },
       ['network', `${MAC0}/mac`, `${MAC1}/mac`],
+    ],
+    [
+      'C4',
+      'an interface without IPv4',
+      {
+        interfaces: [
+          { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] },
+          {
+            id: 'int-b',
+            macAddress: '02:24:19:00:00:0a',
+            ipv6Addresses: ['fd00::2/64'],
+            cloudIps: [{ id: 'cip-a', publicIpv4: '198.51.100.7', fqdn: 'a.example.com' }],
+          },
+        ],
+      },
+      ['local-ipv4s', 'subnet-ipv4-cidr-block', 'ipv4-associations'].map((name) => `${MAC1}/${name}`),
     ],
     [
       'C4',
@@ -408,6 +435,26 @@ describe('B3: what does not apply is neither listed nor answered', () => {
       expect(names).not.toContain(decodeURIComponent(full.slice(slash + 1)))
     }
   })
+})
+
+test('C4: interfaces are shown each by itself: an IPv6-only one, and one after one that is left out', async () => {
+  const several = aGuestServer()
+  several.put(
+    anInstance({
+      interfaces: [
+        { id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] },
+        { id: 'int-b', macAddress: '02:24:19:00:00:0b', ipv4Addresses: ['10.1.0.2'] },
+        { id: 'int-c', macAddress: '02:24:19:00:00:0a', ipv6Addresses: ['fd00::2/64'], dhcpv6: true },
+      ],
+    }),
+  )
+  const text = async (path: string) => (await several.ask(`/latest/meta-data/${path}`)).text
+  expect(await text('network/interfaces/macs/')).toBe('02:24:19:00:00:ee/\n02:24:19:00:00:0a/')
+  expect(await text(`${MAC0}/local-ipv4s`)).toBe('10.0.0.2')
+  expect((await text(`${MAC1}/`)).split('\n')).not.toContain('local-ipv4s')
+  expect(await text(`${MAC1}/device-number`)).toBe('2')
+  expect(await text(`${MAC1}/ipv6s`)).toBe('fd00::2')
+  expect(await text(`${MAC1}/subnet-ipv6-cidr-blocks`)).toBe('fd00::/64')
 })
 
 test('C5: a tag may begin like a name that is not allowed', async () => {

@@ -10,6 +10,7 @@ import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../runtime/log.ts'
 import { becomeOwnerOf } from '../runtime/become-owner.ts'
+import { readTextFile } from '../runtime/text-file.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
@@ -227,9 +228,9 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
 
 /** A region file with its secrets. */
 async function readRegion(path: string): Promise<{ readonly file: RegionFile; readonly secrets: RegionSecrets }> {
-  const file = await parseRegion(readFileSync(path, 'utf8'))
+  const file = await parseRegion(readFileSync(path))
   if (!file.ok) throw regionFailure(path, file.faults)
-  const secrets = loadSecrets(file.value, (name) => readFileSync(resolve(dirname(path), name), 'utf8'))
+  const secrets = loadSecrets(file.value, (name) => readTextFile(resolve(dirname(path), name)))
   if (!secrets.ok) throw regionFailure(path, secrets.faults)
   return { file: file.value, secrets: secrets.value }
 }

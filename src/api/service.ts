@@ -46,6 +46,7 @@ import { buildShedReport } from './http/shed-report.ts'
 import { EventStreams } from './resources/event-streams.ts'
 import { MemberWaits } from './resources/member-waits.ts'
 import { buildApiServer, buildAuth, type Auth } from './rest.ts'
+import { readTextFile } from '../runtime/text-file.ts'
 
 /** A running imds-api. `failed` resolves with the reason when it cannot continue. */
 export interface Api {
@@ -311,7 +312,7 @@ function readPassword(path: string | undefined): string | undefined {
   const refuse = (message: string) => new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${message}`)
   let text
   try {
-    text = readFileSync(path, 'utf8')
+    text = readTextFile(path)
   } catch (error) {
     throw refuse(unreadable(path, error))
   }

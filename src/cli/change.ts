@@ -3,12 +3,13 @@
  * the highest of all.
  */
 import { readFile } from 'node:fs/promises'
-import { text } from 'node:stream/consumers'
+import { buffer } from 'node:stream/consumers'
 import { EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../runtime/for-each-of.ts'
 import { StoreUnavailable, type Publisher, type SealResult } from '../store/publisher.ts'
 import { addressOwned, checkId, jsonOf, mostInFlight, withStore, type Context } from './commands.ts'
 import { Failure, failureOf, printFailure } from './failure.ts'
+import { decodeText } from '../runtime/text-file.ts'
 
 /** `file`: also the ids in this file, one per line; `-` is standard input. `dryRun`: writes nothing. */
 export interface ChangeOptions {
@@ -105,7 +106,9 @@ function resultOf(changed: { readonly kind: string }, dryRun: boolean): { readon
 /** The ids that are named, and those of the file, each once. Throws a usage Failure if one is no id, or none is given. */
 async function idsOf(named: readonly string[], { file }: ChangeOptions): Promise<readonly string[]> {
   const read =
-    file === undefined ? '' : await (file === '-' ? text(process.stdin) : readFile(file, 'utf8')).catch(unreadable)
+    file === undefined
+      ? ''
+      : await (file === '-' ? buffer(process.stdin) : readFile(file)).then(decodeText).catch(unreadable)
   const lines = read.split('\n').map((line) => line.trim())
   const ids = [...new Set([...named, ...lines.filter((line) => line !== '')])]
   if (file === undefined && ids.length === 0)

@@ -83,7 +83,7 @@ async function publishKeys(
 function publicKeyOf(path: string): KeyObject {
   let text: string
   try {
-    text = readFileSync(path, 'utf8')
+    text = readFileSync(path, 'latin1')
   } catch (error) {
     throw new Failure(EXIT.noInput, `${path} cannot be read: ${(error as NodeJS.ErrnoException).code ?? ''}`)
   }

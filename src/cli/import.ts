@@ -73,7 +73,7 @@ async function restoreTombstone(publisher: Publisher, directory: string, id: str
     report.add({ status, kind, text, json: { place, id, error: text } })
   }
   try {
-    const tombstone = parseTombstone((await ifThere(readFile(place, 'utf8'))) ?? '')
+    const tombstone = parseTombstone((await ifThere(readFile(place, 'latin1'))) ?? '')
     if (tombstone === undefined || tombstone.revision < 1) {
       failed(EXIT.badData, 'faulty', 'is not a tombstone: REVISION, or REVISION and the time of the seal')
       return

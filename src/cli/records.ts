@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/exit-status.ts'
+import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
 import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
 
 /**
@@ -97,7 +98,7 @@ function readRegularFile(path: string, distrust: string | undefined): Buffer {
 
 /** Reads the records of a file. If the file has a single record, its place is the file, not a line of it. */
 async function* readText(path: string, content: Buffer): AsyncGenerator<ReadRecord> {
-  const text = content.toString()
+  const text = decodeText(content)
   const isOne = !text.trim().includes('\n')
   if (isOne) yield parseOne(path, text)
   else yield* inputsOf(path, text.split('\n'))
@@ -120,14 +121,25 @@ async function* inputsOf(path: string, lines: Iterable<string> | AsyncIterable<s
 
 /** Splits a stream into lines. Node's readline also splits at U+2028, which JSON allows in a string. */
 async function* linesOf(stream: NodeJS.ReadableStream): AsyncGenerator<string> {
-  let rest = ''
-  for await (const chunk of stream.setEncoding('utf8') as AsyncIterable<string>) {
-    const lines = chunk.split('\n')
-    lines[0] = rest + (lines[0] ?? '')
-    rest = lines.pop() ?? ''
-    yield* lines
+  let parts: Buffer[] = []
+  let start = 0
+  const line = () => {
+    const bytes = Buffer.concat(parts)
+    const text = decodeText(bytes, start)
+    start += bytes.length + 1
+    parts = []
+    return text
   }
-  if (rest !== '') yield rest
+  for await (let chunk of stream as AsyncIterable<Buffer>) {
+    for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10)) {
+      parts.push(chunk.subarray(0, end))
+      yield line()
+      chunk = chunk.subarray(end + 1)
+    }
+    parts.push(chunk)
+  }
+  const last = line()
+  if (last !== '') yield last
 }
 
 /** JSON or YAML. Every JSON document is YAML too, but the messages of the JSON parser are better. */
@@ -169,7 +181,11 @@ function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
 }
 
 function unreadable(path: string, error: unknown): ReadRecord {
-  return faulty(path, EXIT.noInput, `cannot be read: ${(error as Error).message}`)
+  return faulty(
+    path,
+    error instanceof NotUtf8 ? EXIT.badData : EXIT.noInput,
+    `cannot be read: ${(error as Error).message}`,
+  )
 }
 
 function faulty(place: string, status: number, message: string): ReadRecord {

@@ -4,7 +4,7 @@
  * (With --connect, store/probe.ts tries the store afterwards.)
  */
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
-import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { closeSync, constants, existsSync, openSync, readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { parseConfig, VARIABLES, type Config, type Variable } from './config.ts'
 import { describeExpiry } from '../identity/key.ts'
@@ -16,6 +16,7 @@ import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environ
 import { readUnit } from '../runtime/unit-file.ts'
 import { textOf, type Environment, type VariableFault } from '../runtime/variables.ts'
 import { parseStoreUrl } from '../store/url.ts'
+import { readTextFile } from '../runtime/text-file.ts'
 
 /** open(2): Linux's flag for an unnamed file in a directory, O_DIRECTORY included. */
 const O_TMPFILE = 0o20200000
@@ -75,7 +76,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
   const who = runner.user === undefined ? 'this user' : `user ${runner.user}`
   const asRunner = <T>(use: () => T): T => (runner.user === undefined ? use() : asUser(runner.user, use))
   const readText = (path: string) =>
-    runner.credentials.has(path) ? readFileSync(path, 'utf8') : asRunner(() => readFileSync(path, 'utf8'))
+    runner.credentials.has(path) ? readTextFile(path) : asRunner(() => readTextFile(path))
   const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
   const unknown = parsed.ok ? parsed.unknown : []
   const notes = unknown.length > 0 ? [`unknown variables, which are ignored: ${unknown.join(', ')}`] : []

@@ -7,7 +7,6 @@
  * `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and readable log lines
  * on a terminal.
  */
-import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Arguments } from './arguments.ts'
 import { EXIT } from '../runtime/exit-status.ts'
@@ -23,6 +22,7 @@ import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/syste
 import { turnOffPretenuring } from '../runtime/pretenuring.ts'
 import { keepTickShape } from '../runtime/ticks.ts'
 import type { VariableFault } from '../runtime/variables.ts'
+import { readTextFile } from '../runtime/text-file.ts'
 
 /**
  * The delay of an exit for an invalid configuration, in ms. While guests wait in its sockets, systemd restarts the
@@ -36,9 +36,7 @@ const args = process.argv.length > 2 ? await readArguments() : {}
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const passed = inheritedSockets(env, process.pid)
-const parsed = parseConfig(env, { passed, ...(demo === undefined ? enabledNetworks() : { enabled: [] }) }, (path) =>
-  readFileSync(path, 'utf8'),
-)
+const parsed = parseConfig(env, { passed, ...(demo === undefined ? enabledNetworks() : { enabled: [] }) }, readTextFile)
 if (!parsed.ok) {
   demo?.clean()
   printFaults(parsed.faults)

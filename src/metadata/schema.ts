@@ -52,8 +52,12 @@ function id(description: string) {
   return text(ID_RULE, { pattern: ID, description })
 }
 
+const FQDN_RULE =
+  'a domain name of at most 253 characters, of letters, digits and hyphens (no underscore), without a final dot, ' +
+  'in labels of at most 63 characters, the last of which is not a number'
+
 function fqdn(description: string) {
-  return text('a domain name that has no final dot and whose last label is not a number', {
+  return text(FQDN_RULE, {
     pattern: `^(?=.{1,253}$)(${LABEL}\\.)*(?!\\d+$)${LABEL}$`,
     maxLength: 253,
     description,

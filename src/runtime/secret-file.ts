@@ -1,10 +1,11 @@
 /** Secrets that arrive as files, such as systemd's credentials. */
 import { readFileSync } from 'node:fs'
 import type { Parsed } from '../metadata/parsed.ts'
+import { readTextFile } from './text-file.ts'
 
 /** The first line of a file: a password. Throws an error that names the file if it cannot be read. */
 export function readSecretFile(path: string): string {
-  return readConfigFile(path).toString().split(/\r?\n/, 1)[0] ?? ''
+  return reading(path, readTextFile).split(/\r?\n/, 1)[0] ?? ''
 }
 
 /** The password in the first line of a file's text. The fault continues the name of a variable. */
@@ -17,8 +18,12 @@ export function parsePassword(text: string): Parsed<string, string> {
 
 /** The bytes of a file that a setting names. Throws an error that names the file if it cannot be read. */
 export function readConfigFile(path: string): Buffer {
+  return reading(path, (file) => readFileSync(file))
+}
+
+function reading<T>(path: string, read: (path: string) => T): T {
   try {
-    return readFileSync(path)
+    return read(path)
   } catch (error) {
     throw new Error(unreadable(path, error), { cause: error })
   }

@@ -3,11 +3,11 @@
  * its unit and drop-ins, those of its environment file, and the files of its credentials. Variables of the command's
  * own environment come first.
  */
-import { readFileSync } from 'node:fs'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseEnvironmentFile } from './environment-file.ts'
 import type { Unit } from './unit-file.ts'
 import type { Environment } from './variables.ts'
+import { readTextFile } from './text-file.ts'
 
 /** Where a service has its variables. `file`: its environment file if there is no unit. */
 export interface Service {
@@ -73,8 +73,8 @@ export function readServiceEnvironment(
 
 function read(path: string): { readonly text?: string; readonly reason?: string } {
   try {
-    return { text: readFileSync(path, 'utf8') }
+    return { text: readTextFile(path) }
   } catch (error) {
-    return { reason: (error as NodeJS.ErrnoException).code ?? String(error) }
+    return { reason: (error as NodeJS.ErrnoException).code ?? (error as Error).message }
   }
 }

@@ -2,7 +2,6 @@
  * Opens a store for reading and writing. Loads only the modules that this kind of store needs, so that imdsctl starts
  * fast.
  */
-import { readFileSync } from 'node:fs'
 import { FILE_SYSTEM } from './files/operations.ts'
 import type { Publisher } from './publisher.ts'
 import { parseRecordKeys, RecordCipher } from './crypto/record-cipher.ts'
@@ -34,6 +33,7 @@ export type {
   RemoveResult,
   SealResult,
 } from './publisher.ts'
+import { readTextFile } from '../runtime/text-file.ts'
 export type { UserDataChange } from './user-data.ts'
 
 /** Opens a store. Rejects when it cannot be used; the message names what is wrong. */
@@ -55,7 +55,7 @@ export async function openStore(settings: StoreSettings): Promise<Publisher> {
 }
 
 function cipherOf(path: string, region: string): RecordCipher {
-  const parsed = parseRecordKeys(readFileSync(path, 'utf8'))
+  const parsed = parseRecordKeys(readTextFile(path))
   if (!parsed.ok) throw new Error(`${path} ${parsed.faults.join('; ')}`)
   return new RecordCipher(parsed.value, region)
 }

@@ -10,7 +10,7 @@ import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000)
 
-const validate = async (args: readonly string[], input = '') => {
+const validate = async (args: readonly string[], input: string | Buffer = '') => {
   const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], {
     input,
     env: programEnvironment(),
@@ -72,6 +72,11 @@ t.test('validate names all faults of all records and exits with 65, or 0 without
     stderr: /none cannot be read: ENOENT/,
   })
   t.match(await validate(['validate']), { status: 64 })
+  t.match(
+    await validate(['validate', '-'], Buffer.from(`{"id":"a"}\n\n{"id":"gr\xfc"}\n`, 'latin1')),
+    { status: 65, stderr: /- cannot be read: it is not UTF-8: the byte at offset 21 is wrong$/m },
+    'standard input',
+  )
   const json = (await validate(['--json', 'validate', `${directory}/bad/one.json`])).stdout
   t.match(JSON.parse(json), {
     result: 'invalid',

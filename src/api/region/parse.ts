@@ -1,4 +1,4 @@
-/** Parses the text of a region file. */
+/** Parses a region file. */
 import { Compile } from 'typebox/compile'
 import { Format } from 'typebox/format'
 import { Settings } from 'typebox/system'
@@ -16,8 +16,8 @@ const CHECK = Compile(RegionSchema)
  * Parses a region file. Reports every fault of the form of its entries at once, and if there is none, all others: ids
  * given twice, names that do not exist.
  */
-export async function parseRegion(text: string): Promise<Parsed<RegionFile, string>> {
-  const document = await parseDocument(text, 'YAML')
+export async function parseRegion(content: string | Uint8Array): Promise<Parsed<RegionFile, string>> {
+  const document = await parseDocument(content, 'YAML')
   if (!document.ok)
     return {
       ok: false,

@@ -3,6 +3,7 @@
  * version control.
  */
 import type { Parsed } from '../../metadata/parsed.ts'
+import { NotUtf8 } from '../../runtime/text-file.ts'
 import { parseTotpSecret } from '../auth/one-time-password.ts'
 import { isPassword } from '../auth/password.ts'
 import { digest } from '../auth/secrets.ts'
@@ -32,10 +33,13 @@ export function loadSecrets(
     form: string,
   ): [string, T][] => {
     if (file === undefined) return []
-    const text = textOf(file, read)
-    const value = text === undefined ? undefined : parse(text)
-    if (value !== undefined) return [[owner, value]]
-    faults.push(`${owner}: ${file} ${text === undefined ? 'cannot be read' : `must have ${form}`}`)
+    try {
+      const value = parse(read(file))
+      if (value !== undefined) return [[owner, value]]
+      faults.push(`${owner}: ${file} must have ${form}`)
+    } catch (error) {
+      faults.push(`${owner}: ${file} cannot be read${error instanceof NotUtf8 ? `: ${error.message}` : ''}`)
+    }
     return []
   }
   const digests = new Map(
@@ -59,15 +63,6 @@ export function loadSecrets(
     ),
   )
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: { digests, passwords, totpSecrets } }
-}
-
-function textOf(file: string, read: (file: string) => string): string | undefined {
-  try {
-    return read(file)
-  } catch {
-    // missing, or not readable by this user
-    return undefined
-  }
 }
 
 /** 128 random bits take 20 characters at least. fog's HTTP library refuses an Authorization header for more than 35. */

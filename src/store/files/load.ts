@@ -153,7 +153,7 @@ async function load(
       reason: `more than one record: ${endings.map((one) => id + one).join(', ')}`,
     }
   const format = formatOf(ending)
-  const parsed = await parseDocument(record.toString('utf8'), format)
+  const parsed = await parseDocument(record, format)
   if (parsed.ok)
     return {
       kind: 'record',
@@ -163,12 +163,15 @@ async function load(
       userData,
       userDataSha256,
     }
-  const [{ line }] = parsed.faults // not its message, which would quote the record
+  const [{ cause, line }] = parsed.faults // not its message, which would quote the record
   return {
     kind: 'unreadable',
     id,
     digest,
-    reason: `${id}${ending} is not ${format}${line === undefined ? '' : ` from line ${String(line)} on`}`,
+    reason:
+      cause === undefined
+        ? `${id}${ending} is not ${format}${line === undefined ? '' : ` from line ${String(line)} on`}`
+        : `${id}${ending} cannot be read: ${cause}`,
   }
 }
 

@@ -61,7 +61,7 @@ export async function startChild(command: readonly string[]): Promise<Child> {
 /** Runs a command until it ends. Rejects if it cannot be started; the caller checks its status. */
 export async function run(
   command: readonly string[],
-  { input = '', env = process.env }: { input?: string; env?: NodeJS.ProcessEnv } = {},
+  { input = '', env = process.env }: { input?: string | Uint8Array; env?: NodeJS.ProcessEnv } = {},
 ): Promise<Ran> {
   const child = spawn(command[0]!, command.slice(1), { stdio: 'pipe', env })
   child.stdin

@@ -152,6 +152,18 @@ test.each(['{"id": ', 'a: b: c', '{"id": "S3CRET"'])(
   },
 )
 
+test('a file that is not UTF-8 is a fault that names the byte, and one of several YAML documents says so', async () => {
+  expect(await read(file('a.json', Buffer.from('{"id": "gr\xfc\xdf"}', 'latin1')))).toEqual([
+    ['a.json', EXIT.badData, 'cannot be read: it is not UTF-8: the byte at offset 10 is wrong'],
+  ])
+  expect(await read(file('b.yaml', Buffer.from('id: srv-a\n', 'utf16le')))).toEqual([
+    ['b.yaml', EXIT.badData, 'cannot be read: it is not UTF-8, but seems to be UTF-16: convert it to UTF-8'],
+  ])
+  expect(await read(file('c.yaml', 'id: srv-a\n---\nid: srv-b\n'))).toEqual([
+    ['c.yaml', EXIT.badData, 'is neither JSON nor YAML: it has several YAML documents: each needs a file of its own'],
+  ])
+})
+
 test('invariant 9: the fault of a line quotes nothing of it: it may hold user-data', async () => {
   const found = await read(file('many', '{"id":"srv-a"}\n{"userDataBase64": "S3CRET\n'))
   expect(found).toHaveLength(2)

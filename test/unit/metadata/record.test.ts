@@ -165,6 +165,8 @@ describe('a record is faulty', () => {
     ['with an id with a space', anInstance({ id: 'a b' }), /^\/id must be an id/],
     ['with an id on two lines', anInstance({ id: 'a\n' }), /^\/id must be an id/],
     ['with an id that is not ASCII', anInstance({ id: 'é' }), /^\/id must be an id/],
+    ['with a host name with an underscore', anInstance({ fqdn: 'a_b.example.com' }), /^\/fqdn .*no underscore/],
+    ['with a host name that is too long', anInstance({ fqdn: 'a.'.repeat(126) + 'bc' }), /^\/fqdn .*at most 253 char/],
     ['with a host name that is an address', anInstance({ fqdn: '10.0.0.2' }), /^\/fqdn/],
     ['with a host name on two lines', anInstance({ fqdn: 'a.example.com\nb' }), /^\/fqdn/],
     ['without interfaces', anInstance({ interfaces: [] }), /^\/interfaces/],

@@ -17,5 +17,7 @@ test.each([
   const path = join(directory, 'secret')
   writeFileSync(path, text)
   expect(readSecretFile(path)).toBe(secret)
+  writeFileSync(path, Buffer.from([0x61, 0xff]))
+  expect(() => readSecretFile(path)).toThrow(`${path} cannot be read: it is not UTF-8: the byte at offset 1 is wrong`)
   expect(() => readSecretFile(`${path}.x`)).toThrow(`${path}.x cannot be read: ENOENT`)
 })

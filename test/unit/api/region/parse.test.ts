@@ -315,3 +315,10 @@ test('a text that is no YAML is refused with its line', async () => {
   })
   expect(await parseRegion(`name: ${ADA}`)).toMatchObject({ ok: false })
 })
+
+test('a region file that is not UTF-8 is refused with the byte', async () => {
+  expect(await parseRegion(Buffer.from('name: g\xfc1\n', 'latin1'))).toEqual({
+    ok: false,
+    faults: ['it is not UTF-8: the byte at offset 7 is wrong'],
+  })
+})

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { digest } from '../../../../src/api/auth/secrets.ts'
 import type { RegionFile } from '../../../../src/api/region/schema.ts'
 import { loadSecrets } from '../../../../src/api/region/secrets.ts'
+import { decodeText } from '../../../../src/runtime/text-file.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, ONE, TOTP_SECRET, withFiles } from '../../../support/fixtures/region.ts'
 
 const [ada, grace] = aRegion().users as [RegionFile['users'][number], RegionFile['users'][number]]
@@ -99,4 +100,14 @@ test.each<[string, Readonly<Record<string, string | undefined>>, readonly string
 
 test('no fault has a secret in it', () => {
   expect(JSON.stringify(load({ password: 'horse', totp: 'GEZDGNBV' }))).not.toMatch(/horse|GEZD/)
+})
+
+test('a file of a secret that is not UTF-8 is a fault that says so', () => {
+  const loaded = loadSecrets(REGION, (file) =>
+    decodeText(Buffer.from(file === 'password' ? 'p\xe4ssword' : TEXTS[file]!, 'latin1')),
+  )
+  expect(loaded).toEqual({
+    ok: false,
+    faults: [`${ADA}: password cannot be read: it is not UTF-8: the byte at offset 1 is wrong`],
+  })
 })

@@ -247,3 +247,17 @@ test('the id of a file is what stands before the ending, if that is an id', () =
     ),
   ).toEqual(['srv-a', 'srv-a.b', 'srv-a', undefined, undefined, undefined, undefined])
 })
+
+test('a record that is not UTF-8, or has several documents, is a fault that names the cause', async () => {
+  const directory = aDirectory()
+  writeFileSync(join(directory, `${ID}.yaml`), Buffer.from('id: gr\xfc\n', 'latin1'))
+  expect(await loadFiles(directory, ID)).toMatchObject({
+    kind: 'unreadable',
+    reason: `${ID}.yaml cannot be read: it is not UTF-8: the byte at offset 6 is wrong`,
+  })
+  writeFileSync(join(directory, `${ID}.yaml`), 'id: a\n---\nid: b\n')
+  expect(await loadFiles(directory, ID)).toMatchObject({
+    kind: 'unreadable',
+    reason: `${ID}.yaml cannot be read: it has several YAML documents: each needs a file of its own`,
+  })
+})

@@ -12,10 +12,12 @@ import { networkConfig, networkData } from './network-config.ts'
 /** The paths of both trees, such as `nocloud/meta-data`, without slashes at their ends. */
 export type Seeds = ReadonlyMap<string, Content>
 
-/** The versions that OpenStack's clients ask for, oldest first. */
+/**
+ * The versions that OpenStack's clients ask for, oldest first. Without 2013-04-04: cloudbase-init takes its metadata as a
+ * promise that it may post a Windows password, and sets a random one at each boot.
+ */
 const OPENSTACK_VERSIONS = [
   '2012-08-10',
-  '2013-04-04',
   '2013-10-17',
   '2015-10-15',
   '2016-06-30',

@@ -5,6 +5,7 @@
  * Both are small and few guests ask for them, so they are built at the first request, and as JSON: cloud-init reads
  * NoCloud's files as YAML, of which JSON is a part.
  */
+import { hkdfSync } from 'node:crypto'
 import { buildContent, textContent, type Content } from './content.ts'
 import type { Instance } from './instance.ts'
 import { networkConfig, networkData } from './network-config.ts'
@@ -28,9 +29,15 @@ const OPENSTACK_VERSIONS = [
   'latest',
 ] as const
 
-/** Builds both trees. `userData` is undefined if the instance has none, or sealed user-data. */
-export function buildSeeds(instance: Instance, userData: Uint8Array | undefined): Seeds {
-  return new Map([...noCloud(instance, userData), ...openStack(instance, userData)])
+/** How many bytes `random_seed` has: as many as Nova's. */
+const RANDOM_SEED_BYTES = 512
+
+/**
+ * Builds both trees. `userData` is undefined if the instance has none, or sealed user-data. `randomKey`: a secret from
+ * which `random_seed` is derived.
+ */
+export function buildSeeds(instance: Instance, userData: Uint8Array | undefined, randomKey: Uint8Array): Seeds {
+  return new Map([...noCloud(instance, userData), ...openStack(instance, userData, randomKey)])
 }
 
 /** A 404 for user-data or vendor data would make cloud-init give up on the whole seed: they are empty instead. */
@@ -49,10 +56,10 @@ function noCloud(instance: Instance, userData: Uint8Array | undefined): [string,
   ]
 }
 
-function openStack(instance: Instance, userData: Uint8Array | undefined): [string, Content][] {
+function openStack(instance: Instance, userData: Uint8Array | undefined, randomKey: Uint8Array): [string, Content][] {
   const { vendorData } = instance
   const files: [since: string, name: string, content: Content][] = [
-    ['2012-08-10', 'meta_data.json', json(openStackMetadata(instance))],
+    ['2012-08-10', 'meta_data.json', json(openStackMetadata(instance, randomKey))],
     ['2013-10-17', 'vendor_data.json', json(vendorData === undefined ? {} : { 'cloud-init': vendorData })],
     ['2015-10-15', 'network_data.json', json(networkData(instance))],
     // cloud-init would run the same vendor data twice
@@ -70,7 +77,12 @@ function openStack(instance: Instance, userData: Uint8Array | undefined): [strin
 }
 
 /** `uuid` is the id of the instance: a guest that changes its data source does not take itself for a new one. */
-function openStackMetadata({ id, fqdn, account, zone, publicKeys, tags, options }: Instance): object {
+function openStackMetadata(
+  { id, fqdn, account, zone, publicKeys, tags, options }: Instance,
+  randomKey: Uint8Array,
+): object {
+  // derived, since another value at each request would wake those that wait for a change
+  const randomSeed = Buffer.from(hkdfSync('sha512', randomKey, '', `imds random_seed ${id}`, RANDOM_SEED_BYTES))
   return {
     uuid: id,
     name: id,
@@ -79,6 +91,7 @@ function openStackMetadata({ id, fqdn, account, zone, publicKeys, tags, options 
     availability_zone: zone.handle,
     project_id: account,
     public_keys: Object.fromEntries(publicKeys.map(({ user, key }) => [user, key])),
+    random_seed: randomSeed.toString('base64'),
     keys: publicKeys.map(({ user, key }) => ({ name: user, type: 'ssh', data: key })),
     ...(options.instanceMetadataTags === 'enabled' && { meta: tags }),
   }

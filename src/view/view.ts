@@ -9,6 +9,7 @@
  * An instance that the store no longer has stays (invariant 8), but loses each address that another one claims: most
  * likely it was removed, and its tombstone expired while this hypervisor had no store.
  */
+import { randomBytes } from 'node:crypto'
 import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
 import type { Content } from '../metadata/content.ts'
@@ -55,6 +56,7 @@ export class ServedInstance {
   readonly stay: Stay
   readonly #provider: Provider
   readonly #now: () => number
+  readonly #randomKey: Uint8Array
   #former: readonly FormerState[]
   /** Whether the guest has asked for something since the last call of `forgetUnasked`. */
   #isAsked = false
@@ -68,6 +70,7 @@ export class ServedInstance {
     provider: Provider,
     now: () => number,
     before: ServedInstance | undefined,
+    randomKey: Uint8Array,
   ) {
     this.instance = instance
     this.userData = userData
@@ -75,6 +78,7 @@ export class ServedInstance {
     this.stay = before?.stay ?? { sinceMs: instance.hypervisors.length > 1 ? undefined : now() }
     this.#provider = provider
     this.#now = now
+    this.#randomKey = randomKey
     this.#former = before === undefined ? [] : this.#formerStates(before)
   }
 
@@ -130,7 +134,8 @@ export class ServedInstance {
 
   #seed(path: string): Content | undefined {
     this.#isAsked = true
-    this.#seeds ??= buildSeeds(this.instance, this.instance.sealedAt === undefined ? this.userData : undefined)
+    const { sealedAt } = this.instance
+    this.#seeds ??= buildSeeds(this.instance, sealedAt === undefined ? this.userData : undefined, this.#randomKey)
     return this.#seeds.get(path)
   }
 
@@ -163,6 +168,8 @@ export interface Loss {
 export class View {
   readonly #provider: Provider
   readonly #now: () => number
+  /** The secret of this daemon's life for `random_seed` (contract H6). It is never written down. */
+  readonly #randomKey = randomBytes(32)
   readonly #instances = new Map<string, ServedInstance>()
   /** By network. */
   readonly #indexes = new Map<string, AddressIndex<ServedInstance>>()
@@ -212,7 +219,7 @@ export class View {
   replace(record: ValidRecord): void {
     const { id } = record.instance
     const before = this.#instances.get(id)
-    const served = new ServedInstance(record, this.#provider, this.#now, before)
+    const served = new ServedInstance(record, this.#provider, this.#now, before, this.#randomKey)
     if (before !== undefined) this.#unclaim(before)
     this.#instances.set(id, served)
     this.#claim(served)

@@ -19,6 +19,8 @@ const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
 const VENDOR = '#!/bin/sh\necho vendor\n'
 /** The data source that older versions call NoCloudNet. */
 const NOCLOUD: Dmi = { product_serial: 'ds=nocloud-net;s=http://169.254.169.254/nocloud/' }
+/** Where cloud-init writes early entropy, instead of /dev/urandom. */
+const RANDOM_SEED = '/run/random-seed'
 const OPENSTACK: Dmi = { product_name: 'OpenStack Nova' }
 
 t.setTimeout(120_000) // one boot waits for 10 s: cloud-init asks 11 times for a network-config that is 404
@@ -65,6 +67,9 @@ t.test('cloud-init', { skip: withoutNamespaces() }, async (t) => {
     )
     const machine = await boot(t, guest, 'OpenStack', OPENSTACK)
     await hasAll(t, machine, 'srv-seed2')
+    const { body } = await guest.ask({ path: '/openstack/latest/meta_data.json' })
+    const { random_seed: seed } = JSON.parse(body.toString()) as { random_seed: string }
+    t.ok((await machine.read(RANDOM_SEED)).equals(Buffer.from(seed, 'base64')), 'it mixes in random_seed')
     t.strictSame(await host.refusals(), [])
   })
 
@@ -197,7 +202,8 @@ async function boot(
     '/etc/cloud/cloud.cfg.d/99_test.cfg', // without modules that would try to grow disks
     `datasource_list: [${source}]
 disable_network_activation: true
-cloud_init_modules: [set_hostname, users-groups, ssh]
+cloud_init_modules: [seed_random, set_hostname, users-groups, ssh]
+random_seed: { file: ${RANDOM_SEED} }
 ssh_genkeytypes: [ed25519]
 `,
   )

@@ -11,6 +11,8 @@ const WITH_OPENSTACK = { options: { openstack: 'enabled' } }
 const OPENSTACK_VERSIONS =
   '2012-08-10\n2013-10-17\n2015-10-15\n2016-06-30\n2016-10-06\n2017-02-22\n2018-08-27\n2020-10-14\nlatest'
 
+const aNic = (address: string) => ({ id: 'int-x', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/24`] })
+
 let guest: TestGuest
 beforeEach(() => {
   guest = aGuestServer()
@@ -135,7 +137,44 @@ describe('H6: OpenStack', () => {
         { name: 'usr-bob00', type: 'ssh', data: 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob' },
       ],
       meta: (aFullInstance() as { tags: object }).tags,
+      random_seed: expect.any(String) as string,
     })
+  })
+
+  test('random_seed has 512 bytes, other ones for each instance and each daemon', async () => {
+    const seeds: unknown[] = []
+    for (const daemon of [aGuestServer(), aGuestServer()])
+      for (const [id, address] of [
+        ['srv-aaaaa', '10.0.0.2'],
+        ['srv-bbbbb', '10.0.0.3'],
+      ] as const) {
+        daemon.put(anInstance({ ...WITH_OPENSTACK, id, interfaces: [aNic(address)] }))
+        const { body } = await daemon.ask({ url: '/openstack/latest/meta_data.json', from: address })
+        const { random_seed: seed } = JSON.parse(body.toString()) as { random_seed: string }
+        expect(Buffer.from(seed, 'base64')).toHaveLength(512)
+        seeds.push(seed)
+      }
+    expect(new Set(seeds).size).toBe(4)
+  })
+
+  test('H1: random_seed stays the same for the life of the daemon, so it wakes no request that waits', async () => {
+    guest.put(anInstance(WITH_OPENSTACK))
+    const before = await guest.ask('/openstack/latest/meta_data.json')
+    guest.view.forgetUnasked()
+    guest.view.forgetUnasked()
+    guest.put(anInstance({ ...WITH_OPENSTACK, revision: 2 }))
+    const after = await guest.ask('/openstack/latest/meta_data.json')
+    expect([after.headers['etag'], after.text]).toEqual([before.headers['etag'], before.text])
+  })
+
+  test('random_seed is nowhere else: not in the other trees, and in no line of the log', async () => {
+    guest = aGuestServer({ level: 'trace' })
+    guest.put(aFullInstance(WITH_OPENSTACK), SCRIPT)
+    const { random_seed: seed } = (await json('/openstack/2018-08-27/meta_data.json')) as { random_seed: string }
+    expect((await guest.ask('/latest/?recursive=true')).text).not.toContain(seed)
+    expect((await guest.ask('/nocloud/meta-data')).text).not.toContain(seed)
+    expect(guest.log.length).toBeGreaterThan(0)
+    expect(JSON.stringify(guest.log)).not.toContain(seed)
   })
 
   test('has no tags unless the instance shows its tags', async () => {

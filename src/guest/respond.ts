@@ -9,6 +9,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
+import { isBodyless } from '../metadata/target.ts'
 import { namesWeakly } from '../runtime/entity-tags.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
 import type { Exchange, Result } from './exchange.ts'
@@ -74,17 +75,22 @@ export class Responder {
     }
   }
 
-  #send(
-    { network, address, found, request: { method = '', headers, socket }, response, startedMs }: Exchange,
-    result: Result,
-  ): void {
+  #send(exchange: Exchange, result: Result): void {
+    const {
+      network,
+      address,
+      found,
+      request: { method = '', headers, socket },
+      response,
+      startedMs,
+    } = exchange
     const outcome = result.kind === 'served' ? 'served' : result.refusal
     const last = isLast(headers, outcome)
     if (last) {
       response.shouldKeepAlive = false
       this.#guard.lingerAtEnd(socket)
     }
-    write(response, result, method, headers['if-none-match'])
+    write(exchange, result)
     if (!last) this.#guard.sent(response)
     const durationMs = performance.now() - startedMs
     this.#meter.answered(result.route, method, outcome, durationMs / 1000)
@@ -99,15 +105,16 @@ export class Responder {
 
 /**
  * Writes status, headers and body. A HEAD gets the headers of the GET. Only a GET gets the page of a refusal: a person
- * may read it, but a shell script would use the body of a refused PUT as its token. Content that the guest has gets 304
- * (contract H1).
+ * may read it, but a shell script would use the body of a refused PUT as its token. systemd takes an error with a page for
+ * a fatal one, so its requests ask for none (docs/clients.md#systemd). Content that the guest has gets 304 (contract H1).
  */
-function write(response: Exchange['response'], result: Result, method: string, ifNoneMatch: string | undefined): void {
+function write({ request: { method, headers: asked }, target, response }: Exchange, result: Result): void {
   if (result.kind === 'served') {
     const {
       content: { headers, body, etag },
       ttlSeconds,
     } = result
+    const ifNoneMatch = asked['if-none-match']
     if (ifNoneMatch !== undefined && etag !== undefined && namesWeakly(ifNoneMatch, etag)) {
       response.writeHead(304, withTtl(['ETag', etag], ttlSeconds) as string[])
       response.end()
@@ -117,10 +124,10 @@ function write(response: Exchange['response'], result: Result, method: string, i
     response.end(body, 'latin1')
     return
   }
-  const isGet = method === 'GET'
+  const hasBody = method === 'GET' && !isBodyless(target)
   const { status, headers, body, headersWithoutBody } = responseOf(result.refusal)
-  response.writeHead(status, withTtl(isGet ? headers : headersWithoutBody, result.ttlSeconds) as string[])
-  response.end(isGet ? body : '', 'latin1')
+  response.writeHead(status, withTtl(hasBody ? headers : headersWithoutBody, result.ttlSeconds) as string[])
+  response.end(hasBody ? body : '', 'latin1')
 }
 
 function withTtl(headers: readonly string[], ttlSeconds: number | undefined): readonly string[] {

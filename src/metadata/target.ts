@@ -4,7 +4,7 @@
  *
  * Real clients double slashes, add or omit the last one, send absolute URLs, and escape characters that need no escape.
  * The target is split before it is decoded, so an escaped slash does not separate segments. The host of an absolute URL
- * is ignored, and so is the query, except for the parameters of contract H1 and H2.
+ * is ignored, and so is the query, except for the parameters of contract A7, H1, H2 and H4.
  */
 import { LRUCache } from 'lru-cache'
 import { AUDIENCE } from './identifiers.ts'
@@ -114,6 +114,11 @@ export function parseTarget(target: string): ParsedTarget {
   if (!parsed.ok || !HAS_QUERY.test(target)) return parsed
   const query = parseQuery(queryOf(target))
   return query === undefined ? BAD_TIMEOUT : { ok: true, value: { ...parsed.value, query } }
+}
+
+/** Whether the query of a target asks that an error has no body (contract A7). */
+export function isBodyless(target: string): boolean {
+  return /[?&]error_body=false(?:[&#]|$)/.test(target)
 }
 
 function queryOf(target: string): string {

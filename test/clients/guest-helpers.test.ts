@@ -1,6 +1,6 @@
 /**
- * The files of deploy/guest/: Debian's ds-identify, cloud-init and systemd-hwdb accept them, and what they make a guest
- * ask for is answered.
+ * The files of deploy/guest/ for cloud-init: Debian's ds-identify and cloud-init accept them, and what they make a guest
+ * ask for is answered. systemd-imds.test.ts has the file for systemd.
  */
 import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { startHost } from '../support/netns/host.ts'
 import type { Machine } from '../support/netns/guest-machine.ts'
 import { startVm, type Dmi } from '../support/netns/guest-vm.ts'
-import { SERVICE, withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
+import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 import { executed } from '../tools/documents.ts'
 
 const HELPERS = new URL('../../deploy/guest/', import.meta.url).pathname
@@ -80,53 +80,6 @@ t.test('cloud-init', { skip: withoutNamespaces() || missing('cloud-init', 'cloud
       )
     })
 })
-
-t.test(
-  'systemd finds the service in its hardware database, and everything that it asks for is answered',
-  { skip: withoutNamespaces() || missing('systemd-hwdb', 'udev') },
-  async (t) => {
-    const host = await startHost(t)
-    const { guest, first } = await host.addGuest()
-    const cloudIps = [
-      { id: 'cip-aaaaa', publicIpv4: '198.51.100.7', publicIpv6: '2a02:1348:ffff::7', fqdn: 'a.example.com' },
-    ]
-    await host.put(
-      anInstance({ interfaces: [{ ...first, cloudIps, ipv6Addresses: ['2a02:1348:178::2/64'] }] }),
-      Buffer.from('user-data'),
-    )
-    const machine = await startGuest(t, guest, LIBVIRT, false)
-    await runExample(machine, executed('docs/guests.md', 'hwdb'))
-    const query = async (vendor: string) => {
-      const { stdout } = await machine.run([
-        'systemd-hwdb',
-        'query',
-        `dmi:bvnSeaBIOS:bvr1:bd01/01/2026:svn${vendor}:pnguest:pvr1:cvnQEMU:ct1:`,
-      ])
-      return Object.fromEntries(
-        Array.from(stdout.toString().matchAll(/^(IMDS_\w+)=(.*)$/gm), ([, key, value]) => [key!, value!]),
-      )
-    }
-    t.same(await query('QEMU'), {}, 'on other machines it finds nothing')
-    const found = await query(LIBVIRT.sys_vendor!)
-    t.match(found, { IMDS_VENDOR: 'imds', IMDS_ADDRESS_IPV4: SERVICE })
-    const path = (url: string) => new URL(url).pathname
-    const token = await guest.ask({
-      method: 'PUT',
-      path: path(found['IMDS_TOKEN_URL']!),
-      headers: { [found['IMDS_REFRESH_HEADER_NAME']!]: '900' },
-    })
-    t.equal(token.status, 200)
-    const keys = Object.entries(found).filter(([name]) => name.startsWith('IMDS_KEY_'))
-    t.equal(keys.length, 7)
-    for (const [name, key] of keys) {
-      const { status, body } = await guest.ask({
-        path: path(found['IMDS_DATA_URL']! + key),
-        headers: { [found['IMDS_TOKEN_HEADER_NAME']!]: token.body.toString() },
-      })
-      t.match({ status, body: body.toString() }, { status: 200, body: /./ }, name)
-    }
-  },
-)
 
 function dmiOf(strings: RegExp, uuid: RegExp, content: string): Dmi {
   const found = Object.fromEntries(Array.from(content.matchAll(strings), ([, name, value]) => [name!, value!]))

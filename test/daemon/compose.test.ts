@@ -1,7 +1,7 @@
 /**
  * deploy/compose.yaml: checked against the schema of Compose files, the Dockerfile, the tables of variables and
  * promtool, and started without Docker: each service as a child process with its command, environment, secrets and
- * files, in the network namespace of a hypervisor.
+ * files, and the programs that its image has, in the network namespace of a hypervisor.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -17,7 +17,7 @@ import { parseConfig, VARIABLES } from '../../src/daemon/config.ts'
 import type { VariableTable } from '../../src/runtime/variables.ts'
 import { makeHypervisor, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { until } from '../support/programs/daemon.ts'
-import { IMDS_API, IMDSD, programEnvironment } from '../support/programs/imds.ts'
+import { buildInto, programEnvironment } from '../support/programs/imds.ts'
 import { withoutPostgres } from '../support/programs/postgres.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
@@ -177,6 +177,16 @@ async function startServices(t: Test) {
   return { directory, within, root, environmentOf, wordsOf, start }
 }
 
+/** Lays out the programs of both images by the command of the Dockerfile. Returns their entries. */
+async function layOutPrograms(directory: string): Promise<{ readonly imdsd: string; readonly api: string }> {
+  const images = join(directory, 'images')
+  mkdirSync(join(images, 'imdsd'), { recursive: true })
+  buildInto(join(images, 'imdsd'))
+  const command = /(?<=^RUN )cd \/imdsd.*/m.exec(read('Dockerfile'))![0]
+  await must(['sh', '-euc', command.replaceAll(/(?<= )\/(?=imds)/g, `${images}/`)])
+  return { imdsd: join(images, 'imdsd/main.js'), api: join(images, 'imds-api/api.js') }
+}
+
 /** Prepares the database as the image of PostgreSQL does, and starts it with the command of the service. */
 async function startPostgresql({
   directory,
@@ -210,6 +220,7 @@ t.test(
   async (t) => {
     const services = await startServices(t)
     const { directory, within, root, wordsOf, start } = services
+    const programs = await layOutPrograms(directory)
     const curl = async (...args: string[]) =>
       (await run([...within, 'curl', '--silent', '--noproxy', '*', ...args])).stdout.toString()
 
@@ -220,11 +231,11 @@ t.test(
     )
     start('redis', wordsOf('redis'))
     await startPostgresql(services)
-    const region = start('region', [process.execPath, IMDS_API, ...wordsOf('region')])
+    const region = start('region', [process.execPath, programs.api, ...wordsOf('region')])
     await once(region, 'exit')
     t.equal(region.exitCode, 0, 'the region is applied')
-    const api = start('imds-api', [process.execPath, IMDS_API])
-    const daemon = start('imdsd', [process.execPath, IMDSD])
+    const api = start('imds-api', [process.execPath, programs.api])
+    const daemon = start('imdsd', [process.execPath, programs.imdsd])
     start('prometheus', ['prometheus', '--log.level=error', ...wordsOf('prometheus')])
 
     const isReady = async (port: number) => (await curl(`127.0.0.1:${String(port)}/readyz`)).includes('"ready":true')

@@ -1,6 +1,6 @@
 /**
  * The images of the Dockerfile, built by the commands of docs/install.md and run by Buildah: the daemon answers a guest,
- * and imds-api a client. No registry can be reached: the base has files of this machine, laid out as in node:26-slim.
+ * and imds-api a client and Redis. No registry can be reached: the base has files of this machine, laid out as in node:26-slim.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -18,6 +18,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
 import { makeHypervisor, withoutNamespaces } from '../support/netns/namespaces.ts'
@@ -26,6 +27,7 @@ import { type LogLine, until } from '../support/programs/daemon.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 import { must } from '../support/programs/processes.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
 
 t.setTimeout(240_000) // as under `tap run`: the images have 150 MB each
@@ -214,16 +216,19 @@ t.test(
     })
 
     await t.test(
-      'the image of imds-api answers a client, and stops by SIGTERM',
+      'the image of imds-api answers a client, publishes into Redis, and stops by SIGTERM',
       { skip: withoutPostgres() },
       async (t) => {
         const postgres = await startPostgres(t)
+        const redis = await startRedis()
+        t.teardown(() => redis.stop())
         const region = join(directory, 'region')
         mkdirSync(region)
         writeRegion(region)
         await must(['chown', '-R', '1000', region])
         const environment = {
-          IMDS_STORE: 'file:/region',
+          IMDS_STORE: redis.url,
+          IMDS_REGION: 'gb1',
           IMDS_API_AUDIT_FILE: '/region/audit',
           IMDS_API_DATABASE: postgres.url,
           IMDS_API_LISTEN: '127.0.0.1:0',
@@ -243,8 +248,14 @@ t.test(
           body: new URLSearchParams({ grant_type: 'client_credentials' }),
         })
         const { access_token: token } = (await response.json()) as { access_token: string }
-        const images = await fetch(`http://${place}/1.0/images`, { headers: { authorization: `Bearer ${token}` } })
-        t.equal(images.status, 200)
+        const created = await fetch(`http://${place}/1.0/servers`, {
+          method: 'POST',
+          headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+          body: JSON.stringify({ image: 'img-deb12' }),
+        })
+        t.equal(created.status, 202)
+        const { id } = (await created.json()) as { id: string }
+        await until(async () => (await redis.client.exists(keysOf('gb1').instance(id))) === 1, 'the record in Redis')
         for (const path of ['/docs/static/swagger-ui.css', '/docs/guide/api.md'])
           t.equal((await fetch(`http://${place}${path}`)).status, 200, path)
         const port = Number(place.split(':')[1])

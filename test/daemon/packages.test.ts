@@ -83,8 +83,8 @@ t.test(
         const [name] = basename(file).split('_') as [string]
         checkLicenses(t, `${root}/usr/lib/${name}/dist`, [`${root}/usr/share/doc/${name}/copyright`])
       }
-      checkLicenses(t, built.dist, globSync(`${built.dist}/*-licenses.txt`))
-      t.match(readFileSync(`${built.dist}/api-licenses.txt`, 'utf8'), '\nswagger-ui\n', 'its files are copied')
+      checkLicenses(t, built.dist, globSync(`${built.dist}/*/licenses.txt`))
+      t.match(readFileSync(`${built.dist}/api/licenses.txt`, 'utf8'), '\nswagger-ui\n', 'its files are copied')
       t.end()
     })
 
@@ -230,30 +230,70 @@ t.test(
     })
 
     await t.test(
-      'imds-api serves a region from a PostgreSQL server of Debian',
-      { skip: withoutPostgreSQL(host) },
+      'imds-api with Redis and PostgreSQL of Debian: a new server reaches its guest, also after an upgrade',
+      { skip: withoutStores(host) },
       async (t) => {
         await shell(`
       set -e; bin=/usr/lib/postgresql/15/bin; install -d -o nobody /srv/postgresql; cd /srv/postgresql
       run="setpriv --reuid nobody --clear-groups"
       $run $bin/initdb --auth=trust --username=imds --no-sync data > /dev/null
       $run $bin/pg_ctl --pgdata=data --wait --log=log --options="-c unix_socket_directories=/srv/postgresql -c fsync=off" start
+      $run redis-server --daemonize yes --dir /srv/postgresql --bind 127.0.0.1 --save '' --pidfile /srv/postgresql/redis.pid > /dev/null
     `)
-        await shell('cat > /tmp/region.yaml', read('deploy/region.example.yaml'))
+        const store = 'IMDS_STORE=redis://127.0.0.1:6379'
+        await shell(
+          'cat > /tmp/region.yaml',
+          read('deploy/region.example.yaml').replace(/private_ipv4: .*/, 'private_ipv4: [10.0.0.2-10.0.0.2]'),
+        )
         const edits = [
-          "sed -i 's|^IMDS_STORE=.*|IMDS_STORE=file:/var/lib/imds-api/store|; s|^#IMDS_API_DATABASE=.*|IMDS_API_DATABASE=postgres://imds@127.0.0.1/postgres?sslmode=disable|' /etc/imds/imds-api.env",
-          '(umask 077; echo secret-of-the-client > /etc/imds/provisioning.secret); cp /tmp/region.yaml /etc/imds; install -d -o imds-api /var/lib/imds-api /var/lib/imds-api/store',
+          `sed -i 's|^IMDS_STORE=.*|${store}|; s|^#IMDS_API_DATABASE=.*|IMDS_API_DATABASE=postgres://imds@127.0.0.1/postgres?sslmode=disable|' /etc/imds/imds-api.env`,
+          '(umask 077; echo secret-of-the-client > /etc/imds/provisioning.secret); cp /tmp/region.yaml /etc/imds',
         ]
         let edit = 0
         t.match(
           await run(executed('docs/install.md', 'deb-api').replaceAll(/^editor .*$/gm, () => edits[edit++]!)),
           '+ zone zon-remk1',
         )
-        t.match(await shell('curl -s 127.0.0.1:9170/readyz'), '"ready":true')
+        await shell(
+          'cat > /etc/imds/imds.env; systemctl restart imds',
+          `${store}\nIMDS_REGION=gb1\nIMDS_HYPERVISOR=hv1\n${share}\n`,
+        )
+        const isReady = async () => (await shell('curl -s 127.0.0.1:9170/readyz || true')).includes('"ready":true')
+        await until(isReady, 'imds-api to be ready')
+        const { access_token: token } = JSON.parse(
+          await shell(
+            'curl -s -u cli-3d0kz:secret-of-the-client -d grant_type=client_credentials 127.0.0.1:8170/token',
+          ),
+        ) as { access_token: string }
+        /** Sends a request to the API, by default a GET. Returns the resource. */
+        const api = async (path: string, ...options: string[]) =>
+          JSON.parse(
+            await shell(
+              `curl -s -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' ${options.join(' ')} 127.0.0.1:8170/1.0/${path}`,
+            ),
+          ) as { id: string; fqdn: string }
+        const server = await api('servers', `-d '{"image": "debian-12", "zone": "gb1-a", "name": "one"}'`)
+        await until(async () => (await id()) === server.id, 'the guest to read the id of its server')
+        t.match(await run('imds-api verify'), '1 servers: 0 differ in the store')
+        t.match(await run('imds-api hypervisors'), /^hv1 +gb1-a +1 .*ago$/m)
+        t.match(await run('imds-api rebuild'), /\b1 servers?\b/)
+
+        await run('dpkg --install ./imds-api_*.deb', '/tmp/next')
+        await until(isReady, 'imds-api to be ready after the upgrade')
+        t.equal(await shell("dpkg-query --show --showformat='${Version}' imds-api"), '0.1.1')
+        const group = await api('server_groups', `-d '{"name": "after the upgrade"}'`)
+        await api(`server_groups/${group.id}/add_servers`, `-d '{"servers": [{"server": "${server.id}"}]}'`)
+        const groups = async () =>
+          (await guest!.ask({ path: '/latest/meta-data/security-groups' })).body.toString().split('\n')
+        await until(async () => (await groups()).includes('after the upgrade'), 'the guest to read its new group')
+
+        await run('dpkg --remove imds-api')
+        t.equal(await shell('systemctl is-active imds-api || true'), 'inactive\n')
+        t.equal(await id(), server.id, 'the daemon serves on')
         await run('dpkg --purge imds-api')
         t.match(await shell('ls /etc/imds'), /^imds.env\n/, 'the configuration of the daemon stays')
         await shell(
-          'setpriv --reuid nobody --clear-groups /usr/lib/postgresql/15/bin/pg_ctl --pgdata=/srv/postgresql/data --mode=immediate stop',
+          'kill $(cat /srv/postgresql/redis.pid); setpriv --reuid nobody --clear-groups /usr/lib/postgresql/15/bin/pg_ctl --pgdata=/srv/postgresql/data --mode=immediate stop',
         )
       },
     )
@@ -277,7 +317,7 @@ function checkLicenses(t: Test, directory: string, files: readonly string[]): vo
   // The bundler writes such a line before the code of each file.
   const origin = /^\s*\/\/(?:#region)? (\S*node_modules\/(?:@[^/\s]+\/)?[^/\s]+)\//gm
   const libraries = new Set(
-    globSync(`${directory}/*.js`).flatMap((file) =>
+    globSync(`${directory}/*/*.js`).flatMap((file) =>
       [...readFileSync(file, 'utf8').matchAll(origin)].map(([, path]) => join(ROOT, path!)),
     ),
   )
@@ -312,9 +352,9 @@ function withoutLintian(): string | false {
   return spawnSync('lintian', ['--version']).status !== 0 && 'lintian is missing: Debian has it in the package lintian'
 }
 
-function withoutPostgreSQL({ files }: BootedHost): string | false {
-  return (
-    !existsSync(join(files, 'usr/lib/postgresql/15/bin/postgres')) &&
-    'PostgreSQL is missing on the host: Debian has it in the package postgresql-15'
+function withoutStores({ files }: BootedHost): string | false {
+  const missing = ['lib/postgresql/15/bin/postgres', 'bin/redis-server'].filter(
+    (file) => !existsSync(join(files, 'usr', file)),
   )
+  return missing.length > 0 && `missing on the host: ${missing.join(', ')}`
 }

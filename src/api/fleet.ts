@@ -29,7 +29,7 @@ export interface FleetParts {
   readonly open: (settings: DatabaseSettings) => Promise<Database>
 }
 
-/** Prints the hypervisors of the region as a table. */
+/** Prints the hypervisors of the region as a table: without what daemons have announced if the store cannot be read. */
 export async function listHypervisors({ config, output, open }: FleetParts): Promise<number> {
   const store = new LazyStore(() => openStore(config.store))
   await store.open().catch(() => undefined) // before this is another user than root; the table is printed without it
@@ -39,8 +39,9 @@ export async function listHypervisors({ config, output, open }: FleetParts): Pro
       ['HYPERVISOR', 'ZONE', 'SERVERS', 'FREE MB', 'OF MB', 'DRAINED', 'VERSION', 'INSTANCES', 'LAG', 'LAST SEEN'],
       hypervisors.map((one) => cellsOf(one, Date.now())),
     )
-    if (storeProblem !== undefined) output.warn(`what daemons have announced is not known: ${storeProblem}`)
-    return EXIT.done
+    if (storeProblem === undefined) return EXIT.done
+    output.warn(`what daemons have announced is not known: ${storeProblem}`)
+    return EXIT.unavailable
   }).finally(() => store.close())
 }
 

@@ -289,4 +289,9 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
     { hypervisors: [{ name: 'hv2', version: null }], store: /^(?!reachable)/ },
     'without Redis',
   )
+  t.match(
+    await imdsApi('hypervisors'),
+    { status: 69, text: /\nhv2 +gb1-a [^]*what daemons have announced is not known/ },
+    'the command says by its status that the table lacks a part',
+  )
 })

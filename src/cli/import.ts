@@ -4,12 +4,12 @@
  *
  * Tombstones come first, since they free addresses.
  */
-import { readdir, readFile } from 'node:fs/promises'
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isId } from '../metadata/identifiers.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../runtime/for-each-of.ts'
-import { ifThere } from '../store/files/regular-file.ts'
+import { readSettingFile } from '../runtime/regular-file.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { parseTombstone } from '../store/seal.ts'
@@ -73,7 +73,7 @@ async function restoreTombstone(publisher: Publisher, directory: string, id: str
     report.add({ status, kind, text, json: { place, id, error: text } })
   }
   try {
-    const tombstone = parseTombstone((await ifThere(readFile(place, 'latin1'))) ?? '')
+    const tombstone = parseTombstone(readSettingFile(place).toString('latin1'))
     if (tombstone === undefined || tombstone.revision < 1) {
       failed(EXIT.badData, 'faulty', 'is not a tombstone: REVISION, or REVISION and the time of the seal')
       return

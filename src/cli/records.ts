@@ -4,12 +4,13 @@
  * line a record, or a record with its user-data.
  */
 // small files take several times as long asynchronously
-import { closeSync, constants, fstatSync, openSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs'
+import { closeSync, lstatSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
+import { openRegularFileSync } from '../runtime/regular-file.ts'
 import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
 
 /**
@@ -80,16 +81,10 @@ function stemOf(name: string): string | undefined {
 
 /** Reads a file of a directory. `distrust`: why its symbolic links must not be followed. */
 function readRegularFile(path: string, distrust: string | undefined): Buffer {
-  const { O_RDONLY, O_NONBLOCK, O_NOCTTY, O_NOFOLLOW } = constants
-  let file: number
+  if (distrust !== undefined && lstatSync(path).isSymbolicLink())
+    throw new Error(`it is a symbolic link, and ${distrust}: put a copy of the file there`)
+  const file = openRegularFileSync(path, distrust === undefined ? 'follow' : 'refuse')
   try {
-    file = openSync(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | (distrust === undefined ? 0 : O_NOFOLLOW))
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ELOOP' || distrust === undefined) throw error
-    throw new Error(`it is a symbolic link, and ${distrust}: put a copy of the file there`, { cause: error })
-  }
-  try {
-    if (!fstatSync(file).isFile()) throw new Error('it is not a regular file')
     return readFileSync(file)
   } finally {
     closeSync(file)

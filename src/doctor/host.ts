@@ -1,6 +1,6 @@
 /** How checks look at this hypervisor: its commands, its files, its store, and the operators' API of its daemon. */
 import { execFile } from 'node:child_process'
-import { lstatSync, readFileSync, statfsSync, statSync, type Stats } from 'node:fs'
+import { lstatSync, statfsSync, statSync, type Stats } from 'node:fs'
 import { join } from 'node:path'
 import { checkService, type CheckedService } from '../daemon/check.ts'
 import type { Config } from '../daemon/config.ts'
@@ -12,6 +12,7 @@ import { isOurs } from '../runtime/addresses.ts'
 import { asUser } from '../runtime/as-user.ts'
 import type { Environment } from '../runtime/variables.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
+import { readSettingFile } from '../runtime/regular-file.ts'
 import { VERSION } from '../runtime/version.ts'
 import { probeStore } from '../store/probe.ts'
 import { readView } from '../view/restore.ts'
@@ -124,7 +125,7 @@ async function readState(config: Config, user: string | undefined, reads = 1): P
 /** The hypervisor's own key, as the daemon has saved it. */
 function ownKeys(stateDirectory: string): readonly Uint8Array[] {
   const path = join(stateDirectory, 'token-key')
-  const parsed = parseTokenKeys(readFileSync(path, 'latin1'))
+  const parsed = parseTokenKeys(readSettingFile(path, 'refuse').toString('latin1'))
   if (!parsed.ok) throw new Error(`${path} ${parsed.faults.join('; ')}`)
   return parsed.value
 }

@@ -2,9 +2,9 @@
  * The secrets that this hypervisor has, so that a bug report can be searched for them, and the variables that may be in
  * it.
  */
-import { readFileSync } from 'node:fs'
 import { VARIABLES } from '../daemon/config.ts'
 import { parseEnvironmentFile } from '../runtime/environment-file.ts'
+import { readSettingFile } from '../runtime/regular-file.ts'
 import { IMDS_SERVICE } from '../runtime/service-environment.ts'
 import type { Unit } from '../runtime/unit-file.ts'
 import type { Environment } from '../runtime/variables.ts'
@@ -70,7 +70,7 @@ function isKnown(name: string): boolean {
 
 function textOf(path: string): string | undefined {
   try {
-    return readFileSync(path, 'utf8')
+    return readSettingFile(path).toString()
   } catch {
     return undefined
   }

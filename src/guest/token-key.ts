@@ -5,9 +5,10 @@
  * saved, the daemon runs nevertheless, and guests must fetch new tokens after a restart.
  */
 import { randomBytes } from 'node:crypto'
-import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { linkSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Logger } from 'pino'
+import { readSettingFile } from '../runtime/regular-file.ts'
 import { KEY_BYTES, parseTokenKeys } from './token.ts'
 
 /** Reads the hypervisor's own key, or creates one. Creates the state directory with mode 0700 if it is missing. */
@@ -38,7 +39,7 @@ export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
 function readKey(path: string, log: Logger): Uint8Array | undefined {
   let text: string
   try {
-    text = readFileSync(path, 'latin1')
+    text = readSettingFile(path, 'refuse').toString('latin1')
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     throw error

@@ -1,7 +1,7 @@
 /** Secrets that arrive as files, such as systemd's credentials. */
-import { readFileSync } from 'node:fs'
 import type { Parsed } from '../metadata/parsed.ts'
 import { readTextFile } from './text-file.ts'
+import { readSettingFile } from './regular-file.ts'
 
 /** The first line of a file: a password. Throws an error that names the file if it cannot be read. */
 export function readSecretFile(path: string): string {
@@ -18,7 +18,7 @@ export function parsePassword(text: string): Parsed<string, string> {
 
 /** The bytes of a file that a setting names. Throws an error that names the file if it cannot be read. */
 export function readConfigFile(path: string): Buffer {
-  return reading(path, (file) => readFileSync(file))
+  return reading(path, readSettingFile)
 }
 
 function reading<T>(path: string, read: (path: string) => T): T {

@@ -1,6 +1,6 @@
 /** Text files are UTF-8. What is not would lose characters without a word. */
 import { isUtf8 } from 'node:buffer'
-import { readFileSync } from 'node:fs'
+import { readSettingFile } from './regular-file.ts'
 
 const REPLACEMENT = Buffer.from('\ufffd')
 
@@ -22,9 +22,9 @@ export function decodeText(bytes: Uint8Array, start = 0): string {
   return new TextDecoder().decode(bytes)
 }
 
-/** Reads a text file. Throws as readFileSync and `decodeText`. */
+/** Reads a text file. Throws as readSettingFile and `decodeText`. */
 export function readTextFile(path: string): string {
-  return decodeText(readFileSync(path))
+  return decodeText(readSettingFile(path))
 }
 
 /** The position of the first byte that is not UTF-8, of bytes that have one. */

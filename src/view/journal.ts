@@ -16,8 +16,9 @@
  * tells whether the length can be believed. A torn frame was never in the view, and ends the journal.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { closeSync, constants, fdatasyncSync, fstatSync, openSync, readSync } from 'node:fs'
+import { closeSync, fdatasyncSync, fstatSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
+import { openRegularFileSync } from '../runtime/regular-file.ts'
 import { SLICE_BYTES } from '../runtime/turn-budget.ts'
 import { json, Mismatch, Rejection, torn, Undecryptable } from './snapshot-input.ts'
 import type { JournalStart } from './snapshot.ts'
@@ -66,7 +67,7 @@ export async function readJournal<T>(
   keys: StateKeys,
   use: (journal: Journal) => Promise<T>,
 ): Promise<T> {
-  const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK) // no FIFO in its place stops a reader
+  const fd = openRegularFileSync(path, 'refuse')
   try {
     // a killed daemon may have written more than it has flushed: what is served now must be there after a power failure
     // too

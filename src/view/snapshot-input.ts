@@ -3,7 +3,8 @@
  * an encrypted file must not be used before `authenticate` has returned, since it may be forged.
  */
 import { createHash } from 'node:crypto'
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
+import { closeSync, fstatSync, readSync } from 'node:fs'
+import { openRegularFileSync } from '../runtime/regular-file.ts'
 import { SLICE_BYTES } from '../runtime/turn-budget.ts'
 import {
   HEAD_BYTES,
@@ -50,7 +51,7 @@ export class SnapshotInput {
 
   /** Opens a file; `close` closes it. `hypervisor` is the one that the file was encrypted for. */
   constructor(path: string, hypervisor: string, cipher: RecordCipher | undefined) {
-    this.#fd = openSync(path, 'r')
+    this.#fd = openRegularFileSync(path, 'refuse')
     try {
       const { size } = fstatSync(this.#fd)
       const head = Buffer.from(this.#read(0, HEAD_BYTES))

@@ -1,6 +1,6 @@
 /** `imdsctl bugreport`: what it has, and that a canary in every place that has a secret is not in it. */
 import { randomBytes } from 'node:crypto'
-import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
@@ -9,7 +9,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { run } from '../support/programs/processes.ts'
+import { must, run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
 t.setTimeout(120_000)
@@ -126,4 +126,45 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
     rmSync(path)
   }
   t.match((await bugreport(['-'])).stdout.toString(), /^===== report\nimdsctl .*===== metrics\n/s)
+})
+
+t.test('a file that another user has replaced does not hold up or blind the report of root', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-report-'))
+  t.teardown(() => {
+    rmSync(directory, { recursive: true })
+  })
+  const path = (name: string) => join(directory, name)
+  writeFileSync(path('elsewhere'), 'a file of root\n')
+  await must(['mkfifo', path('token-keys')])
+  const own = programEnvironment()
+  const env = { ...own, IMDS_STORE: `file:${directory}`, IMDS_STATE_DIR: directory }
+  const pipe = () => must(['mkfifo', path('token-key')])
+  for (const [what, replace, keys] of [
+    ['a FIFO', pipe, undefined],
+    [
+      'a link to an endless file',
+      () => {
+        symlinkSync('/dev/zero', path('token-key'))
+      },
+      undefined,
+    ],
+    [
+      'a link to another file',
+      () => {
+        symlinkSync('elsewhere', path('token-key'))
+      },
+      undefined,
+    ],
+    ['a FIFO that a variable names', () => undefined, path('token-keys')],
+  ] as const) {
+    await replace()
+    writeFileSync(path('view.snapshot'), 'no snapshot')
+    const { status, stdout, stderr } = await run(['timeout', '20', process.execPath, IMDSCTL, 'bugreport', '-'], {
+      env: { ...env, ...(keys !== undefined && { IMDS_TOKEN_KEYS_FILE: keys }) },
+    })
+    t.equal(status, 0, `${what}: ${stderr}`)
+    t.match(stdout.toString(), /^===== doctor\n/m, what)
+    t.match(stdout.toString(), /is a (FIFO|symbolic link), not a regular file/, what)
+    rmSync(path('token-key'), { force: true })
+  }
 })

@@ -108,7 +108,6 @@ const READ_SIDE = [
   'store/redis/source.ts',
   'store/files/source.ts',
   'store/files/load.ts',
-  'store/files/regular-file.ts',
   'store/files/stamps.ts',
   'store/files/directory-watch.ts',
   'store/crypto/stored.ts',

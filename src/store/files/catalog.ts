@@ -22,7 +22,7 @@ import { LedgerFile, type LedgerLine, type Protection } from './ledger.ts'
 import type { FileOperations } from './operations.ts'
 import { Owners, type Range } from './owners.ts'
 import { protectionOf } from './protection.ts'
-import { ifThere } from './regular-file.ts'
+import { ifThere } from '../../runtime/regular-file.ts'
 import { listFiles, lookUpStampsSync, type Stamps } from './stamps.ts'
 
 /** The longest time that a survey's result is used. */

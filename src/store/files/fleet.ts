@@ -9,7 +9,7 @@ import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parseControlPlane, type ControlPlane, type Fleet, type StoreState } from '../fleet.ts'
 import type { FileOperations } from './operations.ts'
-import { readRegularFile } from './regular-file.ts'
+import { readRegularFile } from '../../runtime/regular-file.ts'
 
 const FILE = '.publisher.imds-api'
 const DATABASE_FILE = '.publisher.database'

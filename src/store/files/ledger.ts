@@ -23,7 +23,7 @@ import { Compile } from 'typebox/compile'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import { isId } from '../../metadata/identifiers.ts'
 import type { FileOperations } from './operations.ts'
-import { openRegularFile, readFrom, type OpenFile } from './regular-file.ts'
+import { openRegularFile, readFrom, type OpenFile } from '../../runtime/regular-file.ts'
 
 const LEDGER = '.publisher.json'
 const TEMPORARY = '.publisher.tmp'

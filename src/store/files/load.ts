@@ -14,7 +14,7 @@ import { formatOf, parseDocument, RECORD_ENDINGS } from '../document.ts'
 import type { Loaded } from '../source.ts'
 import { fillUserData } from '../user-data.ts'
 import { parsePending, type Change } from './pending.ts'
-import { ifThere, readRegularFile, stampOf } from './regular-file.ts'
+import { ifThere, readRegularFile, stampOf } from '../../runtime/regular-file.ts'
 
 /**
  * How often files that change while they are read are read again. The last attempt is used: a notice follows the last

@@ -9,7 +9,7 @@ import { firstSeal, parseTombstone } from '../seal.ts'
 import type { Loaded } from '../source.ts'
 import { publishedAs, removedAt, type Protection } from './ledger.ts'
 import { loadFiles, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
-import { readRegularFile } from './regular-file.ts'
+import { readRegularFile } from '../../runtime/regular-file.ts'
 
 /**
  * Computes the protection; undefined: nothing is to be protected. Rejects when a file cannot be read and the ledger

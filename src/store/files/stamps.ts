@@ -6,7 +6,7 @@ import { statSync, type BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { idOfFile } from './load.ts'
-import { ifThere, stampOf } from './regular-file.ts'
+import { ifThere, stampOf } from '../../runtime/regular-file.ts'
 
 /** Files that are looked up at the same time. */
 export const LOOK_UPS_AT_ONCE = 128

@@ -18,7 +18,7 @@ import { publishedAs, removedAt, type Protection } from './ledger.ts'
 import { FileFault, formatRecord, loadFiles, readPending } from './load.ts'
 import type { FileOperations } from './operations.ts'
 import { formatPending, type Change as PendingChange } from './pending.ts'
-import { ifThere, stampOf } from './regular-file.ts'
+import { ifThere, stampOf } from '../../runtime/regular-file.ts'
 
 const TEMPORARY = '.publisher.tmp'
 

@@ -116,7 +116,7 @@ test('links and FIFOs of a directory: a link is followed, and a FIFO is a fault,
   execFileSync('mkfifo', [join(directory, 'srv-b.json')])
   expect(await read(directory)).toEqual([
     ['srv-a.json', { id: 'srv-a' }, 'linked'],
-    ['srv-b.json', EXIT.noInput, 'cannot be read: it is not a regular file'],
+    ['srv-b.json', EXIT.noInput, 'cannot be read: it is a FIFO, not a regular file'],
   ])
 })
 

@@ -2,6 +2,7 @@
  * The check of a configuration, with its files in a temporary directory. test/daemon/check.test.ts runs it as a user
  * without root's rights.
  */
+import { execFileSync } from 'node:child_process'
 import { createPrivateKey } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -44,6 +45,12 @@ afterEach(() => {
 /** Writes a file and gives its path. */
 function file(name: string, text: string): string {
   writeFileSync(join(directory, name), text)
+  return join(directory, name)
+}
+
+/** Makes a FIFO and gives its path. */
+function fifo(name: string): string {
+  execFileSync('mkfifo', [join(directory, name)])
   return join(directory, name)
 }
 
@@ -99,7 +106,13 @@ describe('a file is a fault', () => {
       'that is a directory',
       'IMDS_REDIS_PASSWORD_FILE',
       () => directory,
-      /^IMDS_REDIS_PASSWORD_FILE \/.* cannot be read: EISDIR$/,
+      /^IMDS_REDIS_PASSWORD_FILE \/.* cannot be read: it is a directory, not a regular file$/,
+    ],
+    [
+      'that is a FIFO',
+      'IMDS_TOKEN_KEYS_FILE',
+      () => fifo('keys'),
+      /keys cannot be read: it is a FIFO, not a regular file$/,
     ],
     [
       'with no password in its first line',

@@ -1,4 +1,15 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
@@ -75,7 +86,7 @@ test('a key that cannot be read is neither replaced nor deleted', () => {
   mkdirSync(path(), { recursive: true })
   expect(Buffer.from(key(), 'base64')).toHaveLength(32)
   expect(statSync(path()).isDirectory()).toBe(true)
-  expect(log).toMatchObject([{ level: 40, reason: expect.stringContaining('EISDIR') as string }])
+  expect(log).toMatchObject([{ level: 40, reason: 'it is a directory, not a regular file' }])
 })
 
 test('invariant 9: no log line has a key', () => {
@@ -84,4 +95,22 @@ test('invariant 9: no log line has a key', () => {
   const fresh = key()
   expect(JSON.stringify(log)).not.toContain('S3CRET')
   expect(JSON.stringify(log)).not.toContain(fresh)
+})
+
+test('a FIFO or a link in place of the key file does not hold up the start, and is not followed', () => {
+  mkdirSync(state)
+  for (const make of [
+    () => execFileSync('mkfifo', [path()]),
+    () => {
+      symlinkSync('/dev/zero', path())
+    },
+  ]) {
+    make()
+    expect(Buffer.from(key(), 'base64')).toHaveLength(32)
+    rmSync(path())
+  }
+  expect(log.map(({ reason }) => reason)).toEqual([
+    'it is a FIFO, not a regular file',
+    'it is a symbolic link, not a regular file',
+  ])
 })

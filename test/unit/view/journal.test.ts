@@ -1,4 +1,5 @@
 /** The file of a journal. persistence.test.ts has what a start makes of it. */
+import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -193,4 +194,9 @@ test('a group without a line feed, or with a length of user-data that cannot be,
     expect(() => [...changesOf(Buffer.from(group))]).toThrow('it is torn or was changed')
   }
   expect([...changesOf(Buffer.from(`${line(3)}abc\n${line(null)}\n`))]).toHaveLength(2)
+})
+
+test('a FIFO in place of a journal does not hold up its reader', async () => {
+  execFileSync('mkfifo', [path])
+  await expect(read(path, 'hv1', KEYS[0]![1])).rejects.toThrow('it is a FIFO, not a regular file')
 })

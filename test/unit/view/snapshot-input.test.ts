@@ -1,6 +1,7 @@
 /**
  * The reader of a snapshot's bytes. snapshot.test.ts has the whole file, with slices that end at every place.
  */
+import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -105,4 +106,9 @@ test.each<[string, RecordCipher | undefined, string]>([
 
 test('a file that is missing is an error of the file system', () => {
   expect(() => new SnapshotInput(join(directory, 'none'), 'hv1', undefined)).toThrow(/^ENOENT/)
+})
+
+test('a FIFO in place of the file does not hold up its reader', () => {
+  execFileSync('mkfifo', [join(directory, 'fifo')])
+  expect(() => new SnapshotInput(join(directory, 'fifo'), 'hv1', undefined)).toThrow('it is a FIFO, not a regular file')
 })

@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { linkSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
-import { openRegularFile, readFrom, readRegularFile } from '../../../../src/store/files/regular-file.ts'
+import { openRegularFile, readFrom, readRegularFile, readSettingFile } from '../../../src/runtime/regular-file.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'imds-regular-'))
 afterAll(() => {
@@ -51,4 +51,50 @@ test('a read from a position ends with the file', async () => {
     (await readFrom(file, 20, 9)).toString(),
   ]).toEqual(['456', '89', ''])
   await file.close()
+})
+
+test('a file that a setting names is read if it is a regular file of bounded length', () => {
+  writeFileSync(path('setting'), 'text')
+  symlinkSync('setting', path('setting-link'))
+  expect(readSettingFile(path('setting')).toString()).toBe('text')
+  expect(readSettingFile(path('setting-link')).toString()).toBe('text')
+  execFileSync('mkfifo', [path('setting-fifo')])
+  symlinkSync('/dev/zero', path('endless'))
+  writeFileSync(path('sparse'), '')
+  truncateSync(path('sparse'), 2 ** 42)
+  for (const [name, links, message] of [
+    ['setting-link', 'refuse', 'it is a symbolic link, not a regular file'],
+    ['setting-fifo', 'follow', 'it is a FIFO, not a regular file'],
+    ['endless', 'follow', 'it is a device, not a regular file'],
+    ['sparse', 'follow', 'it has more than 16777216 bytes'],
+    ['missing', 'follow', 'ENOENT'],
+  ] as const)
+    expect(() => readSettingFile(path(name), links)).toThrow(message)
+})
+
+test.skipIf(process.getuid?.() !== 0)(
+  'root reads no file of another user that the owner of a directory has linked there',
+  () => {
+    const other = path('of-other')
+    execFileSync('install', ['-d', '-o', '65534', other])
+    writeFileSync(path('of-root'), 'secret')
+    linkSync(path('of-root'), join(other, 'hard'))
+    expect(() => readSettingFile(join(other, 'hard'), 'refuse')).toThrow('it is a link to a file of another user')
+  },
+)
+
+test('a pipe of the shell that starts the command is read to its end', () => {
+  const script = `
+    import { readSettingFile } from ${JSON.stringify(new URL('../../../src/runtime/regular-file.ts', import.meta.url))}
+    process.stdout.write(readSettingFile(process.argv[1]))`
+  const args = [
+    '-c',
+    'exec "$@" <(sleep 0.2; echo late)',
+    'bash',
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    script,
+  ]
+  expect(execFileSync('bash', args).toString()).toBe('late\n')
 })

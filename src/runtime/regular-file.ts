@@ -3,8 +3,10 @@
  * opening a FIFO would hold up a thread for ever, opening a device can have effects, and a sparse file may be larger
  * than the memory.
  */
-import { constants, type StatsBase } from 'node:fs'
+import { closeSync, constants, fstatSync, lstatSync, openSync, readFileSync, statSync, type StatsBase } from 'node:fs'
 import { lstat, open, stat, type FileHandle } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { isLinkOfOther } from './become-owner.ts'
 
 /**
  * What is at a path. `not-regular`: something else than a file; `what` it is, with its article. `stamp`: differs when
@@ -30,6 +32,49 @@ export interface OpenFile {
  */
 export type Links = 'follow' | 'refuse'
 
+/** The most bytes of a file that a setting names, such as a key, a certificate or the environment of a service. */
+const MAX_SETTING_BYTES = 16 * 1024 * 1024
+/** What the caller's shell passes, such as `<(COMMAND)`. It may be a pipe, and its end is awaited. */
+const PASSED = /^(?:\/dev\/stdin|(?:\/dev|\/proc\/self)\/fd\/\d+)$/
+
+function flagsOf(links: Links): number {
+  const { O_RDONLY, O_NONBLOCK, O_NOCTTY, O_NOFOLLOW } = constants
+  return O_RDONLY | O_NONBLOCK | O_NOCTTY | (links === 'follow' ? 0 : O_NOFOLLOW)
+}
+
+/**
+ * Opens a regular file for reading, and returns its descriptor, which the caller closes. Throws when the file cannot be
+ * opened; as root with `links` refused, also if its directory's owner has linked a file of another user there.
+ */
+export function openRegularFileSync(path: string, links: Links): number {
+  // before it is opened, which could have effects
+  checkKind(links === 'follow' ? statSync(path) : lstatSync(path))
+  const fd = openSync(path, flagsOf(links))
+  try {
+    const stats = fstatSync(fd)
+    checkKind(stats)
+    if (links === 'refuse' && isLinkOfOther(stats, dirname(path)))
+      throw new Error('it is a link to a file of another user')
+    return fd
+  } catch (error) {
+    closeSync(fd)
+    throw error
+  }
+}
+
+/** Reads a file that a setting names, or that another user may have made. Throws when it cannot be read. */
+export function readSettingFile(path: string, links: Links = 'follow'): Buffer {
+  if (PASSED.test(path)) return readFileSync(path)
+  const fd = openRegularFileSync(path, links)
+  try {
+    const { size } = fstatSync(fd)
+    if (size > MAX_SETTING_BYTES) throw new Error(`it has more than ${String(MAX_SETTING_BYTES)} bytes`)
+    return readFileSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+}
+
 /** Opens a regular file for reading. Rejects when the file cannot be opened. */
 export async function openRegularFile(
   path: string,
@@ -40,12 +85,7 @@ export async function openRegularFile(
   if (before === undefined) return { kind: 'absent' }
   if (!before.isFile()) return { kind: 'not-regular', what: kindOf(before) }
   // Another program may have replaced the file by now.
-  const file = await ifThere(
-    open(
-      path,
-      constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | (links === 'follow' ? 0 : constants.O_NOFOLLOW),
-    ),
-  )
+  const file = await ifThere(open(path, flagsOf(links)))
   if (file === undefined) return { kind: 'absent' }
   try {
     const stats = await file.stat({ bigint: true })
@@ -106,6 +146,10 @@ export async function ifThere<T>(operation: Promise<T>): Promise<T | undefined> 
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     throw error
   }
+}
+
+function checkKind(stats: StatsBase<number>): void {
+  if (!stats.isFile()) throw new Error(`it is ${kindOf(stats)}, not a regular file`)
 }
 
 function kindOf(stats: StatsBase<number> | StatsBase<bigint>): string {

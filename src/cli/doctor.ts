@@ -7,12 +7,11 @@ import { CHECKS } from '../checks/checks.ts'
 import { lookAtHost, type Place } from '../doctor/host.ts'
 import type { Look } from '../checks/look.ts'
 import { buildRedaction } from '../doctor/redact.ts'
-import { findSecrets, formatVariables, serviceVariables } from '../doctor/secrets.ts'
+import { findSecrets, formatVariables, isPublic, SERVICES, serviceVariables } from '../doctor/secrets.ts'
 import { buildStatus, statusRows, type DaemonStatus, type Sample } from '../doctor/status.ts'
 import { getMetrics, getReadiness, valueOf } from '../operator/client.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { IMDS_SERVICE } from '../runtime/service-environment.ts'
 import { readUnit } from '../runtime/unit-file.ts'
 import { Failure } from './failure.ts'
 
@@ -51,13 +50,16 @@ export async function status(context: HostContext): Promise<number> {
 export async function bugreport(context: HostContext, file: string | undefined): Promise<void> {
   const { output, environmentFile } = context
   const look = lookFrom(context)
-  const unit = readUnit(IMDS_SERVICE.name)
-  const variables = serviceVariables(unit, environmentFile, look.settings.variables)
-  const redact = buildRedaction(findSecrets(look.settings, unit, variables))
+  const units = SERVICES.map((name) => {
+    const unit = readUnit(name)
+    return [unit, serviceVariables(unit, environmentFile, look.settings.variables)] as const
+  })
+  const [[, variables] = [undefined, {}]] = units
+  const redact = buildRedaction(findSecrets(look.settings, units))
   const now = new Date()
   const results = await runChecks(CHECKS, look)
   const text = await buildBugreport(
-    { look, results, variables: formatVariables(variables), node: process.versions.node, now },
+    { look, results, variables: formatVariables(variables), isPublic, node: process.versions.node, now },
     redact,
   )
   if (file === '-') {

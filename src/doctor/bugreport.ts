@@ -6,6 +6,7 @@
  */
 import { rowOf, type Result } from '../checks/check.ts'
 import type { Look } from '../checks/look.ts'
+import { redactLines, redactUnits, type IsPublic } from './assignments.ts'
 import { formatRows } from '../runtime/table.ts'
 import { plain } from '../runtime/terminal.ts'
 
@@ -15,6 +16,7 @@ export interface Facts {
   readonly results: readonly Result[]
   /** The variables of the service, as secrets.ts formats them. */
   readonly variables: string
+  readonly isPublic: IsPublic
   readonly node: string
   readonly now: Date
 }
@@ -47,9 +49,15 @@ function commandsOf(stateDirectory: string | undefined): readonly (readonly stri
   ]
 }
 
+/** Removes the values of variables from the output of systemd's commands. */
+function redactOutput([program, command]: readonly string[], text: string, isPublic: IsPublic): string {
+  if (program === 'systemctl' && command === 'cat') return redactUnits(text, isPublic)
+  return program === 'systemctl' || program === 'journalctl' ? redactLines(text, isPublic) : text
+}
+
 /** Builds the report. `redact` removes secrets from each section. */
 export async function buildBugreport(facts: Facts, redact: (text: string) => string): Promise<string> {
-  const { look, results, variables, node, now } = facts
+  const { look, results, variables, isPublic, node, now } = facts
   const { config, notes } = look.settings
   const [readiness, metrics, ran] = await Promise.all([
     look.readiness(),
@@ -57,7 +65,8 @@ export async function buildBugreport(facts: Facts, redact: (text: string) => str
     Promise.all(
       commandsOf(config?.stateDirectory).map(async (command) => {
         const output = await look.run(command)
-        return [`$ ${command.join(' ')}`, output?.stdout ?? '(it cannot be run)'] as const
+        const text = output?.stdout ?? '(it cannot be run)'
+        return [`$ ${command.join(' ')}`, redactOutput(command, text, isPublic)] as const
       }),
     ),
   ])

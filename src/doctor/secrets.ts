@@ -8,10 +8,12 @@ import { readSettingFile } from '../runtime/regular-file.ts'
 import { IMDS_SERVICE } from '../runtime/service-environment.ts'
 import type { Unit } from '../runtime/unit-file.ts'
 import type { Environment } from '../runtime/variables.ts'
-import { secretFiles } from '../checks/checks-of-files.ts'
+import { SECRET_FILES, secretFiles } from '../checks/checks-of-files.ts'
 import type { Look } from '../checks/look.ts'
 import { REMOVED } from './redact.ts'
 
+/** The services that may have variables. */
+export const SERVICES = [IMDS_SERVICE.name, 'imds-firewall.service', 'imds-address.service']
 /** Variables besides the daemon's own whose values are no secrets. */
 const HARMLESS = ['NODE_ENV', 'NODE_COMPILE_CACHE', 'NODE_OPTIONS', 'ADDRESSES']
 /** A value of another variable that is shorter is removed beside its name only: it may be an ordinary word. */
@@ -29,29 +31,35 @@ export function serviceVariables(
   return { ...unit?.environment, ...Object.assign({}, ...read), ...Object.fromEntries(ofImds) } as Environment
 }
 
-/** The variables as a bug report has them: values of variables that imds does not know are removed. */
+/** The variables as a bug report has them: only with values that are public. */
 export function formatVariables(variables: Environment): string {
   return Object.entries(variables)
     .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([name, value = '']) => `${name}=${isKnown(name) ? value : REMOVED}`)
+    .map(([name, value = '']) => `${name}=${isPublic(name, value) ? value : REMOVED}`)
     .join('\n')
 }
 
 /**
- * Every secret that can be found: in the key files of the service and of this command, in the service's credentials, in
- * variables that imds does not know, and in URLs.
+ * Every secret that can be found: in the key files of the services and of this command, in the services' credentials, in
+ * variables that are not public, and in URLs. `units`: the services, with their variables.
  */
-export function findSecrets(settings: Look['settings'], unit: Unit | undefined, variables: Environment): string[] {
+export function findSecrets(
+  settings: Look['settings'],
+  units: readonly (readonly [Unit | undefined, Environment])[],
+): string[] {
   const files = new Set([
     ...secretFiles(settings),
-    ...secretFiles({ ...settings, variables }),
-    ...(unit?.credentials.values() ?? []),
+    ...units.flatMap(([unit, variables]) => [
+      ...secretFiles({ ...settings, variables }),
+      ...(unit?.credentials.values() ?? []),
+    ]),
   ])
+  const all = units.flatMap(([, variables]) => Object.entries(variables))
   const inFiles = [...files].flatMap((path) => partsOf(textOf(path) ?? ''))
-  const unknown = Object.entries(variables).flatMap(([name, value = '']) =>
-    !isKnown(name) && value.length >= DISTINCTIVE ? [value] : [],
+  const unknown = all.flatMap(([name, value = '']) =>
+    !isPublic(name, value) && (value.length >= DISTINCTIVE || isSecretFile(name)) ? [value] : [],
   )
-  const inUrls = Object.values({ ...variables, ...settings.variables }).flatMap((value = '') => {
+  const inUrls = [...all, ...Object.entries(settings.variables)].flatMap(([, value = '']) => {
     const password = /:\/\/[^:@/]*:(.+)@/s.exec(value)?.[1]
     return password === undefined ? [] : [password]
   })
@@ -64,8 +72,13 @@ function partsOf(text: string): string[] {
   return lines.filter((line) => line !== '').flatMap((line) => [line, /^[\w.-]+:(.+)$/.exec(line)?.[1] ?? line])
 }
 
-function isKnown(name: string): boolean {
-  return name in VARIABLES || HARMLESS.includes(name)
+/** True for a value that a report may have. A variable that names a file may have been given the secret itself. */
+export function isPublic(name: string, value: string): boolean {
+  return isSecretFile(name) ? /^(?:%\w)?\//.test(value) : Object.hasOwn(VARIABLES, name) || HARMLESS.includes(name)
+}
+
+function isSecretFile(name: string): boolean {
+  return (SECRET_FILES as readonly string[]).includes(name)
 }
 
 function textOf(path: string): string | undefined {

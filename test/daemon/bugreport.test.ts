@@ -76,12 +76,26 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
   const bin = mkdtempSync(join(directory, 'bin-'))
   writeFileSync(join(bin, 'journalctl'), `#!/bin/sh\ncat <<'END'\n${leaks.join('\n')}\nEND\n`)
   chmodSync(join(bin, 'journalctl'), 0o755)
+  // too short to be removed wherever it occurs
+  const short = 'pin42'
+  const units = [
+    '# /etc/systemd/system/imds-firewall.service.d/local.conf',
+    `# Environment=COMMENTED=${short}`,
+    '[Service]',
+    `Environment=IMDS_REGION=gb1 PIN=${short}`,
+    `ExecStart=/usr/bin/env PIN=${short} ${join(bin, 'node')}`,
+    `SetCredential=pin:${short}`,
+    'User=imds',
+  ]
+  writeFileSync(join(bin, 'systemctl'), `#!/bin/sh\ncat <<'END'\n${units.join('\n')}\nEND\n`)
+  chmodSync(join(bin, 'systemctl'), 0o755)
   const environmentFile = file(
     'imds.env',
     [
       ...Object.entries(settings).map(([name, value]) => `${name}=${value}`),
       `IMDS_PASSWORD=${inEnvironment}`,
       `OTHER="${inEnvironment}"`,
+      `PIN=${short}`,
       `IMDS_STATE_DIR=${daemon.directory}`,
     ].join('\n'),
   )
@@ -96,6 +110,7 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
       },
     })
   const secrets = [
+    short,
     ...[userData, password, inUrl, inEnvironment, token, tokenKey, ...Object.values(inLog)],
     ...recordKeys.split(/[\s:]+/).filter((text) => text.length > 20),
   ]
@@ -114,6 +129,7 @@ t.test('a bug report has what is known of the daemon, and no secret from any pla
       /^IMDS_PASSWORD=\[removed\]$/m,
       /^OTHER=\[removed\]$/m,
       /^journal of imds$/m,
+      /^Environment=IMDS_REGION=gb1 \[removed\]\nExecStart=.*\n\[removed\]\nUser=imds$/m,
       /^===== \$ ss -Hltnp\n.*LISTEN/m,
     ])
       t.match(report, text)

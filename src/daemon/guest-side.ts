@@ -10,7 +10,7 @@ import { BootTraces } from '../guest/boot-traces.ts'
 import { HeldRequests } from '../guest/held-requests.ts'
 import { GuestReports } from '../guest/reports.ts'
 import { limitHops } from '../guest/hop-limit.ts'
-import type { Directory } from '../guest/identify.ts'
+import { peersOf, type Directory, type Peers } from '../guest/identify.ts'
 import { RequestMeter } from '../guest/meter.ts'
 import { RefusalLog } from '../guest/refusal-log.ts'
 import { buildGuestServer } from '../guest/server.ts'
@@ -43,6 +43,8 @@ export interface GuestSide {
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances'>
   readonly guests: readonly GuestPlace[]
+  /** How the listener at an address identifies its guests. */
+  readonly peersAt: (host: string) => Peers
   /** Loads what signs for guests, so that the first signature does not wait for it. */
   loadIdentity(): Promise<void>
   /** Sets the function that looks up unknown peers. */
@@ -112,6 +114,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     findByLink: (network, link) => (hold === undefined ? links.find(network, link) : { kind: 'unknown' }),
     ask: (network, address) => (hold === undefined ? ask(network, address) : undefined),
   }
+  const isLinkLocal = (host: string) => config.linkLocal.includes(host)
   const most = maxConnections(readLimits(), config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
   const rules = { tokens, forwarded: config.forwarded, limitHops, issuerOf: identity.issuerOf }
@@ -121,7 +124,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       network,
       maxConnections: most,
       directory,
-      isLinkLocal: (host) => config.linkLocal.includes(host),
+      isLinkLocal,
       shares,
       rules,
       meter,
@@ -166,6 +169,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       keys,
       restored,
       guests,
+      peersAt: (host) => peersOf(host, isLinkLocal, directory),
       loadIdentity: async () => {
         await identity.load()
       },

@@ -83,7 +83,7 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     const explainParts = {
       view,
       firewall,
-      networks,
+      listeners: guests.map(({ network, host }) => ({ network, host, peers: guestSide.peersAt(host) })),
       unserved: config.unserved,
       hold,
       diagnosis,

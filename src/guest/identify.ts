@@ -65,6 +65,11 @@ export interface Peers extends Omit<Directory, 'findByLink'> {
   keeps(socket: Pick<Socket, 'remoteAddress'>, found: Found): boolean
 }
 
+/** The peers of a listener at an address; undefined: it does not listen. */
+export function peersOf(host: string | undefined, isLinkLocal: (host: string) => boolean, directory: Directory): Peers {
+  return host !== undefined && isLinkLocal(host) ? peersByLink(directory) : peersByAddress(host, directory)
+}
+
 /**
  * The peers of an ordinary listener: loopback addresses name nobody (contract E1), unless the listener itself is on
  * one, as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host`: the

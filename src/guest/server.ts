@@ -17,7 +17,7 @@ import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
 import { refused, type Exchange, type Pending, type Result } from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
-import { idOf, peersByAddress, peersByLink, type Directory, type Guest, type Peers } from './identify.ts'
+import { idOf, peersOf, type Directory, type Guest, type Peers } from './identify.ts'
 import { isCounted, type RequestMeter } from './meter.ts'
 import { settle } from './pending.ts'
 import { readBody } from './body.ts'
@@ -59,7 +59,7 @@ const LIMITS = {
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   const { network, rules, meter, traces, refusalLog, held, reports, log } = parts
-  let peers: Peers = peersByAddress(undefined, parts.directory)
+  let peers: Peers = peersOf(undefined, parts.isLinkLocal, parts.directory)
   const guard = new ConnectionGuard({ ...parts, peers: () => peers })
   const responder = new Responder({ guard, meter, refusalLog, log })
   const targets = new TargetCache()
@@ -68,11 +68,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   server.server.once('listening', () => {
     // kept, since a server that stops has no address any more, and still answers
     const place = server.server.address()
-    const host = typeof place === 'string' ? undefined : place?.address
-    peers =
-      host !== undefined && parts.isLinkLocal(host)
-        ? peersByLink(parts.directory)
-        : peersByAddress(host, parts.directory)
+    peers = peersOf(typeof place === 'string' ? undefined : place?.address, parts.isLinkLocal, parts.directory)
   })
   server.addHook('onRequest', serve)
   server.all('/', () => undefined) // never reached: `serve` responds

@@ -135,7 +135,7 @@ export const ExplanationSchema = Type.Object({
     description: '"metadata", the reason of the refusal as metrics and logs name it, or "no-listener".',
   }),
   status: Type.Optional(
-    Type.Integer({ description: 'Absent with "no-listener": the daemon does not serve the network.' }),
+    Type.Integer({ description: 'Absent with "no-listener": no guest with this address can connect to the daemon.' }),
   ),
   because: Type.String(),
   instance: Type.Optional(

@@ -5,22 +5,28 @@
 import { formatCounter } from '../firewall/counters.ts'
 import type { Firewall } from '../firewall/firewall.ts'
 import { statusOf, type Refusal } from '../guest/refusals.ts'
-import { refusalOf } from '../guest/identify.ts'
+import { refusalOf, type Peers } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../metadata/address.ts'
+import { isLoopback } from '../runtime/host-port.ts'
+import { UNKNOWN } from '../view/address-index.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
 import type { ServedInstance, View } from '../view/view.ts'
 import type { Explanation, InstanceExplanation, RecentRequest } from './documents.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**
- * The parts of an explanation. `networks`: those that this daemon serves; `unserved`: those that it should serve;
+ * The parts of an explanation. `listeners`: those of guests; `unserved`: the networks that this daemon should serve;
  * `hold`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
  * undefined; `recent`: the last requests of its guest, the latest first.
  */
 export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
-  readonly networks: readonly string[]
+  readonly listeners: readonly {
+    readonly network: string
+    readonly host: string
+    readonly peers: Pick<Peers, 'find'>
+  }[]
   readonly unserved: readonly { readonly network: string; readonly problem: string }[]
   readonly hold: () => string | undefined
   readonly diagnosis: Diagnosis
@@ -52,14 +58,18 @@ export async function explainInstance(parts: ExplainParts, id: string): Promise<
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
-  { view, firewall, networks, unserved, hold, diagnosis, unreachable, recent }: ExplainParts,
+  { view, firewall, listeners, unserved, hold, diagnosis, unreachable, recent }: ExplainParts,
   network: string,
   text: string,
 ): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
-  if (!networks.includes(network)) {
-    const problem = unserved.find((one) => one.network === network)?.problem
+  const networks = [...new Set(listeners.map((one) => one.network))]
+  const reached = listeners.filter((one) => one.network === network && isReachedFrom(address, one.host))
+  if (reached.length === 0) {
+    const problem = networks.includes(network)
+      ? `no listener of network ${network} has an ${address.includes(':') ? 'IPv6' : 'IPv4'} address`
+      : unserved.find((one) => one.network === network)?.problem
     return {
       network,
       address,
@@ -70,7 +80,9 @@ export async function explain(
   const held = hold()
   if (held !== undefined)
     return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: held }
-  const found = view.find(network, address)
+  const known = view.find(network, address)
+  const isIdentified = reached.some(({ peers }) => peers.find(network, address).kind !== 'unknown')
+  const found = isIdentified ? known : UNKNOWN
   const refusal = refusalOf(found, address)
   const answer = {
     network,
@@ -78,6 +90,13 @@ export async function explain(
     answer: refusal ?? 'metadata',
     status: refusal === undefined ? 200 : statusOf(refusal),
   } as const
+  if (found.kind === 'unknown' && known.kind !== 'unknown')
+    return {
+      ...answer,
+      because: isLoopback(address)
+        ? 'a loopback address is no guest, except at a listener that has one itself'
+        : `${reached.map(({ host }) => host).join(', ')} identifies guests by their links, not by this address`,
+    }
   if (found.kind === 'unknown') {
     const elsewhere = networks.filter((other) => view.find(other, address).kind !== 'unknown')
     const hint =
@@ -108,6 +127,11 @@ export async function explain(
     }),
     recent: recent(found.owner),
   }
+}
+
+/** Whether a guest with this address can connect to a listener. Both ends of a connection are of one family. */
+function isReachedFrom(address: string, host: string): boolean {
+  return host === '::' || address.includes(':') === host.includes(':')
 }
 
 const OPTIONS: Partial<Record<Refusal, string>> = {

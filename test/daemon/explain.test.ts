@@ -64,7 +64,7 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
   )
   for (const [args, text] of [
     [['127.0.0.2'], /endpoint-disabled \(403\), since httpEndpoint of its record is disabled/],
-    [['fd00::1'], /ipv6-disabled \(403\), since httpProtocolIpv6/],
+    [['fd00::1'], /no-listener, since no listener of network default has an IPv6 address/],
     [
       ['127.0.0.9'],
       /unknown-peer \(503\), since no instance that is known here has this address on network default; the store has no instance with this address on network default: was it published\?/,
@@ -90,7 +90,7 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
     await explain('srv-a'),
     {
       status: 0,
-      text: /^127\.0\.0\.1 on network default: metadata \(200\)[^]*\nfd00::1 on network default: ipv6-disabled/,
+      text: /^127\.0\.0\.1 on network default: metadata \(200\)[^]*\nfd00::1 on network default: no-listener/,
     },
     'the id of an instance: each of its addresses',
   )
@@ -100,6 +100,15 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
     status: 69,
     stderr: /cannot be reached/,
   })
+
+  const open = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '0.0.0.0:0' })
+  t.teardown(() => open.stop())
+  await until(async () => (await open.operator('/readyz')).status === 200, 'the instances of the other daemon')
+  t.equal((await open.get('/latest/meta-data/instance-id')).status, 503, 'a loopback address at all addresses')
+  t.match(
+    (await explain('--operator', `127.0.0.1:${String(open.operatorPort)}`, '127.0.0.1')).text,
+    /unknown-peer \(503\), since a loopback address/,
+  )
 })
 
 t.test(

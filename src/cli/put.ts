@@ -16,6 +16,7 @@ import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { Report, type Outcome } from './report.ts'
+import { warningsOf } from './record-warnings.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
 
 /**
@@ -85,11 +86,13 @@ function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
   })
   if (!record.ok) return invalid(input, record.faults)
   const { id, revision } = record.value.instance
+  const warnings = warningsOf(input.document)
   return {
     status: EXIT.done,
     kind: 'valid',
     text: `${input.place}: valid, ${id} revision ${String(revision)}`,
-    json: { place: input.place, result: 'valid', id, revision },
+    warnings,
+    json: { place: input.place, result: 'valid', id, revision, ...(warnings.length > 0 && { warnings }) },
   }
 }
 
@@ -131,6 +134,7 @@ function putOutcome(
       const { id, revision, sealedAt, hypervisors } = put.instance
       const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
       const warnings = [
+        ...warningsOf(input.document),
         ...put.unannounced.map(
           (name) => `no daemon has announced hypervisor ${name}: check the name (imdsctl hypervisors)`,
         ),
@@ -174,10 +178,15 @@ function refused(input: RecordInput, message: string, details: object): Outcome 
 
 function invalid(input: RecordInput, faults: readonly Fault[]): Outcome {
   const lines = faults.map(({ path, message }) => `\n  ${path === '' ? '(the record)' : path} ${message}`)
-  return notDone(input, 'faulty', EXIT.badData, `is not a valid record:${lines.join('')}`, {
-    result: 'invalid',
-    faults,
-  })
+  const warnings = warningsOf(input.document)
+  return {
+    ...notDone(input, 'faulty', EXIT.badData, `is not a valid record:${lines.join('')}`, {
+      result: 'invalid',
+      faults,
+      ...(warnings.length > 0 && { warnings }),
+    }),
+    warnings,
+  }
 }
 
 function failed(input: RecordInput, error: unknown): Outcome {

@@ -86,7 +86,7 @@ async function startBackground(
   const lagMs = () => sync.status().lagMs
   const operatorPlace = () => operators.tcp.place
   const announcement = buildAnnouncement(view, lagMs, operatorPlace, log)
-  const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, announcement)
+  const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, announcement, log)
   await turn()
 
   const fromSnapshot = view.size

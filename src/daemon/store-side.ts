@@ -20,9 +20,10 @@ export async function buildSource(
   cipher: RecordCipher | undefined,
   userDataMaxBytes: number,
   announcement: Announcement,
+  log: Logger,
 ): Promise<Source> {
   if (store.kind === 'files')
-    return onlyIds((await import('../store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes))
+    return onlyIds((await import('../store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes, log))
   const { buildRedisSource } = await import('../store/redis/source.ts')
   return onlyIds(
     buildRedisSource({

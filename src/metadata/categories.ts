@@ -119,10 +119,15 @@ const firstCloudIp = ({ interfaces }: Instance) => interfaces.flatMap(({ cloudIp
  */
 const TAG_KEY = /^(?!(?:\.|\.\.|_index)$)[A-Za-z0-9+\-.,_:@]{1,255}$/
 
+/** True for the key of a tag that the tree shows, if the instance shows its tags. */
+export function isReadableTag(key: string): boolean {
+  return TAG_KEY.test(key)
+}
+
 const tags = ({ tags, options }: Instance) =>
   options.instanceMetadataTags === 'enabled'
     ? Object.entries(tags)
-        .filter(([key]) => TAG_KEY.test(key))
+        .filter(([key]) => isReadableTag(key))
         .sort(byKey)
     : []
 

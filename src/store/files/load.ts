@@ -42,6 +42,13 @@ export function idOfFile(name: string): string | undefined {
   return isId(id) ? id : undefined
 }
 
+/** True for a file that does not belong to the store, although its name ends as if it did. */
+export function isMisnamed(name: string): boolean {
+  return (
+    !name.startsWith('.') && idOfFile(name) === undefined && ENDINGS.some((one) => name.toLowerCase().endsWith(one))
+  )
+}
+
 /** A file that is not regular or too long: a fault of its instance only. The message is for operators. */
 export class FileFault extends Error {
   /** Differs when the file does. */

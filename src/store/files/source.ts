@@ -7,8 +7,9 @@
  *   srv-x1y2z.pending               a change that a writer has not finished (pending.ts): overrides the other files
  *
  * A record may omit `userData`: then it is computed from the file of the user-data. If the record has it, it must match
- * that file. Other files are ignored.
+ * that file. Other files are ignored; those whose names end as if they belonged to the store are named in the log, once.
  */
+import type { Logger } from 'pino'
 import { sizeFaults } from '../../metadata/record.ts'
 import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-names.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
@@ -19,10 +20,12 @@ import { listFiles, lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
 
 /** How long to wait for more changes: a writer may write record and user-data one after the other. */
 const QUIET_MS = 10
+/** How many files that are not read the log names. */
+const MAX_NAMED = 10
 
 /** Builds the source; nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
-export function buildFileSource(directory: string, userDataMaxBytes: number): Source {
-  return new FileSource(directory, userDataMaxBytes)
+export function buildFileSource(directory: string, userDataMaxBytes: number, log: Pick<Logger, 'warn'>): Source {
+  return new FileSource(directory, userDataMaxBytes, log)
 }
 
 /** The digest of an instance, undefined if it has none, and the stamp of the files that it was computed from. */
@@ -35,13 +38,17 @@ class FileSource implements Source {
   readonly description: string
   readonly #directory: string
   readonly #userDataMaxBytes: number
+  readonly #log: Pick<Logger, 'warn'>
   #watch: DirectoryWatch | undefined
   readonly #timers = new Map<string, NodeJS.Timeout>()
   /** What the last index found, so that the next one reads only files that changed. */
   #known: ReadonlyMap<string, Known> = new Map()
+  /** The files that the log has named as not read. */
+  #misnamed = ''
 
-  constructor(directory: string, userDataMaxBytes: number) {
+  constructor(directory: string, userDataMaxBytes: number, log: Pick<Logger, 'warn'>) {
     this.#directory = directory
+    this.#log = log
     this.#userDataMaxBytes = userDataMaxBytes
     this.description = `file:${directory}`
   }
@@ -68,8 +75,11 @@ class FileSource implements Source {
     this.#watch?.check()
     const known = new Map<string, Known>()
     const changed: [id: string, stamp: string | undefined][] = []
+    const misnamed: string[] = []
+    const files = await listFiles(this.#directory, (name) => misnamed.push(name))
+    this.#report(misnamed)
     await forEachOf(
-      await listFiles(this.#directory),
+      files,
       async ([id, endings]) => {
         if (endings.every((ending) => ending === '.user-data')) return
         const { text, isRecent } = await lookUpStamps(this.#directory, id, endings, Date.now())
@@ -90,6 +100,18 @@ class FileSource implements Source {
     this.#known = known
     for (const [id, { digest }] of known) if (digest !== undefined) digests.set(id, digest)
     return { initialised: true, digests }
+  }
+
+  /** Names files that are not read, and again only when others are there. */
+  #report(misnamed: readonly string[]): void {
+    const names = misnamed.slice(0, MAX_NAMED)
+    const text = `${String(misnamed.length)} ${names.join('/')}`
+    if (misnamed.length > 0 && text !== this.#misnamed)
+      this.#log.warn(
+        { files: names, count: misnamed.length },
+        'files in the directory of the store are not read: name them by the id of the instance, such as srv-x1y2z.json',
+      )
+    this.#misnamed = text
   }
 
   async *load(ids: readonly string[]): AsyncIterable<Loaded> {

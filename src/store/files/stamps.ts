@@ -5,7 +5,7 @@
 import { statSync, type BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { idOfFile } from './load.ts'
+import { idOfFile, isMisnamed } from './load.ts'
 import { ifThere, stampOf } from '../../runtime/regular-file.ts'
 
 /** Files that are looked up at the same time. */
@@ -26,12 +26,21 @@ export interface Stamps {
   readonly changedAtMs: number
 }
 
-/** Lists the instances of a directory: id -> the endings of its files, in their order. */
-export async function listFiles(directory: string): Promise<Map<string, string[]>> {
+/**
+ * Lists the instances of a directory: id -> the endings of its files, in their order. Calls `misnamed` for each file
+ * that belongs to none and seems to be meant for one.
+ */
+export async function listFiles(
+  directory: string,
+  misnamed: (name: string) => void = () => undefined,
+): Promise<Map<string, string[]>> {
   const endings = new Map<string, string[]>()
   for (const name of (await readdir(directory)).sort()) {
     const id = idOfFile(name)
-    if (id === undefined) continue
+    if (id === undefined) {
+      if (isMisnamed(name)) misnamed(name)
+      continue
+    }
     const of = endings.get(id)
     if (of === undefined) endings.set(id, [name.slice(id.length)])
     else of.push(name.slice(id.length))

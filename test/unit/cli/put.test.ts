@@ -175,3 +175,22 @@ test('a validation needs no store, and checks user-data where it comes with the 
     EXIT.badData,
   ])
 })
+
+test('a misspelt field is accepted, with a warning that names the nearest one, by put and validate', async () => {
+  const warning = '/publickeys is no field of a record, and is ignored (did you mean publicKeys?)'
+  const path = file('a.json', anInstance({ publickeys: [] }))
+  await validating([path])
+  await putting([path])
+  expect([printed, status]).toEqual([
+    [
+      `${path}: valid, srv-abcde revision 1`,
+      `! imdsctl: warning: ${warning}`,
+      'published srv-abcde revision 1',
+      `! imdsctl: warning: ${warning}`,
+    ],
+    EXIT.done,
+  ])
+  printed = []
+  await validate(outputOf(true), [path])
+  expect(printed.map((line) => JSON.parse(line) as unknown)).toMatchObject([{ result: 'valid', warnings: [warning] }])
+})

@@ -13,6 +13,12 @@ const ROOT = mkdtempSync(join(tmpdir(), 'imds-files-'))
 afterAll(() => {
   rmSync(ROOT, { recursive: true })
 })
+const warned: object[] = []
+const log = {
+  warn: (details: object) => {
+    warned.push(details)
+  },
+}
 const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
 
 test('a file store hashes user-data in slices, for the index, the record and their check', async () => {
@@ -24,7 +30,7 @@ test('a file store hashes user-data in slices, for the index, the record and the
     writeFileSync(join(directory, `${id}.json`), JSON.stringify(anInstance({ id })))
     writeFileSync(join(directory, `${id}.user-data`), Buffer.alloc(size, id))
   }
-  const source = buildFileSource(directory, 16 * MIB)
+  const source = buildFileSource(directory, 16 * MIB, log)
   const found: string[] = []
   const { hashed } = await mostBytesPerTurn(async () => {
     const { digests } = await source.index()
@@ -46,7 +52,7 @@ test('an index reads only files that changed since the last one, or just before 
   const write = (revision: number) => {
     writeFileSync(path, JSON.stringify(anInstance({ revision })))
   }
-  const source = buildFileSource(directory, 16_384)
+  const source = buildFileSource(directory, 16_384, log)
   const digest = async () => (await source.index()).digests.get('srv-abcde')
   const isRead = async () => (await mostBytesPerTurn(digest)).hashed > 0
   write(1)
@@ -67,7 +73,7 @@ test('an index reads only files that changed since the last one, or just before 
 
 test('a directory names the hypervisors of its records; one without records names none', async () => {
   const directory = aDirectory()
-  const source = buildFileSource(directory, MIB)
+  const source = buildFileSource(directory, MIB, log)
   writeFileSync(join(directory, 'srv-a.removed'), '1')
   writeFileSync(join(directory, 'srv-a.user-data'), 'x')
   expect(await source.hypervisors()).toEqual([])
@@ -75,4 +81,14 @@ test('a directory names the hypervisors of its records; one without records name
   expect(await source.hypervisors()).toBe(undefined)
   writeFileSync(join(directory, 'srv-c.json'), JSON.stringify(anInstance({ id: 'srv-c', hypervisors: ['hv2', 'hv1'] })))
   expect(await source.hypervisors()).toEqual(['hv1', 'hv2'])
+})
+
+test('files that are not read, though their names end like those of the store, are named once', async () => {
+  const directory = aDirectory()
+  const source = buildFileSource(directory, MIB, log)
+  for (const name of ['srv-a.json', 'srv c.json', 'srv-x.JSON', '.srv-y.json', 'notes.txt', 'srv-a.user-data'])
+    writeFileSync(join(directory, name), JSON.stringify(anInstance({ id: 'srv-a' })))
+  await source.index()
+  await source.index()
+  expect(warned).toEqual([{ files: ['srv c.json', 'srv-x.JSON'], count: 2 }])
 })

@@ -1,0 +1,72 @@
+/** What a record has that no guest ever sees, for `put`, `import` and `validate`: a publisher may have meant something else. */
+import { isReadableTag } from '../metadata/categories.ts'
+import { UNSAFE_NAMES } from '../metadata/record.ts'
+import { InstanceSchema } from '../metadata/schema.ts'
+import { escapeControls } from '../runtime/escape.ts'
+import { nearest } from '../runtime/nearest.ts'
+
+/** The keywords of a JSON Schema that are followed. */
+interface Shape {
+  readonly properties?: Readonly<Record<string, Shape>>
+  readonly patternProperties?: Readonly<Record<string, Shape>>
+  readonly items?: Shape
+}
+type Fields = Readonly<Record<string, unknown>>
+
+/** The warnings of one record that are printed. */
+const MAX_WARNINGS = 10
+/** A longer name is cut in a warning, and near no other. */
+const MAX_NAME = 64
+
+/** The warnings of a document, which may have faults: fields that are ignored, and tags that no guest can read. */
+export function warningsOf(document: unknown): readonly string[] {
+  const found: string[] = []
+  let more = 0
+  for (const warning of allOf(document)) {
+    if (found.length < MAX_WARNINGS) found.push(warning())
+    else more += 1
+  }
+  return more === 0 ? found : [...found, `${String(more)} more fields or tags are ignored`]
+}
+
+function* allOf(document: unknown): Generator<() => string> {
+  yield* ignoredIn(InstanceSchema as Shape, document, '')
+  const { tags, options } = (isFields(document) ? document : {}) as { tags?: unknown; options?: unknown }
+  if (!isFields(tags) || !isFields(options) || options['instanceMetadataTags'] !== 'enabled') return
+  for (const key of Object.keys(tags))
+    if (!isReadableTag(key)) yield () => `${pathOf('/tags', key)} is a tag that no guest can read, because of its key`
+}
+
+function* ignoredIn(
+  { properties, patternProperties, items }: Shape,
+  value: unknown,
+  path: string,
+): Generator<() => string> {
+  if (Array.isArray(value)) {
+    if (items !== undefined)
+      for (const [i, one] of value.entries()) yield* ignoredIn(items, one, `${path}/${String(i)}`)
+    return
+  }
+  if (!isFields(value)) return
+  const [pattern] = Object.keys(patternProperties ?? {})
+  for (const [name, field] of Object.entries(value)) {
+    const shape = properties !== undefined && Object.hasOwn(properties, name) ? properties[name] : undefined
+    if (shape !== undefined) yield* ignoredIn(shape, field, `${path}/${name}`)
+    else if (pattern === undefined || !new RegExp(pattern, 'u').test(name) || UNSAFE_NAMES.includes(name))
+      yield () => describe(pathOf(path, name), name, Object.keys(properties ?? {}))
+  }
+}
+
+function describe(path: string, name: string, known: readonly string[]): string {
+  const meant = name.length > MAX_NAME ? undefined : nearest(name, known)
+  return `${path} is no field of a record, and is ignored${meant === undefined ? '' : ` (did you mean ${meant}?)`}`
+}
+
+function pathOf(path: string, name: string): string {
+  const shown = name.length > MAX_NAME ? `${name.slice(0, MAX_NAME)}...` : name
+  return `${path}/${escapeControls(shown.replaceAll('~', '~0').replaceAll('/', '~1'))}`
+}
+
+function isFields(value: unknown): value is Fields {
+  return value instanceof Object && !Array.isArray(value)
+}

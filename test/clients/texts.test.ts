@@ -90,7 +90,7 @@ const LEAVES = [
 function formsOf(instance: Instance): ReadonlyMap<string, string> {
   const tree = buildTree(instance, undefined, {})
   return new Map([
-    ...[...buildSeeds(instance, undefined)].flatMap(([name, { body }]) =>
+    ...[...buildSeeds(instance, undefined, new Uint8Array(32))].flatMap(([name, { body }]) =>
       typeof body === 'string' ? [[name, body] as const] : [],
     ),
     ...LEAVES.map((name) => [name, resolve(tree, VERSIONS.length - 1, `meta-data/${name}`)!.body as string] as const),

@@ -3,6 +3,7 @@
  * the response to a report.
  */
 import type { Content } from '../metadata/content.ts'
+import { SIGNATURE_LEAVES } from '../metadata/identity-document.ts'
 import type { Target } from '../metadata/target.ts'
 import { VERSION_LIST } from '../metadata/tree.ts'
 import type { Authorized, Rules } from './authorize.ts'
@@ -36,7 +37,7 @@ export function resolve(
     return refused('not-found', route, ttlSeconds)
   if (method !== 'GET' && method !== 'HEAD') return refused('method-not-allowed', route, ttlSeconds)
   if (route === '/latest/dynamic/instance-identity/token') return resolveIdentityToken(authorized, rules)
-  const prepared = hasIdentity(target) ? guest.prepareIdentity() : undefined
+  const prepared = hasSignature(target) ? guest.prepareIdentity() : undefined
   if (prepared !== undefined) {
     const content = prepared.then(() => contentOf(guest, target))
     return { kind: 'pending', route, content, ttlSeconds, cost: 0 }
@@ -47,9 +48,10 @@ export function resolve(
     : { kind: 'served', route, content, ttlSeconds }
 }
 
-/** Whether the content of a target may include the identity document. */
-function hasIdentity({ route, query }: Target): boolean {
-  return route === '/{version}/dynamic' || (route === '/{version}' && query?.recursive === true)
+/** Whether the content of a target may include a signature of the identity document. */
+function hasSignature({ route, path, query }: Target): boolean {
+  if (query?.recursive === true) return route === '/{version}/dynamic' || route === '/{version}'
+  return route === '/{version}/dynamic' && SIGNATURE_LEAVES.some((leaf) => path.endsWith(`/${leaf}`))
 }
 
 function contentOf(guest: Guest, { route, version, path, query }: Target): Content | undefined {

@@ -27,7 +27,7 @@ export interface TokenIssuer {
 export type Issued = TokenSubject & { readonly identity?: Instance['identity'] }
 
 export interface Identity {
-  /** Undefined: there is no key of RSA, so there are no documents. */
+  /** Undefined: there is no key of RSA, so documents have no signatures. */
   readonly signer: DocumentSigner | undefined
   /** The issuer in the record of an instance, or else that of this hypervisor. Undefined: there are no tokens. */
   readonly issuerOf: (instance: Issued) => TokenIssuer | undefined

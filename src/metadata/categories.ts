@@ -16,7 +16,7 @@ export interface Provider {
   readonly domain?: string
   /** `services/partition`: the name of the provider's partition. */
   readonly partition?: string
-  /** Signs identity documents. Absent: there is no `dynamic/`. */
+  /** Signs identity documents. Absent: `dynamic/` has the document alone. */
   readonly signer?: DocumentSigner
 }
 

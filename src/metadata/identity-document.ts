@@ -2,8 +2,9 @@
  * The identity document of an instance and its signatures (contract H3): the content of `dynamic/instance-identity/`.
  *
  * The document has those fields of EC2's whose values the record has, in EC2's layout. Equal records give equal bytes,
- * since verifiers compare them. It is signed at the first request for it, once for each state of the record (and again
- * after a guest was silent for hours: view/view.ts).
+ * since verifiers compare them. It needs no key: programs read the region and the account there. With a key, it is signed
+ * at the first request for a signature, once for each state of the record (and again after a guest was silent for hours:
+ * view/view.ts).
  */
 import { splitPrefix } from './address.ts'
 import { textContent, type Content } from './content.ts'
@@ -22,44 +23,48 @@ export interface DocumentSigner {
   sign(document: string): Promise<Signatures>
 }
 
-/** The leaves of `dynamic/instance-identity/`, in the order of the listing. `pkcs7` and `rsa2048` are the same. */
-export const IDENTITY_LEAVES = ['document', 'pkcs7', 'rsa2048', 'signature'] as const
+/** The leaves of `dynamic/instance-identity/` that need a key. `pkcs7` and `rsa2048` are the same. */
+export const SIGNATURE_LEAVES = ['pkcs7', 'rsa2048', 'signature'] as const
+/** All of them, in the order of the listing. */
+const LEAVES = ['document', ...SIGNATURE_LEAVES] as const
+type IdentityLeaf = (typeof LEAVES)[number]
 
-/** A document, with its signatures once they are made. */
-export class SignedDocument {
-  readonly #text: string
-  readonly #signer: DocumentSigner
-  #contents: Readonly<Record<(typeof IDENTITY_LEAVES)[number], Content>> | undefined
+/** A document, with its signatures once they are made. `signer` undefined: it has none. */
+export class IdentityDocument {
+  readonly #instance: Instance
+  readonly #signer: DocumentSigner | undefined
+  #document: Content | undefined
+  #signatures: Readonly<Record<Exclude<IdentityLeaf, 'document'>, Content>> | undefined
   #signing: Promise<void> | undefined
 
-  constructor(instance: Instance, signer: DocumentSigner) {
-    this.#text = formatIdentityDocument(instance)
+  constructor(instance: Instance, signer: DocumentSigner | undefined) {
+    this.#instance = instance
     this.#signer = signer
   }
 
-  /** Signs the document; undefined: it is signed. After a failure the next call tries again. */
+  get leaves(): readonly IdentityLeaf[] {
+    return this.#signer === undefined ? ['document'] : LEAVES
+  }
+
+  /** Signs the document; undefined: there is nothing to sign, or it is signed. After a failure the next call tries again. */
   prepare(): Promise<void> | undefined {
-    if (this.#contents !== undefined) return undefined
-    return (this.#signing ??= this.#sign().finally(() => {
+    if (this.#signer === undefined || this.#signatures !== undefined) return undefined
+    return (this.#signing ??= this.#sign(this.#signer).finally(() => {
       this.#signing = undefined
     }))
   }
 
-  /** The content of a leaf. Throws before `prepare` is done. */
-  content(leaf: (typeof IDENTITY_LEAVES)[number]): Content {
-    if (this.#contents === undefined) throw new Error('the identity document is not signed yet')
-    return this.#contents[leaf]
+  /** The content of a leaf. Throws for a signature before `prepare` is done. */
+  content(leaf: IdentityLeaf): Content {
+    if (leaf === 'document') return (this.#document ??= textContent(formatIdentityDocument(this.#instance)))
+    if (this.#signatures === undefined) throw new Error('the identity document is not signed yet')
+    return this.#signatures[leaf]
   }
 
-  async #sign(): Promise<void> {
-    const { signature, pkcs7 } = await this.#signer.sign(this.#text)
+  async #sign(signer: DocumentSigner): Promise<void> {
+    const { signature, pkcs7 } = await signer.sign(formatIdentityDocument(this.#instance))
     const signedData = textContent(pkcs7)
-    this.#contents = {
-      document: textContent(this.#text),
-      pkcs7: signedData,
-      rsa2048: signedData,
-      signature: textContent(signature),
-    }
+    this.#signatures = { pkcs7: signedData, rsa2048: signedData, signature: textContent(signature) }
   }
 }
 

@@ -12,7 +12,7 @@
  */
 import { CATEGORIES, type Provider } from './categories.ts'
 import { buildContent, textContent, type Content } from './content.ts'
-import { IDENTITY_LEAVES, SignedDocument, type DocumentSigner } from './identity-document.ts'
+import { IdentityDocument, type DocumentSigner } from './identity-document.ts'
 import type { Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
 
@@ -87,7 +87,7 @@ export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
  */
 export function buildTree(instance: Instance, userData: Uint8Array | undefined, provider: Provider): Tree {
   const root = new Directory(noSuffix)
-  if (provider.signer !== undefined) addIdentity(root, instance, provider.signer)
+  addIdentity(root, instance, provider.signer)
   for (const { names, from, entries } of ROWS) {
     for (const { parameters, value, earlier } of entries({ instance, provider })) {
       const leaf: Leaf =
@@ -123,9 +123,9 @@ function finish(directory: Directory): number {
   return directory.children.reduce((paths, child) => paths + (child instanceof Directory ? finish(child) : 1), 1)
 }
 
-function addIdentity(root: Directory, instance: Instance, signer: DocumentSigner): void {
-  const document = new SignedDocument(instance, signer)
-  for (const name of IDENTITY_LEAVES) {
+function addIdentity(root: Directory, instance: Instance, signer: DocumentSigner | undefined): void {
+  const document = new IdentityDocument(instance, signer)
+  for (const name of document.leaves) {
     const leaf: Leaf = {
       from: visibleFrom('2009-04-04'),
       get content() {
@@ -137,7 +137,7 @@ function addIdentity(root: Directory, instance: Instance, signer: DocumentSigner
   }
 }
 
-/** Makes the content below `dynamic/`, which cannot be read before. Undefined: it is made, or there is none. */
+/** Makes the signatures below `dynamic/`, which cannot be read before. Undefined: they are made, or there are none. */
 export function prepareIdentity(tree: Tree): Promise<void> | undefined {
   const node = nodeAt(tree.root, [...IDENTITY, 'document'].join('/'))
   return node === undefined || node instanceof Directory ? undefined : node.prepare?.()

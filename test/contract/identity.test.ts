@@ -19,7 +19,8 @@ import { anInstance } from '../support/fixtures/instance.ts'
 const TTL = 'x-aws-ec2-metadata-token-ttl-seconds'
 const ISSUER = 'https://id.example.com/gb1'
 const BASE = '/latest/dynamic/instance-identity'
-const LEAVES = ['document', 'pkcs7', 'rsa2048', 'signature']
+const SIGNATURES = ['pkcs7', 'rsa2048', 'signature']
+const LEAVES = ['document', ...SIGNATURES]
 const TOKEN = `${BASE}/token?audience=vault`
 
 const files = makeIdentity()
@@ -138,6 +139,28 @@ describe('H3: the document of an instance', () => {
     rmSync(other.directory, { recursive: true })
   })
 
+  test('is alone without a key, for every guest: a detector of the region crashes on a 404', async () => {
+    const without = aGuestServer()
+    without.put(anInstance({ architecture: 'x86_64', launchTime: '2026-11-20T15:04:05Z' }))
+    const { status, text, headers } = await without.ask(`${BASE}/document`)
+    expect([status, text]).toEqual([200, await get('document')])
+    const again = { url: `${BASE}/document`, headers: { 'if-none-match': String(headers['etag']) } }
+    expect((await without.ask(again)).status).toBe(304)
+    for (const version of VERSIONS) {
+      const answer = await without.ask(`/${version}/dynamic/instance-identity/`)
+      const has = version >= '2009-04-04'
+      expect([version, answer.status, has ? answer.text : '']).toEqual([
+        version,
+        has ? 200 : 404,
+        has ? 'document' : '',
+      ])
+      expect((await without.ask(`/${version}/`)).text.split('\n').includes('dynamic')).toBe(has)
+    }
+    for (const leaf of SIGNATURES) expect((await without.ask(`${BASE}/${leaf}`)).status).toBe(404)
+    const subtree = JSON.parse((await without.ask('/latest/?recursive=true')).text) as Record<string, object>
+    expect(subtree['dynamic']).toEqual({ 'instance-identity': { document: text } })
+  })
+
   test('is part of ?recursive=true of a version, and has entity tags', async () => {
     const subtree = JSON.parse((await guest.ask('/latest/?recursive=true')).text) as Record<string, object>
     const leaves = Object.fromEntries(await Promise.all(LEAVES.map(async (leaf) => [leaf, await get(leaf)] as const)))
@@ -162,18 +185,19 @@ describe('H3: a signature', () => {
     await guest.ask('/latest/meta-data/instance-id')
     await guest.ask('/latest/')
     expect(signer.documents).toEqual([])
-    const answers = await Promise.all([...LEAVES, ''].map((leaf) => asked(guest, `${BASE}/${leaf}`)))
-    expect([signer.documents.length, answers.map((answer) => answer())]).toEqual([1, Array(5).fill(undefined)])
+    const answers = await Promise.all(SIGNATURES.map((leaf) => asked(guest, `${BASE}/${leaf}`)))
+    expect([signer.documents.length, answers.map((answer) => answer())]).toEqual([1, Array(3).fill(undefined)])
     await signer.made()
-    expect(answers.map((answer) => answer()?.[0])).toEqual(Array(5).fill(200))
+    expect(answers.map((answer) => answer()?.[0])).toEqual(Array(3).fill(200))
     expect([(await guest.ask(`${BASE}/signature`)).text, signer.documents.length]).toEqual(['signed', 1])
   })
 
   test('delays no other guest, and no other request of this guest', async () => {
     const nic = { id: 'int-b', macAddress: '02:24:19:00:00:0b', ipv4Addresses: ['10.0.0.6/30'] }
     guest.put(anInstance({ id: 'srv-other', interfaces: [nic] }))
-    const answer = await asked(guest, `${BASE}/document`)
-    expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-abcde')
+    const answer = await asked(guest, `${BASE}/signature`)
+    for (const path of ['/latest/meta-data/instance-id', `${BASE}/document`, BASE, '/latest/dynamic'])
+      expect([path, (await guest.ask(path)).status]).toEqual([path, 200])
     expect((await guest.ask({ url: '/latest/meta-data/instance-id', from: '10.0.0.6' })).text).toBe('srv-other')
     expect(answer()).toBe(undefined)
   })
@@ -198,7 +222,7 @@ describe('H3: a signature', () => {
     ['D6: when the endpoint is disabled', (of) => of.put(anInstance({ options: { httpEndpoint: 'disabled' } })), 403],
     ['D4: when tokens are required', (of) => of.put(anInstance({ options: { httpTokens: 'required' } })), 401],
   ])('is not given to a guest that loses its right meanwhile, %s', async (_when, change, status) => {
-    const answer = await asked(guest, `${BASE}/document`)
+    const answer = await asked(guest, `${BASE}/signature`)
     change(guest)
     await signer.made()
     expect(answer()?.[0]).toBe(status)
@@ -264,7 +288,7 @@ describe('H4: an identity token', () => {
     both.put(anInstance())
     expect((await both.ask(BASE)).text.split('\n')).toEqual(LEAVES)
     expect((await both.ask('/latest/?recursive=true')).text).not.toContain('"token"')
-    expect((await guest.ask('/latest/')).text).not.toContain('dynamic')
+    expect((await guest.ask(BASE)).text).toBe('document')
   })
 
   test('is 404 without an issuer', async () => {

@@ -232,7 +232,7 @@ describe('H6: OpenStack', () => {
 
 test('H7: vendor data is not in the tree of EC2', async () => {
   guest.put(aFullInstance({ vendorData: VENDOR }), SCRIPT)
-  expect((await get('/latest/')).text).toBe('meta-data\nuser-data')
+  expect((await get('/latest/')).text).toBe('dynamic\nmeta-data\nuser-data')
   expect((await get('/latest/?recursive=true')).text).not.toContain('vendor')
   expect((await get('/latest/vendor-data')).status).toBe(404)
 })

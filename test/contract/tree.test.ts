@@ -76,7 +76,7 @@ const LEAVES: [string, string, string, string][] = [
 /** Contract number, path, and the exact listing in `latest`. */
 const LISTINGS: [string, string, string][] = [
   ['A1', '', VERSIONS.join('\n')],
-  ['B1', 'latest/', 'meta-data\nuser-data'],
+  ['B1', 'latest/', 'dynamic\nmeta-data\nuser-data'],
   [
     'B1',
     'latest/meta-data/',
@@ -421,7 +421,12 @@ describe('B3: what does not apply is neither listed nor answered', () => {
       { tags: { 'a b': 'x', '5=x': 'y' }, options: { instanceMetadataTags: 'enabled' } },
       ['tags', 'tags/instance', 'tags/instance/a b', 'tags/instance/5=x'],
     ],
-    ['H3', 'no identity document without a key', {}, ['../dynamic', '../dynamic/instance-identity/document']],
+    [
+      'H3',
+      'no signatures without a key',
+      {},
+      ['pkcs7', 'rsa2048', 'signature'].map((leaf) => `../dynamic/instance-identity/${leaf}`),
+    ],
   ]
   test.each(LACKING)('%s: %s', async (_number, _what, change, paths) => {
     const bare = aGuestServer()
@@ -493,13 +498,13 @@ describe('C7: user-data', () => {
     none.put(anInstance())
     for (const url of ['/latest/user-data', '/openstack/latest/user_data'])
       expect((await none.ask(url)).status).toBe(404)
-    expect((await none.ask('/latest/')).text).toBe('meta-data')
+    expect((await none.ask('/latest/')).text).toBe('dynamic\nmeta-data')
   })
   test('that is set but empty is an empty 200', async () => {
     const empty = aGuestServer()
     empty.put(anInstance(), Buffer.alloc(0))
     expect(await empty.ask('/latest/user-data')).toMatchObject({ status: 200, text: '' })
-    expect((await empty.ask('/latest/')).text).toBe('meta-data\nuser-data')
+    expect((await empty.ask('/latest/')).text).toBe('dynamic\nmeta-data\nuser-data')
   })
 })
 

@@ -99,7 +99,7 @@ t.test('H4: a token is accepted before, during and after the rotation of a key',
   const both = publish(old, next)
   const after = await aDaemon(t, { ...keysIn(next), IMDS_IDENTITY_ISSUER: ISSUER })
   const newToken = await tokenOf(after)
-  t.equal((await after.get(BASE)).status, 404, 'a key of P-256 signs no documents')
+  t.equal((await after.get(`${BASE}/signature`)).status, 404, 'a key of P-256 signs no documents')
   const verify = (token: string, keys: typeof both) => jwtVerify(token, keys, { issuer: ISSUER, audience: 'vault' })
   t.match(await verify(oldToken, first), { payload: { sub: 'srv-abcde' }, protectedHeader: { alg: 'RS256' } })
   t.match(await verify(oldToken, both), { payload: { sub: 'srv-abcde' } })

@@ -171,9 +171,11 @@ describe('the identity of a guest', () => {
   const IDENTITY_TOKEN = '/latest/dynamic/instance-identity/token'
 
   test.each([
-    ['/latest/dynamic/instance-identity/document', true],
-    ['/2021-01-03/dynamic/', true],
+    ['/latest/dynamic/instance-identity/signature', true],
+    ['/2021-01-03/dynamic/?recursive=true', true],
     ['/latest/?recursive=true', true],
+    ['/latest/dynamic/instance-identity/document', false],
+    ['/2021-01-03/dynamic/', false],
     ['/latest/', false],
     ['/latest/meta-data/?recursive=true', false],
     ['/latest/meta-data/mac', false],

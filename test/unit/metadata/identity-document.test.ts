@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatIdentityDocument, SignedDocument } from '../../../src/metadata/identity-document.ts'
+import { formatIdentityDocument, IdentityDocument } from '../../../src/metadata/identity-document.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 
@@ -30,18 +30,18 @@ test('H3: a field without a value is left out', () => {
 
 test('H3: a document is signed once, however many ask for it, and again after a failure', async () => {
   let calls = 0
-  const document = new SignedDocument(INSTANCE, {
+  const document = new IdentityDocument(INSTANCE, {
     sign: (text) =>
       ++calls === 1
         ? Promise.reject(new Error('no thread'))
         : Promise.resolve({ signature: 's', pkcs7: `p ${String(text.length)}` }),
   })
   expect(calls).toBe(0)
-  expect(() => document.content('document')).toThrow('not signed yet')
+  expect(document.content('document').body).toBe(formatIdentityDocument(INSTANCE))
+  expect(() => document.content('signature')).toThrow('not signed yet')
   await expect(document.prepare()).rejects.toThrow('no thread')
   await Promise.all([document.prepare(), document.prepare()])
   expect([document.prepare(), calls]).toEqual([undefined, 2])
-  expect(document.content('document').body).toBe(formatIdentityDocument(INSTANCE))
   expect(document.content('signature').body).toBe('s')
   expect(document.content('rsa2048')).toBe(document.content('pkcs7'))
 })

@@ -23,7 +23,8 @@ export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 /** Mints identity tokens of one instance for these audiences; undefined: for any. */
 export interface TokenIssuer {
   readonly audiences: readonly string[] | undefined
-  readonly mint: (audience: string) => Promise<string>
+  /** Rejects if `signal` aborts while it waits for its turn. */
+  readonly mint: (audience: string, signal: AbortSignal) => Promise<string>
 }
 
 /** The rules for every guest of a listener. */

@@ -48,7 +48,7 @@ export type Result =
 
 /**
  * A request whose content is being made. `content` undefined: there is none. `cost`: how many requests it takes from the
- * share of its guest besides its own.
+ * share of its guest besides its own. `giveUp` ends its wait for a turn, after which nobody else wants the content.
  */
 export interface Pending {
   readonly kind: 'pending'
@@ -56,6 +56,7 @@ export interface Pending {
   readonly content: Promise<Content | undefined>
   readonly ttlSeconds: number | undefined
   readonly cost: number
+  readonly giveUp?: () => void
 }
 
 /** A refusal as a result. */

@@ -6,14 +6,17 @@ import { refused, type Pending, type Result } from './exchange.ts'
 const WAIT_MS = 1_000
 
 /** The result of such a request. Never rejects: a failure is logged, and the guest gets 503. */
-export async function settle({ content, route, ttlSeconds }: Pending, log: Logger): Promise<Result> {
+export async function settle({ content, route, ttlSeconds, giveUp }: Pending, log: Logger): Promise<Result> {
   const late = Promise.withResolvers<'late'>()
   const timer = setTimeout(() => {
     late.resolve('late')
   }, WAIT_MS)
   try {
     const made = await Promise.race([content, late.promise])
-    if (made === 'late') return refused('not-signed', route, ttlSeconds)
+    if (made === 'late') {
+      giveUp?.()
+      return refused('not-signed', route, ttlSeconds)
+    }
     return made === undefined
       ? refused('not-found', route, ttlSeconds)
       : { kind: 'served', route, content: made, ttlSeconds }

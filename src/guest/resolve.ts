@@ -72,11 +72,15 @@ function resolveIdentityToken(
   if (ttlSeconds === undefined) return refused('token-required', route)
   if (audience === undefined || issuer.audiences?.includes(audience) === false)
     return refused('bad-audience', route, ttlSeconds)
-  const content = issuer.mint(audience).then((body) => ({
+  const abort = new AbortController()
+  const content = issuer.mint(audience, abort.signal).then((body) => ({
     body,
     headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length), 'Cache-Control', 'no-store'],
   }))
-  return { kind: 'pending', route, content, ttlSeconds, cost: IDENTITY_TOKEN_COST }
+  const giveUp = () => {
+    abort.abort()
+  }
+  return { kind: 'pending', route, content, ttlSeconds, cost: IDENTITY_TOKEN_COST, giveUp }
 }
 
 /**

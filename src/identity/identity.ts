@@ -20,7 +20,8 @@ export interface IdentitySettings extends IdentityKey {
 /** The issuer of the tokens of an instance. `audiences` undefined: any. */
 export interface TokenIssuer {
   readonly audiences: readonly string[] | undefined
-  readonly mint: (audience: string) => Promise<string>
+  /** Rejects if `signal` aborts while it waits for its turn. */
+  readonly mint: (audience: string, signal: AbortSignal) => Promise<string>
 }
 
 /** What decides who issues the tokens of an instance, and what they say. */
@@ -53,7 +54,7 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
     load: async () => own && loadOwn(own),
     signer:
       own !== undefined && algorithmOf(own.key) === 'RS256'
-        ? { sign: (document) => slots.use(async () => (await loadOwn(own)).signDocument(document)) }
+        ? { sign: (document, id) => slots.use(async () => (await loadOwn(own)).signDocument(document), id) }
         : undefined,
     issuerOf: (instance) => {
       const { identity } = instance
@@ -63,22 +64,21 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
           const signer = await loadOf(accountKeys.signing(identity.keys, wallMs()))
           return signer.mintToken(identity, instance, audience, wallMs())
         }
-        return { audiences: identity.audiences, mint: (audience) => slots.use(() => mint(audience)) }
+        return {
+          audiences: identity.audiences,
+          mint: (audience, signal) => slots.use(() => mint(audience), instance.id, signal),
+        }
       }
       const { issuer } = own ?? {}
       return own === undefined || issuer === undefined
         ? undefined
         : {
             audiences: undefined,
-            mint: (audience) =>
-              slots.use(async () =>
-                (await loadOwn(own)).mintToken(
-                  { issuer, lifetimeSeconds: TOKEN_SECONDS },
-                  instance,
-                  audience,
-                  wallMs(),
-                ),
-              ),
+            mint: (audience, signal) => {
+              const terms = { issuer, lifetimeSeconds: TOKEN_SECONDS }
+              const mint = async () => (await loadOwn(own)).mintToken(terms, instance, audience, wallMs())
+              return slots.use(mint, instance.id, signal)
+            },
           }
     },
   }

@@ -18,9 +18,9 @@ export interface Signatures {
   readonly pkcs7: string
 }
 
-/** Signs documents. `sign` does its work outside of the event loop. */
+/** Signs documents of instances. `sign` does its work outside of the event loop. */
 export interface DocumentSigner {
-  sign(document: string): Promise<Signatures>
+  sign(document: string, id: string): Promise<Signatures>
 }
 
 /** The leaves of `dynamic/instance-identity/` that need a key. `pkcs7` and `rsa2048` are the same. */
@@ -62,7 +62,7 @@ export class IdentityDocument {
   }
 
   async #sign(signer: DocumentSigner): Promise<void> {
-    const { signature, pkcs7 } = await signer.sign(formatIdentityDocument(this.#instance))
+    const { signature, pkcs7 } = await signer.sign(formatIdentityDocument(this.#instance), this.#instance.id)
     const signedData = textContent(pkcs7)
     this.#signatures = { pkcs7: signedData, rsa2048: signedData, signature: textContent(signature) }
   }

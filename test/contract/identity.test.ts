@@ -283,6 +283,23 @@ describe('H4: an identity token', () => {
     expect((await guest.ask({ method, url, ...(headers && { headers }) })).status).toBe(status)
   })
 
+  test('that nobody waits for any more leaves the queue of signatures', async () => {
+    const signals: AbortSignal[] = []
+    const busy = aGuestServer({
+      issuerOf: () => ({
+        audiences: undefined,
+        mint: (_audience, signal) => {
+          signals.push(signal)
+          return new Promise(() => undefined)
+        },
+      }),
+    })
+    busy.put(anInstance())
+    const headers = { 'x-aws-ec2-metadata-token': await sessionToken(busy) }
+    expect((await busy.ask({ url: TOKEN, headers })).status).toBe(503)
+    expect(signals.map(({ aborted }) => aborted)).toEqual([true])
+  })
+
   test('is never listed, and never part of ?recursive=true', async () => {
     const both = aGuestServer({ issuerOf: identity.issuerOf, provider: { signer: identity.signer! } })
     both.put(anInstance())

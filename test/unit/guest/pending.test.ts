@@ -4,10 +4,10 @@ import { settle } from '../../../src/guest/pending.ts'
 
 const CONTENT = { body: 'x', headers: [] }
 
-async function settled(content: Promise<typeof CONTENT | undefined>) {
+async function settled(content: Promise<typeof CONTENT | undefined>, giveUp?: () => void) {
   const log: string[] = []
   const result = await settle(
-    { kind: 'pending', route: '/{version}/dynamic', content, ttlSeconds: 7, cost: 0 },
+    { kind: 'pending', route: '/{version}/dynamic', content, ttlSeconds: 7, cost: 0, ...(giveUp && { giveUp }) },
     pino({}, { write: (line: string) => log.push(line) }),
   )
   return { result, log }
@@ -29,10 +29,14 @@ test('a failure is logged, and the guest gets 503', async () => {
   expect(log.join()).toMatch(/no thread.*signing failed; the guest gets 503/)
 })
 
-test('a guest waits a second at most for a signature, and then gets 503', async () => {
+test('a guest waits a second at most for a signature, and then gets 503 and gives up its turn', async () => {
   vi.useFakeTimers()
-  const waiting = settled(new Promise(() => undefined))
-  await vi.advanceTimersByTimeAsync(1_000)
+  const giveUp = vi.fn<() => void>()
+  const waiting = settled(new Promise(() => undefined), giveUp)
+  await vi.advanceTimersByTimeAsync(999)
+  expect(giveUp).not.toHaveBeenCalled()
+  await vi.advanceTimersByTimeAsync(1)
   vi.useRealTimers()
   expect(await waiting).toMatchObject({ result: { refusal: 'not-signed' }, log: [] })
+  expect(giveUp).toHaveBeenCalledOnce()
 })

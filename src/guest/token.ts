@@ -5,7 +5,7 @@
  * (E3).
  *
  * A token has 40 bytes, in base64url with padding like EC2's tokens: 4 bytes for the key's id, 4 for the time of expiry
- * (seconds since 1970, big-endian), and 32 for the HMAC-SHA-256 of a label, the network, the instance's id and the
+ * (seconds since 1970 modulo 2^32, big-endian), and 32 for the HMAC-SHA-256 of a label, the network, the instance's id and the
  * first 8 bytes.
  */
 import { LRUCache } from 'lru-cache'
@@ -58,7 +58,7 @@ export class Tokens {
     const key = this.#keys[0]!
     const token = Buffer.allocUnsafe(HEAD_BYTES)
     token.writeUInt32BE(key.id, 0)
-    token.writeUInt32BE(Math.floor(this.#nowSeconds()) + ttlSeconds, 4)
+    token.writeUInt32BE((Math.floor(this.#nowSeconds()) + ttlSeconds) >>> 0, 4)
     return `${Buffer.concat([token, mac(key, network, instance, token)]).toString('base64url')}==`
   }
 
@@ -71,8 +71,8 @@ export class Tokens {
       this.#known.set(token, known)
     }
     if (known.network !== network || known.instance !== instance) return undefined
-    const left = known.endSeconds - Math.floor(this.#nowSeconds())
-    // more is left if the clock was ahead when the token was minted
+    const left = (known.endSeconds - Math.floor(this.#nowSeconds())) >>> 0
+    // an expired token, and one of a clock that was ahead, have far more left
     return left > 0 && left <= MAX_TTL_SECONDS ? left : undefined
   }
 

@@ -130,3 +130,17 @@ test('D1: only a whole number of 1 to 21600 seconds is a lifetime', () => {
     [undefined, '', ' ', '0', '21601', '60s', '6e1', '1e999', '６０'].map(parseTtl).every((ttl) => ttl === undefined),
   ).toBe(true)
 })
+
+test('D1: tokens are minted and verified across 2106, when the time of expiry begins at 0 again', () => {
+  const end = 2 ** 32
+  let now = end - 10
+  const tokens = new Tokens([FIRST], () => now)
+  const before = tokens.mint('default', 'srv-abcde', 60)
+  const left = () => tokens.verify(before, 'default', 'srv-abcde')
+  expect(left()).toBe(60)
+  now = end + 10
+  expect(left()).toBe(40)
+  expect(tokens.verify(tokens.mint('default', 'srv-abcde', 60), 'default', 'srv-abcde')).toBe(60)
+  now = end + 50
+  expect(left()).toBeUndefined()
+})

@@ -204,6 +204,11 @@ export function removedPaths(before: Tree, after: Tree): RemovedPaths {
   )
 }
 
+/** The same without tags, which are the only paths that an option shows. */
+export function withoutTags(removed: RemovedPaths): RemovedPaths {
+  return new Map([...removed].filter(([path]) => !/^meta-data\/tags(?:\/|$)/.test(path)))
+}
+
 /** Every path of a tree, also those that no listing shows. */
 export function pathsOf(tree: Tree): readonly string[] {
   return nodesBelow('', tree.root).map(([path]) => path)

@@ -4,7 +4,7 @@
  * Sync fills the view; the guest server reads it without waiting. It evicts nothing and does no I/O. An instance is
  * added or changed as one frozen object (invariants 3 and 5). An address that two instances claim is served to neither
  * (invariant 7). A path that a change removed still answers for a grace period, so that a crawl that began before the
- * change finds everything that it listed (contract B5).
+ * change finds everything that it listed (contract B5). What an option takes away ends at once (E3).
  *
  * An instance that the store no longer has stays (invariant 8), but loses each address that another one claims: most
  * likely it was removed, and its tombstone expired while this hypervisor had no store.
@@ -22,6 +22,7 @@ import {
   resolve,
   resolveRemoved,
   resolveSubtree,
+  withoutTags,
   type RemovedPaths,
   type Tree,
 } from '../metadata/tree.ts'
@@ -145,10 +146,14 @@ export class ServedInstance {
    */
   #formerStates(before: ServedInstance): FormerState[] {
     const now = this.#now()
-    const still = before.#former.filter(({ untilMs }) => now < untilMs)
-    if (before.#tree === undefined) return still
-    const removed = removedPaths(before.#tree, this.#built())
-    return removed.size === 0 ? still : [{ removed, untilMs: now + GRACE_MS }, ...still].slice(0, MAX_FORMER_STATES)
+    const states = before.#former.filter(({ untilMs }) => now < untilMs)
+    const removed = before.#tree && removedPaths(before.#tree, this.#built())
+    if (removed !== undefined && removed.size > 0) states.unshift({ removed, untilMs: now + GRACE_MS })
+    const kept =
+      this.instance.options.instanceMetadataTags === 'enabled'
+        ? states
+        : states.map((state) => ({ ...state, removed: withoutTags(state.removed) }))
+    return kept.slice(0, MAX_FORMER_STATES)
   }
 }
 

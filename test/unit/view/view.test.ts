@@ -92,6 +92,56 @@ test('sealed user-data is gone at once, in every version and listing; unsealed i
   expect([...(await statuses())]).toEqual([200])
 })
 
+/** Each option and what else takes something away: the record with it, the record without, and paths that end. */
+const TAKEN: Record<string, readonly [Record<string, unknown>, Record<string, unknown>, readonly string[], number]> = {
+  httpTokens: [{}, { options: { httpTokens: 'required' } }, ['/latest/meta-data/instance-id'], 401],
+  httpEndpoint: [{}, { options: { httpEndpoint: 'disabled' } }, ['/latest/meta-data/instance-id'], 403],
+  instanceMetadataTags: [
+    { tags: { a: 'x' }, options: { instanceMetadataTags: 'enabled' } },
+    { tags: { a: 'x' } },
+    ['tags', 'tags/instance', 'tags/instance/a'].map((path) => `/latest/meta-data/${path}`),
+    404,
+  ],
+  openstack: [{ options: { openstack: 'enabled' } }, {}, ['/openstack/latest/meta_data.json', '/openstack'], 404],
+  reports: [{ options: { reports: 'enabled' } }, {}, ['/latest/reports/boot'], 404],
+  seal: [{}, { sealedAt: '2026-11-20T15:04:05Z' }, ['/latest/user-data', '/openstack/latest/user_data'], 404],
+}
+
+/** The hop limit is of connections, and IPv6 of peers (test/unit/guest/identify.test.ts). */
+const PATHLESS = ['httpPutResponseHopLimit', 'httpProtocolIpv6']
+
+test.each(Object.entries(TAKEN))(
+  'E3: what %s takes away ends at once',
+  async (_what, [before, after, paths, status]) => {
+    const guest = aGuestServer()
+    const statuses = async () => Promise.all(paths.map(async (path) => (await guest.ask(path)).status))
+    guest.put(anInstance(before), Buffer.from('x'))
+    expect(await statuses()).not.toContain(status)
+    guest.put(anInstance({ ...after, revision: 2 }), Buffer.from('x'))
+    expect(new Set(await statuses())).toEqual(new Set([status]))
+  },
+)
+
+test('E3: each option has a row, except those that take no path away', () => {
+  const { options } = aGuestServer().put(anInstance())
+  expect(Object.keys(options).filter((name) => !(name in TAKEN))).toEqual(PATHLESS)
+})
+
+test('E3: a tag that a change removed ends when the option is switched off, and does not come back', async () => {
+  const guest = aGuestServer()
+  const put = (revision: number, tags: Record<string, string>, instanceMetadataTags: 'enabled' | 'disabled') =>
+    guest.put(anInstance({ revision, tags, options: { instanceMetadataTags } }))
+  const status = async () => (await guest.ask('/latest/meta-data/tags/instance/a')).status
+  put(1, { a: 'x', b: 'y' }, 'enabled')
+  await status()
+  put(2, { b: 'y' }, 'enabled')
+  expect(await status()).toBe(200)
+  put(3, { b: 'y' }, 'disabled')
+  expect(await status()).toBe(404)
+  put(4, { b: 'y' }, 'enabled')
+  expect(await status()).toBe(404)
+})
+
 test("E3: an address that moves to another instance never returns the former one's data", async () => {
   const guest = aGuestServer()
   guest.put(at('10.0.0.2/30', { id: 'srv-first' }))

@@ -69,7 +69,7 @@ function resolved({
   const authorized: Authorized = { kind: 'authorized', guest, target: parsed.value, ttlSeconds }
   const tokens = { mint: (...what: unknown[]) => `token ${String(minted.push(what))}`, verify: () => undefined }
   const result = resolve(
-    { network: 'red', request: { method, headers, httpVersion: '1.1', socket: new Socket() } },
+    { network: 'red', target, request: { method, headers, httpVersion: '1.1', socket: new Socket() } },
     authorized,
     { tokens, limitHops: () => limitsHops, issuerOf: rest.issuerOf ?? issuerFor },
   )
@@ -209,4 +209,10 @@ describe('the identity of a guest', () => {
     const { result } = resolved({ target: `${IDENTITY_TOKEN}?audience=a`, ...request })
     expect(result).toMatchObject({ kind: 'refused', refusal })
   })
+})
+
+test('A4: OPTIONS of the whole server is not allowed, as OPTIONS of a path', () => {
+  const refusal = (method: string) => resolved({ target: '*', method }).result
+  expect(refusal('OPTIONS')).toMatchObject({ refusal: 'method-not-allowed' })
+  expect(refusal('GET')).toMatchObject({ refusal: 'not-found' })
 })

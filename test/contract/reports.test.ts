@@ -2,7 +2,9 @@
  * H9 of the contract: what a guest reports, its bounds, and that it is only a claim. Slow and endless bodies are in
  * test/daemon/reports.test.ts.
  */
-import { beforeEach, describe, expect, test } from 'vitest'
+import { PassThrough } from 'node:stream'
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, test, vi } from 'vitest'
 import type { Reports } from '../../src/metadata/reports.ts'
 import { reportsOf } from '../../src/operator/reports.ts'
 import { aGuestServer, type Injected, type TestGuest } from '../support/fixtures/guest-server.ts'
@@ -263,4 +265,37 @@ test("H9: the operators' document says that the guest claims it, with the addres
     },
   })
   expect(reportsOf(guest, 'srv-none')).toBeUndefined()
+})
+
+/** Sends the head of a report whose body arrives in pieces. */
+function slowReport() {
+  const body = new PassThrough()
+  const headers = { 'content-length': '4' }
+  const request = { method: 'POST', url: HOME, headers, remoteAddress: '10.0.0.2', payload: body } as const
+  return { body, response: guest.server.inject(request).then(({ statusCode }) => statusCode) }
+}
+
+test('E3: a report whose address changes its owner while the body arrives is given to neither', async () => {
+  const { body, response } = slowReport()
+  body.write('a=')
+  for (let i = 0; i < 10; i++) await turn()
+  guest.view.remove('srv-abcde')
+  guest.put({ ...OTHER, revision: 2, interfaces: anInstance()['interfaces'] })
+  body.end('b\n')
+  expect(await response).toBe(503)
+  expect([guest.reports.of(guest.view.get('srv-other')!)]).toEqual([undefined])
+})
+
+test('F2: a report whose body takes longer than 5 s is refused', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  try {
+    const { body, response } = slowReport()
+    body.write('a=')
+    for (let i = 0; i < 10; i++) await turn()
+    await vi.advanceTimersByTimeAsync(5_000)
+    expect(await response).toBe(400)
+    body.destroy()
+  } finally {
+    vi.useRealTimers()
+  }
 })

@@ -3,7 +3,7 @@
  * connections and the stop of a daemon are in test/daemon/waiting.test.ts.
  */
 import { setImmediate as turn } from 'node:timers/promises'
-import { beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { aGuestServer, type Injected, type TestGuest } from '../support/fixtures/guest-server.ts'
 import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
 
@@ -243,4 +243,17 @@ describe('H2: recursive', () => {
     expect(served).toBeGreaterThan(50)
     expect(served).toBeLessThan(150)
   })
+})
+
+test('D4: a request is held no longer than its session token is valid, and then gets 401', async () => {
+  const mint = await guest.ask({ method: 'PUT', url: '/latest/api/token', headers: { [TTL]: '1' } })
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  try {
+    const settled = await waiting(`${TAG}?wait_for_change=true`, { 'x-aws-ec2-metadata-token': mint.text })
+    guest.clock.ms = 2_000
+    await vi.advanceTimersByTimeAsync(2_000)
+    expect((await settled())?.status).toBe(401)
+  } finally {
+    vi.useRealTimers()
+  }
 })

@@ -20,8 +20,8 @@ export function parseBasic(header: string | undefined): Credentials | undefined 
 }
 
 /**
- * Decodes a form-encoded secret. RFC 6749 (2.3.1) demands that clients encode it, but not all do. Text that cannot be
- * decoded stays as it is.
+ * Decodes a form-encoded id or secret. RFC 6749 (2.3.1) demands that clients encode both, but not all do. Text that
+ * cannot be decoded stays as it is.
  */
 export function formDecoded(text: string): string {
   try {

@@ -440,6 +440,41 @@ t.test('a secret that was reset stays, until the file has another', async (t) =>
   t.strictSame(await apply(api.database, aRegion()), [`~ api client ${client!.id}: secret`])
 })
 
+t.test('a secret that the file sets ends the one that a reset kept, and the same file ends none', async (t) => {
+  const {
+    api_clients: [client, ...others],
+  } = aRegion()
+  const former = async () =>
+    (
+      await db
+        .selectFrom('api_clients')
+        .select('former_secret_sha256')
+        .where('id', '=', client!.id)
+        .executeTakeFirstOrThrow()
+    ).former_secret_sha256?.toString()
+  const keepFormer = () =>
+    db
+      .updateTable('api_clients')
+      .set({
+        secret_sha256: Buffer.from('reset'),
+        former_secret_sha256: Buffer.from('former'),
+        former_secret_until: new Date(Date.now() + 3_600_000),
+      })
+      .where('id', '=', client!.id)
+      .execute()
+  await keepFormer()
+  t.strictSame(await apply(api.database, aRegion()), [])
+  t.equal(await former(), 'former')
+  for (const change of [{ secret_file: 'another.secret' }, { account: TWO }]) {
+    t.match(await apply(api.database, aRegion({ api_clients: [{ ...client!, ...change }, ...others] })), [
+      /, secret$|: secret$/,
+    ])
+    t.equal(await former(), undefined)
+    await apply(api.database, aRegion())
+    await keepFormer()
+  }
+})
+
 t.test('a secret file that has the present secret again is named as a change of the secret', async (t) => {
   await db.updateTable('api_clients').set({ secret_file_sha256: null }).where('id', '=', STORAGE_CLIENT).execute()
   t.strictSame(await apply(api.database, aRegion()), [`~ api client ${STORAGE_CLIENT}: secret`])

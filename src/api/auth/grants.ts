@@ -159,7 +159,8 @@ export class Grants {
 
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client | TokenOutcome> {
     const { db, limit, known, now } = this.#parts
-    const { id, secret } = credentials ?? { id: '', secret: '' }
+    const { id: text, secret } = credentials ?? { id: '', secret: '' }
+    const id = formDecoded(text) // no id has a character that is encoded
     const subject: Subject = { kind: 'client', name: id }
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }

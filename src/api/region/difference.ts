@@ -13,7 +13,7 @@ export function changedColumns(wanted: Row, current: Row, kept: readonly string[
 /** Describes the changes of these columns, without secrets: `ram 1024 -> 2048, secret`. */
 export function describeChanges(columns: readonly string[], current: Row, wanted: Row): string {
   const changes = columns.map((column) => {
-    if (column.startsWith('secret')) return 'secret'
+    if (/^(former_)?secret/.test(column)) return 'secret'
     if (/^(password|totp)/.test(column)) return column
     return `${column} ${text(current.get(column))} -> ${text(wanted.get(column))}`
   })

@@ -59,7 +59,11 @@ export function regionRows(
     })),
     accounts: file.accounts.map(accountRow),
     images: file.images.map(imageRow),
-    api_clients: file.api_clients.map((client) => clientRow({ permissions_group: 'full' as const, ...client })),
+    api_clients: file.api_clients.map((client) => ({
+      ...clientRow({ permissions_group: 'full' as const, ...client }),
+      former_secret_sha256: null,
+      former_secret_until: null,
+    })),
     applications: (file.applications ?? []).map(clientRow),
     database_server_types: (file.database_server_types ?? []).map((type) => ({ description: '', ...type })),
     database_servers: (file.database_servers ?? []).map(({ account, zone, database_server_type, ...server }) => ({

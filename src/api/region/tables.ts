@@ -73,6 +73,8 @@ const [USER, ACCOUNT, IMAGE, CLIENT] = [
   ['name', 'username', 'status', 'locked', 'description', 'arch', 'public', 'compatibility_mode', 'min_ram'],
   ['name', 'description'],
 ] as const
+/** The secret before a reset_secret that keeps it for a while. It ends with the secret that replaced it. */
+const FORMER_SECRET = ['former_secret_sha256', 'former_secret_until'] as const
 
 /** docs/region-file.md#what-apply-changes explains it to operators. */
 export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = {
@@ -115,7 +117,10 @@ export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = 
   },
   api_clients: {
     key: ['id'],
-    keeps: (wanted, current) => [...CLIENT, 'permissions_group', ...keptSecrets(wanted, current)],
+    keeps: (wanted, current) => {
+      const secrets = keptSecrets(wanted, current)
+      return [...CLIENT, 'permissions_group', ...secrets, ...(secrets.includes('secret_sha256') ? FORMER_SECRET : [])]
+    },
     isPruned: ({ id }, given) => given.has(id), // requests can make them too
   },
   applications: {

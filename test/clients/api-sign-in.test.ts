@@ -1,8 +1,10 @@
 /**
  * Signing in with a client that nobody here wrote: Debian's requests-oauthlib uses all grants, with one-time passwords
- * from Debian's oathtool. And the token requests as fog and Go's x/oauth2 write them.
+ * from Debian's oathtool. The token requests as fog and Go's x/oauth2 write them. Two libraries for Node.js.
  */
 import { spawnSync } from 'node:child_process'
+import * as oauth from 'oauth4webapi'
+import * as openid from 'openid-client'
 import t from 'tap'
 import {
   ADA,
@@ -134,4 +136,20 @@ t.test('users sign in with clients that nobody here wrote', { skip }, async (t) 
       'invalid_grant',
     ])
   })
+})
+
+t.test('RFC 6749: oauth4webapi and openid-client, which encode the id and the secret, get tokens', async (t) => {
+  const api = await startImdsApi(t)
+  const id = CLIENT_OF[ONE]
+  const server = { issuer: api.baseUrl, token_endpoint: `${api.baseUrl}/token` }
+  const insecure = { [oauth.allowInsecureRequests]: true }
+
+  const sent = oauth.ClientSecretBasic(secretOf(id))
+  const response = await oauth.clientCredentialsGrantRequest(server, { client_id: id }, sent, {}, insecure)
+  const token = await oauth.processClientCredentialsResponse(server, { client_id: id }, response)
+  t.equal(token.token_type, 'bearer')
+
+  const configuration = new openid.Configuration(server, id, {}, openid.ClientSecretBasic(secretOf(id)))
+  openid.allowInsecureRequests(configuration)
+  t.equal((await openid.clientCredentialsGrant(configuration)).token_type, 'bearer')
 })

@@ -33,10 +33,10 @@ export interface Reports {
   readonly revision: number
   readonly boot?: BootReport
   readonly sshHostKeys?: HostKeysReport
-  readonly attributes: Readonly<Record<string, AttributeReport>>
+  readonly attributes: ReadonlyMap<string, AttributeReport>
 }
 
-export const NO_REPORTS: Reports = Object.freeze({ revision: 0, attributes: Object.freeze({}) })
+export const NO_REPORTS: Reports = Object.freeze({ revision: 0, attributes: new Map<string, never>() })
 
 /** What a path below `/latest/reports/` takes. */
 export type ReportName =
@@ -101,24 +101,32 @@ function joined(
     mine === undefined ? other : choose(mine, other)
   const boot = pick(ours.boot, theirs.boot)
   const sshHostKeys = pick(ours.sshHostKeys, theirs.sshHostKeys)
-  const attributes = Object.keys({ ...ours.attributes, ...theirs.attributes }).flatMap((name) => {
-    const attribute = pick(ours.attributes[name], theirs.attributes[name])
+  const names = new Set([...ours.attributes.keys(), ...theirs.attributes.keys()])
+  const attributes = [...names].flatMap((name) => {
+    const attribute = pick(ours.attributes.get(name), theirs.attributes.get(name))
     return attribute === undefined ? [] : [[name, attribute] as const]
   })
   const all = {
     revision,
     ...(boot !== undefined && { boot }),
     ...(sshHostKeys !== undefined && { sshHostKeys }),
-    attributes: Object.fromEntries(attributes.slice(0, ATTRIBUTES_MAX)),
+    attributes: new Map(attributes.slice(0, ATTRIBUTES_MAX)),
   }
   return sizeOf(all) > REPORTS_MAX_BYTES ? { ...ours, revision } : all
+}
+
+/** Reports in the form that is stored as JSON. */
+export function storedForm({ attributes, ...others }: Reports): object {
+  return { ...others, attributes: Object.fromEntries(attributes) }
 }
 
 /** Checks reports that were stored: undefined: they do not have the form of reports, or are too long. */
 export function parseReports(text: string): Reports | undefined {
   if (Buffer.byteLength(text) > REPORTS_MAX_BYTES) return undefined
   try {
-    const { revision, boot, sshHostKeys, attributes } = JSON.parse(text) as Reports
+    const stored = JSON.parse(text) as Omit<Reports, 'attributes'> & { attributes: Record<string, AttributeReport> }
+    const { revision, boot, sshHostKeys } = stored
+    const attributes = new Map(Object.entries(stored.attributes))
     const isValid =
       isRevision(revision) &&
       (boot === undefined ||
@@ -126,14 +134,14 @@ export function parseReports(text: string): Reports | undefined {
           parseBoot(boot.time === undefined ? boot.phase : `${boot.phase} ${boot.time}`) !== undefined)) &&
       (sshHostKeys === undefined ||
         (isReceived(sshHostKeys) && parseHostKeys(sshHostKeys.keys.join('\n'))?.length === sshHostKeys.keys.length)) &&
-      Object.entries(attributes).every(
+      [...attributes].every(
         ([name, one]) =>
           ATTRIBUTE.test(`reports/attributes/${name}`) &&
           isReceived(one) &&
           decode(Buffer.from(one.value)) === one.value &&
           Buffer.byteLength(one.value) <= ATTRIBUTE_MAX_BYTES,
       ) &&
-      Object.keys(attributes).length <= ATTRIBUTES_MAX
+      attributes.size <= ATTRIBUTES_MAX
     return isValid
       ? { revision, ...(boot !== undefined && { boot }), ...(sshHostKeys !== undefined && { sshHostKeys }), attributes }
       : undefined
@@ -152,7 +160,7 @@ function isRevision(value: unknown): boolean {
 
 /** The bytes of the JSON of some reports. */
 function sizeOf(reports: Reports): number {
-  return Buffer.byteLength(JSON.stringify(reports))
+  return Buffer.byteLength(JSON.stringify(storedForm(reports)))
 }
 
 type Fault = 'malformed' | 'too-large'
@@ -181,10 +189,10 @@ function parseBody(
     }
     case 'attribute': {
       if (Buffer.byteLength(text) > ATTRIBUTE_MAX_BYTES) return TOO_LARGE
-      const { [name.name]: _before, ...others } = attributes
-      if (text === '') return { ok: true, value: { attributes: others } }
-      if (Object.keys(others).length >= ATTRIBUTES_MAX) return TOO_LARGE
-      return { ok: true, value: { attributes: { ...others, [name.name]: { value: text, ...received } } } }
+      const next = new Map(attributes)
+      if (text === '') next.delete(name.name)
+      else next.set(name.name, { value: text, ...received })
+      return next.size > ATTRIBUTES_MAX ? TOO_LARGE : { ok: true, value: { attributes: next } }
     }
   }
 }

@@ -3,6 +3,7 @@
  */
 import type { GuestReports } from '../guest/reports.ts'
 import { rangesOf } from '../metadata/instance.ts'
+import { NO_REPORTS } from '../metadata/reports.ts'
 import type { View } from '../view/view.ts'
 import type { ReportsDocument } from './documents.ts'
 
@@ -16,7 +17,7 @@ export interface ReportsParts {
 export function reportsOf({ view, reports }: ReportsParts, id: string): ReportsDocument | undefined {
   const served = view.get(id)
   if (served === undefined) return undefined
-  const { boot, sshHostKeys, attributes = {} } = reports.of(served) ?? {}
+  const { boot, sshHostKeys, attributes } = reports.of(served) ?? NO_REPORTS
   const hosts = rangesOf(served.instance)
     .map(({ range }) => range)
     .filter((range) => !range.includes('/'))
@@ -38,7 +39,7 @@ export function reportsOf({ view, reports }: ReportsParts, id: string): ReportsD
           receivedAt: sshHostKeys.receivedAt,
         },
       }),
-      attributes: Object.entries(attributes)
+      attributes: [...attributes]
         .map(([name, { value, receivedAt }]) => ({ name, value, receivedAt }))
         .sort((a, b) => (a.name < b.name ? -1 : 1)),
     },

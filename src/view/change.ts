@@ -4,7 +4,7 @@
  */
 import type { ValidRecord } from './validate.ts'
 import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
-import type { Reports } from '../metadata/reports.ts'
+import { storedForm, type Reports } from '../metadata/reports.ts'
 import { Rejection } from './snapshot-input.ts'
 
 /** The whole new state of an instance, or its removal. So changes can be applied again in their order. */
@@ -43,7 +43,12 @@ export function encodeChange(change: Change): Uint8Array[] {
 /** The bytes of an instance, in parts. */
 export function encodeInstance({ instance, userData, digest, reports }: SavedInstance): Uint8Array[] {
   return [
-    lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null, reports }),
+    lineOf({
+      instance,
+      digest: digest ?? '',
+      userDataBytes: userData?.length ?? null,
+      reports: reports && storedForm(reports),
+    }),
     userData ?? NONE,
     LF,
   ]

@@ -5,7 +5,7 @@
 import { PassThrough } from 'node:stream'
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, test, vi } from 'vitest'
-import type { Reports } from '../../src/metadata/reports.ts'
+import { storedForm, type Reports } from '../../src/metadata/reports.ts'
 import { reportsOf } from '../../src/operator/reports.ts'
 import { aGuestServer, type Injected, type TestGuest } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -78,9 +78,10 @@ describe('H9: each kind of report', () => {
     await report('/latest/reports/attributes/a', '1')
     await report('/latest/reports/attributes/b.c-d_E', 'grüß\n\tdich')
     await report('/latest/reports/attributes/a', '2')
-    expect(kept()?.attributes).toMatchObject({ a: { value: '2' }, 'b.c-d_E': { value: 'grüß\n\tdich' } })
+    expect(kept()?.attributes.get('a')?.value).toBe('2')
+    expect(kept()?.attributes.get('b.c-d_E')?.value).toBe('grüß\n\tdich')
     expect((await report('/latest/reports/attributes/a', '')).status).toBe(200)
-    expect(Object.keys(kept()?.attributes ?? {})).toEqual(['b.c-d_E'])
+    expect([...kept()!.attributes.keys()]).toEqual(['b.c-d_E'])
   })
 
   test("phone-home takes the form of cloud-init's module, without a token, and ignores its instance_id", async () => {
@@ -93,7 +94,7 @@ describe('H9: each kind of report', () => {
     })
     expect((await report(HOME, form.toString(), { method: 'POST', headers: {} as never })).status).toBe(200)
     expect(kept()).toMatchObject({ boot: { phase: 'done' }, sshHostKeys: { keys: [ECDSA, ED25519] } })
-    expect(JSON.stringify(kept())).not.toMatch(/srv-other|liar/)
+    expect(JSON.stringify(storedForm(kept()!))).not.toMatch(/srv-other|liar/)
     expect(kept('srv-other')).toBeUndefined()
   })
 
@@ -154,7 +155,7 @@ describe('H9: bounds', () => {
     for (let i = 0; i < 20; i++)
       statuses.add((await report(`/latest/reports/attributes/a${String(i)}`, 'x'.repeat(1024))).status)
     expect([...statuses]).toEqual([200, 413])
-    expect(Buffer.byteLength(JSON.stringify(kept()))).toBeLessThanOrEqual(16_384)
+    expect(Buffer.byteLength(JSON.stringify(storedForm(kept()!)))).toBeLessThanOrEqual(16_384)
     expect((await report(KEYS, ' '.repeat(16_385))).status).toBe(413)
   })
 

@@ -1,6 +1,6 @@
 /** What a client sees of the reports of a guest: its claims, which nothing verifies. */
 import Type, { type Static } from 'typebox'
-import type { Reports } from '../../metadata/reports.ts'
+import { NO_REPORTS, type Reports } from '../../metadata/reports.ts'
 
 /** Reads the reports of a server. Undefined: it has none, or the store does not answer in time. */
 export type ReadReports = (id: string) => Promise<Reports | undefined>
@@ -26,8 +26,8 @@ export const ReportedFields = Reported.properties
 
 /** The fields that a guest has reported. */
 export function reportedFields(reports: Reports | undefined): Static<typeof Reported> {
-  const { boot, sshHostKeys, attributes = {} } = reports ?? {}
-  const values = Object.entries(attributes).map(([name, { value }]) => [name, value] as const)
+  const { boot, sshHostKeys, attributes } = reports ?? NO_REPORTS
+  const values = [...attributes].map(([name, { value }]) => [name, value] as const)
   return {
     ...(boot !== undefined && {
       boot_status: {

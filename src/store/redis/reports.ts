@@ -1,6 +1,6 @@
 /** What a guest has reported, as its key in Redis has it (contract H9). */
 import type { Redis } from 'ioredis'
-import { parseReports, REPORTS_MAX_BYTES, type Reports } from '../../metadata/reports.ts'
+import { parseReports, REPORTS_MAX_BYTES, storedForm, type Reports } from '../../metadata/reports.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import type { Keys } from './keys.ts'
 
@@ -32,6 +32,6 @@ export async function saveReports(
   reports: Reports,
   cipher: RecordCipher | undefined,
 ): Promise<void> {
-  const bytes = Buffer.from(JSON.stringify(reports))
+  const bytes = Buffer.from(JSON.stringify(storedForm(reports)))
   await redis.set(key, cipher === undefined ? bytes : cipher.encrypt('reports', id, 0, bytes))
 }

@@ -1,10 +1,12 @@
 import { describe, expect, test } from 'vitest'
+import { reportedFields } from '../../../src/api/resources/guest-reports.ts'
 import {
   addReport,
   joinReports,
   mergeReports,
   NO_REPORTS,
   parseReports,
+  storedForm,
   type Reports,
 } from '../../../src/metadata/reports.ts'
 
@@ -21,7 +23,7 @@ function reported(before: Reports, ...names: string[]): Reports {
 }
 
 const values = ({ attributes }: Reports) =>
-  Object.fromEntries(Object.entries(attributes).map(([name, { value }]) => [name, value]))
+  Object.fromEntries([...attributes].map(([name, { value }]) => [name, value]))
 
 describe('H9: merging stored reports', () => {
   test('what came in this life of the daemon is newer than anything stored, whatever its revision', () => {
@@ -29,7 +31,9 @@ describe('H9: merging stored reports', () => {
     const merged = mergeReports(reported(NO_REPORTS, 'a=new'), 0, stored)
     expect(values(merged)).toEqual({ a: 'new', b: '1' })
     expect(merged.revision).toBeGreaterThan(stored.revision)
-    expect(merged.attributes['a']!.revision, 'newer than any stored one for other readers too').toBe(merged.revision)
+    expect(merged.attributes.get('a')!.revision, 'newer than any stored one for other readers too').toBe(
+      merged.revision,
+    )
   })
 
   test('of what was there before, the higher revision is newer', () => {
@@ -73,13 +77,22 @@ describe('H9: merging stored reports', () => {
   })
 })
 
+test('H9: an attribute may have the name of any property of an object', () => {
+  const names = Object.getOwnPropertyNames(Object.prototype).filter((name) => !name.startsWith('_'))
+  const reports = reported(NO_REPORTS, ...[...names, 'toJSON', 'size'].map((name) => `${name}=1`))
+  const expected = Object.fromEntries([...names, 'toJSON', 'size'].map((name) => [name, '1']))
+  expect(values(mergeReports(NO_REPORTS, 0, reports))).toEqual(expected)
+  expect(values(parseReports(JSON.stringify(storedForm(reports)))!)).toEqual(expected)
+  expect(reportedFields(reports).attributes).toEqual(expected)
+})
+
 describe('H9: reading stored reports, which a hypervisor may have forged', () => {
   const good = { revision: 2, attributes: { a: { value: 'x', revision: 1, receivedAt: AT } } }
 
   test('the JSON of reports is read as it was', () => {
     const reports = reported(NO_REPORTS, 'a=1', 'b=2')
-    expect(parseReports(JSON.stringify(reports))).toEqual(reports)
-    expect(parseReports(JSON.stringify({ ...good, other: 1 }))).toEqual(good)
+    expect(parseReports(JSON.stringify(storedForm(reports)))).toEqual(reports)
+    expect(parseReports(JSON.stringify({ ...good, other: 1 }))).toEqual(parseReports(JSON.stringify(good)))
   })
 
   test.each([

@@ -104,7 +104,7 @@ test('a snapshot is read back complete: records, digests and user-data byte for 
 })
 
 test('H9: reports of another form are left out, and the instance is served', async () => {
-  const reports = { revision: 1, boot: { phase: 'Not one', revision: 1, receivedAt: 'now' }, attributes: {} }
+  const reports = { revision: 1, boot: { phase: 'Not one', revision: 1, receivedAt: 'now' }, attributes: new Map() }
   await written(undefined, { instances: INSTANCES.map((one) => ({ ...one, reports })) })
   expect((await read())?.instances).toEqual(INSTANCES)
 })

@@ -24,6 +24,7 @@ export interface HostKeysReport extends Received {
   /** `TYPE BASE64`. */
   readonly keys: readonly string[]
 }
+/** `value` empty: the guest has removed the attribute. That is kept, because the store may still have the former value. */
 export interface AttributeReport extends Received {
   readonly value: string
 }
@@ -65,37 +66,40 @@ export function addReport(before: Reports, name: ReportName, body: Uint8Array, r
   const received = { revision: Math.max(before.revision + 1, Date.parse(receivedAt)), receivedAt }
   const parsed = parseBody(before, name, text, received)
   if (!parsed.ok) return { kind: parsed.faults[0]! }
-  const reports = { ...before, ...parsed.value, revision: received.revision }
-  return sizeOf(reports) > REPORTS_MAX_BYTES ? { kind: 'too-large' } : { kind: 'reported', reports }
+  const reports = fitted({ ...before, ...parsed.value, revision: received.revision })
+  return reports === undefined ? { kind: 'too-large' } : { kind: 'reported', reports }
+}
+
+/** Reports without the attributes that the guest has removed. */
+export function withoutRemoved(reports: Reports): Reports {
+  return { ...reports, attributes: new Map([...reports.attributes].filter(([, { value }]) => value !== '')) }
 }
 
 /**
  * Adds stored reports to those of a daemon. A daemon's report is newer if it came in this life of the daemon, which its
- * revision above `sinceRevision` shows; otherwise the higher revision is newer. What a newer document in the store does
- * not have was removed. So no restart brings an old report back.
+ * revision above `sinceRevision` shows; otherwise the higher revision is newer. So no restart brings an old report back.
  */
 export function mergeReports(ours: Reports, sinceRevision: number, stored: Reports): Reports {
   const revision = Math.max(ours.revision, stored.revision) + 1
-  return joined(ours, stored, revision, (mine, theirs) => {
-    if (mine.revision > sinceRevision) return { ...mine, revision }
-    if (theirs === undefined) return mine.revision > stored.revision ? mine : undefined
-    return theirs.revision > mine.revision ? theirs : mine
-  })
+  return joined(ours, stored, revision, (mine, theirs) =>
+    mine.revision > sinceRevision ? { ...mine, revision } : later(mine, theirs),
+  )
 }
 
 /** All that two hypervisors have stored of one guest. */
 export function joinReports(some: Reports, more: Reports): Reports {
-  return joined(some, more, Math.max(some.revision, more.revision), (one, other) =>
-    other !== undefined && other.revision > one.revision ? other : one,
-  )
+  return joined(some, more, Math.max(some.revision, more.revision), later)
 }
+
+const later = <T extends Received>(one: T, other: T | undefined): T =>
+  other !== undefined && other.revision > one.revision ? other : one
 
 /** Joins two documents. `theirs` for which there is no room are left out. */
 function joined(
   ours: Reports,
   theirs: Reports,
   revision: number,
-  choose: <T extends Received>(mine: T, theirs: T | undefined) => T | undefined,
+  choose: <T extends Received>(mine: T, theirs: T | undefined) => T,
 ): Reports {
   const pick = <T extends Received>(mine: T | undefined, other: T | undefined) =>
     mine === undefined ? other : choose(mine, other)
@@ -110,9 +114,22 @@ function joined(
     revision,
     ...(boot !== undefined && { boot }),
     ...(sshHostKeys !== undefined && { sshHostKeys }),
-    attributes: new Map(attributes.slice(0, ATTRIBUTES_MAX)),
+    attributes: new Map(attributes),
   }
-  return sizeOf(all) > REPORTS_MAX_BYTES ? { ...ours, revision } : all
+  return fitted(all) ?? { ...ours, revision }
+}
+
+/** Reports within their limits, if need be without the oldest removals; undefined: they are too many or too long. */
+function fitted(reports: Reports): Reports | undefined {
+  const attributes = new Map(reports.attributes)
+  let bytes = sizeOf(reports)
+  for (const [name, report] of [...attributes].sort(([, a], [, b]) => a.revision - b.revision)) {
+    if (bytes <= REPORTS_MAX_BYTES && attributes.size <= ATTRIBUTES_MAX) break
+    if (report.value !== '') continue
+    attributes.delete(name)
+    bytes -= Buffer.byteLength(JSON.stringify({ [name]: report })) - 2
+  }
+  return bytes > REPORTS_MAX_BYTES || attributes.size > ATTRIBUTES_MAX ? undefined : { ...reports, attributes }
 }
 
 /** Reports in the form that is stored as JSON. */
@@ -189,10 +206,7 @@ function parseBody(
     }
     case 'attribute': {
       if (Buffer.byteLength(text) > ATTRIBUTE_MAX_BYTES) return TOO_LARGE
-      const next = new Map(attributes)
-      if (text === '') next.delete(name.name)
-      else next.set(name.name, { value: text, ...received })
-      return next.size > ATTRIBUTES_MAX ? TOO_LARGE : { ok: true, value: { attributes: next } }
+      return { ok: true, value: { attributes: new Map(attributes).set(name.name, { value: text, ...received }) } }
     }
   }
 }

@@ -3,7 +3,7 @@
  */
 import type { GuestReports } from '../guest/reports.ts'
 import { rangesOf } from '../metadata/instance.ts'
-import { NO_REPORTS } from '../metadata/reports.ts'
+import { NO_REPORTS, withoutRemoved } from '../metadata/reports.ts'
 import type { View } from '../view/view.ts'
 import type { ReportsDocument } from './documents.ts'
 
@@ -17,7 +17,7 @@ export interface ReportsParts {
 export function reportsOf({ view, reports }: ReportsParts, id: string): ReportsDocument | undefined {
   const served = view.get(id)
   if (served === undefined) return undefined
-  const { boot, sshHostKeys, attributes } = reports.of(served) ?? NO_REPORTS
+  const { boot, sshHostKeys, attributes } = withoutRemoved(reports.of(served) ?? NO_REPORTS)
   const hosts = rangesOf(served.instance)
     .map(({ range }) => range)
     .filter((range) => !range.includes('/'))

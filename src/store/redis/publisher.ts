@@ -59,7 +59,7 @@ import {
   type ScriptAnswer,
   type ScriptArguments,
 } from './script.ts'
-import { joinReports, type Reports } from '../../metadata/reports.ts'
+import { joinReports, withoutRemoved, type Reports } from '../../metadata/reports.ts'
 import { reportCommands, reportsOf } from './reports.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
@@ -151,7 +151,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
       return new Map(
         ids.flatMap((id, i) => {
           const [first, ...others] = reportsOf(replies.splice(0, commands[i]!.length), id, this.#cipher)
-          return first === undefined ? [] : [[id, others.reduce(joinReports, first)]]
+          return first === undefined ? [] : [[id, withoutRemoved(others.reduce(joinReports, first))]]
         }),
       )
     })

@@ -7,6 +7,7 @@ import {
   NO_REPORTS,
   parseReports,
   storedForm,
+  withoutRemoved,
   type Reports,
 } from '../../../src/metadata/reports.ts'
 
@@ -22,8 +23,8 @@ function reported(before: Reports, ...names: string[]): Reports {
   }, before)
 }
 
-const values = ({ attributes }: Reports) =>
-  Object.fromEntries([...attributes].map(([name, { value }]) => [name, value]))
+const values = (reports: Reports) =>
+  Object.fromEntries([...withoutRemoved(reports).attributes].map(([name, { value }]) => [name, value]))
 
 describe('H9: merging stored reports', () => {
   test('what came in this life of the daemon is newer than anything stored, whatever its revision', () => {
@@ -43,9 +44,19 @@ describe('H9: merging stored reports', () => {
     expect(values(mergeReports(stored, stored.revision, common))).toEqual({ a: '2', b: '1' })
   })
 
-  test('of what was there before, the store says what was removed, if that is newer', () => {
+  test('what the guest has removed stays removed, whichever side knows of it', () => {
     const common = reported(NO_REPORTS, 'a=1', 'b=1')
-    expect(values(mergeReports(common, common.revision, reported(common, 'a=')))).toEqual({ b: '1' })
+    const removed = reported(common, 'a=')
+    expect(values(mergeReports(common, common.revision, removed))).toEqual({ b: '1' })
+    expect(values(mergeReports(removed, common.revision, common)), 'removed in this life').toEqual({ b: '1' })
+    expect(values(mergeReports(removed, removed.revision, common)), 'removed in the last one').toEqual({ b: '1' })
+    expect(values(mergeReports(reported(NO_REPORTS, 'a='), 0, common)), 'without a snapshot').toEqual({ b: '1' })
+    expect(values(joinReports(common, removed)), 'during a migration').toEqual({ b: '1' })
+    expect(values(joinReports(removed, common)), 'during a migration').toEqual({ b: '1' })
+  })
+
+  test('a report that is not in the store yet is kept', () => {
+    const common = reported(NO_REPORTS, 'a=1', 'b=1')
     const unwritten = reported(common, 'c=1')
     expect(values(mergeReports(unwritten, unwritten.revision, common))).toEqual({ a: '1', b: '1', c: '1' })
   })
@@ -68,6 +79,17 @@ describe('H9: merging stored reports', () => {
     const [one, other] = [reported(common, 'a=2'), reported(common, 'c=1')]
     expect(values(joinReports(one, other))).toEqual({ a: '2', b: '1', c: '1' })
     expect(values(joinReports(other, one))).toEqual({ a: '2', b: '1', c: '1' })
+  })
+
+  test('removals use no room that reports need', () => {
+    const names = Array.from({ length: 64 }, (_, i) => `${'n'.repeat(60)}${String(i)}`)
+    const removed = reported(NO_REPORTS, ...names.map((name) => `${name}=`))
+    const full = Array.from({ length: 14 }, (_, i) => `a${String(i)}=${'x'.repeat(1000)}`)
+    expect(values(reported(removed, ...full))).toEqual(values(reported(NO_REPORTS, ...full)))
+    expect(values(reported(removed, ...Array.from({ length: 64 }, (_, i) => `b${String(i)}=1`)))).toHaveProperty('b63')
+    const merged = mergeReports(removed, removed.revision, reported(NO_REPORTS, ...full))
+    expect(values(merged)).toEqual(values(reported(NO_REPORTS, ...full)))
+    expect(Buffer.byteLength(JSON.stringify(storedForm(merged)))).toBeLessThanOrEqual(16_384)
   })
 
   test('stored reports for which there is no room are left out', () => {

@@ -9,6 +9,8 @@ export const REPORTS_MAX_BYTES = 16_384
 const ATTRIBUTES_MAX = 64
 const ATTRIBUTE_MAX_BYTES = 1_024
 const HOST_KEYS_MAX = 16
+/** The clocks of two hypervisors differ by less. */
+const CLOCK_DIFFERENCE_MAX_MS = 24 * 3_600_000
 
 /** `revision`: that of the document when it came. `receivedAt`: in ISO 8601, by the clock of the hypervisor. */
 interface Received {
@@ -164,6 +166,24 @@ export function parseReports(text: string): Reports | undefined {
       : undefined
   } catch {
     return undefined
+  }
+}
+
+/**
+ * Lowers revisions that are far in the future. Another hypervisor may have forged them: no number would be left for
+ * later reports.
+ */
+export function boundRevisions(reports: Reports, nowMs: number): Reports {
+  const bound = <T extends { readonly revision: number }>(part: T): T => ({
+    ...part,
+    revision: Math.min(part.revision, nowMs + CLOCK_DIFFERENCE_MAX_MS),
+  })
+  const { boot, sshHostKeys, attributes } = reports
+  return {
+    ...bound(reports),
+    ...(boot !== undefined && { boot: bound(boot) }),
+    ...(sshHostKeys !== undefined && { sshHostKeys: bound(sshHostKeys) }),
+    attributes: new Map([...attributes].map(([name, one]) => [name, bound(one)])),
   }
 }
 

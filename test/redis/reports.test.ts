@@ -194,6 +194,27 @@ t.test('H9: values that a hypervisor should not write are ignored, and it may wr
   t.equal(await redis.client.exists(HV1), 0)
 })
 
+t.test('H9: a forged revision does not make later reports vanish', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const part = { revision: Number.MAX_SAFE_INTEGER, receivedAt: new Date().toISOString() }
+  await redis.client.set(HV1, JSON.stringify({ ...part, boot: { phase: 'error', ...part }, attributes: {} }))
+  const env = { IMDS_STATE_DIR: `${t.testdirName}/state` }
+  const first = await aHypervisor(t, redis, 'hv1', env)
+  await serves(first, 1)
+  await report(first, 'boot', 'running')
+  await written(first, 1)
+  t.match(await store.reports('srv-n1'), { boot: { phase: 'running' } })
+  await report(first, 'boot', 'done')
+  await written(first, 2)
+  await kill(first)
+  const second = await aHypervisor(t, redis, 'hv1', env)
+  await serves(second, 1)
+  await written(second, 1)
+  t.match(await shown(second), { boot: { phase: 'done' } })
+  t.match(await store.reports('srv-n1'), { boot: { phase: 'done' } })
+})
+
 t.test('H9: with record keys reports are encrypted, for their instance only', async (t) => {
   const { redis } = await aRegion(t)
   const keys = `${testDirectory(t, { keys: keyLines('k1') })}/keys`

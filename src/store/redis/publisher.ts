@@ -150,7 +150,8 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
       const replies = await runPipeline(redis, commands.flat())
       return new Map(
         ids.flatMap((id, i) => {
-          const [first, ...others] = reportsOf(replies.splice(0, commands[i]!.length), id, this.#cipher)
+          const values = replies.splice(0, commands[i]!.length)
+          const [first, ...others] = reportsOf(values, id, this.#cipher, Date.now())
           return first === undefined ? [] : [[id, withoutRemoved(others.reduce(joinReports, first))]]
         }),
       )

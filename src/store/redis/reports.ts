@@ -1,6 +1,6 @@
 /** What a guest has reported, as its key in Redis has it (contract H9). */
 import type { Redis } from 'ioredis'
-import { parseReports, REPORTS_MAX_BYTES, storedForm, type Reports } from '../../metadata/reports.ts'
+import { boundRevisions, parseReports, REPORTS_MAX_BYTES, storedForm, type Reports } from '../../metadata/reports.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import type { Keys } from './keys.ts'
 
@@ -13,8 +13,16 @@ export function reportCommands(keys: Keys, id: string, hypervisors: readonly str
 }
 
 /** The valid reports among the replies. A hypervisor may have written anything. */
-export function reportsOf(replies: readonly unknown[], id: string, cipher: RecordCipher | undefined): Reports[] {
-  return replies.flatMap((value) => (Buffer.isBuffer(value) ? (decoded(value, id, cipher) ?? []) : []))
+export function reportsOf(
+  replies: readonly unknown[],
+  id: string,
+  cipher: RecordCipher | undefined,
+  nowMs: number,
+): Reports[] {
+  return replies.flatMap((value) => {
+    const reports = Buffer.isBuffer(value) ? decoded(value, id, cipher) : undefined
+    return reports === undefined ? [] : [boundRevisions(reports, nowMs)]
+  })
 }
 
 function decoded(value: Buffer, id: string, cipher: RecordCipher | undefined): Reports | undefined {

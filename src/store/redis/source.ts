@@ -105,7 +105,7 @@ class RedisSource implements Source {
   readonly reports: ReportStore = {
     load: async (id, hypervisors) => {
       const replies = (await this.#ask(reportCommands(this.#keys, id, hypervisors))).map(valueOf)
-      return reportsOf(replies, id, this.#cipher)
+      return reportsOf(replies, id, this.#cipher, Date.now())
     },
     save: (id, reports) =>
       saveReports(this.#redis(), this.#keys.reports(this.#hypervisor, id), id, reports, this.#cipher),

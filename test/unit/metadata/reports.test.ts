@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { reportedFields } from '../../../src/api/resources/guest-reports.ts'
 import {
   addReport,
+  boundRevisions,
   joinReports,
   mergeReports,
   NO_REPORTS,
@@ -115,6 +116,23 @@ describe('H9: reading stored reports, which a hypervisor may have forged', () =>
     const reports = reported(NO_REPORTS, 'a=1', 'b=2')
     expect(parseReports(JSON.stringify(storedForm(reports)))).toEqual(reports)
     expect(parseReports(JSON.stringify({ ...good, other: 1 }))).toEqual(parseReports(JSON.stringify(good)))
+  })
+
+  test('a revision far in the future leaves room for later reports', () => {
+    const part = { revision: Number.MAX_SAFE_INTEGER, receivedAt: AT }
+    const forged = parseReports(
+      JSON.stringify({
+        ...part,
+        boot: { phase: 'error', ...part },
+        sshHostKeys: { keys: ['ssh-rsa AAAAB3NzaC1yc2EAAAA='], ...part },
+        attributes: { a: { value: 'forged', ...part } },
+      }),
+    )
+    const merged = mergeReports(NO_REPORTS, 0, boundRevisions(forged!, Date.parse(AT)))
+    const later = reported(merged, 'a=1')
+    expect(parseReports(JSON.stringify(storedForm(later)))).toEqual(later)
+    expect(values(mergeReports(later, later.revision, boundRevisions(forged!, Date.parse(AT))))).toEqual({ a: '1' })
+    expect([merged.boot!.revision, merged.sshHostKeys!.revision]).toEqual([merged.revision - 1, merged.revision - 1])
   })
 
   test.each([

@@ -79,10 +79,7 @@ export async function buildReportWriter(
   if (store === undefined || hypervisor === undefined) return undefined
   const { ReportWriter } = await import('../view/report-writer.ts')
   const find = (id: string) => view.get(id)
-  const restored = view
-    .instances()
-    .filter((served) => reports.of(served) !== undefined)
-    .map(({ instance }) => instance.id)
+  const restored = view.instances()
   const writer = new ReportWriter({ store, hypervisor, find, reports, restored, writes, retryMs: REPORT_RETRY_MS, log })
   guestSide.changesTo((id) => {
     writer.changed(id)

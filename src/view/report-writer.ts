@@ -11,7 +11,7 @@ import { joinReports, type Reports } from '../metadata/reports.ts'
 import type { ReportStore } from '../store/source.ts'
 import type { ServedInstance } from './view.ts'
 
-/** What a writer needs. `restored`: ids whose reports the snapshot had. `retryMs`: the pause after a failure. */
+/** What a writer needs. `restored`: the instances of the snapshot. `retryMs`: the pause after a failure. */
 export interface ReportWriterParts {
   readonly store: ReportStore
   readonly hypervisor: string
@@ -21,7 +21,7 @@ export interface ReportWriterParts {
     of(served: ServedInstance): Reports | undefined
     merge(served: ServedInstance, stored: Reports): Reports
   }
-  readonly restored: Iterable<string>
+  readonly restored: Iterable<ServedInstance>
   readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
   readonly retryMs: number
   readonly log: Pick<Logger, 'warn'>
@@ -30,8 +30,8 @@ export interface ReportWriterParts {
 /** Keeps the store in step with the reports in memory. */
 export class ReportWriter {
   readonly #parts: ReportWriterParts
-  readonly #waiting: Set<string>
-  /** Instances whose reports this process has written. */
+  readonly #waiting = new Set<string>()
+  /** Instances of which this process, or the one before it, may have written reports. */
   readonly #written = new Set<string>()
   /** Instances that have left, and whose reports are still in the store. */
   readonly #gone = new Set<string>()
@@ -42,7 +42,12 @@ export class ReportWriter {
 
   constructor(parts: ReportWriterParts) {
     this.#parts = parts
-    this.#waiting = new Set(parts.restored)
+    for (const served of parts.restored) {
+      const { id, options } = served.instance
+      const hasReports = parts.reports.of(served) !== undefined
+      if (hasReports) this.#waiting.add(id)
+      if (hasReports || options.reports === 'enabled') this.#written.add(id)
+    }
   }
 
   /** A guest has reported. */

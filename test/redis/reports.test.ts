@@ -173,6 +173,21 @@ t.test('H9: reports move with their instance, also if the next hypervisor never 
   t.same(await attributesIn(store), { a: '1', b: '2' })
 })
 
+t.test('H9: a report that is written after the hand-over is deleted, also after a kill and a start', async (t) => {
+  const { redis, store } = await aRegion(t)
+  await store.put(record(1, OPTIONS))
+  const env = { IMDS_STATE_DIR: `${t.testdirName}/state` }
+  const first = await aHypervisor(t, redis, 'hv1', env)
+  await serves(first, 1) // the snapshot has the instance, and no report
+  first.process.kill('SIGSTOP') // before it gets the notice
+  await store.put(record(2, { ...OPTIONS, hypervisors: ['hv2'] }))
+  await redis.client.set(HV1, JSON.stringify({ revision: 1, attributes: {} })) // its last write
+  await kill(first)
+  const second = await aHypervisor(t, redis, 'hv1', env)
+  await until(async () => (await second.get('/')).status === 503, 'the removal')
+  await until(async () => (await redis.client.exists(HV1)) === 0, 'the deletion')
+})
+
 t.test('H9: values that a hypervisor should not write are ignored, and it may write no other', async (t) => {
   const { redis, store } = await aRegion(t)
   await store.put(record(1, OPTIONS))
@@ -206,7 +221,8 @@ t.test('H9: a forged revision does not make later reports vanish', async (t) => 
   await written(first, 1)
   t.match(await store.reports('srv-n1'), { boot: { phase: 'running' } })
   await report(first, 'boot', 'done')
-  await written(first, 2)
+  const snapshot = `${env.IMDS_STATE_DIR}/view.snapshot`
+  await until(() => readFileSync(snapshot, 'latin1').includes('"phase":"done"'), 'the report in the snapshot')
   await kill(first)
   const second = await aHypervisor(t, redis, 'hv1', env)
   await serves(second, 1)

@@ -30,6 +30,7 @@ export async function reports(output: Output, id: string, operator: string): Pro
 /** Reports as text. Values of attributes are quoted here; the output escapes their control characters. */
 export function formatReports({ id, allowed, claimedByGuest }: ReportsDocument, nowMs: number): string {
   const { boot, sshHostKeys, attributes } = claimedByGuest
+  const knownHosts = sshHostKeys?.knownHosts ?? []
   const lines = [
     ...(boot === undefined
       ? []
@@ -39,7 +40,10 @@ export function formatReports({ id, allowed, claimedByGuest }: ReportsDocument, 
         ]),
     ...(sshHostKeys === undefined
       ? []
-      : [`SSH host keys, received ${formatAgo(sshHostKeys.receivedAt, nowMs)}:`, ...sshHostKeys.knownHosts]),
+      : [
+          `SSH host keys, received ${formatAgo(sshHostKeys.receivedAt, nowMs)}:`,
+          ...(knownHosts.length > 0 ? knownHosts : ['none of a known type']),
+        ]),
     ...attributes.map(
       ({ name, value, receivedAt }) =>
         `attribute ${name}: ${JSON.stringify(value)}, received ${formatAgo(receivedAt, nowMs)}`,

@@ -36,15 +36,16 @@ export interface Refused {
   readonly ttlSeconds: number | undefined
 }
 
+/** A request that gets content. */
+export interface Served {
+  readonly kind: 'served'
+  readonly route: Route
+  readonly content: Content
+  readonly ttlSeconds: number | undefined
+}
+
 /** How a request ends. */
-export type Result =
-  | {
-      readonly kind: 'served'
-      readonly route: Route
-      readonly content: Content
-      readonly ttlSeconds: number | undefined
-    }
-  | Refused
+export type Result = Served | Refused
 
 /**
  * A request whose content is being made. `content` undefined: there is none. `cost`: how many requests it takes from the

@@ -1,5 +1,5 @@
 /**
- * Throttled warnings of refusals and of dropped connections.
+ * Throttled log lines about refusals, dropped connections and reported keys that are not kept.
  *
  * A refused guest retries, often for minutes. The first refusal of a peer for a reason is logged at once; further ones
  * are counted, and the next line, at least a minute later, has their number. Dropped connections are logged in the same
@@ -32,15 +32,26 @@ export class RefusalLog {
   refused(network: string, address: string, instance: string | undefined, reason: Refusal): void {
     if (isOrdinary(reason)) return
     const now = this.#now()
-    let key = `${network} ${instance ?? sourceOf(address)} ${reason}`
-    if (!this.#logged.has(key) && this.#logged.size >= MAX_ENTRIES) this.#forgetQuiet(now)
-    if (!this.#logged.has(key) && this.#logged.size >= MAX_ENTRIES) key = 'others'
-    this.#warn(key, now, { instance, network, address, reason }, 'request refused')
+    const key = this.#bounded(`${network} ${instance ?? sourceOf(address)} ${reason}`, now)
+    this.#write('warn', key, now, { instance, network, address, reason }, 'request refused')
+  }
+
+  /** Logs the types of SSH host keys that a guest has reported and that are not kept. */
+  ignoredKeys(network: string, instance: string, types: readonly string[]): void {
+    const now = this.#now()
+    this.#write(
+      'info',
+      this.#bounded(`${network} ${instance} keys`, now),
+      now,
+      { instance, network, types },
+      'SSH host keys of types that imds does not know are not kept; the others that the guest reported are',
+    )
   }
 
   /** Logs a dropped connection: its listener already has `connections`, the most that it may have. */
   dropped(network: string, connections: number): void {
-    this.#warn(
+    this.#write(
+      'warn',
       `${network} connections`,
       this.#now(),
       { network, connections },
@@ -48,14 +59,20 @@ export class RefusalLog {
     )
   }
 
-  #warn(key: string, now: number, facts: object, message: string): void {
+  /** The key of an entry, which all that have no room share. */
+  #bounded(key: string, now: number): string {
+    if (!this.#logged.has(key) && this.#logged.size >= MAX_ENTRIES) this.#forgetQuiet(now)
+    return this.#logged.has(key) || this.#logged.size < MAX_ENTRIES ? key : 'others'
+  }
+
+  #write(level: 'info' | 'warn', key: string, now: number, facts: object, message: string): void {
     const last = this.#logged.get(key)
     if (last !== undefined && now - last.atMs < QUIET_MS) {
       last.leftOut += 1
       return
     }
     this.#logged.set(key, { atMs: now, leftOut: 0 })
-    this.#log.warn({ ...facts, leftOut: last?.leftOut ?? 0 }, message)
+    this.#log[level]({ ...facts, leftOut: last?.leftOut ?? 0 }, message)
   }
 
   #forgetQuiet(now: number): void {

@@ -12,8 +12,12 @@ import type { Refusal } from './refusals.ts'
 export const REPORTS_A_MINUTE = 10
 const MINUTE_MS = 60_000
 
-/** The response to a report that was accepted. */
-const ACCEPTED: Content = { body: '', headers: ['Content-Type', 'text/plain', 'Content-Length', '0'] }
+/** The response to a report that was accepted. It names the types of keys that are not kept. */
+function accepted(ignored: readonly string[]): Content {
+  const body = ignored.length === 0 ? '' : `not kept: ${ignored.join(', ')}`
+  return { body, headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length)] }
+}
+const ACCEPTED = accepted([])
 
 type Reporter = Pick<Guest, 'stay'> & { readonly instance: { readonly id: string } }
 
@@ -39,6 +43,10 @@ interface Kept {
   /** When the last requests were admitted, at most REPORTS_A_MINUTE. */
   readonly admittedMs: number[]
 }
+
+type Acceptance =
+  | { readonly kind: 'accepted'; readonly content: Content; readonly ignored: readonly string[] }
+  | { readonly kind: 'refused'; readonly refusal: Refusal }
 
 /** The reports of all guests of this hypervisor. `now`: monotonic, in ms; `wall`: the time of day, in ms. */
 export class GuestReports {
@@ -69,16 +77,18 @@ export class GuestReports {
     return true
   }
 
-  /** Keeps a report. Returns why it is not accepted, or undefined. */
-  accept(guest: Reporter, path: string, body: Uint8Array): Refusal | undefined {
+  /** Keeps a report. `ignored`: the types of SSH host keys in it that are not kept. */
+  accept(guest: Reporter, path: string, body: Uint8Array): Acceptance {
     const name = parseReportName(path)
-    if (name === undefined) return 'not-found'
+    if (name === undefined) return { kind: 'refused', refusal: 'not-found' }
     const kept = this.#keptOf(guest.stay)
     const reported = addReport(kept.reports, name, body, new Date(this.#wall()).toISOString())
-    if (reported.kind !== 'reported') return reported.kind === 'malformed' ? 'bad-report' : 'report-too-large'
-    kept.reports = reported.reports
+    if (reported.kind !== 'reported')
+      return { kind: 'refused', refusal: reported.kind === 'malformed' ? 'bad-report' : 'report-too-large' }
+    const { reports, ignored } = reported
+    kept.reports = reports
     this.#changed(guest.instance.id)
-    return undefined
+    return { kind: 'accepted', content: accepted(ignored), ignored }
   }
 
   /** The last reports of a guest; undefined: it has sent none. */

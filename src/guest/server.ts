@@ -15,7 +15,7 @@ import { performance } from 'node:perf_hooks' // the global one is a getter
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
-import { refused, type Exchange, type Pending, type Result } from './exchange.ts'
+import { refused, type Exchange, type Pending, type Result, type Served } from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
 import { idOf, peersOf, type Directory, type Guest, type Peers } from './identify.ts'
 import { isCounted, type RequestMeter } from './meter.ts'
@@ -112,11 +112,11 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     })
   }
 
-  /** Reads the body of a report, and keeps it if the guest may still report then. `accepted`: the response if so. */
-  function receive(exchange: Exchange, topic: Topic, accepted: Result): void {
+  /** Reads the body of a report, and keeps it if the guest may still report then. */
+  function receive(exchange: Exchange, topic: Topic, served: Served): void {
     const { owner } = exchange.found as Extract<Exchange['found'], { kind: 'owned' }>
     const refuse = (refusal: Refusal) => {
-      send(exchange, topic, refused(refusal, accepted.route, accepted.ttlSeconds))
+      send(exchange, topic, refused(refusal, served.route, served.ttlSeconds))
     }
     if (!reports.admits(owner)) {
       refuse('too-many-reports')
@@ -138,9 +138,13 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
         send(exchange, topic, result)
         return
       }
-      const refusal = reports.accept(found.owner, target?.path ?? '', body.bytes)
-      if (refusal === undefined) send(exchange, topic, accepted)
-      else refuse(refusal)
+      const outcome = reports.accept(found.owner, target?.path ?? '', body.bytes)
+      if (outcome.kind === 'refused') {
+        refuse(outcome.refusal)
+        return
+      }
+      if (outcome.ignored.length > 0) refusalLog.ignoredKeys(network, owner.instance.id, outcome.ignored)
+      send(exchange, topic, { ...served, content: outcome.content })
     })
   }
 

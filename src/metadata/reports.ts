@@ -56,9 +56,13 @@ export function parseReportName(path: string): ReportName | undefined {
   return name === undefined ? NAMES.get(path) : { kind: 'attribute', name }
 }
 
-/** The reports after another one; `malformed` and `too-large`: it is not accepted. */
+/**
+ * The reports after another one; `malformed` and `too-large`: it is not accepted. `ignored`: the types of SSH host keys
+ * that are not kept.
+ */
 export type Reported =
-  { readonly kind: 'reported'; readonly reports: Reports } | { readonly kind: 'malformed' | 'too-large' }
+  | { readonly kind: 'reported'; readonly reports: Reports; readonly ignored: readonly string[] }
+  | { readonly kind: 'malformed' | 'too-large' }
 
 /** Adds a report, whose body the guest sent. `receivedAt`: in ISO 8601. */
 export function addReport(before: Reports, name: ReportName, body: Uint8Array, receivedAt: string): Reported {
@@ -68,8 +72,9 @@ export function addReport(before: Reports, name: ReportName, body: Uint8Array, r
   const received = { revision: Math.max(before.revision + 1, Date.parse(receivedAt)), receivedAt }
   const parsed = parseBody(before, name, text, received)
   if (!parsed.ok) return { kind: parsed.faults[0]! }
-  const reports = fitted({ ...before, ...parsed.value, revision: received.revision })
-  return reports === undefined ? { kind: 'too-large' } : { kind: 'reported', reports }
+  const { ignored = [], ...parts } = parsed.value
+  const reports = fitted({ ...before, ...parts, revision: received.revision })
+  return reports === undefined ? { kind: 'too-large' } : { kind: 'reported', reports, ignored }
 }
 
 /** Reports without the attributes that the guest has removed. */
@@ -152,7 +157,8 @@ export function parseReports(text: string): Reports | undefined {
         (isReceived(boot) &&
           parseBoot(boot.time === undefined ? boot.phase : `${boot.phase} ${boot.time}`) !== undefined)) &&
       (sshHostKeys === undefined ||
-        (isReceived(sshHostKeys) && parseHostKeys(sshHostKeys.keys.join('\n'))?.length === sshHostKeys.keys.length)) &&
+        (isReceived(sshHostKeys) &&
+          parseHostKeys(sshHostKeys.keys.join('\n'))?.keys.length === sshHostKeys.keys.length)) &&
       [...attributes].every(
         ([name, one]) =>
           ATTRIBUTE.test(`reports/attributes/${name}`) &&
@@ -209,20 +215,24 @@ function parseBody(
   name: ReportName,
   text: string,
   received: Received,
-): Parsed<Partial<Reports>, Fault> {
+): Parsed<Partial<Reports> & { readonly ignored?: readonly string[] }, Fault> {
   switch (name.kind) {
     case 'boot': {
       const boot = parseBoot(text)
       return boot === undefined ? MALFORMED : { ok: true, value: { boot: { ...boot, ...received } } }
     }
     case 'ssh-host-keys': {
-      const keys = parseHostKeys(text)
-      return keys === undefined ? MALFORMED : { ok: true, value: { sshHostKeys: { keys, ...received } } }
+      const { keys, ignored } = parseHostKeys(text) ?? NO_KEYS
+      if (keys.length + ignored.length === 0) return MALFORMED
+      return { ok: true, value: { sshHostKeys: { keys, ...received }, ignored } }
     }
     case 'phone-home': {
-      const keys = parseHostKeys(phoneHomeKeys(text))
       const boot = { phase: 'done', ...received }
-      return { ok: true, value: { boot, ...(keys !== undefined && { sshHostKeys: { keys, ...received } }) } }
+      const values = phoneHomeKeys(text)
+      if (values.length === 0) return { ok: true, value: { boot } }
+      const parsed = parseHostKeys(values.filter((value) => value !== 'N/A').join('\n'))
+      if (parsed === undefined) return MALFORMED
+      return { ok: true, value: { boot, sshHostKeys: { keys: parsed.keys, ...received }, ignored: parsed.ignored } }
     }
     case 'attribute': {
       if (Buffer.byteLength(text) > ATTRIBUTE_MAX_BYTES) return TOO_LARGE
@@ -240,28 +250,39 @@ function parseBoot(text: string): { phase: string; time?: string } | undefined {
   return { phase, ...(time !== undefined && { time }) }
 }
 
-/** The keys of cloud-init's phone_home, which sends `N/A` for one that the guest does not have. */
-function phoneHomeKeys(form: string): string {
+/** The values for keys of cloud-init's phone_home, which sends `N/A` for one that the guest does not have. */
+function phoneHomeKeys(form: string): readonly string[] {
   return [...new URLSearchParams(form)]
-    .filter(([field, value]) => field.startsWith('pub_key_') && value !== 'N/A')
+    .filter(([field]) => field.startsWith('pub_key_'))
     .map(([, value]) => value.trim())
-    .join('\n')
 }
 
-const TYPES = 'ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)'
+const TYPES: ReadonlySet<string> = new Set([
+  'ssh-ed25519',
+  'ssh-rsa',
+  ...['256', '384', '521'].map((bits) => `ecdsa-sha2-nistp${bits}`),
+])
 /** A line of a known_hosts file, or of a public key file, which has no host. */
-const HOST_KEY = new RegExp(`^(?:\\S+ )?(${TYPES}) ([A-Za-z0-9+/]+={0,2})(?: \\P{Cc}*)?$`, 'u')
+const HOST_KEY = /^(?:\S+ )?([a-z][a-z0-9@.-]{0,63}) (AAAA[A-Za-z0-9+/]+={0,2})(?: \P{Cc}*)?$/u
 
-/** Each key as `TYPE BASE64`; undefined: a line is not a key, or there is none, or there are too many. */
-function parseHostKeys(text: string): readonly string[] | undefined {
-  const keys = new Set<string>()
+/** `keys`: as `TYPE BASE64`. `ignored`: the types of the others, which are not known. */
+interface HostKeys {
+  readonly keys: readonly string[]
+  readonly ignored: readonly string[]
+}
+const NO_KEYS: HostKeys = { keys: [], ignored: [] }
+
+/** Undefined: a line is not a key, or there are too many. */
+function parseHostKeys(text: string): HostKeys | undefined {
+  const [keys, ignored] = [new Set<string>(), new Set<string>()]
   for (const line of text.split('\n').map((one) => one.trim())) {
     if (line === '' || line.startsWith('#')) continue
     const [, type = '', base64 = ''] = HOST_KEY.exec(line) ?? []
     if (type === '' || !isKeyOf(type, Buffer.from(base64, 'base64'))) return undefined
-    keys.add(`${type} ${base64}`)
+    if (TYPES.has(type)) keys.add(`${type} ${base64}`)
+    else ignored.add(type)
   }
-  return keys.size === 0 || keys.size > HOST_KEYS_MAX ? undefined : [...keys]
+  return keys.size + ignored.size > HOST_KEYS_MAX ? undefined : { keys: [...keys], ignored: [...ignored] }
 }
 
 /** Whether the first part of a key is its type, after its length (RFC 4253, 6.6). */

@@ -2,45 +2,62 @@
  * Real guests report (contract H9): cloud-init by its phone_home module, and the documented script for SSH host keys.
  */
 import t from 'tap'
+import type { ReportsDocument } from '../../src/operator/documents.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { startMachine } from '../support/netns/guest-machine.ts'
+import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
 import { startHost } from '../support/netns/host.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { executed } from '../tools/documents.ts'
 
 t.test('H9', { skip: withoutNamespaces() }, async (t) => {
   const host = await startHost(t)
-  const reportsOf = async (id: string) => JSON.parse(await host.operator(`/instances/${id}/reports`)) as object
+  const reportsOf = async (id: string) => JSON.parse(await host.operator(`/instances/${id}/reports`)) as ReportsDocument
 
-  t.test('cloud-init phones home with the documented user-data', async (t) => {
-    const { guest, first } = await host.addGuest()
-    const userData = Buffer.from(executed('docs/guests.md', 'phone home'))
-    await host.put(anInstance({ id: 'srv-home', interfaces: [first], options: { reports: 'enabled' } }), userData)
-    const machine = await startMachine(guest)
-    t.teardown(() => machine.stop())
-    await machine.write(
-      '/etc/cloud/cloud.cfg.d/99_test.cfg', // without modules that would try to grow disks
-      `datasource_list: [Ec2]
+  for (const { id, documented, httpTokens, seeded } of [
+    { id: 'srv-home', documented: 'phone home', httpTokens: 'optional', seeded: false },
+    { id: 'srv-tokens', documented: 'report by cloud-init with a token', httpTokens: 'required', seeded: true },
+  ])
+    t.test(`cloud-init reports all keys that it makes but DSA: ${documented}`, async (t) => {
+      const { guest, first } = await host.addGuest()
+      const userData = Buffer.from(executed('docs/guests.md', documented))
+      await host.put(anInstance({ id, interfaces: [first], options: { reports: 'enabled', httpTokens } }), userData)
+      const machine = await startMachine(guest)
+      t.teardown(() => machine.stop())
+      await machine.write(
+        '/etc/cloud/cloud.cfg.d/99_test.cfg', // without modules that would try to grow disks
+        `datasource_list: [${seeded ? 'NoCloud' : 'Ec2'}]
 datasource: {Ec2: {strict_id: false, max_wait: 20, timeout: 5}}
 disable_network_activation: true
 cloud_init_modules: [ssh]
-cloud_final_modules: [phone-home]
-ssh_genkeytypes: [ed25519]
+cloud_config_modules: [runcmd]
+cloud_final_modules: [scripts-user, phone-home]
 `,
-    )
-    for (const command of [['init', '--local'], ['init'], ['modules', '--mode=final']]) {
-      const { status, stderr } = await machine.run(['cloud-init', ...command])
-      if (!t.equal(status, 0, command.join(' '))) t.comment(stderr)
-    }
-    const [type, key] = (await machine.read('/etc/ssh/ssh_host_ed25519_key.pub')).toString().split(' ')
-    t.match(await reportsOf('srv-home'), {
-      claimedByGuest: {
-        boot: { phase: 'done' },
-        sshHostKeys: { knownHosts: [`${first.ipv4Addresses[0]!.replace(/\/.*/, '')} ${type!} ${key!}`] },
-      },
+      )
+      await machine.run(['sh', '-c', 'rm -f /etc/ssh/ssh_host_*; mkdir -p /var/lib/cloud/seed/nocloud'])
+      if (seeded) {
+        await machine.write('/var/lib/cloud/seed/nocloud/meta-data', `instance-id: ${id}\n`)
+        await machine.write('/var/lib/cloud/seed/nocloud/user-data', userData.toString())
+      }
+      for (const command of [
+        ['init', '--local'],
+        ['init'],
+        ['modules', '--mode=config'],
+        ['modules', '--mode=final'],
+      ]) {
+        const { status, stderr } = await machine.run(['cloud-init', ...command])
+        if (!t.equal(status, 0, command.join(' '))) t.comment(stderr)
+      }
+      const keys = await hostKeys(machine)
+      t.equal(keys.length, 4, 'the types that cloud-init makes by default')
+      const address = first.ipv4Addresses[0]!.replace(/\/.*/, '')
+      const { claimedByGuest } = await reportsOf(id)
+      t.match(claimedByGuest, { boot: { phase: 'done' } })
+      t.same(
+        new Set(claimedByGuest.sshHostKeys?.knownHosts),
+        new Set(keys.filter((key) => !key.startsWith('ssh-dss ')).map((key) => `${address} ${key}`)),
+      )
+      t.strictSame(await host.refusals(), [])
     })
-    t.strictSame(await host.refusals(), [])
-  })
 
   t.test('the documented script reports the SSH host keys, where tokens are required', async (t) => {
     const { guest, first } = await host.addGuest()
@@ -51,8 +68,7 @@ ssh_genkeytypes: [ed25519]
     await machine.run(['sh', '-c', 'rm -f /etc/ssh/ssh_host_*; ssh-keygen -A'])
     const { status, stderr } = await machine.run(['sh', '-ec', executed('docs/guests.md', 'report host keys')])
     t.equal(status, 0, stderr)
-    const files = (await machine.run(['sh', '-c', 'cat /etc/ssh/ssh_host_*_key.pub'])).stdout.toString().trim()
-    const keys = files.split('\n').map((line) => line.split(' ').slice(0, 2).join(' '))
+    const keys = await hostKeys(machine)
     t.ok(keys.length > 1)
     const address = first.ipv4Addresses[0]!.replace(/\/.*/, '')
     t.match(await reportsOf('srv-keys'), {
@@ -60,3 +76,9 @@ ssh_genkeytypes: [ed25519]
     })
   })
 })
+
+/** The public SSH host keys of a machine, as `TYPE BASE64`. */
+async function hostKeys(machine: Machine): Promise<string[]> {
+  const files = (await machine.run(['sh', '-c', 'cat /etc/ssh/ssh_host_*_key.pub'])).stdout.toString().trim()
+  return files.split('\n').map((line) => line.split(' ').slice(0, 2).join(' '))
+}

@@ -12,6 +12,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 
 const ED25519 = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD'
 const ECDSA = `ecdsa-sha2-nistp256 ${keyOf('ecdsa-sha2-nistp256')}`
+const DSS = `ssh-dss ${keyOf('ssh-dss')}`
 const OTHER = anInstance({
   id: 'srv-other',
   interfaces: [{ id: 'int-o', macAddress: '02:24:19:00:00:0f', ipv4Addresses: ['10.0.0.3/24'] }],
@@ -74,6 +75,36 @@ describe('H9: each kind of report', () => {
     expect(kept()?.sshHostKeys?.keys).toEqual(keys)
   })
 
+  test.each([
+    [`${DSS} root@x\n${ED25519} root@x\n`, [ED25519], 'not kept: ssh-dss'],
+    [`${DSS}\n`, [], 'not kept: ssh-dss'],
+    [`h ${DSS}\nh sk-x@y.z ${keyOf('sk-x@y.z')}\nh ${ECDSA}\n`, [ECDSA], 'not kept: ssh-dss, sk-x@y.z'],
+  ])('keys of other types are named, and those before are replaced: %j', async (body, keys, answer) => {
+    await report(KEYS, `${ED25519}\n${ECDSA}`)
+    expect(await report(KEYS, body)).toMatchObject({
+      status: 200,
+      text: answer,
+      headers: { 'content-length': String(answer.length) },
+    })
+    expect(kept()?.sshHostKeys?.keys).toEqual(keys)
+    await report(KEYS, body, { waits: false })
+    expect(guest.log).toMatchObject([{ instance: 'srv-abcde', types: answer.slice('not kept: '.length).split(', ') }])
+    expect(JSON.stringify(guest.log)).not.toMatch('AAAA')
+  })
+
+  test('phone-home keeps the keys of known types, and replaces those before', async () => {
+    const form = new URLSearchParams({ pub_key_dsa: `${DSS} root@x\n`, pub_key_ed25519: `${ED25519} root@x\n` })
+    const send = (body: URLSearchParams) => report(HOME, body.toString(), { method: 'POST', headers: {} as never })
+    await report(KEYS, ECDSA)
+    expect(await send(form)).toMatchObject({ status: 200, text: 'not kept: ssh-dss' })
+    expect(kept()?.sshHostKeys?.keys).toEqual([ED25519])
+    await send(new URLSearchParams({ instance_id: 'x' }))
+    expect(kept()?.sshHostKeys?.keys, 'it names no keys').toEqual([ED25519])
+    await send(new URLSearchParams({ pub_key_rsa: 'N/A' }))
+    expect(kept()?.sshHostKeys?.keys, 'the guest has none').toEqual([])
+    expect((await send(new URLSearchParams({ pub_key_rsa: 'rubbish' }))).status).toBe(400)
+  })
+
   test('attributes have names; an empty body removes one', async () => {
     await report('/latest/reports/attributes/a', '1')
     await report('/latest/reports/attributes/b.c-d_E', 'grüß\n\tdich')
@@ -119,7 +150,9 @@ describe('H9: bounds', () => {
     [KEYS, 'ssh-ed25519 AAAA'],
     [KEYS, `ssh-rsa ${ED25519.split(' ')[1]!}`],
     [KEYS, `${ED25519}\nrubbish`],
-    [KEYS, `ssh-dss ${keyOf('ssh-dss')}`],
+    [KEYS, `ssh-dss ${keyOf('ssh-rsa')}`],
+    [KEYS, Array.from({ length: 17 }, (_, i) => `x${String(i)} ${keyOf(`x${String(i)}`)}`).join('\n')],
+    [KEYS, '# a comment'],
     [KEYS, ''],
     ['/latest/reports/attributes/a', '\u0000'],
     ['/latest/reports/attributes/a', 'a\u001b[2J'],

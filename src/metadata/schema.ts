@@ -179,7 +179,11 @@ const PublicKey = Type.Object(
 export const OptionsSchema = Type.Object(
   {
     httpEndpoint: oneOf(['enabled', 'disabled'], 'enabled', 'disabled: every request gets 403.'),
-    httpTokens: oneOf(['optional', 'required'], 'optional', 'Whether requests need a session token.'),
+    httpTokens: oneOf(
+      ['optional', 'required'],
+      'optional',
+      "Whether requests need a session token. cloud-init's `phone_home` sends none.",
+    ),
     httpPutResponseHopLimit: Type.Integer({
       minimum: 1,
       maximum: 64,

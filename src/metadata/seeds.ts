@@ -42,10 +42,19 @@ export function buildSeeds(instance: Instance, userData: Uint8Array | undefined,
 
 /** A 404 for user-data or vendor data would make cloud-init give up on the whole seed: they are empty instead. */
 function noCloud(instance: Instance, userData: Uint8Array | undefined): [string, Content][] {
-  const { id, fqdn, publicKeys, vendorData = '' } = instance
+  const { id, fqdn, serverType, zone, region, publicKeys, vendorData = '' } = instance
+  const metadata = {
+    'instance-id': id,
+    'local-hostname': fqdn,
+    hostname: fqdn,
+    'instance-type': serverType.handle,
+    'availability-zone': zone.handle,
+    region,
+    'public-keys': publicKeys.map(({ key }) => key),
+  }
   const network = networkConfig(instance)
   const files: [string, Content][] = [
-    ['meta-data', json({ 'instance-id': id, 'local-hostname': fqdn, 'public-keys': publicKeys.map(({ key }) => key) })],
+    ['meta-data', json(metadata)],
     ...(network === undefined ? [] : [['network-config', json(network)] as [string, Content]]),
     ['user-data', bytes(userData ?? Buffer.alloc(0), instance)],
     ['vendor-data', textContent(vendorData)],

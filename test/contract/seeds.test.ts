@@ -29,6 +29,10 @@ describe('H5: NoCloud', () => {
     expect(await json('/nocloud/meta-data')).toEqual({
       'instance-id': 'srv-abcde',
       'local-hostname': 'srv-abcde.gb1.example.com',
+      hostname: 'srv-abcde.gb1.example.com',
+      'instance-type': expect.any(String) as string,
+      'availability-zone': expect.any(String) as string,
+      region: 'gb1',
       'public-keys': [
         'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example',
         'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob',

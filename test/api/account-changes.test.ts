@@ -295,6 +295,77 @@ t.test('the callers of an account take turns, and none uses the room of another'
   t.strictSame(order.slice(0, 5), ['ada', 'ada', 'client', 'ada', 'client'])
 })
 
+t.test('a user who was once invited is refused without a turn among the changes of the account', async (t) => {
+  const ada = await api.userToken(ADA)
+  await collaborate('ended')
+  const { id } = await db
+    .selectFrom('collaborations')
+    .select('id')
+    .where('account_id', '=', TWO)
+    .where('user_id', '=', ADA)
+    .executeTakeFirstOrThrow()
+  const unlock = await lockAccount(t, TWO)
+  const changed = change(TWO)
+  await waitingConnections()
+  const refused = await Promise.all(
+    ['POST /reject', 'POST /accept', 'DELETE '].flatMap((request) => {
+      const [method, path] = request.split(' ') as ['POST' | 'DELETE', string]
+      return Array.from({ length: 5 }, () => api.callWith(ada, method, `/1.0/user/collaborations/${id}${path}`))
+    }),
+  )
+  t.strictSame(
+    refused.map(({ status }) => status),
+    Array.from({ length: 15 }, () => 409),
+  )
+  await unlock()
+  t.match(await changed, { status: 200 })
+  await collaborate('accepted')
+})
+
+t.test('a user who answers an invitation again and again has one turn at a time in the account', async (t) => {
+  const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
+  await db.deleteFrom('collaborations').where('account_id', '=', TWO).execute()
+  const { email_address: email } = (await api.callWith(ada, 'GET', '/1.0/user')).body as { email_address: string }
+  const invite = () => api.callWith(grace, 'POST', `/1.0/collaborations?account_id=${TWO}`, { email, role: 'admin' })
+  const answer = ({ body }: ApiAnswer, by: 'accept' | 'reject') =>
+    api.callWith(ada, 'POST', `/1.0/user/collaborations/${(body as { id: string }).id}/${by}`)
+  const invited = await invite()
+  const unlock = await lockAccount(t, TWO)
+  const entered: string[] = []
+  const commit = api.accounts.commit.bind(api.accounts)
+  api.accounts.commit = (async (...args: Parameters<typeof commit>) => {
+    entered.push(args[0].requesterId)
+    return commit(...args)
+  }) as typeof commit
+  const answers = Array.from({ length: 5 }, () => answer(invited, 'reject'))
+  await waitingConnections()
+  await unlock()
+  t.strictSame((await Promise.all(answers)).map(({ status }) => status).toSorted(), [200, 409, 409, 409, 409])
+  t.strictSame(entered, [ADA])
+  api.accounts.commit = commit
+  t.match(await answer(await invite(), 'accept'), { status: 200 })
+})
+
+t.test('a collaborator who resets secrets again and again leaves every second turn to other changes', async (t) => {
+  const ada = await api.userToken(ADA)
+  const { id } = (await api.call('POST', '/1.0/api_clients', {}, TWO)).body as { id: string }
+  const unlock = await lockAccount(t, TWO)
+  const order: string[] = []
+  const by = (name: string, request: () => Promise<ApiAnswer>) => async () => {
+    t.ok((await request()).status < 300)
+    order.push(name)
+  }
+  const resets = await enqueue(
+    Array.from({ length: 10 }, () =>
+      by('reset', () => api.callWith(ada, 'POST', `/1.0/api_clients/${id}/reset_secret?account_id=${TWO}`)),
+    ),
+  )
+  const changes = await enqueue(Array.from({ length: 2 }, () => by('change', () => change(TWO))))
+  await unlock()
+  await Promise.all([resets.answers, changes.answers])
+  t.strictSame(order.slice(0, 5), ['reset', 'reset', 'change', 'reset', 'change'])
+})
+
 t.test('a change whose right ends while it waits is refused, and changes nothing', async (t) => {
   const newClient = async () => {
     const { id } = (await api.call('POST', '/1.0/api_clients', {})).body as { id: string }

@@ -5,7 +5,7 @@
 import type { FastifyRequest } from 'fastify'
 import type { Selectable } from 'kysely'
 import type { KeyOfClient } from '../changes/keyed-change.ts'
-import type { AccountRequester, ProfileRequester } from '../changes/account-changes.ts'
+import type { AccountRequester, Requester, TokenRequester } from '../changes/account-changes.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { notFound } from '../model/refusal.ts'
@@ -21,45 +21,42 @@ type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes' | '
 
 /** The sender of a request as the requester of a change of an account to which it has access. */
 export function memberOf(request: Sender, accountId: string): AccountRequester {
-  return requesterOf(request, accountId, async (tx, account) => {
-    await request.recheckToken(tx)
-    await recheckAccess(tx, request, account)
-  })
+  return {
+    ...requesterOf(request, accountId),
+    accountId,
+    stillMay: async (tx, account) => {
+      await request.recheckToken(tx)
+      await recheckAccess(tx, request, account)
+    },
+  }
 }
 
 /**
- * The sender of a request as the requester of a change for which the account gives no right, such as accepting an
- * invitation. Its token is checked.
+ * The sender of a request as the requester of a change for which no account gives the right: of their profile, or the
+ * answer to an invitation. Its token is checked.
  */
-export function outsiderOf(request: Sender, accountId: string): AccountRequester {
-  return requesterOf(request, accountId, (tx) => request.recheckToken(tx))
-}
-
-function requesterOf(request: Sender, accountId: string, stillMay: AccountRequester['stillMay']): AccountRequester {
+export function tokenHolderOf(request: Sender): TokenRequester {
   const { identity } = request
   return {
-    accountId,
+    ...requesterOf(request, identity.kind === 'user' ? identity.userId : identity.accountId),
+    stillMay: (tx) => request.recheckToken(tx),
+  }
+}
+
+/** `keyOwner`: of its Idempotency-Key. */
+function requesterOf(request: Sender, keyOwner: string): Omit<Requester, 'stillMay'> {
+  const { identity } = request
+  return {
     requesterId: identity.kind === 'user' ? identity.userId : identity.clientId,
     bodyBytes: () => request.bodyBytes,
-    keyed: () => keyOf(request),
-    stillMay,
+    keyed: () => keyOf(request, keyOwner),
     checkCondition: async (tx) => request.checkCondition?.(tx),
   }
 }
 
-/** The sender of a request as the requester of a change of a profile. */
-export function profileOwnerOf(request: Sender): ProfileRequester {
-  return {
-    bodyBytes: () => request.bodyBytes,
-    keyed: () => keyOf(request),
-    stillMay: (tx) => request.recheckToken(tx),
-    checkCondition: async (tx) => request.checkCondition?.(tx),
-  }
-}
-
-function keyOf({ identity, keyed }: Sender): KeyOfClient | undefined {
+function keyOf({ identity, keyed }: Sender, owner: string): KeyOfClient | undefined {
   const client = identity.kind === 'user' ? `${identity.userId} ${identity.clientId}` : identity.clientId
-  return keyed && { ...keyed, client }
+  return keyed && { ...keyed, owner, client }
 }
 
 /**

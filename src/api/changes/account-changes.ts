@@ -1,6 +1,6 @@
 /** Runs the changes of accounts' resources. The changes of one account run one after another. */
 import { sql, type Kysely, type Selectable } from 'kysely'
-import { FairQueue, type FairQueueLimits } from '../http/fair-queue.ts'
+import { FairQueue, type FairQueueLimits, type Leave } from '../http/fair-queue.ts'
 import { isWithdrawal, refuseChange, type ChangeRequest } from '../model/account-states.ts'
 import { notFound, shed, type Refusal } from '../model/refusal.ts'
 import { setActor } from './events.ts'
@@ -39,8 +39,8 @@ export interface AccountRequester extends Requester {
   readonly accountId: string
 }
 
-/** A user who changes their own profile. */
-export interface ProfileRequester extends Pick<Requester, 'bodyBytes' | 'keyed' | 'checkCondition'> {
+/** A requester whose right is the access token alone: a user with an invitation, or with their own profile. */
+export interface TokenRequester extends Requester {
   readonly stillMay: (tx: Tx) => Promise<void>
 }
 
@@ -59,8 +59,8 @@ const COMPUTE: Requester = {
  * So changes of one account cannot deadlock, and what one of them has checked (the right of its requester, the state of
  * the account, that a destination exists, that a limit has room) stays true until it commits.
  *
- * What withdraws access goes first. Otherwise requesters take turns, so none can delay the others by many changes. Each
- * method is refused (503) if the changes before it take too long, or too many wait.
+ * What withdraws access goes first, in every second turn at least. Requesters take turns, so none can delay the others
+ * by many changes. Each method is refused (503) if the changes before it take too long, or too many wait.
  */
 export class AccountChanges {
   readonly #database: Kysely<Tables>
@@ -104,18 +104,40 @@ export class AccountChanges {
     return this.#inTurn(accountId, COMPUTE, false, check, change)
   }
 
-  /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
-  async commitProfile<T>(
-    userId: string,
-    { stillMay, ...requester }: ProfileRequester,
+  /**
+   * Commits a change of an account by a user who may have no access to it. It waits for its turn among the user's own
+   * changes. Only if `find` allows it then, it enters the queue of the account, whose id `find` returns.
+   */
+  async commitAsOutsider<T>(
+    requester: TokenRequester,
+    find: (tx: Tx) => Promise<string>,
     change: (tx: Tx) => Promise<T>,
+    request: ChangeRequest,
   ): Promise<T> {
+    const leave = await this.#enter(requester.requesterId, requester, false)
+    try {
+      const accountId = await inTransaction(this.#database, async (tx) => {
+        await requester.stillMay(tx)
+        const key = requester.keyed()
+        if (key !== undefined) await new KeyedChange(key).replay(tx)
+        await requester.checkCondition(tx)
+        return find(tx)
+      })
+      return await this.commit({ ...requester, accountId }, change, request)
+    } finally {
+      leave()
+    }
+  }
+
+  /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
+  async commitProfile<T>(requester: TokenRequester, change: (tx: Tx) => Promise<T>): Promise<T> {
+    const { requesterId } = requester
     const check = async (tx: Tx) => {
-      await sql`select ${setActor(userId)}`.execute(tx)
-      await stillMay(tx)
+      await sql`select ${setActor(requesterId)}`.execute(tx)
+      await requester.stillMay(tx)
       return undefined
     }
-    return this.#inTurn(userId, { requesterId: userId, ...requester }, false, check, change)
+    return this.#inTurn(requesterId, requester, false, check, change)
   }
 
   /**
@@ -123,26 +145,26 @@ export class AccountChanges {
    * response to an earlier request with the same Idempotency-Key.
    */
   async #inTurn<T>(
-    owner: string,
+    queue: string,
     requester: Omit<Requester, 'stillMay'>,
     isUrgent: boolean,
     check: (tx: Tx) => Promise<Refusal | undefined>,
     change: (tx: Tx) => Promise<T>,
   ): Promise<T> {
-    const request = requester.keyed()
-    if (request === undefined) {
-      return this.#run(owner, requester, isUrgent, async (tx) => {
+    const key = requester.keyed()
+    if (key === undefined) {
+      return this.#run(queue, requester, isUrgent, async (tx) => {
         const refusal = await check(tx)
         await requester.checkCondition(tx)
         if (refusal !== undefined) throw refusal
         return change(tx)
       })
     }
-    const keyed = new KeyedChange(owner, request)
+    const keyed = new KeyedChange(key)
     if (this.#inFlight.has(keyed.name)) throw inFlight()
     this.#inFlight.add(keyed.name)
     try {
-      const end = await this.#run(owner, requester, isUrgent, async (tx) => {
+      const end = await this.#run(queue, requester, isUrgent, async (tx) => {
         await keyed.claim(tx)
         const refusal = await check(tx)
         await keyed.replay(tx)
@@ -156,14 +178,23 @@ export class AccountChanges {
     }
   }
 
-  async #run<T>(
+  async #enter(
     key: string,
     { requesterId, bodyBytes }: Pick<Requester, 'requesterId' | 'bodyBytes'>,
     isUrgent: boolean,
+  ): Promise<Leave> {
+    const leave = await this.#queue.enter({ key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent })
+    if (typeof leave === 'function') return leave
+    throw shed('changes', 'other changes of this account take too long: try again')
+  }
+
+  async #run<T>(
+    key: string,
+    requester: Pick<Requester, 'requesterId' | 'bodyBytes'>,
+    isUrgent: boolean,
     change: (tx: Tx) => Promise<T>,
   ): Promise<T> {
-    const leave = await this.#queue.enter({ key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent })
-    if (typeof leave !== 'function') throw shed('changes', 'other changes of this account take too long: try again')
+    const leave = await this.#enter(key, requester, isUrgent)
     try {
       return await inTransaction(this.#database, change)
     } finally {

@@ -45,6 +45,16 @@ export function collaborationCanBecome(from: CollaborationStatus, to: Collaborat
   return canFollow(from, to, (state) => Object.values(EVENTS[state]))
 }
 
+/** The state that follows. Refuses an event that is not possible. */
+export function nextOf(
+  { id, status }: Pick<Collaboration, 'id' | 'status'>,
+  event: CollaborationEvent,
+): CollaborationStatus {
+  const next = collaborationAfter(status, event)
+  if (next === undefined) throw refuse('resource_conflict', `the collaboration ${id} is ${status}`)
+  return next
+}
+
 type Effect = Updateable<Tables['collaborations']>
 
 /** The only SQL that writes a status. The row must be locked. Refuses an event that is not possible. */
@@ -54,11 +64,9 @@ export async function move(
   event: CollaborationEvent,
   effect: () => Effect,
 ): Promise<void> {
-  const next = collaborationAfter(status, event)
-  if (next === undefined) throw refuse('resource_conflict', `the collaboration ${id} is ${status}`)
   await tx
     .updateTable('collaborations')
-    .set({ status: next, ...effect() })
+    .set({ status: nextOf({ id, status }, event), ...effect() })
     .where('id', '=', id)
     .execute()
 }

@@ -14,6 +14,7 @@ import { fieldFault, Refusal, refuse, statusOf, type Detail, type RefusalName } 
 
 /** A request with a key, and the client that sent it: the same user by another application is another client. */
 export interface KeyOfClient extends KeyedRequest {
+  readonly owner: string
   readonly client: string
 }
 
@@ -39,17 +40,16 @@ interface Row {
 }
 
 export class KeyedChange {
-  readonly #owner: string
   readonly #request: KeyOfClient
 
-  constructor(owner: string, request: KeyOfClient) {
-    this.#owner = owner
+  constructor(request: KeyOfClient) {
     this.#request = request
   }
 
   /** Names the key among those of all owners and clients. */
   get name(): string {
-    return `${this.#owner} ${this.#request.client} ${this.#request.key}`
+    const { owner, client, key } = this.#request
+    return `${owner} ${client} ${key}`
   }
 
   /** Refuses (409) if another transaction, also of another process, has the key. Else it has it until it ends. */
@@ -61,11 +61,11 @@ export class KeyedChange {
 
   /** Throws the recorded response, if there is one; if it is that of another request, a refusal. */
   async replay(tx: Tx): Promise<void> {
-    const { client, key } = this.#request
+    const { owner, client, key } = this.#request
     const { rows } = await sql<Row>`
       select digest = ${this.#digest()} as is_same, refusal, kept.status, body, link, omitted, servers.user_data
       from idempotency_keys as kept left join servers on servers.id = kept.server_id
-      where owner = ${this.#owner} and client = ${client} and key = ${key}
+      where owner = ${owner} and client = ${client} and key = ${key}
         and kept.created_at > now() - ${KEPT}::interval`.execute(tx)
     const [row] = rows
     if (row === undefined) return
@@ -96,15 +96,15 @@ export class KeyedChange {
     tx: Tx,
     recorded: ReturnType<KeyedRequest['respond']> & { readonly refusal: string | null },
   ): Promise<void> {
-    const { client, key } = this.#request
+    const { owner, client, key } = this.#request
     const { status, body, link, omitted, serverId, refusal } = recorded
     const bytes = Math.max(KEY_BYTES, Buffer.byteLength(body))
     await sql`
       with inserted as (
         insert into idempotency_keys
           (owner, client, key, position, digest, refusal, status, body, link, omitted, server_id)
-        values (${this.#owner}, ${client}, ${key},
-          (select coalesce(max(position), 0) from idempotency_keys where owner = ${this.#owner}) + ${bytes}::bigint,
+        values (${owner}, ${client}, ${key},
+          (select coalesce(max(position), 0) from idempotency_keys where owner = ${owner}) + ${bytes}::bigint,
           ${this.#digest()}, ${refusal}, ${status}, ${body}, ${link}, ${[...omitted]}::text[], ${serverId})
         on conflict (owner, client, key) do update set
           position = excluded.position, digest = excluded.digest, refusal = excluded.refusal, status = excluded.status,
@@ -113,7 +113,7 @@ export class KeyedChange {
         returning position
       )
       delete from idempotency_keys as old using inserted
-      where old.owner = ${this.#owner} and old.position <= inserted.position - ${ROOM_BYTES}::bigint
+      where old.owner = ${owner} and old.position <= inserted.position - ${ROOM_BYTES}::bigint
         and (old.client, old.key) <> (${client}, ${key})`.execute(tx)
   }
 

@@ -1,7 +1,7 @@
 /**
- * A queue for each key, such as an account. A key has few tasks at once; others wait. Urgent ones go first. Otherwise
- * the callers of a key take turns, each with its oldest task, so a caller with many tasks delays the others by one
- * each.
+ * A queue for each key, such as an account. A key has few tasks at once; others wait. Urgent ones go first, but every
+ * second turn is for the others while some wait. The callers of a key take turns among its urgent tasks and among the
+ * others, each with its oldest one, so a caller with many tasks delays the others by one each.
  *
  * What waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that costs the
  * most is refused. So a caller never uses the room of one that uses less. Urgent tasks have the same limit again, for
@@ -55,6 +55,8 @@ interface Queue {
   running: number
   /** Since when all its tasks that got a turn had waited long for the bound of all keys. */
   lateSinceMs: number | undefined
+  /** Whether its last task that had waited was urgent. */
+  wasUrgent: boolean
   readonly urgent: Lane
   readonly others: Lane
 }
@@ -83,7 +85,7 @@ export class FairQueue {
   /** Waits for a turn, which lasts until the returned function is called. */
   enter(task: Task): Promise<Leave | Refused> {
     const { key } = task
-    const queue = this.#keys.get(key) ?? { running: 0, lateSinceMs: undefined, urgent: new Lane(), others: new Lane() }
+    const queue = this.#keys.get(key) ?? newQueue()
     this.#keys.set(key, queue)
     if (queue.running < this.#limits.atOnce && this.#running < this.#all.atOnce)
       return Promise.resolve(this.#begin(key, queue))
@@ -132,7 +134,9 @@ export class FairQueue {
     for (const key of this.#ready) {
       if (this.#running >= this.#all.atOnce) return
       const queue = this.#keys.get(key)!
-      const next = (queue.urgent.takeNext() ?? queue.others.takeNext())!
+      const [first, second] = queue.wasUrgent ? [queue.others, queue.urgent] : [queue.urgent, queue.others]
+      const next = (first.takeNext() ?? second.takeNext())!
+      queue.wasUrgent = next.isUrgent
       if (this.#isTooLate(next, queue, wasFull)) next.refuse('all')
       else next.start()
       this.#ready.delete(key) // behind the others
@@ -153,6 +157,10 @@ export class FairQueue {
     else this.#ready.delete(key)
     if (!isWaiting && queue.running === 0) this.#keys.delete(key)
   }
+}
+
+function newQueue(): Queue {
+  return { running: 0, lateSinceMs: undefined, wasUrgent: false, urgent: new Lane(), others: new Lane() }
 }
 
 /** What waits, by caller. The next turn is that of the first caller in the map. */

@@ -7,14 +7,16 @@ import type { FastifyRequest } from 'fastify'
 import type { InferResult, RawBuilder } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
-import { outsiderOf } from '../auth/requester.ts'
+import { tokenHolderOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
 import {
   acceptInvitation,
+  type CollaborationEvent,
   collaborationCanBecome,
   isOfAccount,
   isOfUser,
   leaveAccount,
+  nextOf,
   rejectInvitation,
   removeCollaboration,
 } from '../changes/collaborations.ts'
@@ -241,7 +243,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: Collaboration },
       },
     },
-    async (request) => await changeAsUser(request, acceptInvitation, 'POST /user/collaborations/ID/accept'),
+    async (request) => await changeAsUser(request, 'accept', acceptInvitation, 'POST /user/collaborations/ID/accept'),
   )
 
   server.post(
@@ -256,7 +258,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: Collaboration },
       },
     },
-    async (request) => await changeAsUser(request, rejectInvitation, 'POST /user/collaborations/ID/reject'),
+    async (request) => await changeAsUser(request, 'reject', rejectInvitation, 'POST /user/collaborations/ID/reject'),
   )
 
   server.delete(
@@ -271,7 +273,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         response: { 200: Collaboration },
       },
     },
-    async (request) => await changeAsUser(request, leaveAccount, 'DELETE /user/collaborations/ID'),
+    async (request) => await changeAsUser(request, 'leave', leaveAccount, 'DELETE /user/collaborations/ID'),
   )
 
   async function load(database: Reader, userId: string, id: string): Promise<Collaboration> {
@@ -284,6 +286,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
 
   async function changeAsUser(
     request: FastifyRequest<{ Params: Static<typeof Params> }>,
+    event: CollaborationEvent,
     change: (tx: Tx, userId: string, id: string) => Promise<void>,
     kind: ChangeRequest,
   ): Promise<Collaboration> {
@@ -291,20 +294,24 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
       identity,
       params: { id },
     } = request
-    return asUser(identity, async (userId) => {
-      const found = await selectCollaborations(db, isOfUser(userId))
-        .where('collaborations.id', '=', id)
-        .executeTakeFirst()
-      if (found === undefined) throw noSuch('collaboration', id)
-      return accounts.commit(
-        outsiderOf(request, found.account_id),
+    return asUser(identity, (userId) =>
+      accounts.commitAsOutsider(
+        tokenHolderOf(request),
+        async (tx) => {
+          const found = await selectCollaborations(tx, isOfUser(userId))
+            .where('collaborations.id', '=', id)
+            .executeTakeFirst()
+          if (found === undefined) throw noSuch('collaboration', id)
+          nextOf(found, event)
+          return found.account_id
+        },
         async (tx) => {
           await change(tx, userId, id)
           return load(tx, userId, id)
         },
         kind,
-      )
-    })
+      ),
+    )
   }
 }
 

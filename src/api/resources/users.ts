@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { sql, type Insertable, type InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
-import { profileOwnerOf } from '../auth/requester.ts'
+import { tokenHolderOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
@@ -156,26 +156,22 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     named?: string,
   ): Promise<Static<typeof User>> {
     const { accountIds, identity, body } = request
-    return accounts.commitProfile(
-      identity.kind === 'user' ? identity.userId : identity.accountId,
-      profileOwnerOf(request),
-      async (tx) => {
-        const self = await selfOf(tx, identity)
-        const id = named ?? self
-        const row = await selectUsers(tx, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-        if (row === undefined) throw noSuch('user', id)
-        const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
-        if (identity.kind === 'user' && identity.userId !== id) throw forbidden
-        const values = changesOf(row, body)
-        if (Object.keys(values).length === 0) {
-          reply.changedNothing = true
-          return represent(site, row)
-        }
-        if (identity.kind === 'client') throw forbidden
-        await tx.updateTable('users').set(values).where('id', '=', id).execute()
-        return load(tx, accountIds, self, id)
-      },
-    )
+    return accounts.commitProfile(tokenHolderOf(request), async (tx) => {
+      const self = await selfOf(tx, identity)
+      const id = named ?? self
+      const row = await selectUsers(tx, accountIds, self).where('users.id', '=', id).executeTakeFirst()
+      if (row === undefined) throw noSuch('user', id)
+      const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
+      if (identity.kind === 'user' && identity.userId !== id) throw forbidden
+      const values = changesOf(row, body)
+      if (Object.keys(values).length === 0) {
+        reply.changedNothing = true
+        return represent(site, row)
+      }
+      if (identity.kind === 'client') throw forbidden
+      await tx.updateTable('users').set(values).where('id', '=', id).execute()
+      return load(tx, accountIds, self, id)
+    })
   }
 }
 

@@ -245,7 +245,7 @@ const ADDED: TableChange = {
   up: (tx) => sql`alter table servers add column more text not null default 'none'`.execute(tx).then(() => undefined),
   oldest: '0001-first',
 }
-const TAKEN: TableChange = { up: () => Promise.resolve(), oldest: '0002-more' }
+const TAKEN: TableChange = { up: () => Promise.resolve(), oldest: '9002-more' }
 
 t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, async (t) => {
   const { url } = await startPostgres(t)
@@ -306,7 +306,7 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     await client.query('begin')
     await client.query('select from servers')
     let isMigrated = false as boolean // TypeScript does not see that it changes
-    const migrating = migrate(database.db, { ...MIGRATIONS, '0002-more': ADDED }).finally(() => {
+    const migrating = migrate(database.db, { ...MIGRATIONS, '9002-more': ADDED }).finally(() => {
       isMigrated = true
     })
     const waits = "select from pg_locks where not granted and relation = 'servers'::regclass"
@@ -335,8 +335,8 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     }
     const migrating = migrate(database.db, {
       ...MIGRATIONS,
-      '0002-more': ADDED,
-      '0003-two': { up, oldest: '0001-first' },
+      '9002-more': ADDED,
+      '9003-two': { up, oldest: '0001-first' },
     })
     await t.resolves(requested.promise)
     await client.query('commit')
@@ -344,7 +344,7 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     t.ok(tries > 1)
     await client.query('alter table servers drop column one; alter table accounts drop column two')
     await client.query(
-      "delete from kysely_migration where name = '0003-two'; delete from compatibility where migration = '0003-two'",
+      "delete from kysely_migration where name = '9003-two'; delete from compatibility where migration = '9003-two'",
     )
     await database.close()
   })
@@ -352,7 +352,7 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
   t.test('an imds-api works with tables to which a later version has only added', async (t) => {
     t.match(await imdsApi(['--check'], env), {
       status: 1,
-      stdout: 'unknown: 0002-more (of a later version, with which this one works)\n',
+      stdout: 'unknown: 9002-more (of a later version, with which this one works)\n',
     })
     const api = await startProcess(t, env)
     await createServer(api)
@@ -361,20 +361,20 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
 
   t.test('it refuses tables from which a later version has taken what it uses', async (t) => {
     const database = await openServer(url)
-    const changes = { ...MIGRATIONS, '0002-more': ADDED, '0003-less': TAKEN }
+    const changes = { ...MIGRATIONS, '9002-more': ADDED, '9003-less': TAKEN }
     await Promise.all([migrate(database.db, changes), migrate(database.db, changes)])
-    await migrate(database.db, { ...MIGRATIONS, '0002-more': ADDED }) // a program that knows 0002-more works
+    await migrate(database.db, { ...MIGRATIONS, '9002-more': ADDED }) // a program that knows 9002-more works
     await database.close()
     t.match(await imdsApi(['--check'], env), {
       status: 1,
       stdout:
-        'unknown: 0002-more (of a later version, with which this one works)\nunknown: 0003-less (of a later version)\n',
+        'unknown: 9002-more (of a later version, with which this one works)\nunknown: 9003-less (of a later version)\n',
     })
     const { status, stdout } = await imdsApi([], env)
     t.equal(status, 1)
     t.match(
       stdout,
-      'the database is of a later version of imds-api, with which this one does not work (it has 0002-more, 0003-less): upgrade imds-api',
+      'the database is of a later version of imds-api, with which this one does not work (it has 9002-more, 9003-less): upgrade imds-api',
     )
   })
 })

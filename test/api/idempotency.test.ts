@@ -340,7 +340,7 @@ t.test('the user_data of a deleted server is in no recorded response', async (t)
   t.match(JSON.parse(last.text), { id: first.id, user_data: null })
 })
 
-t.test('an account has at most 10,000 keys, and less of long responses: the oldest are deleted', async (t) => {
+t.test('an API client has at most 10,000 keys, and less of long responses: the oldest are deleted', async (t) => {
   const [first, last] = [newKey(), newKey()]
   const keysOf = async () =>
     Number(
@@ -365,6 +365,48 @@ t.test('an account has at most 10,000 keys, and less of long responses: the olde
   t.ok(isReplay(await send(last, 'POST', 'server_groups', {}, two)))
   await send(newKey(), 'POST', 'config_maps', { data: { text: 'x'.repeat(2 ** 20 - 100) } }, two)
   t.equal(await keysOf(), KEYS_MAX - 2 ** 20 / KEY_BYTES + 1)
+})
+
+t.test('the keys of one user, with all applications, take no room of others in the account', async (t) => {
+  const first = newKey()
+  await send(first, 'POST', 'cloud_ips', {}, two)
+  await sql`
+    insert into idempotency_keys (owner, client, key, position, digest, status, body, omitted)
+    select ${TWO}, ${`${GRACE} app-other`}, 'old-' || n, n * ${KEY_BYTES}::bigint, '', 200, '', '{}'
+    from generate_series(1, ${KEYS_MAX}) as n`.execute(db)
+  t.match(await send(newKey(), 'POST', `cloud_ips?account_id=${TWO}`, {}, grace), { status: 201 })
+  t.ok(isReplay(await send(first, 'POST', 'cloud_ips', {}, two)))
+  const { rows } = await sql`select from idempotency_keys where owner = ${TWO} and client like ${`${GRACE} %`}`.execute(
+    db,
+  )
+  t.equal(rows.length, KEYS_MAX)
+})
+
+t.test('the keys of a user who was once invited to an account are not in its room', async (t) => {
+  const { email_address: email } = (await db.selectFrom('users').selectAll().where('id', '=', GRACE).execute())[0]!
+  const { id } = await send(undefined, 'POST', 'collaborations', { email, role: 'admin' })
+  const reject = () => send(newKey(), 'POST', `user/collaborations/${id}/reject`, undefined, grace)
+  t.match([await reject(), await reject(), await reject()], [{ status: 200 }, { status: 409 }, { status: 409 }])
+  const { rows } = await sql<{ owner: string }>`
+    select distinct owner from idempotency_keys where client like ${`${GRACE} app%`} and owner <> ${TWO}`.execute(db)
+  t.strictSame(rows, [{ owner: GRACE }])
+})
+
+t.test('a refusal for want of a right is not recorded, and a deleted API client leaves no keys', async (t) => {
+  const key = newKey()
+  t.match(await send(key, 'PUT', 'user', { name: 'Another' }, two), { status: 403 })
+  const { rows } = await sql`select from idempotency_keys where key = ${key}`.execute(db)
+  t.equal(rows.length, 0)
+  const { id } = await send(undefined, 'POST', 'api_clients', {})
+  const token = await db
+    .transaction()
+    .execute((tx) => api.auth.tokens.issue(tx, { clientId: id, accountId: ONE }, ['infrastructure', 'orbit'], 3_600))
+  t.match(await send(newKey(), 'POST', 'cloud_ips', {}, token), { status: 201 })
+  const keysOfClient = async () =>
+    (await sql`select from idempotency_keys where client = ${id}`.execute(db)).rows.length
+  t.equal(await keysOfClient(), 1)
+  await send(undefined, 'DELETE', `api_clients/${id}`)
+  t.equal(await keysOfClient(), 0)
 })
 
 t.test('while a request is in flight, its repeat gets 409 with Retry-After', async (t) => {

@@ -115,7 +115,7 @@ t.test('behind HAProxy', { skip: withoutPostgres() }, async (t) => {
       t.match(command, /^apt-get install /)
       t.equal(await apis[host].stop(), 0)
       // what the start of a later version does first; the program that starts then does not know this migration
-      await migrate(database.db, { ...MIGRATIONS, '0002-more': { up: expand, oldest: '0001-first' } })
+      await migrate(database.db, { ...MIGRATIONS, '9002-more': { up: expand, oldest: '0001-first' } })
       apis[host] = await startProcess(whole, envOf(host))
       served.push(host)
     }

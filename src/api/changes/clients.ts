@@ -60,7 +60,7 @@ export async function rotateSecret(
 }
 
 /**
- * Deletes a client: it gets no more tokens. Then deletes the oldest deleted clients beyond KEPT_MAX. Those of the
+ * Deletes a client: it gets no more tokens, so it can repeat no change. Then deletes the oldest deleted clients beyond KEPT_MAX. Those of the
  * region file stay, because applying it would make them again.
  */
 export async function revokeClient(tx: Tx, table: ClientTable, accountId: string, id: string): Promise<void> {
@@ -68,6 +68,7 @@ export async function revokeClient(tx: Tx, table: ClientTable, accountId: string
   await sql`update ${sql.table(table)} set revoked_at = ${new Date()}, secret_sha256 = null where id = ${id}`.execute(
     tx,
   )
+  await sql`delete from idempotency_keys where owner = ${accountId} and client = ${id}`.execute(tx)
   await sql`
     delete from ${sql.table(table)} where id in (
       select id from ${sql.table(table)}

@@ -3,9 +3,10 @@
  * committed together, so a repeat gets this response, whatever broke after the commit; if the transaction was rolled
  * back, a repeat makes the change.
  *
- * A key belongs to the owner of what is changed (an account, or a user for profiles) and to the client that sent it. It
- * counts for 24 hours, or until the owner's newer ones have used up their room. A refusal with a status 4xx is recorded
- * too (draft-ietf-httpapi-idempotency-key-header, 2.6), but for 429, which asks the client to repeat.
+ * A key belongs to its owner and to the client that sent it. The owner is the account of which the client is a member;
+ * for a profile and the answer to an invitation, the user. A key is kept for 24 hours, or until newer keys of its sender
+ * (a user or an API client) need the space. A refusal with a status 4xx is recorded too
+ * (draft-ietf-httpapi-idempotency-key-header, 2.6), but for 429, which asks the client to repeat, and a missing right.
  */
 import { sql } from 'kysely'
 import { Replay, type KeyedRequest } from '../http/idempotency.ts'
@@ -21,9 +22,9 @@ export interface KeyOfClient extends KeyedRequest {
 /** The first number of our advisory locks; the second is a hash of the key. Two keys with one hash only get a 409. */
 const LOCK_CLASS = 8_173
 const KEPT = '24 hours'
-/** The most keys of an owner. */
+/** The most keys of a sender in an account. */
 export const KEYS_MAX = 10_000
-/** What a key takes at least of its owner's room, in bytes. A longer response takes its length. */
+/** What a key takes at least of its sender's room, in bytes. A longer response takes its length. */
 export const KEY_BYTES = 8_192
 const ROOM_BYTES = KEYS_MAX * KEY_BYTES
 const PURGED_AT_ONCE = 1_000
@@ -91,7 +92,7 @@ export class KeyedChange {
     }
   }
 
-  /** Inserts the row, and deletes the oldest ones of the owner for which no room is left. */
+  /** Inserts the row, and deletes the oldest ones of the sender for which no room is left. */
   async #insert(
     tx: Tx,
     recorded: ReturnType<KeyedRequest['respond']> & { readonly refusal: string | null },
@@ -99,12 +100,13 @@ export class KeyedChange {
     const { owner, client, key } = this.#request
     const { status, body, link, omitted, serverId, refusal } = recorded
     const bytes = Math.max(KEY_BYTES, Buffer.byteLength(body))
+    const inRoom = sql`owner = ${owner} and split_part(client, ' ', 1) = split_part(${client}, ' ', 1)`
     await sql`
       with inserted as (
         insert into idempotency_keys
           (owner, client, key, position, digest, refusal, status, body, link, omitted, server_id)
         values (${owner}, ${client}, ${key},
-          (select coalesce(max(position), 0) from idempotency_keys where owner = ${owner}) + ${bytes}::bigint,
+          (select coalesce(max(position), 0) from idempotency_keys where ${inRoom}) + ${bytes}::bigint,
           ${this.#digest()}, ${refusal}, ${status}, ${body}, ${link}, ${[...omitted]}::text[], ${serverId})
         on conflict (owner, client, key) do update set
           position = excluded.position, digest = excluded.digest, refusal = excluded.refusal, status = excluded.status,
@@ -113,7 +115,7 @@ export class KeyedChange {
         returning position
       )
       delete from idempotency_keys as old using inserted
-      where old.owner = ${owner} and old.position <= inserted.position - ${ROOM_BYTES}::bigint
+      where ${inRoom} and old.position <= inserted.position - ${ROOM_BYTES}::bigint
         and (old.client, old.key) <> (${client}, ${key})`.execute(tx)
   }
 
@@ -137,9 +139,11 @@ const OTHER_REQUEST = refuse(
   ),
 )
 
-/** True for a refusal that a repeat would get again, as far as the request can know. */
+/** True for a refusal that a repeat would get again, as far as the request can know; not for want of a right. */
 function isFinal(error: unknown): error is Refusal {
-  return error instanceof Refusal && statusOf((error as Refusal).name) < 500 && error.name !== 'too_many_requests'
+  if (!(error instanceof Refusal)) return false
+  const { name } = error as Refusal
+  return statusOf(name) < 500 && name !== 'too_many_requests' && name !== 'forbidden'
 }
 
 function refusalOf(name: RefusalName, details: string): Refusal {

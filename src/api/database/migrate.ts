@@ -10,6 +10,7 @@ import { sql, type Kysely, type Transaction } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
+import * as keyRooms from './migrations/0002-key-rooms.ts'
 import type { Tables } from './tables.ts'
 import { isRepeatable } from './transaction.ts'
 
@@ -26,7 +27,10 @@ export interface TableChange {
 export type TableChanges = Readonly<Record<string, TableChange>>
 
 /** All migrations. One that was released is never changed. */
-export const MIGRATIONS: TableChanges = { '0001-first': { up: first.up, oldest: '0001-first' } }
+export const MIGRATIONS: TableChanges = {
+  '0001-first': { up: first.up, oldest: '0001-first' },
+  '0002-key-rooms': { up: keyRooms.up, oldest: '0001-first' },
+}
 
 /**
  * How the database compares with this program. `unknown`: migrations of a later version. `unsupported`: those among

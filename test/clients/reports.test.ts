@@ -13,13 +13,15 @@ t.test('H9', { skip: withoutNamespaces() }, async (t) => {
   const host = await startHost(t)
   const reportsOf = async (id: string) => JSON.parse(await host.operator(`/instances/${id}/reports`)) as ReportsDocument
 
-  for (const { id, documented, httpTokens, seeded } of [
-    { id: 'srv-home', documented: 'phone home', httpTokens: 'optional', seeded: false },
-    { id: 'srv-tokens', documented: 'report by cloud-init with a token', httpTokens: 'required', seeded: true },
+  const phoneHome = executed('docs/guests.md', 'phone home')
+  const commands = executed('docs/guests.md', 'report by cloud-init with a token')
+  for (const { id, config, httpTokens, seeded } of [
+    { id: 'srv-home', config: phoneHome, httpTokens: 'optional', seeded: false },
+    { id: 'srv-tokens', config: commands, httpTokens: 'required', seeded: true },
   ])
-    t.test(`cloud-init reports all keys that it makes but DSA: ${documented}`, async (t) => {
+    t.test(`cloud-init reports all keys that it makes but DSA, with httpTokens: ${httpTokens}`, async (t) => {
       const { guest, first } = await host.addGuest()
-      const userData = Buffer.from(executed('docs/guests.md', documented))
+      const userData = Buffer.from(config)
       await host.put(anInstance({ id, interfaces: [first], options: { reports: 'enabled', httpTokens } }), userData)
       const machine = await startMachine(guest)
       t.teardown(() => machine.stop())

@@ -5,6 +5,7 @@ import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
   existsSync,
+  globSync,
   mkdirSync,
   readFileSync,
   renameSync,
@@ -218,18 +219,20 @@ t.test('a program with a missing file names it in one line without a stack trace
     { status: 69, stderr: /^imdsctl: cannot use the store: .*ECONNREFUSED/ },
     'with all files it tries to connect',
   )
-  const chunks = readdirSync(dist).filter((name) => /^imdsctl-.*\.js$/.test(name))
+  const chunks = globSync('imdsctl/*-*.js', { cwd: dist })
   t.ok(chunks.length > 3)
   const listWithout = async (name: string) => {
-    renameSync(join(dist, name), join(directory, name))
+    renameSync(join(dist, name), join(directory, 'moved'))
     const { status, stderr } = await list()
-    renameSync(join(directory, name), join(dist, name))
+    renameSync(join(directory, 'moved'), join(dist, name))
     return { status, stderr }
   }
   const commands = chunks.filter((chunk) => chunk.includes('commands'))
-  const publishers = chunks.filter((chunk) => readFileSync(join(dist, chunk), 'utf8').includes('publish.lua'))
+  const publishers = chunks.filter((chunk) =>
+    readFileSync(join(dist, chunk), 'utf8').includes('async function openRedisPublisher('),
+  )
   t.same([commands.length, publishers.length], [1, 1])
-  for (const name of ['publish.lua', ...commands, ...publishers]) {
+  for (const name of [...commands, ...publishers]) {
     const { status, stderr } = await listWithout(name)
     t.equal(status, 70, name)
     t.match(
@@ -246,12 +249,7 @@ t.test('a program with a missing file names it in one line without a stack trace
   )
   t.match(await ran(join(dist, 'imdsctl.js'), ['firewall']), { status: 70, stderr: /^imdsctl: cannot load .*\n$/ })
 
-  rmSync(
-    join(
-      dist,
-      readdirSync(dist).find((name) => name.startsWith('metrics-'))!,
-    ),
-  )
+  rmSync(join(dist, globSync('main/metrics-*.js', { cwd: dist })[0]!))
   const { status, stdout } = await ran(join(dist, 'main.js'), [], {
     IMDS_STORE: `file:${directory}`,
     IMDS_STATE_DIR: directory,

@@ -2,7 +2,7 @@
  * The changes of a whole fleet that docs/operations.md describes, with its commands, while guests ask without a pause: an
  * upgrade and a rollback, another Redis, and new passwords, certificates and keys.
  */
-import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { copyFileSync, globSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -33,7 +33,7 @@ t.test('a fleet is upgraded and rolled back, one hypervisor after another, and n
   const fleet = await startFleet(t, NAMES, store, () => ({ IMDS_STORE: redis.url }))
   const dist = join(testDirectory(t), 'dist') // inside the repository, where the build finds node_modules
   buildInto(dist)
-  for (const name of readdirSync(dist).filter((one) => one.endsWith('.js'))) {
+  for (const name of globSync('main/*.js', { cwd: dist })) {
     const file = join(dist, name)
     writeFileSync(file, readFileSync(file, 'utf8').replaceAll(`"${VERSION}"`, '"99.0.0"'))
   }

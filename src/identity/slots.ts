@@ -22,12 +22,15 @@ export class Slots {
     }
   }
 
-  #turnOf(owner: string, signal: AbortSignal | undefined): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
+  #turnOf(owner: string, signal: AbortSignal | undefined): Promise<undefined> {
+    const { promise, resolve, reject } = Promise.withResolvers<undefined>()
+    const start = () => {
+      resolve(undefined)
+    }
     const ofOwner = this.#waiting.get(owner) ?? new Set()
-    this.#waiting.set(owner, ofOwner.add(resolve))
+    this.#waiting.set(owner, ofOwner.add(start))
     signal?.addEventListener('abort', () => {
-      if (!ofOwner.delete(resolve)) return // it has its slot
+      if (!ofOwner.delete(start)) return // it has its slot
       if (ofOwner.size === 0) this.#waiting.delete(owner)
       reject(new Error('no longer wanted'))
     })

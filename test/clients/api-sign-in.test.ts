@@ -142,6 +142,7 @@ t.test('RFC 6749: oauth4webapi and openid-client, which encode the id and the se
   const api = await startImdsApi(t)
   const id = CLIENT_OF[ONE]
   const server = { issuer: api.baseUrl, token_endpoint: `${api.baseUrl}/token` }
+  // eslint-disable-next-line @typescript-eslint/no-deprecated -- marked so that nobody uses it beyond tests
   const insecure = { [oauth.allowInsecureRequests]: true }
 
   const sent = oauth.ClientSecretBasic(secretOf(id))
@@ -150,6 +151,7 @@ t.test('RFC 6749: oauth4webapi and openid-client, which encode the id and the se
   t.equal(token.token_type, 'bearer')
 
   const configuration = new openid.Configuration(server, id, {}, openid.ClientSecretBasic(secretOf(id)))
+  // eslint-disable-next-line @typescript-eslint/no-deprecated -- as above
   openid.allowInsecureRequests(configuration)
   t.equal((await openid.clientCredentialsGrant(configuration)).token_type, 'bearer')
 })

@@ -25,9 +25,12 @@ test('no more tasks run than there are slots; the others follow in order, also a
 /** Takes the only slot, so that what follows waits. */
 function occupied() {
   const slots = new Slots(1)
-  const first = Promise.withResolvers<void>()
+  const first = Promise.withResolvers<undefined>()
   void slots.use(() => first.promise, 'srv-first')
-  return { slots, free: first.resolve }
+  const free = () => {
+    first.resolve(undefined)
+  }
+  return { slots, free }
 }
 
 test('an instance with many waiting tasks delays the task of another one by one task only', async () => {

@@ -5,6 +5,7 @@
  *
  * With `--daemon-only`, or if IMDS_STORE names a store (which may be a real one), it is the same as `imdsd --demo`.
  */
+import { STOP_SIGNALS } from './runtime/signals.ts' // first: it catches SIGUSR1
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync } from 'node:fs'
@@ -73,7 +74,7 @@ async function startBoth(): Promise<void> {
     demo.clean()
     process.exit(status)
   }
-  for (const signal of ['SIGTERM', 'SIGINT'] as const)
+  for (const signal of STOP_SIGNALS)
     process.on(signal, () => {
       void end(0)
     })

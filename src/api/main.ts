@@ -6,6 +6,7 @@
  * (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output of
  * a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
+import { STOP_SIGNALS } from '../runtime/signals.ts' // first: it catches SIGUSR1
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../runtime/log.ts'
@@ -46,7 +47,7 @@ const program = buildProgram(output, {
   apply,
   rebuild: async (options) => {
     const stopping = new AbortController()
-    for (const signal of ['SIGTERM', 'SIGINT'] as const)
+    for (const signal of STOP_SIGNALS)
       process.once(signal, () => {
         stopping.abort()
       })
@@ -124,7 +125,14 @@ async function serve(): Promise<void> {
     log.fatal({ err: error }, 'unexpected error')
     process.exit(1)
   })
-  const api = await startApi(config, log).catch((error: unknown) => {
+  const starting = startApi(config, log)
+  // Registered early: a log rotation during the start must not end the process. A start that fails is handled below.
+  process.on('SIGHUP', () => {
+    void starting.then((api) => {
+      api.reopenAudit()
+    })
+  })
+  const api = await starting.catch((error: unknown) => {
     log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'imds-api cannot start')
     process.exit(1)
   })
@@ -140,9 +148,6 @@ async function serve(): Promise<void> {
     process.on(signal, () => {
       void end(0)
     })
-  process.on('SIGHUP', () => {
-    api.reopenAudit()
-  })
   superviseBy(process.env, log)
   void api.failed.then((reason) => {
     if (stopping) return

@@ -8,6 +8,7 @@ import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Published, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Failure } from './failure.ts'
+import { STOP_SIGNALS } from '../runtime/signals.ts'
 import { Progress } from '../runtime/progress.ts'
 import { escapeControls } from '../runtime/escape.ts'
 import type { Output } from '../runtime/output.ts'
@@ -168,7 +169,7 @@ export async function init({ store, output }: Context): Promise<void> {
   })
 }
 
-/** Prints the id and the revision of each instance that changes (as JSON null: removed), until SIGINT or SIGTERM. */
+/** Prints the id and the revision of each instance that changes (as JSON null: removed), until a signal stops it. */
 export async function watch({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const stop = await publisher.watch((id) => {
@@ -186,8 +187,7 @@ export async function watch({ store, output }: Context): Promise<void> {
       )
     })
     await new Promise((resolve) => {
-      process.once('SIGINT', resolve)
-      process.once('SIGTERM', resolve)
+      for (const signal of STOP_SIGNALS) process.once(signal, resolve)
     })
     await stop()
   })

@@ -2,6 +2,7 @@
  * The entry of imdsctl: reads arguments and environment, runs a command, and sets the exit status. No top-level await:
  * it splits chunks, and the start gets slower.
  */
+import '../runtime/signals.ts' // first: it catches SIGUSR1
 import { parseArgs } from 'node:util'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Output } from '../runtime/output.ts'

@@ -20,7 +20,7 @@ export interface Arguments {
 /** Builds the parser, from which help, manual and completion follow. */
 export function buildProgram(): Command {
   const program = new Command('imdsd')
-    .description('Instance metadata service of a compute host. Runs until SIGTERM or SIGINT.')
+    .description('Instance metadata service of a compute host. Runs until SIGTERM, SIGINT or SIGHUP.')
     .argument('[argument...]')
     .usage('[options]')
     .version(VERSION, '-V, --version', 'print the version')
@@ -45,7 +45,7 @@ Environment variables (docs/configuration.md describes them):
 ${describeVariables(VARIABLES)}
 
 Exit statuses:
-  0   stopped by SIGTERM or SIGINT; with --check: the configuration is valid, and with --connect: the store can be used
+  0   stopped by SIGTERM, SIGINT or SIGHUP; with --check: the configuration is valid, and with --connect: the store can be used
   1   the service cannot continue: the last line of the log says why
   64  wrong usage
   66  the file in --environment-file cannot be read

@@ -1,12 +1,13 @@
 /**
  * The entry of imdsd: reads arguments and environment, starts the daemon, handles signals, and sets the exit status.
  *
- * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot continue; of sysexits.h 64 (EX_USAGE) for wrong
+ * Exit status: 0 after SIGTERM, SIGINT or SIGHUP; 1 if the service cannot continue; of sysexits.h 64 (EX_USAGE) for wrong
  * arguments, 69 (EX_UNAVAILABLE) if --check --connect cannot use the store, and 78 (EX_CONFIG) for an invalid
  * configuration, before anything listens. (dist/main.js ends with 70 if Node.js is too old: rolldown.config.js.) With
  * `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and readable log lines
  * on a terminal.
  */
+import { STOP_SIGNALS } from '../runtime/signals.ts' // first: it catches SIGUSR1
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Arguments } from './arguments.ts'
 import { EXIT } from '../runtime/exit-status.ts'
@@ -48,7 +49,6 @@ const log = buildLog(
   demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM']),
 )
 const logLevel = new AdjustableLevel(log, parsed.value.logLevel)
-// Without a listener for it, SIGUSR1 would open Node's debugger to all local users.
 process.on('SIGUSR1', () => {
   logLevel.set('debug', LEVEL_SECONDS.usual)
 })
@@ -80,8 +80,8 @@ const stop = (signal: string) => {
       },
     )
 }
-process.on('SIGTERM', stop) // registered early, because guests are served before the start is complete
-process.on('SIGINT', stop)
+// Registered early, because guests are served before the start is complete.
+for (const signal of STOP_SIGNALS) process.on(signal, stop)
 try {
   const daemon = await starting
   if (!stopping) {

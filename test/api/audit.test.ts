@@ -99,6 +99,17 @@ t.test('the lines are in IMDS_API_AUDIT_FILE before the response, and in a new f
   t.equal(statSync(file).mode & 0o777, 0o600)
 })
 
+t.test('SIGUSR1 opens no debugger in imds-api', async (t) => {
+  const path = join(testDirectory(t), 'stderr')
+  const stderr = openSync(path, 'w')
+  const api = await startImdsApi(t, {}, undefined, stderr)
+  closeSync(stderr)
+  api.process.kill('SIGUSR1')
+  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
+  t.equal(await api.stop(), 0)
+  t.equal(readFileSync(path, 'utf8'), '', 'Node.js would print where its debugger listens')
+})
+
 t.test('after SIGHUP without a file to open, the lines go to the old one, and the log has the reason', async (t) => {
   const directory = join(testDirectory(t, { log: {} }), 'log')
   const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: join(directory, 'audit') })

@@ -60,6 +60,18 @@ async function aDemo(t: Test, command: readonly string[], more: Readonly<Record<
   }
 }
 
+t.test('npm start opens no debugger at SIGUSR1, and SIGHUP ends all of it', async (t) => {
+  const stderr = join(testDirectory(t), 'stderr')
+  const command = ['sh', '-c', 'exec "$@" 2> "$0"', stderr, process.execPath, START]
+  const { child, ended, directory, prints } = await aDemo(t, command)
+  await prints('/docs')
+  child.kill('SIGUSR1')
+  child.kill('SIGHUP')
+  t.equal(await ended, 0)
+  t.equal(readFileSync(stderr, 'utf8'), '', 'Node.js would print where its debugger listens')
+  t.same(readdirSync(directory), [])
+})
+
 t.test('npm start: the printed lines create a server, and its guest reads user-data and cloud IP', async (t) => {
   const { child, lines, ended, directory, here, prints } = await aDemo(t, [process.execPath, START])
   await prints('/docs')

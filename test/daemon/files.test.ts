@@ -364,12 +364,13 @@ t.test('imdsctl puts, gets, lists and removes, and reports the result in its exi
   t.match(await imdsctl(['--help']), { status: 0, stdout: /Exit statuses/ })
 })
 
-t.test('imdsctl watch prints each change until it is interrupted', async (t) => {
+t.test('imdsctl watch prints each change until SIGHUP, and SIGUSR1 does not open a debugger', async (t) => {
   const directory = testDirectory(t)
   const store = await openStore({ url: `file:${directory}` })
   const child = spawn(process.execPath, [IMDSCTL, '-s', `file:${directory}`, 'watch'], {
-    stdio: ['ignore', 'pipe', 'inherit'],
+    stdio: ['ignore', 'pipe', 'pipe'],
   })
+  const stderr = child.stderr.toArray()
   t.teardown(() => {
     child.kill()
   })
@@ -382,11 +383,13 @@ t.test('imdsctl watch prints each change until it is interrupted', async (t) => 
     await store.put(local({ revision: ++revision }))
     return text.includes('srv-abcde\t')
   }, 'a change to be printed')
+  child.kill('SIGUSR1')
   await store.remove('srv-abcde')
   await until(() => text.includes('srv-abcde\tremoved'), 'the removal to be printed')
-  child.kill('SIGINT')
+  child.kill('SIGHUP')
   await once(child, 'exit')
   t.equal(child.exitCode, 0)
+  t.equal(Buffer.concat(await stderr).toString(), '', 'Node.js would print where its debugger listens')
 })
 
 t.test('FIFOs, directories and huge files are faults of their instances, and hold up nothing else', async (t) => {

@@ -2,6 +2,7 @@
  * The firewall agent maintains its rules when others change them or nft fails, and imdsctl prints, applies and removes
  * them.
  */
+import { once } from 'node:events'
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -231,6 +232,18 @@ t.test(
     t.equal(await curl(alpha), 200)
   },
 )
+
+t.test('imdsctl firewall --watch opens no debugger at SIGUSR1, and SIGHUP stops it in order', { skip }, async (t) => {
+  const host = await startFirewallHost(t)
+  const alpha = await host.addGuest('alpha')
+  const firewall = await host.startFirewall()
+  firewall.process.kill('SIGUSR1')
+  await host.putAndWait(alpha)
+  firewall.process.kill('SIGHUP')
+  await once(firewall.process, 'exit')
+  t.equal(firewall.process.exitCode, 0)
+  t.notMatch(firewall.output(), /debugger|inspector/i)
+})
 
 t.test('imdsctl firewall prints the rules, applies them once and removes them', { skip }, async (t) => {
   const host = await startFirewallHost(t)

@@ -1,6 +1,7 @@
 /**
  * The level of the daemon's log, changed while it runs.
  */
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
@@ -68,7 +69,7 @@ t.test('the commands of docs/operations.md change the level of the log', async (
   t.same(levels(), ['debug', 'info', 'debug'])
 })
 
-t.test('SIGUSR1 shows requests for 10 minutes, and does not open the debugger of Node.js', async (t) => {
+t.test('SIGUSR1 shows requests for 10 minutes without a debugger, and SIGHUP stops in order', async (t) => {
   const directory = testDirectory(t, { store: {} })
   const stderr = join(directory, 'stderr')
   const daemon = await startDaemon({ IMDS_STORE: `file:${join(directory, 'store')}` }, [
@@ -83,4 +84,7 @@ t.test('SIGUSR1 shows requests for 10 minutes, and does not open the debugger of
   await daemon.get('/latest/meta-data/')
   await until(() => daemon.log.some(({ msg }) => msg === 'request'), 'the line of the request')
   t.equal(readFileSync(stderr, 'utf8'), '', 'Node.js would print where its debugger listens')
+  daemon.process.kill('SIGHUP')
+  await once(daemon.process, 'exit')
+  t.equal(daemon.process.exitCode, 0)
 })

@@ -55,6 +55,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
     'daemon/store-side',
     'library',
   ],
+  'daemon/log-level': ['runtime/signals'],
   'daemon/manual': ['manual/bash', 'manual/manual-files', 'manual/fish', 'manual/man-page', 'manual/zsh'],
   'daemon/operator': ['operator/listener'],
   'daemon/operator-client': ['operator/client', 'operator/wait'],

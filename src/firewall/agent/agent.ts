@@ -15,6 +15,7 @@ import { buildRules, replacement, type FirewallFault } from '../rules.ts'
 import type { FirewallDocument } from '../document.ts'
 import { EXIT } from '../../runtime/exit-status.ts'
 import { isJournal } from '../../runtime/log-output.ts'
+import { STOP_SIGNALS } from '../../runtime/signals.ts'
 import type { Output } from '../../runtime/output.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
@@ -112,7 +113,7 @@ async function applyAccepted(
 /** `info`: the prefix of a line that is no warning. */
 async function keep(operator: string, own: OwnSettings, info: string): Promise<void> {
   const stopping = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  for (const signal of STOP_SIGNALS)
     process.once(signal, () => {
       stopping.abort()
     })

@@ -42,8 +42,6 @@ export interface GuestServerParts extends Omit<ConnectionGuardParts, 'peers'>, O
 const BODY_TIMEOUT_MS = 5_000
 /** How many paths of a subtree cost as much as a request. */
 const PATHS_PER_REQUEST = 16
-/** How many headers cost as much as a request. */
-const HEADERS_PER_REQUEST = 32
 /** For the repeated steps of a held request, which was counted when it arrived. */
 const UNCOUNTED = { session: () => undefined, forwarded: () => undefined }
 /** For a request whose guest lost its address meanwhile: it never gets the value of another instance. */
@@ -89,8 +87,6 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
       })
       return
     }
-    const headers = request.raw.rawHeaders.length / 2
-    if (headers > HEADERS_PER_REQUEST) guard.charge(exchange, headers / HEADERS_PER_REQUEST)
     const lookup = exchange.found.kind === 'unknown' ? peers.ask(network, exchange.address) : undefined
     if (lookup === undefined) finish(exchange)
     else

@@ -102,11 +102,6 @@ const IDENTITY_TOKEN = latest(
 
 const IS_AUDIENCE = new RegExp(AUDIENCE)
 
-/** The most parameters of a query that are read. */
-const MAX_PARAMETERS = 16
-/** Longer than any path of a tree, with each character escaped: such a path is not decoded segment by segment. */
-const MAX_PATH_LENGTH = 1_024
-
 const NOT_CANONICAL = /^[^/]|[%?#]|\/\/|\/$/
 
 /** A quick test for a query that may have a parameter with a meaning. */
@@ -131,21 +126,15 @@ function queryOf(target: string): string {
 }
 
 function withAudience(parsed: ParsedTarget, query: string): ParsedTarget {
-  const [audience, ...others] = parametersOf(query).getAll('audience')
+  const [audience, ...others] = new URLSearchParams(query).getAll('audience')
   return parsed.ok && audience !== undefined && others.length === 0 && IS_AUDIENCE.test(audience)
     ? { ok: true, value: { ...parsed.value, audience } }
     : parsed
 }
 
-/** The parameters that have a meaning, and not thousands of others, which would cost more than a request. */
-function parametersOf(query: string): URLSearchParams {
-  const parts = query.match(/(?<=^|&)(?:audience|recursive|wait_for_change|timeout_sec|last_etag)(?=[=&]|$)[^&]*/g)
-  return new URLSearchParams((parts ?? []).slice(0, MAX_PARAMETERS).join('&'))
-}
-
 /** Undefined: `timeout_sec` of a request that waits is out of range. */
 function parseQuery(text: string): Query | undefined {
-  const parameters = parametersOf(text)
+  const parameters = new URLSearchParams(text)
   const recursive = parameters.get('recursive') === 'true'
   if (parameters.get('wait_for_change') !== 'true') return { recursive, wait: undefined }
   const timeout = parameters.get('timeout_sec') ?? String(TIMEOUT_SECONDS)
@@ -269,9 +258,7 @@ function topicOf(route: Route, path: string): Topic {
 function normalise(target: string): string | undefined {
   const path = target.replace(/^[A-Za-z][A-Za-z0-9+.-]*:\/\/[^/?#]*/, '').replace(/[?#].*$/s, '')
   try {
-    const short = path.replaceAll(/\/{2,}/g, '/')
-    if (short.length > MAX_PATH_LENGTH) return decodeURIComponent(short) && short.slice(1) // which no tree has
-    return short
+    return path
       .split('/')
       .filter((segment) => segment !== '')
       .map(decodeSegment)

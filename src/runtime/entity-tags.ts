@@ -11,27 +11,14 @@ export function entityTagOf(body: string): string {
 
 /** Whether `If-None-Match` names a tag: the weak comparison. */
 export function namesWeakly(ifNoneMatch: string, tag: string): boolean {
-  return ifNoneMatch.trim() === '*' || hasElement(ifNoneMatch, tag, true)
+  return ifNoneMatch.trim() === '*' || tagsOf(ifNoneMatch).some((one) => one.replace(/^W\//, '') === tag)
 }
 
 /** Whether `If-Match` names a tag: the strong comparison. */
 export function namesStrongly(ifMatch: string, tag: string): boolean {
-  return ifMatch.trim() === '*' || hasElement(ifMatch, tag, false)
+  return ifMatch.trim() === '*' || tagsOf(ifMatch).includes(tag)
 }
 
-/** Whether a list has a tag. It is searched and not split: a header may have thousands of commas. */
-function hasElement(list: string, tag: string, isWeak: boolean): boolean {
-  for (let at = list.indexOf(tag); at !== -1; at = list.indexOf(tag, at + 1)) {
-    let start = at
-    let end = at + tag.length
-    if (isWeak && list.startsWith('W/', start - 2)) start -= 2
-    while (isSpace(list[start - 1])) start -= 1
-    while (isSpace(list[end])) end += 1
-    if ([undefined, ','].includes(list[start - 1]) && [undefined, ','].includes(list[end])) return true
-  }
-  return false
-}
-
-function isSpace(character: string | undefined): boolean {
-  return character === ' ' || character === '\t'
+function tagsOf(header: string): string[] {
+  return header.split(',').map((one) => one.trim())
 }

@@ -126,22 +126,34 @@ function queryOf(target: string): string {
 }
 
 function withAudience(parsed: ParsedTarget, query: string): ParsedTarget {
-  const [audience, ...others] = new URLSearchParams(query).getAll('audience')
-  return parsed.ok && audience !== undefined && others.length === 0 && IS_AUDIENCE.test(audience)
+  const audience = parameterOf(query, 'audience')
+  const isRepeated = /(?:^|&)audience=.*&audience=/s.test(query)
+  return parsed.ok && audience !== undefined && !isRepeated && IS_AUDIENCE.test(audience)
     ? { ok: true, value: { ...parsed.value, audience } }
     : parsed
 }
 
 /** Undefined: `timeout_sec` of a request that waits is out of range. */
 function parseQuery(text: string): Query | undefined {
-  const parameters = new URLSearchParams(text)
-  const recursive = parameters.get('recursive') === 'true'
-  if (parameters.get('wait_for_change') !== 'true') return { recursive, wait: undefined }
-  const timeout = parameters.get('timeout_sec') ?? String(TIMEOUT_SECONDS)
+  const recursive = parameterOf(text, 'recursive') === 'true'
+  if (parameterOf(text, 'wait_for_change') !== 'true') return { recursive, wait: undefined }
+  const timeout = parameterOf(text, 'timeout_sec') ?? String(TIMEOUT_SECONDS)
   const seconds = /^\d{1,3}$/.test(timeout) ? Number(timeout) : 0
   if (seconds < 1 || seconds > TIMEOUT_MAX_SECONDS) return undefined
-  const lastEtag = parameters.get('last_etag')?.replace(/^"(.*)"$/, '$1')
+  const lastEtag = parameterOf(text, 'last_etag')?.replace(/^"(.*)"$/, '$1')
   return { recursive, wait: { lastEtag, timeoutMs: seconds * 1000 } }
+}
+
+/**
+ * The first parameter of a name; undefined if there is none, or no value. It alone is parsed: to parse thousands of
+ * parameters that have no meaning would cost more than the request.
+ */
+function parameterOf(query: string, name: string): string | undefined {
+  const text = `&${query}`
+  const start = text.indexOf(`&${name}=`)
+  if (start === -1) return undefined
+  const end = text.indexOf('&', start + 1)
+  return new URLSearchParams(text.slice(start + 1, end === -1 ? undefined : end)).get(name) ?? undefined
 }
 
 function parsePath(target: string): ParsedTarget {
@@ -254,22 +266,18 @@ function topicOf(route: Route, path: string): Topic {
   }
 }
 
-/** The segments of a target, decoded, joined by single slashes; undefined if an escape is malformed. */
+/**
+ * The path of a target, decoded, with single slashes between its segments; undefined if an escape is malformed. It is
+ * decoded as a whole, since each of thousands of segments would cost as much. An escaped slash stays encoded: no name
+ * of the tree has a slash.
+ */
 function normalise(target: string): string | undefined {
   const path = target.replace(/^[A-Za-z][A-Za-z0-9+.-]*:\/\/[^/?#]*/, '').replace(/[?#].*$/s, '')
   try {
-    return path
-      .split('/')
-      .filter((segment) => segment !== '')
-      .map(decodeSegment)
-      .join('/')
+    return decodeURIComponent(path.replace(/%2f/gi, '%252F'))
+      .replace(/\/{2,}/g, '/')
+      .replace(/^\/|\/$/g, '')
   } catch {
     return undefined
   }
-}
-
-/** A segment with an escaped slash stays encoded: no name of the tree has a slash. */
-function decodeSegment(segment: string): string {
-  const decoded = decodeURIComponent(segment)
-  return decoded.includes('/') ? segment : decoded
 }

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { isBodyless, parseTarget, TargetCache, type Route } from '../../../src/metadata/target.ts'
 import { NO_VERSION, LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 
@@ -164,6 +164,36 @@ test('H4: only the newest version has identity tokens', () => {
   expect(parseTarget('/2021-01-03/dynamic/instance-identity/token?audience=a')).toMatchObject({
     value: { route: '/{version}/dynamic' },
   })
+})
+
+test('A9: a path is decoded at once, whatever the number of its segments', () => {
+  const decode = vi.spyOn(globalThis, 'decodeURIComponent')
+  onTestFinished(() => void vi.restoreAllMocks())
+  expect(parseTarget(`/latest/meta-data${'/%61'.repeat(3_700)}/`)).toMatchObject({
+    value: { route: '/{version}/meta-data', path: `meta-data${'/a'.repeat(3_700)}` },
+  })
+  expect(decode).toHaveBeenCalledTimes(1)
+})
+
+test.each([
+  [`${IDENTITY_TOKEN}?audience=a${'&b'.repeat(7_400)}`, { audience: 'a' }, 1],
+  [`${IDENTITY_TOKEN}?audience=a${'&audience=a'.repeat(1_400)}`, {}, 1],
+  [`/latest/?wait_for_change=true&recursive=true${'&b'.repeat(7_400)}`, { query: { recursive: true } }, 2],
+])('A9: of a query, only parameters with a meaning are parsed (%#)', (target, value, count) => {
+  const parsed: string[] = []
+  vi.stubGlobal(
+    'URLSearchParams',
+    class extends URLSearchParams {
+      constructor(text: string) {
+        parsed.push(text)
+        super(text)
+      }
+    },
+  )
+  onTestFinished(() => void vi.unstubAllGlobals())
+  expect(parseTarget(target)).toMatchObject({ ok: true, value })
+  expect(parsed).toHaveLength(count)
+  expect(parsed.join('').length).toBeLessThan(100)
 })
 
 const TEXTS = [

@@ -23,7 +23,7 @@ import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import type { RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
 import { refusalText, type Refusal } from './refusals.ts'
-import type { Share, Shares } from './share.ts'
+import { priceOf, type Share, type Shares } from './share.ts'
 
 /** What a ConnectionGuard needs. */
 export interface ConnectionGuardParts {
@@ -118,9 +118,12 @@ export class ConnectionGuard {
     return false
   }
 
-  /** Takes a request from the share of its peer. False if the share is used up. */
-  hasShare({ found, address, startedMs }: Exchange): boolean {
-    return this.#shareOf(found, address).spend(startedMs, ownerOf(found))
+  /** Takes a request from the share of its peer, at the price of its size. False if the share is used up. */
+  hasShare({ found, address, startedMs, target, request: { rawHeaders } }: Exchange): boolean {
+    const share = this.#shareOf(found, address)
+    if (!share.spend(startedMs, ownerOf(found))) return false
+    share.charge(priceOf(target, rawHeaders) - 1)
+    return true
   }
 
   /** Takes more from the share of a peer than the one request that `hasShare` took. */

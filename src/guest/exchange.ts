@@ -15,7 +15,7 @@ export interface Exchange {
   /** The address of the peer; empty if the connection is gone. */
   readonly address: string
   readonly found: Found
-  readonly request: Pick<IncomingMessage, 'method' | 'headers' | 'httpVersion' | 'socket'>
+  readonly request: Pick<IncomingMessage, 'method' | 'headers' | 'rawHeaders' | 'httpVersion' | 'socket'>
   /** Where its body is read from. */
   readonly body: BodySource
   /** The target as it is in the request line. */

@@ -49,6 +49,19 @@ const DISCARDED_PER_REQUEST = 131_072
  */
 const MAX_UNKNOWN = 4_096
 
+/** The characters of target and headers that one request of the share pays for. A header costs as much as HEADER more. */
+const HEAD_PER_REQUEST = 2_048
+const HEADER = 32
+
+/**
+ * How many requests of its share a request takes for its size: reading thousands of characters, or hundreds of headers,
+ * costs as much as several plain requests. `rawHeaders`: names and values.
+ */
+export function priceOf(target: string, rawHeaders: readonly string[]): number {
+  const size = rawHeaders.reduce((sum, text) => sum + text.length, target.length + (rawHeaders.length / 2) * HEADER)
+  return Math.max(1, size / HEAD_PER_REQUEST)
+}
+
 /** The share of one peer, or of all unknown peers together. Times are milliseconds of a monotonic clock. */
 export class Share {
   readonly #allowance: Allowance

@@ -343,3 +343,16 @@ function errorPage(title: string, length: number): string {
     throw new Error(`the page of ${title} is ${String(page.length)} bytes, EC2's is ${String(length)}`)
   return page
 }
+
+test.each([
+  ['900 headers', { headers: Object.fromEntries(Array.from({ length: 900 }, (_, n) => [`x${String(n)}`, ''])) }],
+  ['a header of 14,000 characters', { headers: { 'if-none-match': ','.repeat(14_000) } }],
+  ['a query of 14,000 characters', { url: `${ID}?${'&a'.repeat(7_000)}` }],
+])('A9, F1: %s takes at least six requests from the share', async (_what, injection) => {
+  const guest = aGuestServer({ share: { burst: 600, perSecond: 1, connections: 64 } })
+  guest.put(anInstance())
+  let served = 0
+  while ((await guest.ask({ url: ID, ...injection })).status === 200) served += 1
+  expect(served).toBeGreaterThan(20)
+  expect(served).toBeLessThan(101)
+})

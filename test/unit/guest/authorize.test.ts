@@ -57,7 +57,7 @@ function resolved(
     network: 'default',
     address: '10.0.0.2',
     found,
-    request: { method, headers, httpVersion, socket: new Socket() },
+    request: { method, headers, rawHeaders: [], httpVersion, socket: new Socket() },
   }
   const authorization = authorize(exchange, parseTarget(target), rules, meter)
   const result = authorization.kind === 'authorized' ? resolve(exchange, authorization, rules) : authorization

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { Share, Shares, UNKNOWN_PEERS } from '../../../src/guest/share.ts'
+import { priceOf, Share, Shares, UNKNOWN_PEERS } from '../../../src/guest/share.ts'
 import { sizeFaults } from '../../../src/metadata/record.ts'
 import { buildTree } from '../../../src/metadata/tree.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
@@ -39,6 +39,20 @@ test('F1: refused requests cost no tokens: a guest that keeps asking still gets 
   let through = 0
   for (let ms = 0; ms <= 10_000; ms++) if (share.spend(ms, { paths: 50 })) through += 1
   expect(through).toBe(1_000)
+})
+
+test.each([
+  [
+    'a real request',
+    `/latest/meta-data/tags/instance/${'%61'.repeat(255)}`,
+    ['Host', 'x', 'User-Agent', 'y'.repeat(200)],
+    1,
+  ],
+  ['2,048 characters', '/'.repeat(1_024), ['a'.repeat(92), 'b'.repeat(900)], 1],
+  ['twice as much', '/'.repeat(2_048), ['a'.repeat(1_116), 'b'.repeat(900)], 2],
+  ['1,024 headers of 2 characters', '', Array.from({ length: 2_048 }, () => 'a'), 17],
+])('A9: the size of %s is paid for by the share', (_what, target, headers, requests) => {
+  expect(priceOf(target, headers)).toBe(requests)
 })
 
 test("F2: for each request of a peer's share, 128 KiB may be read and discarded besides", () => {

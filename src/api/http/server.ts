@@ -15,6 +15,7 @@ import {
 } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { parse } from 'node:querystring'
 import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
@@ -66,6 +67,8 @@ export interface ApiServerSettings {
 
 /** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
 export const UNIX_PROXIES = 'unix:'
+/** The most parameters of a query. They are counted before they are parsed, which would cost more than the request. */
+export const PARAMETERS_MAX = 100
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = 1
 
@@ -100,7 +103,10 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
       )
     },
     trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
-    routerOptions: { ignoreTrailingSlash: true },
+    routerOptions: {
+      ignoreTrailingSlash: true,
+      querystringParser: (text: string) => parse(text, '&', '=', { maxKeys: PARAMETERS_MAX }), // beyond: 400, below
+    },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
       // a path that cannot be decoded, or with too long an id
       const refusal =
@@ -151,7 +157,7 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
       return
     }
     void reply.header(REQUEST_ID, id)
-    const fault = hostFault(raw)
+    const fault = hostFault(raw) ?? queryFault(raw)
     if (fault === undefined) done()
     else done(refuse('bad_request', fault))
   })
@@ -231,6 +237,12 @@ function hostFault({ rawHeaders, httpVersion }: IncomingMessage): string | undef
   const hosts = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'host').length
   if (hosts > 1) return 'the header Host is given more than once'
   return hosts === 0 && httpVersion === '1.1' ? 'the header Host is missing' : undefined
+}
+
+function queryFault({ url = '' }: IncomingMessage): string | undefined {
+  return url.split('&', PARAMETERS_MAX + 1).length > PARAMETERS_MAX
+    ? `the query must have at most ${String(PARAMETERS_MAX)} parameters`
+    : undefined
 }
 
 /**

@@ -75,7 +75,7 @@ function sendStream(reply: FastifyReply, stream: Readable): FastifyReply {
 
 /** True if the client prefers a stream to a list: it names that type. */
 function accepts(header = ''): boolean {
-  return header.split(',').some((range) => range.split(';', 1)[0]!.trim().toLowerCase() === STREAM)
+  return /(?:^|,)[ \t]*text\/event-stream[ \t]*(?:[;,]|$)/i.test(header)
 }
 
 function parseQuery({ after, limit = String(LIMIT) }: Readonly<Record<string, unknown>>): {

@@ -2,7 +2,7 @@ import { pino } from 'pino'
 import Type from 'typebox'
 import { expect, test } from 'vitest'
 import { refuse } from '../../../../src/api/model/refusal.ts'
-import { buildServer } from '../../../../src/api/http/server.ts'
+import { buildServer, PARAMETERS_MAX } from '../../../../src/api/http/server.ts'
 import { withoutDetails } from '../../../support/error-bodies.ts'
 
 const Body = Type.Object({
@@ -263,4 +263,19 @@ test('a response has the id of its request, and so have its error and its line i
 test('a trusted proxy names the address of the client', async () => {
   const { body } = await aServer().server.inject({ url: '/ip', headers: { 'x-forwarded-for': '192.0.2.1' } })
   expect(JSON.parse(body)).toEqual({ ip: '192.0.2.1' })
+})
+
+test('a query of more parameters than the limit is refused, and its rest is not parsed', async () => {
+  const { server } = aServer()
+  const parsed: number[] = []
+  server.addHook('onResponse', (request, _reply, done) => {
+    parsed.push(Object.keys(request.query as object).length)
+    done()
+  })
+  const ask = async (count: number) => {
+    const query = Array.from({ length: count }, (_, n) => `p${String(n)}=%61`).join('&')
+    return (await server.inject(`/ip?${query}`)).statusCode
+  }
+  expect([await ask(PARAMETERS_MAX), await ask(PARAMETERS_MAX + 1), await ask(2_000)]).toEqual([200, 400, 400])
+  expect(parsed).toEqual([PARAMETERS_MAX, PARAMETERS_MAX, PARAMETERS_MAX])
 })

@@ -11,6 +11,7 @@ import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'
 import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { api } from './api.ts'
+import { dearest } from './dearest.ts'
 import { events } from './events.ts'
 import { files } from './files.ts'
 import { flood } from './flood.ts'
@@ -44,6 +45,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   rate,
   tokens,
   flood,
+  dearest,
   views,
   publish,
   waiting,

@@ -187,7 +187,7 @@ t.test("a change of the directory's times or permissions causes no reconnect", a
   )
 })
 
-t.test('the next resync notices a symbolic link to another directory and a moved parent directory', async (t) => {
+t.test('a swapped link to the directory is followed, and a moved parent directory by the next resync', async (t) => {
   const parent = join(testDirectory(t, { parent: { one: {}, two: {} } }), 'parent')
   symlinkSync('one', join(parent, 'store'))
   const daemon = await startDaemon({ IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
@@ -204,6 +204,19 @@ t.test('the next resync notices a symbolic link to another directory and a moved
   renameSync(parent, `${parent}-before`)
   mkdirSync(join(parent, 'store'), { recursive: true })
   await connected(3)
+})
+
+t.test('records that are links through a directory that is swapped, as in Kubernetes, are followed', async (t) => {
+  const version = (fqdn: string) => ({ 'srv-abcde.json': JSON.stringify(local({ fqdn })) })
+  const directory = testDirectory(t, { '..1': version('v1'), '..2': version('v2') })
+  symlinkSync('..1', join(directory, '..data'))
+  symlinkSync('..data/srv-abcde.json', join(directory, 'srv-abcde.json'))
+  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}` })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await hostname(daemon)) === 'v1', 'the record')
+  symlinkSync('..2', join(directory, '..data_tmp'))
+  renameSync(join(directory, '..data_tmp'), join(directory, '..data'))
+  await until(async () => (await hostname(daemon)) === 'v2', 'the other record')
 })
 
 t.test("a daemon with a hypervisor's name serves only its instances", async (t) => {

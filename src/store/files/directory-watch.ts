@@ -1,12 +1,25 @@
 /**
  * Watches a directory for changes of instances' files, also after another directory took its place. inotify reports the
- * changes of the directory that it was given, and nothing when the path leads to another one: a directory that was
- * replaced, or a symbolic link on the way to it.
+ * changes of the directory that it was given, and nothing when the path leads to another one. So the directories of the
+ * symbolic links on the way to it, and to files that are links, are watched too: Kubernetes, git-sync and Nix replace
+ * such a link to replace all files. A directory on the way that was itself replaced is found by `check`.
  */
 import { statSync, watch, type FSWatcher } from 'node:fs'
+import { readdir, readlink } from 'node:fs/promises'
+import { dirname, isAbsolute, join } from 'node:path'
+import { forEachOf } from '../../runtime/for-each-of.ts'
+import { findDistrustOfDirectory } from '../../runtime/trusted-path.ts'
 import { idOfFile } from './load.ts'
+import { LOOK_UPS_AT_ONCE } from './stamps.ts'
 
 const RETRY_MS = 1000
+/** The most directories that files are linked to and that are followed, and the most that are watched for links. */
+const MAX_TARGETS = 16
+/** As many links as the kernel follows. */
+const MAX_LINKS = 40
+
+/** Instead of a target: there is no such link, but it may come back. */
+const MISSING = ''
 
 /**
  * The callbacks of a watch. None may throw. `changed`: a file of this instance changed. `watching`: changes are
@@ -25,8 +38,10 @@ export class DirectoryWatch {
   readonly #events: WatchEvents
   #watcher: FSWatcher | undefined
   #watched: string | undefined
+  /** By their directory: the watch of it, and the names in it that are links or missing. */
+  readonly #links = new Map<string, { readonly watcher: FSWatcher; readonly names: Set<string> }>()
+  readonly #targets = new Set<string>()
   #retry: NodeJS.Timeout | undefined
-  #isClosed = false
 
   constructor(directory: string, events: WatchEvents) {
     this.#directory = directory
@@ -37,26 +52,28 @@ export class DirectoryWatch {
   start(): void {
     this.#watched = identityOf(this.#directory)
     try {
-      this.#watcher = watch(this.#directory, (_event, name) => {
+      const watcher = watch(this.#directory, (_event, name) => {
         const id = name ? idOfFile(name) : undefined
         if (id === undefined) this.check()
-        else if (!this.#isClosed) this.#events.changed(id)
+        else
+          void this.#followFile(name!).then(() => {
+            if (this.#watcher === watcher) this.#events.changed(id)
+          })
+      }).on('error', (error) => {
+        this.#lose(String(error))
+      })
+      this.#watcher = watcher
+      void this.#followAll().then(() => {
+        if (this.#watcher === watcher) this.#events.watching()
       })
     } catch (error) {
       this.#lose(String(error))
-      return
     }
-    this.#watcher.on('error', (error) => {
-      this.#lose(String(error))
-    })
-    this.#later(0, () => {
-      this.#events.watching()
-    })
   }
 
   /** Watches the path again if it leads to another directory now. */
   check(): void {
-    if (this.#isClosed || this.#watcher === undefined) return
+    if (this.#watcher === undefined) return
     const now = identityOf(this.#directory)
     if (now !== this.#watched)
       this.#lose(
@@ -67,25 +84,86 @@ export class DirectoryWatch {
   }
 
   close(): void {
-    this.#isClosed = true
     clearTimeout(this.#retry)
-    this.#watcher?.close()
+    this.#unwatch()
   }
 
   #lose(reason: string): void {
-    this.#watcher?.close()
-    this.#watcher = undefined
+    this.#unwatch()
     this.#events.lost(reason)
-    this.#later(RETRY_MS, () => {
-      this.start()
-    })
-  }
-
-  #later(delayMs: number, task: () => void): void {
     clearTimeout(this.#retry)
     this.#retry = setTimeout(() => {
-      if (!this.#isClosed) task()
-    }, delayMs)
+      this.start()
+    }, RETRY_MS)
+  }
+
+  #unwatch(): void {
+    this.#watcher?.close()
+    this.#watcher = undefined
+    for (const { watcher } of this.#links.values()) watcher.close()
+    this.#links.clear()
+    this.#targets.clear()
+  }
+
+  /** Watches the links on the way to the directory and to its files. */
+  async #followAll(): Promise<void> {
+    await this.#follow(this.#directory)
+    const names = await readdir(this.#directory).catch(() => [])
+    await forEachOf(names, (name) => this.#followFile(name), LOOK_UPS_AT_ONCE)
+  }
+
+  /** Watches the links on the way to the target of a file, if that is a link. */
+  async #followFile(name: string): Promise<void> {
+    const target = await readlink(join(this.#directory, name)).catch(() => undefined)
+    if (target !== undefined)
+      await this.#follow(isAbsolute(target) ? dirname(target) : `${this.#directory}/${dirname(target)}`)
+  }
+
+  /** Watches the links on the way to a path, within the bounds: those beyond are found by the next comparison. */
+  async #follow(path: string): Promise<void> {
+    if (this.#targets.has(path) || this.#targets.size === MAX_TARGETS) return
+    this.#targets.add(path)
+    const parts = path.split('/')
+    let directory = isAbsolute(path) ? '/' : process.cwd()
+    for (let links = 0; parts.length > 0 && links < MAX_LINKS;) {
+      const name = parts.shift()!
+      const target = await readlink(join(directory, name)).catch((error: unknown) =>
+        (error as NodeJS.ErrnoException).code === 'ENOENT' ? MISSING : undefined,
+      )
+      if (target === undefined) directory = join(directory, name)
+      else {
+        links += 1
+        this.#watchLink(directory, name)
+        if (target === MISSING) return
+        parts.unshift(...target.split('/'))
+        if (isAbsolute(target)) directory = '/'
+      }
+    }
+  }
+
+  #watchLink(directory: string, name: string): void {
+    const known = this.#links.get(directory)
+    known?.names.add(name)
+    if (known !== undefined || this.#links.size === MAX_TARGETS || this.#watcher === undefined) return
+    const names = new Set([name])
+    try {
+      if (process.getuid?.() === 0 && findDistrustOfDirectory(directory) !== undefined) return
+      const watcher = watch(directory, (_event, changed) => {
+        if (changed && names.has(changed)) this.#restart()
+      })
+      watcher.on('error', () => {
+        watcher.close()
+      })
+      this.#links.set(directory, { watcher, names })
+    } catch {
+      /* the next comparison finds what this watch would have reported */
+    }
+  }
+
+  /** A link leads elsewhere: watches anew, and has everything compared. */
+  #restart(): void {
+    this.#unwatch()
+    this.start()
   }
 }
 

@@ -116,11 +116,6 @@ interface Shape {
 }
 
 /**
- * Names with a meaning in JavaScript objects. A record cannot have an entry of a map with such a name: it is left out.
- */
-export const UNSAFE_NAMES = ['__proto__', 'constructor', 'prototype']
-
-/**
  * Copies the parts of an untrusted value that the schema has: fields, entries of maps and items of lists. It copies at
  * most one more entry than the limit of a list or map, and the check then rejects that. So checking any value costs no
  * more than checking the largest valid record.
@@ -141,8 +136,7 @@ function known(
   const [pattern, shape] = Object.entries(patternProperties)[0]!
   const isKnown = new RegExp(pattern, 'u')
   const names = Object.keys(fields).slice(0, maxProperties + 1)
-  const kept =
-    names.length > maxProperties ? names : names.filter((name) => isKnown.test(name) && !UNSAFE_NAMES.includes(name))
+  const kept = names.length > maxProperties ? names : names.filter((name) => isKnown.test(name))
   return Object.fromEntries(kept.map((name) => [name, known(shape, fields[name])]))
 }
 

@@ -482,16 +482,16 @@ t.test(
     )
     await refusedBy({ tags: many(51) }, 'tags must have at most 50 keys')
     await refusedBy(
-      { tags: { constructor: 'x' } },
-      'tags must have keys of at least one character, without line breaks, and none of __proto__, constructor, prototype',
-    )
-    await refusedBy(
       { tags: { 'a\nb': 'x' }, user_data: '?' },
       'user_data must be base64',
-      'tags must have keys of at least one character, without line breaks, and none of __proto__, constructor, prototype',
+      'tags must have keys of at least one character, without line breaks',
     )
     const largest = { ...many(48), ['😀'.repeat(128)]: '😀'.repeat(256), n: '\n' }
-    t.strictSame((await call('PUT', `servers/${id}`, { tags: largest })).body['tags'], largest)
+    const inherited = Object.fromEntries(Object.getOwnPropertyNames(Object.prototype).map((name) => [name, name]))
+    for (const tags of [largest, inherited]) {
+      t.strictSame((await call('PUT', `servers/${id}`, { tags })).body['tags'], tags)
+      t.strictSame((await call('GET', `servers/${id}`)).body['tags'], tags)
+    }
     await remove(id)
   },
 )

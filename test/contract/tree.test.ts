@@ -473,6 +473,28 @@ test('C5: a tag may begin like a name that is not allowed', async () => {
   expect((await tagged.ask('/latest/meta-data/tags/instance/')).text).toBe('..x\n.hidden\n_index2')
 })
 
+test('C5: a tag may have the name of a property of every object, in each tree', async () => {
+  const tagged = aGuestServer()
+  const tags = Object.fromEntries(
+    Object.getOwnPropertyNames(Object.prototype)
+      .sort()
+      .map((name) => [name, `of ${name}`]),
+  )
+  const options = { instanceMetadataTags: 'enabled', openstack: 'enabled' }
+  tagged.put(anInstance({ tags, options }))
+  const path = '/latest/meta-data/tags/instance'
+  expect((await tagged.ask(path)).text).toBe(Object.keys(tags).join('\n'))
+  expect(Object.entries(JSON.parse((await tagged.ask(`${path}?recursive=true`)).text) as object)).toEqual(
+    Object.entries(tags),
+  )
+  const { meta } = JSON.parse((await tagged.ask('/openstack/latest/meta_data.json')).text) as { meta: object }
+  expect(Object.entries(meta)).toEqual(Object.entries(tags))
+  for (const revision of [2, 3]) {
+    for (const [name, value] of Object.entries(tags)) expect((await tagged.ask(`${path}/${name}`)).text).toBe(value)
+    tagged.put(anInstance({ revision, options })) // their grace period
+  }
+})
+
 describe('C7: user-data', () => {
   const BYTES = Buffer.from([0x1f, 0x8b, 0x08, 0x00, 0xff, 0xfe, 0x0a, 0x0d, 0x0a, 0x00, 0xc3, 0x28])
   test('A8: is returned byte for byte, the same in every version and for Ignition', async () => {

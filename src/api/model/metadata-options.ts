@@ -4,7 +4,6 @@
  */
 import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'
-import { UNSAFE_NAMES } from '../../metadata/record.ts'
 import { OptionsSchema, TagsSchema } from '../../metadata/schema.ts'
 import { fieldFault, type Detail } from './refusal.ts'
 
@@ -71,12 +70,8 @@ const [KEY_OF_RECORD] = Object.keys(TagsSchema.patternProperties)
  */
 export function tagsFault(tags: Readonly<Record<string, unknown>>): Detail | undefined {
   const isKey = new RegExp(KEY_OF_RECORD!, 'u')
-  if (!Object.keys(tags).every((key) => key !== '' && isKey.test(key) && !UNSAFE_NAMES.includes(key))) {
-    return fieldFault(
-      'tags',
-      'malformed',
-      `tags must have keys of at least one character, without line breaks, and none of ${UNSAFE_NAMES.join(', ')}`,
-    )
+  if (!Object.keys(tags).every((key) => key !== '' && isKey.test(key))) {
+    return fieldFault('tags', 'malformed', 'tags must have keys of at least one character, without line breaks')
   }
   return Object.entries(tags)
     .flat()

@@ -222,9 +222,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
 
   async list(): Promise<readonly Listed[]> {
     const entries = await this.#patiently((redis) => this.#index(redis))
-    return Object.entries(entries)
-      .map(([id, text]) => listed(id, text))
-      .sort((a, b) => (a.id < b.id ? -1 : 1))
+    return [...entries].map(([id, text]) => listed(id, text)).sort((a, b) => (a.id < b.id ? -1 : 1))
   }
 
   async tombstones(): Promise<readonly Removed[]> {
@@ -263,7 +261,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
         }, REPORT_INTERVAL_MS),
       )
     }
-    let known: Record<string, string> | undefined
+    let known: ReadonlyMap<string, string> | undefined
     const stopping = new AbortController()
     const { promise: stopped, resolve: stop } = Promise.withResolvers<string>()
     await new Promise<void>((resolve, reject) => {
@@ -277,8 +275,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
           const now = await this.#patiently((redis) => this.#index(redis))
           // Notices were lost while there was no connection: report what differs from the index of the last one.
           if (known !== undefined)
-            for (const id of new Set([...Object.keys(known), ...Object.keys(now)]))
-              if (known[id] !== now[id]) report(id)
+            for (const id of new Set([...known.keys(), ...now.keys()])) if (known.get(id) !== now.get(id)) report(id)
           known = now
           resolve()
           return await Promise.race([connection.closed, stopped])
@@ -318,9 +315,9 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return record ? { record, userData: userData ?? undefined, digest: digest?.toString() } : undefined
   }
 
-  async #index(redis: Redis): Promise<Record<string, string>> {
+  async #index(redis: Redis): Promise<ReadonlyMap<string, string>> {
     await checkIndex((commands) => runPipeline(redis, commands), this.#keys.instances)
-    return redis.hgetall(this.#keys.instances)
+    return new Map(Object.entries(await redis.hgetall(this.#keys.instances)))
   }
 
   #script(args: ScriptArguments): Promise<ScriptAnswer> {

@@ -459,11 +459,15 @@ test('the seal of a document is its time, even if the rest of the document is fa
     expect(sealOf(none)).toBeUndefined()
 })
 
-test('a tag with the name of a JavaScript built-in does no harm: it is left out', () => {
-  const instance = parsed(
-    anInstance({ tags: JSON.parse('{"__proto__": "x", "constructor": "y", "Name": "z"}') as unknown }),
+test('a tag may have the name of a property of every object', () => {
+  const tags = Object.fromEntries(
+    [...Object.getOwnPropertyNames(Object.prototype), 'prototype'].map((name) => [name, 'x']),
   )
-  expect(Object.entries(instance.tags)).toEqual([['Name', 'z']])
+  const instance = parsed(anInstance({ tags }))
+  expect(Object.entries(instance.tags)).toEqual(Object.entries(tags))
+  expect(Object.entries(parsed(JSON.parse(JSON.stringify(instance)) as Record<string, unknown>).tags)).toEqual(
+    Object.entries(tags),
+  )
   expect(({} as Record<string, unknown>)['x']).toBeUndefined()
 })
 

@@ -51,17 +51,14 @@ test('a record has the options by its own names', () => {
 })
 
 test('tags that a record would lose or no path can name are refused', () => {
-  for (const tags of [{ '': 'x' }, JSON.parse('{"__proto__":"x"}') as object])
-    expect(tagsFault({ ...tags })?.message).toMatch(/^tags must have keys of at least one character/)
-  for (const tags of [{}, { Name: '' }, { 'any text é😀': 'a\nb' }, { 'a/b': '\0' }]) {
+  expect(tagsFault({ '': 'x' })?.message).toMatch(/^tags must have keys of at least one character/)
+  for (const tags of [{}, { Name: '' }, { 'any text é😀': 'a\nb' }, { 'a/b': '\0' }, { constructor: '1' }]) {
     expect(tagsFault(tags)).toBeUndefined()
     const parsed = parse({ ...anInstance(), tags })
     expect(parsed.ok && parsed.value.tags).toEqual(tags)
   }
-  for (const tags of [{ 'a\nb': '1' }, { 'a\u2028': '1' }, { constructor: '1' }, { prototype: '1' }]) {
-    expect(tagsFault(tags)?.message).toBe(
-      'tags must have keys of at least one character, without line breaks, and none of __proto__, constructor, prototype',
-    )
+  for (const tags of [{ 'a\nb': '1' }, { 'a\u2028': '1' }]) {
+    expect(tagsFault(tags)?.message).toBe('tags must have keys of at least one character, without line breaks')
     const parsed = parse({ ...anInstance(), tags })
     expect(parsed.ok && parsed.value.tags).toEqual({})
   }

@@ -1,6 +1,5 @@
 /** What a record has that no guest ever sees, for `put`, `import` and `validate`: a publisher may have meant something else. */
 import { isReadableTag } from '../metadata/categories.ts'
-import { UNSAFE_NAMES } from '../metadata/record.ts'
 import { InstanceSchema } from '../metadata/schema.ts'
 import { escapeControls } from '../runtime/escape.ts'
 import { nearest } from '../runtime/nearest.ts'
@@ -52,7 +51,7 @@ function* ignoredIn(
   for (const [name, field] of Object.entries(value)) {
     const shape = properties !== undefined && Object.hasOwn(properties, name) ? properties[name] : undefined
     if (shape !== undefined) yield* ignoredIn(shape, field, `${path}/${name}`)
-    else if (pattern === undefined || !new RegExp(pattern, 'u').test(name) || UNSAFE_NAMES.includes(name))
+    else if (pattern === undefined || !new RegExp(pattern, 'u').test(name))
       yield () => describe(pathOf(path, name), name, Object.keys(properties ?? {}))
   }
 }

@@ -31,6 +31,8 @@ import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
 import { placedHypervisors } from './changes/placement.ts'
 import { InvitationSender } from './mail/sender.ts'
+import { formatPage } from './page/page.ts'
+import { readRegionState } from './page/region-state.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
 import { buildOperatorServer, type OperatorParts } from './operator.ts'
@@ -280,7 +282,7 @@ async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<vo
   }
 }
 
-/** Builds the status page of the operators' listener. Its code is loaded with the first request for it. */
+/** Builds the status page of the operators' listener. */
 function buildPage(
   db: Database['db'],
   publisher: OutboxPublisher,
@@ -289,12 +291,8 @@ function buildPage(
 ): OperatorParts['page'] {
   const turns = startTurns()
   return (question) =>
-    turns.take(async () => {
-      const [{ formatPage }, { readRegionState }] = await Promise.all([
-        import('./page/page.ts'),
-        import('./page/region-state.ts'),
-      ])
-      return formatPage(
+    turns.take(() =>
+      formatPage(
         {
           version: VERSION,
           state: () => readRegionState({ db, hypervisors, postponed: () => sender.postponed() }),
@@ -302,8 +300,8 @@ function buildPage(
           nowMs: () => Date.now(),
         },
         question,
-      )
-    })
+      ),
+    )
 }
 
 /** Reads the password of operators. */

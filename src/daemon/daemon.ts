@@ -77,8 +77,6 @@ async function startBackground(
   const { hypervisor } = config.store
   const { buildMetrics } = await import('./metrics.ts')
   await turn()
-  await guestSide.loadIdentity()
-  await turn()
   const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
   const { AddressWatch } = await import('../runtime/addresses.ts')
   const metrics = buildMetrics()
@@ -179,6 +177,7 @@ async function startBackground(
     if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.completed()
     await addresses.start()
     sync.start()
+    await guestSide.loadIdentity() // while the store answers
     const recordKeys = keys.cipher?.names ?? []
     log.info(
       {

@@ -1,8 +1,11 @@
 /** Builds the status page of the operators' listeners: joins it with the checks, the traces and the history. */
 import type { Registry } from 'prom-client'
+import { runChecks } from '../checks/check.ts'
+import { NOT_OF_DAEMON, OF_DAEMON } from '../checks/checks.ts'
 import type { Readiness } from '../operator/documents.ts'
 import type { Health } from '../operator/page/health.ts'
 import { History } from '../operator/page/history.ts'
+import { formatPage } from '../operator/page/page.ts'
 import { traceOf, type TraceParts } from '../operator/trace.ts'
 import type { OperatorParts } from '../operator/server.ts'
 import { startTurns } from '../pages/turns.ts'
@@ -10,6 +13,7 @@ import type { HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import type { Config } from './config.ts'
 import type { GuestSide } from './guest-side.ts'
+import { lookInside } from './look-inside.ts'
 import { StateWatch } from './state-watch.ts'
 
 /** What the page needs. `operator`: the operators' listener on TCP. */
@@ -31,7 +35,7 @@ export interface StatusPage {
   readonly stop: () => void
 }
 
-/** Builds the page. Its code is loaded with the first request for it. */
+/** Builds the page. */
 export function buildStatusPage(parts: StatusPageParts): StatusPage {
   const { config, guestSide, readiness, traceParts, networks } = parts
   const { now, wall } = traceParts
@@ -43,7 +47,6 @@ export function buildStatusPage(parts: StatusPageParts): StatusPage {
   return {
     page: (question) =>
       turns.take(async () => {
-        const { formatPage } = await import('../operator/page/page.ts')
         const { view, traces } = guestSide
         return formatPage(
           {
@@ -77,11 +80,6 @@ export function buildStatusPage(parts: StatusPageParts): StatusPage {
 function buildHealth(parts: StatusPageParts, state: StateWatch): () => Promise<Health> {
   const { config, guestSide, registry, readiness, operator } = parts
   return async () => {
-    const [{ runChecks }, { OF_DAEMON, NOT_OF_DAEMON }, { lookInside }] = await Promise.all([
-      import('../checks/check.ts'),
-      import('../checks/checks.ts'),
-      import('./look-inside.ts'),
-    ])
     const look = lookInside({ config, guests: guestSide.guests, operator, readiness, registry, state })
     return { results: await runChecks(OF_DAEMON, look), unchecked: NOT_OF_DAEMON }
   }

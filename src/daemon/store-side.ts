@@ -3,6 +3,7 @@ import type { Logger } from 'pino'
 import { formatHostPort, isReachable, type HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
 import type { RecordCipher } from '../store/crypto/record-cipher.ts'
+import { loadYaml } from '../store/document.ts'
 import { onlyIds } from '../store/only-ids.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
@@ -22,8 +23,11 @@ export async function buildSource(
   announcement: Announcement,
   log: Logger,
 ): Promise<Source> {
-  if (store.kind === 'files')
-    return onlyIds((await import('../store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes, log))
+  if (store.kind === 'files') {
+    const { buildFileSource } = await import('../store/files/source.ts')
+    await loadYaml()
+    return onlyIds(buildFileSource(store.directory, userDataMaxBytes, log))
+  }
   const { buildRedisSource } = await import('../store/redis/source.ts')
   return onlyIds(
     buildRedisSource({

@@ -32,7 +32,7 @@ export interface Identity {
   readonly signer: DocumentSigner | undefined
   /** The issuer in the record of an instance, or else that of this hypervisor. Undefined: there are no tokens. */
   readonly issuerOf: (instance: Issued) => TokenIssuer | undefined
-  /** Loads the libraries. The first signature does so too. */
+  /** Loads the libraries, also where only records have keys: an upgrade may replace the files before the first signature. */
   load(): Promise<unknown>
 }
 
@@ -51,7 +51,7 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
     return signer
   }
   return {
-    load: async () => own && loadOwn(own),
+    load: () => (own === undefined ? import('./signer.ts') : loadOwn(own)),
     signer:
       own !== undefined && algorithmOf(own.key) === 'RS256'
         ? { sign: (document, id) => slots.use(async () => (await loadOwn(own)).signDocument(document), id) }

@@ -22,9 +22,14 @@ export function formatOf(name: string): Format {
   return name.endsWith('.json') ? 'JSON' : 'YAML'
 }
 
+/** Loads the YAML reader. A program that runs on calls it at its start, since an upgrade may replace the file. */
+export function loadYaml(): Promise<typeof import('yaml')> {
+  return import('yaml')
+}
+
 /** Parses a text, or its bytes. Loads the YAML reader only when a text needs it. */
 export async function parseDocument(content: string | Uint8Array, format: Format): Promise<ParsedDocument> {
-  const parse = format === 'JSON' ? parseJson : (await import('yaml')).parse
+  const parse = format === 'JSON' ? parseJson : (await loadYaml()).parse
   try {
     const text = typeof content === 'string' ? content : decodeText(content)
     return { ok: true, value: parse(text, { logLevel: 'error' }) }

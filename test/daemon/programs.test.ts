@@ -16,6 +16,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { stringify } from 'yaml'
 import { VARIABLES } from '../../src/daemon/config.ts'
 import { describeVariables } from '../../src/runtime/variables.ts'
 import { openStore } from '../../src/store/open.ts'
@@ -96,7 +97,7 @@ const aBuild = (t: Test) => {
   return { directory, dist }
 }
 
-t.test('a daemon whose installation is deleted keeps running and stops cleanly', async (t) => {
+t.test('a daemon whose installation is deleted answers all requests and stops cleanly', async (t) => {
   const { directory, dist } = aBuild(t)
   const store = await openStore({ url: `file:${directory}/store` })
   const put = (revision: number) =>
@@ -118,7 +119,29 @@ t.test('a daemon whose installation is deleted keeps running and stops cleanly',
     async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === 'r2.example.com',
     'the change',
   )
-  for (const path of ['/metrics', '/readyz', '/explain?address=127.0.0.1', '/instances/srv-abcde', '/firewall'])
+  const leaves = [
+    '/latest/dynamic/instance-identity/document',
+    '/nocloud/meta-data',
+    '/openstack/latest/meta_data.json',
+    '/latest/user-data',
+  ]
+  for (const path of leaves) t.not((await daemon.get(path)).status, 503, path)
+  const interfaces = [{ id: 'int-y', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['127.0.0.9/8'] }]
+  writeFileSync(`${directory}/store/srv-yamla.yaml`, stringify(anInstance({ id: 'srv-yamla', interfaces })))
+  await until(async () => (await daemon.operator('/instances/srv-yamla')).status === 200, 'the first record in YAML')
+  for (const path of [
+    '/',
+    '/?instance=srv-abcde',
+    '/metrics',
+    '/livez',
+    '/readyz',
+    '/explain?address=127.0.0.1',
+    '/instances/srv-abcde',
+    '/instances/srv-abcde/trace',
+    '/instances/srv-abcde/reports',
+    '/firewall',
+    '/log-level',
+  ])
     t.equal((await daemon.operator(path)).status, 200, path)
   const metrics = (await daemon.operator('/metrics')).body.toString()
   t.ok(metrics.includes(`\nimds_build_info{version="${version}",node="${process.versions.node}"} 1\n`))

@@ -3,7 +3,7 @@
  */
 import { generateKeyPairSync } from 'node:crypto'
 import { once } from 'node:events'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
@@ -12,7 +12,8 @@ import { runDaemon, startDaemon, type TestDaemon, until } from '../support/progr
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { exchange } from '../support/fixtures/socket.ts'
+import { buildInto, IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -743,6 +744,33 @@ t.test(
     t.same(await script('unseal-encrypted', facts(3), value(3), ''), ['published', '3'])
   },
 )
+
+t.test('the first identity token of an issuer in a record needs no file of the installation', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const privateKey = pair.privateKey.export({ type: 'pkcs8', format: 'pem' })
+  const identity = {
+    issuer: 'https://id.example.com',
+    audiences: ['vault'],
+    lifetimeSeconds: 600,
+    keys: [{ privateKey, signsFrom: '2020-01-01T00:00:00Z' }],
+  }
+  const store = await aStore(t, keys)
+  t.match(await store.put(record(1, 1, { identity })), { kind: 'published' })
+  const dist = `${keys.path}-dist`
+  mkdirSync(dist)
+  writeFileSync(join(dist, '../package.json'), '{"type": "module"}')
+  buildInto(dist)
+  const daemon = await startDaemon(environment(keys), [], { main: join(dist, 'main.js') })
+  t.teardown(() => daemon.stop())
+  rmSync(dist, { recursive: true })
+  await serves(daemon, 1, 1)
+  const put = 'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n'
+  const session = (await exchange(daemon.guestPort, put)).body
+  const path = '/latest/dynamic/instance-identity/token?audience=vault'
+  const get = `GET ${path} HTTP/1.0\r\nX-aws-ec2-metadata-token: ${session}\r\n\r\n`
+  t.match(await exchange(daemon.guestPort, get), { status: 200, body: /^ey/ })
+})
 
 t.test('a private key of an identity enters no store of plain records, and no guest or log shows it', async (t) => {
   const keys = await someKeys(t, 'k1')

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto'
 import { readdirSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { extname } from 'node:path'
+import { Marked } from 'marked'
 import Type from 'typebox'
 import type { ApiServer } from './server.ts'
 
@@ -40,7 +41,7 @@ export function addGuide(server: ApiServer): void {
     async ({ params: { name } }, reply) => {
       const type = IMAGES[extname(name)]
       if (type !== undefined) return reply.type(type).send(await readFile(new URL(name, DOCUMENTS)))
-      const page = pages.get(name) ?? (await formatPage(await readFile(new URL(name, DOCUMENTS), 'utf8')))
+      const page = pages.get(name) ?? formatPage(await readFile(new URL(name, DOCUMENTS), 'utf8'))
       pages.set(name, page)
       return reply.headers(HEADERS).send(page)
     },
@@ -48,8 +49,7 @@ export function addGuide(server: ApiServer): void {
 }
 
 /** Formats a document, whose first line is its title. */
-async function formatPage(markdown: string): Promise<string> {
-  const { Marked } = await import('marked') // most processes never need it
+function formatPage(markdown: string): string {
   const { parse } = new Marked({
     renderer: {
       heading({ tokens, depth, text }) {

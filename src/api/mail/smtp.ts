@@ -14,8 +14,8 @@ const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 10_000, dnsTimeou
 const FAULTS_OF_CONNECTION = ['ECONNECTION', 'ETIMEDOUT', 'ESOCKET', 'EDNS', 'ETLS']
 
 /**
- * Builds the sender. Each mail has its own connection. The library is loaded for the first mail, so that the start is
- * faster.
+ * Builds the sender. Each mail has its own connection. The library is loaded in the background: the start need not wait for
+ * it, and an upgrade may replace its file before the first mail.
  */
 export function buildSmtp({ host, port, tls, credentials, from }: MailSettings): SendMail {
   const server = {
@@ -26,6 +26,9 @@ export function buildSmtp({ host, port, tls, credentials, from }: MailSettings):
     ignoreTLS: tls === 'none',
     ...TIMEOUTS,
   }
+  import('nodemailer').catch(() => {
+    /* the first mail tries again, and reports it */
+  })
   return async ({ to, subject, text }, signal) => {
     try {
       const auth =

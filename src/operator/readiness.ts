@@ -24,7 +24,7 @@ export interface ReadinessParts {
 }
 
 /** The most contested addresses that are named. */
-const MOST_NAMED = 10
+const MAX_NAMED = 10
 
 /** Builds the document. */
 export function buildReadiness({
@@ -51,7 +51,7 @@ export function buildReadiness({
     faulty,
     contestedAddresses: contested.size,
     ...(contested.size > 0 && {
-      contested: [...contested].slice(0, MOST_NAMED).map(([range, ids]) => `${range}: ${ids.join(', ')}`),
+      contested: [...contested].slice(0, MAX_NAMED).map(([range, ids]) => `${range}: ${ids.join(', ')}`),
     }),
     firewall,
     log,

@@ -322,7 +322,7 @@ t.test('a user who was once invited is refused without a turn among the changes 
   await collaborate('accepted')
 })
 
-t.test('a user who answers an invitation again and again has one turn at a time in the account', async (t) => {
+t.test('a user who answers an invitation many times has one turn at a time in the account', async (t) => {
   const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
   await db.deleteFrom('collaborations').where('account_id', '=', TWO).execute()
   const { email_address: email } = (await api.callWith(ada, 'GET', '/1.0/user')).body as { email_address: string }
@@ -346,7 +346,7 @@ t.test('a user who answers an invitation again and again has one turn at a time 
   t.match(await answer(await invite(), 'accept'), { status: 200 })
 })
 
-t.test('a collaborator who resets secrets again and again leaves every second turn to other changes', async (t) => {
+t.test('a collaborator who resets secrets many times leaves every second turn to other changes', async (t) => {
   const ada = await api.userToken(ADA)
   const { id } = (await api.call('POST', '/1.0/api_clients', {}, TWO)).body as { id: string }
   const unlock = await lockAccount(t, TWO)

@@ -30,8 +30,8 @@ describe('H5: NoCloud', () => {
       'instance-id': 'srv-abcde',
       'local-hostname': 'srv-abcde.gb1.example.com',
       hostname: 'srv-abcde.gb1.example.com',
-      'instance-type': expect.any(String) as string,
-      'availability-zone': expect.any(String) as string,
+      'instance-type': '2gb.ssd',
+      'availability-zone': 'gb1-a',
       region: 'gb1',
       'public-keys': [
         'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example',

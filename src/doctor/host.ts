@@ -101,7 +101,7 @@ function freeBytes(path: string): number | undefined {
 }
 
 /** How often files are read that the daemon replaces meanwhile. */
-const MOST_READS = 3
+const MAX_READS = 3
 
 /** Reads the snapshot and its journals with the rights of the daemon's user, who can put any file there. */
 async function readState(config: Config, user: string | undefined, reads = 1): Promise<SnapshotState> {
@@ -117,7 +117,7 @@ async function readState(config: Config, user: string | undefined, reads = 1): P
     const { instances } = await readView(path, stateOwner(config.store), stateKeys(config.store, keys), asDaemon)
     return { kind: 'read', ageMs: Date.now() - file.mtimeMs, instances: instances.length }
   } catch (error) {
-    if (reads < MOST_READS && file !== undefined && look()?.ino !== file.ino) return readState(config, user, reads + 1)
+    if (reads < MAX_READS && file !== undefined && look()?.ino !== file.ino) return readState(config, user, reads + 1)
     return { kind: 'unreadable', reason: (error as Error).message }
   }
 }

@@ -79,7 +79,7 @@ function aRecord({ name, link, cloudIps }: Tenant, revision: number): Record<str
     publicKeys: some(5, (n) => ({ user: `usr-${name}${n}`, key: keyOf(n) })),
     tags: Object.fromEntries(some(6, (n) => [`${name}.${n}`, `${name} ${String(revision)}`])),
     blockDevices: Object.fromEntries(some(3, (n) => [`ebs${n}`, `/dev/${name}${n}`])),
-    options: { instanceMetadataTags: revision % 2 === 0 ? 'enabled' : 'disabled' },
+    options: { instanceMetadataTags: 'enabled' },
     hypervisors: ['hv1'],
   }
 }

@@ -159,6 +159,19 @@ t.test('filters narrow a list, and its pages keep them', async (t) => {
   t.equal(idsOf(await list('servers?tag.Role=front')).length, COUNT / 10, 'a tag that PostgreSQL cannot read')
 })
 
+t.test('an index finds the servers of an account that have ten tags, however many servers others have', async (t) => {
+  const tags = Object.fromEntries(Array.from({ length: 10 }, (_, i) => [`Key ${String(i)}`, 'x'.repeat(255)]))
+  await pool.query(`update servers set tags = $1 where id in ('srv-00002', 'srv-00003')`, [JSON.stringify(tags)])
+  await pool.query('analyze servers')
+  queries.length = 0
+  const query = new URLSearchParams(Object.entries(tags).map(([key, value]) => [`tag.${key}`, value]))
+  t.same(idsOf(await list(`servers?${query.toString()}`)), ['srv-00002', 'srv-00003'])
+  t.same(idsOf(await list(`servers?${query.toString()}`, other)), [])
+  const { text, values } = queries[0]!
+  const { rows } = await pool.query<Record<'QUERY PLAN', string>>(`explain ${text}`, values)
+  t.match(rows.map((row) => row['QUERY PLAN']).join('\n'), /Bitmap Index Scan on servers_found_by/)
+})
+
 t.test('fields are those of the collected form, and others are refused', async (t) => {
   const { text } = await list('servers?limit=1')
   const [first] = JSON.parse(text) as [Readonly<Record<string, unknown>>]

@@ -100,11 +100,11 @@ interface Column {
   readonly type: string
 }
 
-/** The columns of a table with their types, in their order. None: there is no such table. */
+/** The columns of a table that are written, with their types, in their order. None: there is no such table. */
 export async function columnsOf(database: Reader, table: string): Promise<readonly Column[]> {
   const { rows } = await sql<Column>`
     select attname as name, format_type(atttypid, atttypmod) as type from pg_attribute
-    where attrelid = to_regclass(quote_ident(${table})) and attnum > 0 and not attisdropped
+    where attrelid = to_regclass(quote_ident(${table})) and attnum > 0 and not attisdropped and attgenerated = ''
     order by attnum`.execute(database)
   return rows
 }

@@ -11,6 +11,7 @@ import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
 import * as keyRooms from './migrations/0002-key-rooms.ts'
+import * as foundByTags from './migrations/0003-found-by-tags.ts'
 import type { Tables } from './tables.ts'
 import { isRepeatable } from './transaction.ts'
 
@@ -30,6 +31,7 @@ export type TableChanges = Readonly<Record<string, TableChange>>
 export const MIGRATIONS: TableChanges = {
   '0001-first': { up: first.up, oldest: '0001-first' },
   '0002-key-rooms': { up: keyRooms.up, oldest: '0001-first' },
+  '0003-found-by-tags': { up: foundByTags.up, oldest: '0001-first' },
 }
 
 /**

@@ -276,6 +276,8 @@ interface Servers {
   publish_fault: string | null
   metadata_options: ColumnType<object | null, string | null | undefined, string | null>
   tags: ColumnType<Readonly<Record<string, string>>, string | undefined, string>
+  /** Of the tags and the account, for filters (migrations/0003-found-by-tags.ts). PostgreSQL makes it. */
+  found_by: ColumnType<object, never, never>
   console_token_expires: Nullable<Date>
   /** The hypervisor to which it migrates now. */
   migrating_to: Nullable<string>

@@ -17,6 +17,8 @@ export interface OrderColumn {
   readonly type: 'text' | 'integer' | 'time'
 }
 type Filter = (value: string) => RawBuilder<boolean>
+/** The key and the value of a tag. */
+export type Tag = readonly [key: string, value: string]
 
 /**
  * A collection. `select`: the query of the rows that the request may see, without an order. `represent`: their
@@ -31,7 +33,7 @@ export interface Collection<Form extends TObject, Table extends keyof Tables, Ro
   readonly form: Form
   readonly order: readonly OrderColumn[]
   readonly filters: Readonly<Record<string, Filter>>
-  readonly tag?: (key: string, value: string) => RawBuilder<boolean>
+  readonly tagged?: (accountId: string, tags: readonly Tag[]) => RawBuilder<boolean>
   readonly rowsAtOnce?: number
   readonly select: (request: FastifyRequest) => SelectQueryBuilder<Tables, Table, Row>
   readonly represent: (rows: readonly Row[]) => readonly Static<Form>[] | Promise<readonly Static<Form>[]>
@@ -63,18 +65,16 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
   server: ApiServer,
   collection: Collection<Form, Table, Row>,
 ): void {
-  const { path, operationId, summary, description, tags, form, order, filters, tag } = collection
+  const { path, operationId, summary, description, tags, form, order, filters, tagged } = collection
   const { rowsAtOnce = ROWS_AT_ONCE, select, represent } = collection
   const names = Object.keys(form.properties)
   const rules: ListRules = {
     path,
     order: order.map(({ type }) => (type === 'text' ? 'string' : 'number')),
     filters: Object.keys(filters),
-    hasTags: tag !== undefined,
+    hasTags: tagged !== undefined,
     fields: names,
   }
-  const condition = ([name, value]: readonly [string, string]) =>
-    name.startsWith(TAG) ? tag!(name.slice(TAG.length), value) : filters[name]!(value)
   const place = sql<Place>`json_build_array(${sql.join(order.map(valueOf))})`
   server.get(
     path,
@@ -94,7 +94,10 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
       const query = parseListQuery(request.query, rules)
       const shown = query.fields && names.filter((name) => query.fields!.has(name))
       let rows = select(request).select(place.as('place'))
-      for (const filter of query.filters) rows = rows.where(condition(filter))
+      const isTag = ([name]: Tag) => name.startsWith(TAG)
+      for (const [name, value] of query.filters.filter((one) => !isTag(one))) rows = rows.where(filters[name]!(value))
+      const tags = query.filters.filter(isTag).map(([name, value]) => [name.slice(TAG.length), value] as const)
+      if (tags.length > 0) rows = rows.where(tagged!(request.caller.accountId, tags))
       for (const { column } of order) rows = rows.orderBy(sql.ref(column))
       return sendList(reply, query, rowsAtOnce, async (after, most) => {
         const from = after === undefined ? rows : rows.where(isAfter(order, after))

@@ -22,7 +22,7 @@ import { fieldFault, refuse } from '../model/refusal.ts'
 import { SERVER_STATES, type ServerStatus } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
-import { addList, byCreation, equals } from './lists.ts'
+import { addList, byCreation, equals, type Tag } from './lists.ts'
 import { GivenId, GivenName, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { collect, Collected, load, selectServers, Server, Tags, WaitFor } from './server-forms.ts'
@@ -109,7 +109,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     form: Collected,
     order: byCreation('servers'),
     filters: { name: equals('servers.name'), status: equals('servers.status'), server_group: isInGroup },
-    tag: hasTag,
+    tagged: hasTags,
     select: ({ caller }) => selectServers(db, caller.accountId).where('servers.deleted_at', 'is', null),
     represent: (rows) => rows.map((row) => collect(site, row)),
   })
@@ -254,10 +254,10 @@ function isInGroup(groupId: string): RawBuilder<boolean> {
   )`
 }
 
-/** Tags with an escaped U+0000 or half of a surrogate pair cannot be compared: PostgreSQL reads no JSON with them. */
-function hasTag(key: string, value: string): RawBuilder<boolean> {
-  const unreadable = String.raw`(^|[^\\])(\\\\)*\\u(0000|d[89a-f])`
-  return sql`case when servers.tags::text ~ ${unreadable} then false else servers.tags ->> ${key} = ${value} end`
+/** All tags at once, with the account, which is under the key '': so one index finds the servers. */
+function hasTags(accountId: string, tags: readonly Tag[]): RawBuilder<boolean> {
+  const [keys, values] = [tags.map(([key]) => key), tags.map(([, value]) => value)]
+  return sql`servers.found_by @> jsonb_object(${['', ...keys]}::text[], ${[accountId, ...values]}::text[])`
 }
 
 /** What a request sets. Null clears the name. A group is named by its id, or as a server shows it. */

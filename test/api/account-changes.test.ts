@@ -478,28 +478,39 @@ t.test(
   },
 )
 
-t.test(
-  '40 reads of one account hold four connections, and those of other accounts and users are answered',
-  async (t) => {
-    const ada = await api.userToken(ADA)
-    await Promise.all([api.call('GET', '/1.0/zones', undefined, ONE), api.call('GET', '/1.0/zones', undefined, TWO)])
-    const unlock = await lockTable(t, 'interfaces')
-    const reads = Array.from({ length: 40 }, () => api.call('GET', '/1.0/servers', undefined, ONE))
-    t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)
-    t.match(await api.call('GET', '/1.0/zones', undefined, TWO), { status: 200 })
-    t.match(
-      await api.callWith(ada, 'GET', `/1.0/config_maps?account_id=${ONE}`),
-      { status: 200 },
-      'a user has a share beside the API clients of the account',
-    )
-    t.equal(await waitingConnections(), READ_SHARE.atOnce)
-    await unlock()
-    t.strictSame(
-      (await Promise.all(reads)).map(({ status }) => status),
-      Array.from({ length: 40 }, () => 200),
-    )
-  },
-)
+t.test('80 reads of an account by two callers hold four connections, and other accounts are answered', async (t) => {
+  const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
+  await Promise.all([api.call('GET', '/1.0/zones', undefined, ONE), api.call('GET', '/1.0/zones', undefined, TWO)])
+  const unlock = await lockTable(t, 'interfaces')
+  const reads = Array.from({ length: 40 }, () => [
+    api.call('GET', '/1.0/servers', undefined, ONE),
+    api.callWith(ada, 'GET', `/1.0/servers?account_id=${ONE}`),
+  ]).flat()
+  t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)
+  t.match(await api.call('GET', '/1.0/zones', undefined, TWO), { status: 200 })
+  t.match(await api.callWith(grace, 'GET', `/1.0/accounts/${TWO}`), { status: 200 })
+  t.equal(await waitingConnections(), READ_SHARE.atOnce)
+  await unlock()
+  t.strictSame(
+    (await Promise.all(reads)).map(({ status }) => status),
+    Array.from({ length: 80 }, () => 200),
+  )
+})
+
+t.test('a statement of a request that takes 10 s is ended, and the request gets 503', async (t) => {
+  t.match((await api.database.pool.query('show statement_timeout')).rows, [{ statement_timeout: '10s' }])
+  t.match((await api.database.background.pool.query('show statement_timeout')).rows, [{ statement_timeout: '0' }])
+  const unlock = await lockTable(t, 'config_maps')
+  const read = api.call('GET', '/1.0/config_maps')
+  await waitingConnections()
+  await observer.query("select pg_cancel_backend(pid) from pg_stat_activity where wait_event_type = 'Lock'")
+  t.match(await read, {
+    status: 503,
+    headers: { 'retry-after': '1' },
+    body: { errors: ['the database takes too long for this: ask for less, or try again'] },
+  })
+  await unlock()
+})
 
 t.test('a read of an account for which too many reads wait gets 503 with Retry-After', async (t) => {
   const unlock = await lockTable(t, 'config_maps')
@@ -519,29 +530,27 @@ t.test('a read of an account for which too many reads wait gets 503 with Retry-A
 })
 
 t.test('under overload, reads that have waited long get 503, and all others and changes are answered', async (t) => {
-  const { waitMs, overloadMs, atOnce } = READ_SHARE.all!
-  const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
+  const { waitMs, overloadMs, shared } = READ_SHARE.all!
+  const ada = await api.userToken(ADA)
   const four = (read: () => Promise<ApiAnswer>) => Array.from({ length: READ_SHARE.atOnce }, read)
   const unlockOne = await lockTable(t, 'images')
-  const unlockUsers = await lockTable(t, 'config_maps')
   const unlockTwo = await lockTable(t, 'cloud_ips')
-  const first = four(() => api.call('GET', '/1.0/images', undefined, ONE))
-  const others = [
-    ...four(() => api.callWith(ada, 'GET', `/1.0/config_maps?account_id=${ONE}`)),
-    ...four(() => api.callWith(grace, 'GET', `/1.0/config_maps?account_id=${TWO}`)),
-  ]
-  await waitingConnections(atOnce)
-  const ofTwo = [...four(readOfTwo), ...four(readOfTwo)]
+  const unlockUsers = await lockTable(t, 'users')
+  const ofOne = four(() => api.call('GET', '/1.0/images', undefined, ONE))
+  const ofTwo = four(readOfTwo)
+  await waitingConnections(shared)
+  const ofUser = [1, 2].flatMap(() => four(() => api.callWith(ada, 'GET', '/1.0/users')))
+  t.equal(await waitingConnections(shared + 1), shared + 1, 'one turn is kept for a user who reads nothing')
   const created = await api.call('POST', '/1.0/server_groups', { name: 'x' }, TWO)
   t.match(created, { status: 202 }, 'a change does not wait for reads')
   await sleep(waitMs + 50)
   await unlockOne()
-  await Promise.all(first)
-  await waitingConnections(atOnce)
-  others.push(api.call('GET', '/1.0/zones', undefined, ONE))
+  await Promise.all(ofOne)
+  await waitingConnections(shared)
+  t.match(await api.call('GET', '/1.0/zones', undefined, ONE), { status: 200 })
   await sleep(overloadMs + 50)
-  await unlockTwo()
-  for (const [i, answer] of (await Promise.all(ofTwo)).entries()) {
+  await unlockUsers()
+  for (const [i, answer] of (await Promise.all(ofUser)).entries()) {
     if (i < READ_SHARE.atOnce) t.match(answer, { status: 200 })
     else
       t.match(answer, {
@@ -550,8 +559,8 @@ t.test('under overload, reads that have waited long get 503, and all others and 
         body: { errors: ['imds-api has too many requests at present: try again'] },
       })
   }
-  await unlockUsers()
-  for (const answer of await Promise.all([...first, ...others])) t.match(answer, { status: 200 })
+  await unlockTwo()
+  for (const answer of await Promise.all([...ofOne, ...ofTwo])) t.match(answer, { status: 200 })
 })
 
 t.test('reads that are refused, or whose client goes away, give their turn back', async (t) => {

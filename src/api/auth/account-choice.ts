@@ -8,7 +8,8 @@ import type { Kysely } from 'kysely'
 import type { AccountRequester } from '../changes/account-changes.ts'
 import { accountsOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
-import type { DescribeActor } from '../http/audit.ts'
+import { READS, type DescribeActor } from '../http/audit.ts'
+import { enterShareOf } from '../http/read-share.ts'
 import { fieldFault, notFound, refuse } from '../model/refusal.ts'
 import { memberOf } from './requester.ts'
 import type { Identity } from './tokens.ts'
@@ -46,6 +47,9 @@ export function buildAccountChoice(
     const { account_id: named } = request.query as Readonly<Record<string, unknown>>
     const chosen = await chooseAccounts(db, identity, named, isRequired)
     request.accountIds = chosen
+    const { id } = request.params as { readonly id?: string }
+    const read = chosen.length === 1 ? chosen[0] : chosen.find((one) => one === id)
+    if (read !== undefined && READS.includes(request.method)) await enterShareOf(request, read)
     request.checkAccess = async () => {
       await request.checkToken()
       await chooseAccounts(db, identity, named, isRequired)

@@ -72,12 +72,18 @@ const SILENCE_TIMEOUT_MS = 30_000
 const CLOSE_TIMEOUT_MS = 1_000
 /**
  * PostgreSQL ends a transaction that has waited this long for its process, so that a process that was stopped, or whose
- * machine is lost, does not keep its locks. A limit of the administrator is left as it is. A statement, because pgBouncer
- * refuses the setting as a startup parameter.
+ * machine is lost, does not keep its locks.
  */
-const LIMIT_IDLE_TRANSACTIONS = `
-  select set_config('idle_in_transaction_session_timeout', '60s', false)
-  where current_setting('idle_in_transaction_session_timeout') = '0'`
+const IDLE_TRANSACTION = ['idle_in_transaction_session_timeout', '60s'] as const
+/** PostgreSQL ends a statement of a request that takes longer: the request is refused. */
+const REQUEST_STATEMENT = ['statement_timeout', '10s'] as const
+/**
+ * Sets limits. A limit of the administrator is left as it is. A statement, because pgBouncer refuses such settings as
+ * startup parameters.
+ */
+const SET_LIMITS = `
+  select set_config(name, value, false) from unnest($1::text[], $2::text[]) as limits (name, value)
+  where current_setting(name) = '0'`
 const OLDEST_POSTGRESQL = 15
 const VERSION = "select current_setting('server_version_num')::int / 10000 as version"
 
@@ -109,10 +115,11 @@ export async function openDatabase(
     },
   )
   const Client = clientOf(servers)
-  const openPool = (max: number): Pool => {
+  const openPool = (max: number, ...limits: readonly (readonly [name: string, value: string])[]): Pool => {
     const options = { ...connection, max, types, application_name: 'imds-api' }
     // the pool waits for the promise, which its types leave out
-    const onConnect = (client: pg.ClientBase): unknown => (shared ? undefined : client.query(LIMIT_IDLE_TRANSACTIONS))
+    const values = [limits.map(([name]) => name), limits.map(([, value]) => value)]
+    const onConnect = (client: pg.ClientBase): unknown => (shared ? undefined : client.query(SET_LIMITS, values))
     const pool = new pg.Pool({ ...options, onConnect, Client: Client as new () => pg.Client })
     pool.on('error', (error) => {
       if (!closing) failed(error)
@@ -126,7 +133,8 @@ export async function openDatabase(
     })
     return { pool, db: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
   }
-  const [{ db, pool }, background] = [openPool(settings.connections ?? FOR_REQUESTS), openPool(IN_BACKGROUND)]
+  const { db, pool } = openPool(settings.connections ?? FOR_REQUESTS, IDLE_TRANSACTION, REQUEST_STATEMENT)
+  const background = openPool(IN_BACKGROUND, IDLE_TRANSACTION)
   const stopWatching = shared ? () => undefined : servers.watch()
   const close = async () => {
     closing = true

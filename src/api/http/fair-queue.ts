@@ -8,7 +8,7 @@
  * themselves.
  *
  * All keys together may have a bound too. They take turns then, so the wait of a key does not depend on how much of the
- * others waits. If this bound makes all tasks of a key wait long for some time, there is more work than turns: those
+ * others waits, and some turns are only for keys of which nothing runs. If this bound makes all tasks of a key wait long for some time, there is more work than turns: those
  * that have waited long are refused at their turn, so that those which are started have not.
  */
 
@@ -23,15 +23,16 @@ export interface FairQueueLimits {
   readonly all?: OverallLimits
 }
 /**
- * `atOnce`: tasks of all keys that run at once. `waitMs`: a longer wait is long. `overloadMs`: how long only such tasks
- * of a key are started before they are refused.
+ * `atOnce`: tasks of all keys that run at once. `shared`: while so many run, only a key of which none runs gets a turn.
+ * `waitMs`: a longer wait is long. `overloadMs`: how long only such tasks of a key are started before they are refused.
  */
 export interface OverallLimits {
   readonly atOnce: number
+  readonly shared: number
   readonly overloadMs: number
   readonly waitMs: number
 }
-const NO_BOUND: OverallLimits = { atOnce: Infinity, overloadMs: Infinity, waitMs: Infinity }
+const NO_BOUND: OverallLimits = { atOnce: Infinity, shared: Infinity, overloadMs: Infinity, waitMs: Infinity }
 
 /** A task that asks for its turn. `isBegun`: it continues a response that has begun, so overload does not refuse it. */
 export interface Task {
@@ -87,8 +88,7 @@ export class FairQueue {
     const { key } = task
     const queue = this.#keys.get(key) ?? newQueue()
     this.#keys.set(key, queue)
-    if (queue.running < this.#limits.atOnce && this.#running < this.#all.atOnce)
-      return Promise.resolve(this.#begin(key, queue))
+    if (queue.running < this.#limits.atOnce && this.#hasRoom(queue)) return Promise.resolve(this.#begin(key, queue))
     const lane = task.isUrgent ? queue.urgent : queue.others
     return new Promise((resolve) => {
       const timer = setTimeout(() => {
@@ -114,6 +114,11 @@ export class FairQueue {
     })
   }
 
+  /** Whether the bound of all keys allows a key another turn. */
+  #hasRoom({ running }: Queue): boolean {
+    return this.#running < (running === 0 ? this.#all.atOnce : this.#all.shared)
+  }
+
   #begin(key: string, queue: Queue): Leave {
     queue.running++
     this.#running++
@@ -121,32 +126,36 @@ export class FairQueue {
     return () => {
       if (hasLeft) return
       hasLeft = true
-      const wasFull = this.#running === this.#all.atOnce
+      const wasFull = this.#running >= this.#all.shared
       queue.running--
       this.#running--
       this.#sort(key, queue)
-      this.#startNext(wasFull)
+      this.#startNext(wasFull, queue)
     }
   }
 
-  /** Starts what has a turn now. `wasFull`: the bound of all keys made it wait. */
-  #startNext(wasFull: boolean): void {
+  /** Starts what has a turn now. `wasFull`: the bound of all keys may have made it wait. `left`: the key of a turn that ended. */
+  #startNext(wasFull: boolean, left: Queue): void {
     for (const key of this.#ready) {
       if (this.#running >= this.#all.atOnce) return
       const queue = this.#keys.get(key)!
+      if (!this.#hasRoom(queue)) continue
       const [first, second] = queue.wasUrgent ? [queue.others, queue.urgent] : [queue.urgent, queue.others]
       const next = (first.takeNext() ?? second.takeNext())!
       queue.wasUrgent = next.isUrgent
-      if (this.#isTooLate(next, queue, wasFull)) next.refuse('all')
+      const wasHeld = wasFull && queue.running + (queue === left ? 1 : 0) < this.#limits.atOnce
+      if (this.#isTooLate(next, queue, wasFull, wasHeld)) next.refuse('all')
       else next.start()
       this.#ready.delete(key) // behind the others
       this.#sort(key, queue)
     }
   }
 
-  #isTooLate({ sinceMs, isBegun }: Waiting, queue: Queue, wasFull: boolean): boolean {
+  /** `wasHeld`: not the bound of its key made it wait. */
+  #isTooLate({ sinceMs, isBegun }: Waiting, queue: Queue, wasFull: boolean, wasHeld: boolean): boolean {
     const nowMs = this.#now()
-    queue.lateSinceMs = wasFull && nowMs - sinceMs > this.#all.waitMs ? (queue.lateSinceMs ?? nowMs) : undefined
+    if (!wasFull || nowMs - sinceMs <= this.#all.waitMs) queue.lateSinceMs = undefined
+    else if (wasHeld) queue.lateSinceMs ??= nowMs
     return isBegun !== true && queue.lateSinceMs !== undefined && nowMs - queue.lateSinceMs > this.#all.overloadMs
   }
 

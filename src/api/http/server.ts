@@ -297,10 +297,16 @@ const CONFLICT: Trouble = {
   ),
   logged: 'the database has refused a request because of others at the same time: it is answered 503',
 }
+const SLOW: Trouble = {
+  refusal: refuse('service_unavailable', 'the database takes too long for this: ask for less, or try again'),
+  logged: 'the database has ended a statement that took too long: its request is answered 503',
+}
 /** PostgreSQL's class for a full disk, too little memory or too many connections, and its code for an I/O error. */
 const FULL_CODE = /^(53\w{3}|58030)$/
 /** PostgreSQL's codes for a serialization failure and a deadlock. It has rolled everything back. */
 const CONFLICT_CODE = /^40(001|P01)$/
+/** PostgreSQL's code for a statement that has reached statement_timeout. */
+const SLOW_CODE = '57014'
 /**
  * Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down), 25006 (it
  * has become a standby), and 25P03 (it has ended a transaction of a process that was stopped).
@@ -313,5 +319,6 @@ const AWAY_MESSAGE =
 function troubleOf({ code = '', message }: { readonly code?: string; readonly message: string }): Trouble | undefined {
   if (AWAY_CODE.test(code) || AWAY_MESSAGE.test(message)) return AWAY
   if (FULL_CODE.test(code)) return FULL
+  if (code === SLOW_CODE) return SLOW
   return CONFLICT_CODE.test(code) ? CONFLICT : undefined
 }

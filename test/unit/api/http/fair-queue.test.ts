@@ -103,7 +103,7 @@ test('a turn that is ended twice gives one turn', async () => {
   expect(started).toEqual(['a1', 'a2'])
 })
 
-const ALL = { atOnce: 2, waitMs: 150, overloadMs: 200 }
+const ALL = { atOnce: 2, shared: 2, waitMs: 150, overloadMs: 200 }
 
 test('so many tasks of all keys run at once, and keys take turns, however much of one waits', async () => {
   const { queue, enter, started, end } = aQueue({ atOnce: 2, all: ALL })
@@ -115,8 +115,27 @@ test('so many tasks of all keys run at once, and keys take turns, however much o
   expect(queue.isBusy).toBe(false)
 })
 
+test('the last turns are for keys of which nothing runs', async () => {
+  const { queue, enter, started, settle, end } = aQueue({ atOnce: 2, all: { ...ALL, atOnce: 4, shared: 2 } })
+  for (const name of ['a1', 'a2', 'a3']) enter(name, { key: 'a' })
+  for (const name of ['b1', 'b2', 'b3']) enter(name, { key: 'b' })
+  await settle()
+  expect(started).toEqual(['a1', 'a2', 'b1'])
+  enter('c1', { key: 'c' })
+  enter('d1', { key: 'd' })
+  await settle()
+  expect(started.slice(3)).toEqual(['c1'])
+  await end('a1')
+  expect(started.slice(4)).toEqual(['d1'])
+  for (const name of ['a2', 'c1']) await end(name)
+  expect(started.slice(5)).toEqual(['a3'])
+  for (const name of ['d1', 'a3', 'b1', 'b2', 'b3']) await end(name)
+  expect(started.slice(6)).toEqual(['b2', 'b3'])
+  expect(queue.isBusy).toBe(false)
+})
+
 test('if only tasks that waited long have been started for some time, they are refused, and others started', async () => {
-  const { enter, started, refused, end } = aQueue({ atOnce: 1, all: { ...ALL, atOnce: 1 } })
+  const { enter, started, refused, end } = aQueue({ atOnce: 1, all: { ...ALL, atOnce: 1, shared: 1 } })
   enter('b0', { key: 'b' })
   for (const name of ['a1', 'a2', 'a3', 'a4', 'a5']) enter(name, { key: 'a', isBegun: name === 'a5' })
   vi.advanceTimersByTime(151)
@@ -133,7 +152,7 @@ test('if only tasks that waited long have been started for some time, they are r
 })
 
 test('a key whose tasks are started soon is not refused while those of another one are', async () => {
-  const { enter, started, refused, end } = aQueue({ atOnce: 1, all: { ...ALL, atOnce: 1 } })
+  const { enter, started, refused, end } = aQueue({ atOnce: 1, all: { ...ALL, atOnce: 1, shared: 1 } })
   for (const name of ['a1', 'a2', 'a3', 'a4']) enter(name, { key: 'a' })
   for (const [a, b] of [
     ['a1', 'b1'],

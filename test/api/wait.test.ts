@@ -3,7 +3,9 @@ import { Socket, type AddressInfo } from 'node:net'
 import { sql } from 'kysely'
 import t from 'tap'
 import { moveServer, type ServerEvent } from '../../src/api/changes/servers.ts'
+import { FOR_REQUESTS } from '../../src/api/database/open.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
+import { readShare } from '../../src/api/http/read-share.ts'
 import { refuse } from '../../src/api/model/refusal.ts'
 import {
   MemberWaits,
@@ -17,11 +19,21 @@ import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
 
-const api = await anApi(t)
+/** The servers whose reports were read, and when the store answers. */
+const asked: string[] = []
+let reported = Promise.resolve(undefined)
+const api = await anApi(t, {
+  reports: (id) => {
+    asked.push(id)
+    return reported
+  },
+})
 const { db } = api.database
 await api.server.listen({ host: '127.0.0.1', port: 0 })
 const baseUrl = `http://127.0.0.1:${String((api.server.server.address() as AddressInfo).port)}`
 const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+
+const READS_OF_ACCOUNT = readShare(FOR_REQUESTS).atOnce
 
 type Account = keyof typeof CLIENT_OF
 const wait = (path: string, query: string, account: Account = ONE) =>
@@ -71,6 +83,28 @@ t.test('a change that leads to the state ends the waits for it, and no others', 
   await sql`update images set status = 'deprecated' where id = 'img-deb12'`.execute(db)
   t.match(await image, { status: 200, body: { id: 'img-deb12' } }, 'an image of the region, by its handle')
   await sql`update images set status = 'available' where id = 'img-deb12'`.execute(db)
+})
+
+t.test('reports are read once the state is reached, and while the store hangs no other wait is delayed', async (t) => {
+  const ids = [await aServer(), await aServer(), await aServer()]
+  await sql`update servers set metadata_options = '{"reports": "enabled"}' where id = any(${ids})`.execute(db)
+  const other = await aServer(TWO)
+  const answer = Promise.withResolvers<undefined>()
+  reported = answer.promise
+  const waits = ids.map((id) => wait(`servers/${id}`, 'status=active'))
+  const ofOther = wait(`servers/${other}`, 'status=active', TWO)
+  await waiting(4)
+  t.strictSame(asked.splice(0), [])
+  for (const id of [...ids, other]) await move(id, 'publish')
+  t.match(await ofOther, { status: 200, body: { id: other } })
+  await until(() => asked.length === 3, 'the reports to be read')
+  t.strictSame(asked.splice(0).toSorted(), ids.toSorted())
+  const reads = Array.from({ length: READS_OF_ACCOUNT }, () => api.call('GET', `/1.0/servers/${ids[0]!}`))
+  await until(() => asked.length === READS_OF_ACCOUNT, 'the reads to wait for the store')
+  t.match(await api.call('GET', '/1.0/zones'), { status: 200 }, 'they hold no turn')
+  answer.resolve(undefined)
+  for (const one of reads) t.match(await one, { status: 200 })
+  for (const one of waits) t.match(await one, { status: 200, body: { status: 'active' } })
 })
 
 /** A request to `waits` for `active`, without HTTP. */

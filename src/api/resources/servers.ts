@@ -93,12 +93,13 @@ const Params = idParams(formatId('srv', 1))
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
   const { db, accounts, site, compute, reports, keepsReports } = parts
-  /** Loads a server as its GET shows it: with the reports of its guest, if it may report. */
-  const read = async (database: Reader, accountId: string, id: string) => {
-    const loaded = await load(database, site, accountId, id)
-    const mayReport = loaded.metadata_options?.reports === 'enabled'
-    return mayReport ? { ...loaded, ...reportedFields(await reports(id)) } : loaded
-  }
+  const loadOwn = (database: Reader, accountId: string, id: string) => load(database, site, accountId, id)
+  /** Adds the reports of its guest to a server, if it may report. */
+  const withReports = async (loaded: Static<typeof Server>): Promise<Static<typeof Server>> =>
+    loaded.metadata_options?.reports === 'enabled' ? { ...loaded, ...reportedFields(await reports(loaded.id)) } : loaded
+  /** Loads a server as its GET shows it. */
+  const read = async (database: Reader, accountId: string, id: string) =>
+    withReports(await loadOwn(database, accountId, id))
 
   addList(server, {
     path: '/servers',
@@ -129,7 +130,11 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
         member: { table: 'servers', load: (database, { caller }, id) => read(database, caller.accountId, id) },
       },
     },
-    async ({ caller, params }) => await read(db, caller.accountId, params.id),
+    async (request) => {
+      const loaded = await loadOwn(db, request.caller.accountId, request.params.id)
+      request.leaveShare?.() // the store may hang
+      return withReports(loaded)
+    },
   )
 
   addWait(server, parts, {
@@ -141,7 +146,8 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     form: Server,
     states: SERVER_STATES,
     canBecome: (from, to) => serverCanBecome(from as ServerStatus, to),
-    load: read,
+    load: loadOwn,
+    complete: withReports,
   })
 
   server.post(

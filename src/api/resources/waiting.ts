@@ -9,10 +9,11 @@ import type { idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 /**
- * Members that a request can wait for. `load`: as their GET shows them. `states`: those that it can wait for.
- * `canBecome`: whether a state can follow another, at once or later.
+ * Members that a request can wait for. `load`: as their GET shows them, but for what `complete` adds once the state is
+ * reached: it may take long. `states`: those that it can wait for. `canBecome`: whether a state can follow another, at
+ * once or later.
  */
-export interface Awaited<State extends string> {
+export interface Awaited<State extends string, Form extends Shown> {
   readonly path: string
   readonly operationId: string
   readonly what: string
@@ -21,7 +22,8 @@ export interface Awaited<State extends string> {
   readonly form: TSchema
   readonly states: readonly State[]
   readonly canBecome: (from: string, to: State) => boolean
-  readonly load: (database: Reader, accountId: string, id: string) => Promise<Shown>
+  readonly load: (database: Reader, accountId: string, id: string) => Promise<Form>
+  readonly complete?: (form: Form) => Promise<Form>
 }
 interface Shown {
   readonly id: string
@@ -31,10 +33,21 @@ interface Shown {
 const [TIMEOUT_SECONDS, TIMEOUT_MAX] = [60, 120]
 
 /** Adds the route. */
-export function addWait<State extends string>(
+export function addWait<State extends string, Form extends Shown>(
   server: ApiServer,
   { db, waits }: Pick<ResourceParts, 'db' | 'waits'>,
-  { path, operationId, what, tags, params, form, states, canBecome, load }: Awaited<State>,
+  {
+    path,
+    operationId,
+    what,
+    tags,
+    params,
+    form,
+    states,
+    canBecome,
+    load,
+    complete = (one) => Promise.resolve(one),
+  }: Awaited<State, Form>,
 ): void {
   server.get(
     `${path}/:id/wait`,
@@ -74,11 +87,11 @@ export function addWait<State extends string>(
       }
       const { id } = request.params as { readonly id: string }
       const first = await load(db, accountId, id)
-      if (isReached(first)) return first
-      const sinceMs = performance.now()
       request.leaveShare?.()
+      if (isReached(first)) return complete(first)
+      const sinceMs = performance.now()
       giveWay(reply.raw)
-      return waits.until({
+      const reached = await waits.until({
         accountId,
         requesterId,
         resourceId: first.id, // the path may have a handle
@@ -93,6 +106,7 @@ export function addWait<State extends string>(
             `${first.id} is still ${seen} after ${((performance.now() - sinceMs) / 1_000).toFixed()} s: ask again to wait longer`,
           ),
       })
+      return complete(reached)
     },
   )
 }

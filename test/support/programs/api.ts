@@ -21,6 +21,7 @@ import { openDatabase, type Database } from '../../../src/api/database/open.ts'
 import { inTransaction, type Tx } from '../../../src/api/database/transaction.ts'
 import { BATCH, OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
 import { EventStreams } from '../../../src/api/resources/event-streams.ts'
+import type { ReadReports } from '../../../src/api/resources/guest-reports.ts'
 import { MemberWaits } from '../../../src/api/resources/member-waits.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion } from '../../../src/api/region/parse.ts'
@@ -123,7 +124,8 @@ export interface TestApi {
 
 /**
  * Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`:
- * the clock of tokens, default the real one. `store`: what is configured, default plain records.
+ * the clock of tokens, default the real one. `store`: what is configured, default plain records. `reports`: those of
+ * guests, default none.
  */
 export interface ApiOptions {
   readonly region?: RegionFile
@@ -131,6 +133,7 @@ export interface ApiOptions {
   readonly compute?: ComputeMode
   readonly store?: StoreSettings
   readonly now?: () => number
+  readonly reports?: ReadReports
 }
 
 const nothing = () => {
@@ -149,6 +152,7 @@ export async function anApi(
     compute = 'none',
     now = () => Date.now(),
     store = { url: 'file:/store' },
+    reports = () => Promise.resolve(undefined),
   }: ApiOptions = {},
 ): Promise<TestApi> {
   const directory = await temporaryDirectory(t, region)
@@ -195,7 +199,7 @@ export async function anApi(
     database,
     accounts,
     auth,
-    () => Promise.resolve(undefined),
+    reports,
     streams,
     waits,
     { unreadable: nothing, shed: nothing },

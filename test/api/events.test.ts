@@ -7,11 +7,13 @@ import { advance } from '../../src/api/changes/advance.ts'
 import { purgeEvents, startAfter } from '../../src/api/changes/events.ts'
 import { EVENTS_MAX, TABLES_WITH_EVENTS } from '../../src/api/database/migrations/events.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
+import { FairQueue, type Leave } from '../../src/api/http/fair-queue.ts'
 import {
   EventStreams,
   STREAMS_OF_ACCOUNT,
   STREAMS_OF_CLIENT,
   type StreamEnd,
+  type Subscriber,
 } from '../../src/api/resources/event-streams.ts'
 import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { anApi, openState } from '../support/programs/api.ts'
@@ -376,12 +378,68 @@ t.test('a stream ends once its token is revoked, or its user has left the accoun
   ofOther.close()
 })
 
+/** Who opens a stream without HTTP. */
+const aSubscriber = (accountId: string): Subscriber => ({
+  accountId,
+  requesterId: 'cli-slow1',
+  mayRead: () => Promise.resolve(true),
+  enterShare: () => Promise.resolve(() => undefined),
+})
+
+t.test('the replays of an account wait for its reads, and others get their events meanwhile', async (t) => {
+  const share = new FairQueue({ atOnce: 1, waitingMax: 10, timeoutMs: 60_000 }, () => performance.now())
+  const task = { caller: '', cost: 1, isUrgent: false }
+  const enterShare = (key: string) => async () => (await share.enter({ ...task, key })) as Leave
+  const streams = new EventStreams({ db, now: () => performance.now(), ended: () => undefined })
+  const leave = await enterShare(ONE)()
+  const got = { [ONE]: 0, [TWO]: 0 }
+  for (const account of [ONE, TWO] as const) {
+    await api.call('POST', '/1.0/server_groups', { name: 'replayed' }, account)
+    streams
+      .open({ ...aSubscriber(account), enterShare: enterShare(account) }, await startAfter(db, account, undefined))
+      .on('data', (chunk: Buffer) => {
+        if (chunk.includes('data: ')) got[account]++
+      })
+  }
+  await until(() => got[TWO] > 0, 'the events of the other account')
+  t.equal(got[ONE], 0)
+  leave()
+  await until(() => got[ONE] > 0, 'the events')
+  await until(() => !share.isBusy, 'the end of the turns')
+  streams.close()
+})
+
+t.test('replays from different places are sent in as many turns of the event loop', async (t) => {
+  for (let i = 0; i < 8; i++) await api.call('POST', '/1.0/server_groups', { name: 'replayed' })
+  const { events } = await read('?limit=8')
+  const streams = new EventStreams({ db, now: () => performance.now(), ended: () => undefined })
+  let [turn, isDone] = [0, false as boolean]
+  const count = () => {
+    turn++
+    if (!isDone) setImmediate(count)
+  }
+  const turns: number[] = []
+  const opened = Promise.withResolvers<Leave>()
+  for (const { id } of events) {
+    const subscriber = { ...aSubscriber(ONE), enterShare: () => opened.promise }
+    streams.open(subscriber, await startAfter(db, ONE, id)).on('data', (chunk: Buffer) => {
+      if (chunk.includes('data: ')) turns.push(turn)
+    })
+  }
+  setImmediate(count)
+  opened.resolve(() => undefined)
+  await until(() => turns.length >= events.length, 'all to have events')
+  isDone = true
+  streams.close()
+  t.equal(new Set(turns.slice(0, events.length)).size, events.length)
+})
+
 t.test('what a client does not read takes no more memory than some events, and the client is cut off', async (t) => {
   let nowMs = 0
   const ends: StreamEnd[] = []
   const streams = new EventStreams({ db, now: () => nowMs, ended: (reason) => ends.push(reason) })
   const start = await startAfter(db, ONE, 'now')
-  const subscriber = { accountId: ONE, requesterId: 'cli-slow1', mayRead: () => Promise.resolve(true) }
+  const subscriber = aSubscriber(ONE)
   const [slow, fast] = [
     streams.open(subscriber, start),
     streams.open({ ...subscriber, requesterId: 'cli-fast1' }, start),

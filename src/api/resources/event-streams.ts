@@ -1,13 +1,15 @@
 /**
  * Events as server-sent events. A notification of the database leads to one query, which serves all streams of an
- * account in this process. No stream holds a connection to the database, nor events that its client does not read yet:
+ * account in this process, as one of the reads of the account at once. No stream holds a connection to the database, nor events that its client does not read yet:
  * they are read again once it does. A stream ends when its client reads nothing for a while, when its right ends, or
  * when events after its place are gone; its client then continues from the last event, in any process.
  */
 import { Readable } from 'node:stream'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Slots } from '../../identity/slots.ts'
 import { continues, readEvents, type EventRow } from '../changes/events.ts'
 import type { Reader } from '../database/transaction.ts'
+import type { Leave } from '../http/fair-queue.ts'
 import { Places, type Holder } from '../http/places.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
 import { refuse } from '../model/refusal.ts'
@@ -17,9 +19,13 @@ import { representEvent } from './event-form.ts'
 export const STREAM_ENDS = ['client', 'unread', 'right', 'gone', 'stop'] as const
 export type StreamEnd = (typeof STREAM_ENDS)[number]
 
-/** Whose stream it is. `mayRead`: whether that still holds; it rejects if that cannot be found out now. */
+/**
+ * Whose stream it is. `mayRead`: whether that still holds; it rejects if that cannot be found out now. `enterShare`: waits
+ * for a turn among the reads of the account.
+ */
 export interface Subscriber extends Holder {
   readonly mayRead: () => Promise<boolean>
+  readonly enterShare: () => Promise<Leave>
 }
 
 /** `now`: milliseconds of a monotonic clock. `ended` counts. */
@@ -126,7 +132,7 @@ export class EventStreams {
       try {
         if (await this.#sendSome(accountId)) this.#served.set(accountId, true)
       } catch {
-        // the database is unreachable, which others report
+        // the database is unreachable, which others report, or the account reads too much
         setTimeout(() => void this.#serve(accountId), RETRY_MS).unref()
       }
     }
@@ -135,7 +141,18 @@ export class EventStreams {
 
   /** True: there may be more. */
   async #sendSome(accountId: string): Promise<boolean> {
-    const ready = [...(this.#accounts.get(accountId) ?? [])].filter((stream) => stream.isReady)
+    const [first] = this.#readyOf(accountId)
+    if (first === undefined) return false
+    const leave = await first.subscriber.enterShare()
+    return this.#sendInTurn(accountId).finally(leave)
+  }
+
+  #readyOf(accountId: string): readonly EventStream[] {
+    return [...(this.#accounts.get(accountId) ?? [])].filter((stream) => stream.isReady)
+  }
+
+  async #sendInTurn(accountId: string): Promise<boolean> {
+    const ready = this.#readyOf(accountId)
     if (ready.length === 0) return false
     const from = Math.min(...ready.map(({ place }) => place.number))
     const rows = await this.#slots.use(() => readEvents(this.#parts.db, accountId, from, EVENTS_AT_ONCE))
@@ -145,7 +162,10 @@ export class EventStreams {
     for (const stream of behind) {
       const { number } = stream.place
       const news = rows.filter(({ id }) => id > number)
-      if (!frames.has(number)) frames.set(number, Buffer.from(news.map(frameOf).join('')))
+      if (!frames.has(number)) {
+        if (frames.size > 0) await nextTurn() // other requests are served between
+        frames.set(number, Buffer.from(news.map(frameOf).join('')))
+      }
       stream.give(news, frames.get(number)!)
     }
     return rows.length === EVENTS_AT_ONCE

@@ -57,7 +57,13 @@ export function addEventRoutes(server: ApiServer, { db }: Pick<ResourceParts, 'd
       const start = await startAfter(db, caller.accountId, isStream && typeof last === 'string' ? last : after)
       if (isStream) {
         const { accountId, requesterId } = caller
-        const stream = streams.open({ accountId, requesterId, mayRead: () => mayRead(request) }, start)
+        const subscriber = {
+          accountId,
+          requesterId,
+          mayRead: () => mayRead(request),
+          enterShare: () => request.enterShare(true),
+        }
+        const stream = streams.open(subscriber, start)
         return sendStream(reply, stream)
       }
       const events = await readEvents(db, caller.accountId, start.number, limit)

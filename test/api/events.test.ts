@@ -1,5 +1,6 @@
 /** Events: what is one, who reads them, the order of concurrent changes, what is kept, and their streams. */
 import type { AddressInfo } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { digest } from '../../src/api/auth/secrets.ts'
@@ -427,6 +428,7 @@ t.test('replays from different places are sent in as many turns of the event loo
     })
   }
   setImmediate(count)
+  await nextTurn() // all are ready then, so one query serves them
   opened.resolve(() => undefined)
   await until(() => turns.length >= events.length, 'all to have events')
   isDone = true

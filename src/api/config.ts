@@ -42,7 +42,7 @@ import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from '.
 import type { Parsed } from '../metadata/parsed.ts'
 import type { ComputeMode } from './changes/actions.ts'
 import { FOR_REQUESTS, type DatabaseSettings } from './database/open.ts'
-import { parseServerUrl } from './database/server-url.ts'
+import { faultOfServerUrl } from './database/server-url.ts'
 import { MAIL_VARIABLES, parseMailSettings, type MailSettings } from './mail/settings.ts'
 import { faultOfWebUrl } from './model/web-url.ts'
 
@@ -295,9 +295,9 @@ function parseDatabase(
       fault('IMDS_API_DATABASE_PASSWORD_FILE', 'is for postgres://...: the embedded PostgreSQL needs no password')
     return { kind: 'embedded', stateDirectory: values.IMDS_API_STATE_DIR, connections }
   }
-  const parsed = parseServerUrl(value)
-  if (parsed.ok) return { kind: 'server', url: value, passwordFile, connections }
-  for (const message of parsed.faults) fault('IMDS_API_DATABASE', message)
+  const message = faultOfServerUrl(value)
+  if (message === undefined) return { kind: 'server', url: value, passwordFile, connections }
+  fault('IMDS_API_DATABASE', message)
   return undefined
 }
 

@@ -1,4 +1,5 @@
 /** Opens the database: the embedded one, or a server by its URL. */
+import type { EventEmitter } from 'node:events'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Kysely, PostgresDialect } from 'kysely'
@@ -8,14 +9,11 @@ import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
 import { embeddedExists, startEmbedded, wasStopped } from './embedded.ts'
 import { CANNOT_CONNECT_NOW } from './launch.ts'
-import { clientOf, readServerState } from './server-client.ts'
-import { parseServerUrl } from './server-url.ts'
-import { Servers, type Connection, type Server } from './servers.ts'
 import type { Tables } from './tables.ts'
 
 /**
- * Where the database is. `url`: of one server or several (server-url.ts). `passwordFile`: read at each connection, so a
- * password can be changed while imds-api runs. `connections`: the most for requests.
+ * Where the database is. `passwordFile`: read at each connection, so a password can be changed while imds-api
+ * runs. `connections`: the most for requests.
  */
 export type DatabaseSettings = { readonly connections?: number } & (
   | { readonly kind: 'embedded'; readonly stateDirectory: string }
@@ -47,7 +45,7 @@ export interface Database extends Pool {
  */
 type Connected = pg.PoolClient &
   pg.Client & {
-    readonly connection: { readonly stream: Pick<Socket, 'setTimeout' | 'on' | 'destroy'> }
+    readonly connection: EventEmitter & { readonly stream: Pick<Socket, 'setTimeout' | 'on' | 'destroy'> }
     readonly readyForQuery: boolean
   }
 
@@ -84,6 +82,8 @@ const REQUEST_STATEMENT = ['statement_timeout', '10s'] as const
 const SET_LIMITS = `
   select set_config(name, value, false) from unnest($1::text[], $2::text[]) as limits (name, value)
   where current_setting(name) = '0'`
+/** PostgreSQL's code for a change on a standby, or with default_transaction_read_only. */
+const READ_ONLY = '25006'
 const OLDEST_POSTGRESQL = 15
 const VERSION = "select current_setting('server_version_num')::int / 10000 as version"
 
@@ -97,48 +97,39 @@ export async function openDatabase(
   failed: (error: Error) => void,
 ): Promise<Database> {
   const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory, shared) : undefined
-  const { connections, session } =
-    settings.kind === 'server'
-      ? connectionsTo(settings)
-      : { connections: [server!.connection], session: 'any' as const }
-  const connection = { ...connections[0], ...LIVENESS, ...(shared && actingAsOperator(connections[0]!)) }
+  const address = settings.kind === 'server' ? connectionTo(settings) : server!.connection
+  const connection = { ...address, ...LIVENESS, ...(shared && actingAsOperator(address)) }
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
   let closing = false
-  const servers = new Servers(
-    connections.map(serverOf),
-    session,
-    (one) => readServerState(connection, one),
-    (message) => {
-      failed(new Error(message))
-    },
-  )
-  const Client = clientOf(servers)
+  const readOnly = new WeakSet<pg.PoolClient>()
   const openPool = (max: number, ...limits: readonly (readonly [name: string, value: string])[]): Pool => {
     const options = { ...connection, max, types, application_name: 'imds-api' }
     // the pool waits for the promise, which its types leave out
     const values = [limits.map(([name]) => name), limits.map(([, value]) => value)]
     const onConnect = (client: pg.ClientBase): unknown => (shared ? undefined : client.query(SET_LIMITS, values))
-    const pool = new pg.Pool({ ...options, onConnect, Client: Client as new () => pg.Client })
+    const pool = new pg.Pool({ ...options, onConnect })
     pool.on('error', (error) => {
       if (!closing) failed(error)
     })
     pool.on('connect', (client) => {
+      client.on('error', reportedByQuery)
       if (!shared) endWhenSilent(client as Connected)
+      ;(client as Connected).connection.on('errorMessage', ({ code }: { readonly code?: string }) => {
+        if (code === READ_ONLY) readOnly.add(client)
+      })
     })
     pool.on('release', (_error, client) => {
-      // its server is read-only: the pool removes it, as it removes all that are ending
-      if (!servers.isAdmitted(client as unknown as Connection)) void (client as Connected).end()
+      // another connection may reach the primary; the pool removes all that are ending
+      if (readOnly.has(client)) void (client as Connected).end()
     })
     return { pool, db: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
   }
   const { db, pool } = openPool(settings.connections ?? FOR_REQUESTS, IDLE_TRANSACTION, REQUEST_STATEMENT)
   const background = openPool(IN_BACKGROUND, IDLE_TRANSACTION)
-  const stopWatching = shared ? () => undefined : servers.watch()
   const close = async () => {
     closing = true
-    stopWatching()
     await Promise.race([
       Promise.all([pool.end(), background.pool.end()]),
       sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false }),
@@ -152,8 +143,18 @@ export async function openDatabase(
     throw error
   }
   const ended = server?.ended ?? Promise.withResolvers<never>().promise
-  const connect = () => new Client(connection).connect()
+  const connect = async () => {
+    const client = new pg.Client(connection)
+    client.on('error', reportedByQuery)
+    await client.connect()
+    return client
+  }
   return { db, pool, background, connect, close, ended }
+}
+
+/** An error without a listener ends the process. The query of the connection, or its `end` event, tells of it. */
+function reportedByQuery(): void {
+  /* nothing more to do */
 }
 
 /** Names the operator in the events of a command (migrations/events.ts). */
@@ -197,20 +198,11 @@ export function databaseExists(settings: DatabaseSettings): boolean {
 }
 
 /** Parses the URL. Throws if it cannot be used, for example because it names a file that cannot be read. */
-function connectionsTo({ url, passwordFile }: Extract<DatabaseSettings, { kind: 'server' }>) {
-  const parsed = parseServerUrl(url)
-  if (!parsed.ok) throw new StartFailure(`the URL of the database ${parsed.faults.join()}`)
-  const { servers, session } = parsed.value
+function connectionTo({ url, passwordFile }: Extract<DatabaseSettings, { kind: 'server' }>): pg.ClientConfig {
   const password = passwordFile === undefined ? {} : { password: () => readSecretFile(passwordFile) }
   try {
-    return { connections: servers.map((server) => ({ ...parseIntoClientConfig(server), ...password })), session }
+    return { ...parseIntoClientConfig(url), ...password }
   } catch (error) {
     throw new StartFailure(`the URL of the database cannot be used: ${(error as Error).message}`, { cause: error })
   }
-}
-
-/** A server of node-postgres, which has its own defaults for a host or a port that the URL does not name. */
-function serverOf(connection: pg.ClientConfig): Server {
-  const { host, port } = new pg.Client(connection)
-  return { name: `${host}:${String(port)}`, address: { host, port } }
 }

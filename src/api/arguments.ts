@@ -15,8 +15,6 @@ export interface Actions {
   readonly apply: (file: string, isDryRun: boolean, prune: boolean) => Promise<void>
   readonly rebuild: (options: RebuildOptions) => Promise<void>
   readonly verify: (options: { readonly json?: boolean }) => Promise<void>
-  readonly backup: (file: string) => Promise<void>
-  readonly restore: (file: string, options: TakeOverOptions) => Promise<void>
   readonly advance: (options: TakeOverOptions) => Promise<void>
   readonly hypervisors: () => Promise<void>
   readonly drain: (name: string, isDrained: boolean) => Promise<void>
@@ -88,17 +86,6 @@ ${describeVariables(API_VARIABLES)}`,
     .description('compare the store with the database, and say what differs: the exit status is 1 then')
     .option('--json', 'print JSON')
     .action(actions.verify)
-  program
-    .command('backup')
-    .argument('<file>', '- is standard output')
-    .description('write all rows of the database into a file')
-    .action(actions.backup)
-  program
-    .command('restore')
-    .argument('<file>', '- is standard input')
-    .description('read a backup into an empty database, and move it past the store as advance does')
-    .option('--force', TAKE_OVER)
-    .action(actions.restore)
   program
     .command('advance')
     .description('move ids, revisions and addresses past those of the store: after a restore of an older database')

@@ -2,8 +2,8 @@
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *
  * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on;
- * of sysexits.h 64 (EX_USAGE) for wrong arguments, 65 (EX_DATAERR) for a backup that cannot be restored, 69
- * (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output of
+ * of sysexits.h 64 (EX_USAGE) for wrong arguments, 69 (EX_UNAVAILABLE)
+ * if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output of
  * a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
 import { STOP_SIGNALS } from '../runtime/signals.ts' // first: it catches SIGUSR1
@@ -29,7 +29,7 @@ import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { drain, evacuate, listHypervisors, maintenance, type FleetParts } from './fleet.ts'
-import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
+import { advanceDatabase, noDatabase } from './recovery.ts'
 import { rebuild, verify } from './rebuild.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
@@ -55,12 +55,6 @@ const program = buildProgram(output, {
   },
   verify: async () => {
     status = await verify(recoveryParts())
-  },
-  backup: async (file) => {
-    status = await backup(recoveryParts(), file, environmentFileOption())
-  },
-  restore: async (file, options) => {
-    status = await restore(recoveryParts(), file, options)
   },
   advance: async (options) => {
     status = await advanceDatabase(recoveryParts(), options)
@@ -158,12 +152,6 @@ async function serve(): Promise<void> {
 
 function recoveryParts(): FleetParts {
   return { config: readConfig().config, output, open: openForCommand }
-}
-
-/** The option for a child process that runs a command with the same variables. */
-function environmentFileOption(): readonly string[] {
-  const { environmentFile } = program.opts<{ environmentFile?: string }>()
-  return environmentFile === undefined ? [] : ['--environment-file', environmentFile]
 }
 
 /**

@@ -21,7 +21,6 @@ import { AdjustableLevel, LEVEL_SECONDS } from '../runtime/log-level.ts'
 import { buildLog, standardOutput, terminalOutput } from '../runtime/log.ts'
 import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/systemd.ts'
 import { turnOffPretenuring } from '../runtime/pretenuring.ts'
-import { keepTickShape } from '../runtime/ticks.ts'
 import type { VariableFault } from '../runtime/variables.ts'
 import { readTextFile } from '../runtime/text-file.ts'
 
@@ -31,7 +30,6 @@ import { readTextFile } from '../runtime/text-file.ts'
  */
 const BAD_CONFIG_DELAY_MS = 2_000
 
-keepTickShape()
 turnOffPretenuring()
 const args = process.argv.length > 2 ? await readArguments() : {}
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined

@@ -27,8 +27,6 @@ export function manualFiles(): Readonly<Record<string, string>> {
     apply: never,
     rebuild: never,
     verify: never,
-    backup: never,
-    restore: never,
     advance: never,
     hypervisors: never,
     drain: never,

@@ -39,10 +39,6 @@ t.test(
       )
     await isReady()
     t.equal(await shell('ps -o user= -C postgres | sort -u'), 'imds-api\n')
-    t.equal(
-      await shell('/opt/imds/bin/imds-api backup /root/region.backup && stat -c "%U %a" /root/region.backup'),
-      'root 600\n',
-    )
     const create = async () => {
       const token = /"access_token":"([^"]+)/.exec(
         await shell(

@@ -91,6 +91,6 @@ t.test('fish completes the same', { skip: without('fish') }, async (t) => {
   t.same(await complete('imdsctl list --acc'), ['--account'])
   t.same(await complete('imdsctl put rec'), ['records.json'])
   t.same(await complete('imdsctl --password-file rec'), ['records.json'])
-  t.same(await complete('imds-api bac'), ['backup'])
+  t.same(await complete('imds-api reb'), ['rebuild'])
   t.same(await complete('imdsd --conn'), ['--connect'])
 })

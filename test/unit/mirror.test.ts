@@ -17,7 +17,7 @@ const NEED_POSTGRES = ['api/changes', 'api/database', 'api/publish', 'api/resour
  */
 const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'api/account-changes': ['api/auth/requester', 'api/http/read-share'],
-  'api/backup': ['api/recovery'],
+  'api/restored': ['api/recovery'],
   'api/status-page': ['api/page/region-state'],
   'api/cloud-ips': ['api/model/cloud-ip-states'],
   'api/compute': ['api/compute/server'],

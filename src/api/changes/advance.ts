@@ -16,7 +16,6 @@ import { sql } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
 import { numberIn, parseRange } from '../model/pools.ts'
 import { enqueue } from '../database/outbox.ts'
-import { enqueueAll } from './servers.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { Tx } from '../database/transaction.ts'
 
@@ -45,14 +44,6 @@ export interface StoreSurvey {
 const SEARCHED = 100_000
 /** The holder of an address that only a server in the store has. */
 const HOLDER = 'store:'
-
-/** What completes a restore: every server is published again, and the database moves past the store. */
-export function catchUpWith(survey: StoreSurvey): (tx: Tx) => Promise<readonly string[]> {
-  return async (tx) => [
-    `${String(await enqueueAll(tx))} servers will be published again`,
-    ...(await advance(tx, survey)),
-  ]
-}
 
 /** When the last event was recorded, as far as events are kept: roughly the time of the state of a restored database. */
 export async function lastEventAt(tx: Tx): Promise<Date | undefined> {

@@ -11,7 +11,7 @@
  * `publish` waits for the guest. server-requests.ts has what clients change.
  */
 import { sql } from 'kysely'
-import { enqueue, markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
+import { markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { canFollow } from '../model/reach.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
@@ -214,15 +214,4 @@ export async function refusedServers(database: Reader): Promise<{ readonly id: s
     where publish_fault is not null and id in (select server_id from outbox where retry_at is not null)
     order by id`.execute(database)
   return rows
-}
-
-/** Enqueues every server that the store should have: for a database that was restored. */
-export async function enqueueAll(tx: Tx): Promise<number> {
-  const servers = await tx.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
-  if (servers.length > 0)
-    await enqueue(
-      tx,
-      servers.map(({ id }) => id),
-    )
-  return servers.length
 }

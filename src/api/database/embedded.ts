@@ -158,10 +158,7 @@ function refuseOtherVersion(directory: string): void {
   const data = join(directory, 'data')
   throw new StartFailure(
     `${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. ` +
-      `Move it over:
-  imds-api backup imds.backup    # with the version of imds-api that made it
-  mv ${data} ${data}.${theirs}
-  imds-api restore imds.backup   # with this version`,
+      `Keep it with PostgreSQL ${theirs} of your own (IMDS_API_DATABASE), or move ${data} away and begin anew`,
   )
 }
 

@@ -6,7 +6,7 @@
  * which programs work with the tables after it, and the database keeps that (CONTRIBUTING.md#migrations).
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { sql, type Kysely, type Transaction } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
@@ -47,7 +47,7 @@ export interface Comparison {
 /**
  * How long a migration waits for a table, and then pauses: requests that need the table wait behind it. A request that
  * has this table, and waits for one that the migration has, is a deadlock. The migration has to give way: after
- * PostgreSQL's deadlock_timeout (1 s), the request would fail. A backup uses all tables for as long as it takes.
+ * PostgreSQL's deadlock_timeout (1 s), the request would fail. A pg_dump uses all tables for as long as it takes.
  */
 const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [200, 800, 300]
 const LOCK_NOT_AVAILABLE = '55P03'
@@ -89,30 +89,6 @@ type OwnTables = Readonly<{
   compatibility: { migration: string; oldest: string }
 }>
 
-/** Makes Kysely's own tables, for `applyMigrations`. */
-export async function makeMigrationTables(database: Kysely<Tables>): Promise<void> {
-  if ((await appliedMigrations(database)).length === 0) await migrateTo(database, {})
-}
-
-/**
- * Applies those of these migrations that are missing, inside of a transaction, which must have locked kysely_migration.
- * For a restore.
- */
-export async function applyMigrations(
-  tx: Transaction<Tables>,
-  names: readonly string[] = Object.keys(MIGRATIONS),
-): Promise<void> {
-  const applied = await appliedMigrations(tx)
-  for (const name of names.filter((one) => !applied.includes(one))) {
-    await applyChange(tx, name, MIGRATIONS[name]!)
-    await tx
-      .$extendTables<OwnTables>()
-      .insertInto('kysely_migration')
-      .values({ name, timestamp: new Date().toISOString() })
-      .execute()
-  }
-}
-
 async function applyChange(tx: Kysely<Tables>, migration: string, { up, oldest }: TableChange): Promise<void> {
   await up(tx)
   await tx.$extendTables<OwnTables>().insertInto('compatibility').values({ migration, oldest }).execute()
@@ -152,7 +128,7 @@ async function migrateTo(database: Kysely<Tables>, changes: TableChanges): Promi
       throw error instanceof Error ? error : new Error('the migration failed', { cause: error })
     if (tries === LOCK_TRIES)
       throw new StartFailure(
-        'the tables cannot be changed, since a transaction uses them for minutes: end it, such as an imds-api backup, ' +
+        'the tables cannot be changed, since a transaction uses them for minutes: end it, such as a pg_dump, ' +
           'and start imds-api again',
         { cause: error },
       )

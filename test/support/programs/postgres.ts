@@ -41,12 +41,13 @@ export interface TestPostgres {
   setPassword(password: string): Promise<void>
 }
 
-const BIN = '/usr/lib/postgresql/15/bin'
+/** Debian's programs of PostgreSQL. */
+export const POSTGRES_PROGRAMS = '/usr/lib/postgresql/15/bin'
 const NOBODY = 65_534
 
 /** Why it cannot be started here; false: it can. */
 export function withoutPostgres(): string | false {
-  return existsSync(join(BIN, 'postgres')) ? false : 'postgresql-15 is not installed'
+  return existsSync(join(POSTGRES_PROGRAMS, 'postgres')) ? false : 'postgresql-15 is not installed'
 }
 
 /** What a server asks of its clients: TLS with this certificate, and this password. */
@@ -87,7 +88,7 @@ export async function startStandby(t: Test, primary: TestPostgres): Promise<Test
 
 /** The user of all servers, and how their programs are run. */
 const USER = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {}
-const OPTIONS = { ...USER, cwd: '/', env: { PATH: BIN, LC_ALL: 'C' }, stdio: 'ignore' } as const
+const OPTIONS = { ...USER, cwd: '/', env: { PATH: POSTGRES_PROGRAMS, LC_ALL: 'C' }, stdio: 'ignore' } as const
 
 function makeDirectory(t: Test): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-pg-'))
@@ -100,7 +101,7 @@ function makeDirectory(t: Test): string {
 }
 
 async function runAs(program: string, args: readonly string[]): Promise<void> {
-  const child = spawn(join(BIN, program), args, { ...OPTIONS, stdio: ['ignore', 'ignore', 'pipe'] })
+  const child = spawn(join(POSTGRES_PROGRAMS, program), args, { ...OPTIONS, stdio: ['ignore', 'ignore', 'pipe'] })
   const [stderr] = await Promise.all([child.stderr.toArray(), once(child, 'close')])
   if (child.exitCode !== 0) throw new Error(`${program} failed: ${Buffer.concat(stderr as Buffer[]).toString()}`)
 }
@@ -118,7 +119,7 @@ async function startIn(
   const places = ['-D', data, '-k', directory, '-p', String(port), '-c', 'listen_addresses=127.0.0.1']
   let child: ChildProcess | undefined
   const restart = async () => {
-    child = spawn(join(BIN, 'postgres'), [...places, '-c', 'fsync=off', ...settings], {
+    child = spawn(join(POSTGRES_PROGRAMS, 'postgres'), [...places, '-c', 'fsync=off', ...settings], {
       ...OPTIONS,
       env: { ...OPTIONS.env, ...env },
     })

@@ -61,11 +61,20 @@ test('B5: what each of two changes in one minute removes still answers', async (
   expect((await guest.ask('/latest/meta-data/public-keys/')).text).toBe('0=usr-xl7gd')
 })
 
-test('B5: removed user-data is gone at once', async () => {
+test('E3: removed user-data and vendor data are gone at once', async () => {
   const guest = aGuestServer()
-  guest.put(anInstance(), Buffer.from('secret'))
-  await guest.ask('/latest/user-data')
-  guest.put(anInstance({ revision: 2 }))
+  const options = { openstack: 'enabled' }
+  const files = ['latest/user-data', 'nocloud/user-data', 'openstack/latest/user_data']
+    .concat('nocloud/vendor-data', 'openstack/latest/vendor_data.json')
+    .map((path) => `/${path}`)
+  const withSecret = async () => {
+    const texts = await Promise.all(files.map(async (path) => (await guest.ask(path)).text))
+    return files.filter((_path, i) => texts[i]!.includes('secret'))
+  }
+  guest.put(anInstance({ vendorData: '# secret', options }), Buffer.from('secret'))
+  expect(await withSecret()).toEqual(files)
+  guest.put(anInstance({ options, revision: 2 }))
+  expect(await withSecret()).toEqual([])
   expect((await guest.ask('/latest/user-data')).status).toBe(404)
 })
 

@@ -85,7 +85,7 @@ const SECRETS: Readonly<Record<string, string>> = {
   '/servers/ID/activate_console': 'console_token',
 }
 
-t.test('a repeat of each change gets the same response, changes nothing, and has no audit line', async (t) => {
+t.test('a repeat of each change gets the same response, changes nothing, and its audit line says so', async (t) => {
   const seen = new Set<string>()
   /** Sends a change twice. */
   const twice = async (method: Method, path: string, body?: object, token = one, query = ''): Promise<string> => {
@@ -102,7 +102,13 @@ t.test('a repeat of each change gets the same response, changes nothing, and has
     t.equal(again.status, first.status, name)
     t.equal(again.headers['content-type'], first.headers['content-type'], name)
     t.equal(again.headers['link'], first.headers['link'], name)
-    t.equal(api.audit.length, audited, name)
+    t.equal(api.audit.length, audited + 1, name)
+    const [before, repeated] = api.audit.slice(-2)
+    t.strictSame(
+      { ...repeated, time: before!['time'], request_id: before!['request_id'] },
+      { ...before, changed: false },
+      `${name}: the line of the repeat is there even if a kill lost the first`,
+    )
     const secret = SECRETS[route]
     t.equal(again.headers['idempotent-omitted'], secret, name)
     const { [secret ?? '']: value, ...shown } = JSON.parse(first.text) as Record<string, unknown>

@@ -1,7 +1,9 @@
 /**
- * The audit lines: one JSON line on a stream of its own for each change that succeeded, with who changed what. A line
- * has the names of the parameters that the request set, and never their values. A refused change has no line, nor has a
- * request that changed nothing (`reply.changedNothing`).
+ * The audit lines: one JSON line on a stream of its own for each request for a change that succeeded, with who changed
+ * what. A line has the names of the parameters that the request set, and never their values. A refused change has no line.
+ *
+ * A line is written after the commit and before the response, so a client that gets a response knows that its change has
+ * a line. If a kill comes between, the repeat of the request writes it: a repeat has a line too, with `changed: false`.
  */
 import { closeSync, openSync } from 'node:fs'
 import type { FastifyReply, FastifyRequest } from 'fastify'
@@ -98,7 +100,7 @@ export function buildAudit(
   describeActor: DescribeActor,
 ): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
   return (request, reply, _payload, done) => {
-    if (!READS.includes(request.method) && reply.statusCode < 300 && !reply.changedNothing) {
+    if (!READS.includes(request.method) && reply.statusCode < 300) {
       const time = new Date().toISOString()
       const line = { time, ...describeActor(request), ...describeChange(request, reply) }
       destination.write(`${JSON.stringify(line)}\n`)
@@ -107,7 +109,10 @@ export function buildAudit(
   }
 }
 
-function describeChange({ ip, method, routeOptions, params, body, id }: FastifyRequest, { respondedId }: FastifyReply) {
+function describeChange(
+  { ip, method, routeOptions, params, body, id }: FastifyRequest,
+  { respondedId, changedNothing }: FastifyReply,
+) {
   const known = Object.keys(
     (routeOptions.schema?.body as { readonly properties?: object } | undefined)?.properties ?? {},
   )
@@ -118,6 +123,7 @@ function describeChange({ ip, method, routeOptions, params, body, id }: FastifyR
     route: routeOptions.url,
     id: (params as { readonly id?: string }).id ?? respondedId,
     set: set.length > 0 ? set : undefined,
+    changed: changedNothing ? false : undefined,
     request_id: id,
   }
 }

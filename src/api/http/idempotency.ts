@@ -113,7 +113,7 @@ function successOf({ routeOptions: { schema } }: FastifyRequest): number {
   return Number(Object.keys(schema?.response as object)[0])
 }
 
-/** Sends a recorded response. It leaves no audit line. `sendRefusal`: sends a recorded refusal. */
+/** Sends a recorded response. `sendRefusal`: sends a recorded refusal. */
 export function sendReplay(
   reply: FastifyReply,
   { recorded }: Replay,
@@ -123,6 +123,7 @@ export function sendReplay(
   void reply.header(REPLAYED, 'true')
   if (recorded instanceof Error) return sendRefusal(reply, recorded)
   const { status, body, link, omitted } = recorded
+  reply.respondedId = (JSON.parse(body) as { readonly id?: string }).id
   if (omitted.length > 0) void reply.header('Idempotent-Omitted', omitted.join(', '))
   if (link !== null) void reply.header('Link', link)
   return reply.code(status).type('application/json; charset=utf-8').send(body)

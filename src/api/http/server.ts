@@ -45,7 +45,7 @@ declare module 'fastify' {
   interface FastifyReply {
     /** The id of the resource that was sent, if the result is one. */
     respondedId: string | undefined
-    /** True for a request that succeeded without a change: it leaves no audit line. */
+    /** True for a request that succeeded without a change, such as a repeat: its audit line says so. */
     changedNothing: boolean
     /** Ends the connection of a response that cannot be completed, so that the client sees that it is not whole. */
     cutOff: (cause: unknown) => void

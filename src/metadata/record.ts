@@ -17,7 +17,8 @@ import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, NAMES_NOBODY, namesNobody, splitPrefix } from './address.ts'
 import { frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
-import { InstanceSchema, TIME } from './schema.ts'
+import { InstanceSchema } from './schema.ts'
+import { isTime } from './time.ts'
 
 /** A fault of a record: its place (a JSON pointer), and a message, which never contains a value of the record. */
 export interface Fault {
@@ -31,7 +32,7 @@ export interface Fault {
  */
 export function sealOf(document: unknown): string | undefined {
   const sealedAt = (document as { sealedAt?: unknown } | null | undefined)?.sealedAt
-  return typeof sealedAt === 'string' && sealedAt.length <= 35 && new RegExp(TIME).test(sealedAt) ? sealedAt : undefined
+  return typeof sealedAt === 'string' && isTime(sealedAt) ? sealedAt : undefined
 }
 
 function withPrefix(isAddress: (address: string) => boolean, bits: number) {

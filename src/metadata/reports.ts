@@ -3,6 +3,7 @@
  * the last report of each name is kept in one document, whose JSON has a bound.
  */
 import type { Parsed } from './parsed.ts'
+import { isTime } from './time.ts'
 
 /** The most bytes of a body, and of the JSON of all reports of an instance. */
 export const REPORTS_MAX_BYTES = 16_384
@@ -241,12 +242,12 @@ function parseBody(
   }
 }
 
-const BOOT = /^([a-z][a-z0-9-]{0,31})(?: (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)))?$/
+const BOOT = /^([a-z][a-z0-9-]{0,31})(?: (\S+))?$/
 
 /** A phase, such as `done`, and the guest's time, in RFC 3339. */
 function parseBoot(text: string): { phase: string; time?: string } | undefined {
   const [, phase, time] = BOOT.exec(text.trim()) ?? []
-  if (phase === undefined || (time !== undefined && Number.isNaN(Date.parse(time)))) return undefined
+  if (phase === undefined || (time !== undefined && !isTime(time))) return undefined
   return { phase, ...(time !== undefined && { time }) }
 }
 

@@ -16,6 +16,7 @@ import {
   NAME,
   WELL_FORMED,
 } from './identifiers.ts'
+import { TIME, TIME_MAX_CHARACTERS, TIME_RULE } from './time.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
@@ -35,10 +36,6 @@ export const AUDIENCES_MAX = 16
 /** The lifetimes of identity tokens, in seconds. */
 export const IDENTITY_LIFETIME = { least: 60, most: 3600 } as const
 
-/** RFC 3339. publish.lua checks the same. */
-export const TIME =
-  '^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)$'
-const TIME_RULE = 'a time such as 2026-11-20T15:04:05Z (RFC 3339)'
 const LABEL = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?'
 
 function text(
@@ -46,6 +43,10 @@ function text(
   options: { pattern?: string; maxLength?: number; format?: string; default?: string; description?: string },
 ) {
   return Type.String({ ...options, hint })
+}
+
+function time(description: string) {
+  return text(TIME_RULE, { pattern: TIME, maxLength: TIME_MAX_CHARACTERS, description })
 }
 
 function id(description: string) {
@@ -240,8 +241,8 @@ const MaintenanceEvent = Type.Object(
       'active',
       'active: in `events/maintenance/scheduled`; otherwise in `events/maintenance/history`.',
     ),
-    notBefore: text(TIME_RULE, { pattern: TIME, maxLength: 35, description: 'The earliest start.' }),
-    notAfter: Type.Optional(text(TIME_RULE, { pattern: TIME, maxLength: 35, description: 'The latest end.' })),
+    notBefore: time('The earliest start.'),
+    notAfter: Type.Optional(time('The latest end.')),
     description: text(`a text on ${LINE_RULE}`, {
       pattern: `^${LINE_CHARACTER}{1,1024}$`,
       description: 'What the guest should know.',
@@ -257,7 +258,7 @@ const IdentityKey = Type.Object(
       maxLength: 4096,
       description: 'The private key. Guests never see it. `imdsctl get` shows it only with `--private-keys`.',
     }),
-    signsFrom: text(TIME_RULE, { pattern: TIME, maxLength: 35, description: 'The latest key that has begun signs.' }),
+    signsFrom: time('The latest key that has begun signs.'),
   },
   { description: 'A key of the issuer. A store of plain records refuses a record with one.' },
 )
@@ -319,13 +320,7 @@ export const InstanceSchema = Type.Object(
         description: "The processor's architecture.",
       }),
     ),
-    launchTime: Type.Optional(
-      text(TIME_RULE, {
-        pattern: TIME,
-        maxLength: 35,
-        description: 'The time of the launch: `pendingTime` of the identity document.',
-      }),
-    ),
+    launchTime: Type.Optional(time('The time of the launch: `pendingTime` of the identity document.')),
     region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
     interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
     serverGroups: Type.Array(ServerGroup, { default: [], maxItems: SERVER_GROUPS_MAX }),
@@ -348,13 +343,10 @@ export const InstanceSchema = Type.Object(
     events: Type.Array(MaintenanceEvent, { default: [], maxItems: EVENTS_MAX }),
     identity: Type.Optional(Identity),
     sealedAt: Type.Optional(
-      text(TIME_RULE, {
-        pattern: TIME,
-        maxLength: 35,
-        description:
-          'If present, guests do not get the user-data. A publish without it keeps the present seal; ' +
+      time(
+        'If present, guests do not get the user-data. A publish without it keeps the present seal; ' +
           'only an unseal lifts it.',
-      }),
+      ),
     ),
     hypervisors: Type.Array(text('the name of a hypervisor', { pattern: NAME }), {
       minItems: 1,

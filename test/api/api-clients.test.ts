@@ -361,7 +361,11 @@ t.test('a client has limits in its representation only once they are set, and lo
 })
 
 t.test('wrong limits are refused with the rule', async (t) => {
-  const body = { read_only: 1, expires_at: 'tomorrow', allow_access: ['192.0.2.0/33', 'example.com', '::1%eth0'] }
+  const body = {
+    read_only: 1,
+    expires_at: '2026-02-30T00:00:00Z',
+    allow_access: ['192.0.2.0/33', 'example.com', '::1%eth0'],
+  }
   const refused = await call('POST', 'api_clients', body)
   t.equal(refused.status, 422)
   t.match(refused.body.errors, [

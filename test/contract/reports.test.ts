@@ -146,6 +146,7 @@ describe('H9: bounds', () => {
     [BOOT, ''],
     [BOOT, 'done now'],
     [BOOT, 'done 2026-13-45T15:04:05Z'],
+    [BOOT, 'done 2026-02-30T15:04:05Z'],
     [BOOT, 'x'.repeat(33)],
     [KEYS, 'ssh-ed25519 AAAA'],
     [KEYS, `ssh-rsa ${ED25519.split(' ')[1]!}`],

@@ -3,9 +3,9 @@
  * a wrong one.
  */
 import { isLine, LINE_RULE } from '../../metadata/identifiers.ts'
+import { isTime, TIME_RULE } from '../../metadata/time.ts'
 import { isNetwork } from './client-limits.ts'
 import { isCountryCode, meantCountry } from './countries.ts'
-import { isTime } from './time.ts'
 import { parseVatNumber } from './vat-number.ts'
 
 /** `meant`: the value that a wrong text was meant to be, if that is clear. */
@@ -55,5 +55,5 @@ export const FORMATS: Readonly<Record<string, Format>> = {
     isValid: (text) => TELEPHONE.test(text),
     fault: 'must be a telephone number of E.164, such as +442079460000',
   },
-  timestamp: { isValid: isTime, fault: 'must be a time such as 2026-11-20T15:04:05Z (RFC 3339)' },
+  timestamp: { isValid: isTime, fault: `must be ${TIME_RULE}` },
 }

@@ -1,12 +1,4 @@
 /** Times of the API: UTC, ISO 8601, whole seconds. */
-import { TIME } from '../../metadata/schema.ts'
-
-const RFC_3339 = new RegExp(TIME)
-
-/** Whether a text is a time of RFC 3339. */
-export function isTime(text: string): boolean {
-  return text.length <= 35 && RFC_3339.test(text) && !Number.isNaN(Date.parse(text))
-}
 
 /** `2026-11-20T15:04:05Z`. Takes text too, because PostgreSQL's JSON has times as text. */
 export function formatTime(time: Date | string): string {

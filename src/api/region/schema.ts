@@ -120,7 +120,7 @@ export const RegionSchema = Type.Object(
           telephone_number: Telephone,
           telephone_verified: Optional(Type.Boolean()),
           verified_telephone: Optional(Telephone),
-          verified_at: Optional(Type.String()),
+          verified_at: Optional(Type.String({ format: 'timestamp' })),
           verified_ip: Optional(Line),
           valid_credit_card: Optional(Type.Boolean()),
           ram_limit: Count,

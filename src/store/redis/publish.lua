@@ -96,8 +96,11 @@ local function revision_of(id, before) return before and tonumber(before.revisio
 -- Checks a time by the record's schema (RFC 3339): a seal that no daemon can read would make every later record faulty.
 local function is_time(value)
   if type(value) ~= 'string' or #value > 35 then return false end
-  local month, day, hour, minute, second, zone = string.match(value, '^%d%d%d%d%-(%d%d)%-(%d%d)T(%d%d):(%d%d):(%d%d)(.*)$')
-  if not month or month < '01' or month > '12' or day < '01' or day > '31' or hour > '23' or minute > '59' or second > '59' then return false end
+  local year, month, day, hour, minute, second, zone = string.match(value, '^(%d%d%d%d)%-(%d%d)%-(%d%d)T(%d%d):(%d%d):(%d%d)(.*)$')
+  if not year or year < '1970' or month < '01' or month > '12' or hour > '23' or minute > '59' or second > '59' then return false end
+  local is_leap = year % 4 == 0 and (year % 100 ~= 0 or year % 400 == 0)
+  local last = month == '02' and (is_leap and '29' or '28') or string.find('04 06 09 11', month, 1, true) and '30' or '31'
+  if day < '01' or day > last or year == '9999' and string.find(zone, '-', 1, true) then return false end
   zone = string.gsub(zone, '^%.%d+', '')
   local hours, minutes = string.match(zone, '^[+-](%d%d):(%d%d)$')
   return zone == 'Z' or (hours ~= nil and hours <= '23' and minutes <= '59')

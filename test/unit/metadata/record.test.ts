@@ -140,6 +140,7 @@ describe('a record is faulty', () => {
     ],
     ['of an unknown architecture', anInstance({ architecture: 'vax' }), /^\/architecture must be one of arm64/],
     ['launched at no time', anInstance({ launchTime: 'today' }), /^\/launchTime must be a time such as/],
+    ['launched on no day', anInstance({ launchTime: '2026-02-30T00:00:00Z' }), /^\/launchTime must be a time such as/],
     ['with empty vendor data', anInstance({ vendorData: '' }), /^\/vendorData/],
     ['with too much vendor data', anInstance({ vendorData: 'x'.repeat(16_385) }), /^\/vendorData/],
     ['with 33 events', anInstance({ events: many(33, (i) => event({ id: `evt-${String(i)}` })) }), /^\/events/],

@@ -175,8 +175,8 @@ test.each<[string, object, string]>([
   ],
   [
     'a time that is none',
-    { accounts: [{ ...account, verified_at: 'soon' }, aRegion().accounts[1]] },
-    `accounts: ${ONE} has a verified_at that is not a time`,
+    { accounts: [{ ...account, verified_at: '2026-02-30T00:00:00Z' }, aRegion().accounts[1]] },
+    'accounts.0.verified_at must be a time such as 2026-11-20T15:04:05Z (RFC 3339)',
   ],
   [
     'an unknown account of a database server',

@@ -91,7 +91,7 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     CLOSED_REASONS,
     'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a ' +
       'client did not read its response in time, or unread responses took too much memory), pipelined (a client ' +
-      'sent many requests without waiting for their responses).',
+      'sent more than 16 requests without waiting for their responses: those were answered first).',
   )
   const keyed = counter(
     'imds_api_keyed_requests_total',

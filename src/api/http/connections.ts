@@ -8,8 +8,9 @@
  * each connection, the new one is reset.
  *
  * A response that its peer does not read in time ends its connection, and so do those of the address with the most
- * unread bytes while all together have too many. So do many requests that do not wait for their responses (pipelining),
- * since Node would begin them all at once. Node itself ends connections whose request does not arrive in time.
+ * unread bytes while all together have too many. Of many requests that do not wait for their responses (pipelining), Node
+ * would begin all at once: the first 16 are answered, then the connection ends. Node itself ends connections whose
+ * request does not arrive in time.
  */
 import type { FastifyInstance } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -56,7 +57,7 @@ interface Connection {
   readonly address: string | undefined
   /** When it was opened, or its last request began. */
   sinceMs: number
-  /** Its requests whose responses are not sent. */
+  /** Its requests whose responses are not sent. Infinity: it had too many, and gets no more. */
   requests: number
   last:
     { readonly request: IncomingMessage; readonly response: ServerResponse; readonly bytesBefore: number } | undefined
@@ -174,6 +175,17 @@ export class Connections {
     const socket: Connected = request.socket
     const connection = socket[CONNECTION] ?? socket._parent?.[CONNECTION]
     if (connection === undefined) return
+    if (connection.requests >= MOST_REQUESTS) {
+      response.destroy() // the server does not begin it
+      socket.pause()
+      if (connection.requests === Infinity) return
+      connection.requests = Infinity
+      this.#parts.closed('pipelined')
+      connection.last!.response.once('close', () => {
+        socket.destroySoon()
+      })
+      return
+    }
     connection.sinceMs = this.#parts.now()
     connection.last = { request, response, bytesBefore: socket.bytesWritten }
     connection.unreadSinceMs = undefined
@@ -181,7 +193,6 @@ export class Connections {
     response.once('close', () => {
       connection.requests--
     })
-    if (connection.requests > MOST_REQUESTS && this.#open.has(connection)) this.#close(connection, 'pipelined')
   }
 
   /** The connection that has waited longest for its peer; with `address`, of this address. */

@@ -151,8 +151,8 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
   }) // an unknown Expect is ignored
   server.server.on('connect', refuseConnect)
   server.addHook('onRequest', ({ raw, id }, reply, done) => {
-    if (raw.socket.destroyed) {
-      // one of many that were read at once: connections.ts has closed it
+    if (raw.socket.destroyed || reply.raw.destroyed) {
+      // one of too many on its connection (connections.ts)
       reply.hijack()
       return
     }

@@ -53,17 +53,22 @@ export function networkConfig({ interfaces }: Instance): object | undefined {
       ...(addresses.length > 0 && { addresses }),
       ...(routes.length > 0 && { routes }),
       ...(nic.nameservers.length > 0 && { nameservers: { addresses: nic.nameservers } }),
+      mtu: nic.mtu,
     }
     return [nic.id, config] as const
   })
   return { version: 2, ethernets: Object.fromEntries(ethernets) }
 }
 
-/** DHCP gives an interface one IPv4 address, with its gateway and resolvers. */
+/** DHCP gives an interface one IPv4 address. A gateway, resolvers or an MTU of the record may differ from DHCP's. */
 function isAutomatic(nic: Interface): boolean {
   const [ipv4, ipv6] = [ipv4Of(nic), ipv6Of(nic)]
   return (
-    ipv4.addresses.length <= 1 && ipv4.gateway === undefined && ipv6.method !== 'static' && nic.nameservers.length === 0
+    ipv4.addresses.length <= 1 &&
+    ipv4.gateway === undefined &&
+    ipv6.method !== 'static' &&
+    nic.nameservers.length === 0 &&
+    nic.mtu === undefined
   )
 }
 
@@ -81,11 +86,12 @@ function isInSubnet(address: string, withPrefix: string): boolean {
 /** OpenStack's network_data.json. */
 export function networkData({ interfaces }: Instance): object {
   return {
-    links: interfaces.map(({ id, macAddress }) => ({
+    links: interfaces.map(({ id, macAddress, mtu }) => ({
       id,
       vif_id: id,
       type: 'phy',
       ethernet_mac_address: macAddress,
+      mtu,
     })),
     networks: interfaces.flatMap((nic) =>
       [...networksOf(ipv4Of(nic), 'ipv4'), ...networksOf(ipv6Of(nic), 'ipv6')].map((network, i) => ({

@@ -149,6 +149,13 @@ const Interface = Type.Object(
       text('an IPv4 address, or an IPv6 address in its shortest, lower-case form', { format: 'imds-ip' }),
       { default: [], maxItems: 8, description: 'The DNS resolvers of the guest. EC2 has no path for them.' },
     ),
+    mtu: Type.Optional(
+      Type.Integer({
+        minimum: 1280, // Linux switches IPv6 off below (RFC 8200)
+        maximum: 65535,
+        description: 'The MTU. EC2 has no path for it.',
+      }),
+    ),
     cloudIps: Type.Array(CloudIp, { default: [], maxItems: CLOUD_IPS_MAX }),
   },
   { description: 'A network interface. The first one is device 0.' },

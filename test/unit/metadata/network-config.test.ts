@@ -13,7 +13,7 @@ function formsOf(nic: Record<string, unknown>) {
   const { ethernets } = networkConfig(both!) as { ethernets: Record<string, object> }
   return {
     config: ethernets['int-a'],
-    data: networkData(alone!) as { networks: object[]; services: object[] },
+    data: networkData(alone!) as { links: object[]; networks: object[]; services: object[] },
     isServedAlone: networkConfig(alone!) !== undefined,
   }
 }
@@ -95,6 +95,12 @@ describe('an interface', () => {
     expect(config).toMatchObject({ routes: [{ to: '0.0.0.0/0', via: '10.0.0.1', 'on-link': true }] })
   })
 
+  test('with an MTU has it in both forms, also where DHCP configures it', () => {
+    const { config, data } = formsOf({ ipv4Addresses: ['10.0.0.2'], mtu: 1450 })
+    expect(config).toEqual({ match: { macaddress: MAC }, dhcp4: true, mtu: 1450 })
+    expect(data.links).toMatchObject([{ id: 'int-a', mtu: 1450 }])
+  })
+
   test('without addresses has none', () => {
     const { config, data } = formsOf({})
     expect([config, data.networks]).toEqual([{ match: { macaddress: MAC } }, []])
@@ -127,6 +133,7 @@ describe('H5: network-config is served only where DHCP alone would not do', () =
     ['an IPv6 address with a prefix length', { ipv6Addresses: ['fd00::2/64'] }, true],
     ['an IPv6 address without one', { ipv6Addresses: ['fd00::2'] }, false],
     ['IPv6 addresses of DHCPv6', { ipv6Addresses: ['fd00::2/64'], dhcpv6: true }, false],
+    ['an MTU', { ipv4Addresses: ['10.0.0.2'], mtu: 1450 }, true],
     ['a prefix', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }, false],
   ])('one interface with %s: %s', (_, nic, isServed) => {
     expect(formsOf(nic).isServedAlone).toBe(isServed)

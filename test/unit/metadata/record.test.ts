@@ -332,6 +332,8 @@ describe('a record is faulty', () => {
       anInstance({ options: { httpTokens: 'maybe' } }),
       /httpTokens must be one of optional, required/,
     ],
+    ['with an MTU that is too small for IPv6', anInstance({ interfaces: nic({ mtu: 1279 }) }), /interfaces\/0\/mtu /],
+    ['with an MTU above 65535', anInstance({ interfaces: nic({ mtu: 65_536 }) }), /interfaces\/0\/mtu /],
     ['with a hop limit of 0', anInstance({ options: { httpPutResponseHopLimit: 0 } }), /httpPutResponseHopLimit/],
     ['with a digest of another form', anInstance({ userData: { size: 1, sha256: 'x' } }), /userData\/sha256/],
     ['with a seal that is no time', anInstance({ sealedAt: true }), /^\/sealedAt must be a time such as/],

@@ -195,6 +195,7 @@ export const CATEGORIES: readonly Category[] = [
         ),
       ),
   },
+  ofInterface('ipv6-prefix', '2021-07-15', ({ ipv6Prefixes }) => lines(ipv6Prefixes)),
   addressesOfInterface('ipv6s', '2016-06-30', (nic) => lines(addresses(dhcpv6Addresses(nic)))),
   // EC2 gives it the date 2007-01-19, but its directory is from 2011
   ofInterface('local-hostname', '2011-01-01', (_nic, { fqdn }) => fqdn),
@@ -203,6 +204,9 @@ export const CATEGORIES: readonly Category[] = [
   ofInterface('owner-id', '2011-01-01', (_nic, { account }) => account),
   ofInterface('public-hostname', '2011-01-01', ({ cloudIps }) => cloudIps[0]?.fqdn),
   ofInterface('public-ipv4s', '2011-01-01', ({ cloudIps }) => lines(cloudIps.map(({ publicIpv4 }) => publicIpv4))),
+  ofInterface('public-ipv6s', '2021-01-03', ({ cloudIps }) =>
+    lines(cloudIps.flatMap(({ publicIpv6 }) => publicIpv6 ?? [])),
+  ),
   ofInterface('security-group-ids', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ id }) => id))),
   ofInterface('security-groups', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ name }) => name))),
   // in this cloud each interface has its own subnet
@@ -225,6 +229,7 @@ export const CATEGORIES: readonly Category[] = [
   one('profile', '1.0', () => 'default-hvm'), // EC2 gives no date and always lists it
   one('public-hostname', '2007-01-19', (instance) => firstCloudIp(instance)?.fqdn),
   one('public-ipv4', '2007-01-19', (instance) => firstCloudIp(instance)?.publicIpv4),
+  one('public-ipv6', '2021-01-03', (instance) => firstCloudIp(instance)?.publicIpv6), // not in EC2; as Tootles has it
   many('public-keys/{index}/openssh-key', '1.0', ({ publicKeys }) =>
     publicKeys.map(({ key }, index) => [String(index), `${key}\n`]),
   ),

@@ -72,7 +72,7 @@ function oneOf<T extends string[]>(values: readonly [...T], fallback: T[number],
 const publicIpv4 = text('an IPv4 address', { format: 'imds-ipv4', description: 'The public IPv4 address.' })
 const publicIpv6 = text('an IPv6 address in its shortest, lower-case form', {
   format: 'imds-ipv6',
-  description: 'The public IPv6 address.',
+  description: 'The public IPv6 address: `public-ipv6` in the tree.',
 })
 const ipv4Interface = text(
   'an IPv4 address, optionally with a prefix length: 10.0.0.2/30; not unspecified, link-local, multicast or broadcast',

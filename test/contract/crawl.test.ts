@@ -85,6 +85,7 @@ function expectedLeaves(i: Instance, provider: { domain?: string; partition?: st
     ...(first?.ipv4Addresses.length ? ['local-ipv4'] : []),
     ...(first?.ipv6Addresses.length ? ['ipv6'] : []),
     ...(clouds.length ? ['public-ipv4', 'public-hostname'] : []),
+    ...(clouds[0]?.publicIpv6 === undefined ? [] : ['public-ipv6']),
     ...i.publicKeys.map((_, n) => `public-keys/${String(n)}/openssh-key`),
     ...(i.serverGroups.length ? ['security-groups'] : []),
     ...(provider.domain ? ['services/domain'] : []),
@@ -114,6 +115,8 @@ function expectedLeaves(i: Instance, provider: { domain?: string; partition?: st
                       : []),
                   ]
                 : []),
+              ...(nic.cloudIps.some(({ publicIpv6 }) => publicIpv6 !== undefined) ? ['public-ipv6s'] : []),
+              ...(nic.ipv6Prefixes.length ? ['ipv6-prefix'] : []),
               ...(nic.dhcpv6 && nic.ipv6Addresses.length ? ['ipv6s'] : []),
               ...(nic.dhcpv6 && nic.ipv6Addresses.some((a) => a.includes('/')) ? ['subnet-ipv6-cidr-blocks'] : []),
             ].map((name) => `network/interfaces/macs/${nic.macAddress}/${name}`),

@@ -50,6 +50,8 @@ const LEAVES: [string, string, string, string][] = [
   ['C4', `${MAC0}/owner-id`, '2011-01-01', 'acc-xyz12'],
   ['C4', `${MAC0}/public-hostname`, '2011-01-01', 'cip-198-51-100-7.gb1.example.com'],
   ['C4', `${MAC0}/public-ipv4s`, '2011-01-01', '198.51.100.7\n198.51.100.8'],
+  ['C4', `${MAC0}/public-ipv6s`, '2021-01-03', '2a02:1348:ffff::7'],
+  ['C4', `${MAC0}/ipv6-prefix`, '2021-07-15', '2a02:1348:178:1::/64'],
   ['C4', `${MAC0}/security-group-ids`, '2011-01-01', 'grp-sda44\ngrp-web01'],
   ['C4', `${MAC0}/security-groups`, '2011-01-01', 'default\nweb servers'],
   ['C4', `${MAC0}/subnet-id`, '2011-01-01', 'subnet-ds42k'],
@@ -62,6 +64,7 @@ const LEAVES: [string, string, string, string][] = [
   ['C3', 'profile', '1.0', 'default-hvm'],
   ['C3', 'public-hostname', '2007-01-19', 'cip-198-51-100-7.gb1.example.com'],
   ['C1', 'public-ipv4', '2007-01-19', '198.51.100.7'],
+  ['C3', 'public-ipv6', '2021-01-03', '2a02:1348:ffff::7'],
   ['C2', 'public-keys/0/openssh-key', '1.0', KEY0],
   ['C2', 'public-keys/1/openssh-key', '1.0', KEY1],
   ['C3', 'reservation-id', '1.0', 'r-abcde'],
@@ -100,6 +103,7 @@ const LISTINGS: [string, string, string][] = [
       'profile',
       'public-hostname',
       'public-ipv4',
+      'public-ipv6',
       'public-keys/',
       'reservation-id',
       'security-groups',
@@ -120,6 +124,7 @@ const LISTINGS: [string, string, string][] = [
       'device-number',
       'interface-id',
       'ipv4-associations/',
+      'ipv6-prefix',
       'ipv6s',
       'local-hostname',
       'local-ipv4s',
@@ -127,6 +132,7 @@ const LISTINGS: [string, string, string][] = [
       'owner-id',
       'public-hostname',
       'public-ipv4s',
+      'public-ipv6s',
       'security-group-ids',
       'security-groups',
       'subnet-id',
@@ -232,7 +238,8 @@ describe('every category', () => {
     // EC2's date is older than the tree that it is in
     expect(otherDate).toEqual(['meta-data/network/interfaces/macs/{mac}/local-hostname'])
     const invented = [...ours.keys()].filter((pattern) => !documented.some(([path]) => path === pattern))
-    expect(invented).toEqual([])
+    // EC2 has no public IPv6 addresses: those of its interfaces are public
+    expect(invented).toEqual(['meta-data/network/interfaces/macs/{mac}/public-ipv6s', 'meta-data/public-ipv6'])
   })
 
   test('C6: that exists only on AWS is a 404', async () => {
@@ -325,8 +332,11 @@ describe('B3: what does not apply is neither listed nor answered', () => {
       { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] },
       [
         'public-ipv4',
+        'public-ipv6',
         'public-hostname',
         `${MAC0}/public-ipv4s`,
+        `${MAC0}/public-ipv6s`,
+        `${MAC0}/ipv6-prefix`,
         `${MAC0}/public-hostname`,
         `${MAC0}/ipv4-associations`,
       ],

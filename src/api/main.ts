@@ -105,7 +105,7 @@ function variablesOf(environmentFile: string | undefined): Readonly<Record<strin
     readUnit(IMDS_API_SERVICE.name),
     environmentFile,
     process.env,
-    process.env['IMDS_STORE'] !== undefined,
+    false,
   )
   if (!read.ok) throw new Failure(EXIT.noInput, read.faults.join())
   return read.value.variables

@@ -47,12 +47,13 @@ function readEnvironment(): void {
     readUnit(IMDS_SERVICE.name),
     typeof file === 'string' ? file : undefined,
     process.env,
-    store !== undefined || process.env['IMDS_STORE'] !== undefined,
+    store !== undefined,
   )
   if (!read.ok) {
     output.warn(read.faults.join())
     process.exit(EXIT.noInput)
   }
   const { variables } = read.value
+  for (const name of Object.keys(process.env)) if (name.startsWith('IMDS_')) delete process.env[name] // empty ones
   Object.assign(process.env, Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))))
 }

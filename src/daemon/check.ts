@@ -58,7 +58,7 @@ export function checkService(
   nowMs: number,
 ): Parsed<CheckedService, string> {
   const unit = readUnit(IMDS_SERVICE.name)
-  const read = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, env['IMDS_STORE'] !== undefined)
+  const read = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, false)
   if (!read.ok) return read
   const service = read.value
   const user = process.getuid?.() === 0 ? unit?.user : undefined

@@ -6,7 +6,7 @@
 import type { Parsed } from '../metadata/parsed.ts'
 import { parseEnvironmentFile } from './environment-file.ts'
 import type { Unit } from './unit-file.ts'
-import type { Environment } from './variables.ts'
+import { setVariables, type Environment } from './variables.ts'
 import { readTextFile } from './text-file.ts'
 
 /** Where a service has its variables. `file`: its environment file if there is no unit. */
@@ -29,17 +29,19 @@ export interface ServiceEnvironment {
 
 /**
  * Reads the environment of a service for a command with the environment `env`. `file` replaces the environment files of
- * the unit; the only fault is that it cannot be read (exit status 66). `hasStore`: the command was given a store, by an
- * option or a variable. Then no file of secrets or certificates comes from the service, because it belongs to another
+ * the unit; the only fault is that it cannot be read (exit status 66). `storeOption`: the command was given a store by an
+ * option. Then, and with a store in `env`, no file of secrets or certificates comes from the service, because it belongs to another
  * store.
  */
 export function readServiceEnvironment(
   service: Service,
   unit: Unit | undefined,
   file: string | undefined,
-  env: Environment,
-  hasStore: boolean,
+  ownEnvironment: Environment,
+  storeOption: boolean,
 ): Parsed<ServiceEnvironment, string> {
+  const env = setVariables(ownEnvironment)
+  const hasStore = storeOption || env['IMDS_STORE'] !== undefined
   const notes: string[] = []
   const files = [...(unit?.files ?? [])]
   const credentials = new Set<string>()
@@ -56,7 +58,7 @@ export function readServiceEnvironment(
     Object.assign(given, variables)
     files.push(path)
   }
-  const used = Object.entries(given).filter(
+  const used = Object.entries(setVariables(given) as typeof given).filter(
     ([name]) => name.startsWith('IMDS_') && !(hasStore && name.endsWith('_FILE')),
   )
   const overruled = used.filter(([name, value]) => env[name] !== undefined && env[name] !== value).map(([name]) => name)

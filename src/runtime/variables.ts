@@ -55,6 +55,11 @@ export function section<T extends Rows>(
   return Object.fromEntries(entries) as ReturnType<typeof section<T>>
 }
 
+/** The variables that are set: an empty text counts as not set. */
+export function setVariables(env: Environment): Environment {
+  return Object.fromEntries(Object.entries(env).filter(([, text = '']) => text.trim() !== ''))
+}
+
 /** The text of a variable, or its default. An empty text counts as not set. */
 export function textOf(table: Rows, env: Environment, variable: string): string | undefined {
   const text = env[variable]?.trim()

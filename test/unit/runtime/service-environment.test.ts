@@ -86,3 +86,10 @@ test('without a unit the default file is read if it exists; a file that is named
   })
   expect(read([], {}, file('other', 'IMDS_REGION=gb2')).variables).toEqual({ IMDS_REGION: 'gb2' })
 })
+
+test('an empty variable counts as not set, in the command as in the service', () => {
+  const path = file('empty', 'IMDS_REGION=of-the-file\nIMDS_HYPERVISOR=\nIMDS_X_FILE=/x\n')
+  const { variables } = read([path], { IMDS_REGION: ' ', IMDS_STORE: '' })
+  expect(variables).toMatchObject({ IMDS_REGION: 'of-the-file', IMDS_X_FILE: '/x' }) // no store: its files count
+  expect(Object.keys(variables)).not.toContain('IMDS_HYPERVISOR')
+})

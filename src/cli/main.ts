@@ -54,6 +54,6 @@ function readEnvironment(): void {
     process.exit(EXIT.noInput)
   }
   const { variables } = read.value
-  for (const name of Object.keys(process.env)) if (name.startsWith('IMDS_')) delete process.env[name] // empty ones
+  for (const name of Object.keys(process.env)) if (name.startsWith('IMDS_')) Reflect.deleteProperty(process.env, name) // those that are empty too
   Object.assign(process.env, Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))))
 }

@@ -13,7 +13,7 @@ export const RECORD_MAX_BYTES = 256 * 1024
  * Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked
  * again.
  */
-export const RECORD_FORM = 'b3381a0d2ab56151'
+export const RECORD_FORM = '3fb9030261f6cd41'
 
 type Deep<T> = T extends (infer U)[]
   ? readonly Deep<U>[]

@@ -72,7 +72,9 @@ t.test('replayed requests', { skip: withoutNamespaces() || withoutHwdb }, async 
     const { guest, first } = await host.addGuest()
     await host.put(anInstance({ id: 'srv-full0', interfaces: [{ ...first, cloudIps: [CLOUD_IP] }] }), Buffer.from('{}'))
     const client = await replay(t, guest)
-    t.same(Object.keys(client.keys).toSorted(), ['HOSTNAME', 'IPV4_PUBLIC', 'REGION', 'SSH_KEY', 'USERDATA', 'ZONE'])
+    t.same(Object.keys(client.keys).toSorted(), [
+      ...['HOSTNAME', 'IPV4_PUBLIC', 'IPV6_PUBLIC', 'REGION', 'SSH_KEY', 'USERDATA', 'ZONE'],
+    ])
     for (const key of Object.keys(client.keys)) t.match(await client.get(key), { status: 200, body: /./ }, key)
   })
 
@@ -80,7 +82,7 @@ t.test('replayed requests', { skip: withoutNamespaces() || withoutHwdb }, async 
     const { guest, first } = await host.addGuest()
     await host.put(anInstance({ id: 'srv-bare0', interfaces: [first], publicKeys: [] }), 'none')
     const client = await replay(t, guest)
-    for (const key of ['IPV4_PUBLIC', 'SSH_KEY', 'USERDATA'])
+    for (const key of ['IPV4_PUBLIC', 'IPV6_PUBLIC', 'SSH_KEY', 'USERDATA'])
       t.same(await client.get(key), { status: 404, body: '' }, key)
     t.same(await client.get('HOSTNAME', 'x'), { status: 401, body: '' })
   })

@@ -42,7 +42,7 @@ export async function advanceDatabase(parts: RecoveryParts, { force = false }: T
         await renewClaim(tx, store)
         return moved
       })
-      output.print(lines.length === 0 ? 'nothing had to be moved' : lines.join('\n'))
+      output.print(lines.join('\n'))
       output.warn(
         'if this database was restored: secrets, API clients and applications that were replaced or revoked after ' +
           `${at === undefined ? 'the backup' : `its last event (${at.toISOString()})`} are valid again, and so are tokens ` +

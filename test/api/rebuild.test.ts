@@ -119,7 +119,7 @@ t.test('verify says what differs, rebuild repairs it, and only --prune removes a
       `${changed} differs in index, revision, tags, user-data: imds-api rebuild publishes it again`,
       `${sealed} differs in index, revision: imds-api rebuild publishes it again`,
       'srv-unknown is only in the store: imds-api rebuild --prune removes it',
-      'imds-api advance would say: the next srv- id is number 5 instead of 1',
+      'imds-api advance would say: the store has srv- ids up to number 4, the database up to 0',
       'imds-api advance would say: 2 servers have a higher revision in the store: they are published above it',
     ].toSorted(),
   )

@@ -8,9 +8,11 @@ import { join } from 'node:path'
 import { sql, type Kysely } from 'kysely'
 import t, { type Test } from 'tap'
 import { advance } from '../../src/api/changes/advance.ts'
+import { nextId } from '../../src/api/changes/allocate.ts'
 import { giveOutActions, reportOutcome } from '../../src/api/changes/action-queue.ts'
 import type { Tables } from '../../src/api/database/tables.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
+import { PREFIXES } from '../../src/api/model/ids.ts'
 import { databaseIdOf } from '../../src/api/publish/claimed-store.ts'
 import { surveyStore } from '../../src/api/publish/survey.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
@@ -27,6 +29,7 @@ import { executed } from '../tools/documents.ts'
 
 t.setTimeout(300_000) // as under `tap run`
 
+const SKIPPED = '10000 ids of each kind, up to 10000 addresses of each pool and 1000000 numbers of actions are skipped'
 const FORMER = '00000000-0000-4000-8000-000000000000'
 
 interface Server {
@@ -68,7 +71,7 @@ async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, u
       }, `${id} to be ${status}`),
     forget: async () => {
       const { rows } = await pool.query<{ name: string }>(
-        "select sequencename as name from pg_sequences where sequencename like 'ids%'",
+        "select sequencename as name from pg_sequences where sequencename ~ '^(ids|compute_actions_id)_'",
       )
       for (const { name } of rows) await pool.query(`alter sequence ${name} restart`)
       for (const table of [
@@ -123,11 +126,12 @@ for (const kind of ['Redis', 'files'] as const) {
     const fresh = [await create(TWO, { user_data: 'dHdv' }), await create(ONE), await create(TWO)]
     await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
       t.match(await advance(), [
-        'the next cip- id is number 2 instead of 1',
-        'the next grp- id is number 3 instead of 1',
-        /^the pool 203\.0\.113\.0\/24 continues with its address number 1$/,
-        /^the pool 2001:db8:1::\/64 continues with its address number 1$/,
+        'the store has cip- ids up to number 1, the database up to 0',
+        'the store has grp- ids up to number 2, the database up to 0',
+        /^the store has addresses of the pool 203\.0\.113\.0\/24 up to number 0$/,
+        /^the store has addresses of the pool 2001:db8:1::\/64 up to number 0$/,
         '2 addresses are kept for servers that only the store has',
+        SKIPPED,
         ...fresh
           .slice(0, 2)
           .map(
@@ -185,9 +189,10 @@ for (const kind of ['Redis', 'files'] as const) {
       )
       t.strictSame(await advance(), [
         '4 addresses are kept for servers that only the store has',
+        SKIPPED,
         ...onlyInStore.toSorted(),
       ])
-      t.strictSame(await advance(), onlyInStore.toSorted(), 'the second run moves nothing')
+      t.strictSame(await advance(), [SKIPPED, ...onlyInStore.toSorted()], 'the second run only skips')
     })
 
     await t.test('then new servers get other ids and addresses, and are published', async (t) => {
@@ -220,6 +225,7 @@ for (const kind of ['Redis', 'files'] as const) {
       await db.updateTable('servers').set({ revision: 0 }).where('id', '=', id).execute()
       t.match(await advance(), [
         '1 servers have a higher revision in the store: they are published above it',
+        SKIPPED,
         ...running.map(() => String),
       ])
       await api.drained()
@@ -230,6 +236,7 @@ for (const kind of ['Redis', 'files'] as const) {
       await store.remove(running[0]!.id)
       t.match(await advance(), [
         '4 addresses are free again, since the store no longer has their servers',
+        SKIPPED,
         new RegExp(`^${running[1]!.id} `),
       ])
       t.strictSame(
@@ -239,6 +246,26 @@ for (const kind of ['Redis', 'files'] as const) {
     })
   })
 }
+
+t.test('after a restore no id, address or action that the store does not show is given again', async (t) => {
+  const { api, db, create, forget, advance } = await aRestored(t, 'reported', undefined)
+  const give = async (account: typeof ONE | typeof TWO) => {
+    const ids = await Promise.all(Object.values(PREFIXES).map((prefix) => nextId(db, prefix)))
+    const cloudIp = (await api.call('POST', '/1.0/cloud_ips', {}, account)).body as Record<string, string>
+    const server = await create(account)
+    const { id: action } = await db.selectFrom('compute_actions').select('id').executeTakeFirstOrThrow()
+    return [...ids, cloudIp['id'], cloudIp['public_ipv4'], cloudIp['public_ipv6'], ...addressesOf(server), action]
+  }
+  const lost = await give(ONE)
+  await forget()
+  await advance()
+  const next = await give(TWO)
+  t.equal(next.length, lost.length)
+  t.strictSame(
+    next.filter((one) => lost.includes(one)),
+    [],
+  )
+})
 
 t.test(
   'a kill between a first publish and its commit leaves no fault, though the server changes meanwhile',
@@ -298,11 +325,7 @@ t.test('imds-api advance compares the database with the store, beside a running 
   }
   const warning =
     /^imds-api: if this database was restored: secrets, .* after its last event \(20\S+Z\) are valid again, [^\n]*\n$/
-  t.match(
-    await command(),
-    { status: 0, stdout: 'nothing had to be moved\n', stderr: warning },
-    'with a store that has nothing yet',
-  )
+  t.match(await command(), { status: 0, stdout: `${SKIPPED}\n`, stderr: warning }, 'with a store that has nothing yet')
   await api.startPublisher(store)
   const { id } = await create(ONE)
   await has(id, 'active')
@@ -327,7 +350,9 @@ t.test('imds-api advance compares the database with the store, beside a running 
   await forget()
   t.match(await command(), {
     status: 0,
-    stdout: new RegExp(`^the next srv- id is number 2 instead of 1\n(.*\n)*${id} of ${ONE} is only in the store: `),
+    stdout: new RegExp(
+      `^the store has srv- ids up to number 10002, the database up to 0\n(.*\n)*${id} of ${ONE} is only in the store: `,
+    ),
     stderr: warning,
   })
   const own = await databaseIdOf(db)

@@ -6,16 +6,20 @@
  *   revisions       above those in the store; the servers are published again
  *   addresses       those of servers that only the store has are kept from new ones (a row of `allocations`), until
  *                   the store has the server no more
- *   cursors         past every address that was given after the backup
+ *   cursors         past every address of a record
  *   epoch           another one, so that no cursor of an event of the lost time is valid (changes/events.ts)
  *   id              another one, so that a copy of the database is refused (publish/claimed-store.ts), by the caller
  *
- * Running it again changes nothing but the epoch and the id. It may run beside imds-api.
+ * The store does not know ids such as those of API clients, nor the addresses of cloud IPs that are not mapped. So it
+ * also skips as many ids and addresses as may have been given after the backup.
+ *
+ * Running it again changes the epoch and the id, and skips as many again. It may run beside imds-api.
  */
 import { sql } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
-import { numberIn, parseRange } from '../model/pools.ts'
+import { numberIn, POOL_KINDS } from '../model/pools.ts'
 import { enqueue } from '../database/outbox.ts'
+import { lockPools } from './allocate.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { Tx } from '../database/transaction.ts'
 
@@ -42,6 +46,11 @@ export interface StoreSurvey {
  * sequence far away.
  */
 const SEARCHED = 100_000
+/**
+ * How much is skipped: ids of each kind, addresses of each pool (of a small one, a quarter of its addresses), and
+ * numbers of actions, since agents of the compute system would take a new action with an old number for done.
+ */
+const [SKIPPED_IDS, SKIPPED_ADDRESSES, SKIPPED_PART, SKIPPED_ACTIONS] = [10_000, 10_000, 4, 1_000_000]
 /** The holder of an address that only a server in the store has. */
 const HOLDER = 'store:'
 
@@ -57,7 +66,30 @@ export async function lastEventAt(tx: Tx): Promise<Date | undefined> {
 /** Moves everything, and returns a line for each thing that it moved, and for each server that only the store has. */
 export async function advance(tx: Tx, survey: StoreSurvey): Promise<readonly string[]> {
   const { moved, others } = await move(tx, survey, true)
-  return [...moved, ...others]
+  return [...moved, await skip(tx), ...others]
+}
+
+/** Skips numbers of all sequences that others see, and addresses of all pools. Returns a line for people. */
+async function skip(tx: Tx): Promise<string> {
+  const sequences = [
+    ...Object.values(PREFIXES).map((prefix) => [`ids_${prefix}`, SKIPPED_IDS] as const),
+    ['compute_actions_id_seq', SKIPPED_ACTIONS] as const,
+  ]
+  for (const [name, skipped] of sequences)
+    await sql`select setval(${name}::regclass, last_value + ${skipped}) from ${sql.table(name)}`.execute(tx)
+  for (const { id, cursor, range } of await lockPools(tx, POOL_KINDS)) {
+    const size = Number(range.size)
+    const skipped = Math.min(SKIPPED_ADDRESSES, Math.ceil(size / SKIPPED_PART))
+    await tx
+      .updateTable('address_pools')
+      .set({ cursor: (cursor + skipped) % size })
+      .where('id', '=', id)
+      .execute()
+  }
+  return (
+    `${String(SKIPPED_IDS)} ids of each kind, up to ${String(SKIPPED_ADDRESSES)} addresses of each pool and ` +
+    `${String(SKIPPED_ACTIONS)} numbers of actions are skipped`
+  )
 }
 
 /**
@@ -118,7 +150,7 @@ async function advanceSequences(tx: Tx, ids: ReadonlySet<string>, moves: boolean
       await sql`
       select setval(${`ids_${prefix}`}::regclass, ${highest}) from ${sequence}
       where last_value <= ${highest}`.execute(tx)
-    lines.push(`the next ${prefix}- id is number ${String(highest + 1)} instead of ${String(row!.last + 1)}`)
+    lines.push(`the store has ${prefix}- ids up to number ${String(highest)}, the database up to ${String(row!.last)}`)
   }
   return lines
 }
@@ -144,12 +176,7 @@ async function keepAddresses(
   servers: readonly StoredServer[],
   others: readonly StoredServer[],
 ): Promise<string[]> {
-  const rows = await tx.selectFrom('address_pools').selectAll().orderBy('id').forUpdate().execute()
-  const pools = rows.map(({ id, kind, range: text }) => {
-    const range = parseRange(kind, text)
-    if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
-    return { id, kind, text, range: range.value }
-  })
+  const pools = await lockPools(tx, POOL_KINDS)
   const place = (server: StoredServer) =>
     server.addresses.flatMap(({ kind, address }) =>
       pools.flatMap((pool) => {
@@ -182,7 +209,7 @@ async function keepAddresses(
   return [
     ...moved.rows.map(
       ({ id, to }) =>
-        `the pool ${pools.find((pool) => pool.id === id)!.text} continues with its address number ${String(to)}`,
+        `the store has addresses of the pool ${pools.find((pool) => pool.id === id)!.text} up to number ${String(to - 1)}`,
     ),
     ...(Number(kept.numAffectedRows) > 0
       ? [`${String(kept.numAffectedRows)} addresses are kept for servers that only the store has`]

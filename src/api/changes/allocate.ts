@@ -32,18 +32,7 @@ export interface Allocated {
  * replaced by a wider one) is given once. Locks the pools until the end of the transaction.
  */
 export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
-  const rows = await tx
-    .selectFrom('address_pools')
-    .selectAll()
-    .where('kind', '=', kind)
-    .orderBy('id')
-    .forUpdate()
-    .execute()
-  const pools = rows.map(({ id, range: text, cursor }) => {
-    const range = parseRange(kind, text)
-    if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
-    return { id, range: range.value, cursor }
-  })
+  const pools = await lockPools(tx, [kind])
   await sql`
     delete from allocations where pool_id = any(${pools.map(({ id }) => id)}) and freed_account is not null
       and not exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
@@ -66,6 +55,29 @@ export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): P
     return { address: addressAt(range, number), prefixLength: range.prefixLength }
   }
   return undefined
+}
+
+/** A pool whose row is locked. `text`: its range as the region file has it. */
+interface LockedPool extends Pool {
+  readonly kind: PoolKind
+  readonly text: string
+  readonly cursor: number
+}
+
+/** Locks the pools of some kinds until the end of the transaction. */
+export async function lockPools(tx: Tx, kinds: readonly PoolKind[]): Promise<readonly LockedPool[]> {
+  const rows = await tx
+    .selectFrom('address_pools')
+    .selectAll()
+    .where('kind', 'in', kinds)
+    .orderBy('id')
+    .forUpdate()
+    .execute()
+  return rows.map(({ id, kind, range: text, cursor }) => {
+    const range = parseRange(kind, text)
+    if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
+    return { id, kind, text, range: range.value, cursor }
+  })
 }
 
 /** Frees the addresses of a holder. */

@@ -5,8 +5,9 @@
 import { Address4, Address6 } from 'ip-address'
 import type { Parsed } from '../../metadata/parsed.ts'
 
-/** What a pool gives out. */
-export type PoolKind = 'mac' | 'private_ipv4' | 'public_ipv4' | 'public_ipv6'
+/** What pools give out. */
+export const POOL_KINDS = ['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const
+export type PoolKind = (typeof POOL_KINDS)[number]
 
 /**
  * A range: its first address as a number, how many there are, and the length of its network (undefined for a span and

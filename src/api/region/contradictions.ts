@@ -2,9 +2,9 @@
 import { isPasswordHash } from '../auth/password.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
 import { isEmailAddress } from '../model/email-address.ts'
-import { overlap, parseRange } from '../model/pools.ts'
+import { overlap, parseRange, POOL_KINDS } from '../model/pools.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
-import { POOL_KINDS, type RegionFile } from './schema.ts'
+import type { RegionFile } from './schema.ts'
 
 /** Returns every fault of a file that has the form of the schema. */
 export function contradictions(file: RegionFile): readonly string[] {

@@ -1,8 +1,9 @@
 /** The rows that a region file has for each table. Pure. */
 import { DEFAULT_LIMITS } from '../model/account-limits.ts'
+import { POOL_KINDS } from '../model/pools.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import type { Credentials } from './credentials.ts'
-import { POOL_KINDS, type RegionFile } from './schema.ts'
+import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
 import type { RegionTable, Wanted } from './tables.ts'
 

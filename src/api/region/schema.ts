@@ -189,5 +189,3 @@ export const RegionSchema = Type.Object(
 
 /** A region file that was checked. */
 export type RegionFile = Static<typeof RegionSchema>
-
-export const POOL_KINDS = ['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const

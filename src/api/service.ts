@@ -25,6 +25,7 @@ import { COMPUTE_CHANNEL } from './changes/actions.ts'
 import { finishWaitingActions, purgeActions } from './changes/action-queue.ts'
 import { purgeEvents } from './changes/events.ts'
 import { purgeKeys } from './changes/keyed-change.ts'
+import { purgeServers } from './changes/servers.ts'
 import { EVENTS_CHANNEL } from './database/migrations/events.ts'
 import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
@@ -168,11 +169,14 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     hypervisorCheck.start()
     await compute.start()
     await notifications.start()
-    const purge = setInterval(() => void purgeOld(database.db, auth, log), PURGE_INTERVAL_MS)
+    let purged = purgeOld(database.db, auth, log)
+    const purge = setInterval(() => {
+      purged = purgeOld(database.db, auth, log)
+    }, PURGE_INTERVAL_MS)
     stops.push(() => {
       clearInterval(purge)
       hypervisorCheck.stop()
-      return Promise.resolve()
+      return Promise.race([purged, sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false })])
     })
     log.info(
       {
@@ -270,14 +274,14 @@ function buildBackground(
   }
 }
 
-/** Deletes expired tokens, old addresses, old actions, old Idempotency-Keys and old events. */
+/** Deletes what is kept for a time only: at the start, and each hour. */
 async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<void> {
   try {
-    await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db)])
+    await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db), purgeServers(db)])
   } catch (error) {
     log.warn(
       { reason: (error as Error).message },
-      'expired tokens, old addresses, actions, keys and events were not deleted; retrying in an hour',
+      'expired tokens, old addresses, actions, keys, events and deleted servers were not deleted; retrying in an hour',
     )
   }
 }

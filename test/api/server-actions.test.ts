@@ -2,7 +2,9 @@
  * What clients ask of servers, with IMDS_API_COMPUTE=none: an action has succeeded at once. Snapshots are images of the
  * account.
  */
+import { sql } from 'kysely'
 import t from 'tap'
+import { purgeServers } from '../../src/api/changes/servers.ts'
 import { SERVER_ACTIONS } from '../../src/api/model/server-actions.ts'
 import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL, nestedImage, TIME } from '../support/fixtures/representations.ts'
@@ -248,6 +250,67 @@ t.test('an image of the account is changed, locked and deleted; it is gone then'
     { status: 'deleted', image: { id: image } },
     'a deleted server still names it',
   )
+})
+
+t.test('a deleted server and its image lose what is large at once, and are purged', async (t) => {
+  const id = await activeServer({ tags: { Name: 'x' }, metadata_options: { http_tokens: 'required' } })
+  const image = (await act(id, 'snapshot')).body.snapshots[0]!.id
+  await call('PUT', `images/${image}`, { description: 'x'.repeat(10_000) })
+  const user = await activeServer({ image })
+  for (const one of [id, user]) await call('DELETE', `servers/${one}`)
+  await api.drained()
+  const rows = () =>
+    db.selectFrom('servers').select(['id', 'tags', 'metadata_options']).where('id', 'in', [id, user]).execute()
+  t.strictSame(
+    (await rows()).map(({ tags, metadata_options }) => [tags, metadata_options]),
+    [
+      [{}, null],
+      [{}, null],
+    ],
+  )
+  t.strictSame(await db.selectFrom('server_keys').select('key').where('server_id', 'in', [id, user]).execute(), [])
+  const images = () => db.selectFrom('images').select('description').where('id', '=', image).execute()
+
+  await db
+    .updateTable('servers')
+    .set({ deleted_at: sql<Date>`now() - interval '31 days'` })
+    .where('id', '=', id)
+    .execute()
+  await purgeServers(db)
+  t.equal((await rows()).length, 2, 'a hypervisor may have to delete its snapshot')
+  t.match(await call('DELETE', `images/${image}`), { status: 202 })
+  t.strictSame(await images(), [{ description: '' }])
+  await purgeServers(db)
+  t.strictSame(
+    (await rows()).map((row) => row.id),
+    [user],
+  )
+  t.equal((await images()).length, 1, 'a deleted server still names it')
+  await db
+    .updateTable('servers')
+    .set({ deleted_at: sql<Date>`now() - interval '31 days'` })
+    .where('id', '=', user)
+    .execute()
+  await purgeServers(db)
+  t.strictSame(await rows(), [])
+  t.strictSame(await images(), [])
+  t.strictSame(await db.selectFrom('published_ids').select('id').where('id', 'in', [id, user]).execute(), [])
+})
+
+t.test('of the deleted servers of an account the newest 1,000 are kept', async (t) => {
+  const id = await activeServer()
+  await sql`
+    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
+      compatibility_mode, disk_encrypted, deleted_at)
+    select 'srv-o' || number, account_id, '', 'deleted', image_id, server_type_id, zone_id, hypervisor, false, false,
+      now() - interval '1 minute' - make_interval(secs => number)
+    from servers, generate_series(1, 1100) as number where id = ${id}`.execute(db)
+  t.match(await call('DELETE', `servers/${id}`), { status: 202 })
+  const { rows } = await sql<{ oldest: string; kept: number }>`
+    select count(*) as kept, max(substr(id, 6)::integer) as oldest from servers where id like 'srv-o%'`.execute(db)
+  t.ok(rows[0]!.kept <= 1000 && rows[0]!.kept > 900, `${String(rows[0]!.kept)} are kept`)
+  t.ok(Number(rows[0]!.oldest) <= 1000, 'the oldest are gone')
+  await db.deleteFrom('servers').where('id', 'like', 'srv-o%').execute()
 })
 
 t.test('images of the region are 403, those of other accounts 404', async (t) => {

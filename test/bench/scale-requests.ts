@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { purgeActions } from '../../src/api/changes/action-queue.ts'
 import { purgeEvents } from '../../src/api/changes/events.ts'
 import { purgeKeys } from '../../src/api/changes/keyed-change.ts'
+import { purgeServers } from '../../src/api/changes/servers.ts'
 import { buildAuth } from '../../src/api/rest.ts'
 import { pino } from 'pino'
 import { largeId } from '../support/fixtures/large-region.ts'
@@ -140,7 +141,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
       )
       await measure(
         'the hourly purge',
-        () => Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db)]),
+        () => Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db), purgeServers(db)]),
         1,
       )
       return {

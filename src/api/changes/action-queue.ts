@@ -48,8 +48,8 @@ interface InterfaceRow {
 
 /** The most actions that are given out at once. */
 const BATCH = 64
-/** Finished actions are kept this long, and of each server at most this many. */
-const [KEPT, KEPT_OF_SERVER] = ['30 days', 1000]
+/** Finished actions are kept this long, and of each server at most this many, and of a deleted one. */
+const [KEPT, KEPT_OF_SERVER, KEPT_OF_DELETED] = ['30 days', 1000, 16]
 /** Longer than the interval between two purges, and than a process that purges may be away. */
 const PURGE_LOOKS_BACK = '6 hours'
 
@@ -250,7 +250,10 @@ export async function purgeActions(database: Reader): Promise<void> {
         cross join lateral (
           select id from compute_actions
           where server_id = recent.server_id and finished_at is not null
-          order by finished_at desc, id desc offset ${KEPT_OF_SERVER}) as old)`.execute(database)
+          order by finished_at desc, id desc
+          offset (
+            select case when deleted_at is null then ${KEPT_OF_SERVER}::bigint else ${KEPT_OF_DELETED}::bigint end
+            from servers where id = recent.server_id)) as old)`.execute(database)
 }
 
 /**

@@ -48,7 +48,13 @@ export function imageCanBecome(from: string, to: ImageState): boolean {
 /** The only SQL that writes a status. False: the event is not possible. The row must be locked. */
 async function move(tx: Tx, { id, status }: Pick<Image, 'id' | 'status'>, event: ImageEvent): Promise<boolean> {
   const next = imageAfter(status, event)
-  if (next !== undefined) await tx.updateTable('images').set({ status: next }).where('id', '=', id).execute()
+  const effect = next === 'deleted' ? { description: '' } : {}
+  if (next !== undefined)
+    await tx
+      .updateTable('images')
+      .set({ status: next, ...effect })
+      .where('id', '=', id)
+      .execute()
   return next !== undefined
 }
 
@@ -160,8 +166,8 @@ export async function updateImage(
 }
 
 /**
- * Deletes an image of the account and returns it as it was. The row stays, because servers that are deleted refer to
- * it. A snapshot is `deleting` until the compute system has deleted it: ask for that.
+ * Deletes an image of the account and returns it as it was, and the rows of earlier ones. The row stays while servers
+ * refer to it, deleted ones too. A snapshot is `deleting` until the compute system has deleted it: ask for that.
  */
 export async function deleteImage(tx: Tx, accountId: string, name: string): Promise<Image> {
   const image = await lockImage(tx, accountId, name)
@@ -178,7 +184,21 @@ export async function deleteImage(tx: Tx, accountId: string, name: string): Prom
     .executeTakeFirst()
   // not named: it may be another account's, if the image is public
   if (user !== undefined) throw refuse('resource_conflict', `a server uses ${id}`)
+  await purgeImages(tx, sql`account_id = ${accountId} and id <> ${id}`)
   return image
+}
+
+/**
+ * Deletes the rows of deleted images that no server refers to. Those of the region file stay, because applying it would
+ * make them again.
+ */
+export async function purgeImages(database: Reader, which: RawBuilder<unknown>): Promise<void> {
+  await sql`
+    delete from images
+    where status = 'deleted' and ${which}
+      -- in the order of an index: with \`not exists\` a plan may read all servers
+      and (select image_id from servers where image_id >= images.id order by image_id limit 1) is distinct from images.id
+      and not exists (select from given_ids where given_ids.id = images.id)`.execute(database)
 }
 
 /** Locks the row of an image of the account. */

@@ -8,8 +8,8 @@ import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 
 /**
- * How many deleted API clients, deleted applications and finished collaborations of an account can still be read: the
- * newest. Otherwise an account that makes and deletes them could fill the database.
+ * How many deleted servers, API clients and applications, and finished collaborations, of an account can still be read:
+ * the newest. Otherwise an account that makes and deletes them could fill the database.
  */
 export const KEPT_MAX = 1000
 

@@ -10,13 +10,15 @@
  * With IMDS_API_COMPUTE=reported, `publish` and `remove` also wait for the hypervisor, and with `wait_for: boot`
  * `publish` waits for the guest. server-requests.ts has what clients change.
  */
-import { sql } from 'kysely'
+import { sql, type RawBuilder } from 'kysely'
 import { markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { canFollow } from '../model/reach.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
 import { freeAddresses } from './allocate.ts'
 import { cancelReservations, confirmCloudIps } from './cloud-ips.ts'
+import { purgeImages } from './images.ts'
+import { KEPT_MAX } from './limits.ts'
 
 /** In which states an event is possible, and the state that follows. Undefined: the state stays. */
 interface Transition {
@@ -86,11 +88,19 @@ function effectOf(status: ServerStatus) {
     case 'deleting':
       return { console_token_expires: null }
     case 'deleted':
-      return { deleted_at: new Date(), user_data: null }
+      return { deleted_at: new Date(), user_data: null, tags: '{}', events: '[]', metadata_options: null }
     default:
       return {}
   }
 }
+
+/** How long a deleted server can be read. */
+const DELETED_KEPT = '30 days'
+const PURGED_AT_ONCE = 1_000
+/** True for a deleted server that needs no publish, and no hypervisor for the deletion of a snapshot. */
+const IS_FREE = sql`(
+  not exists (select from outbox where outbox.server_id = servers.id)
+  and not exists (select from images where images.source_server_id = servers.id and images.status <> 'deleted'))`
 
 /** A server as it was composed for its publish. */
 interface Published {
@@ -122,8 +132,36 @@ export async function finishPublish(
       tx,
       interfaces.map((one) => one.id),
     )
+    await tx.deleteFrom('server_keys').where('server_id', '=', id).execute()
     await moveServer(tx, id, 'remove')
   }
+}
+
+/** Deletes the rows of servers that were deleted long ago, some at once, and of deleted images that none refers to. */
+export async function purgeServers(database: Reader): Promise<void> {
+  const old = sql`
+    select id from servers where deleted_at < now() - ${DELETED_KEPT}::interval and ${IS_FREE} limit ${PURGED_AT_ONCE}`
+  while ((await deleteRows(database, old)) === PURGED_AT_ONCE);
+  await purgeImages(database, sql`true`)
+}
+
+/** Deletes the rows of the oldest deleted servers of an account, beyond KEPT_MAX. */
+export async function forgetDeleted(tx: Tx, accountId: string): Promise<void> {
+  await deleteRows(
+    tx,
+    sql`
+      select id from servers where ${IS_FREE} and id in (
+        select id from servers where account_id = ${accountId} and deleted_at is not null
+        order by deleted_at desc offset ${KEPT_MAX} limit ${PURGED_AT_ONCE})`,
+  )
+}
+
+async function deleteRows(database: Reader, ids: RawBuilder<unknown>): Promise<number> {
+  const { rows } = await sql<{ deleted: number }>`
+    with gone as (delete from servers where id in (${ids}) returning id),
+      claims as (delete from published_ids using gone where published_ids.id = gone.id)
+    select count(*) as deleted from gone`.execute(database)
+  return rows[0]!.deleted
 }
 
 /** From now on a server waits for its guest (boots.ts). The time limit is set once. */

@@ -569,7 +569,7 @@ t.test('reads that are refused, or whose client goes away, give their turn back'
   const { port } = api.server.server.address() as AddressInfo
   const gone = Array.from({ length: READ_SHARE.atOnce }, (_, i) => {
     const socket = createConnection(port, '127.0.0.1')
-    socket.write(`GET /1.0/servers?n=${String(i)} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    socket.write(`GET /1.0/servers?name=${String(i)} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
     return socket
   })
   t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)

@@ -147,7 +147,9 @@ t.test('filters narrow a list, and its pages keep them', async (t) => {
     ['cloud_ips?status=unmapped&name=none', 0],
     ['images?name=Image%207', 3],
     ['collaborations?status=accepted', COUNT / 1000],
-    ['zones?name=none&status=none', 2], // a zone has neither: ignored
+    ['servers?tags[Role]=front', COUNT / 10],
+    ['servers?tags%5BRole%5D=front&tag.None=x', 0],
+    [`zones?nested=true&account_id=${ONE}`, 2],
   ]
   for (const [path, count] of counts) t.equal(idsOf(await list(path)).length, count, path)
   const pages = await pagesOf('servers', 'tag.Role=front&limit=300')
@@ -157,6 +159,28 @@ t.test('filters narrow a list, and its pages keep them', async (t) => {
   )
   await pool.query(`update servers set tags = '{"Role": "front", "Odd": "\\u0000"}' where id = 'srv-00001'`)
   t.equal(idsOf(await list('servers?tag.Role=front')).length, COUNT / 10, 'a tag that PostgreSQL cannot read')
+})
+
+t.test('a filter that a list does not understand is refused (400), and so is any unknown parameter', async (t) => {
+  for (const query of [
+    'servers?tags=x',
+    'servers?tags=[object%20Object]',
+    'servers?tags.Role=x',
+    'servers?tags[]=x',
+    'servers?tag=x',
+    'servers?tags[Role]=x&tag.Role=x',
+    'servers?image=img-6ilgo',
+    'servers?status=nonsense',
+    'servers?status=active,inactive',
+    'servers?server_group=nonsense',
+    'cloud_ips?status=active',
+    'cloud_ips?server_group=srv-6ilgo',
+    'zones?status=x',
+    'zones?tag.Role=x',
+    'zones?tags[Role]=x',
+    'events?resource=srv-6ilgo',
+  ])
+    t.match(await list(query), { status: 400, text: /"error_name":"bad_request"/ }, query)
 })
 
 t.test('an index finds the servers of an account that have ten tags, however many servers others have', async (t) => {

@@ -133,6 +133,19 @@ t.test('the schemas keep the rules', (t) => {
   t.end()
 })
 
+t.test('filters have the states that exist, and a form of tags that generators send right', (t) => {
+  const filters = document.paths['/1.0/servers']!['get']!.parameters!
+  t.match(
+    filters.find(({ name }) => name === 'status'),
+    { schema: { enum: ['creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable'] } },
+  )
+  t.match(
+    filters.find(({ name }) => name === 'tags'),
+    { style: 'deepObject', explode: true, schema: { type: 'object' } },
+  )
+  t.end()
+})
+
 t.test('each body is a component or a list of one', (t) => {
   const faults: string[] = []
   for (const { operationId, requestBody, responses } of Object.values(document.paths).flatMap((path) =>

@@ -110,7 +110,7 @@ t.test('an empty body of any type, and no body at all, are an object without par
   }
 })
 
-t.test('unknown parameters are ignored, in the body and in the query', async (t) => {
+t.test('unknown parameters of changes are ignored, in the body and in the query', async (t) => {
   const text = `{"name":"web","colour":"red","id":"grp-mine1","account":{"id":"${TWO}"},"__proto__":{"description":"x"},"constructor":{"prototype":{"description":"x"}}}`
   const { status, body } = await send('POST', '/1.0/server_groups?nested=servers&x[]=1', text, 'application/json')
   t.equal(status, 202)

@@ -16,7 +16,7 @@ export const PARAMETERS = {
     schema: { type: 'string', examples: ['handling=strict'] },
     description:
       'With handling=strict, unknown parameters are refused (422) and named, ' +
-      'and the response has Preference-Applied: handling=strict. Otherwise they are ignored.',
+      'and the response has Preference-Applied: handling=strict. Otherwise they are ignored, except in the query of a list (400).',
   },
   RequestId: {
     name: REQUEST_ID,

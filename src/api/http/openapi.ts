@@ -29,12 +29,16 @@ interface Document {
   readonly components?: { readonly schemas?: object }
 }
 interface Operation {
-  readonly parameters?: readonly object[]
+  readonly parameters?: readonly Parameter[]
   readonly requestBody?: RequestBody
   readonly responses?: Readonly<Record<string, Response>>
   readonly 'x-refusals'?: readonly RefusalName[]
   readonly 'x-headers'?: readonly HeaderName[]
   readonly 'x-body'?: Schema
+}
+interface Parameter {
+  readonly in: string
+  readonly schema: Schema
 }
 interface RequestBody {
   readonly content: Content
@@ -85,7 +89,8 @@ function completeOperation(
   errors: Map<string, object>,
   otpHeaders: readonly string[],
 ): object {
-  const { parameters = [], requestBody, responses } = operation
+  const { requestBody, responses } = operation
+  const parameters = (operation.parameters ?? []).map(asDeepObject)
   const isOfToken = path === '/token'
   const refer = ([status, response]: readonly [string, object]) => {
     errors.set(status, withComponents(response as Response, schemas))
@@ -117,6 +122,12 @@ function completeOperation(
       ['default', refer(['Error', ANY_ERROR])],
     ]) as object,
   }
+}
+
+/** An object in a query has a parameter for each of its fields, such as `tags[Role]`. */
+function asDeepObject(parameter: Parameter): object {
+  const isObject = parameter.in === 'query' && parameter.schema['type'] === 'object'
+  return isObject ? { ...parameter, style: 'deepObject', explode: true } : parameter
 }
 
 const NOT_MODIFIED = {

@@ -6,17 +6,24 @@
  * and gives no access: it only narrows the rows that the caller may see.
  */
 import { hash } from 'node:crypto'
+import { formatId, isIdOf, type Prefix } from '../model/ids.ts'
 import { fieldFault, Refusal, type Detail, type DetailCode } from '../model/refusal.ts'
 import { STORABLE_FAULT, STORABLE_KEYWORD } from '../model/storable-text.ts'
 
 /** The values of the columns by which a list is ordered. Integers are safe ones. */
 export type Place = readonly (string | number)[]
 
+/** The values of a filter: one of these, the id of one of these, or any text. */
+export interface FilterRule {
+  readonly values?: readonly string[]
+  readonly idOf?: Prefix
+}
+
 /** What the parameters of a list may be. `order`: the types of a place. `hasTags`: whether it has filters by tags. */
 export interface ListRules {
   readonly path: string
   readonly order: readonly ('string' | 'number')[]
-  readonly filters: readonly string[]
+  readonly filters: Readonly<Record<string, FilterRule>>
   readonly hasTags: boolean
   readonly fields: readonly string[]
 }
@@ -41,12 +48,14 @@ export const AFTER_MAX = 4_096
 export const VALUE_MAX = 1_024
 /** Before the key of a tag. */
 export const TAG = 'tag.'
+/** The names of filters by tags: generators of clients make `tags[KEY]` of an object (deepObject of OpenAPI). */
+export const TAG_PATTERN = '^(?:tag\\.(?<dotted>.*)|tags\\[(?<bracketed>.*)\\])$'
 /** The characters of the digest in a cursor. They find mistakes: a cursor gives no access. */
 const DIGEST_LENGTH = 8
 
 type Query = Readonly<Record<string, unknown>>
 
-/** Reads the parameters of a list. Refuses all that are wrong, at once (400); ignores all that a list does not have. */
+/** Reads the parameters of a list. Refuses all that are wrong, at once (400). Unknown ones are refused before (strict.ts). */
 export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   const faults: Detail[] = []
   const fault = (field: string, code: DetailCode, text: string) => {
@@ -61,6 +70,14 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
     else return value
     return undefined
   }
+  const filterOf = (name: string) => {
+    const text = textOf(name) ?? ''
+    const { values, idOf } = rules.filters[name] ?? {}
+    if (values?.includes(text) === false) fault(name, 'not_allowed', `must be one of ${values.join(', ')}`)
+    if (idOf !== undefined && !isIdOf(idOf, text))
+      fault(name, 'malformed', `must be an id such as ${formatId(idOf, 1)}`)
+    return text
+  }
   const limitText = textOf('limit')
   const limit = limitText === undefined ? undefined : /^[0-9]{1,4}$/.test(limitText) ? Number(limitText) : 0
   if (limit !== undefined && (limit < 1 || limit > LIMIT_MAX))
@@ -69,8 +86,11 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   const tooMany = names[FILTERS_MAX]
   if (tooMany !== undefined)
     fault(tooMany, 'too_long', `is one filter too many: at most ${String(FILTERS_MAX)} are allowed`)
-  if (names.includes(TAG)) fault(TAG, 'malformed', 'must have the key of a tag, such as tag.Role')
-  const filters = names.slice(0, FILTERS_MAX).map((name) => [name, textOf(name) ?? ''] as const)
+  const filters = names.slice(0, FILTERS_MAX).map((name) => [tagOf(name) ?? name, filterOf(name)] as const)
+  for (const [i, [name]] of filters.entries()) {
+    if (name === TAG) fault(names[i]!, 'malformed', 'must have the key of a tag, such as tag.Role')
+    if (filters.findIndex(([other]) => other === name) < i) fault(names[i]!, 'malformed', `is ${name}, given twice`)
+  }
   const fields = textOf('fields')?.split(',')
   const unknown = fields?.find((field) => !rules.fields.includes(field))
   if (unknown !== undefined)
@@ -90,10 +110,17 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   return { limit, after, filters, fields: fields && new Set(fields), linkTo }
 }
 
-/** The names of the filters in a query, each once. */
+/** The names of the filters in a query, as they are given. */
 function filterNames(query: Query, { filters, hasTags }: ListRules): string[] {
-  const tags = hasTags ? Object.keys(query).filter((name) => name.startsWith(TAG)) : []
-  return [...filters.filter((name) => query[name] !== undefined), ...tags]
+  const tags = hasTags ? Object.keys(query).filter((name) => tagOf(name) !== undefined) : []
+  return [...Object.keys(filters).filter((name) => query[name] !== undefined), ...tags]
+}
+
+/** The filter by a tag of either form, as `tag.KEY`. */
+function tagOf(name: string): string | undefined {
+  const { dotted, bracketed } = new RegExp(TAG_PATTERN, 's').exec(name)?.groups ?? {}
+  const key = dotted ?? bracketed
+  return key === undefined ? undefined : TAG + key
 }
 
 /** Differs for other lists, and for other filters. */

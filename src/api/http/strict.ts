@@ -1,9 +1,12 @@
 /**
  * `Prefer: handling=strict` (RFC 7240): parameters that a route does not know are refused and named. Without it they
- * are ignored, as the API demands.
+ * are ignored, as the API demands, except in the query of a list, which would else have what a filter should exclude.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { fieldFault, type Detail, Refusal } from '../model/refusal.ts'
+
+/** What published clients send with every list. */
+const IGNORED = ['account_id', 'nested']
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -16,8 +19,9 @@ declare module 'fastify' {
 interface Schema {
   readonly type?: string
   readonly properties?: Readonly<Record<string, Schema>>
-  /** Of a parameter that stands for all whose names match. */
   readonly patternProperties?: Readonly<Record<string, unknown>>
+  /** False: unknown parameters of this query are always refused. */
+  readonly additionalProperties?: unknown
   readonly items?: Schema
   readonly anyOf?: readonly Schema[]
   readonly hide?: boolean
@@ -36,7 +40,7 @@ export function respectStrict(server: FastifyInstance, takesAccount: (path: stri
   server.addHook('preHandler', (request, _reply, done) => {
     const faults = unknownParameters(request, takesAccount)
     if (faults.length === 0) done()
-    else done(new Refusal('unprocessable_entity', faults))
+    else done(new Refusal(request.isStrict ? 'unprocessable_entity' : 'bad_request', faults))
   })
 }
 
@@ -46,24 +50,26 @@ export function prefersStrict(header: string): boolean {
   return value?.toLowerCase() === 'strict'
 }
 
-/** The faults of a strict request: its unknown parameters, first those of the query. */
+/** The faults of a request that is strict, or for a list: its unknown parameters, first those of the query. */
 function unknownParameters(
   { isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest,
   takesAccount: (path: string) => boolean,
 ): Detail[] {
   const unknown = (where: string) => (name: string) =>
     fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
-  if (!isStrict || (schema as Schema | undefined)?.hide === true) return []
-  const { properties } = (schema?.querystring ?? {}) as Schema
-  const known = Object.entries<Schema>({ ...properties, ...(takesAccount(url) && { account_id: {} }) })
+  const { properties = {}, patternProperties = {}, additionalProperties } = (schema?.querystring ?? {}) as Schema
+  if (!(isStrict || additionalProperties === false) || (schema as Schema | undefined)?.hide === true) return []
+  // an object has a parameter for each of its fields, which a pattern names
+  const names = Object.keys(properties).filter((name) => properties[name]!.type !== 'object')
+  const known = [...names, ...(isStrict ? (takesAccount(url) ? ['account_id'] : []) : IGNORED)]
   const isKnown = (name: string) =>
-    known.some(([one, { patternProperties: patterns }]) =>
-      patterns === undefined ? one === name : Object.keys(patterns).some((pattern) => new RegExp(pattern).test(name)),
-    )
+    known.includes(name) || Object.keys(patternProperties).some((pattern) => new RegExp(pattern, 's').test(name))
+  const inQuery = Object.keys(query as object)
+    .filter((name) => !isKnown(name))
+    .map(unknown('query'))
+  if (!isStrict) return inQuery
   return [
-    ...Object.keys(query as object)
-      .filter((name) => !isKnown(name))
-      .map(unknown('query')),
+    ...inQuery,
     ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as Schema, body)).map(
       unknown('body'),
     ),

@@ -12,6 +12,7 @@ import { digest, newSecret } from '../auth/secrets.ts'
 import { usageOfAccounts, type Usage } from '../changes/limits.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
+import { ACCOUNT_STATES } from '../model/account-states.ts'
 import { countryName } from '../model/countries.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
@@ -164,7 +165,7 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
     tags: TAGS,
     form: Collected,
     order: [byText('accounts.id')],
-    filters: { name: equals('accounts.name'), status: equals('accounts.status') },
+    filters: { name: equals('accounts.name'), status: equals('accounts.status', { values: ACCOUNT_STATES }) },
     rowsAtOnce: FEW_ROWS_AT_ONCE,
     select: ({ accountIds }) => selectAccounts(db, accountIds),
     represent: async (rows) => {

@@ -1,6 +1,7 @@
 /** What a region offers, read only: zones and server types. The region file sets them. */
 import type { ApiServer } from '../http/server.ts'
 import { noSuch } from '../model/refusal.ts'
+import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
 import { addList, byInteger, byText, equals } from './lists.ts'
 import { NestedServerType, nestedServerType, NestedZone, nestedZone, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -54,7 +55,10 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
     tags: ['Server types'],
     form: NestedServerType,
     order: [byInteger('server_types.ram'), byText('server_types.id')],
-    filters: { name: equals('server_types.name'), status: equals('server_types.status') },
+    filters: {
+      name: equals('server_types.name'),
+      status: equals('server_types.status', { values: SERVER_TYPE_STATES }),
+    },
     select: () => db.selectFrom('server_types').selectAll().where('removed_at', 'is', null),
     represent: (rows) => rows.map((row) => nestedServerType(site, row)),
   })

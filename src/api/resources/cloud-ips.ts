@@ -16,7 +16,7 @@ import {
 } from '../changes/cloud-ips.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Reader } from '../database/transaction.ts'
-import { formatId } from '../model/ids.ts'
+import { formatId, PREFIXES } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse, type Detail } from '../model/refusal.ts'
 import { addList, byCreation, equals } from './lists.ts'
 import {
@@ -103,8 +103,8 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
     order: byCreation('cloud_ips'),
     filters: {
       name: equals('cloud_ips.name'),
-      status: equals('cloud_ips.status'),
-      server_group: equals('cloud_ips.server_group_id'),
+      status: equals('cloud_ips.status', { values: CLOUD_IP_STATES }),
+      server_group: equals('cloud_ips.server_group_id', { idOf: PREFIXES.serverGroup }),
     },
     select: ({ caller }) => selectCloudIps(db, caller.accountId),
     represent: (rows) => rows.map((row) => represent(site, row)),

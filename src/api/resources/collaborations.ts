@@ -76,7 +76,7 @@ const LIST = {
   tags: TAGS,
   form: Collaboration,
   order: byCreation('collaborations'),
-  filters: { status: equals('collaborations.status') },
+  filters: { status: equals('collaborations.status', { values: COLLABORATION_STATES }) },
 }
 
 /** Adds the account's side. */

@@ -6,6 +6,7 @@ import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import type { Reader } from '../database/transaction.ts'
+import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, byInteger, byText, equals } from './lists.ts'
@@ -101,7 +102,10 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     tags: TAGS,
     form: DatabaseServer,
     order: byCreation('database_servers'),
-    filters: { name: equals('database_servers.name'), status: equals('database_servers.status') },
+    filters: {
+      name: equals('database_servers.name'),
+      status: equals('database_servers.status', { values: DATABASE_SERVER_STATES }),
+    },
     select: ({ caller }) =>
       selectDatabaseServers(db, caller.accountId).where('database_servers.deleted_at', 'is', null),
     represent: (rows) => rows.map((row) => represent(site, row)),

@@ -14,16 +14,19 @@ const [LIMIT, LIMIT_MAX] = [100, 1_000]
 const STREAM = 'text/event-stream'
 
 const Stream = Type.String({ title: 'EventStream', description: 'Server-sent events. The data of each is an Event.' })
-const Query = Type.Object({
-  after: Type.Optional(
-    Type.String({
-      description: 'The id of the last event that the client has, or now. Default: all events that are kept.',
-    }),
-  ),
-  limit: Type.Optional(
-    Type.Integer({ minimum: 1, maximum: LIMIT_MAX, description: `Of a list. Default: ${String(LIMIT)}.` }),
-  ),
-})
+const Query = Type.Object(
+  {
+    after: Type.Optional(
+      Type.String({
+        description: 'The id of the last event that the client has, or now. Default: all events that are kept.',
+      }),
+    ),
+    limit: Type.Optional(
+      Type.Integer({ minimum: 1, maximum: LIMIT_MAX, description: `Of a list. Default: ${String(LIMIT)}.` }),
+    ),
+  },
+  { additionalProperties: false },
+)
 
 /** Adds the route. */
 export function addEventRoutes(server: ApiServer, { db }: Pick<ResourceParts, 'db'>, streams: EventStreams): void {

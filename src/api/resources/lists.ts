@@ -8,7 +8,8 @@ import Type, { type Static, type TObject, type TSchema } from 'typebox'
 import type {} from '../auth/account-choice.ts' // the caller of a request
 import type { Tables } from '../database/tables.ts'
 import { sendList } from '../http/list-stream.ts'
-import { AFTER_MAX, LIMIT_MAX, parseListQuery, TAG, VALUE_MAX, type ListRules, type Place } from '../http/paging.ts'
+import { AFTER_MAX, LIMIT_MAX, parseListQuery, TAG, TAG_PATTERN, VALUE_MAX } from '../http/paging.ts'
+import type { FilterRule, ListRules, Place } from '../http/paging.ts'
 import type { ApiServer } from '../http/server.ts'
 
 /** A column of the order of a list, with its table. The last one is unique. */
@@ -16,7 +17,9 @@ export interface OrderColumn {
   readonly column: string
   readonly type: 'text' | 'integer' | 'time'
 }
-type Filter = (value: string) => RawBuilder<boolean>
+interface Filter extends FilterRule {
+  readonly where: (value: string) => RawBuilder<boolean>
+}
 /** The key and the value of a tag. */
 export type Tag = readonly [key: string, value: string]
 
@@ -56,8 +59,8 @@ export function byInteger(column: string): OrderColumn {
   return { column, type: 'integer' }
 }
 /** A filter by the value of a column. */
-export function equals(column: string): Filter {
-  return (value) => sql`${sql.ref(column)} = ${value}`
+export function equals(column: string, rule: FilterRule = {}): Filter {
+  return { ...rule, where: (value) => sql`${sql.ref(column)} = ${value}` }
 }
 
 /** Adds the route of a collection. */
@@ -71,7 +74,7 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
   const rules: ListRules = {
     path,
     order: order.map(({ type }) => (type === 'text' ? 'string' : 'number')),
-    filters: Object.keys(filters),
+    filters,
     hasTags: tagged !== undefined,
     fields: names,
   }
@@ -95,7 +98,8 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
       const shown = query.fields && names.filter((name) => query.fields!.has(name))
       let rows = select(request).select(place.as('place'))
       const isTag = ([name]: Tag) => name.startsWith(TAG)
-      for (const [name, value] of query.filters.filter((one) => !isTag(one))) rows = rows.where(filters[name]!(value))
+      for (const [name, value] of query.filters.filter((one) => !isTag(one)))
+        rows = rows.where(filters[name]!.where(value))
       const tags = query.filters.filter(isTag).map(([name, value]) => [name.slice(TAG.length), value] as const)
       if (tags.length > 0) rows = rows.where(tagged!(request.caller.accountId, tags))
       for (const { column } of order) rows = rows.orderBy(sql.ref(column))
@@ -117,7 +121,7 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
   )
 }
 
-/** The parameters of a list, for its document, and for `Prefer: handling=strict`. */
+/** The parameters of a list, for its document and for strict.ts. */
 function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
   const text = (description: string, maxLength = VALUE_MAX) => Type.Optional(Type.String({ maxLength, description }))
   const parameters: Record<string, TSchema> = {
@@ -133,20 +137,21 @@ function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
       `An extension. Only these fields, separated by commas; then the others are absent: ${fields.join(', ')}.`,
     ),
   }
-  for (const name of filters) parameters[name] = text(`An extension. Only those with this ${name.replace('_', ' ')}.`)
+  for (const [name, { values }] of Object.entries(filters)) {
+    const description = `An extension. Only those with this ${name.replace('_', ' ')}.`
+    parameters[name] = values === undefined ? text(description) : Type.Optional(Type.Enum([...values], { description }))
+  }
   if (hasTags)
     parameters['tags'] = Type.Optional(
-      // an object in a query: each of its fields is a parameter
-      Type.Object(
-        {},
-        {
-          patternProperties: { '^tag\\.': Type.String() },
-          description: 'An extension. Only those with these tags.',
-          examples: [{ 'tag.Role': 'front' }],
-        },
-      ),
+      Type.Record(Type.String(), Type.String(), {
+        description: 'An extension. Only those with these tags: tags[Role]=front. tag.Role=front is the same.',
+        examples: [{ Role: 'front' }],
+      }),
     )
-  return Type.Object(parameters)
+  return Type.Object(parameters, {
+    additionalProperties: false,
+    ...(hasTags && { patternProperties: { [TAG_PATTERN]: {} } }),
+  })
 }
 
 /** The value of a column in a place. A time is in microseconds since 1970, which JSON keeps exactly. */

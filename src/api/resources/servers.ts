@@ -17,7 +17,7 @@ import {
 import { serverCanBecome } from '../changes/servers.ts'
 import type { Reader } from '../database/transaction.ts'
 import { GivenOptionsSchema } from '../model/metadata-options.ts'
-import { formatId } from '../model/ids.ts'
+import { formatId, PREFIXES } from '../model/ids.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { SERVER_STATES, type ServerStatus } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -109,7 +109,11 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     tags: TAGS,
     form: Collected,
     order: byCreation('servers'),
-    filters: { name: equals('servers.name'), status: equals('servers.status'), server_group: isInGroup },
+    filters: {
+      name: equals('servers.name'),
+      status: equals('servers.status', { values: SERVER_STATES }),
+      server_group: { idOf: PREFIXES.serverGroup, where: isInGroup },
+    },
     tagged: hasTags,
     select: ({ caller }) => selectServers(db, caller.accountId).where('servers.deleted_at', 'is', null),
     represent: (rows) => rows.map((row) => collect(site, row)),

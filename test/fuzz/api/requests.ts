@@ -54,7 +54,8 @@ export function requestOf(operation: Operation, { token, isUser, account }: Iden
       return isNamed ? [['account_id', dice.chance(0.95) ? (account?.id ?? '') : anId(source, ['acc'])]] : []
     }
     if (!required && !dice.chance(0.3)) return []
-    if (name === 'tags') return [['tag.Role', String(valueOf({ type: 'string' }, name, source))]]
+    if (name === 'tags')
+      return [[dice.pick(['tag.Role', 'tags[Role]']), String(valueOf({ type: 'string' }, name, source))]]
     return [[name, String(valueOf(schema, name, source))]]
   })
   const [type, schema] = bodies === undefined ? [] : dice.pick(Object.entries(bodies))

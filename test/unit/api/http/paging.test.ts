@@ -5,7 +5,7 @@ import { Refusal } from '../../../../src/api/model/refusal.ts'
 const RULES: ListRules = {
   path: '/servers',
   order: ['number', 'string'],
-  filters: ['name', 'status'],
+  filters: { name: {}, status: { values: ['active', 'inactive'] }, server_group: { idOf: 'grp' } },
   hasTags: true,
   fields: ['id', 'name'],
 }
@@ -77,7 +77,7 @@ test('a cursor that no Link has had is refused', () => {
     expect(faultsOf({ after: garbage }), garbage).toEqual(['after: malformed'])
 })
 
-test('all wrong parameters are named at once, and what the list does not have is ignored', () => {
+test('all wrong parameters are named at once', () => {
   for (const limit of ['0', '1001', '-1', '1e2', '', 'ten', '00001'])
     expect(faultsOf({ limit }), limit).toEqual(['limit: out_of_range'])
   expect(faultsOf({ limit: ['1', '2'], name: ['a', 'b'], fields: 'id,colour', after: 'x' })).toEqual([
@@ -89,7 +89,9 @@ test('all wrong parameters are named at once, and what the list does not have is
   expect(faultsOf({ fields: '' })).toEqual(['fields: not_allowed'])
   expect(faultsOf({ name: 'a\0' })).toEqual(['name: malformed'])
   expect(faultsOf({ 'tag.': 'a' })).toEqual(['tag.: malformed'])
-  expect(parse({ server_group: ['a', 'b'], tag: 'c', 'tags.a': 'd' }).filters).toEqual([])
+  for (const status of ['nonsense', 'active,inactive', ''])
+    expect(faultsOf({ status, server_group: status })).toEqual(['status: not_allowed', 'server_group: malformed'])
+  expect(faultsOf({ 'tags[]': 'a', 'tag.a': 'b', 'tags[a]': 'b' })).toEqual(['tags[]: malformed', 'tags[a]: malformed'])
   expect(parse({ 'tag.Role': 'front' }, { ...RULES, hasTags: false }).filters).toEqual([])
 })
 
@@ -100,4 +102,14 @@ test('the number of filters, and the length of each value, are bounded', () => {
   for (const field of ['limit', 'name', 'fields', 'tag.Role'])
     expect(faultsOf({ [field]: 'x'.repeat(VALUE_MAX + 1) })[0], field).toBe(`${field}: too_long`)
   expect(faultsOf({ after: 'x'.repeat(AFTER_MAX + 1) })[0]).toBe('after: too_long')
+})
+
+test('a filter by a tag has two forms, which mean the same', () => {
+  expect(parse({ 'tag.Role': 'a', 'tags[a.b[0]]': 'b' }).filters).toEqual([
+    ['tag.Role', 'a'],
+    ['tag.a.b[0]', 'b'],
+  ])
+  const { after = '', ...others } = linked({ 'tags[Role]': 'a' })
+  expect(others).toEqual({ 'tags[Role]': 'a' })
+  expect(parse({ 'tag.Role': 'a', after }).after).toEqual(PLACE)
 })

@@ -2,8 +2,12 @@
  * The most expensive legal requests: the CPU time of each candidate, as a ratio to a plain request of its route in the
  * same round, and the requests that it takes from the share of its guest.
  */
+import { mkdtempSync } from 'node:fs'
+import { join } from 'node:path'
 import { priceOf } from '../../src/guest/share.ts'
 import { Wire } from '../support/load/wire.ts'
+import { IMDSCTL } from '../support/programs/imds.ts'
+import { must } from '../support/programs/processes.ts'
 import type { Part } from './bench.ts'
 import { populate } from './population.ts'
 import { cpuSeconds, startImds } from './processes.ts'
@@ -68,7 +72,7 @@ const LEAVES: readonly Candidate[] = [
   })),
   { title: 'many headers', target: LEAF, headers: many((n) => `a${n.toString(36)}`, '') },
   { title: 'many headers of one name', target: LEAF, headers: many(() => 'a', 'b') },
-  { title: 'many If-None-Match', target: LEAF, headers: many(() => 'Accept', ',') },
+  { title: 'many If-None-Match', target: LEAF, headers: many(() => 'If-None-Match', ',') },
   { title: 'many Cookie', target: LEAF, headers: many(() => 'Cookie', 'a') },
 ]
 const QUESTIONS: readonly Candidate[] = ['&b', '&audience', '&audience=a', '%61', '&a=%61', '&a=+'].map((text) => ({
@@ -97,7 +101,18 @@ const ROUTES: readonly (readonly [plain: Candidate, candidates: readonly Candida
   ],
 ]
 export const dearest: Part = async ({ built, redisUrl, effort }) => {
-  const imds = await startImds(built, await populate(redisUrl, 'dearest', 1), 1)
+  const keys = mkdtempSync(join(built.directory, 'identity-'))
+  await must([process.execPath, IMDSCTL, 'identity', 'init', keys])
+  const imds = await startImds(
+    built,
+    {
+      ...(await populate(redisUrl, 'dearest', 1)),
+      IMDS_IDENTITY_KEY_FILE: join(keys, 'identity-key.pem'),
+      IMDS_IDENTITY_CERT_FILE: join(keys, 'identity-cert.pem'),
+      IMDS_IDENTITY_ISSUER: 'https://issuer.example.com',
+    },
+    1,
+  )
   const count = REQUESTS_PER_SECOND_OF_EFFORT * effort.seconds
   const cost = async (candidate: Candidate, requests: number) => {
     const text = format(candidate)

@@ -69,6 +69,8 @@ export interface ApiServerSettings {
 export const UNIX_PROXIES = 'unix:'
 /** The most parameters of a query. They are counted before they are parsed, which would cost more than the request. */
 export const PARAMETERS_MAX = 100
+/** The most headers of a request: a thousand would cost as much as three plain requests. */
+export const HEADERS_MAX = 100
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = 1
 
@@ -158,8 +160,10 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     }
     void reply.header(REQUEST_ID, id)
     const fault = hostFault(raw) ?? queryFault(raw)
-    if (fault === undefined) done()
-    else done(refuse('bad_request', fault))
+    if (fault !== undefined) done(refuse('bad_request', fault))
+    else if (raw.rawHeaders.length > 2 * HEADERS_MAX)
+      done(refuse('header_fields_too_large', `a request must have at most ${String(HEADERS_MAX)} headers`))
+    else done()
   })
   server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)

@@ -2,7 +2,7 @@ import { pino } from 'pino'
 import Type from 'typebox'
 import { expect, test } from 'vitest'
 import { refuse } from '../../../../src/api/model/refusal.ts'
-import { buildServer, PARAMETERS_MAX } from '../../../../src/api/http/server.ts'
+import { buildServer, HEADERS_MAX, PARAMETERS_MAX } from '../../../../src/api/http/server.ts'
 import { withoutDetails } from '../../../support/error-bodies.ts'
 
 const Body = Type.Object({
@@ -278,4 +278,15 @@ test('a query of more parameters than the limit is refused, and its rest is not 
   }
   expect([await ask(PARAMETERS_MAX), await ask(PARAMETERS_MAX + 1), await ask(2_000)]).toEqual([200, 400, 400])
   expect(parsed).toEqual([PARAMETERS_MAX, PARAMETERS_MAX, PARAMETERS_MAX])
+})
+
+test('a request of more headers than the limit is refused', async () => {
+  const ask = async (count: number) => {
+    const headers = Object.fromEntries(Array.from({ length: count }, (_, n) => [`x-${String(n)}`, '']))
+    const { statusCode, body } = await aServer().server.inject({ url: '/ip', headers })
+    return [statusCode, (JSON.parse(body) as { error_name?: string }).error_name]
+  }
+  const own = 2 // inject adds Host and User-Agent
+  expect(await ask(HEADERS_MAX - own)).toEqual([200, undefined])
+  expect(await ask(HEADERS_MAX - own + 1)).toEqual([431, 'header_fields_too_large'])
 })

@@ -1,13 +1,24 @@
 /** Makes the database of the embedded server, and starts the server. */
-import { spawn } from 'node:child_process'
+import { spawn, type ChildProcessByStdio } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, constants, existsSync, fchownSync, fstatSync, mkdirSync, openSync, statfsSync } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fchownSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readSync,
+  statfsSync,
+  statSync,
+} from 'node:fs'
 import { join } from 'node:path'
+import type { Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { StartFailure } from '../../runtime/listen.ts'
 import { environmentOf, findBinaries, type Binaries } from './binaries.ts'
-import { readOwned, type Launched } from './postmaster.ts'
 
 /** How to connect to the server: `host` is the directory of its socket. */
 export interface Connection {
@@ -16,11 +27,20 @@ export interface Connection {
   readonly database: string
 }
 
+/** A server that this process has started. `exited` resolves when it has ended. */
+export interface Launched {
+  readonly child: ChildProcessByStdio<Writable, null, null>
+  readonly exited: Promise<void>
+}
+
 /** How long a start may take. */
 export const START_TIMEOUT_MS = 60_000
 /** PostgreSQL's code for a server that is starting up, recovering or shutting down. */
 export const CANNOT_CONNECT_NOW = '57P03'
 const POLL_MS = 20
+const STOP_TIMEOUT_MS = 30_000
+/** The most that is read of a file, from its end. */
+const MAX_BYTES = 64 * 1024
 /** PostgreSQL does not start without room for another file of its write-ahead log. */
 const WAL_FILE_BYTES = 16 << 20
 
@@ -30,8 +50,14 @@ const WAL_FILE_BYTES = 16 << 20
  */
 const INITIALISE = '/bin/rm -rf "$0.new" && "$@" --pgdata="$0.new" && /bin/mv "$0.new" "$0"'
 const INITDB_OPTIONS = ['--auth-local=trust', '--auth-host=reject', '--encoding=UTF8', '--locale=C']
-/** $0: the file of the log; the rest: the command. */
-const LAUNCH = 'umask 077; /bin/rm -f "$0"; exec "$@" > "$0" 2>&1'
+/**
+ * Starts the server, and ends it by PostgreSQL's fast shutdown when standard input ends: when this process ends, however
+ * it ends. $0: the file of the log; the rest: the command.
+ */
+const LAUNCH = `umask 077; /bin/rm -f "$0"; exec 3<&0
+"$@" > "$0" 2>&1 3<&- < /dev/null & server=$!
+{ read -r end; kill -INT "$server"; } <&3 &
+exec 3<&-; wait "$server"`
 const SETTINGS = ['listen_addresses=', 'unix_socket_permissions=0700', 'log_min_messages=warning', 'jit=off']
 
 /** Makes the database if there is none, starts the server, and waits until it accepts connections. */
@@ -95,11 +121,15 @@ async function launch(data: string, connection: Connection, { native, user }: Bi
   const child = spawn(
     '/bin/sh',
     ['-c', LAUNCH, log, join(native, 'bin/postgres'), '-D', data, '-k', directory, ...settings],
-    { ...user, cwd: '/', env: environmentOf(native), stdio: 'ignore', detached: true },
+    { ...user, cwd: '/', env: environmentOf(native), stdio: ['pipe', 'ignore', 'ignore'], detached: true },
   ) // detached: Ctrl-C must reach us first
   child.unref()
+  child.stdin.on('error', () => {
+    /* it has ended */
+  })
   const exited = new Promise<void>((resolve) => {
     const resolved = () => {
+      child.stdin.destroy()
       resolve()
     }
     child.once('exit', resolved).once('error', resolved)
@@ -111,7 +141,7 @@ async function launch(data: string, connection: Connection, { native, user }: Bi
       throw new StartFailure(`PostgreSQL does not start: ${fullDisk(directory)}${reason ?? `${log} cannot be written`}`)
     }
     if (performance.now() > deadline) {
-      child.kill('SIGQUIT')
+      kill(child, 'SIGQUIT')
       const seconds = String(START_TIMEOUT_MS / 1000)
       throw new StartFailure(`PostgreSQL accepts no connections after ${seconds} s; ${log} may say why`)
     }
@@ -136,17 +166,49 @@ function fullDisk(directory: string): string {
   return bavail * bsize < WAL_FILE_BYTES ? `the disk of ${directory} is full; ` : ''
 }
 
-/** Waits while another process starts or stops the server. Returns whether the server accepts connections. */
-export async function isUp(connection: Connection): Promise<boolean> {
-  for (const deadline = performance.now() + START_TIMEOUT_MS; ;) {
-    const found = await probe(connection)
-    if (found !== 'busy' || performance.now() > deadline) return found === 'up'
-    await sleep(POLL_MS)
+/** Ends a server by PostgreSQL's fast shutdown, which closes connections and loses nothing. */
+export async function stopLaunched({ child, exited }: Launched): Promise<void> {
+  child.ref() // nothing else may keep this process running until then
+  child.stdin.end()
+  const isLate = await Promise.race([exited, sleep(STOP_TIMEOUT_MS, true, { ref: false })])
+  if (isLate === true) kill(child, 'SIGQUIT')
+}
+
+/** Sends a signal to the server, and to the shell that started it. */
+function kill({ pid }: Launched['child'], signal: NodeJS.Signals): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, signal)
+  } catch {
+    /* they have ended */
+  }
+}
+
+/**
+ * The end of a file of the server. Undefined: it is not a file of the owner of `directory`, who may have put anything
+ * there, or there is none. `name`: its path in the directory.
+ */
+export function readOwned(directory: string, name: string): string | undefined {
+  let fd: number
+  try {
+    fd = openSync(
+      join(directory, name),
+      constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY,
+    )
+  } catch {
+    return undefined
+  }
+  try {
+    const { uid, size } = fstatSync(fd)
+    if (!fstatSync(fd).isFile() || uid !== statSync(directory).uid) return undefined
+    const bytes = Buffer.alloc(Math.min(size, MAX_BYTES))
+    return bytes.toString('utf8', 0, readSync(fd, bytes, 0, bytes.length, size - bytes.length))
+  } finally {
+    closeSync(fd)
   }
 }
 
 /** Whether the server accepts connections. `busy`: it is starting up or shutting down. `away`: none listens. */
-async function probe(connection: Connection): Promise<'up' | 'busy' | 'away'> {
+export async function probe(connection: Connection): Promise<'up' | 'busy' | 'away'> {
   const client = new pg.Client({ ...connection })
   client.on('error', () => {
     /* connect rejects too */

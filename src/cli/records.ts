@@ -109,7 +109,10 @@ async function* inputsOf(path: string, lines: Iterable<string> | AsyncIterable<s
     if (isJsonLines !== true) text += `${line}\n`
     if (line.trim() === '') continue
     isJsonLines ??= isObject(parseJson(line))
-    if (isJsonLines) yield inputOf(`${path}:${String(number)}`, parseJson(line))
+    if (!isJsonLines) continue
+    const place = `${path}:${String(number)}`
+    if (line.trim() !== '---') yield inputOf(place, parseJson(line))
+    else yield faulty(place, EXIT.badData, 'begins another YAML document: each needs a file of its own')
   }
   if (isJsonLines !== true) yield parseOne(path, text)
 }

@@ -76,7 +76,11 @@ export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
     return { ok: false, faults: [{ path: '', message: 'must be a JSON object' }] }
   }
   const value = Value.Default(InstanceSchema, known(InstanceSchema as Shape, untrusted))
-  if (!check.Check(value)) return { ok: false, faults: check.Errors(value).flatMap(faultsOf) }
+  if (!check.Check(value)) {
+    const faults = check.Errors(value).flatMap(faultsOf)
+    const each = new Map(faults.map((fault) => [`${fault.path} ${fault.message}`, fault])) // one text may break two rules
+    return { ok: false, faults: [...each.values()] }
+  }
   const faults = contradictions(value)
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: frozen(value) }
 }

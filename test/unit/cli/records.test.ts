@@ -164,6 +164,15 @@ test('a file that is not UTF-8 is a fault that names the byte, and one of severa
   ])
 })
 
+test('YAML documents that are each one line of JSON get a fault for the line between them', async () => {
+  const [, between] = await read(file('several.yaml', '{"id": "a"}\n---\n{"id": "b"}\n'))
+  expect(between).toEqual([
+    'several.yaml:2',
+    EXIT.badData,
+    'begins another YAML document: each needs a file of its own',
+  ])
+})
+
 test('invariant 9: the fault of a line quotes nothing of it: it may hold user-data', async () => {
   const found = await read(file('many', '{"id":"srv-a"}\n{"userDataBase64": "S3CRET\n'))
   expect(found).toHaveLength(2)

@@ -569,3 +569,8 @@ describe('a record is bounded', () => {
     expect(reads).toBeLessThan(1000)
   })
 })
+
+test('a text that breaks two rules of one sentence gets that sentence once', () => {
+  const parsed = parse({ ...anInstance(), fqdn: `${'a'.repeat(300)}.example.com` })
+  expect(parsed.ok ? [] : parsed.faults.map(({ path }) => path)).toEqual(['/fqdn'])
+})

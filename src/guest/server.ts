@@ -5,9 +5,9 @@
  * all others are discarded after the response (contract A4; linger.ts). Fastify sees the target `/` for every request:
  * the tree resolves paths, and a second router costs a part of the rate (docs/performance.md#decisions).
  *
- * No step waits for I/O, with one exception: an unknown peer is looked up in the store, within bounds. A signature for
- * the guest itself is waited for, within bounds too. A guest may ask to be answered only when a value changes (contract
- * H1): such a request runs the steps again after each change.
+ * No step waits, with two exceptions, both within bounds: an unknown peer is looked up in the store, and a guest waits
+ * for its own signature. A guest may ask to be answered only when a value changes (contract H1): such a request runs the
+ * steps again after each change.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { ServerResponse } from 'node:http'

@@ -2,6 +2,7 @@
  * imdsd and imdsctl as commands: --help, --version, unknown arguments, and installations with missing files.
  */
 import { spawnSync } from 'node:child_process'
+import { generateKeyPairSync } from 'node:crypto'
 import {
   chmodSync,
   existsSync,
@@ -24,9 +25,10 @@ import { startDaemon, until } from '../support/programs/daemon.ts'
 import { curl, startFirewallHost } from '../support/netns/firewall-host.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { buildInto, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
-import { freePort } from '../support/redis/redis.ts'
+import { freePort, startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
 t.setTimeout(300_000) // as under `tap run`: this file builds the programs several times
@@ -150,6 +152,41 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
     daemon.log.filter(({ level }) => level !== 'info'),
     [],
   )
+})
+
+t.test('H4: a daemon whose installation is deleted signs the first token of an issuer in a record', async (t) => {
+  const { directory, dist } = aBuild(t)
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const recordKeysFile = join(directory, 'record-keys')
+  writeFileSync(recordKeysFile, keyLines('k1'))
+  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile })
+  t.teardown(() => store.close())
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const key = { signsFrom: '2026-01-01T00:00:00Z', privateKey: privateKey.export({ type: 'pkcs8', format: 'pem' }) }
+  const put = await store.put(
+    anInstance({
+      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+      identity: { issuer: 'https://api.example.com', audiences: ['vault'], lifetimeSeconds: 90, keys: [key] },
+    }),
+  )
+  t.equal(put.kind, 'published')
+  const env = {
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_RECORD_KEYS_FILE: recordKeysFile,
+  }
+  const daemon = await startDaemon(env, [], { main: join(dist, 'main.js') })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the record')
+  rmSync(dist, { recursive: true })
+  const latest = `http://127.0.0.1:${String(daemon.guestPort)}/latest`
+  const ttl = { 'X-aws-ec2-metadata-token-ttl-seconds': '60' }
+  const session = await fetch(`${latest}/api/token`, { method: 'PUT', headers: ttl })
+  const headers = { 'X-aws-ec2-metadata-token': await session.text() }
+  const token = await fetch(`${latest}/dynamic/instance-identity/token?audience=vault`, { headers })
+  t.equal(token.status, 200)
 })
 
 t.test(

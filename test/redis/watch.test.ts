@@ -291,6 +291,11 @@ t.test('invariant 7: an address that two records claim is not served, and that i
   await store.put(record(1, { id: 'srv-thief' }))
   await until(async () => (await daemon.get(ID)).status === 503, 'the contested address to be refused')
   t.equal(await daemon.metric('imds_view_contested_addresses'), 1)
+  t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), {
+    ready: true,
+    contestedAddresses: 1,
+    contested: ['default 127.0.0.1: srv-n1, srv-thief'],
+  })
   t.match(
     daemon.log.find(({ msg }) => msg.includes('more than one instance claims')),
     { level: 'warn', address: 'default 127.0.0.1', instances: ['srv-n1', 'srv-thief'] },

@@ -24,31 +24,31 @@ const IN = {
 const JSON_FILES = [
   'src/metadata/record.ts', // an untrusted document may be null, or have it in any field
   'src/store/user-data.ts', // the same, for a document on its way into a store
-  'src/firewall/refusal.ts', // an untrusted report may be null; no rules are applied: null
-  'src/view/snapshot.ts',
-  'src/view/change.ts',
-  'src/view/journal.ts',
-  'src/view/state-files.ts', // null in the first line: no region, no hypervisor; in the line of an instance: no user-data
-  'src/view/snapshot-input.ts', // a line of a file that anybody may have written
-  'src/operator/server.ts', // `revision` of an instance that is not served
-  'src/firewall/agent/agent.ts', // the faults of `imdsctl --json firewall`: `instance` of a fault of the host
-  'src/cli/change.ts', // what `imdsctl --json` prints: no seal
-  'src/cli/commands.ts', // what `imdsctl --json` prints: no user-data, no revision
-  'src/cli/records.ts', // a line for `imdsctl put`: no user-data
-  'src/api/{fleet,operator}.ts', // a hypervisor that is not drained, and what its daemon has not announced
-  'src/api/database/**/*.ts', // a column that may be NULL
-  'src/api/resources/*.ts', // a representation that has null where a resource has no such value
-  'src/api/mail/sender.ts', // a column that may be null
-  'src/api/page/page.ts', // a column that may be null
-  'src/api/publish/*.ts', // rows, on their way to a record
-  'src/api/region/{collaborations,credentials,rows,tables}.ts', // rows, on their way to the database
-  'src/api/model/{client-limits,time,user-data}.ts', // a column or a field that may be null
-  'src/api/auth/secrets.ts', // a client without a secret
-  'src/api/auth/{token-endpoint,token-families,tokens}.ts', // a callback; and what was not used or not revoked
-  'src/api/compute/{caller,server}.ts', // a closed connection without a certificate; and a representation that has null
-  'src/api/http/*.ts', // a body, what it has in it, or what a callback gives, may be null
-  'src/api/changes/*.ts', // a column that may be NULL
-  'src/api/model/refusal.ts', // `field` of a fault of the whole request
+  'src/imdsd/firewall/refusal.ts', // an untrusted report may be null; no rules are applied: null
+  'src/imdsd/journal/snapshot.ts',
+  'src/imdsd/view/change.ts',
+  'src/imdsd/journal/journal.ts',
+  'src/imdsd/journal/state-files.ts', // null in the first line: no region, no hypervisor; in the line of an instance: no user-data
+  'src/imdsd/journal/snapshot-input.ts', // a line of a file that anybody may have written
+  'src/imdsd/operator/server.ts', // `revision` of an instance that is not served
+  'src/imdsctl/firewall-agent/agent.ts', // the faults of `imdsctl --json firewall`: `instance` of a fault of the host
+  'src/imdsctl/change.ts', // what `imdsctl --json` prints: no seal
+  'src/imdsctl/commands.ts', // what `imdsctl --json` prints: no user-data, no revision
+  'src/imdsctl/records.ts', // a line for `imdsctl put`: no user-data
+  'src/imds-api/{fleet,operator}.ts', // a hypervisor that is not drained, and what its daemon has not announced
+  'src/imds-api/database/**/*.ts', // a column that may be NULL
+  'src/imds-api/resources/*.ts', // a representation that has null where a resource has no such value
+  'src/imds-api/mail/sender.ts', // a column that may be null
+  'src/imds-api/page/page.ts', // a column that may be null
+  'src/imds-api/publish/*.ts', // rows, on their way to a record
+  'src/imds-api/region/{collaborations,credentials,rows,tables}.ts', // rows, on their way to the database
+  'src/imds-api/model/{client-limits,time,user-data}.ts', // a column or a field that may be null
+  'src/imds-api/auth/secrets.ts', // a client without a secret
+  'src/imds-api/auth/{token-endpoint,token-families,tokens}.ts', // a callback; and what was not used or not revoked
+  'src/imds-api/compute/{caller,server}.ts', // a closed connection without a certificate; and a representation that has null
+  'src/imds-api/http/*.ts', // a body, what it has in it, or what a callback gives, may be null
+  'src/imds-api/changes/*.ts', // a column that may be NULL
+  'src/imds-api/model/refusal.ts', // `field` of a fault of the whole request
 ]
 const DEFAULT_EXPORT = { selector: 'ExportDefaultDeclaration', message: 'name what you export' }
 

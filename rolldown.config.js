@@ -165,7 +165,7 @@ const swaggerUi = {
   },
 }
 
-/** Adds the documents that src/api/http/guide.ts serves, and lets it find them in the directory of the program. */
+/** Adds the documents that src/imds-api/http/guide.ts serves, and lets it find them in the directory of the program. */
 const guide = {
   ...replaced('api/http/guide.ts', "'../../../docs/'", "'./guide/'"),
   generateBundle() {
@@ -174,7 +174,7 @@ const guide = {
   },
 }
 
-/** src/api/model/vat-number.ts loads stdnum with the first VAT number: here from a bundle of its own, dist/api/vat.js. */
+/** src/imds-api/model/vat-number.ts loads stdnum with the first VAT number: here from a bundle of its own, dist/api/vat.js. */
 const vatNumbers = replaced('api/model/vat-number.ts', "('stdnum')", "('./vat.js')")
 
 /** Adds the licenses of the libraries of which the bundle has code. */
@@ -212,14 +212,14 @@ const START = { name: 'start', tags: ['$initial'], test: (id) => !id.endsWith('/
 const config = defineConfig([
   build(
     'main',
-    { program: 'src/daemon/main.ts' },
+    { program: 'src/imdsd/main.ts' },
     { cleanDir: true, codeSplitting: { groups: [START] }, plugins: [entries, filesForPublishers, manual] },
   ),
   build('library', { index: 'src/library.ts' }, {}),
-  build('imdsctl', { program: 'src/cli/main.ts' }, {}),
+  build('imdsctl', { program: 'src/imdsctl/main.ts' }, {}),
   build(
     'api',
-    { program: 'src/api/main.ts', vat: 'node_modules/stdnum/lib/esm/index.js' },
+    { program: 'src/imds-api/main.ts', vat: 'node_modules/stdnum/lib/esm/index.js' },
     { external: OUTSIDE_OF_API, plugins: [swaggerUi, guide, vatNumbers] },
   ),
 ])

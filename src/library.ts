@@ -7,5 +7,5 @@ import './store/redis/publisher.ts'
 
 export { parse } from './metadata/record.ts'
 export { InstanceSchema } from './metadata/schema.ts'
-export { waitForInstance, type Waited, type WaitFor } from './operator/wait.ts'
+export { waitForInstance, type Waited, type WaitFor } from './imdsd/operator/wait.ts'
 export * from './store/open.ts'

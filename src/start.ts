@@ -10,7 +10,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync } from 'node:fs'
 import { createInterface } from 'node:readline'
-import { prepareDemo } from './daemon/demo.ts'
+import { prepareDemo } from './imdsd/demo.ts'
 import { buildLog, standardOutput, terminalOutput } from './runtime/log.ts'
 import { EXIT } from './runtime/exit-status.ts'
 import { formatHostPort } from './runtime/host-port.ts'
@@ -32,7 +32,7 @@ if (args.length > Number(isDaemonOnly)) {
 }
 if (isDaemonOnly || (process.env['IMDS_STORE'] ?? '') !== '') {
   process.argv.splice(2, Infinity, '--demo')
-  await import('./daemon/main.ts')
+  await import('./imdsd/main.ts')
 } else await startBoth()
 
 async function startBoth(): Promise<void> {
@@ -41,7 +41,7 @@ async function startBoth(): Promise<void> {
   const output = process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM'])
   const log = buildLog('info', output)
 
-  const daemon = spawn(process.execPath, [...DAEMON_OPTIONS, new URL('./daemon/main.ts', import.meta.url).pathname], {
+  const daemon = spawn(process.execPath, [...DAEMON_OPTIONS, new URL('./imdsd/main.ts', import.meta.url).pathname], {
     env: demo.env,
     stdio: ['ignore', 'pipe', 'inherit'],
   })
@@ -89,7 +89,7 @@ async function startBoth(): Promise<void> {
     ] = await Promise.all([daemonListens, starting])
     if (guest !== undefined && !ending) {
       demo.announce(guest, operator)
-      const { tryLines } = await import('./api/demo.ts')
+      const { tryLines } = await import('./imds-api/demo.ts')
       const address = api.listening.find((place) => place.path === undefined)
       if (address !== undefined) console.log(`${tryLines(formatHostPort(address), guest).join('\n')}\n`)
     }
@@ -105,13 +105,13 @@ async function startBoth(): Promise<void> {
   await end(1)
 
   async function startApi() {
-    const loading = import('./api/service.ts') // while initdb runs
-    const { demoEnvironment, prepareDatabase } = await import('./api/demo.ts')
+    const loading = import('./imds-api/service.ts') // while initdb runs
+    const { demoEnvironment, prepareDatabase } = await import('./imds-api/demo.ts')
     const env = demoEnvironment(demo.env, demo.directory)
     const faults = await prepareDatabase(env)
     if (faults.length > 0)
       throw new StartFailure(faults.map(({ variable, message }) => `${variable} ${message}`).join('; '))
-    const parsed = (await import('./api/config.ts')).parseApiConfig(env)
+    const parsed = (await import('./imds-api/config.ts')).parseApiConfig(env)
     if (!parsed.ok) throw new Error('the configuration was good before')
     return (await loading).startApi(parsed.value, log)
   }

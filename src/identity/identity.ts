@@ -5,7 +5,7 @@ import type { Instance } from '../metadata/instance.ts'
 import { AccountKeys } from './account-keys.ts'
 import { algorithmOf, type IdentityKey } from './key.ts'
 import type { KeySigner, TokenSigner, TokenSubject } from './signer.ts'
-import { Slots } from './slots.ts'
+import { Slots } from '../limits/slots.ts'
 
 /** Of the four threads of Node's pool: changes of the view need the others to write the journal. */
 const SIGNATURES_AT_ONCE = 2

@@ -11,7 +11,7 @@ import type { FastifyInstance } from 'fastify'
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 import { canonicalAddress } from '../metadata/address.ts'
 import { parseBasic } from '../runtime/basic-auth.ts'
-import { FailureLimit } from '../runtime/failure-limit.ts'
+import { FailureLimit } from '../limits/failure-limit.ts'
 import { isLoopback, parseHostPort } from '../runtime/host-port.ts'
 
 /**

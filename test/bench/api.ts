@@ -46,7 +46,7 @@ export async function startBenchApi(
   built: Built,
   region: string,
   redisUrl: string,
-  main = join(ROOT, 'src/api/main.ts'),
+  main = join(ROOT, 'src/imds-api/main.ts'),
 ): Promise<BenchApi> {
   const directory = join(built.directory, region)
   mkdirSync(directory, { recursive: true })

@@ -5,7 +5,7 @@
  *
  * They measure and do not test: no time makes them fail. Most figures are ratios to a bare server that is measured in
  * the same run. `--quick` takes less time and is less exact. `--main` measures another build of the daemon.
- * `--before` is src/api/main.ts of an older version, with which `lists` compares.
+ * `--before` is src/imds-api/main.ts of an older version, with which `lists` compares.
  */
 import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'

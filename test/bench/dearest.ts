@@ -4,7 +4,7 @@
  */
 import { mkdtempSync } from 'node:fs'
 import { join } from 'node:path'
-import { priceOf } from '../../src/guest/share.ts'
+import { priceOf } from '../../src/imdsd/guest/share.ts'
 import { Wire } from '../support/load/wire.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'

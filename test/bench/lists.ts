@@ -1,7 +1,7 @@
 /**
  * Lists of an account with 10,000 servers, and what request ids, entity tags and idempotency keys cost.
  *
- * The costs of a GET are compared with another version of imds-api, whose src/api/main.ts is the value of `--before`.
+ * The costs of a GET are compared with another version of imds-api, whose src/imds-api/main.ts is the value of `--before`.
  */
 import { loadavg } from 'node:os'
 import pg from 'pg'

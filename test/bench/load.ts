@@ -2,7 +2,7 @@
  * imds-api under load: a mix of requests by 50 clients, more reads than it can answer, and 10,000 idle connections.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { openDatabase } from '../../src/api/database/open.ts'
+import { openDatabase } from '../../src/imds-api/database/open.ts'
 import { failed, runMixed } from '../support/load/mixed.ts'
 import { lockWaits, logLockWaits } from '../support/load/lock-waits.ts'
 import { offer, type Caller } from '../support/load/open-loop.ts'

@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
-import { MOST_OF_ADDRESS } from '../../src/operator/connections.ts'
+import { MOST_OF_ADDRESS } from '../../src/imdsd/operator/connections.ts'
 import { request } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
 import { TURNS, turnsOf, WatchingGuest } from './guest.ts'

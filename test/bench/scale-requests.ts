@@ -4,11 +4,11 @@
  */
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
-import { purgeActions } from '../../src/api/changes/action-queue.ts'
-import { purgeEvents } from '../../src/api/changes/events.ts'
-import { purgeKeys } from '../../src/api/changes/keyed-change.ts'
-import { purgeServers } from '../../src/api/changes/servers.ts'
-import { buildAuth } from '../../src/api/rest.ts'
+import { purgeActions } from '../../src/imds-api/changes/action-queue.ts'
+import { purgeEvents } from '../../src/imds-api/changes/events.ts'
+import { purgeKeys } from '../../src/imds-api/changes/keyed-change.ts'
+import { purgeServers } from '../../src/imds-api/changes/servers.ts'
+import { buildAuth } from '../../src/imds-api/rest.ts'
 import { pino } from 'pino'
 import { largeId } from '../support/fixtures/large-region.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
@@ -28,7 +28,7 @@ export async function measureRequests(env: Readonly<Record<string, string>>, sta
   await logPlans(state)
   const [port, operatorPort] = [await freePort(), await freePort()]
   const api = startProcess(
-    [join(ROOT, 'src/api/main.ts')],
+    [join(ROOT, 'src/imds-api/main.ts')],
     {
       ...env,
       IMDS_API_LISTEN: `127.0.0.1:${String(port)}`,

@@ -14,7 +14,7 @@ import { loadavg } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { migrate } from '../../src/api/database/migrate.ts'
+import { migrate } from '../../src/imds-api/database/migrate.ts'
 import { openStore } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { aLargeRegion, fillRegion, type RegionSize } from '../support/fixtures/large-region.ts'
@@ -120,7 +120,7 @@ async function fill(state: string, size: RegionSize): Promise<{ readonly name: s
 /** Runs `imds-api rebuild` on its core, and PostgreSQL on the other. */
 async function rebuild(env: Readonly<Record<string, string>>, state: string) {
   const startedMs = performance.now()
-  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, join(ROOT, 'src/api/main.ts'), 'rebuild'], {
+  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, join(ROOT, 'src/imds-api/main.ts'), 'rebuild'], {
     env: { PATH: process.env['PATH'], ...env },
     stdio: ['ignore', 'ignore', 'inherit'],
   })

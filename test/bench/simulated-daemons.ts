@@ -10,8 +10,8 @@
 import { createInterface } from 'node:readline'
 import { pino } from 'pino'
 import { buildRedisSource } from '../../src/store/redis/source.ts'
-import { Sync } from '../../src/view/sync.ts'
-import { View } from '../../src/view/view.ts'
+import { Sync } from '../../src/imdsd/view/sync.ts'
+import { View } from '../../src/imdsd/view/view.ts'
 import { NO_CHANGE_LOG } from '../support/fixtures/change-log.ts'
 import { largeId } from '../support/fixtures/large-region.ts'
 

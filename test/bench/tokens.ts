@@ -3,7 +3,7 @@
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { Share } from '../../src/guest/share.ts'
+import { Share } from '../../src/imdsd/guest/share.ts'
 import { request } from 'node:http'
 import type { Part } from './bench.ts'
 import { idOf, populate } from './population.ts'

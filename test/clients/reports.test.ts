@@ -2,7 +2,7 @@
  * Real guests report (contract H9): cloud-init by its phone_home module, and the documented script for SSH host keys.
  */
 import t from 'tap'
-import type { ReportsDocument } from '../../src/operator/documents.ts'
+import type { ReportsDocument } from '../../src/imdsd/operator/documents.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
 import { startHost } from '../support/netns/host.ts'

@@ -1,6 +1,6 @@
 /**
  * H3 and H4 of the contract: identity documents and tokens. The judges are openssl, and jose with the documents that the
- * issuer publishes. test/daemon/identity.test.ts has the daemon with its files.
+ * issuer publishes. test/imdsd/identity.test.ts has the daemon with its files.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
 import { createPrivateKey, generateKeyPairSync, X509Certificate } from 'node:crypto'

@@ -1,12 +1,12 @@
 /**
  * H9 of the contract: what a guest reports, its bounds, and that it is only a claim. Slow and endless bodies are in
- * test/daemon/reports.test.ts.
+ * test/imdsd/reports.test.ts.
  */
 import { PassThrough } from 'node:stream'
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { storedForm, type Reports } from '../../src/metadata/reports.ts'
-import { reportsOf } from '../../src/operator/reports.ts'
+import { reportsOf } from '../../src/imdsd/operator/reports.ts'
 import { aGuestServer, type Injected, type TestGuest } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 

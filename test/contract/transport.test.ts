@@ -2,7 +2,7 @@
  * A3 to A8, E1 and E2 of the contract as a table: a request, and the status, headers and bytes of its response.
  */
 import { describe, expect, test, vi } from 'vitest'
-import { REFUSALS, statusOf, type Refusal } from '../../src/guest/refusals.ts'
+import { REFUSALS, statusOf, type Refusal } from '../../src/imdsd/guest/refusals.ts'
 import { aGuestServer, type Injected, type Injection } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 
@@ -159,7 +159,7 @@ describe('every refusal', () => {
     forwarded: { url: ID, headers: { 'x-forwarded-for': '10.0.0.2' } },
     'over-share': { url: ID },
   }
-  /** Tested over real sockets by test/daemon/sockets.test.ts and share.test.ts. */
+  /** Tested over real sockets by test/imdsd/sockets.test.ts and share.test.ts. */
   const WITHOUT_REQUEST: Refusal[] = [
     'malformed-request',
     'headers-too-large',

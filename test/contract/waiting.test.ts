@@ -1,6 +1,6 @@
 /**
  * H1 and H2 of the contract: entity tags, requests that wait for a change, and subtrees as JSON. Time limits, closed
- * connections and the stop of a daemon are in test/daemon/waiting.test.ts.
+ * connections and the stop of a daemon are in test/imdsd/waiting.test.ts.
  */
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, test, vi } from 'vitest'

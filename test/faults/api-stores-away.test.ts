@@ -2,7 +2,7 @@
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { LONGEST_BACKOFF_MS } from '../../src/api/publish/outbox-publisher.ts'
+import { LONGEST_BACKOFF_MS } from '../../src/imds-api/publish/outbox-publisher.ts'
 import { openStore } from '../../src/store/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { ask, metric, operator, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'

@@ -8,7 +8,7 @@
  *   --index N     sends only one input on a socket, or one request to the API, and prints all of it
  */
 import { parseArgs } from 'node:util'
-import { fuzzApiAndReport } from './api/main.ts'
+import { fuzzApiAndReport } from './imds-api/main.ts'
 import { fuzzDaemonAndReport } from './daemon.ts'
 
 const API_SHARE = 0.2

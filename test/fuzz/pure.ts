@@ -4,7 +4,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { validate } from '../../src/view/validate.ts'
+import { validate } from '../../src/imdsd/view/validate.ts'
 import { idOfFile, loadFiles } from '../../src/store/files/load.ts'
 import { diceOf, escaped } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'

@@ -2,7 +2,7 @@
  * `npm run mutate`: changes the code in one place at a time and runs the tests that cover the place. A change that no
  * test notices survives.
  *
- *   npm run mutate [-- ROOM|FILE...]     all rooms; or some rooms, or files of them: metadata src/guest/share.ts
+ *   npm run mutate [-- ROOM|FILE...]     all rooms; or some rooms, or files of them: metadata src/imdsd/guest/share.ts
  *
  * Prints every survivor and the score of each room: killed mutants of those that a test covers. Fails if the score of a
  * room is below its floor.
@@ -46,8 +46,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
   view: { files: files('view', VIEW), tests: VIEW.map((name) => `unit/view/${name}`), floor: 89 },
   store: { files: files('store', STORE), tests: STORE.map((name) => `unit/store/${name}`), floor: 95 },
   runtime: { files: files('runtime', RUNTIME), tests: RUNTIME.map((name) => `unit/runtime/${name}`), floor: 90 },
-  firewall: { files: 'src/firewall/*.ts', tests: ['unit/firewall/*'], floor: 88 },
-  config: { files: 'src/daemon/config.ts', tests: ['unit/daemon/config', 'unit/runtime/systemd'], floor: 95 },
+  firewall: { files: 'src/imdsd/firewall/*.ts', tests: ['unit/firewall/*'], floor: 88 },
+  config: { files: 'src/imdsd/config.ts', tests: ['unit/daemon/config', 'unit/runtime/systemd'], floor: 95 },
 }
 
 type Status = 'Killed' | 'Timeout' | 'Survived' | 'NoCoverage' | 'Ignored' | 'CompileError' | 'RuntimeError' | 'Pending'

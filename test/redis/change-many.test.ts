@@ -5,7 +5,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { remove, seal, unseal, type ChangeOptions } from '../../src/cli/change.ts'
+import { remove, seal, unseal, type ChangeOptions } from '../../src/imdsctl/change.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'

@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { list, type ListOptions } from '../../src/cli/list.ts'
+import { list, type ListOptions } from '../../src/imdsctl/list.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'

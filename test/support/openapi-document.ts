@@ -1,5 +1,5 @@
 /** The OpenAPI document of a server, as tests read it. */
-import type { ApiServer } from '../../src/api/http/server.ts'
+import type { ApiServer } from '../../src/imds-api/http/server.ts'
 
 /** The document with the components in the place of their references. `T`: the parts that a test reads. */
 export async function readDocument<T>(server: ApiServer): Promise<T> {

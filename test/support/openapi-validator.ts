@@ -4,7 +4,7 @@
  */
 import type { InjectOptions, LightMyRequestResponse } from 'fastify'
 import { Compile } from 'typebox/schema'
-import type { ApiServer } from '../../src/api/http/server.ts'
+import type { ApiServer } from '../../src/imds-api/http/server.ts'
 import { referred } from './openapi-document.ts'
 
 /** A response as it arrived. */

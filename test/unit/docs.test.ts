@@ -5,11 +5,11 @@ import { dirname, join, normalize } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { EXIT } from '../../src/runtime/exit-status.ts'
-import { API_VARIABLES } from '../../src/api/config.ts'
-import { VARIABLES } from '../../src/daemon/config.ts'
-import { buildMetrics } from '../../src/daemon/metrics.ts'
-import { REFUSALS, responseOf, statusOf } from '../../src/guest/refusals.ts'
-import { PATHS } from '../../src/operator/paths.ts'
+import { API_VARIABLES } from '../../src/imds-api/config.ts'
+import { VARIABLES } from '../../src/imdsd/config.ts'
+import { buildMetrics } from '../../src/imdsd/metrics.ts'
+import { REFUSALS, responseOf, statusOf } from '../../src/imdsd/guest/refusals.ts'
+import { PATHS } from '../../src/imdsd/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import type { VariableTable } from '../../src/runtime/variables.ts'
 import { STORE_SETTINGS } from '../../src/store/settings.ts'
@@ -104,9 +104,9 @@ const NOT_EXECUTED: Readonly<Record<string, string>> = {
   'CONTRIBUTING.md: npm test':
     'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
   'docs/install.md: npm ci && npm run package':
-    'packing Node.js takes a minute of CPU: test/daemon/packages.test.ts builds the same packages with less compression',
+    'packing Node.js takes a minute of CPU: test/imdsd/packages.test.ts builds the same packages with less compression',
   'docs/install.md: ip address add 169.254.169.254/32 dev lo && sysctl net.ipv4.ip_unprivileged_port_start=80':
-    'there is no Docker where tests run: test/daemon/compose.test.ts starts what the file describes',
+    'there is no Docker where tests run: test/imdsd/compose.test.ts starts what the file describes',
   'docs/clients.md: GET /2009-04-04/meta-data/instance-id       repeated until 200 with a body that is not empty':
     'requests of cloud-init, not commands; test/clients/cloud-init.test.ts runs cloud-init',
   'docs/ec2.md: <?xml version="1.0" encoding="iso-8859-1"?>': 'a response, not a command: tested below',
@@ -218,7 +218,7 @@ test.each<[string, string, VariableTable]>([
 })
 
 test('api.md has every error of imds-api, with its status', () => {
-  const statuses = found([['', read('src/api/model/refusal.ts')]], /^ {2}(\w+: \d{3}),$/gm).map(([, text]) => text)
+  const statuses = found([['', read('src/imds-api/model/refusal.ts')]], /^ {2}(\w+: \d{3}),$/gm).map(([, text]) => text)
   expect(statuses.length).toBeGreaterThan(10)
   expect(
     rowsBelow('docs/api.md', '## Errors')
@@ -281,7 +281,7 @@ test('the log texts that alerts and documents search for are logged', () => {
 })
 
 /** The files that declare imdsctl's commands and options. */
-const IMDSCTL = ['imdsctl', 'store-commands', 'host-commands'].map((name) => read(`src/cli/${name}.ts`)).join('\n')
+const IMDSCTL = ['imdsctl', 'store-commands', 'host-commands'].map((name) => read(`src/imdsctl/${name}.ts`)).join('\n')
 const IMDSCTL_COMMANDS = found([['', IMDSCTL]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
 
 test('every command and option of imdsctl and imdsd that documents, alerts and units name exists', () => {
@@ -291,7 +291,7 @@ test('every command and option of imdsctl and imdsd that documents, alerts and u
   ).toEqual([])
   const declared = [
     IMDSCTL,
-    read('src/daemon/arguments.ts'),
+    read('src/imdsd/arguments.ts'),
     read('src/metadata/event-options.ts'),
     ...Object.values(STORE_SETTINGS).map(({ flags }) => flags),
   ].join()
@@ -335,7 +335,7 @@ describe('tables that people write have every row of the code', () => {
           !CITING.some(([file, text]) => file === path && text.replaceAll('${what}', 'paused').includes(String(name))),
       ),
     ).toEqual([])
-    const sources = CITING.filter(([path]) => path.startsWith('src/api/')).map(([, text]) => text)
+    const sources = CITING.filter(([path]) => path.startsWith('src/imds-api/')).map(([, text]) => text)
     const logged = found(
       rows.map(([fault, , seen]) => [fault!, seen!] as const),
       /\b(?:warn|error|fatal) "([^"]+)"/g,

@@ -8,7 +8,7 @@ const ROOT = new URL('../../', import.meta.url).pathname
 /** Tests of the repository, not of a source file. */
 const OF_THE_REPOSITORY = ['docs.test.ts', 'layers.test.ts', 'mirror.test.ts']
 
-/** Folders whose files do their work in PostgreSQL, so that the tests of test/api cover them together. */
+/** Folders whose files do their work in PostgreSQL, so that the tests of test/imds-api cover them together. */
 const NEED_POSTGRES = ['api/changes', 'api/database', 'api/publish', 'api/resources']
 
 /**

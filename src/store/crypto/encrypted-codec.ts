@@ -14,7 +14,7 @@ import type { DecryptResult, EncryptResult, RemoveOptions, RemoveResult } from '
 import { sealAfter, withSeal, type Seal } from '../seal.ts'
 import { isEncrypted, type RecordCipher } from './record-cipher.ts'
 import { readPublished, readStored, type Stored } from './stored.ts'
-import { TurnBudget } from '../../runtime/turn-budget.ts'
+import { TurnBudget } from '../../limits/turn-budget.ts'
 
 /**
  * The stored values of an instance. `userData` and `digest` are undefined if the store has none. `fault`: why they were

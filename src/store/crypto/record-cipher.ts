@@ -19,7 +19,7 @@
  */
 import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
 import type { Parsed } from '../../metadata/parsed.ts'
-import { slices, type TurnBudget } from '../../runtime/turn-budget.ts'
+import { slices, type TurnBudget } from '../../limits/turn-budget.ts'
 
 const ALGORITHM = 'aes-256-gcm'
 const NONCE_BYTES = 12

@@ -4,7 +4,7 @@
  * user-data that were encrypted for different revisions.
  */
 import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.ts'
-import { TurnBudget } from '../../runtime/turn-budget.ts'
+import { TurnBudget } from '../../limits/turn-budget.ts'
 
 /** The contents of the values. `keys`: the names of the keys of both; empty if they are plain. */
 export type Stored =

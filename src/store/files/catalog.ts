@@ -16,8 +16,8 @@
  */
 import { join } from 'node:path'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
-import { forEachOf } from '../../runtime/for-each-of.ts'
-import { TurnBudget } from '../../runtime/turn-budget.ts'
+import { forEachOf } from '../../limits/for-each-of.ts'
+import { TurnBudget } from '../../limits/turn-budget.ts'
 import { LedgerFile, type LedgerLine, type Protection } from './ledger.ts'
 import type { FileOperations } from './operations.ts'
 import { Owners, type Range } from './owners.ts'

@@ -7,7 +7,7 @@
 import { statSync, watch, type FSWatcher } from 'node:fs'
 import { readdir, readlink } from 'node:fs/promises'
 import { dirname, isAbsolute, join } from 'node:path'
-import { forEachOf } from '../../runtime/for-each-of.ts'
+import { forEachOf } from '../../limits/for-each-of.ts'
 import { findDistrustOfDirectory } from '../../runtime/trusted-path.ts'
 import { idOfFile } from './load.ts'
 import { LOOK_UPS_AT_ONCE } from './stamps.ts'

@@ -15,7 +15,7 @@ import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-n
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { DirectoryWatch } from './directory-watch.ts'
 import { loadFiles } from './load.ts'
-import { forEachOf } from '../../runtime/for-each-of.ts'
+import { forEachOf } from '../../limits/for-each-of.ts'
 import { listFiles, lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
 
 /** How long to wait for more changes: a writer may write record and user-data one after the other. */

@@ -37,7 +37,7 @@ import { reportCommands, reportsOf, saveReports } from './reports.ts'
 import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
-import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
+import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
 
 const HEARTBEAT_MS = 5000
 /** The most bytes of records and user-data that one read asks for, unless a single instance has more. */

@@ -1,8 +1,8 @@
 /** Clients of imds-api that repeat what fails, and the comparison of the store with the database after them. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
-import { openDatabase, type DatabaseSettings } from '../../../src/api/database/open.ts'
-import { compose } from '../../../src/api/publish/compose.ts'
+import { openDatabase, type DatabaseSettings } from '../../../src/imds-api/database/open.ts'
+import { compose } from '../../../src/imds-api/publish/compose.ts'
 import type { Publisher } from '../../../src/store/open.ts'
 import type { TestImdsApi } from '../programs/api.ts'
 import { until } from '../programs/daemon.ts'

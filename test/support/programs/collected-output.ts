@@ -1,6 +1,6 @@
 /** An output of imdsctl that collects what a command prints, for tests that run a command in their own process. */
 import { Writable } from 'node:stream'
-import { failureOf, printFailure } from '../../../src/cli/failure.ts'
+import { failureOf, printFailure } from '../../../src/imdsctl/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 /** The output, and the text of its two streams so far. */

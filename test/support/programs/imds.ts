@@ -9,9 +9,9 @@ import { join } from 'node:path'
 const ROOT = new URL('../../../', import.meta.url).pathname
 const BUILD = process.env['IMDS_TEST_BUILD']
 
-export const IMDSD = BUILD === undefined ? join(ROOT, 'src/daemon/main.ts') : join(BUILD, 'main.js')
-export const IMDSCTL = BUILD === undefined ? join(ROOT, 'src/cli/main.ts') : join(BUILD, 'imdsctl.js')
-export const IMDS_API = BUILD === undefined ? join(ROOT, 'src/api/main.ts') : join(BUILD, 'api.js')
+export const IMDSD = BUILD === undefined ? join(ROOT, 'src/imdsd/main.ts') : join(BUILD, 'main.js')
+export const IMDSCTL = BUILD === undefined ? join(ROOT, 'src/imdsctl/main.ts') : join(BUILD, 'imdsctl.js')
+export const IMDS_API = BUILD === undefined ? join(ROOT, 'src/imds-api/main.ts') : join(BUILD, 'api.js')
 export const LIBRARY = BUILD === undefined ? join(ROOT, 'src/library.ts') : join(BUILD, 'library/index.js')
 
 /** The environment of a program: PATH, and the cache of compiled code that `npm test` sets. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { reportedFields } from '../../../src/api/resources/guest-reports.ts'
+import { reportedFields } from '../../../src/imds-api/resources/guest-reports.ts'
 import {
   addReport,
   boundRevisions,

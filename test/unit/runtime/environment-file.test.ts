@@ -1,4 +1,4 @@
-/** Files of variables, as systemd reads them. test/daemon/environment.test.ts compares the same table with systemd. */
+/** Files of variables, as systemd reads them. test/imdsd/environment.test.ts compares the same table with systemd. */
 import { expect, test } from 'vitest'
 import { parseEnvironmentFile } from '../../../src/runtime/environment-file.ts'
 import { ENVIRONMENT_FILES } from '../../support/fixtures/environment-files.ts'

@@ -1,5 +1,5 @@
 /**
- * The lock within one process. test/daemon/files-writers.test.ts has writers in several processes, which are killed.
+ * The lock within one process. test/imdsd/files-writers.test.ts has writers in several processes, which are killed.
  */
 import {
   chownSync,

@@ -1,5 +1,5 @@
 /**
- * What is printed, and what happens when it cannot be. test/daemon/outputs.test.ts runs the programs with a full disk
+ * What is printed, and what happens when it cannot be. test/imdsd/outputs.test.ts runs the programs with a full disk
  * and closed pipes.
  */
 import { Writable } from 'node:stream'

@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, w
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { parseConfig } from '../../../src/daemon/config.ts'
+import { parseConfig } from '../../../src/imdsd/config.ts'
 import { enabledNetworks, inheritedSockets, LINKS, UNIT_DIRECTORIES } from '../../../src/runtime/systemd.ts'
 
 const FILES = { IMDS_STORE: 'file:/srv/imds' }

@@ -1,4 +1,4 @@
-/** Units and drop-ins in temporary directories. test/daemon/environment.test.ts compares with systemd. */
+/** Units and drop-ins in temporary directories. test/imdsd/environment.test.ts compares with systemd. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'

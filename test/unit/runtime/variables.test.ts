@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { API_VARIABLES } from '../../../src/api/config.ts'
-import { VARIABLES } from '../../../src/daemon/config.ts'
+import { API_VARIABLES } from '../../../src/imds-api/config.ts'
+import { VARIABLES } from '../../../src/imdsd/config.ts'
 import {
   absolutePath,
   addressPort,

@@ -1,7 +1,7 @@
 import { createCipheriv, createHash, hkdfSync } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { HEAD_BYTES, isEncrypted, parseRecordKeys } from '../../../../src/store/crypto/record-cipher.ts'
-import { SLICE_BYTES, TurnBudget } from '../../../../src/runtime/turn-budget.ts'
+import { SLICE_BYTES, TurnBudget } from '../../../../src/limits/turn-budget.ts'
 import { mostBytesPerTurn } from '../../../support/fixtures/bytes-per-turn.ts'
 import { random } from '../../../support/fixtures/generated-records.ts'
 import { aCipher, keyLines } from '../../../support/fixtures/record-keys.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { TurnBudget } from '../../../../src/runtime/turn-budget.ts'
+import { TurnBudget } from '../../../../src/limits/turn-budget.ts'
 import { readStored } from '../../../../src/store/crypto/stored.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { aCipher } from '../../../support/fixtures/record-keys.ts'

@@ -1,5 +1,5 @@
 /**
- * A watch on its own. publisher.test.ts and test/daemon/files.test.ts have directories that take each other's place.
+ * A watch on its own. publisher.test.ts and test/imdsd/files.test.ts have directories that take each other's place.
  */
 import {
   chownSync,

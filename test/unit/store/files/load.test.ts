@@ -1,5 +1,5 @@
 /**
- * How one instance is read from its files. test/daemon/files.test.ts has what a daemon makes of it.
+ * How one instance is read from its files. test/imdsd/files.test.ts has what a daemon makes of it.
  */
 import { execFileSync } from 'node:child_process'
 import {

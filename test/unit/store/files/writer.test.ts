@@ -1,12 +1,12 @@
 /**
- * What an interrupted write leaves, in one process. test/daemon/files-writers.test.ts kills real writers.
+ * What an interrupted write leaves, in one process. test/imdsd/files-writers.test.ts kills real writers.
  */
 import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { appendFile, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
-import { validate } from '../../../../src/view/validate.ts'
+import { validate } from '../../../../src/imdsd/view/validate.ts'
 import { loadFiles } from '../../../../src/store/files/load.ts'
 import type { FileOperations } from '../../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'

@@ -1,0 +1,119 @@
+/**
+ * The addresses from which clients and users have succeeded, kept in the database: after a restart, and in other
+ * processes, an attacker who uses up the limit of a subject still cannot lock it out at these. FailureLimit has them in
+ * memory. A row is written when it learns of an address, and again each day that the address is used. Rows are read
+ * only for a subject that is locked out.
+ */
+import { sql, type Kysely } from 'kysely'
+import { LRUCache } from 'lru-cache'
+import type { Logger } from 'pino'
+import type { Tables } from '../database/tables.ts'
+import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type Subject } from '../../limits/failure-limit.ts'
+
+/** How long an address stays known in the database after its last success, to a day. */
+const KEEP_MS = 90 * 86_400_000
+/** How long the rows that were read of a subject are not read again. */
+const READ_AGAIN_MS = 60_000
+const READ_MOST = 10_000
+/** The longest address: behind a trusted proxy it may be any text. */
+const SOURCE_LENGTH_MAX = 64
+
+/** What it needs. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock. */
+export interface KnownAddressesParts {
+  readonly db: Kysely<Tables>
+  readonly limit: FailureLimit
+  readonly now: () => number
+  readonly steady: () => number
+  readonly log: Pick<Logger, 'warn'>
+}
+
+/** A FailureLimit whose known addresses outlive the process. */
+export class KnownAddresses {
+  readonly #parts: KnownAddressesParts
+  /**
+   * By subject, the reads that run or were made in the last minute. Those of made-up names too, so that the time of an
+   * answer does not show which are real.
+   */
+  readonly #reads: LRUCache<string, Promise<void>>
+
+  constructor(parts: KnownAddressesParts) {
+    this.#parts = parts
+    this.#reads = new LRUCache({ max: READ_MOST, ttl: READ_AGAIN_MS, ttlResolution: 0, perf: { now: parts.steady } })
+  }
+
+  /** As that of the limit. Rejects if the database must be asked and does not answer. */
+  async waitSeconds(subject: Subject, address: string): Promise<number | undefined> {
+    const { limit } = this.#parts
+    if (limit.isLockedOut(subject, address)) await this.#readOnce(subject)
+    return limit.waitSeconds(subject, address)
+  }
+
+  /** As that of the limit. Never rejects: an address that cannot be written is forgotten at the end of the process. */
+  async succeeded(subject: Subject, address: string): Promise<void> {
+    const { limit, log } = this.#parts
+    if (!limit.succeeded(subject, address)) return
+    await this.#write(subject, address).catch((error: unknown) => {
+      log.warn(
+        { reason: (error as Error).message },
+        'the address of a sign-in was not written to the database: it is not known after a restart',
+      )
+    })
+  }
+
+  /** Deletes the addresses without a success for 90 days. */
+  async purge(): Promise<void> {
+    const { db, now } = this.#parts
+    await db
+      .deleteFrom('known_addresses')
+      .where('last_success', '<', new Date(now() - KEEP_MS))
+      .execute()
+  }
+
+  async #readOnce(subject: Subject): Promise<void> {
+    const key = `${subject.kind} ${keysOf(subject, '').subject}`
+    const earlier = this.#reads.get(key)
+    if (earlier !== undefined) return earlier
+    const read = this.#read(subject)
+    this.#reads.set(key, read)
+    await read.catch((error: unknown) => {
+      this.#reads.delete(key)
+      throw error
+    })
+  }
+
+  async #read(subject: Subject): Promise<void> {
+    const { db, limit } = this.#parts
+    const rows = await db
+      .selectFrom('known_addresses')
+      .select('source')
+      .where('kind', '=', subject.kind)
+      .where('subject', '=', keysOf(subject, '').subject)
+      .orderBy('last_success', 'desc')
+      .limit(KNOWN_ADDRESSES)
+      .execute()
+    limit.learn(subject, rows.map(({ source }) => source).toReversed())
+  }
+
+  /**
+   * One statement that waits for no other: requests at the same time may exceed the number of rows until the next
+   * write.
+   */
+  async #write({ kind, name }: Subject, address: string): Promise<void> {
+    const { db, now } = this.#parts
+    const { subject, address: source } = keysOf({ kind, name }, address)
+    if (source.length > SOURCE_LENGTH_MAX) return
+    await sql`
+      with forgotten as (
+        delete from known_addresses where (kind, subject, source) in (
+          select kind, subject, source from known_addresses where (kind, subject, source) in (
+            select kind, subject, source from known_addresses
+            where kind = ${kind} and subject = ${subject} and source <> ${source}
+            order by last_success desc offset ${KNOWN_ADDRESSES - 1}
+          ) for update skip locked
+        )
+      )
+      insert into known_addresses (kind, subject, source, last_success)
+      values (${kind}, ${subject}, ${source}, ${new Date(now())})
+      on conflict (kind, subject, source) do update set last_success = excluded.last_success`.execute(db)
+  }
+}

@@ -1,0 +1,207 @@
+/**
+ * POST /token (RFC 6749): gives an access token for credentials. grants.ts has the rules, and this file their form in
+ * HTTP.
+ *
+ * The body is a form or JSON. Failures have OAuth's `error`, and the `error_name` and `errors` of this API beside it.
+ */
+import type { FastifyError, FastifyReply } from 'fastify'
+import Type from 'typebox'
+import { setBodyParsers, shortJson } from '../http/body.ts'
+import { formatFaults } from '../http/faults.ts'
+import { bodyOf, refuse, shed, statusOf, type RefusalBody, type RefusalName, Refusal } from '../model/refusal.ts'
+import { rateLimitHeaders } from '../../limits/rate-limit.ts'
+import type { ApiServer } from '../http/server.ts'
+import { parseBasic } from '../../runtime/basic-auth.ts'
+import type { Grants, TokenOutcome } from './grants.ts'
+import { formatScopes } from '../model/scopes.ts'
+
+/**
+ * What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a
+ * one-time password, in lower case.
+ */
+export interface TokenEndpointParts {
+  readonly grants: Grants
+  readonly seconds: number
+  readonly otpHeaders: readonly string[]
+}
+
+/**
+ * The limit of the body, in bytes: several times the longest one. Anybody can send it, and 4,096 connections of them
+ * must leave room for those of others (body-budget.ts).
+ */
+const BODY_LIMIT = 16_384
+/** The most parameters of a form. */
+const FORM_MAX = 100
+/** Seconds until a request may be repeated while too many wait. */
+const BUSY_SECONDS = 5
+
+const Text = Type.Optional(Type.String())
+const Body = Type.Object(
+  {
+    grant_type: Text,
+    scope: Text,
+    password: Text,
+    refresh_token: Text,
+    username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
+  },
+  { examples: [{ grant_type: 'client_credentials' }] },
+)
+/** What a token request needs: the grants check it, with the errors of OAuth. */
+const Scope = Type.Optional(Type.String({ description: 'Some of the scopes that the client may have. Default: all.' }))
+const TokenRequest = Type.Union(
+  [
+    Type.Object({ grant_type: Type.Literal('client_credentials'), scope: Scope }, { title: 'ClientCredentialsGrant' }),
+    Type.Object(
+      {
+        grant_type: Type.Literal('password'),
+        username: Type.String({ maxLength: 254, description: 'The id or the e-mail address of the user.' }),
+        password: Type.String(),
+        scope: Scope,
+      },
+      { title: 'PasswordGrant' },
+    ),
+    Type.Object(
+      { grant_type: Type.Literal('refresh_token'), refresh_token: Type.String(), scope: Scope },
+      { title: 'RefreshTokenGrant' },
+    ),
+  ],
+  { title: 'TokenRequest' },
+)
+const TokenResponse = Type.Object(
+  {
+    access_token: Type.String(),
+    token_type: Type.Literal('Bearer'),
+    refresh_token: Type.Optional(Type.String({ description: 'Of the grants password and refresh_token.' })),
+    scope: Type.String(),
+    expires_in: Type.Integer(),
+  },
+  { title: 'Token' },
+)
+
+/** Adds the route. Its body may also be a form. */
+export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeaders }: TokenEndpointParts): void {
+  void server.register((scope: ApiServer, _options, done) => {
+    setBodyParsers(scope, {
+      'application/x-www-form-urlencoded': parseForm,
+      'application/json': shortJson(parseSecretJson),
+    })
+    scope.addHook('onRequest', (_request, reply, next) => {
+      void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')
+      next()
+    })
+    scope.addHook('preSerialization', (_request, _reply, payload, next) => {
+      next(null, withOauthError(payload))
+    })
+    scope.setErrorHandler((error: FastifyError | Refusal, _request, reply) => {
+      const status = error instanceof Refusal ? statusOf(error.name) : (error.statusCode ?? 500)
+      if (status >= 500) throw error // to the error handler of the whole server
+      return refuseToken(reply, 'bad_request', 'invalid_request', describe(error))
+    })
+    scope.post(
+      '/token',
+      {
+        bodyLimit: BODY_LIMIT,
+        schema: {
+          operationId: 'createToken',
+          summary: 'Get an access token',
+          tags: ['Authentication'],
+          consumes: ['application/json', 'application/x-www-form-urlencoded'],
+          security: [{ client: [] }],
+          description: 'HTTP Basic with the id and secret of an API client or application; the body is a form or JSON.',
+          body: Body,
+          'x-body': TokenRequest,
+          response: { 200: TokenResponse },
+        },
+      },
+      async ({ headers, ip, body }, reply) => {
+        const code = otpHeaders
+          .map((name) => headers[name])
+          .find((value) => typeof value === 'string' && value !== '') as string | undefined
+        const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
+        const outcome = await grants.grant({ credentials: parseBasic(headers.authorization), address, code, body })
+        if (outcome.kind !== 'granted') return refuseOutcome(reply, outcome, otpHeaders)
+        const { accessToken, refreshToken, scopes } = outcome
+        return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({
+          access_token: accessToken,
+          token_type: 'Bearer',
+          ...(refreshToken !== undefined && { refresh_token: refreshToken }),
+          scope: formatScopes(scopes),
+          expires_in: seconds,
+        })
+      },
+    )
+    done()
+  })
+}
+
+function parseForm(text: string): unknown {
+  if (text.split('&', FORM_MAX + 1).length > FORM_MAX)
+    throw refuse('bad_request', `the form must have at most ${String(FORM_MAX)} parameters`)
+  const parameters = new Map<string, string>()
+  for (const [name, value] of new URLSearchParams(text)) {
+    // RFC 6749, 3.2
+    if (parameters.has(name)) throw refuse('bad_request', `${name} is given more than once`)
+    parameters.set(name, value)
+  }
+  return Object.fromEntries(parameters)
+}
+
+/** Parses JSON. The error of JSON.parse is not used, because it quotes the text, which may have a password. */
+function parseSecretJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new SyntaxError('it is not JSON')
+  }
+}
+
+function refuseOutcome(
+  reply: FastifyReply,
+  outcome: Exclude<TokenOutcome, { kind: 'granted' }>,
+  otpHeaders: readonly string[],
+): FastifyReply {
+  switch (outcome.kind) {
+    case 'invalid':
+      return refuseToken(reply, 'bad_request', outcome.error, outcome.description)
+    case 'wrong':
+      void reply.header('WWW-Authenticate', 'Basic realm="imds-api"')
+      if (outcome.quota !== undefined) void reply.headers(rateLimitHeaders(outcome.quota))
+      if (outcome.needsCode) for (const name of otpHeaders) void reply.header(name, 'required')
+      return refuseToken(reply, 'unauthorized', 'invalid_client', outcome.description)
+    case 'limited':
+      void reply.header('Retry-After', String(outcome.seconds)).headers(rateLimitHeaders(outcome.quota))
+      return refuseToken(
+        reply,
+        'too_many_requests',
+        'temporarily_unavailable',
+        'too many failed token requests: try again later',
+      )
+    case 'busy':
+      throw shed('tokens', 'too many token requests wait: try again later', BUSY_SECONDS)
+  }
+}
+
+function describe(error: FastifyError | Refusal): string {
+  return error instanceof Refusal || error.validation === undefined
+    ? error.message
+    : formatFaults(error.validation)
+        .map((fault) => fault.message)
+        .join('; ')
+}
+
+/** Adds OAuth's members to a refusal that the error handler of the whole server has made. */
+function withOauthError(payload: unknown): unknown {
+  const body = payload as Partial<RefusalBody> & { readonly error?: string }
+  if (body.error_name === undefined || body.error !== undefined) return payload
+  return {
+    error: body.error_name === 'service_unavailable' ? 'temporarily_unavailable' : 'server_error',
+    error_description: body.errors?.[0],
+    ...body,
+  }
+}
+
+function refuseToken(reply: FastifyReply, name: RefusalName, error: string, description: string): FastifyReply {
+  return reply
+    .code(statusOf(name))
+    .send({ error, error_description: description, ...bodyOf(refuse(name, description), reply.request.id) })
+}

@@ -1,0 +1,225 @@
+/**
+ * The body of a request. An empty one is no body, whatever its headers say: curl and Python send a Content-Type with
+ * it. Any other is UTF-8, with or without a byte order mark, in a type that the route takes. A body above the limit of
+ * its route is read and discarded, within bounds: many clients send all of a body before they read the response, and
+ * closing the connection earlier would destroy it.
+ *
+ * What a body costs is bounded before it is parsed: its bytes, those of all bodies of its sender and of all senders
+ * (body-budget.ts), and the levels, tokens and elements of its JSON.
+ *
+ * JSON.parse makes a member of any name, `__proto__` too, an own property. Nothing assigns the members of a body to
+ * another object, so no prototype changes.
+ */
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { MIMEType } from 'node:util'
+import type { Readable } from 'node:stream'
+import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
+import { TurnBudget } from '../../limits/turn-budget.ts'
+import type { BodyBudget } from './body-budget.ts'
+import { boundsFault, type JsonBounds } from '../model/json-text.ts'
+import { refuse, Refusal } from '../model/refusal.ts'
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    readonly bodyBudget: BodyBudget
+  }
+  interface FastifyRequest {
+    /**
+     * In whose share of the BodyBudget the body is counted: set by the check of the access token. Empty: the address of
+     * the client.
+     */
+    bodyOwner: string
+    /** Returns the bytes of the body to the BodyBudget. Undefined: it has none. */
+    releaseBody: (() => void) | undefined
+    /** The length of the body. */
+    bodyBytes: number
+  }
+}
+
+/** The limit of a route without `bodyLimit`, in bytes. */
+export const BODY_LIMIT = 65_536
+/**
+ * The limit of servers, whose user_data is 16 KiB in base64 and whose tags may be escapes, and of the description of
+ * images, in bytes.
+ */
+export const LONG_BODY_LIMIT = 262_144
+
+/** The bounds of a JSON body: twice the elements and tokens of the longest one that a schema allows. */
+const JSON_BOUNDS: JsonBounds = { levels: 100, tokens: 32_768, members: 2_000, innerMembers: 2_000 }
+
+/** How many bytes above the limit are read and discarded. Node's request timeout bounds the time. */
+const DISCARD_MAX_BYTES = 8 * 2 ** 20
+
+/** Drops a byte order mark, and throws a TypeError if the bytes are not UTF-8. */
+const UTF8 = new TextDecoder('utf-8', { fatal: true })
+
+/** Parses the text of a body. It may throw a SyntaxError or a Refusal. */
+export type BodyParser = (text: string, budget: TurnBudget) => unknown
+/** The parser of each media type. */
+export type BodyParsers = Readonly<Record<string, BodyParser>>
+
+/** A parser of JSON within bounds; beyond them, 422. */
+export function boundedJson(bounds: JsonBounds, parse: BodyParser): BodyParser {
+  return async (text, budget) => {
+    const fault = await boundsFault(text, bounds, budget)
+    if (fault !== undefined) throw refuse('unprocessable_entity', `the body ${fault}`)
+    return parse(text, budget)
+  }
+}
+
+/** A parser of JSON within the bounds of most routes. `parse`: instead of JSON.parse. */
+export function shortJson(parse: (text: string) => unknown = JSON.parse): BodyParser {
+  return boundedJson(JSON_BOUNDS, (text) => parse(text))
+}
+
+/** Prepares a whole server for bodies. Without a body, the handler gets an empty object. */
+export function takeBodies(server: FastifyInstance, budget: BodyBudget): void {
+  server.decorateRequest('bodyOwner', '')
+  server.decorateRequest('releaseBody', undefined)
+  server.decorateRequest('bodyBytes', 0)
+  server.decorate('bodyBudget', budget)
+  server.addHook('onRequest', (request, _reply, done) => {
+    // Fastify would refuse it before it looks for a body
+    const { headers } = request
+    if (headers['content-type'] !== undefined && typeOf(request) === undefined) delete headers['content-type']
+    done()
+  })
+  server.addHook('preValidation', (request, _reply, done) => {
+    request.body ??= {}
+    done()
+  })
+  server.addHook('onSend', (request, _reply, _payload, done) => {
+    // also if the client has gone
+    request.releaseBody?.()
+    done()
+  })
+  setBodyParsers(server, { 'application/json': shortJson() })
+}
+
+/** Replaces the parsers of a server, or of some of its routes. */
+export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): void {
+  server.removeAllContentTypeParsers()
+  server.addContentTypeParser('*', async (request: FastifyRequest, payload: Readable): Promise<unknown> => {
+    if (request.is404) return undefined
+    const { bodyBudget } = request.server
+    const limit = request.routeOptions.bodyLimit
+    const bytes = await read(request, payload, limit)
+    request.bodyBytes = bytes.length
+    request.keyed?.hash.update(bytes)
+    if (bytes.length === 0) return {}
+    const parse = chooseParser(request, parsers)
+    const parsed =
+      bytes.length <= BODY_LIMIT
+        ? await parseBytes(bytes, parse)
+        : await bodyBudget.inTurn(() => parseBytes(bytes, parse))
+    if (parsed === null) throw refuse('bad_request', 'the body must be a JSON object; it is null')
+    return parsed
+  })
+}
+
+async function parseBytes(bytes: Buffer, parse: BodyParser): Promise<unknown> {
+  try {
+    return await parse(UTF8.decode(bytes), new TurnBudget())
+  } catch (error) {
+    if (error instanceof Refusal) throw error
+    throw refuse(
+      'bad_request',
+      error instanceof SyntaxError ? `the body is malformed: ${error.message}` : 'the body is not UTF-8',
+    )
+  }
+}
+
+function typeOf({ headers: { 'content-type': type = '' } }: FastifyRequest): MIMEType | undefined {
+  try {
+    return new MIMEType(type)
+  } catch {
+    return undefined
+  }
+}
+
+function chooseParser(request: FastifyRequest, parsers: BodyParsers): BodyParser {
+  const { 'content-encoding': encoding = 'identity' } = request.headers
+  const type = typeOf(request)
+  const charset = type?.params.get('charset') ?? 'utf-8'
+  const parse = Object.entries(parsers).find(([essence]) => essence === type?.essence)?.[1]
+  if (parse === undefined) throw refuseType(`the Content-Type of the body must be ${Object.keys(parsers).join(' or ')}`)
+  if (!/^identity$/i.test(encoding))
+    throw refuseType(`the body must not be compressed; its Content-Encoding is ${encoding}`)
+  if (!/^utf-?8$/i.test(charset))
+    throw refuseType(`the body must be UTF-8; the charset of its Content-Type is ${charset}`)
+  return parse
+}
+
+function refuseType(fault: string): Refusal {
+  return refuse('unsupported_media_type', fault)
+}
+
+/** Reads a body, and counts its bytes in the budget until the response is sent. */
+async function read(request: FastifyRequest, payload: Readable, limit: number): Promise<Buffer> {
+  const declared = Number(request.headers['content-length'] ?? 0)
+  const owner = ownerOf(request)
+  const { bodyBudget } = request.server
+  const body = new Bytes()
+  let refusal: Refusal | undefined = declared > limit + DISCARD_MAX_BYTES ? tooLong(limit) : undefined
+  request.releaseBody = () => {
+    bodyBudget.release(owner, body.length)
+    body.clear()
+  }
+  try {
+    let bytes = 0
+    if (refusal === undefined) {
+      for await (const chunk of payload.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+        bytes += chunk.length
+        if (bytes > limit) refusal ??= tooLong(limit)
+        refusal ??= bodyBudget.take(owner, chunk.length, bytes > BODY_LIMIT)
+        if (refusal === undefined) body.add(chunk)
+        else request.releaseBody()
+        if (bytes > limit + DISCARD_MAX_BYTES) break
+      }
+    }
+  } catch {
+    throw refuse('bad_request', 'the connection ended before the body did')
+  }
+  if (refusal !== undefined) throw refusal
+  return body.bytes
+}
+
+function tooLong(limit: number): Refusal {
+  return refuse('payload_too_large', `the body must be at most ${String(limit)} bytes`)
+}
+
+/**
+ * The account or the user of a request. Before its token is checked: the address of the client; for IPv6 its /64. Empty
+ * for a client of a unix socket.
+ */
+export function ownerOf({ bodyOwner, ip }: FastifyRequest): string {
+  if (bodyOwner !== '') return bodyOwner
+  const address = (ip as string | undefined) ?? ''
+  return sourceOf(canonicalAddress(address) ?? address)
+}
+
+/** Bytes in one buffer that grows: a body may arrive in chunks of one byte, and an object for each takes a hundred. */
+class Bytes {
+  #buffer = Buffer.alloc(0)
+  length = 0
+
+  get bytes(): Buffer {
+    return this.#buffer.subarray(0, this.length)
+  }
+
+  add(chunk: Buffer): void {
+    const length = this.length + chunk.length
+    if (length > this.#buffer.length) {
+      const longer = Buffer.allocUnsafeSlow(Math.max(length, 2 * this.#buffer.length))
+      this.#buffer.copy(longer, 0, 0, this.length)
+      this.#buffer = longer
+    }
+    chunk.copy(this.#buffer, this.length)
+    this.length = length
+  }
+
+  clear(): void {
+    this.#buffer = Buffer.alloc(0)
+    this.length = 0
+  }
+}

@@ -1,0 +1,91 @@
+/**
+ * The share of an account in the connections for requests, whoever reads. A user has one too: for the check of the
+ * access to an account, and for what belongs to several. A read holds a turn until its response is sent, or begins to
+ * be streamed (list-stream.ts). A change needs one only while its right is checked, since it then waits in the queue of
+ * its account (changes/account-changes.ts).
+ *
+ * Under overload, reads that have waited long are refused, so that those which are answered have not. The bound is here
+ * and not in @fastify/under-pressure: that refuses the requests of all callers, also of those who send few.
+ */
+import type { FastifyRequest } from 'fastify'
+import { READS } from './audit.ts'
+import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
+import { shed } from '../model/refusal.ts'
+import type { ApiServer } from './server.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Ends the turn of the request in the share of its caller. */
+    leaveShare: Leave | undefined
+    /** The account, or the user, in whose share its reads are. */
+    shareOwner: string
+    /** Waits for another turn, for a part of a response that has begun. */
+    enterShare: (isBegun: boolean) => Promise<Leave>
+  }
+}
+
+/** The reads of an account that wait: as many as an account may have waits (member-waits.ts), each of which begins by one. */
+const WAITING_MAX = 1_024
+const TIMEOUT_MS = 10_000
+/** A read waits for the sum of both at most while there are more than can be answered. */
+const [WAIT_MS, OVERLOAD_MS] = [100, 150]
+
+/**
+ * The shares, given the connections for requests. An account has a quarter of them for reads. All together have three
+ * quarters, so that changes and token requests do not wait for reads. The last of these quarters is for accounts that do
+ * not read at that time.
+ */
+export function readShare(connections: number): FairQueueLimits {
+  const part = (share: number) => Math.max(1, Math.floor(connections * share))
+  return {
+    atOnce: part(1 / 4),
+    waitingMax: WAITING_MAX,
+    timeoutMs: TIMEOUT_MS,
+    all: { atOnce: part(3 / 4), shared: part(1 / 2), waitMs: WAIT_MS, overloadMs: OVERLOAD_MS },
+  }
+}
+/** Of the checks of the rights to changes, which are short. */
+const CHECK_SHARE: FairQueueLimits = { atOnce: 1, waitingMax: 1_024, timeoutMs: TIMEOUT_MS }
+
+/** Adds the hooks. They need `request.identity`, and come before what queries the database for a request. */
+export function addReadShare(server: ApiServer, connections: number): void {
+  const now = () => performance.now()
+  const [reads, checks] = [new FairQueue(readShare(connections), now), new FairQueue(CHECK_SHARE, now)]
+  server.decorateRequest('leaveShare', undefined)
+  server.decorateRequest('shareOwner', '')
+  server.decorateRequest('enterShare', async function (this: FastifyRequest, isBegun: boolean) {
+    const { identity, method, shareOwner: key } = this
+    const isRead = READS.includes(method)
+    const caller = identity.kind === 'user' ? identity.userId : identity.clientId
+    const leave = await (isRead ? reads : checks).enter({ key, caller, cost: 1, isUrgent: false, isBegun })
+    if (typeof leave === 'function') return leave
+    throw shed(
+      isRead ? 'reads' : 'changes',
+      leave === 'all'
+        ? 'imds-api has too many requests at present: try again'
+        : 'other requests of this account or user take too long: try again',
+    )
+  })
+  server.addHook('onRequest', async (request) => {
+    const { identity } = request
+    await enterShareOf(request, identity.kind === 'user' ? identity.userId : identity.accountId)
+  })
+  server.addHook('preParsing', async (request) => {
+    // follows the checks of every route
+    if (!READS.includes(request.method)) request.leaveShare?.()
+    return Promise.resolve(undefined)
+  })
+  server.addHook('onSend', (request, _reply, _payload, done) => {
+    // runs for every response, also if its client has gone
+    request.leaveShare?.()
+    done()
+  })
+}
+
+/** Has a request wait for a turn in the share of an account or a user, instead of the one that it may have. */
+export async function enterShareOf(request: FastifyRequest, owner: string): Promise<void> {
+  if (request.shareOwner === owner) return
+  request.leaveShare?.()
+  request.shareOwner = owner
+  request.leaveShare = await request.enterShare(false)
+}

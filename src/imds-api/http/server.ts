@@ -1,0 +1,328 @@
+/**
+ * The HTTP server of the API: what all routes have in common. Every response is JSON, errors too (refusal.ts).
+ * Parameters that a route does not know are ignored; wrong ones are refused with all faults at once.
+ */
+import type {} from '@fastify/swagger' // the types of a route's documentation
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
+import {
+  fastify,
+  type FastifyBaseLogger,
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  type RawServerDefault,
+} from 'fastify'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { parse } from 'node:querystring'
+import type { Logger } from 'pino'
+import { refuseOtherVersions } from '../../runtime/http-version.ts'
+import { buildNetworkTest } from '../../runtime/networks.ts'
+import { BODY_BYTES, BodyBudget } from './body-budget.ts'
+import { BODY_LIMIT, ownerOf, takeBodies } from './body.ts'
+import { formatFaults } from './faults.ts'
+import { Replay, sendReplay } from './idempotency.ts'
+import { buildLazyCompilers } from './lazy-compilers.ts'
+import { FORMATS } from '../model/formats.ts'
+import { bodyOf, notFound, refuse, statusOf, Refusal, type ShedQueue } from '../model/refusal.ts'
+import { rateLimitHeaders } from '../../limits/rate-limit.ts'
+import { makeRequestId, REQUEST_ID, requestIdOf } from './request-id.ts'
+import { RouteTable } from './route-table.ts'
+import { STORABLE_KEYWORD } from '../model/storable-text.ts'
+import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
+
+/** A Fastify server whose handlers get the types of their route's schemas. */
+export type ApiServer = FastifyInstance<
+  RawServerDefault,
+  IncomingMessage,
+  ServerResponse,
+  FastifyBaseLogger,
+  TypeBoxTypeProvider
+>
+
+declare module 'fastify' {
+  interface FastifyReply {
+    /** The id of the resource that was sent, if the result is one. */
+    respondedId: string | undefined
+    /** True for a request that succeeded without a change, such as a repeat: its audit line says so. */
+    changedNothing: boolean
+    /** Ends the connection of a response that cannot be completed, so that the client sees that it is not whole. */
+    cutOff: (cause: unknown) => void
+  }
+}
+
+/**
+ * Settings of a server. `unreadable` counts a request that Node cannot read, and `shed` one that is refused because too
+ * many wait: `owner` is its account or user, or the address of its client. `tls`: PEM texts. With `ca`, clients need
+ * a certificate of one of these authorities.
+ */
+export interface ApiServerSettings {
+  readonly tls: { readonly cert: string; readonly key: string; readonly ca?: string } | undefined
+  readonly trustedProxies: readonly string[]
+  readonly unreadable: (reason: UnreadableReason) => void
+  readonly shed: (queue: ShedQueue, owner: string) => void
+  readonly log: Logger
+}
+
+/** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
+export const UNIX_PROXIES = 'unix:'
+/** The most parameters of a query. They are counted before they are parsed, which would cost more than the request. */
+export const PARAMETERS_MAX = 100
+/** The most headers of a request: a thousand would cost as much as three plain requests. */
+export const HEADERS_MAX = 100
+/** When to repeat a request that was refused with service_unavailable. */
+const RETRY_SECONDS = 1
+
+/**
+ * Our keywords that JSON Schema does not have. `hint` is of the record's schema (metadata/schema.ts), parts of which
+ * the schemas of requests use.
+ */
+const KEYWORDS = ['hint', STORABLE_KEYWORD]
+/**
+ * How long a client may take to send a request, and its head. Node checks for late ones every
+ * `connectionsCheckingInterval`.
+ */
+const [REQUEST_TIMEOUT_MS, HEAD_TIMEOUT_MS] = [60_000, 20_000]
+const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_MS, requireHostHeader: false } as const
+
+/** Builds a server without routes. */
+export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiServerSettings): ApiServer {
+  const options = {
+    logger: false,
+    genReqId: requestIdOf,
+    bodyLimit: BODY_LIMIT,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    return503OnClosing: false,
+    clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
+      const requestId = makeRequestId()
+      const reason = refuseUnreadable(error, socket, requestId)
+      if (reason === undefined) return
+      unreadable(reason)
+      log.debug(
+        { request_id: requestId, reason, code: error.code, address: socket.remoteAddress },
+        'a request cannot be read: it was refused',
+      )
+    },
+    trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
+    routerOptions: {
+      ignoreTrailingSlash: true,
+      querystringParser: (text: string) => parse(text, '&', '=', { maxKeys: PARAMETERS_MAX }), // beyond: 400, below
+    },
+    frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
+      // a path that cannot be decoded, or with too long an id
+      const refusal =
+        error.statusCode === 400 ? refuse('bad_request', error.message) : notFound(request.url.split('?', 1)[0]!)
+      void send(reply.header(REQUEST_ID, request.id), refusal)
+    },
+    schemaController: { compilersFactory: buildLazyCompilers() },
+    ajv: {
+      customOptions: {
+        allErrors: true,
+        verbose: true,
+        coerceTypes: false,
+        removeAdditional: false,
+        useDefaults: false,
+        keywords: KEYWORDS,
+        formats: Object.fromEntries(Object.entries(FORMATS).map(([name, { isValid }]) => [name, isValid])),
+      },
+    },
+  } as const
+  const server = (tls === undefined
+    ? fastify({ ...options, http: HTTP })
+    : fastify({
+        ...options,
+        https: { ...HTTP, ...tls, handshakeTimeout: HEAD_TIMEOUT_MS, requestCert: tls.ca !== undefined },
+      })) as unknown as ApiServer
+  refuseOtherVersions(
+    server.server,
+    (request) => {
+      const requestId = requestIdOf(request)
+      return {
+        contentType: 'application/json; charset=utf-8',
+        body: JSON.stringify(bodyOf(NOT_HTTP, requestId)),
+        headers: { [REQUEST_ID]: requestId },
+      }
+    },
+    () => {
+      unreadable(NOT_HTTP.name)
+    },
+  )
+  server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
+    server.server.emit('request', request, response)
+  }) // an unknown Expect is ignored
+  server.server.on('connect', refuseConnect)
+  server.addHook('onRequest', ({ raw, id }, reply, done) => {
+    if (raw.socket.destroyed || reply.raw.destroyed) {
+      // one of too many on its connection (connections.ts)
+      reply.hijack()
+      return
+    }
+    void reply.header(REQUEST_ID, id)
+    const fault = hostFault(raw) ?? queryFault(raw)
+    if (fault !== undefined) done(refuse('bad_request', fault))
+    else if (raw.rawHeaders.length > 2 * HEADERS_MAX)
+      done(refuse('header_fields_too_large', `a request must have at most ${String(HEADERS_MAX)} headers`))
+    else done()
+  })
+  server.decorateReply('respondedId', undefined)
+  server.decorateReply('changedNothing', false)
+  server.decorateReply('cutOff', function (this: FastifyReply, cause: unknown) {
+    const { id, method, routeOptions } = this.request
+    log.error(
+      { err: cause, request_id: id, method, route: routeOptions.url },
+      'a response failed after its begin: its connection was closed',
+    )
+    const { socket } = this.raw
+    // without chunks, as in HTTP/1.0, the end of a connection is the end of the body; TLS and unix sockets have no reset
+    if (tls === undefined && socket?.remoteAddress !== undefined) socket.resetAndDestroy()
+    else this.raw.destroy()
+  })
+  server.addHook('preSerialization', (_request, reply, payload, done) => {
+    const { id } = payload as { readonly id?: unknown }
+    if (typeof id === 'string') reply.respondedId = id
+    done(null, payload)
+  })
+  takeBodies(server, new BodyBudget(BODY_BYTES))
+  const routes = new RouteTable()
+  server.addHook('onRoute', ({ method, url }) => {
+    routes.add(url, Array.isArray(method) ? method : [method])
+  })
+  server.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0]!
+    const allowed = routes.methodsOf(path)
+    if (allowed.length === 0) {
+      const meant = routes.meant(path)
+      return send(
+        reply,
+        refuse('resource_not_found', `there is no ${path}${meant === undefined ? '' : ` (did you mean ${meant}?)`}`),
+      )
+    }
+    void reply.header('Allow', allowed.join(', '))
+    return send(reply, refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
+  })
+  server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
+    if (error instanceof Refusal) {
+      if (error.options.shed !== undefined) shed(error.options.shed, ownerOf(request))
+      return send(reply, error)
+    }
+    if (error instanceof Replay) return sendReplay(reply, error, send)
+    const isNoPath = error.validationContext === 'params' || error.code === 'FST_STATIC_FORBIDDEN_PATH'
+    const refusal = isNoPath
+      ? refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`)
+      : refusalOf(error)
+    if (refusal.name === 'internal_server_error') {
+      log.error(
+        { err: error, request_id: request.id, method: request.method, route: request.routeOptions.url },
+        'unexpected error: the request was answered 500',
+      )
+    }
+    const trouble = troubleOf(error)
+    if (refusal === trouble?.refusal) log.warn({ reason: error.message, request_id: request.id }, trouble.logged)
+    return send(reply, refusal)
+  })
+  return server
+}
+
+/** Makes the response of a refusal. */
+function send(reply: FastifyReply, refusal: Refusal): FastifyReply {
+  const { name, options } = refusal
+  void reply.removeHeader('Link') // of a change that was rolled back
+  const seconds = options.retrySeconds ?? (name === 'service_unavailable' ? RETRY_SECONDS : undefined)
+  if (seconds !== undefined) void reply.header('Retry-After', String(seconds))
+  if (options.quota !== undefined) void reply.headers(rateLimitHeaders(options.quota))
+  if (options.tag !== undefined) void reply.header('ETag', options.tag)
+  if (options.challenge !== undefined) void reply.header('WWW-Authenticate', options.challenge.header)
+  return reply.code(statusOf(name)).send(bodyOf(refusal, reply.request.id))
+}
+
+/** What is wrong with the Host of a request (RFC 9112, 3.2); undefined: nothing. */
+function hostFault({ rawHeaders, httpVersion }: IncomingMessage): string | undefined {
+  const hosts = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'host').length
+  if (hosts > 1) return 'the header Host is given more than once'
+  return hosts === 0 && httpVersion === '1.1' ? 'the header Host is missing' : undefined
+}
+
+function queryFault({ url = '' }: IncomingMessage): string | undefined {
+  return url.split('&', PARAMETERS_MAX + 1).length > PARAMETERS_MAX
+    ? `the query must have at most ${String(PARAMETERS_MAX)} parameters`
+    : undefined
+}
+
+/**
+ * Builds the test whether `X-Forwarded-For` of a peer is trusted. `hop` 0 is the peer of the connection, which has no
+ * address on a unix socket.
+ */
+function buildProxyTest(trustedProxies: readonly string[]): (address: string | undefined, hop: number) => boolean {
+  const isTrusted = buildNetworkTest(trustedProxies.filter((proxy) => proxy !== UNIX_PROXIES))
+  return (address, hop) =>
+    address === undefined ? hop === 0 && trustedProxies.includes(UNIX_PROXIES) : isTrusted(address)
+}
+
+/** PostgreSQL's code for text that it cannot store. In text from JSON or a path, only U+0000 causes it. */
+const UNTRANSLATABLE = '22021'
+
+/** What Fastify, the database or a bug has thrown, as a refusal. */
+function refusalOf(error: FastifyError): Refusal {
+  if (error.validation !== undefined) return new Refusal('unprocessable_entity', formatFaults(error.validation))
+  if (error.code === UNTRANSLATABLE) return refuse('unprocessable_entity', 'text must not contain the character U+0000')
+  switch (error.statusCode) {
+    case 400:
+      return refuse('bad_request', error.message)
+    case 412:
+      return refuse('precondition_failed', 'the file is not the one that the headers of the request demand')
+    case 416:
+      return refuse('range_not_satisfiable', 'the file has no such range')
+    case 415:
+      return refuse('unsupported_media_type', 'the Content-Type cannot be read')
+    default:
+      return troubleOf(error)?.refusal ?? refuse('internal_server_error', 'unexpected error')
+  }
+}
+
+/** What the database cannot do now. */
+interface Trouble {
+  readonly refusal: Refusal
+  readonly logged: string
+}
+
+const AWAY: Trouble = {
+  refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
+  logged: 'the database is unreachable: requests are answered 503',
+}
+const FULL: Trouble = {
+  refusal: refuse('service_unavailable', 'the database has no room for this: try again'),
+  logged: 'the database has no disk space, memory or connections left: requests are answered 503',
+}
+const CONFLICT: Trouble = {
+  refusal: refuse(
+    'service_unavailable',
+    'the database has refused this because of other requests at the same time: try again',
+  ),
+  logged: 'the database has refused a request because of others at the same time: it is answered 503',
+}
+const SLOW: Trouble = {
+  refusal: refuse('service_unavailable', 'the database takes too long for this: ask for less, or try again'),
+  logged: 'the database has ended a statement that took too long: its request is answered 503',
+}
+/** PostgreSQL's class for a full disk, too little memory or too many connections, and its code for an I/O error. */
+const FULL_CODE = /^(53\w{3}|58030)$/
+/** PostgreSQL's codes for a serialization failure and a deadlock. It has rolled everything back. */
+const CONFLICT_CODE = /^40(001|P01)$/
+/** PostgreSQL's code for a statement that has reached statement_timeout. */
+const SLOW_CODE = '57014'
+/**
+ * Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down), 25006 (it
+ * has become a standby), and 25P03 (it has ended a transaction of a process that was stopped).
+ */
+const AWAY_CODE =
+  /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/
+const AWAY_MESSAGE =
+  /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
+
+function troubleOf({ code = '', message }: { readonly code?: string; readonly message: string }): Trouble | undefined {
+  if (AWAY_CODE.test(code) || AWAY_MESSAGE.test(message)) return AWAY
+  if (FULL_CODE.test(code)) return FULL
+  if (code === SLOW_CODE) return SLOW
+  return CONFLICT_CODE.test(code) ? CONFLICT : undefined
+}

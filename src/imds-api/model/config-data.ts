@@ -1,0 +1,59 @@
+/** The data of a config map: an object, kept as the text that was sent, without white space. It is never parsed. */
+import type { TurnBudget } from '../../limits/turn-budget.ts'
+import { compactJson, type JsonBounds, jsonFault, memberTexts } from './json-text.ts'
+
+/** The API's limit of `data`, in bytes of UTF-8. It is for the text that is stored. */
+export const DATA_MAX_BYTES = 1_048_576
+/**
+ * The limit of a request's body: clients may send each byte of data as an escape of six bytes, such as \u0061. The
+ * seventh part is room for the name.
+ */
+export const BODY_MAX_BYTES = 7 * DATA_MAX_BYTES
+/**
+ * Ruby's parser, which the CLI uses, reads 100 levels. The object of the response around `data` is one of them, as is
+ * the body.
+ */
+export const MOST_LEVELS = 100
+/** The bounds of a body. Each token of data is at least a byte of it; the rest is for the other members. */
+export const BODY_BOUNDS: JsonBounds = {
+  levels: MOST_LEVELS,
+  tokens: DATA_MAX_BYTES + 16_384,
+  members: 2_000,
+  innerMembers: Infinity,
+}
+
+/** Data as text. */
+export interface DataText {
+  readonly text: string
+}
+
+/**
+ * Reads a body that is within BODY_BOUNDS. `data`, if it is an object, becomes a DataText; other values of `data` and
+ * of `name` are what JSON.parse makes of them, but an array is empty. Other members are undefined. Throws a SyntaxError
+ * if the body is no JSON.
+ */
+export async function parseBody(body: string, budget: TurnBudget): Promise<unknown> {
+  const fault = await jsonFault(body, MOST_LEVELS, budget)
+  if (fault !== undefined) throw new SyntaxError(fault)
+  if (!body.trimStart().startsWith('{')) return parseShallow(body.trim())
+  const members = await memberTexts(body, budget)
+  const read = async (name: string, text: string) => {
+    if (name === 'data' && text.startsWith('{')) return { text: await compactJson(text, budget) } satisfies DataText
+    return name === 'data' || name === 'name' ? parseShallow(text) : undefined
+  }
+  const values: [string, unknown][] = []
+  for (const [name, text] of members) values.push([name, await read(name, text)])
+  return Object.fromEntries(values)
+}
+
+function parseShallow(text: string): unknown {
+  return text.startsWith('[') ? [] : text.startsWith('{') ? {} : JSON.parse(text)
+}
+
+/** What is wrong with data; undefined: nothing. */
+export function dataFault({ text }: DataText): string | undefined {
+  const bytes = Buffer.byteLength(text)
+  return bytes > DATA_MAX_BYTES
+    ? `data must be at most ${String(DATA_MAX_BYTES)} bytes; it is ${String(bytes)}`
+    : undefined
+}

@@ -1,0 +1,52 @@
+/** Keys of the issuer of an account: how they are made, and when they sign and retire. */
+import { createPublicKey, generateKeyPair, type KeyObject } from 'node:crypto'
+import { promisify } from 'node:util'
+import { keyIdOf } from '../../identity/signer.ts'
+import { Slots } from '../../limits/slots.ts'
+
+/** What signs identity tokens: JWA (RFC 7518, 3.1). */
+export const IDENTITY_ALGORITHMS = ['ES256', 'RS256'] as const
+/** One of IDENTITY_ALGORITHMS. */
+export type IdentityAlgorithm = (typeof IDENTITY_ALGORITHMS)[number]
+
+/** A new key, in PEM. */
+export interface NewKey {
+  readonly kid: string
+  readonly algorithm: IdentityAlgorithm
+  readonly private_key: string
+  readonly public_key: string
+}
+
+/** How long verifiers may keep `jwks.json`. */
+export const JWKS_MAX_AGE_SECONDS = 300
+/** A key signs so long after it was published: all verifiers know it then. */
+export const SIGNS_AFTER_MS = 2 * JWKS_MAX_AGE_SECONDS * 1000
+/** The key before it retires so long after that: a hypervisor without its store may still sign with it. */
+export const RETIRES_AFTER_MS = 24 * 3_600_000
+
+const generate = promisify(generateKeyPair)
+
+/** Makes keys, one at a time: one of RSA takes long. */
+export class KeyMaker {
+  readonly #slots = new Slots(1)
+
+  /** Makes a key in Node's pool of threads. */
+  make(algorithm: IdentityAlgorithm): Promise<NewKey> {
+    return this.#slots.use(async () => {
+      const { privateKey } =
+        algorithm === 'ES256'
+          ? await generate('ec', { namedCurve: 'P-256' })
+          : await generate('rsa', { modulusLength: 2048 })
+      return describeKey(privateKey, algorithm)
+    })
+  }
+}
+
+async function describeKey(key: KeyObject, algorithm: IdentityAlgorithm): Promise<NewKey> {
+  return {
+    kid: await keyIdOf(key),
+    algorithm,
+    private_key: key.export({ type: 'pkcs8', format: 'pem' }),
+    public_key: createPublicKey(key).export({ type: 'spki', format: 'pem' }),
+  }
+}

@@ -1,0 +1,329 @@
+/**
+ * Publishes servers of the outbox together, in one transaction: takes their locks, composes their current records with
+ * one query, writes them to the store without waiting between them, and deletes their rows with one statement.
+ *
+ * Two processes never publish one server at the same time, because the locks are PostgreSQL's. A kill between the store
+ * and the database leaves the rows: the records are published again, unchanged.
+ *
+ *   published, unchanged   the server is `active` (or, removed from the store, `deleted`)
+ *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl.
+ *                          Publish above it.
+ *   taken                  the store has another server with this id (claim.ts), whose record stays as it is
+ *   taken, invalid, address-owned, failed
+ *                          only this server waits; its row keeps the fault. Try again every RETRY_SECONDS and at its
+ *                          next change.
+ *   an error of the database that the rows of a server cause
+ *                          each server of the batch is published by itself, and only the faulty one waits
+ */
+import { sql, type Kysely } from 'kysely'
+import type { Logger } from 'pino'
+import { TurnBudget } from '../../limits/turn-budget.ts'
+import {
+  StoreUnavailable,
+  type Publisher,
+  type PutRefusal,
+  type PutResult,
+  type RemoveResult,
+} from '../../store/publisher.ts'
+import { cancelActions } from '../changes/actions.ts'
+import { lockFeeds } from '../changes/events.ts'
+import { finishPublish, setPublishFault } from '../changes/servers.ts'
+import { PLAN_BY_INDEX, prepareList } from '../database/prepared.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Tx } from '../database/transaction.ts'
+import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
+import { composeMany, type Composed } from './compose.ts'
+import { RETRY_SECONDS } from './turns.ts'
+
+/**
+ * What a batch needs. `hasToStop`: an error of the store is no fault of a server then, since a stop closes it.
+ * `bootSeconds`: how long a server waits for its guest.
+ */
+export interface BatchParts {
+  readonly db: Kysely<Tables>
+  readonly store: Pick<Publisher, 'get' | 'put' | 'remove'>
+  readonly counted: (result: PublishOutcome) => void
+  readonly hasToStop: () => boolean
+  readonly bootSeconds: number
+  readonly log: Logger
+}
+
+/** How a publish ended, for metrics. */
+export type PublishOutcome =
+  'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
+
+/**
+ * How the publish of a server ended. `claimed`: its id is its own once the transaction is committed. `refused`: why the
+ * store refuses it.
+ */
+type Ended = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
+const DONE: Ended = { kind: 'done' }
+/** The ends by id. */
+type Ends = Map<string, Ended>
+
+interface Failed {
+  readonly kind: 'failed'
+  readonly reason: string
+}
+/** Why a server is not published. */
+type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | Taken
+
+/**
+ * The first number of our advisory locks; the second is a hash of the server's id. Two ids with the same hash only
+ * delay each other.
+ */
+const LOCK_CLASS = 8_170
+/**
+ * PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do
+ * not fit the tables.
+ */
+const FAULT_OF_ROWS = /^(22|23|42)/
+
+/**
+ * Locks the ids that no other process publishes, and returns them. A lock of rows would make changes of these servers wait
+ * for the store. The commit is not flushed to disk: if it is lost, the servers are published again, unchanged.
+ */
+const lock = prepareList(
+  'outbox-lock',
+  (ids) => sql<{ id: string }>`
+    select id from (
+      select id, pg_try_advisory_xact_lock(${sql.lit(LOCK_CLASS)}, hashtext(id)) as taken,
+        set_config('synchronous_commit', 'off', true), ${PLAN_BY_INDEX}
+      from unnest(${ids}::text[]) as id offset 0) as locks
+    where taken`,
+)
+const selectRows = prepareList(
+  'outbox-rows',
+  (ids) => sql<{ server_id: string; rows: readonly number[] }>`
+    select server_id, array_agg(id order by id) as rows from outbox
+    where server_id = any(${ids}) group by server_id`,
+)
+const deleteRows = prepareList('outbox-delete', (rows) => sql`delete from outbox where id = any(${rows})`)
+
+/**
+ * Publishes servers, and returns those that another process publishes. Rejects if the store or the database cannot be
+ * used; then nothing is in flight any more.
+ */
+export async function publishBatch(parts: BatchParts, ids: readonly string[]): Promise<readonly string[]> {
+  const { db, counted, log } = parts
+  const skipped: string[] = []
+  let waiting = ids
+  try {
+    while (waiting.length > 0) {
+      const { claimed, others } = await db.transaction().execute((tx) => publishRows(parts, tx, waiting))
+      skipped.push(...others)
+      waiting = claimed
+    }
+    return skipped
+  } catch (error) {
+    if (!FAULT_OF_ROWS.test((error as { code?: string }).code ?? '')) throw error
+    if (waiting.length > 1) {
+      for (const id of waiting) skipped.push(...(await publishBatch(parts, [id])))
+      return skipped
+    }
+    const [id] = waiting as [string]
+    counted('failed')
+    log.error(
+      { server: id, err: error },
+      'the rows of this server are faulty: it is not published. Retrying every minute',
+    )
+    await db.transaction().execute((tx) => postpone(tx, id, (error as Error).message))
+    return skipped
+  }
+}
+
+/**
+ * Deletes the rows that were there before the records were composed, and no others: a change that commits later has to
+ * be published too. `claimed`: only the ids were claimed, and the servers can be published once that is committed.
+ * `others`: another process publishes them.
+ */
+async function publishRows(
+  parts: BatchParts,
+  tx: Tx,
+  ids: readonly string[],
+): Promise<{ readonly claimed: readonly string[]; readonly others: readonly string[] }> {
+  const free = await lock(tx, ids)
+  const found = await selectRows(
+    tx,
+    free.map(({ id }) => id),
+  )
+  const rows = new Map(found.map((one) => [one.server_id, one.rows.map(Number)]))
+  const ends = await publishServers(parts, tx, [...rows.keys()])
+  const done = [...ends].flatMap(([id, { kind }]) =>
+    kind === 'done' ? rows.get(id)! : kind === 'refused' ? rows.get(id)!.slice(0, -1) : [],
+  )
+  if (done.length > 0) await deleteRows(tx, done)
+  for (const [id, ended] of ends)
+    if (ended.kind === 'refused') await postpone(tx, id, ended.fault, rows.get(id)!.at(-1))
+  if (rows.size > 1) await lockFeeds(tx, [...rows.keys()])
+  return {
+    claimed: [...ends].filter(([, { kind }]) => kind === 'claimed').map(([id]) => id),
+    others: ids.filter((id) => !rows.has(id)),
+  }
+}
+
+/** Publishes servers as they are now. */
+async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[]): Promise<Ends> {
+  const ends: Ends = new Map()
+  let waiting = ids
+  while (waiting.length > 0) {
+    const servers = (await composeMany(tx, waiting)).filter(({ status }) => status !== 'deleted')
+    for (const id of waiting) ends.set(id, DONE) // and those below as they end
+    await claim(
+      parts,
+      tx,
+      servers.filter((one) => !one.isPublished),
+      ends,
+    )
+    waiting = await write(
+      parts,
+      tx,
+      servers.filter((one) => one.isPublished),
+      ends,
+    )
+  }
+  return ends
+}
+
+/** Writes servers to the store. Returns those that have to be published above the revision of the store. */
+async function write(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<string[]> {
+  const { counted, log, store } = parts
+  const stale: string[] = []
+  for (const { server, result } of await askStore(parts, servers, (one) => writeOne(store, one))) {
+    const { id } = server
+    switch (result.kind) {
+      case 'published':
+      case 'unchanged':
+      case 'removed':
+      case 'absent':
+        counted(result.kind === 'absent' ? 'removed' : result.kind)
+        await finishPublish(tx, id, server, parts.bootSeconds)
+        break
+      case 'stale': {
+        await checkOpen(tx)
+        const [found] = await askStore(parts, [server], (one) => findOtherAccount(store, one))
+        if (found?.result !== undefined) {
+          ends.set(id, refuse(parts, server, found.result))
+          break
+        }
+        counted('stale')
+        log.warn(
+          { server: id, revision: server.revision, inStore: result.revision },
+          'the store has a higher revision of this server: publishing above it',
+        )
+        await tx
+          .updateTable('servers')
+          .set({ revision: result.revision + 1 })
+          .where('id', '=', id)
+          .where('revision', '<=', result.revision)
+          .execute()
+        stale.push(id)
+        break
+      }
+      default:
+        ends.set(id, refuse(parts, server, result))
+    }
+  }
+  return stale
+}
+
+/** The first step of servers that were never published. */
+async function claim(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<void> {
+  const { counted, store } = parts
+  const left: Composed[] = []
+  for (const server of servers) {
+    const { id, status, awaitsCompute, fault } = server
+    const isTaken = fault?.startsWith(TAKEN) === true
+    if (status === 'deleting' && (!awaitsCompute || (isTaken && (await cancelActions(tx, id))))) {
+      counted('removed') // the store has nothing of it
+      await finishPublish(tx, id, { ...server, awaitsCompute: false }, parts.bootSeconds)
+    } else left.push(server)
+  }
+  const claimed: string[] = []
+  const asked = await askStore(parts, left, (one) => findTaken(store, one))
+  if (asked.some(({ result }) => result !== undefined)) await checkOpen(tx)
+  for (const { server, result } of asked) {
+    if (result === undefined) claimed.push(server.id)
+    ends.set(server.id, result === undefined ? { kind: 'claimed' } : refuse(parts, server, result))
+  }
+  if (claimed.length === 0) return
+  await sql`select set_config('synchronous_commit', 'on', true)`.execute(tx)
+  await sql`insert into published_ids (id) select unnest(${claimed}::text[])`.execute(tx)
+}
+
+/**
+ * Rejects if PostgreSQL has ended the transaction, with its locks. This process was stopped then: what the store has is no
+ * fault, because another process has published it meanwhile.
+ */
+async function checkOpen(tx: Tx): Promise<void> {
+  await sql`select`.execute(tx)
+}
+
+/**
+ * Asks the store about each server, without waiting for the answers in between, and returns them in order. An error
+ * that concerns only one server is its result. Rejects with another once nothing is in flight.
+ */
+async function askStore<T>(
+  { hasToStop }: BatchParts,
+  servers: readonly Composed[],
+  ask: (server: Composed) => Promise<T>,
+): Promise<{ readonly server: Composed; readonly result: T | Failed }[]> {
+  const budget = new TurnBudget() // a record is checked, and perhaps encrypted, before it is sent
+  const asked: Promise<T | Failed>[] = []
+  for (const server of servers) {
+    asked.push(
+      ask(server).catch((error: unknown): Failed => {
+        if (error instanceof StoreUnavailable || hasToStop()) throw error
+        return { kind: 'failed', reason: (error as Error).message }
+      }),
+    )
+    asked.at(-1)!.catch(() => {
+      /* reported below */
+    })
+    await budget.spend(0)
+  }
+  await Promise.allSettled(asked)
+  const results = await Promise.all(asked)
+  return servers.map((server, i) => ({ server, result: results[i]! }))
+}
+
+function writeOne(
+  store: Pick<Publisher, 'put' | 'remove'>,
+  { id, status, awaitsCompute, revision, record, userData }: Composed,
+): Promise<PutResult | RemoveResult> {
+  return status === 'deleting' && !awaitsCompute ? store.remove(id, revision) : store.put(record, userData ?? 'none')
+}
+
+/** Logs a refusal once. */
+function refuse({ counted, log }: BatchParts, { id, fault: known }: Composed, refusal: Refused): Ended {
+  counted(refusal.kind)
+  const fault = formatFault(refusal)
+  if (fault !== known)
+    log.error(
+      { server: id, fault },
+      'the store refuses the record of this server; its guest sees the last published state. Retrying every minute',
+    )
+  return { kind: 'refused', fault }
+}
+
+function formatFault(refusal: Refused): string {
+  if (refusal.kind === 'failed') return refusal.reason
+  if (refusal.kind === 'taken') return formatTaken(refusal)
+  return refusal.kind === 'invalid'
+    ? `invalid: ${refusal.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`
+    : `address-owned: ${refusal.address} of the network ${refusal.network} belongs to ${refusal.owner}`
+}
+
+/**
+ * Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that is tried again;
+ * default: all rows of the server.
+ */
+async function postpone(tx: Tx, id: string, fault: string, row?: number): Promise<void> {
+  await setPublishFault(tx, id, fault)
+  await tx
+    .updateTable('outbox')
+    .set({ retry_at: sql`now() + make_interval(secs => ${RETRY_SECONDS})`, rebuild: false })
+    .where('server_id', '=', id)
+    .$if(row !== undefined, (rows) => rows.where('id', '=', row!))
+    .execute()
+}

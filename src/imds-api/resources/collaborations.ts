@@ -1,0 +1,361 @@
+/**
+ * Collaborations. A collaboration gives a user access to another user's account. The account invites an e-mail address,
+ * and the user with this verified address accepts. changes/collaborations.ts has the states. An invitation shows no
+ * user before it is accepted, so that an account cannot find out whether a user has the address.
+ */
+import type { FastifyRequest } from 'fastify'
+import type { InferResult, RawBuilder } from 'kysely'
+import { jsonObjectFrom } from 'kysely/helpers/postgres'
+import Type, { type Static } from 'typebox'
+import { tokenHolderOf } from '../auth/requester.ts'
+import type { Identity } from '../auth/tokens.ts'
+import {
+  acceptInvitation,
+  type CollaborationEvent,
+  collaborationCanBecome,
+  isOfAccount,
+  isOfUser,
+  leaveAccount,
+  nextOf,
+  rejectInvitation,
+  removeCollaboration,
+} from '../changes/collaborations.ts'
+import { invite, resendInvitation } from '../changes/invitations.ts'
+import type { Reader, Tx } from '../database/transaction.ts'
+import type { ChangeRequest } from '../model/account-states.ts'
+import { COLLABORATION_STATES, type CollaborationStatus, ROLES, type Role } from '../model/collaborations.ts'
+import { rateLimitHeaders, type Quota } from '../../limits/rate-limit.ts'
+import { formatId } from '../model/ids.ts'
+import { noSuch, refuse } from '../model/refusal.ts'
+import { formatOptionalTime, formatTime } from '../model/time.ts'
+import type { ApiServer } from '../http/server.ts'
+import { addList, byCreation, equals } from './lists.ts'
+import {
+  identity,
+  NestedAccount,
+  nestedAccount,
+  NestedUser,
+  nestedUser,
+  NullableTime,
+  oneOf,
+  representation,
+  type Site,
+  Time,
+  USER_COLUMNS,
+  idParams,
+} from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+import { addWait } from './waiting.ts'
+
+/** The full form, which is the collected form too. */
+const Collaboration = representation('Collaboration', 'collaboration', {
+  email: Type.String({ format: 'email' }),
+  role: oneOf(Object.keys(ROLES) as Role[]),
+  role_label: Type.String(),
+  status: oneOf(COLLABORATION_STATES),
+  created_at: Time,
+  started_at: NullableTime,
+  finished_at: NullableTime,
+  user: Type.Union([NestedUser, Type.Null({ description: 'The invitation is not accepted.' })]),
+  account: NestedAccount,
+  inviter: Type.Union([NestedUser, Type.Null()]),
+})
+type Collaboration = Static<typeof Collaboration>
+const Create = Type.Object(
+  { email: Type.String(), role: Type.Enum(Object.keys(ROLES) as Role[]) },
+  { title: 'NewCollaboration', examples: [{ email: 'grace@example.com', role: 'admin' }] },
+)
+
+const TAGS = ['Collaborations']
+const Params = idParams(formatId('col', 1))
+/** The path of collaborations for each side, the account and the user. */
+const PATHS = { account: 'collaborations', user: 'user/collaborations' } as const
+type Side = keyof typeof PATHS
+/** The lists of both sides. */
+const LIST = {
+  tags: TAGS,
+  form: Collaboration,
+  order: byCreation('collaborations'),
+  filters: { status: equals('collaborations.status', { values: COLLABORATION_STATES }) },
+}
+
+/** Adds the account's side. */
+export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, accounts, site } = parts
+  addList(server, {
+    ...LIST,
+    path: '/collaborations',
+    operationId: 'listCollaborations',
+    summary: 'List the collaborations of the account',
+    description: 'Invitations and finished ones too.',
+    select: ({ caller }) => selectCollaborations(db, isOfAccount(caller.accountId)),
+    represent: (rows) => rows.map((row) => represent(site, 'account', row)),
+  })
+
+  server.get(
+    '/collaborations/:id',
+    {
+      schema: {
+        operationId: 'getCollaboration',
+        summary: 'Get a collaboration',
+        description: 'It names no user before the invitation is accepted.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+      config: {
+        member: { table: 'collaborations', load: (database, { caller }, id) => load(database, caller.accountId, id) },
+      },
+    },
+    async ({ caller, params: { id } }) => await load(db, caller.accountId, id),
+  )
+
+  addWait(server, parts, {
+    path: '/collaborations',
+    operationId: 'waitForCollaboration',
+    what: 'a collaboration',
+    tags: TAGS,
+    params: Params,
+    form: Collaboration,
+    states: COLLABORATION_STATES,
+    canBecome: (from, to) => collaborationCanBecome(from as CollaborationStatus, to),
+    load,
+  })
+
+  server.post(
+    '/collaborations',
+    {
+      schema: {
+        operationId: 'createCollaboration',
+        summary: 'Invite somebody to the account',
+        description: 'Refused (409) for an address that is invited or has access already.',
+        tags: TAGS,
+        body: Create,
+        response: { 201: Collaboration },
+      },
+    },
+    async ({ caller, caller: { accountId, userId }, body }, reply) =>
+      reply.code(201).send(
+        await accounts.commit(caller, async (tx) => {
+          const id = await invite(tx, accountId, userId ?? null, body)
+          return load(tx, accountId, id)
+        }),
+      ),
+  )
+
+  server.post(
+    '/collaborations/:id/resend',
+    {
+      schema: {
+        operationId: 'resendCollaboration',
+        'x-refusals': ['too_many_requests'],
+        summary: 'Send the invitation again',
+        description: 'Refused (409) unless it is pending, and (429) when it was sent too often.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+      let quota!: Quota
+      const member = await accounts.commit(caller, async (tx) => {
+        quota = await resendInvitation(tx, accountId, id)
+        return load(tx, accountId, id)
+      })
+      return reply.headers(rateLimitHeaders(quota)).send(member)
+    },
+  )
+
+  server.delete(
+    '/collaborations/:id',
+    {
+      schema: {
+        operationId: 'deleteCollaboration',
+        summary: 'Cancel an invitation, or end an accepted collaboration',
+        description: 'The user loses the access at once.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async ({ caller, caller: { accountId }, params: { id } }) =>
+      await accounts.commit(
+        caller,
+        async (tx) => {
+          await removeCollaboration(tx, accountId, id)
+          return load(tx, accountId, id)
+        },
+        'DELETE /collaborations/ID',
+      ),
+  )
+
+  async function load(database: Reader, accountId: string, id: string): Promise<Collaboration> {
+    const row = await selectCollaborations(database, isOfAccount(accountId))
+      .where('collaborations.id', '=', id)
+      .executeTakeFirst()
+    if (row === undefined) throw noSuch('collaboration', id)
+    return represent(site, 'account', row)
+  }
+}
+
+/** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
+export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
+  addList(server, {
+    ...LIST,
+    path: '/user/collaborations',
+    operationId: 'listUserCollaborations',
+    summary: 'List your collaborations and invitations',
+    description: 'Those of the user who has signed in. API clients get 403.',
+    select: ({ identity }) => selectCollaborations(db, isOfUser(userOf(identity))),
+    represent: (rows) => rows.map((row) => represent(site, 'user', row)),
+  })
+
+  server.get(
+    '/user/collaborations/:id',
+    {
+      schema: {
+        operationId: 'getUserCollaboration',
+        summary: 'Get one of your collaborations',
+        description: 'One of the user who has signed in. API clients get 403.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+      config: {
+        member: {
+          table: 'collaborations',
+          load: (database, { identity }, id) => asUser(identity, (userId) => load(database, userId, id)),
+        },
+      },
+    },
+    async ({ identity, params: { id } }) => await asUser(identity, (userId) => load(db, userId, id)),
+  )
+
+  server.post(
+    '/user/collaborations/:id/accept',
+    {
+      schema: {
+        operationId: 'acceptCollaboration',
+        summary: 'Accept an invitation',
+        description: 'Gives access to the account.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async (request) => await changeAsUser(request, 'accept', acceptInvitation, 'POST /user/collaborations/ID/accept'),
+  )
+
+  server.post(
+    '/user/collaborations/:id/reject',
+    {
+      schema: {
+        operationId: 'rejectCollaboration',
+        summary: 'Reject an invitation',
+        description: 'The account sees that it is rejected.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async (request) => await changeAsUser(request, 'reject', rejectInvitation, 'POST /user/collaborations/ID/reject'),
+  )
+
+  server.delete(
+    '/user/collaborations/:id',
+    {
+      schema: {
+        operationId: 'endUserCollaboration',
+        summary: 'End an accepted collaboration',
+        description: 'Takes the access away at once.',
+        tags: TAGS,
+        params: Params,
+        response: { 200: Collaboration },
+      },
+    },
+    async (request) => await changeAsUser(request, 'leave', leaveAccount, 'DELETE /user/collaborations/ID'),
+  )
+
+  async function load(database: Reader, userId: string, id: string): Promise<Collaboration> {
+    const row = await selectCollaborations(database, isOfUser(userId))
+      .where('collaborations.id', '=', id)
+      .executeTakeFirst()
+    if (row === undefined) throw noSuch('collaboration', id)
+    return represent(site, 'user', row)
+  }
+
+  async function changeAsUser(
+    request: FastifyRequest<{ Params: Static<typeof Params> }>,
+    event: CollaborationEvent,
+    change: (tx: Tx, userId: string, id: string) => Promise<void>,
+    kind: ChangeRequest,
+  ): Promise<Collaboration> {
+    const {
+      identity,
+      params: { id },
+    } = request
+    return asUser(identity, (userId) =>
+      accounts.commitAsOutsider(
+        tokenHolderOf(request),
+        async (tx) => {
+          const found = await selectCollaborations(tx, isOfUser(userId))
+            .where('collaborations.id', '=', id)
+            .executeTakeFirst()
+          if (found === undefined) throw noSuch('collaboration', id)
+          nextOf(found, event)
+          return found.account_id
+        },
+        async (tx) => {
+          await change(tx, userId, id)
+          return load(tx, userId, id)
+        },
+        kind,
+      ),
+    )
+  }
+}
+
+async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T>): Promise<T> {
+  return task(userOf(identity))
+}
+
+function userOf(identity: Identity): string {
+  if (identity.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
+  return identity.userId
+}
+
+function selectCollaborations(database: Reader, isOwn: RawBuilder<boolean>) {
+  return database
+    .selectFrom('collaborations')
+    .innerJoin('accounts', 'accounts.id', 'collaborations.account_id')
+    .selectAll('collaborations')
+    .select((eb) => [
+      'accounts.name as account_name',
+      'accounts.status as account_status',
+      jsonObjectFrom(
+        eb.selectFrom('users').select(USER_COLUMNS).whereRef('users.id', '=', 'collaborations.user_id'),
+      ).as('user'),
+      jsonObjectFrom(
+        eb.selectFrom('users').select(USER_COLUMNS).whereRef('users.id', '=', 'collaborations.inviter_id'),
+      ).as('inviter'),
+    ])
+    .where(isOwn)
+}
+
+type Row = InferResult<ReturnType<typeof selectCollaborations>>[number]
+
+function represent(site: Site, side: Side, row: Row): Collaboration {
+  return {
+    ...identity(site, 'collaboration', PATHS[side], row.id),
+    email: row.email,
+    role: row.role,
+    role_label: ROLES[row.role],
+    status: row.status,
+    created_at: formatTime(row.created_at),
+    started_at: formatOptionalTime(row.started_at),
+    finished_at: formatOptionalTime(row.finished_at),
+    user: row.user === null ? null : nestedUser(site, row.user),
+    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    inviter: row.inviter === null ? null : nestedUser(site, row.inviter),
+  }
+}

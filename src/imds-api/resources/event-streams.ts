@@ -1,0 +1,249 @@
+/**
+ * Events as server-sent events. A notification of the database leads to one query, which serves all streams of an
+ * account in this process, as one of the reads of the account at once. No stream holds a connection to the database, nor events that its client does not read yet:
+ * they are read again once it does. A stream ends when its client reads nothing for a while, when its right ends, or
+ * when events after its place are gone; its client then continues from the last event, in any process.
+ */
+import { Readable } from 'node:stream'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { Slots } from '../../limits/slots.ts'
+import { continues, readEvents, type EventRow } from '../changes/events.ts'
+import type { Reader } from '../database/transaction.ts'
+import type { Leave } from '../../limits/fair-queue.ts'
+import { Places, type Holder } from '../http/places.ts'
+import { formatCursor, type Cursor } from '../model/events.ts'
+import { refuse } from '../model/refusal.ts'
+import { representEvent } from './event-form.ts'
+
+/** Why streams end: by their client, or one of the reasons above, or because the process stops. */
+export const STREAM_ENDS = ['client', 'unread', 'right', 'gone', 'stop'] as const
+export type StreamEnd = (typeof STREAM_ENDS)[number]
+
+/**
+ * Whose stream it is. `mayRead`: whether that still holds; it rejects if that cannot be found out now. `enterShare`: waits
+ * for a turn among the reads of the account.
+ */
+export interface Subscriber extends Holder {
+  readonly mayRead: () => Promise<boolean>
+  readonly enterShare: () => Promise<Leave>
+}
+
+/** `now`: milliseconds of a monotonic clock. `ended` counts. */
+export interface EventStreamsParts {
+  readonly db: Reader
+  readonly now: () => number
+  readonly ended: (reason: StreamEnd) => void
+}
+
+/** The most streams of an account, and of one of its clients, in a process. */
+export const STREAMS_OF_ACCOUNT = 128
+export const STREAMS_OF_CLIENT = 64
+/** Most browsers and proxies end a connection on which nothing arrives for 30 s or longer. */
+const HEARTBEAT_MS = 15_000
+/** A client may take this long to read what was sent. */
+const UNREAD_MS = 20_000
+/** How long a right is not checked again while events are sent. */
+const CHECKED_MS = 1_000
+const EVENTS_AT_ONCE = 256
+/** Queries for streams that run at once, since others share their connections. */
+const QUERIES_AT_ONCE = 2
+const RETRY_MS = 1_000
+const HEARTBEAT = ': \n\n'
+const BEYOND = refuse(
+  'too_many_requests',
+  `the account may have ${String(STREAMS_OF_ACCOUNT)} streams of events, and each of its clients ` +
+    `${String(STREAMS_OF_CLIENT)}: close one first`,
+)
+
+/** All streams of a process. */
+export class EventStreams {
+  readonly #parts: EventStreamsParts
+  readonly #places: Places<StreamEnd>
+  readonly #accounts = new Map<string, Set<EventStream>>()
+  /** The accounts that are served now; true: there may be more events. */
+  readonly #served = new Map<string, boolean>()
+  readonly #slots = new Slots(QUERIES_AT_ONCE)
+  readonly #heartbeats: NodeJS.Timeout
+
+  constructor(parts: EventStreamsParts) {
+    this.#parts = parts
+    const { ended } = parts
+    this.#places = new Places({ ofAccount: STREAMS_OF_ACCOUNT, ofClient: STREAMS_OF_CLIENT, beyond: BEYOND, ended })
+    this.#heartbeats = setInterval(() => {
+      void this.beat()
+    }, HEARTBEAT_MS).unref()
+  }
+
+  /** How many are open. */
+  get count(): number {
+    return this.#places.count
+  }
+
+  /** Opens a stream of the events after a cursor. Refused (429) if the account or the client has too many. */
+  open(subscriber: Subscriber, after: Cursor): Readable {
+    const { accountId } = subscriber
+    const leave = this.#places.take(subscriber)
+    const streams = this.#accounts.get(accountId) ?? new Set()
+    const stream: EventStream = new EventStream(subscriber, after, this.#parts.now, () => {
+      void this.#serve(accountId)
+    })
+    this.#accounts.set(accountId, streams.add(stream))
+    stream.once('close', () => {
+      streams.delete(stream)
+      if (streams.size === 0 && this.#accounts.get(accountId) === streams) this.#accounts.delete(accountId)
+      leave(stream.reason ?? 'client')
+    })
+    return stream
+  }
+
+  /** There may be new events of an account; an empty name: of any. */
+  wake(accountId: string): void {
+    if (accountId !== '') void this.#serve(accountId)
+    else for (const one of this.#accounts.keys()) void this.#serve(one)
+  }
+
+  /** Ends all streams. */
+  close(): void {
+    this.#places.close()
+    clearInterval(this.#heartbeats)
+    for (const stream of this.#all()) stream.finish('stop')
+  }
+
+  /** Sends heartbeats, and ends the streams that have to end. */
+  async beat(): Promise<void> {
+    for (const stream of this.#all()) {
+      await stream.check(0).catch(() => undefined)
+      stream.beat()
+    }
+  }
+
+  *#all(): Generator<EventStream> {
+    for (const streams of this.#accounts.values()) yield* streams
+  }
+
+  /** Sends what is new to the streams of an account, until nothing is. */
+  async #serve(accountId: string): Promise<void> {
+    if (!this.#accounts.has(accountId)) return
+    const isServed = this.#served.has(accountId)
+    this.#served.set(accountId, true)
+    if (isServed) return
+    while (this.#served.get(accountId) === true) {
+      this.#served.set(accountId, false)
+      try {
+        if (await this.#sendSome(accountId)) this.#served.set(accountId, true)
+      } catch {
+        // the database is unreachable, which others report, or the account reads too much
+        setTimeout(() => void this.#serve(accountId), RETRY_MS).unref()
+      }
+    }
+    this.#served.delete(accountId)
+  }
+
+  /** True: there may be more. */
+  async #sendSome(accountId: string): Promise<boolean> {
+    const [first] = this.#readyOf(accountId)
+    if (first === undefined) return false
+    const leave = await first.subscriber.enterShare()
+    return this.#sendInTurn(accountId).finally(leave)
+  }
+
+  #readyOf(accountId: string): readonly EventStream[] {
+    return [...(this.#accounts.get(accountId) ?? [])].filter((stream) => stream.isReady)
+  }
+
+  async #sendInTurn(accountId: string): Promise<boolean> {
+    const ready = this.#readyOf(accountId)
+    if (ready.length === 0) return false
+    const from = Math.min(...ready.map(({ place }) => place.number))
+    const rows = await this.#slots.use(() => readEvents(this.#parts.db, accountId, from, EVENTS_AT_ONCE))
+    const behind = ready.filter(({ place }) => place.number < (rows.at(-1)?.id ?? 0))
+    await Promise.all(behind.map((stream) => stream.check(CHECKED_MS)))
+    const frames = new Map<number, Buffer>()
+    for (const stream of behind) {
+      const { number } = stream.place
+      const news = rows.filter(({ id }) => id > number)
+      if (!frames.has(number)) {
+        if (frames.size > 0) await nextTurn() // other requests are served between
+        frames.set(number, Buffer.from(news.map(frameOf).join('')))
+      }
+      stream.give(news, frames.get(number)!)
+    }
+    return rows.length === EVENTS_AT_ONCE
+  }
+}
+
+/** One stream. Node calls `_read` when the client has read what was sent. */
+class EventStream extends Readable {
+  readonly subscriber: Subscriber
+  readonly #now: () => number
+  readonly #readable: () => void
+  /** The last event that was sent. */
+  place: Cursor
+  reason: StreamEnd | undefined
+  isReady = false
+  #unreadSinceMs: number
+  #checkedAtMs: number
+  #sentAtMs: number
+
+  constructor(subscriber: Subscriber, place: Cursor, now: () => number, readable: () => void) {
+    super()
+    this.subscriber = subscriber
+    this.#now = now
+    this.#readable = readable
+    this.place = place
+    this.#unreadSinceMs = this.#checkedAtMs = this.#sentAtMs = now()
+    this.push(`id: ${formatCursor(place)}\n\n`) // no event, but a client that loses the connection now can continue
+  }
+
+  override _read(): void {
+    if (this.isReady) return
+    this.isReady = true
+    this.#readable()
+  }
+
+  /** Ends it if its right has ended. A result counts for `forMs`. */
+  async check(forMs: number): Promise<void> {
+    if (this.#now() - this.#checkedAtMs < forMs) return
+    const mayRead = await this.subscriber.mayRead()
+    this.#checkedAtMs = this.#now()
+    if (!mayRead) this.finish('right')
+  }
+
+  /** Sends events. `frames`: their text. */
+  give(events: readonly EventRow[], frames: Buffer): void {
+    if (this.reason !== undefined || this.destroyed) return
+    const last = events.at(-1)!
+    if (!continues(this.place, events)) {
+      this.finish('gone')
+      return
+    }
+    this.place = { epoch: last.epoch, number: last.id }
+    this.#send(frames)
+  }
+
+  /** Sends a comment if nothing was sent for a while, and cuts off a client that reads nothing. */
+  beat(): void {
+    if (this.reason !== undefined || this.destroyed) return
+    const now = this.#now()
+    if (!this.isReady && now - this.#unreadSinceMs > UNREAD_MS) {
+      this.reason = 'unread'
+      this.destroy()
+    } else if (this.isReady && now - this.#sentAtMs >= HEARTBEAT_MS / 2) this.#send(HEARTBEAT)
+  }
+
+  finish(reason: StreamEnd): void {
+    if (this.reason !== undefined || this.destroyed) return
+    this.reason = reason
+    this.push(null)
+  }
+
+  #send(text: string | Buffer): void {
+    this.isReady = false
+    this.#unreadSinceMs = this.#sentAtMs = this.#now()
+    this.push(text)
+  }
+}
+
+function frameOf(row: EventRow): string {
+  return `id: ${formatCursor({ epoch: row.epoch, number: row.id })}\ndata: ${JSON.stringify(representEvent(row))}\n\n`
+}

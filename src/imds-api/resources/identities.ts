@@ -1,0 +1,311 @@
+/**
+ * The identity of an account: the issuer of the identity tokens of its servers (contract H4). Its public documents are
+ * below /oidc, for verifiers, which do not sign in. No response has a private key.
+ */
+import { createPublicKey } from 'node:crypto'
+import type { FastifyReply } from 'fastify'
+import type { Kysely } from 'kysely'
+import Type, { type Static } from 'typebox'
+import {
+  createIdentity,
+  deleteIdentity,
+  findIdentity,
+  identityOf,
+  refuseRotation,
+  rotateKeys,
+  updateIdentity,
+  type AccountIdentity,
+  type IdentityFields,
+} from '../changes/identities.ts'
+import type { Tables } from '../database/tables.ts'
+import type { ApiServer } from '../http/server.ts'
+import { IDENTITY_ALGORITHMS, JWKS_MAX_AGE_SECONDS, KeyMaker } from '../model/identity-key.ts'
+import { fieldFault, refuse } from '../model/refusal.ts'
+import { formatOptionalTime, formatTime } from '../model/time.ts'
+import { isIssuer } from '../../identity/issuer.ts'
+import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.ts'
+import { Slots } from '../../limits/slots.ts'
+import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
+import { AUDIENCES_MAX, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
+import { oneOf, Time } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+const Algorithm = oneOf(IDENTITY_ALGORITHMS)
+const STATUSES = ['active', 'paused'] as const
+const Key = Type.Object({
+  kid: Type.String(),
+  algorithm: Algorithm,
+  signs_from: Type.String({ format: 'date-time', description: 'The latest key that has begun signs.' }),
+  retires_at: Type.Union([Time, Type.Null()], { description: 'When it leaves jwks.json; null: it is the latest key.' }),
+})
+const Identity = Type.Object(
+  {
+    issuer: Type.String({ format: 'uri' }),
+    status: oneOf(STATUSES),
+    algorithm: Algorithm,
+    audiences: Type.Array(Type.String()),
+    lifetime_seconds: Type.Integer(),
+    created_at: Time,
+    keys: Type.Array(Key),
+  },
+  { title: 'AccountIdentity' },
+)
+const Change = Type.Object(
+  {
+    audiences: Type.Optional(
+      Type.Array(Type.String({ pattern: AUDIENCE, hint: AUDIENCE_RULE }), {
+        minItems: 1,
+        maxItems: AUDIENCES_MAX,
+        description: 'The audiences for which servers get tokens. Required for a new identity.',
+      }),
+    ),
+    lifetime_seconds: Type.Optional(
+      Type.Integer({
+        minimum: IDENTITY_LIFETIME.least,
+        maximum: IDENTITY_LIFETIME.most,
+        description: 'How long a token is valid. Default for a new identity: 600.',
+      }),
+    ),
+    algorithm: Type.Optional(
+      Type.Enum([...IDENTITY_ALGORITHMS], {
+        description: 'How tokens are signed; a change is for the next key. Default for a new identity: ES256.',
+      }),
+    ),
+    status: Type.Optional(Type.Enum([...STATUSES], { description: 'paused: servers get no tokens.' })),
+  },
+  { title: 'IdentityChange', examples: [{ audiences: ['https://vault.example.com'], lifetime_seconds: 600 }] },
+)
+
+const TAGS = ['Accounts']
+const DEFAULTS = { algorithm: 'ES256', lifetime_seconds: 600, status: 'active' } as const
+/** Public requests wait for each other: they must not take the connections that clients need. */
+const PUBLIC_AT_ONCE = 2
+
+/** Adds the routes of `/account/identity`. */
+export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encryptsRecords }: ResourceParts): void {
+  const maker = new KeyMaker()
+  const response = { 200: Identity }
+  server.get(
+    '/account/identity',
+    {
+      schema: {
+        operationId: 'getIdentity',
+        summary: 'Get the issuer of identity tokens',
+        description:
+          'The issuer of the tokens by which servers of the account prove what they are. 404: the account has none.',
+        tags: TAGS,
+        response,
+      },
+      config: {
+        member: {
+          table: 'accounts', // whose lock all changes of an identity wait for
+          load: async (database, { caller }) => ({
+            ...format(await identityOf(database, caller.accountId)),
+            id: caller.accountId,
+          }),
+        },
+      },
+    },
+    async ({ caller }) => format(await identityOf(db, caller.accountId)),
+  )
+  server.put(
+    '/account/identity',
+    {
+      schema: {
+        operationId: 'putIdentity',
+        summary: 'Make or change the issuer of identity tokens',
+        description: 'A new issuer needs audiences. 422 in a region whose records are not encrypted.',
+        tags: TAGS,
+        body: Change,
+        response,
+      },
+    },
+    async ({ caller, body }) => {
+      const { accountId } = caller
+      const issuer = issuerOf(site.baseUrl, accountId)
+      const refusal = refuseNew(encryptsRecords, issuer, body)
+      const isNew = refusal === undefined && (await findIdentity(db, accountId)) === undefined
+      // made before the change, which has a connection of the database
+      const key = isNew ? await maker.make(body.algorithm ?? DEFAULTS.algorithm) : undefined
+      return await accounts.commit(caller, async (tx) => {
+        const current = await findIdentity(tx, accountId)
+        if (current !== undefined) await updateIdentity(tx, accountId, changed(current, body))
+        else if (refusal !== undefined) throw refusal
+        else if (key === undefined) throw refuse('resource_conflict', 'the identity was deleted meanwhile: try again')
+        else await createIdentity(tx, accountId, issuer, { ...DEFAULTS, audiences: [], ...fieldsOf(body) }, key)
+        return format(await identityOf(tx, accountId))
+      })
+    },
+  )
+  server.post(
+    '/account/identity/rotate',
+    {
+      schema: {
+        operationId: 'rotateIdentityKey',
+        summary: 'Make a new key for identity tokens',
+        description: 'It signs after 10 minutes. The key before it stays in jwks.json for 24 hours more.',
+        tags: TAGS,
+        response,
+      },
+    },
+    async ({ caller }) => {
+      const { accountId } = caller
+      const before = await findIdentity(db, accountId)
+      // checked again in its turn, with the state of the account
+      const refused = before === undefined || refuseRotation(before, Date.now()) !== undefined
+      const key = refused ? undefined : await maker.make(before.algorithm)
+      return await accounts.commit(caller, async (tx) => {
+        const refusal = refuseRotation(await identityOf(tx, accountId), Date.now())
+        if (refusal !== undefined) throw refusal
+        if (key === undefined) throw refuse('resource_conflict', 'the identity was changed meanwhile: try again')
+        await rotateKeys(tx, accountId, key)
+        return format(await identityOf(tx, accountId))
+      })
+    },
+  )
+  server.delete(
+    '/account/identity',
+    {
+      schema: {
+        operationId: 'deleteIdentity',
+        summary: 'Destroy the issuer of identity tokens, with its keys',
+        description: 'Servers get no more tokens, and its public documents are gone.',
+        tags: TAGS,
+        response,
+      },
+    },
+    async ({ caller }) =>
+      await accounts.commit(
+        caller,
+        async (tx) => {
+          const last = await identityOf(tx, caller.accountId)
+          await deleteIdentity(tx, caller.accountId)
+          return format(last)
+        },
+        'DELETE /account/identity',
+      ),
+  )
+}
+
+const DOCUMENTS = {
+  configuration: Type.Object(
+    {
+      issuer: Type.String({ format: 'uri' }),
+      jwks_uri: Type.String({ format: 'uri' }),
+      response_types_supported: Type.Array(Type.String()),
+      subject_types_supported: Type.Array(Type.String()),
+      id_token_signing_alg_values_supported: Type.Array(Algorithm),
+    },
+    { title: 'IssuerConfiguration' },
+  ),
+  keys: Type.Object(
+    {
+      keys: Type.Array(
+        Type.Object(
+          { kid: Type.String(), alg: Algorithm, use: Type.Literal('sig'), kty: Type.String() },
+          { title: 'JsonWebKey', additionalProperties: true },
+        ),
+      ),
+    },
+    { title: 'JsonWebKeySet' },
+  ),
+}
+
+/** Adds the public documents of issuers (OpenID Connect Discovery 1.0, 4). They need no sign-in. */
+export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
+  const slots = new Slots(PUBLIC_AT_ONCE)
+  const send = async (reply: FastifyReply, accountId: string, document: 'keys' | 'configuration') => {
+    const { issuer, keys } = await slots.use(() => identityOf(db, accountId))
+    const now = Date.now()
+    const present = keys.filter(({ retires_at }) => retires_at === null || retires_at.getTime() > now)
+    const documents = await issuerDocuments(
+      issuer,
+      present.map(({ public_key }) => createPublicKey(public_key)),
+    )
+    return reply
+      .header('Cache-Control', `public, max-age=${String(JWKS_MAX_AGE_SECONDS)}`)
+      .type('application/json; charset=utf-8')
+      .send(JSON.stringify(documents[document])) // as text: a serializer would drop members of keys
+  }
+  const params = Type.Object({
+    account: Type.String({ description: 'The id of an account.', examples: ['acc-demo1'] }),
+  })
+  for (const [document, operationId] of [
+    ['configuration', 'getIssuerConfiguration'],
+    ['keys', 'getIssuerKeys'],
+  ] as const) {
+    server.get(
+      `/oidc/:account/${ISSUER_PATHS[document]}`,
+      {
+        schema: {
+          operationId,
+          summary: `Get the ${document} of an issuer, as OpenID Connect says`,
+          description: 'For services that verify identity tokens. It needs no access token.',
+          tags: TAGS,
+          security: [],
+          params,
+          response: { 200: DOCUMENTS[document] },
+        },
+      },
+      async ({ params: { account } }, reply) => send(reply, account, document),
+    )
+  }
+}
+
+function issuerOf(baseUrl: string, accountId: string): string {
+  return `${baseUrl}/oidc/${accountId}`
+}
+
+/** Why there can be no new identity in this region, or with this body; undefined: there can. */
+function refuseNew(encryptsRecords: boolean, issuer: string, { audiences }: Static<typeof Change>) {
+  if (!encryptsRecords)
+    return refuse(
+      'unprocessable_entity',
+      'the records of this region are not encrypted, so others could read the private key: ' +
+        'the operator has to set IMDS_RECORD_KEYS_FILE (docs/encryption.md)',
+    )
+  if (!isIssuer(issuer))
+    return refuse(
+      'unprocessable_entity',
+      'verifiers need an https URL of this API: the operator has to set IMDS_API_BASE_URL to one',
+    )
+  return audiences === undefined
+    ? refuse('unprocessable_entity', fieldFault('audiences', 'missing', 'audiences is missing'))
+    : undefined
+}
+
+/** The fields that a request sets. Its other parameters may have the names of columns, such as `issuer`. */
+function fieldsOf({ audiences, lifetime_seconds, algorithm, status }: Static<typeof Change>): Partial<IdentityFields> {
+  return {
+    ...(audiences !== undefined && { audiences }),
+    ...(lifetime_seconds !== undefined && { lifetime_seconds }),
+    ...(algorithm !== undefined && { algorithm }),
+    ...(status !== undefined && { status }),
+  }
+}
+
+/** The fields of a change that differ: if none does, nothing is published. */
+function changed(current: AccountIdentity, body: Static<typeof Change>): Partial<IdentityFields> {
+  const fields = Object.entries(fieldsOf(body))
+  return Object.fromEntries(
+    fields.filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(current[name as keyof IdentityFields])),
+  )
+}
+
+function format(identity: AccountIdentity): Static<typeof Identity> {
+  const { issuer, status, algorithm, audiences, lifetime_seconds, created_at, keys } = identity
+  return {
+    issuer,
+    status,
+    algorithm,
+    audiences,
+    lifetime_seconds,
+    created_at: formatTime(created_at),
+    keys: keys.map(({ kid, algorithm: of, signs_from, retires_at }) => ({
+      kid,
+      algorithm: of,
+      signs_from: formatTime(signs_from),
+      retires_at: formatOptionalTime(retires_at),
+    })),
+  }
+}

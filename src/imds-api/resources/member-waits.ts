@@ -1,0 +1,214 @@
+/**
+ * Requests that wait for a state of a resource (waiting.ts). A notification of the database wakes those that wait for
+ * its resource, and one query serves all of them that have the same account. None holds a connection to the database. A
+ * wait ends when the state is reached or cannot be reached any more, at its timeout or earlier when the process stops,
+ * with its right, and when its client goes away.
+ */
+import type { Socket } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { Slots } from '../../limits/slots.ts'
+import type { Reader } from '../database/transaction.ts'
+import { Places, type Holder } from '../http/places.ts'
+import { refuse, Refusal } from '../model/refusal.ts'
+
+/**
+ * One request. `read` reads the resource as its GET shows it. `isReached` throws a refusal if the state cannot be
+ * reached. `checkRight` throws one if the right to read has ended. `late` makes the refusal at the end of the time.
+ */
+export interface Wait<Form> extends Holder {
+  readonly resourceId: string
+  readonly socket: Pick<Socket, 'once' | 'off' | 'setMaxListeners'>
+  readonly timeoutMs: number
+  readonly read: (database: Reader) => Promise<Form>
+  readonly isReached: (form: Form) => boolean
+  readonly checkRight: () => Promise<void>
+  readonly late: () => Refusal
+}
+
+/** How waits end: `impossible`, the state cannot be reached any more; the others as above. */
+export const WAIT_ENDS = ['reached', 'impossible', 'timeout', 'right', 'client', 'stop'] as const
+export type WaitEnd = (typeof WAIT_ENDS)[number]
+
+/** `ended` counts. */
+export interface MemberWaitsParts {
+  readonly db: Reader
+  readonly ended: (reason: WaitEnd) => void
+}
+
+/** A request with what ends its wait. `settle`: only the first call has an effect. */
+interface Waiter {
+  readonly wait: Wait<unknown>
+  readonly settle: (reason: WaitEnd, finish: () => void) => void
+  readonly resolve: (form: unknown) => void
+  readonly reject: (refusal: Refusal) => void
+}
+
+/** The requests of an account that wait for one resource. `isStale`: it may have changed since it was last read. */
+interface Group {
+  readonly waiters: Set<Waiter>
+  isStale: boolean
+  isServed: boolean
+}
+
+/** The most waits of an account, and of one of its clients, in a process. */
+export const [WAITS_OF_ACCOUNT, WAITS_OF_CLIENT] = [1_000, 500]
+/** How often the rights of all are checked. */
+const CHECK_INTERVAL_MS = 15_000
+/** Queries for waits that run at once, since others share their connections; and checks of rights. */
+const [QUERIES_AT_ONCE, CHECKS_AT_ONCE] = [2, 2]
+const RETRY_MS = 1_000
+/** Responses that are made in one turn of the event loop. */
+const GIVEN_AT_ONCE = 32
+/** Of a socket: requests that are sent without waiting for responses share it, 16 at most (http/connections.ts). */
+const LISTENERS_MAX = 32
+const BEYOND = new Refusal(
+  'too_many_requests',
+  [
+    `${String(WAITS_OF_ACCOUNT)} requests of an account may wait, and ${String(WAITS_OF_CLIENT)} of each of ` +
+      'its clients: try again when one has ended',
+  ],
+  { retrySeconds: 1 },
+)
+
+/** All waits of a process. */
+export class MemberWaits {
+  readonly #db: Reader
+  readonly #places: Places<WaitEnd>
+  /** By resource, then by account. */
+  readonly #groups = new Map<string, Map<string, Group>>()
+  readonly #queries = new Slots(QUERIES_AT_ONCE)
+  readonly #checks = new Slots(CHECKS_AT_ONCE)
+  readonly #interval: NodeJS.Timeout
+
+  constructor({ db, ended }: MemberWaitsParts) {
+    this.#db = db
+    this.#places = new Places({ ofAccount: WAITS_OF_ACCOUNT, ofClient: WAITS_OF_CLIENT, beyond: BEYOND, ended })
+    this.#interval = setInterval(() => {
+      void this.checkRights()
+    }, CHECK_INTERVAL_MS).unref()
+  }
+
+  /** How many requests wait. */
+  get count(): number {
+    return this.#places.count
+  }
+
+  /** Waits until the state is reached, and returns the resource as it is then. Rejects with a refusal otherwise. */
+  until<Form>(wait: Wait<Form>): Promise<Form> {
+    const leavePlace = this.#places.take(wait)
+    return new Promise((resolve, reject) => {
+      const { accountId, resourceId, socket, timeoutMs } = wait
+      const groups = this.#groups.get(resourceId) ?? new Map<string, Group>()
+      const group = groups.get(accountId) ?? { waiters: new Set(), isStale: false, isServed: false }
+      const settle: Waiter['settle'] = (reason, finish) => {
+        if (!group.waiters.delete(waiter)) return
+        if (group.waiters.size === 0) groups.delete(accountId)
+        if (groups.size === 0) this.#groups.delete(resourceId)
+        leavePlace(reason)
+        clearTimeout(timer)
+        socket.off('close', leave)
+        finish()
+      }
+      const waiter = { wait, settle, resolve, reject } as Waiter
+      const leave = () => {
+        settle('client', () => {
+          reject(refuse('request_timeout', 'the client has gone'))
+        })
+      }
+      const timer = setTimeout(() => {
+        settle('timeout', () => {
+          reject(wait.late())
+        })
+      }, timeoutMs)
+      socket.setMaxListeners(LISTENERS_MAX)
+      socket.once('close', leave)
+      group.waiters.add(waiter)
+      this.#groups.set(resourceId, groups.set(accountId, group))
+      void this.#serve(group) // it may have changed since the request has read it
+    })
+  }
+
+  /** A resource may have changed; undefined: any. */
+  wake(resourceId?: string): void {
+    const changed = resourceId === undefined ? [...this.#groups.values()] : [this.#groups.get(resourceId)]
+    for (const groups of changed) for (const group of groups?.values() ?? []) void this.#serve(group)
+  }
+
+  /** Ends the waits whose right has ended. */
+  async checkRights(): Promise<void> {
+    await Promise.all([...this.#all()].map((waiter) => this.#checkRight(waiter).catch(() => undefined)))
+  }
+
+  /** Ends all waits as at their timeout: their clients ask again, and another process responds. */
+  close(): void {
+    this.#places.close()
+    clearInterval(this.#interval)
+    for (const { wait, settle, reject } of [...this.#all()])
+      settle('stop', () => {
+        reject(wait.late())
+      })
+  }
+
+  *#all(): Generator<Waiter> {
+    for (const groups of this.#groups.values()) for (const { waiters } of groups.values()) yield* waiters
+  }
+
+  /** Reads a resource for those who wait for it, until it has not changed meanwhile. */
+  async #serve(group: Group): Promise<void> {
+    group.isStale = true
+    if (group.isServed) return
+    group.isServed = true
+    while (group.isStale && group.waiters.size > 0) {
+      group.isStale = false
+      try {
+        await this.#readFor(group)
+      } catch {
+        // the database is unreachable, which others report
+        setTimeout(() => void this.#serve(group), RETRY_MS).unref()
+      }
+    }
+    group.isServed = false
+  }
+
+  /** Reads it once for all. Those who come meanwhile have seen a later state: they are served by the next read. */
+  async #readFor({ waiters }: Group): Promise<void> {
+    const served = await this.#queries.use(async () => {
+      const present = [...waiters]
+      return { present, result: await present[0]?.wait.read(this.#db).catch(refusalOrThrow) }
+    })
+    for (let i = 0; i < served.present.length; i += GIVEN_AT_ONCE) {
+      if (i > 0) await nextTurn() // other requests are served between
+      const some = served.present.slice(i, i + GIVEN_AT_ONCE)
+      await Promise.all(some.map((waiter) => this.#give(waiter, served.result)))
+    }
+  }
+
+  /** Ends a wait if what was read ends it. */
+  async #give(waiter: Waiter, result: unknown): Promise<void> {
+    const { wait, settle, resolve, reject } = waiter
+    let refusal: Refusal | undefined = result instanceof Refusal ? result : undefined
+    try {
+      if (refusal === undefined && !wait.isReached(result)) return
+    } catch (error) {
+      refusal = refusalOrThrow(error)
+    }
+    await this.#checkRight(waiter)
+    settle(refusal === undefined ? 'reached' : 'impossible', () => {
+      if (refusal === undefined) resolve(result)
+      else reject(refusal)
+    })
+  }
+
+  async #checkRight({ wait, settle, reject }: Waiter): Promise<void> {
+    const refusal = await this.#checks.use(() => wait.checkRight().then(() => undefined, refusalOrThrow))
+    if (refusal !== undefined)
+      settle('right', () => {
+        reject(refusal)
+      })
+  }
+}
+
+function refusalOrThrow(error: unknown): Refusal {
+  if (error instanceof Refusal) return error as Refusal
+  throw error
+}

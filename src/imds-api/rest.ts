@@ -1,0 +1,196 @@
+/** Builds the REST interface: its HTTP server with all routes, and the parts that issue and check tokens. */
+import swagger from '@fastify/swagger'
+import { readFileSync } from 'node:fs'
+import type { DestinationStream, Logger } from 'pino'
+import { buildAudit } from './http/audit.ts'
+import { buildAccountChoice, describeClient } from './auth/account-choice.ts'
+import { buildBearerCheck } from './auth/bearer.ts'
+import { FailureLimit } from '../limits/failure-limit.ts'
+import { Grants } from './auth/grants.ts'
+import { KnownAddresses } from './auth/known-addresses.ts'
+import { addTokenEndpoint } from './auth/token-endpoint.ts'
+import { TokenFamilies } from './auth/token-families.ts'
+import { AccessTokens, KEEP_EXPIRED_MS } from './auth/tokens.ts'
+import type { ApiConfig } from './config.ts'
+import { AccountChanges } from './changes/account-changes.ts'
+import { type Database } from './database/open.ts'
+import { addDocsPages } from './http/docs-pages.ts'
+import { takeIdempotencyKeys } from './http/idempotency.ts'
+import { completeOpenApi, takesAccount } from './http/openapi.ts'
+import { ABOUT } from './http/openapi-about.ts'
+import { addEntityTags } from './http/entity-tags.ts'
+import { addReadShare } from './http/read-share.ts'
+import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
+import { addApiClientRoutes } from './resources/api-clients.ts'
+import { addApplicationRoutes } from './resources/applications.ts'
+import { addCatalogRoutes } from './resources/catalog.ts'
+import { addCloudIpRoutes } from './resources/cloud-ips.ts'
+import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
+import { respectIfMatch } from './resources/conditions.ts'
+import { addConfigMapRoutes } from './resources/config-maps.ts'
+import { addEventRoutes } from './resources/events.ts'
+import type { EventStreams } from './resources/event-streams.ts'
+import type { MemberWaits } from './resources/member-waits.ts'
+import { addDatabaseServerRoutes } from './resources/database-servers.ts'
+import { addRoutesOfOtherDocuments } from './resources/unimplemented.ts'
+import { addIdentityRoutes, addIssuerRoutes } from './resources/identities.ts'
+import { addImageRoutes } from './resources/images.ts'
+import { addInterfaceRoutes } from './resources/interfaces.ts'
+import { addServerActionRoutes } from './resources/server-actions.ts'
+import { addServerGroupRoutes } from './resources/server-groups.ts'
+import { addServerRoutes } from './resources/servers.ts'
+import { CurrentSite } from './resources/site.ts'
+import { addUserRoutes } from './resources/users.ts'
+import { buildServer, type ApiServer, type ApiServerSettings } from './http/server.ts'
+import { respectStrict } from './http/strict.ts'
+import { parseStoreUrl } from '../store/url.ts'
+import type { ReadReports } from './resources/guest-reports.ts'
+import type { ResourceParts } from './resources/parts.ts'
+
+/** The parts that issue and check tokens. `purge` deletes the expired tokens, and old addresses. */
+export interface Auth {
+  readonly tokens: AccessTokens
+  readonly grants: Grants
+  purge(): Promise<void>
+}
+
+/** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
+export function buildAuth(
+  db: Database['db'],
+  { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>,
+  now: () => number,
+  log: Logger,
+): Auth {
+  const steady = () => performance.now()
+  const tokens = new AccessTokens(db, now, steady)
+  const families = new TokenFamilies(db, refreshTokenSeconds, now)
+  const limit = new FailureLimit(steady)
+  const known = new KnownAddresses({ db, limit, now, steady, log })
+  return {
+    tokens,
+    grants: new Grants({ db, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
+    purge: async () => {
+      const at = now()
+      const keptSince = at - KEEP_EXPIRED_MS
+      await families.purge(at, keptSince)
+      await tokens.purge(keptSince)
+      await known.purge()
+    },
+  }
+}
+
+type ServerConfig = Pick<
+  ApiConfig,
+  'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute' | 'store'
+>
+
+/** The API's HTTP server with all routes. */
+export async function buildApiServer(
+  config: ServerConfig,
+  { db, pool }: Pick<Database, 'db' | 'pool'>,
+  accounts: AccountChanges,
+  { tokens, grants }: Auth,
+  reports: ReadReports,
+  streams: EventStreams,
+  waits: MemberWaits,
+  counted: Pick<ApiServerSettings, 'unreadable' | 'shed'>,
+  audit: DestinationStream,
+  log: Logger,
+): Promise<ApiServer> {
+  const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders, compute, store } = config
+  const server = buildServer({
+    tls:
+      tls === undefined
+        ? undefined
+        : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
+    trustedProxies,
+    ...counted,
+    log,
+  })
+  // of the server itself: hooks of its plugins run only once all connections are closed
+  server.addHook('preClose', (done) => {
+    streams.close()
+    waits.close()
+    done()
+  })
+  await describe(server, otpHeaders)
+  await addDocsPages(server)
+  const site = new CurrentSite(baseUrl, db, () => performance.now())
+  addIssuerRoutes(server, db)
+  addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
+  await server.register(
+    (api: ApiServer, _options: object, done: () => void) => {
+      api.addHook('onRequest', (_request, reply, next) => {
+        void reply.header('Cache-Control', 'no-store') // some responses have a secret
+        next()
+      })
+      respectStrict(api, takesAccount)
+      api.addHook('onRequest', buildBearerCheck(tokens)) // a change is checked again at its turn: see auth/requester.ts
+      takeIdempotencyKeys(api)
+      addReadShare(api, pool.options.max)
+      api.addHook('preHandler', () => site.refresh())
+      api.addHook('onSend', buildAudit(audit, describeClient))
+      addEntityTags(api)
+      respectIfMatch(api)
+      const keepsReports = parseStoreUrl(store.url)?.kind !== 'files'
+      const encryptsRecords = store.recordKeysFile !== undefined
+      const parts = { db, pool, accounts, site, compute, reports, waits, keepsReports, encryptsRecords }
+      addRoutes(api, parts, tokens, streams)
+      done()
+    },
+    { prefix: '/1.0' },
+  )
+  server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
+  return server
+}
+
+/** Adds the OpenAPI document, and its pages below /docs. */
+async function describe(server: ApiServer, otpHeaders: readonly string[]): Promise<void> {
+  await server.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'imds-api',
+        version: '1.0.0beta',
+        license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+        contact: { name: 'The operator of the region' },
+        description: 'The API of a region. [The guide](/docs/guide/api.md) has its conventions, limits and examples.',
+      },
+      ...ABOUT,
+    },
+    transformObject: (made) =>
+      completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject, otpHeaders),
+  })
+}
+
+/** Adds the routes of all resources, by the account that they need: none, any of the user's, or one that is named. */
+function addRoutes(api: ApiServer, parts: ResourceParts, tokens: AccessTokens, streams: EventStreams): void {
+  const { db } = parts
+  addUserCollaborationRoutes(api, parts)
+  void api.register((any: ApiServer, _none: object, added: () => void) => {
+    any.addHook('onRequest', buildAccountChoice(db, false))
+    addAccountRoutes(any, parts)
+    addUserRoutes(any, parts)
+    added()
+  })
+  void api.register((one: ApiServer, _none: object, added: () => void) => {
+    one.addHook('onRequest', buildAccountChoice(db, true))
+    addChosenAccountRoute(one, parts)
+    addIdentityRoutes(one, parts)
+    addApiClientRoutes(one, parts, tokens)
+    addApplicationRoutes(one, parts, tokens)
+    addCatalogRoutes(one, parts)
+    addImageRoutes(one, parts)
+    addServerRoutes(one, parts)
+    addServerActionRoutes(one, parts)
+    addInterfaceRoutes(one, parts)
+    addServerGroupRoutes(one, parts)
+    addCloudIpRoutes(one, parts)
+    addConfigMapRoutes(one, parts)
+    addCollaborationRoutes(one, parts)
+    addDatabaseServerRoutes(one, parts)
+    addEventRoutes(one, parts, streams)
+    addRoutesOfOtherDocuments(one)
+    added()
+  })
+}

@@ -1,0 +1,484 @@
+/**
+ * The composition root of imds-api, which serves the Brightbox-compatible API (docs/api-conformance.md), "the API" in
+ * comments. It builds the parts in order and stops them in reverse. It has no rules of its own.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { FastifyInstance } from 'fastify'
+import { readFileSync } from 'node:fs'
+import type { DestinationStream, Logger } from 'pino'
+import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
+import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
+import { startTurns } from '../limits/turns.ts'
+import { parsePassword, unreadable } from '../runtime/secret-file.ts'
+import type { Reports } from '../metadata/reports.ts'
+import { openStore } from '../store/open.ts'
+import { StoreUnavailable } from '../store/publisher.ts'
+import { VERSION } from '../runtime/version.ts'
+import { openAudit, type AuditStream } from './http/audit.ts'
+import { keyedResultOf } from './http/idempotency.ts'
+import { buildComputeServer } from './compute/server.ts'
+import { Waiters } from './compute/waiters.ts'
+import type { ApiConfig } from './config.ts'
+import { Connections, shareConnections, shareOfAddress } from './http/connections.ts'
+import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
+import { COMPUTE_CHANNEL } from './changes/actions.ts'
+import { finishWaitingActions, purgeActions } from './changes/action-queue.ts'
+import { purgeEvents } from './changes/events.ts'
+import { purgeKeys } from './changes/keyed-change.ts'
+import { purgeServers } from './changes/servers.ts'
+import { EVENTS_CHANNEL } from './database/migrations/events.ts'
+import { migrate } from './database/migrate.ts'
+import { NotificationListener } from './database/notifications.ts'
+import { openDatabase, type Database } from './database/open.ts'
+import { placedHypervisors } from './changes/placement.ts'
+import { InvitationSender } from './mail/sender.ts'
+import { formatPage } from './page/page.ts'
+import { readRegionState } from './page/region-state.ts'
+import { buildSmtp } from './mail/smtp.ts'
+import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
+import { buildOperatorServer, type OperatorParts } from './operator.ts'
+import { BootWatch } from './publish/boot-watch.ts'
+import { HypervisorCheck } from './publish/hypervisor-check.ts'
+import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.ts'
+import { LazyStore } from './publish/lazy-store.ts'
+import { claimedStore } from './publish/claimed-store.ts'
+import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
+import { type ApiServerSettings } from './http/server.ts'
+import { StopDelay } from './stop-delay.ts'
+import { buildShedReport } from './http/shed-report.ts'
+import { EventStreams } from './resources/event-streams.ts'
+import { MemberWaits } from './resources/member-waits.ts'
+import { buildApiServer, buildAuth, type Auth } from './rest.ts'
+import { readTextFile } from '../runtime/text-file.ts'
+
+/** A running imds-api. `failed` resolves with the reason when it cannot continue. */
+export interface Api {
+  /** In the order of the configuration. */
+  readonly listening: readonly Place[]
+  readonly operator: HostPort
+  readonly failed: Promise<string>
+  /** Opens the file of the audit lines again, after a log rotation. */
+  reopenAudit(): void
+  stop(): Promise<void>
+}
+
+const PURGE_INTERVAL_MS = 3_600_000
+const COMPUTE_POLL_MS = 2_000
+/** The longest that a stop waits for requests on which imds-api works, such as a change that waits for its turn. */
+const CLOSE_TIMEOUT_MS = 10_000
+/** How long the response to a client waits for the reports of a guest. */
+const REPORTS_TIMEOUT_MS = 500
+/** How long a stop waits for the store to close: its connection may still be opening. */
+const STORE_CLOSE_TIMEOUT_MS = 500
+/**
+ * How long a stop waits for the parts to end: the database may not answer their queries. Must be longer than
+ * CLOSE_TIMEOUT_MS.
+ */
+const PARTS_STOP_TIMEOUT_MS = 11_000
+
+/** The most connections of one address at the listener of operators. */
+const OPERATORS_OF_ADDRESS = 16
+
+/** Starts imds-api. Rejects if a part cannot start, and leaves nothing running then. */
+export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
+  const password = readPassword(config.operator.passwordFile)
+  const database = await openDatabase(config.database, false, (error) => {
+    log.warn({ reason: error.message }, 'a connection to the database broke')
+  })
+  const stops: (() => Promise<unknown>)[] = [() => database.close()]
+  const stop = async () => {
+    for (const step of stops.toReversed()) await step()
+  }
+  try {
+    await migrate(database.db)
+    const region = await regionOf(database.db, config)
+    const store = new LazyStore(() => openStore(config.store))
+    stops.push(() => Promise.race([store.close(), sleep(STORE_CLOSE_TIMEOUT_MS, undefined, { ref: false })]))
+    await openOrRetry(store, log)
+    const { background } = database
+    const metrics = buildApiMetrics(database)
+    const { publisher, bootWatch, sender, hypervisorCheck } = buildBackground(config, database, store, metrics, log)
+    const shed = buildShedReport({ counted: metrics.shed, now: () => performance.now(), log })
+    const counted = { unreadable: metrics.unreadable, shed }
+    const audit = openAuditOrFail(config.auditFile, log)
+    const auth = buildAuth(database.db, config, () => Date.now(), log)
+    const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
+    const streams = new EventStreams({ db: background.db, now: () => performance.now(), ended: metrics.streamEnded })
+    const waits = new MemberWaits({ db: background.db, ended: metrics.waitEnded })
+    metrics.countOpen({ streams: () => streams.count, waits: () => waits.count })
+    const notifications = listenForEvents(database, streams, waits)
+    const server = await buildApiServer(
+      config,
+      database,
+      accounts,
+      auth,
+      (id) => reportsInTime(store, id),
+      streams,
+      waits,
+      counted,
+      audit,
+      log,
+    )
+    if (config.tls !== undefined) metrics.certificate('clients', readFileSync(config.tls.certificate, 'utf8'))
+    server.addHook('onResponse', (request, reply, done) => {
+      metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
+      const keyed = keyedResultOf(request, reply)
+      if (keyed !== undefined) metrics.keyed(keyed)
+      done()
+    })
+    const delay = new StopDelay()
+    delay.watch(server)
+    const hypervisors = () => readHypervisors(background.db, store)
+    const operatorServer = buildOperatorServer({
+      database: background,
+      publisher,
+      isStopping: () => delay.hasBegun,
+      hypervisors,
+      page: buildPage(background.db, publisher, sender, hypervisors),
+      registry: metrics.registry,
+      password,
+      now: () => performance.now(),
+    })
+    const bounds = buildBounds(config, metrics.closed, log)
+    bounds.clients.start(server)
+    bounds.operators.start(operatorServer)
+    const compute = buildCompute(config, database, accounts, metrics, counted, bounds.hypervisors, delay, audit, log)
+    stops.push(() =>
+      Promise.race([
+        Promise.all([
+          closeServer(operatorServer),
+          closeServer(server),
+          publisher.stop(),
+          bootWatch.stop(),
+          sender.stop(),
+          compute.stop(),
+          notifications.stop(),
+        ]),
+        sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
+      ]),
+    )
+    // before clients can ask for new ones
+    if (config.compute === 'none') await finishActions(database.db, accounts, log)
+    const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
+    const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN', () => {
+      bounds.clients.endWaiting()
+    })
+    publisher.start()
+    bootWatch.start()
+    sender.start()
+    hypervisorCheck.start()
+    await compute.start()
+    await notifications.start()
+    let purged = purgeOld(database.db, auth, log)
+    const purge = setInterval(() => {
+      purged = purgeOld(database.db, auth, log)
+    }, PURGE_INTERVAL_MS)
+    stops.push(() => {
+      clearInterval(purge)
+      hypervisorCheck.stop()
+      return Promise.race([purged, sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false })])
+    })
+    log.info(
+      {
+        listening: listening.map(formatPlace),
+        operator: formatHostPort(operator),
+        region,
+        version: VERSION,
+      },
+      'listening',
+    )
+    return {
+      listening,
+      operator,
+      stop: async () => {
+        log.info({ delay_seconds: config.stopDelaySeconds }, 'stopping')
+        await delay.run(config.stopDelaySeconds)
+        await stop()
+      },
+      reopenAudit: () => {
+        reopen(audit, log)
+      },
+      failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
+    }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+/** The name of the region. Throws if there is none, or if IMDS_REGION names another: its records would go there. */
+async function regionOf(db: Database['db'], { store }: ApiConfig): Promise<string> {
+  const region = await db.selectFrom('region').select('name').executeTakeFirst()
+  if (region === undefined)
+    throw new StartFailure(
+      'the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE',
+    )
+  if (store.region !== undefined && store.region !== region.name)
+    throw new StartFailure(
+      `IMDS_REGION is ${store.region}, and the region file says ${region.name}: correct one of them`,
+    )
+  return region.name
+}
+
+/** Reads what a guest has reported. Undefined: nothing, or the store does not answer in time. */
+async function reportsInTime(store: LazyStore, id: string): Promise<Reports | undefined> {
+  const reports = store.reports(id).catch(() => undefined)
+  return Promise.race([reports, sleep(REPORTS_TIMEOUT_MS, undefined, { ref: false })])
+}
+
+/** Opens the store. An unreachable one is opened later. */
+async function openOrRetry(store: LazyStore, log: Logger): Promise<void> {
+  await store.open().catch((error: unknown) => {
+    if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
+    log.warn(
+      { reason: error.message },
+      'the store is unreachable: requests are served, and what they change is published later',
+    )
+  })
+}
+
+/** Builds what works without a request. */
+function buildBackground(
+  { mail, bootSeconds }: ApiConfig,
+  database: Database,
+  store: LazyStore,
+  metrics: ApiMetrics,
+  log: Logger,
+) {
+  const { db } = database.background
+  return {
+    publisher: new OutboxPublisher({
+      db,
+      connect: () => database.connect(),
+      store: claimedStore(db, store, log),
+      most: BATCH,
+      counted: metrics.published,
+      batched: metrics.batched,
+      bootSeconds,
+      log,
+    }),
+    bootWatch: new BootWatch({ db, store, log }),
+    sender: new InvitationSender({
+      db,
+      counted: metrics.invited,
+      log,
+      mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
+    }),
+    hypervisorCheck: new HypervisorCheck({
+      hypervisors: () => placedHypervisors(db),
+      announce: (drained) => store.announce({ version: VERSION, seenAt: new Date().toISOString() }, drained),
+      unannounced: (names) => store.unannounced(names),
+      counted: metrics.unannounced,
+      log,
+    }),
+  }
+}
+
+/** Deletes what is kept for a time only: at the start, and each hour. */
+async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<void> {
+  try {
+    await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db), purgeServers(db)])
+  } catch (error) {
+    log.warn(
+      { reason: (error as Error).message },
+      'expired tokens, old addresses, actions, keys, events and deleted servers were not deleted; retrying in an hour',
+    )
+  }
+}
+
+/** Builds the status page of the operators' listener. */
+function buildPage(
+  db: Database['db'],
+  publisher: OutboxPublisher,
+  sender: InvitationSender,
+  hypervisors: () => Promise<RegionHypervisors>,
+): OperatorParts['page'] {
+  const turns = startTurns()
+  return (question) =>
+    turns.take(() =>
+      formatPage(
+        {
+          version: VERSION,
+          state: () => readRegionState({ db, hypervisors, postponed: () => sender.postponed() }),
+          publishing: () => publisher.problem,
+          nowMs: () => Date.now(),
+        },
+        question,
+      ),
+    )
+}
+
+/** Reads the password of operators. */
+function readPassword(path: string | undefined): string | undefined {
+  if (path === undefined) return undefined
+  const refuse = (message: string) => new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${message}`)
+  let text
+  try {
+    text = readTextFile(path)
+  } catch (error) {
+    throw refuse(unreadable(path, error))
+  }
+  const password = parsePassword(text)
+  if (!password.ok) throw refuse(password.faults.join())
+  return password.value
+}
+
+/** Builds the bounds of the connections of each listener. */
+function buildBounds({ connectionsPerAddress, trustedProxies }: ApiConfig, closed: ApiMetrics['closed'], log: Logger) {
+  const share = shareConnections(descriptors(readLimits()))
+  const build = (most: number, ofAddress: number, proxies: readonly string[]) =>
+    new Connections({
+      most,
+      ofAddress: shareOfAddress(ofAddress, most),
+      trustedProxies: proxies,
+      closed,
+      now: () => performance.now(),
+      log,
+    })
+  return {
+    clients: build(share.clients, connectionsPerAddress, trustedProxies),
+    hypervisors: build(share.hypervisors, connectionsPerAddress, []),
+    operators: build(share.operators, OPERATORS_OF_ADDRESS, []),
+  }
+}
+
+interface Service {
+  start(): Promise<void>
+  stop(): Promise<void>
+}
+
+/**
+ * Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their
+ * outcomes.
+ */
+async function finishActions(db: Database['db'], accounts: AccountChanges, log: Logger): Promise<void> {
+  const actions = await finishWaitingActions(db, accounts)
+  if (actions > 0)
+    log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
+}
+
+/** Builds the listener for the notifications of events. */
+function listenForEvents(database: Database, streams: EventStreams, waits: MemberWaits): Service {
+  const listener = new NotificationListener(
+    () => database.connect(),
+    EVENTS_CHANNEL,
+    (payload) => {
+      const [accountId, resourceId] = payload.split(' ')
+      streams.wake(accountId!)
+      waits.wake(resourceId)
+    },
+  )
+  let listened = Promise.resolve()
+  return {
+    start: () => {
+      listened = listener.run()
+      return Promise.resolve()
+    },
+    stop: async () => {
+      await listener.stop()
+      await listened
+    },
+  }
+}
+
+/** Builds the compute interface. With IMDS_API_COMPUTE=none it does nothing. */
+function buildCompute(
+  { compute, computeListener }: ApiConfig,
+  database: Database,
+  accounts: AccountChanges,
+  metrics: ApiMetrics,
+  { unreadable, shed }: Pick<ApiServerSettings, 'unreadable' | 'shed'>,
+  bounds: Connections,
+  delay: StopDelay,
+  audit: DestinationStream,
+  log: Logger,
+): Service {
+  const { db } = database
+  if (compute === 'none') return { start: () => Promise.resolve(), stop: () => Promise.resolve() }
+  const { listen: place, tls, retrySeconds } = computeListener
+  const waiters = new Waiters()
+  const listener = new NotificationListener(
+    () => database.connect(),
+    COMPUTE_CHANNEL,
+    (hypervisor) => {
+      waiters.wake(hypervisor)
+    },
+  )
+  const parts = {
+    db,
+    accounts,
+    waiters,
+    retrySeconds,
+    pollMs: COMPUTE_POLL_MS,
+    counted: metrics.actionFinished,
+    unreadable,
+    shed,
+    audit,
+    log,
+  }
+  const pems = readTls(tls)
+  const server = buildComputeServer(parts, pems)
+  if (pems !== undefined) metrics.certificate('hypervisors', pems.cert)
+  bounds.start(server)
+  delay.watch(server)
+  let listened = Promise.resolve()
+  return {
+    start: async () => {
+      const [listening] = await listenAt(server, [place], 'IMDS_API_COMPUTE_LISTEN', () => {
+        bounds.endWaiting()
+      })
+      listened = listener.run()
+      log.info({ compute: formatPlace(listening!) }, 'hypervisors can fetch actions')
+    },
+    stop: async () => {
+      await Promise.all([closeServer(server), listener.stop()])
+      await listened
+    },
+  }
+}
+
+/** Reads the files. Throws an error that names a file that cannot be read. */
+function readTls(files: ApiConfig['computeListener']['tls']): ApiServerSettings['tls'] {
+  return files === undefined
+    ? undefined
+    : {
+        cert: readFileSync(files.certificate, 'utf8'),
+        key: readFileSync(files.key, 'utf8'),
+        ca: readFileSync(files.clientCa, 'utf8'),
+      }
+}
+
+function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
+  try {
+    const problem =
+      file === undefined
+        ? 'an audit line cannot be written to standard error: it is lost'
+        : 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait'
+    return openAudit(file, (error) => {
+      log.error({ reason: error.message }, problem)
+    })
+  } catch (error) {
+    throw new StartFailure(`IMDS_API_AUDIT_FILE cannot be opened: ${(error as Error).message}`, { cause: error })
+  }
+}
+
+function reopen(audit: AuditStream, log: Logger): void {
+  const fault = audit.reopen()
+  if (fault !== undefined)
+    log.error(
+      { reason: fault.message },
+      'the audit file cannot be opened again: lines are still written to the old one',
+    )
+}
+
+/**
+ * Waits for the in-flight requests, and closes all connections. After CLOSE_TIMEOUT_MS it also closes those whose
+ * requests have not ended.
+ */
+async function closeServer(server: Pick<FastifyInstance, 'close' | 'server'>): Promise<void> {
+  const timer = setTimeout(() => {
+    server.server.closeAllConnections()
+  }, CLOSE_TIMEOUT_MS)
+  await server.close()
+  clearTimeout(timer)
+}

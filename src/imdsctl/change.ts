@@ -1,0 +1,162 @@
+/**
+ * `imdsctl remove`, `seal` and `unseal`, for one instance or many. Continues after one that fails. The exit status is
+ * the highest of all.
+ */
+import { readFile } from 'node:fs/promises'
+import { buffer } from 'node:stream/consumers'
+import { EXIT } from '../runtime/exit-status.ts'
+import { forEachOf } from '../limits/for-each-of.ts'
+import { StoreUnavailable, type Publisher, type SealResult } from '../store/publisher.ts'
+import { addressOwned, checkId, jsonOf, mostInFlight, withStore, type Context } from './commands.ts'
+import { Failure, failureOf, printFailure } from './failure.ts'
+import { decodeText } from '../runtime/text-file.ts'
+
+/** `file`: also the ids in this file, one per line; `-` is standard input. `dryRun`: writes nothing. */
+export interface ChangeOptions {
+  readonly file?: string
+  readonly dryRun?: boolean
+}
+
+/** What was done to an instance, as text and for `--json`. */
+export interface Done {
+  readonly text: string
+  readonly json: { readonly result: string; readonly [field: string]: unknown }
+}
+
+/** Changes one instance. Throws a Failure if it was not changed. */
+type Change = (publisher: Publisher, id: string) => Promise<Done>
+
+/** Removes instances. `revision` is for a single one. */
+export async function remove(
+  context: Context,
+  named: readonly string[],
+  { revision, ...options }: ChangeOptions & { readonly revision?: number },
+): Promise<number> {
+  const { dryRun = false } = options
+  const ids = await idsOf(named, options)
+  if (revision !== undefined && ids.length > 1)
+    throw new Failure(EXIT.usage, '--revision is for a single instance: remove the others by another command')
+  return changeAll(context, ids, async (publisher, id) => {
+    const removed = await publisher.remove(id, revision, { dryRun })
+    if (removed.kind === 'stale') {
+      throw new Failure(
+        EXIT.refused,
+        `the store holds revision ${String(removed.revision)} of ${id}: remove at that one or a higher one`,
+        { id, ...jsonOf(removed) },
+      )
+    }
+    if (removed.kind === 'absent') {
+      throw new Failure(
+        EXIT.notFound,
+        `the store has no ${id}; --revision leaves a tombstone for hypervisors that still serve it`,
+        { id, ...jsonOf(removed) },
+      )
+    }
+    const at = String(removed.revision)
+    const tombstone = dryRun
+      ? `the store has no ${id}; it would get a tombstone at revision ${at}`
+      : `the store had no ${id}; its tombstone at revision ${at} makes hypervisors that still serve it stop`
+    const change = `${dryRun ? 'would be ' : ''}removed ${id} at revision ${at}`
+    return {
+      json: { id, ...resultOf(removed, dryRun) },
+      text: removed.kind === 'removed' ? change : tombstone,
+    }
+  })
+}
+
+/** Seals the user-data of instances: no guest gets it from then on. */
+export async function seal(context: Context, named: readonly string[], options: ChangeOptions): Promise<number> {
+  return changeSeals(context, named, options, (publisher, id, dryRun) => publisher.seal(id, { dryRun }))
+}
+
+/** Lifts the seals of user-data. */
+export async function unseal(context: Context, named: readonly string[], options: ChangeOptions): Promise<number> {
+  return changeSeals(context, named, options, (publisher, id, dryRun) => publisher.unseal(id, { dryRun }))
+}
+
+async function changeSeals(
+  context: Context,
+  named: readonly string[],
+  options: ChangeOptions,
+  change: (publisher: Publisher, id: string, dryRun: boolean) => Promise<SealResult>,
+): Promise<number> {
+  const { dryRun = false } = options
+  return changeAll(context, await idsOf(named, options), async (publisher, id) => {
+    const changed = await change(publisher, id, dryRun)
+    if (changed.kind === 'absent') throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
+    if (changed.kind === 'address-owned')
+      throw new Failure(EXIT.refused, `${id}: ${addressOwned(changed)}`, { id, ...jsonOf(changed) })
+    const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
+    const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
+    return {
+      json: { id, ...resultOf(changed, dryRun), sealedAt: sealedAt ?? null },
+      text:
+        changed.kind === 'unchanged'
+          ? `the user-data of ${id} ${state}: nothing to do`
+          : `${dryRun ? 'would be ' : ''}${changed.kind} ${id} at revision ${String(changed.revision)}`,
+    }
+  })
+}
+
+function resultOf(changed: { readonly kind: string }, dryRun: boolean): { readonly result: string } {
+  const { kind: result, ...rest } = changed
+  return { result, ...(dryRun && { dryRun }), ...rest }
+}
+
+/** The ids that are named, and those of the file, each once. Throws a usage Failure if one is no id, or none is given. */
+async function idsOf(named: readonly string[], { file }: ChangeOptions): Promise<readonly string[]> {
+  const read =
+    file === undefined
+      ? ''
+      : await (file === '-' ? buffer(process.stdin) : readFile(file)).then(decodeText).catch(unreadable)
+  const lines = read.split('\n').map((line) => line.trim())
+  const ids = [...new Set([...named, ...lines.filter((line) => line !== '')])]
+  if (file === undefined && ids.length === 0)
+    throw new Failure(EXIT.usage, 'no id: name instances, or a file of ids with --file')
+  ids.forEach(checkId)
+  return ids
+
+  function unreadable(error: unknown): never {
+    throw new Failure(EXIT.noInput, `${String(file)} cannot be read: ${(error as Error).message}`)
+  }
+}
+
+async function changeAll(context: Context, ids: readonly string[], change: Change): Promise<number> {
+  return withStore(context.store, (publisher) => changeEach(context, publisher, ids, change))
+}
+
+/** Changes each instance, several at a time. Prints each outcome, and the counts of more than one. */
+export async function changeEach(
+  { store, output }: Context,
+  publisher: Publisher,
+  ids: readonly string[],
+  change: Change,
+): Promise<number> {
+  const counts = new Map<string, number>()
+  let status: number = EXIT.done
+  let isAvailable = true
+  const work = async (id: string) => {
+    if (!isAvailable) return
+    let result = 'failed'
+    try {
+      const { json, text: line } = await change(publisher, id)
+      result = json.result
+      output.result(json, line)
+    } catch (error) {
+      if (error instanceof StoreUnavailable) isAvailable = false
+      const failure = failureOf(error)
+      status = Math.max(status, failure.status)
+      printFailure(output, failure)
+    }
+    counts.set(result, (counts.get(result) ?? 0) + 1)
+  }
+  await forEachOf(ids, work, mostInFlight(store))
+  if (ids.length === 1) return status
+  const done = [...counts.values()].reduce((sum, count) => sum + count, 0)
+  const all = [...counts, ...(done < ids.length ? [['not tried', ids.length - done] as const] : [])]
+  output.result(
+    { instances: ids.length, ...Object.fromEntries(all) },
+    [`${String(ids.length)} instances`, ...all.map(([result, count]) => `${String(count)} ${result}`)].join(', '),
+  )
+  return status
+}

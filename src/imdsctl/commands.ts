@@ -1,0 +1,226 @@
+/**
+ * The commands of imdsctl that have no file of their own. Each prints its result, or throws a Failure with the exit
+ * status. Any other error means that the store cannot be used.
+ */
+import { ID_RULE, isId } from '../metadata/identifiers.ts'
+import { parse } from '../metadata/record.ts'
+import { waitForInstance } from '../imdsd/operator/wait.ts'
+import { openStore, type Published, type Publisher, type StoreSettings } from '../store/open.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { Failure } from './failure.ts'
+import { STOP_SIGNALS } from '../runtime/signals.ts'
+import { Progress } from '../runtime/progress.ts'
+import { escapeControls } from '../runtime/escape.ts'
+import type { Output } from '../runtime/output.ts'
+
+/** What every command that needs a store gets. */
+export interface Context {
+  readonly store: StoreSettings
+  readonly output: Output
+}
+
+/** The most changes in flight: enough to hide the round trip, and a bound on memory. A file store has one writer. */
+export function mostInFlight({ url }: StoreSettings): number {
+  return url.startsWith('file:') ? 1 : 32
+}
+
+/** Formats the refusal of an address that another instance owns. */
+export function addressOwned({ address, network, owner }: { address: string; network: string; owner: string }): string {
+  return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
+}
+
+/** Prints the record of an instance, without its private keys unless they are asked for. */
+export async function get({ store, output }: Context, id: string, withKeys: boolean): Promise<void> {
+  await withStore(store, async (publisher) => {
+    const hide = (name: string, value: unknown) =>
+      name === 'privateKey' && !withKeys ? 'hidden: use --private-keys' : value
+    output.print(JSON.stringify((await existing(publisher, id)).document, hide, 2))
+  })
+}
+
+/** Prints the bytes of an instance's user-data. */
+export async function userData({ store, output }: Context, id: string): Promise<void> {
+  await withStore(store, async (publisher) => {
+    const { userData: bytes } = await existing(publisher, id)
+    if (output.json)
+      output.printJson({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') })
+    else if (bytes !== undefined) output.write(bytes)
+  })
+}
+
+/**
+ * Encrypts the named instances with the first key, or all if none is named. Continues after one that cannot be
+ * encrypted, and fails at the end. After all instances are encrypted, marks the region as encrypted, even if it has no
+ * instance.
+ */
+export async function encrypt({ store, output }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
+  named.forEach(checkId)
+  await withStore(store, async (publisher) => {
+    const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
+    const counts = await changeEach(ids, ['encrypted', 'unchanged'], output, (id) => publisher.encrypt(id, fromPlain))
+    if (named.length === 0) await publisher.markEncrypted()
+    output.result(
+      counts,
+      `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} already had the first key`,
+    )
+  })
+}
+
+/**
+ * Decrypts every instance and marks the region as plain, to stop the use of record keys. Continues after one that
+ * cannot be decrypted, and fails at the end.
+ */
+export async function decrypt({ store, output }: Context): Promise<void> {
+  await withStore(store, async (publisher) => {
+    const ids = (await publisher.list()).map(({ id }) => id)
+    const counts = await changeEach(ids, ['decrypted', 'unchanged'], output, (id) => publisher.decrypt(id))
+    await publisher.markPlain()
+    output.result(
+      counts,
+      `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; ` +
+        'publishers without keys are accepted again',
+    )
+  })
+}
+
+/**
+ * Changes one instance after the other, and counts the outcomes that `done` lists. Throws a Failure that names the
+ * instances with any other outcome.
+ */
+async function changeEach<T extends string>(
+  ids: readonly string[],
+  done: readonly [T, ...T[]],
+  output: Output,
+  change: (id: string) => Promise<{ readonly kind: string }>,
+): Promise<Readonly<Record<T, number>>> {
+  const counts = Object.fromEntries(done.map((result) => [result, 0])) as Record<T, number>
+  const failures = new Map<string, string>()
+  const progress = new Progress(output, 'instances', ids.length)
+  for (const [i, id] of ids.entries()) {
+    progress.show(i)
+    try {
+      const { kind } = await change(id)
+      const counted = done.find((one) => one === kind)
+      if (counted !== undefined) counts[counted] += 1
+      else failures.set(id, NOT_CHANGED[kind] ?? kind)
+    } catch (error) {
+      failures.set(id, String(error))
+    }
+  }
+  if (failures.size === 0) return counts
+  const lines = [...failures].map(([id, why]) => `\n  ${id}: ${why}`)
+  throw new Failure(
+    EXIT.badData,
+    `${String(failures.size)} of ${String(ids.length)} could not be ${done[0]}:${lines.join('')}`,
+    { ...counts, failures: Object.fromEntries(failures) },
+  )
+}
+
+const NOT_CHANGED: Readonly<Record<string, string>> = {
+  absent: 'the store has no record of it',
+  plain: 'it is not encrypted (--from-plain accepts it)',
+}
+
+/** Returns the revision of an instance in the store. */
+export async function lastRevision({ store }: Context, id: string): Promise<number> {
+  return withStore(store, async (publisher) => {
+    const parsed = parse((await existing(publisher, id)).document)
+    if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: publish a valid one`)
+    return parsed.value.revision
+  })
+}
+
+/** Waits until the daemon at `operator` serves a revision of an instance. */
+export async function wait(
+  output: Output,
+  id: string,
+  options: { revision: number; timeout: number; operator: string },
+): Promise<void> {
+  const { revision, timeout, operator } = options
+  const waited = await waitForInstance({ operator, id, revision, timeoutMs: timeout * 1000 })
+  const { kind: result, ...details } = waited
+  if (waited.kind === 'impossible') {
+    throw new Failure(
+      EXIT.badData,
+      `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`,
+      { id, result, ...details },
+    )
+  }
+  if (waited.kind === 'timeout') {
+    throw new Failure(
+      EXIT.timeout,
+      `the daemon does not serve revision ${String(revision)} of ${id}: ${waited.reason}`,
+      { id, result, ...details, revision: waited.revision ?? null },
+    )
+  }
+  output.result({ id, revision: waited.revision }, `${id} is served at revision ${String(waited.revision)}`)
+}
+
+/** Initialises a new region. */
+export async function init({ store, output }: Context): Promise<void> {
+  await withStore(store, async (publisher) => {
+    const result = (await publisher.initialise()) ? 'initialised' : 'unchanged'
+    output.result(
+      { result },
+      result === 'initialised'
+        ? 'the region is initialised: daemons become ready with it'
+        : 'nothing to do: the store is ready for use',
+    )
+  })
+}
+
+/** Prints the id and the revision of each instance that changes (as JSON null: removed), until a signal stops it. */
+export async function watch({ store, output }: Context): Promise<void> {
+  await withStore(store, async (publisher) => {
+    const stop = await publisher.watch((id) => {
+      publisher.get(id).then(
+        (published) => {
+          const revision = (published?.document as { revision?: number } | undefined)?.revision
+          output.result(
+            { id, revision: revision ?? null },
+            row([id, revision === undefined ? 'removed' : String(revision)]),
+          )
+        },
+        (error: unknown) => {
+          output.warn(`${id}: ${String(error)}`)
+        },
+      )
+    })
+    await new Promise((resolve) => {
+      for (const signal of STOP_SIGNALS) process.once(signal, resolve)
+    })
+    await stop()
+  })
+}
+
+/** Opens a store, uses it and closes it. */
+export async function withStore<T>(settings: StoreSettings, use: (publisher: Publisher) => Promise<T>): Promise<T> {
+  const publisher = await openStore(settings)
+  try {
+    return await use(publisher)
+  } finally {
+    await publisher.close()
+  }
+}
+
+async function existing(publisher: Publisher, id: string): Promise<Published> {
+  checkId(id)
+  const published = await publisher.get(id)
+  if (published === undefined) throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
+  return published
+}
+
+/** Throws a usage Failure if the text is not an id. */
+export function checkId(id: string): void {
+  if (!isId(id)) throw new Failure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
+}
+
+/** An outcome as `--json` prints it. */
+export function jsonOf({ kind, ...rest }: { readonly kind: string }): Readonly<Record<string, unknown>> {
+  return { result: kind, ...rest }
+}
+
+/** One line of a table. A text of the store cannot begin another column or line. */
+function row(columns: readonly string[]): string {
+  return columns.map((column) => escapeControls(column)).join('\t')
+}

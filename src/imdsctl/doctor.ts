@@ -1,0 +1,113 @@
+/** The commands of imdsctl that look at this hypervisor: doctor, status and bugreport. Each resolves with its exit status. */
+import { writeFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { buildBugreport } from './doctor/bugreport.ts'
+import { countStates, rowOf, runChecks, statusOf, STYLES, type Result } from '../imdsd/checks/check.ts'
+import { CHECKS } from '../imdsd/checks/checks.ts'
+import { lookAtHost, type Place } from './doctor/host.ts'
+import type { Look } from '../imdsd/checks/look.ts'
+import { buildRedaction } from './doctor/redact.ts'
+import { findSecrets, formatVariables, isPublic, SERVICES, serviceVariables } from './doctor/secrets.ts'
+import { buildStatus, statusRows, type DaemonStatus, type Sample } from './doctor/status.ts'
+import { getMetrics, getReadiness, valueOf } from '../imdsd/operator/client.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import type { Output } from '../runtime/output.ts'
+import { readUnit } from '../runtime/unit-file.ts'
+import { Failure } from './failure.ts'
+
+/** What the commands need. */
+export interface HostContext extends Place {
+  readonly output: Output
+}
+
+/** The time between two looks at the metrics, in ms. */
+const INTERVAL_MS = 1_000
+const TIMEOUT_MS = 5_000
+
+/** Prints the result of each check, and how many there are. */
+export async function doctor(context: HostContext): Promise<number> {
+  const { output } = context
+  const results = await runChecks(CHECKS, lookFrom(context))
+  if (output.json) output.printJson({ ...countsOf(results), checks: results })
+  else printResults(output, results, results)
+  return statusOf(results)
+}
+
+/** Prints the state of the daemon with its rates, and the results of doctor that are not ok. */
+export async function status(context: HostContext): Promise<number> {
+  const { output, operator } = context
+  const [results, daemon] = await Promise.all([runChecks(CHECKS, lookFrom(context)), lookAtDaemon(operator)])
+  const found = results.filter(({ state }) => state !== 'ok')
+  if (output.json) output.printJson({ ...countsOf(results), ...(daemon !== undefined && { daemon }), checks: found })
+  else {
+    if (daemon !== undefined) output.rows(statusRows(daemon, Date.now()))
+    printResults(output, found, results)
+  }
+  return statusOf(results)
+}
+
+/** Writes a bug report to a file that does not exist yet, or to standard output (`-`). */
+export async function bugreport(context: HostContext, file: string | undefined): Promise<void> {
+  const { output, environmentFile } = context
+  const look = lookFrom(context)
+  const units = SERVICES.map((name) => {
+    const unit = readUnit(name)
+    return [unit, serviceVariables(unit, environmentFile, look.settings.variables)] as const
+  })
+  const [[, variables] = [undefined, {}]] = units
+  const redact = buildRedaction(findSecrets(look.settings, units))
+  const now = new Date()
+  const results = await runChecks(CHECKS, look)
+  const text = await buildBugreport(
+    { look, results, variables: formatVariables(variables), isPublic, node: process.versions.node, now },
+    redact,
+  )
+  if (file === '-') {
+    output.print(text)
+    return
+  }
+  const path = file ?? `imds-bugreport-${now.toISOString().replaceAll(/[-:]|\.\d+/g, '')}.txt`
+  try {
+    writeFileSync(path, text, { flag: 'wx', mode: 0o600 })
+  } catch (error) {
+    throw new Failure(EXIT.noInput, `${path} cannot be written: ${(error as Error).message}`)
+  }
+  output.result({ file: path }, `wrote ${path}: read it before you send it; it has no secrets that imds knows of`)
+}
+
+function lookFrom(place: Place): Look {
+  const look = lookAtHost(place)
+  if (!look.ok) throw new Failure(EXIT.noInput, look.faults.join())
+  return look.value
+}
+
+/** Looks at a daemon twice. Undefined: it does not answer, and the results of doctor say why. */
+async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined> {
+  const sample = async (): Promise<Sample | undefined> => {
+    const read = valueOf(await getMetrics(operator, AbortSignal.timeout(TIMEOUT_MS)), operator)
+    return read.ok ? { metrics: read.value, atMs: performance.now() } : undefined
+  }
+  const before = await sample()
+  if (before === undefined) return undefined
+  await sleep(INTERVAL_MS)
+  const [after, readiness] = await Promise.all([
+    sample(),
+    getReadiness(operator, AbortSignal.timeout(TIMEOUT_MS)).then((answer) => valueOf(answer, operator)),
+  ])
+  return after === undefined || !readiness.ok
+    ? undefined
+    : buildStatus(readiness.value, before, after, Date.now() / 1000)
+}
+
+function countsOf(results: readonly Result[]) {
+  const { ok, warning: warnings, failure: failures } = countStates(results)
+  return { ok, warnings, failures }
+}
+
+/** Prints some results, and how many of all have each state. */
+function printResults(output: Output, printed: readonly Result[], all: readonly Result[]): void {
+  output.rows(printed.map(rowOf))
+  const { ok, warning, failure } = countStates(all)
+  const text = `${String(ok)} ok, ${String(warning)} ${warning === 1 ? 'warning' : 'warnings'}, ${String(failure)} ${failure === 1 ? 'failure' : 'failures'}`
+  output.rows([[{ text, style: failure > 0 ? STYLES.failure : warning > 0 ? STYLES.warning : STYLES.ok }]])
+}

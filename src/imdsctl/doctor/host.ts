@@ -1,0 +1,137 @@
+/** How checks look at this hypervisor: its commands, its files, its store, and the operators' API of its daemon. */
+import { execFile } from 'node:child_process'
+import { lstatSync, statfsSync, statSync, type Stats } from 'node:fs'
+import { join } from 'node:path'
+import { checkService, type CheckedService } from '../../imdsd/check.ts'
+import type { Config } from '../../imdsd/config.ts'
+import { stateKeys, stateOwner } from '../../imdsd/state-owner.ts'
+import { parseTokenKeys } from '../../imdsd/guest/token.ts'
+import { getFirewallDocument, getMetrics, getReadiness, valueOf, type Answer } from '../../imdsd/operator/client.ts'
+import type { Parsed } from '../../metadata/parsed.ts'
+import { isOurs } from '../../runtime/addresses.ts'
+import { asUser } from '../../runtime/as-user.ts'
+import type { Environment } from '../../runtime/variables.ts'
+import { parseUnixSocket } from '../../runtime/host-port.ts'
+import { readSettingFile } from '../../runtime/regular-file.ts'
+import { VERSION } from '../../runtime/version.ts'
+import { probeStore } from '../../store/probe.ts'
+import { readView } from '../../imdsd/journal/restore.ts'
+import { snapshotPath } from '../../imdsd/journal/state-files.ts'
+import type { FileState, Look, Ran, SnapshotState } from '../../imdsd/checks/look.ts'
+
+/** A command that takes longer has failed. */
+const COMMAND_TIMEOUT_MS = 10_000
+/** What a command may print. */
+const MOST_BYTES = 16 * 1024 * 1024
+/** The daemon waits for its first document for 5 s. */
+const DAEMON_TIMEOUT_MS = 7_000
+
+/** Where to look. `env`: without the variables of the service. `operator`: the operators' API of the daemon. */
+export interface Place {
+  readonly env: Environment
+  readonly environmentFile: string | undefined
+  readonly operator: string
+}
+
+/** Looks at this host. The only fault is that the environment file cannot be read. */
+export function lookAtHost({ env, environmentFile, operator }: Place): Parsed<Look, string> {
+  const checked = checkService(env, environmentFile, Date.now())
+  return checked.ok ? { ok: true, value: lookWith(checked.value, operator) } : checked
+}
+
+function lookWith(settings: CheckedService, operator: string): Look {
+  const ask = <T>(get: (operator: string, signal: AbortSignal) => Promise<Answer<T>>) =>
+    once(async () => valueOf(await get(operator, AbortSignal.timeout(DAEMON_TIMEOUT_MS)), operator))
+  const { config, user } = settings
+  return {
+    settings,
+    version: VERSION,
+    isRoot: process.getuid?.() === 0,
+    operatorSocket: parseUnixSocket(operator)?.path,
+    run: runCommand,
+    file: lookAtFile,
+    freeBytes,
+    hasAddress: isOurs,
+    readiness: ask(getReadiness),
+    metrics: ask(getMetrics),
+    firewall: ask((place, signal) => getFirewallDocument(place, undefined, signal)),
+    store: once(async () => (config === undefined ? undefined : probeStore(config.store))),
+    snapshot: once(async () =>
+      config === undefined ? { kind: 'unreadable', reason: 'the configuration is not valid' } : readState(config, user),
+    ),
+  }
+}
+
+/** Runs a command. Undefined: it cannot be started, or does not end in time. */
+export function runCommand([file = '', ...args]: readonly string[], input = ''): Promise<Ran | undefined> {
+  return new Promise((resolve) => {
+    const child = execFile(
+      file,
+      args,
+      { timeout: COMMAND_TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MOST_BYTES },
+      (error, stdout) => {
+        const status = error ? error.code : 0
+        resolve(typeof status === 'number' ? { status, stdout } : undefined)
+      },
+    )
+    child.stdin?.on('error', () => {
+      /* it ended without reading its input */
+    })
+    child.stdin?.end(input)
+  })
+}
+
+function lookAtFile(path: string): FileState {
+  try {
+    const file = statSync(path)
+    const kind = file.isFile() ? 'file' : file.isDirectory() ? 'directory' : 'other'
+    return { kind, mode: file.mode, size: file.size }
+  } catch (error) {
+    return { kind: 'unseen', code: (error as NodeJS.ErrnoException).code ?? String(error) }
+  }
+}
+
+function freeBytes(path: string): number | undefined {
+  try {
+    const { bavail, bsize, ffree, files } = statfsSync(path)
+    return files > 0 && ffree === 0 ? 0 : bavail * bsize // without inodes no file can be created
+  } catch {
+    return undefined
+  }
+}
+
+/** How often files are read that the daemon replaces meanwhile. */
+const MAX_READS = 3
+
+/** Reads the snapshot and its journals with the rights of the daemon's user, who can put any file there. */
+async function readState(config: Config, user: string | undefined, reads = 1): Promise<SnapshotState> {
+  const asDaemon = <T>(use: () => T): T => (user === undefined ? use() : asUser(user, use))
+  const path = snapshotPath(config.stateDirectory)
+  const look = () => asDaemon(() => lstatSync(path, { throwIfNoEntry: false }))
+  let file: Stats | undefined
+  try {
+    file = look()
+    if (file === undefined) return { kind: 'none' }
+    if (!file.isFile()) return { kind: 'unreadable', reason: `${path} is no regular file` }
+    const keys = config.tokenKeys ?? asDaemon(() => ownKeys(config.stateDirectory))
+    const { instances } = await readView(path, stateOwner(config.store), stateKeys(config.store, keys), asDaemon)
+    return { kind: 'read', ageMs: Date.now() - file.mtimeMs, instances: instances.length }
+  } catch (error) {
+    if (reads < MAX_READS && file !== undefined && look()?.ino !== file.ino) return readState(config, user, reads + 1)
+    return { kind: 'unreadable', reason: (error as Error).message }
+  }
+}
+
+/** The hypervisor's own key, as the daemon has saved it. */
+function ownKeys(stateDirectory: string): readonly Uint8Array[] {
+  const path = join(stateDirectory, 'token-key')
+  const parsed = parseTokenKeys(readSettingFile(path, 'refuse').toString('latin1'))
+  if (!parsed.ok) throw new Error(`${path} ${parsed.faults.join('; ')}`)
+  return parsed.value
+}
+
+/** Asks at the first call only. */
+function once<T>(ask: () => Promise<T>): () => Promise<T> {
+  let answer: Promise<T> | undefined
+  return () => (answer ??= ask())
+}

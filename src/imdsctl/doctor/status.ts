@@ -1,0 +1,115 @@
+/** What `imdsctl status` prints: the state of the daemon, and the rates between two looks at its metrics. */
+import type { Readiness } from '../../imdsd/operator/documents.ts'
+import { formatDuration } from '../../runtime/ago.ts'
+import { formatLevel } from '../../runtime/log-level.ts'
+import type { Cell } from '../../runtime/terminal.ts'
+import { STYLES } from '../../imdsd/checks/check.ts'
+import { labelOf } from '../../imdsd/checks/checks-of-daemon.ts'
+import type { Metrics } from '../../imdsd/checks/look.ts'
+
+/** The state of a daemon. Rates are per second; `meanMs` undefined: no request came. */
+export interface DaemonStatus {
+  readonly version: string | undefined
+  readonly uptimeSeconds: number
+  readonly readiness: Readiness
+  readonly requestsPerSecond: number
+  readonly refusalsPerSecond: number
+  /** By reason, the most frequent first. */
+  readonly refusals: Readonly<Record<string, number>>
+  readonly droppedConnectionsPerSecond: number
+  readonly meanMs: number | undefined
+  readonly cpuPercent: number
+  readonly residentBytes: number
+  readonly openDescriptors: number
+  readonly mostDescriptors: number
+}
+
+/** A look at the metrics. `atMs`: when, by a monotonic clock. */
+export interface Sample {
+  readonly metrics: Metrics
+  readonly atMs: number
+}
+
+/** Builds the status from two samples. `nowSeconds`: since 1970. A daemon that was restarted in between has no rates. */
+export function buildStatus(readiness: Readiness, before: Sample, after: Sample, nowSeconds: number): DaemonStatus {
+  const started = (sample: Sample) => sample.metrics.get('process_start_time_seconds') ?? nowSeconds
+  const seconds = started(before) === started(after) ? (after.atMs - before.atMs) / 1000 : Infinity
+  const rate = (matches: (name: string) => boolean) => {
+    const sum = ({ metrics }: Sample) =>
+      [...metrics].filter(([name]) => matches(name)).reduce((total, [, value]) => total + value, 0)
+    return Math.max(0, (sum(after) - sum(before)) / seconds)
+  }
+  const isRequest = (name: string) => name.startsWith('imds_requests_total{')
+  const isRefusal = (name: string) => isRequest(name) && !name.includes('reason="served"')
+  const reasons = new Set(
+    [...after.metrics.keys()].filter(isRefusal).map((name) => /reason="([^"]*)"/.exec(name)?.[1] ?? ''),
+  )
+  const refusals = [...reasons]
+    .map((reason) => [reason, rate((name) => isRefusal(name) && name.includes(`reason="${reason}"`))] as const)
+    .filter(([, perSecond]) => perSecond > 0)
+    .sort(([, a], [, b]) => b - a)
+  const [took, counted] = (['sum', 'count'] as const).map((part) =>
+    rate((name) => name.startsWith(`imds_request_duration_seconds_${part}{`)),
+  ) as [number, number]
+  const last = (name: string) => after.metrics.get(name) ?? 0
+  return {
+    version: labelOf(after.metrics, 'imds_build_info', 'version'),
+    uptimeSeconds: Math.max(0, Math.round(nowSeconds - started(after))),
+    readiness,
+    requestsPerSecond: rate(isRequest),
+    refusalsPerSecond: rate(isRefusal),
+    refusals: Object.fromEntries(refusals),
+    droppedConnectionsPerSecond: rate((name) => name.startsWith('imds_connections_dropped_total{')),
+    meanMs: counted > 0 ? (took / counted) * 1000 : undefined,
+    cpuPercent: rate((name) => name === 'process_cpu_seconds_total') * 100,
+    residentBytes: last('process_resident_memory_bytes'),
+    openDescriptors: last('process_open_fds'),
+    mostDescriptors: last('process_max_fds'),
+  }
+}
+
+/** A status as rows of two columns. */
+export function statusRows(status: DaemonStatus, nowMs: number): (readonly Cell[])[] {
+  const { readiness, refusals, meanMs } = status
+  const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall, log } =
+    readiness
+  const perSecond = (rate: number) => `${rate.toFixed(1)}/s`
+  const why = Object.entries(refusals).map(([reason, rate]) => `${reason} ${perSecond(rate)}`)
+  return [
+    [
+      'imdsd',
+      {
+        text: `${status.version ?? '(unknown version)'}, ${ready ? 'ready' : 'not ready'}, started ${formatDuration(status.uptimeSeconds)} ago`,
+        style: ready ? STYLES.ok : STYLES.failure,
+      },
+    ],
+    [
+      'store',
+      `${readiness.store}, ${connected ? 'connected' : 'not connected'}, compared ${formatDuration(viewAgeSeconds)} ago`,
+    ],
+    [
+      'instances',
+      `${String(instances)}; faulty ${String(faulty)}, unconfirmed ${String(unconfirmed)}, contested addresses ${String(contestedAddresses)}`,
+    ],
+    [
+      'requests',
+      `${perSecond(status.requestsPerSecond)}, refused ${perSecond(status.refusalsPerSecond)}${why.length > 0 ? ` (${why.join(', ')})` : ''}` +
+        `${meanMs === undefined ? '' : `, ${meanMs.toFixed(2)} ms each`}; dropped connections ${perSecond(status.droppedConnectionsPerSecond)}`,
+    ],
+    [
+      'firewall',
+      !firewall.required
+        ? 'off'
+        : firewall.applied
+          ? `applied, confirmed ${formatDuration(firewall.ageSeconds)} ago`
+          : 'not applied',
+    ],
+    [
+      'process',
+      `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU, ${String(status.openDescriptors)} of ${String(status.mostDescriptors)} descriptors`,
+    ],
+    ...(log === undefined
+      ? []
+      : [['log', { text: formatLevel(log, nowMs), style: log.until === undefined ? STYLES.ok : STYLES.warning }]]),
+  ]
+}

@@ -1,0 +1,185 @@
+/**
+ * `imdsctl explain`: what the guest at an address, or of an instance, would get from a daemon and why, the path of packets
+ * to it, and its last requests.
+ *
+ * The daemon knows all but the path, which this process looks at itself. So the path is shown only on the hypervisor.
+ */
+import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
+import { canonicalAddress } from '../metadata/address.ts'
+import { getExplanation, getInstanceExplanation, valueOf } from '../imdsd/operator/client.ts'
+import type { Explanation } from '../imdsd/operator/documents.ts'
+import { STYLES, warning } from '../imdsd/checks/check.ts'
+import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
+import type { Place } from './doctor/host.ts'
+import { formatAgo } from '../runtime/ago.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { parseUnixSocket } from '../runtime/host-port.ts'
+import type { Output } from '../runtime/output.ts'
+import { readSecretFile } from '../runtime/secret-file.ts'
+import type { Cell } from '../runtime/terminal.ts'
+import { withStore, type Context } from './commands.ts'
+import { Failure } from './failure.ts'
+
+/** What the command needs. `passwordFile`: a file with the password of the operators' TCP listeners. */
+export interface ExplainContext extends Place {
+  readonly output: Output
+  readonly passwordFile: string | undefined
+}
+
+/** The daemon asks the store for a second at most. */
+const TIMEOUT_MS = 5_000
+
+/** Explains an address on a network, or each address of an instance. */
+export async function explain(context: ExplainContext, target: string, network: string): Promise<void> {
+  const { output, operator } = context
+  const isAddress = canonicalAddress(target) !== undefined
+  if (!isAddress && !isId(target))
+    throw new Failure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)
+  if (!isName(network)) throw new Failure(EXIT.usage, `"${network}" is not the name of a network`)
+  const password = passwordFor(context)
+  const { explanations, more } = isAddress
+    ? { explanations: [await explainAddress(operator, password, target, network)], more: 0 }
+    : await explainInstance(operator, password, target)
+  const id = explanations.find(({ instance }) => instance !== undefined)?.instance?.id
+  const steps = id === undefined ? [] : await stepsTo(context, id)
+  for (const one of explanations) {
+    const path = steps?.filter(({ address = one.address }) => address === one.address)
+    if (output.json) output.printJson({ ...one, ...(path !== undefined && { path: path.map(jsonOf) }) })
+    else {
+      const { title, rows } = formatExplanation(one, path, Date.now())
+      output.rows([[title]])
+      output.rows(rows)
+    }
+  }
+  if (more > 0) output.warn(`${target} has ${String(more)} more addresses: explain one of them by itself`)
+}
+
+/** The place of the operators' listener that a hypervisor's daemon announces in the store. */
+export async function operatorOf({ store }: Context, hypervisor: string): Promise<string> {
+  const announced = await withStore(store, (publisher) => publisher.hypervisors())
+  const found = announced.find(({ name }) => name === hypervisor)
+  if (found === undefined)
+    throw new Failure(EXIT.notFound, `no daemon has announced hypervisor ${hypervisor}: imdsctl hypervisors lists them`)
+  if (found.operator === undefined)
+    throw new Failure(
+      EXIT.unavailable,
+      `the daemon of ${hypervisor} announces no listener that others can reach: set IMDS_OPERATOR_LISTEN there to one ` +
+        'address of its management network, and IMDS_OPERATOR_ALLOW to this one; or run imdsctl explain there',
+    )
+  return found.operator
+}
+
+/** The password for the TCP listener; undefined for the unix socket, which needs none. */
+function passwordFor({ operator, passwordFile = '' }: ExplainContext): string | undefined {
+  if (passwordFile === '' || parseUnixSocket(operator) !== undefined) return undefined
+  try {
+    return readSecretFile(passwordFile)
+  } catch (error) {
+    throw new Failure(EXIT.noInput, `IMDS_OPERATOR_PASSWORD_FILE: ${(error as Error).message}`)
+  }
+}
+
+async function explainAddress(
+  operator: string,
+  password: string | undefined,
+  address: string,
+  network: string,
+): Promise<Explanation> {
+  const got = await getExplanation(operator, password, network, address, AbortSignal.timeout(TIMEOUT_MS))
+  const read = valueOf(got, operator)
+  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
+  return read.value
+}
+
+async function explainInstance(
+  operator: string,
+  password: string | undefined,
+  id: string,
+): Promise<{ readonly explanations: readonly Explanation[]; readonly more: number }> {
+  const got = await getInstanceExplanation(operator, password, id, AbortSignal.timeout(TIMEOUT_MS))
+  const read = valueOf(got, operator)
+  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
+  const { revision, reason, addresses, more } = read.value
+  if (revision === undefined) {
+    const why = reason === undefined ? '' : `: ${reason}`
+    throw new Failure(EXIT.notFound, `the daemon at ${operator} does not serve ${id}${why}`, { id })
+  }
+  if (addresses.length === 0)
+    throw new Failure(EXIT.notFound, `the record of ${id} has no address: explain one of its prefixes, if it has any`, {
+      id,
+    })
+  return { explanations: addresses, more }
+}
+
+/** The steps of the paths to an instance; undefined if the daemon is not on this hypervisor. */
+async function stepsTo(context: ExplainContext, id: string): Promise<readonly Step[] | undefined> {
+  if (parseUnixSocket(context.operator) === undefined) return undefined
+  const unknown = (reason: string): Step[] => [
+    { name: 'link', address: undefined, finding: warning(`not checked: ${reason}`) },
+  ]
+  const look = (await import('./doctor/host.ts')).lookAtHost(context)
+  if (!look.ok) return unknown(look.faults.join())
+  const document = await look.value.firewall()
+  if (!document.ok) return unknown(document.faults.join())
+  const guests = document.value.guests.filter((guest) => guest.id === id)
+  const paths = await findPaths(look.value, document.value, guests)
+  return paths === undefined
+    ? [{ name: 'link', address: undefined, finding: NOT_LOOKED_AT }]
+    : paths.flatMap(({ steps }) => steps)
+}
+
+function jsonOf({ name, finding }: Step): object {
+  return { step: name, ...finding }
+}
+
+/** An explanation: its title, and what is known besides as rows. `path` undefined: it was not looked at. */
+export function formatExplanation(
+  { network, address, answer, status, because, ...explanation }: Explanation,
+  path: readonly Step[] | undefined,
+  nowMs: number,
+): { readonly title: Cell; readonly rows: (readonly Cell[])[] } {
+  const { instance, sessionTokens, userData, hopLimit, firewall, packets, listener, store, recent = [] } = explanation
+  const code = status === undefined ? '' : ` (${String(status)})`
+  const problem = (text: string | undefined) => text && { text, style: STYLES.failure }
+  const facts: readonly (readonly [string, Cell | undefined])[] = [
+    [
+      'instance',
+      instance && `${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`,
+    ],
+    ['session tokens', sessionTokens],
+    ['user-data', userData],
+    ['hop limit', hopLimit && `${String(hopLimit.limit)}, ${hopLimit.enforced ? '' : 'not '}enforced by the firewall`],
+    ...(path ?? []).map(stepRow),
+    [
+      'path',
+      path === undefined && instance !== undefined ? 'run imdsctl explain on the hypervisor to see it' : undefined,
+    ],
+    ['packets', packets && formatPackets(packets)],
+    ['firewall', problem(firewall)],
+    ['listener', problem(listener)],
+    ['store', problem(store)],
+    ...recent.map(
+      ({ at, status: got, reason, topic }) =>
+        ['request', `${formatAgo(at, nowMs)}: ${String(got)}, ${reason} (${topic})`] as const,
+    ),
+  ]
+  return {
+    title: {
+      text: `${address} on network ${network}: ${answer}${code}, since ${because}`,
+      style: answer === 'metadata' ? STYLES.ok : STYLES.failure,
+    },
+    rows: facts.flatMap(([name, cell]) => (cell === undefined ? [] : [[name, cell]])),
+  }
+}
+
+function stepRow({ name, finding: { state, text, remedy } }: Step): readonly [string, Cell] {
+  const whole = remedy === undefined ? text : `${text}. Remedy: ${remedy}`
+  return [name, state === 'ok' ? whole : { text: whole, style: STYLES[state] }]
+}
+
+/** `admitted 120; dropped: unknown-peers 3, strays 1 (all guests of the hypervisor)`. */
+function formatPackets({ admitted = 0, ...dropped }: Readonly<Record<string, number>>): string {
+  const drops = Object.entries(dropped).filter(([, count]) => count > 0)
+  const text = drops.length === 0 ? 'none' : drops.map(([reason, count]) => `${reason} ${String(count)}`).join(', ')
+  return `admitted ${String(admitted)}; dropped ${text} (all guests of the hypervisor)`
+}

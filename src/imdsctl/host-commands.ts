@@ -1,0 +1,169 @@
+/** The commands of imdsctl that ask the daemon of this hypervisor, or work on the hypervisor itself. */
+import { Argument, Option, type Command } from 'commander'
+import type { FirewallOptions } from './firewall-agent/agent.ts'
+import { DEFAULT_OPERATOR_SOCKET } from '../imdsd/operator/paths.ts'
+import { Failure } from './failure.ts'
+import type { IDENTITY_ACTIONS, IdentityOptions } from './identity.ts'
+import { contextOf, wholeNumber, type Runner } from './runner.ts'
+
+const ID = 'such as srv-x1y2z'
+
+const DOCTOR_HELP = `
+Exit statuses: 0 if all is well, 1 if there are warnings, 2 if there are failures. Run it as root: other users see less.`
+
+/** Adds the commands, in the order of the help. */
+export function addHostCommands(program: Command, runner: Runner): void {
+  const { output, env, own, reading, working } = runner
+  const operatorSocket = (env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
+  const OPERATOR = new Option(
+    '--operator <address>',
+    'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads',
+  ).default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
+  program
+    .command('wait')
+    .description(
+      'wait until the daemon of this hypervisor serves an instance: the last step before its guest is started',
+    )
+    .argument('<id>', ID)
+    .option(
+      '--revision <n>',
+      'the revision to wait for; a later one counts too (default: the one in the store)',
+      wholeNumber,
+    )
+    .option('--timeout <seconds>', 'the longest time to wait', wholeNumber, 30)
+    .addOption(OPERATOR)
+    .action((id: string, options: { revision?: number; timeout: number; operator: string }) =>
+      working(async (all) => {
+        const { checkId, lastRevision, wait } = await import('./commands.ts')
+        checkId(id)
+        await wait(output, id, {
+          ...options,
+          revision: options.revision ?? (await lastRevision(contextOf(runner, all), id)),
+        })
+      }),
+    )
+  program
+    .command('explain')
+    .description(
+      'print what the guest at an address, or of an instance, would get from its daemon and why, the path to it, and its last requests',
+    )
+    .argument(
+      '<address-or-id>',
+      'the address of a guest, such as 10.0.0.2, or the id of its instance, such as srv-x1y2z',
+    )
+    .option('--network <name>', 'the network of the address', 'default')
+    .addOption(
+      new Option(
+        '--hypervisor <name>',
+        "ask the daemon of this hypervisor, at the operators' listener that it announces in the store",
+      ).conflicts('operator'),
+    )
+    .addOption(OPERATOR)
+    .action((target: string, options: { network: string; operator: string; hypervisor?: string }) =>
+      reading(async (all) => {
+        const { explain, operatorOf } = await import('./explain.ts')
+        const { hypervisor } = options
+        const operator =
+          hypervisor === undefined ? options.operator : await operatorOf(contextOf(runner, all), hypervisor)
+        const passwordFile = env['IMDS_OPERATOR_PASSWORD_FILE']
+        const context = { output, env: own, environmentFile: all.environmentFile, operator, passwordFile }
+        await explain(context, target, options.network)
+      }),
+    )
+  type HostCommands = typeof import('./doctor.ts')
+  type HostContext = import('./doctor.ts').HostContext
+  /** A command of doctor.ts, which looks at this hypervisor. */
+  const ofHost = (operator: string, command: (commands: HostCommands, context: HostContext) => Promise<unknown>) =>
+    working(async ({ environmentFile }) =>
+      command(await import('./doctor.ts'), { output, env: own, environmentFile, operator }),
+    )
+  program
+    .command('doctor')
+    .description('check everything on this hypervisor that imds needs, and print the remedy for what is wrong')
+    .addHelpText('after', DOCTOR_HELP)
+    .addOption(OPERATOR)
+    .action(({ operator }: { operator: string }) => ofHost(operator, ({ doctor }, context) => doctor(context)))
+  program
+    .command('status')
+    .description('print the state of the daemon of this hypervisor, its rates during a second, and what is wrong')
+    .addHelpText('after', DOCTOR_HELP)
+    .addOption(OPERATOR)
+    .action(({ operator }: { operator: string }) => ofHost(operator, ({ status }, context) => status(context)))
+  program
+    .command('log-level')
+    .description("print the level of the daemon's log, or change it for some time")
+    .argument('[level]', 'fatal, error, warn, info or debug; the configured level ends a change')
+    .option('--for <time>', 'how long it lasts, such as 30s, 10m or 2h (default: 10m)')
+    .addOption(OPERATOR)
+    .action((level: string | undefined, options: { for?: string; operator: string }) =>
+      reading(async () => {
+        await (await import('./log-level.ts')).logLevel(output, level, options)
+      }),
+    )
+  program
+    .command('bugreport')
+    .description('write what a bug report needs into a file, without secrets')
+    .argument('[file]', 'a file that does not exist yet, or - for standard output (default: a name with the time)')
+    .addOption(OPERATOR)
+    .action((file: string | undefined, { operator }: { operator: string }) =>
+      ofHost(operator, ({ bugreport }, context) => bugreport(context, file)),
+    )
+  program
+    .command('trace')
+    .description('print what the guest of an instance has asked for since it last booted, as a time line')
+    .argument('<id>', ID)
+    .addOption(OPERATOR)
+    .action((id: string, { operator }: { operator: string }) =>
+      reading(async () => {
+        await (await import('./trace.ts')).trace(output, id, operator)
+      }),
+    )
+  program
+    .command('identity')
+    .description('make the key that signs identity documents and tokens of guests, or publish the keys of an issuer')
+    .addArgument(
+      new Argument(
+        '<action>',
+        'init: write a new key and its certificate into the directory. jwks: write the public documents of an issuer ' +
+          'into it, which its web server serves',
+      ).choices(['init', 'jwks'] satisfies (typeof IDENTITY_ACTIONS)[number][]),
+    )
+    .argument('<directory>', 'init makes it if it is missing, and never overwrites a file')
+    .argument('[path...]', 'jwks: the certificate of each key that signs tokens, or will soon')
+    .option('--ec', 'init: a key of the curve P-256, which signs tokens but no documents')
+    .addOption(new Option('--issuer <url>', 'jwks: the issuer of the tokens').env('IMDS_IDENTITY_ISSUER'))
+    .action((action: (typeof IDENTITY_ACTIONS)[number], directory: string, files: string[], options: IdentityOptions) =>
+      working(async () => {
+        await (await import('./identity.ts')).identity(output, action, directory, files, options)
+      }),
+    )
+  program
+    .command('reports')
+    .description('print what the guest of an instance has reported: its claims, which nothing verifies')
+    .argument('<id>', ID)
+    .addOption(OPERATOR)
+    .action((id: string, { operator }: { operator: string }) =>
+      reading(async () => {
+        await (await import('./reports.ts')).reports(output, id, operator)
+      }),
+    )
+  program
+    .command('firewall')
+    .description("print the firewall rules for the daemon's view, or keep them in the kernel")
+    .option('--apply', 'apply them in one transaction; without it, only print them')
+    .option('--watch', 'with --apply: follow the view and undo changes by others, until interrupted; the rules stay')
+    .option('--remove', 'remove the rules')
+    .addOption(OPERATOR)
+    .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) =>
+      working(async () => {
+        const { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = env
+        const { firewall } = await import('./firewall-agent/agent.ts')
+        const outcome = await firewall(output, {
+          ...options,
+          own: { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK },
+          journalStream: JOURNAL_STREAM,
+        })
+        if (!outcome.ok) throw new Failure(outcome.status, outcome.message, outcome.details)
+      }),
+    )
+}

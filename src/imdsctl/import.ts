@@ -1,0 +1,103 @@
+/**
+ * `imdsctl import`: makes a store hold what a directory in the layout of the file store holds, tombstones and seals
+ * included, or the records of JSON lines. It can run again: what the store has already is unchanged.
+ *
+ * Tombstones come first, since they free addresses.
+ */
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { isId } from '../metadata/identifiers.ts'
+import { EXIT } from '../runtime/exit-status.ts'
+import { forEachOf } from '../limits/for-each-of.ts'
+import { readSettingFile } from '../runtime/regular-file.ts'
+import { RECORD_ENDINGS } from '../store/document.ts'
+import type { Publisher } from '../store/publisher.ts'
+import { parseTombstone } from '../store/seal.ts'
+import { mostInFlight, withStore, type Context } from './commands.ts'
+import { Failure, failureOf } from './failure.ts'
+import { publishRecords } from './put.ts'
+import { readRecords, type ReadRecord } from './records.ts'
+import { Report } from './report.ts'
+
+/** `changeRegion`: each record gets the region of the store. */
+export interface ImportOptions {
+  readonly changeRegion?: boolean
+}
+
+const REMOVED = '.removed'
+
+/** Imports a directory, a file or standard input (`-`). Resolves with the exit status, the highest of all records. */
+export async function importRecords(
+  { store, output }: Context,
+  path: string,
+  { changeRegion = false }: ImportOptions,
+): Promise<number> {
+  if (changeRegion && store.region === undefined)
+    throw new Failure(EXIT.usage, '--change-region needs the name of the region: --region, IMDS_REGION')
+  const { removed, total } = await lookInto(path)
+  const report = new Report(output, 'failures', total)
+  const records = readRecords([path])
+  const most = mostInFlight(store)
+  await withStore(store, async (publisher) => {
+    await forEachOf(removed, (id) => restoreTombstone(publisher, path, id, report), most)
+    const published = changeRegion ? inRegion(records, store.region) : records
+    await publishRecords(publisher, published, 'none', most, { dryRun: false }, report)
+  }).finally(() => {
+    if (path === '-') process.stdin.destroy() // an open standard input keeps the process running
+  })
+  return report.end()
+}
+
+/** What a directory has: the ids with a tombstone and no record, and how many of both. Nothing is known of another path. */
+async function lookInto(path: string): Promise<{ removed: readonly string[]; total: number | undefined }> {
+  const names = new Set(path === '-' ? [] : await readdir(path).catch(() => []))
+  if ([...names].some((name) => name.endsWith('.pending')))
+    throw new Failure(
+      EXIT.badData,
+      `${path} is a store with a change in progress: export it (imdsctl --store file:${path} export), and import that`,
+    )
+  const removed = [...names]
+    .filter((name) => name.endsWith(REMOVED))
+    .map((name) => name.slice(0, -REMOVED.length))
+    .filter((id) => isId(id) && !RECORD_ENDINGS.some((ending) => names.has(id + ending)))
+  const records = [...names].filter(
+    (name) => !name.startsWith('.') && RECORD_ENDINGS.some((ending) => name.endsWith(ending)),
+  ).length
+  return { removed, total: names.size === 0 ? undefined : removed.length + records }
+}
+
+async function restoreTombstone(publisher: Publisher, directory: string, id: string, report: Report): Promise<void> {
+  const place = join(directory, id + REMOVED)
+  const failed = (status: number, kind: string, message: string) => {
+    const text = `${place} ${message}`
+    report.add({ status, kind, text, json: { place, id, error: text } })
+  }
+  try {
+    const tombstone = parseTombstone(readSettingFile(place).toString('latin1'))
+    if (tombstone === undefined || tombstone.revision < 1) {
+      failed(EXIT.badData, 'faulty', 'is not a tombstone: REVISION, or REVISION and the time of the seal')
+      return
+    }
+    const { revision, sealedAt } = tombstone
+    const { kind, ...rest } = await publisher.remove(id, revision, { sealedAt })
+    if (kind === 'stale')
+      failed(EXIT.refused, 'refused', `is of revision ${String(revision)}, and the store has a later one`)
+    else
+      report.add({
+        status: EXIT.done,
+        kind: 'removed',
+        text: `removed ${id} at revision ${String(revision)}`,
+        json: { id, result: kind, ...rest },
+      })
+  } catch (error) {
+    const { status, message } = failureOf(error)
+    failed(status, 'failed', message)
+  }
+}
+
+async function* inRegion(records: AsyncIterable<ReadRecord>, region: string | undefined): AsyncGenerator<ReadRecord> {
+  for await (const read of records) {
+    if (!read.ok || typeof read.value.document !== 'object') yield read
+    else yield { ok: true, value: { ...read.value, document: { ...read.value.document, region } } }
+  }
+}

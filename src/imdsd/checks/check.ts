@@ -1,0 +1,73 @@
+/** What a check is, and what it finds. */
+import type { Cell, Style } from '../../runtime/terminal.ts'
+import type { Look } from './look.ts'
+
+/** How serious a finding is. `warning`: guests are served, and somebody should look. */
+export type State = 'ok' | 'warning' | 'failure'
+
+/** One thing that a check has found. `remedy` undefined: that of the check. */
+export interface Finding {
+  readonly state: State
+  readonly text: string
+  readonly remedy?: string | undefined
+}
+
+/** A row of the table of checks. A check that has nothing to look at finds nothing. */
+export interface Check {
+  readonly name: string
+  /** What must be true; continues "checks that". */
+  readonly what: string
+  /** What to do if it is not, unless the finding says more. */
+  readonly remedy: string
+  readonly find: (look: Look) => Promise<readonly Finding[]> | readonly Finding[]
+}
+
+/** A finding of a check, complete. */
+export interface Result {
+  readonly check: string
+  readonly state: State
+  readonly text: string
+  readonly remedy?: string
+}
+
+export const ok = (text: string): Finding => ({ state: 'ok', text })
+export const warning = (text: string, remedy?: string): Finding => ({ state: 'warning', text, remedy })
+export const failure = (text: string, remedy?: string): Finding => ({ state: 'failure', text, remedy })
+
+/** Runs checks at the same time. Their results are in the order of the table. A check that throws has failed. */
+export async function runChecks(checks: readonly Check[], look: Look): Promise<readonly Result[]> {
+  const found = await Promise.all(
+    checks.map(async ({ name, remedy, find }) => {
+      const findings = await Promise.resolve()
+        .then(() => find(look))
+        .catch((error: unknown) => [failure(`cannot be checked: ${String(error)}`, 'report this')])
+      return findings.map(({ state, text, remedy: own = remedy }): Result => ({
+        check: name,
+        state,
+        text,
+        ...(state !== 'ok' && { remedy: own }),
+      }))
+    }),
+  )
+  return found.flat()
+}
+
+/** A result as a row of three columns. */
+export function rowOf({ check, state, text, remedy }: Result): readonly Cell[] {
+  return [{ text: state, style: STYLES[state] }, check, remedy === undefined ? text : `${text}. Remedy: ${remedy}`]
+}
+
+/** The style of each state. */
+export const STYLES: Readonly<Record<State, Style>> = { ok: 'green', warning: 'yellow', failure: 'red' }
+
+/** How many results have each state. */
+export function countStates(results: readonly Result[]): Readonly<Record<State, number>> {
+  const count = (state: State) => results.filter((result) => result.state === state).length
+  return { ok: count('ok'), warning: count('warning'), failure: count('failure') }
+}
+
+/** The exit status: 0, 1 if there are warnings, 2 if there are failures. */
+export function statusOf(results: readonly Result[]): 0 | 1 | 2 {
+  const { warning: warnings, failure: failures } = countStates(results)
+  return failures > 0 ? 2 : warnings > 0 ? 1 : 0
+}

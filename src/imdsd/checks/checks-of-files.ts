@@ -1,0 +1,149 @@
+/** Checks of files: keys, a certificate, the state directory and the snapshot. */
+import { join } from 'node:path'
+import { formatDuration } from '../../runtime/ago.ts'
+import { formatBytes, formatInstances } from './amounts.ts'
+import type { Check, Finding } from './check.ts'
+import { failure, ok, warning } from './check.ts'
+import { STATE_VARIABLE } from './checks-of-daemon.ts'
+import type { Look } from './look.ts'
+import { snapshotPath } from '../journal/state-files.ts'
+
+/** The variables that name files of secrets. */
+export const SECRET_FILES = [
+  'IMDS_REDIS_PASSWORD_FILE',
+  'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
+  'IMDS_REDIS_KEY_FILE',
+  'IMDS_RECORD_KEYS_FILE',
+  'IMDS_TOKEN_KEYS_FILE',
+  'IMDS_OPERATOR_PASSWORD_FILE',
+  'IMDS_IDENTITY_KEY_FILE',
+] as const
+
+/** Files of secrets: those that variables name, and the daemon's own key. */
+export function secretFiles({ variables, config }: Look['settings']): string[] {
+  const named = SECRET_FILES.map((variable) => variables[variable]).filter((path) => path !== undefined && path !== '')
+  return [...(named as string[]), ...(config === undefined ? [] : [join(config.stateDirectory, 'token-key')])]
+}
+
+const READABLE_BY_ALL = 0o004
+const WRITABLE_BY_OTHERS = 0o022
+
+export const keyFiles: Check = {
+  name: 'key-files',
+  what: 'no other user can read or replace the files of keys and passwords',
+  remedy: 'take the right away with chmod, and replace the secret in the file if others could read it',
+  find: (look) => {
+    const seen = secretFiles(look.settings).flatMap((path) => {
+      const file = look.file(path)
+      return file.kind === 'unseen' ? [] : [{ path, mode: file.mode }]
+    })
+    const found = seen.flatMap(({ path, mode }): Finding[] => {
+      const text = `${path} has mode ${formatMode(mode)}`
+      if ((mode & READABLE_BY_ALL) !== 0) return [failure(`${text}: every user can read it`, `chmod o= ${path}`)]
+      if ((mode & WRITABLE_BY_OTHERS) !== 0)
+        return [failure(`${text}: other users can replace its content`, `chmod go-w ${path}`)]
+      return []
+    })
+    if (found.length > 0) return found
+    return seen.length === 0 ? [] : [ok(`${String(seen.length)} files of secrets are closed to other users`)]
+  },
+}
+
+const DAY_MS = 86_400_000
+const EXPIRES_SOON_MS = 30 * DAY_MS
+
+export const identity: Check = {
+  name: 'identity',
+  what: 'the certificate of identity documents is valid for at least another 30 days',
+  remedy: 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps',
+  find: ({ settings: { config } }) => {
+    if (config?.identity === undefined) return []
+    const { validFromDate, validToDate } = config.identity.certificate
+    const [validInMs, expiresInMs] = [validFromDate.getTime() - Date.now(), validToDate.getTime() - Date.now()]
+    const [validIn, expiresIn, ago] = [validInMs, expiresInMs, -expiresInMs].map((ms) => formatDuration(ms / 1000))
+    if (expiresInMs <= 0) return [failure(`the certificate expired ${ago!} ago: verifiers may reject documents`)]
+    if (validInMs > 0)
+      return [failure(`the certificate is not valid for another ${validIn!}: verifiers may reject documents`)]
+    return [(expiresInMs < EXPIRES_SOON_MS ? warning : ok)(`the certificate expires in ${expiresIn!}`)]
+  },
+}
+
+/** What a state directory needs beside a second copy of the snapshot: the journal, and the key. */
+const SPARE_BYTES = 16 * 1024 * 1024
+
+export const stateDirectory: Check = {
+  name: 'state-directory',
+  what: 'imdsd can write to its state directory, which has space and is closed to other users',
+  remedy: 'make room, or correct IMDS_STATE_DIR, its owner (imds) and its mode (0700)',
+  find: async (look) => {
+    const { config, faults } = look.settings
+    const found = faults
+      .filter(({ variable }) => variable === STATE_VARIABLE)
+      .map(({ variable, message }) => failure(`${variable}: ${message}`))
+    if (config === undefined) return found
+    const directory = config.stateDirectory
+    const file = look.file(directory)
+    if (file.kind === 'unseen') return [...found, warning(`${directory} cannot be seen: ${file.code}`)]
+    if ((file.mode & 0o077) !== 0)
+      found.push(
+        failure(`${directory} has mode ${formatMode(file.mode)}: other users can enter it`, `chmod 700 ${directory}`),
+      )
+    const snapshot = look.file(snapshotPath(directory))
+    const bytes = snapshot.kind === 'file' ? snapshot.size : 0
+    const free = look.freeBytes(directory)
+    if (free !== undefined && free < bytes + SPARE_BYTES)
+      found.push(
+        (free <= bytes ? failure : warning)(
+          `${directory} has ${formatBytes(free)} left, and the snapshot has ${formatBytes(bytes)}`,
+        ),
+      )
+    const metrics = await look.metrics()
+    const failed = metrics.ok
+      ? ['imds_journal_writes_total', 'imds_snapshot_writes_total'].map(
+          (name) => metrics.value.get(`${name}{result="failed"}`) ?? 0,
+        )
+      : []
+    if (failed.some((count) => count > 0))
+      found.push(warning(`since its start imdsd could not write ${failed.map(String).join(' changes and ')} snapshots`))
+    return found.length > 0
+      ? found
+      : [ok(`${directory} can be written${free === undefined ? '' : `, with ${formatBytes(free)} left`}`)]
+  },
+}
+
+export const snapshot: Check = {
+  name: 'snapshot',
+  what: 'imdsd can serve its snapshot if it starts without the store',
+  remedy:
+    'see docs/operations.md#files-in-the-state-directory; imdsd writes another one after its next full comparison with the store',
+  find: async (look) => {
+    const { config } = look.settings
+    if (config === undefined) return []
+    const [found, ready] = await Promise.all([look.snapshot(), look.readiness()])
+    switch (found.kind) {
+      case 'none':
+        return ready.ok && ready.value.instances === 0
+          ? [ok('there is none, and imdsd serves no instance')]
+          : [warning('there is none: guests get 503 if imdsd starts without the store')]
+      case 'unreadable':
+        return [failure(`it is not served if imdsd starts without the store: ${found.reason}`)]
+      case 'read': {
+        const text = `${formatInstances(found.instances)}, compared with the store ${formatDuration(found.ageMs / 1000)} ago`
+        if (found.ageMs < 0) {
+          const isServed = -found.ageMs <= config.snapshotMaxAgeMs
+          const served = isServed ? '' : ', and it is not served if imdsd starts without the store'
+          return [
+            (isServed ? warning : failure)(`it is from the future: the clock was set back${served}`, 'set the clock'),
+          ]
+        }
+        return found.ageMs > config.snapshotMaxAgeMs
+          ? [failure(`it is stale, and not served if imdsd starts without the store: ${text}`)]
+          : [ok(text)]
+      }
+    }
+  },
+}
+
+function formatMode(mode: number): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0')
+}

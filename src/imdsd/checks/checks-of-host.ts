@@ -1,0 +1,211 @@
+/** Checks of the hypervisor around the daemon: units, addresses, ports and the clock. */
+import { formatHostPort } from '../../runtime/host-port.ts'
+import { isOneAddress } from '../../metadata/address.ts'
+import type { Check, Finding } from './check.ts'
+import { failure, ok, warning } from './check.ts'
+import type { Look, Ran } from './look.ts'
+
+/** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
+interface ExpectedUnit {
+  readonly name: string
+  readonly starts: boolean
+  readonly severity: 'warning' | 'failure'
+}
+
+/** The unit of the address, which is masked where the hypervisor has the address on a bridge. */
+const ADDRESS_UNIT = 'imds-address.service'
+
+/** The units of a configuration. imds.service wants the unit of the address, which need not be enabled. */
+function expectedUnits({ settings: { config } }: Look): ExpectedUnit[] {
+  // imdsctl has no sockets from systemd, so no enabled network is served here
+  const networks = (config?.unserved ?? []).map(({ network }) => `imds-network@${network}.socket`)
+  return [
+    { name: 'imds.service', starts: true, severity: 'failure' },
+    ...(networks.length === 0 ? [{ name: 'imds.socket', starts: true, severity: 'warning' } as const] : []),
+    ...networks.map((name) => ({ name, starts: true, severity: 'failure' }) as const),
+    { name: ADDRESS_UNIT, starts: false, severity: 'warning' },
+    ...(config?.firewall.required === true
+      ? [{ name: 'imds-firewall.service', starts: true, severity: 'failure' } as const]
+      : []),
+  ]
+}
+
+const UNIT_PROPERTIES = 'Id,LoadState,UnitFileState,ActiveState,NeedDaemonReload'
+
+export const units: Check = {
+  name: 'units',
+  what: 'the units of imds and of its networks are enabled and run',
+  remedy: 'see systemctl status of the unit',
+  find: async (look) => {
+    const expected = expectedUnits(look)
+    const shown = await look.run([
+      'systemctl',
+      'show',
+      `--property=${UNIT_PROPERTIES}`,
+      ...expected.map(({ name }) => name),
+    ])
+    if (shown?.status !== 0) return [ok('not checked: systemd does not run here')]
+    const states = shown.stdout.trim().split(/\n\n+/).map(fieldsOf)
+    return expected.map((unit) => unitFinding(unit, states.find(({ Id }) => Id === unit.name) ?? {}))
+  },
+}
+
+/** The lines `NAME=VALUE` of a text. */
+function fieldsOf(text: string): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    text.split('\n').map((line) => {
+      const [name = '', value = ''] = line.split(/=(.*)/s)
+      return [name, value]
+    }),
+  )
+}
+
+function unitFinding({ name, starts, severity }: ExpectedUnit, state: Readonly<Record<string, string>>): Finding {
+  const { LoadState: load, UnitFileState: enabled, ActiveState: active, NeedDaemonReload: reload } = state
+  const bad = severity === 'failure' ? failure : warning
+  // systemd refuses to start a socket whose service runs; imds.service starts the sockets that are enabled
+  const start = name.endsWith('.socket') ? 'systemctl restart imds.service' : `systemctl start ${name}`
+  if (load === 'masked')
+    return name === ADDRESS_UNIT
+      ? ok(`${name} is masked: the address comes from elsewhere`)
+      : bad(`${name} is masked, so it cannot start`, `systemctl unmask ${name}, then ${start}`)
+  if (load !== 'loaded') return bad(`${name} is not installed (${load ?? 'unknown'})`, 'install imds again')
+  const isDisabled = starts && enabled !== 'enabled'
+  if (active !== 'active')
+    return bad(
+      `${name} does not run (${active ?? 'unknown'})`,
+      `see systemctl status ${name}, then ${isDisabled ? `systemctl enable ${name}, then ` : ''}${start}`,
+    )
+  if (isDisabled)
+    return warning(`${name} runs and is not enabled: it does not start at boot`, `systemctl enable ${name}`)
+  if (reload === 'yes')
+    return warning(
+      `${name} has changed on the disk since it was loaded`,
+      `systemctl daemon-reload, then restart ${name}`,
+    )
+  return ok(`${name} runs`)
+}
+
+/** A place where the daemon should listen, and the variable that says so. */
+interface ExpectedPlace {
+  readonly variable: string
+  readonly host: string
+  readonly port: number
+}
+
+/** Where the daemon listens, or would listen if it ran. With sockets of systemd only a running daemon knows. */
+async function expectedPlaces({ firewall, settings: { config } }: Look): Promise<ExpectedPlace[]> {
+  const document = await firewall()
+  const guests = document.ok
+    ? document.value.listeners.map(({ address: host, port }) => ({ host, port }))
+    : (config?.listen ?? []).flatMap((one) => (one.fd === undefined && one.path === undefined ? [one] : []))
+  const operator = document.ok
+    ? { host: document.value.operator.address, port: document.value.operator.port }
+    : config?.operator
+  return [
+    ...guests.map(({ host, port }) => ({ variable: 'IMDS_LISTEN', host, port })),
+    ...(operator === undefined ? [] : [{ variable: 'IMDS_OPERATOR_LISTEN', host: operator.host, port: operator.port }]),
+  ].filter(({ port }) => port !== 0)
+}
+
+export const addresses: Check = {
+  name: 'addresses',
+  what: 'this hypervisor has the addresses of the listeners',
+  remedy: 'systemctl restart imds-address, and find out what removes the address',
+  find: async (look) => {
+    const hosts = new Set((await expectedPlaces(look)).map(({ host }) => host).filter(isOneAddress))
+    return Promise.all(
+      [...hosts].map(async (host) =>
+        (await look.hasAddress(host)) ? ok(`${host} is there`) : failure(`no interface of this hypervisor has ${host}`),
+      ),
+    )
+  },
+}
+
+/** A process that has a socket. */
+interface Holder {
+  readonly name: string
+  readonly pid: number
+}
+
+export const ports: Check = {
+  name: 'ports',
+  what: 'imdsd, and no other process, has the ports of the listeners',
+  remedy: 'end the other program, or correct the variable',
+  find: async (look) => {
+    const [places, tcp, unix] = await Promise.all([
+      expectedPlaces(look),
+      look.run(['ss', '-Hltnp']),
+      look.run(['ss', '-Hlxp']),
+    ])
+    if (tcp?.status !== 0) return [warning('not checked: ss cannot be run', 'install the Debian package iproute2')]
+    const socket = look.operatorSocket
+    const own = socketsOf(unix, (words) => socket !== undefined && words.includes(socket)).flatMap(({ holders }) =>
+      holders.map(({ pid }) => pid),
+    )
+    const isUnknown = socket === undefined && (await look.readiness()).ok
+    return places.map(({ variable, host, port }) => {
+      const place = formatHostPort({ host, port })
+      const found = socketsOf(tcp, (words) => isPlace(words[3] ?? '', host, port))
+      const holders = found.flatMap((one) => one.holders)
+      if (found.length === 0)
+        return failure(`nothing listens at ${place} (${variable})`, 'systemctl start imds.socket imds')
+      if (holders.length === 0)
+        return look.isRoot ? ok(`${place} is taken`) : warning(`only root can see who has ${place}`, 'run this as root')
+      if (isUnknown) return ok(`${place} is taken`) // by imdsd or not: nothing says which process it is
+      const others = holders.filter(({ pid }) => pid !== SYSTEMD && !own.includes(pid))
+      return others.length === 0
+        ? ok(`imdsd has ${place}`)
+        : failure(
+            `${others.map(({ name, pid }) => `${name} (process ${String(pid)})`).join(' and ')} has ${place} (${variable})`,
+          )
+    })
+  },
+}
+/** systemd holds the sockets that it passes to the daemon. */
+const SYSTEMD = 1
+
+/** The sockets that ss lists and that match, with their processes. */
+function socketsOf(
+  ran: Ran | undefined,
+  matches: (words: readonly string[]) => boolean,
+): { readonly holders: readonly Holder[] }[] {
+  return (ran?.stdout ?? '')
+    .split('\n')
+    .filter((line) => matches(line.split(/\s+/)))
+    .map((line) => ({
+      holders: [...line.matchAll(/\("([^"]*)",pid=(\d+),/g)].map(([, name = '', pid]) => ({ name, pid: Number(pid) })),
+    }))
+}
+
+/** True for a local address of ss, such as `169.254.169.254:80`, `[::1]%lo:80` or `*:80`. */
+function isPlace(text: string, host: string, port: number): boolean {
+  const [, local = '', number] = /^(.*):(\d+)$/.exec(text) ?? []
+  const address = local.replace(/%[^\]]*/, '').replace(/^\[|\]$/g, '')
+  return Number(number) === port && [host, '*', '0.0.0.0', '::'].includes(address)
+}
+
+export const clock: Check = {
+  name: 'clock',
+  what: 'the clock is synchronised, and was not set back',
+  remedy: 'set the clock, and start a time service such as systemd-timesyncd or chrony',
+  find: async (look) => {
+    const [shown, metrics] = await Promise.all([
+      look.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value']),
+      look.metrics(),
+    ])
+    const setBacks = metrics.ok ? metrics.value.get('imds_clock_set_back_total') : undefined
+    const isSynchronised = shown?.stdout.trim()
+    const found = [
+      ...(isSynchronised === 'no' ? [warning('it is not synchronised')] : []),
+      ...(setBacks !== undefined && setBacks > 0
+        ? [warning(`it was set back ${String(setBacks)} times since the start of imdsd`)]
+        : []),
+    ]
+    if (found.length > 0) return found
+    return [
+      ...(isSynchronised === 'yes' ? [ok('it is synchronised')] : []),
+      ...(setBacks === 0 ? [ok('it was not set back since the start of imdsd')] : []),
+    ]
+  },
+}

@@ -1,0 +1,221 @@
+/**
+ * The path of packets from the hypervisor to a guest: its link, the route to each address, and the MAC address that the
+ * kernel knows for it, compared with its record.
+ */
+import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../firewall/document.ts'
+import { Links, type LinkName } from '../firewall/link.ts'
+import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
+import { isOneAddress, namesNobody } from '../../metadata/address.ts'
+import type { Finding } from './check.ts'
+import { failure, ok, warning } from './check.ts'
+import type { Look, Ran } from './look.ts'
+
+/** A step of a path. `address` undefined: the step is the same for every address of the interface. */
+export interface Step {
+  readonly name: 'link' | 'route' | 'MAC address'
+  readonly address: string | undefined
+  readonly finding: Finding
+}
+
+/** The path to an interface of the instance `id`, up to the first step that is wrong. */
+export interface Path {
+  readonly id: string
+  readonly steps: readonly Step[]
+}
+
+/** The finding if there are no paths. */
+export const NOT_LOOKED_AT = warning('not checked: ip cannot be run', 'install the Debian package iproute2')
+
+/**
+ * Finds the path to each interface of some guests of a document. Undefined: ip cannot be run. Without firewall and
+ * IMDS_LINK nothing says what the links are called, and only routes and MAC addresses are looked at.
+ */
+export async function findPaths(
+  look: Pick<Look, 'run' | 'settings'>,
+  { guests: all, link: rule, listeners }: Pick<FirewallDocument, 'guests' | 'link' | 'listeners'>,
+  guests: readonly FirewallGuest[],
+): Promise<readonly Path[] | undefined> {
+  const byLink = new Set(listeners.filter(({ linkLocal }) => linkLocal === true).map(({ network }) => network))
+  const kernel = await readKernel(look, byLink.size > 0)
+  if (kernel === undefined) return undefined
+  const { config, variables } = look.settings
+  const hasRule = config?.firewall.required === true || (variables['IMDS_LINK'] ?? '') !== ''
+  const links = new Links(
+    rule,
+    all.flatMap(({ interfaces }) => interfaces),
+  )
+  const placed = guests.flatMap(({ id, interfaces }) =>
+    interfaces.map((one) => ({ id, ...placeOf(one, hasRule ? links.of(one) : undefined, kernel.links) })),
+  )
+  const routes = await readRoutes(look, placed)
+  return placed.map(({ id, of, link, addresses, devices, vrf }) => {
+    const first: Step[] = link === undefined ? [] : [{ name: 'link', address: undefined, finding: link }]
+    const [device] = devices ?? []
+    if (device !== undefined && byLink.has(of.network) && !kernel.linkLocal.has(device))
+      first.push({ name: 'link', address: undefined, finding: lacksLinkLocal(device) })
+    const others = addresses.flatMap((address) =>
+      addressSteps(of, address, routes.get(`${vrf ?? ''} ${address}`), devices, kernel.neighbours),
+    )
+    return { id, steps: link === undefined || link.state === 'ok' ? [...first, ...others] : first }
+  })
+}
+
+/** A link of the kernel. `master`: the bridge or VRF that it belongs to. */
+interface KernelLink {
+  readonly ifname: string
+  readonly flags: readonly string[]
+  readonly master?: string
+  readonly linkinfo?: { readonly info_kind?: string }
+}
+/** An entry of the kernel's table of neighbours. */
+interface Neighbour {
+  readonly dst: string
+  readonly dev: string
+  readonly lladdr?: string
+}
+/** What `ip route get` says. */
+interface Route {
+  readonly dst: string
+  readonly dev?: string
+  readonly gateway?: string
+  readonly type?: string
+}
+type KernelLinks = ReadonlyMap<string, KernelLink>
+
+/** What the kernel says. `linkLocal`: the links that have OpenStack's link-local address, read only if they are needed. */
+interface Kernel {
+  readonly links: KernelLinks
+  readonly neighbours: readonly Neighbour[]
+  readonly linkLocal: ReadonlySet<string>
+}
+
+async function readKernel(look: Pick<Look, 'run'>, needsLinkLocal: boolean): Promise<Kernel | undefined> {
+  const [links, neighbours, addresses] = await Promise.all([
+    look.run(['ip', '-json', '-details', 'link', 'show']),
+    look.run(['ip', '-json', 'neighbour', 'show']),
+    needsLinkLocal ? look.run(['ip', '-json', 'address', 'show', 'to', LINK_LOCAL_ADDRESS]) : undefined,
+  ])
+  if (links?.status !== 0) return undefined
+  return {
+    links: new Map((parseJson(links.stdout) as KernelLink[]).map((link) => [link.ifname, link])),
+    neighbours: parseJson(neighbours?.stdout ?? '') as Neighbour[],
+    linkLocal: new Set(
+      (parseJson(addresses?.stdout ?? '') as { ifname?: string; addr_info?: readonly object[] }[]).flatMap(
+        ({ ifname, addr_info: found = [] }) => (ifname === undefined || found.length === 0 ? [] : [ifname]),
+      ),
+    ),
+  }
+}
+
+function lacksLinkLocal(device: string): Finding {
+  return warning(
+    `link ${device} lacks ${LINK_LOCAL_ADDRESS}, at which its guest may ask`,
+    `ip address add ${LINK_LOCAL_ADDRESS}/64 dev ${device} nodad, and let what creates the links do that`,
+  )
+}
+
+/**
+ * An interface with its link. `devices`: the link and the bridges above it; undefined, like `link`: nothing says which it
+ * is.
+ */
+interface Placed {
+  readonly of: FirewallInterface
+  readonly link: Finding | undefined
+  readonly devices: readonly string[] | undefined
+  readonly vrf: string | undefined
+  readonly addresses: readonly string[]
+}
+
+function placeOf(one: FirewallInterface, name: LinkName | undefined, links: KernelLinks): Placed {
+  // The document comes from a process that guests can reach, and root passes the addresses on to ip.
+  const addresses = [...one.ipv4Addresses, ...one.ipv6Addresses].filter(
+    (address) => isOneAddress(address) && !namesNobody(address),
+  )
+  const placed = { of: one, addresses, vrf: undefined, devices: undefined }
+  if (name === undefined) return { ...placed, link: undefined }
+  if (!name.ok) return { ...placed, link: failure(name.faults.join(), 'correct IMDS_LINK') }
+  const link = links.get(name.value)
+  if (link === undefined)
+    return { ...placed, link: warning(`there is no link ${name.value}`, 'start the guest, or correct IMDS_LINK') }
+  const above = mastersOf(link, links)
+  const isVrf = (device: string) => links.get(device)?.linkinfo?.info_kind === 'vrf'
+  const devices = [link.ifname, ...above.filter((device) => !isVrf(device))]
+  const down = devices.find((device) => links.get(device)?.flags.includes('UP') === false)
+  const finding =
+    down !== undefined
+      ? failure(`link ${down} is down`, `ip link set ${down} up`)
+      : link.flags.includes('LOWER_UP')
+        ? ok(`${devices.join(' in ')} is up`)
+        : warning(`link ${link.ifname} has no carrier`, 'start the guest')
+  return { ...placed, devices, vrf: above.find(isVrf), link: finding }
+}
+
+/** The bridge or VRF of a link, and those above it. */
+function mastersOf({ master }: KernelLink, links: KernelLinks, most = 4): string[] {
+  if (master === undefined || most === 0) return []
+  const above = links.get(master)
+  return [master, ...(above === undefined ? [] : mastersOf(above, links, most - 1))]
+}
+
+/** The routes to all addresses, by VRF and address, from one process. */
+async function readRoutes(look: Pick<Look, 'run'>, placed: readonly Placed[]): Promise<ReadonlyMap<string, Route>> {
+  const routes = new Map<string, Route>()
+  for (const [vrf, members] of Map.groupBy(placed, (one) => one.vrf)) {
+    const questions = members
+      .flatMap(({ addresses }) => addresses)
+      .map((address) => `route get ${address}${vrf === undefined ? '' : ` vrf ${vrf}`}\n`)
+    if (questions.length === 0) continue
+    // With -force it continues after an address without a route, and its status is then not 0.
+    const ran: Ran | undefined = await look.run(['ip', '-json', '-force', '-batch', '-'], questions.join(''))
+    for (const line of (ran?.stdout ?? '').split('\n'))
+      for (const route of parseJson(line) as Route[]) routes.set(`${vrf ?? ''} ${route.dst}`, route)
+  }
+  return routes
+}
+
+/** The route to an address, and if it is right, the MAC address there. */
+function addressSteps(
+  of: FirewallInterface,
+  address: string,
+  route: Route | undefined,
+  devices: readonly string[] | undefined,
+  neighbours: readonly Neighbour[],
+): Step[] {
+  const wrong = routeProblem(address, route, devices)
+  if (wrong !== undefined) return [{ name: 'route', address, finding: failure(wrong) }]
+  const device = route?.dev ?? ''
+  const mac = neighbours.find(({ dst, dev }) => dst === address && dev === device)?.lladdr?.toLowerCase()
+  const finding =
+    mac === undefined
+      ? ok(`that of ${address} is not known: no packet was sent there lately`)
+      : mac === of.macAddress.toLowerCase()
+        ? ok(`${address} has ${mac}, as in its record`)
+        : failure(`${address} has the MAC address ${mac}, and its record has ${of.macAddress}`)
+  return [
+    { name: 'route', address, finding: ok(`packets to ${address} leave by ${device}`) },
+    { name: 'MAC address', address, finding },
+  ]
+}
+
+function routeProblem(
+  address: string,
+  route: Route | undefined,
+  devices: readonly string[] | undefined,
+): string | undefined {
+  if (route?.dev === undefined) return `there is no route to ${address}`
+  const { dev, gateway, type } = route
+  if (type === 'local') return `${address} is an address of this hypervisor`
+  const where = `packets to ${address} leave by ${dev}${gateway === undefined ? '' : ` to the gateway ${gateway}`}`
+  if (devices !== undefined && !devices.includes(dev)) return `${where}, not by ${devices.join(' or ')}`
+  return gateway === undefined ? undefined : where
+}
+
+/** A list, empty if the text is none. */
+function parseJson(text: string): unknown[] {
+  try {
+    const value: unknown = JSON.parse(text)
+    return Array.isArray(value) ? value : []
+  } catch {
+    return []
+  }
+}

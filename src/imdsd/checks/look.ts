@@ -1,0 +1,85 @@
+/**
+ * The ways in which checks look at this hypervisor. host.ts has the real ones; a test gives its own, so that each check
+ * can be tested without a host.
+ */
+import type { FirewallDocument } from '../firewall/document.ts'
+import type { Parsed } from '../../metadata/parsed.ts'
+import type { Readiness } from '../operator/documents.ts'
+import type { Probe } from '../../store/redis/probe.ts'
+import type { HostPort } from '../../runtime/host-port.ts'
+import type { Listener } from '../../runtime/listen.ts'
+import type { Environment, VariableFault } from '../../runtime/variables.ts'
+
+/** The parts of the daemon's configuration that checks read. */
+export interface CheckedConfig {
+  readonly store:
+    { readonly kind: 'redis'; readonly url: string } | { readonly kind: 'files'; readonly directory: string }
+  readonly stateDirectory: string
+  readonly resyncMs: number
+  readonly snapshotMaxAgeMs: number
+  readonly firewall: { readonly required: boolean }
+  readonly listen: readonly Listener[]
+  readonly operator: HostPort
+  readonly unserved: readonly { readonly network: string }[]
+  readonly identity: { readonly certificate: { readonly validFromDate: Date; readonly validToDate: Date } } | undefined
+}
+
+/**
+ * The configuration with which imds.service would start, its variables and what is wrong with them. `notes` are
+ * warnings. `unknown`: variables that are ignored. `config`: undefined if a variable is not valid.
+ */
+export interface Settings {
+  readonly faults: readonly VariableFault[]
+  readonly notes: readonly string[]
+  readonly unknown: readonly string[]
+  readonly config: CheckedConfig | undefined
+  readonly variables: Environment
+}
+
+/** The result of a command. */
+export interface Ran {
+  readonly status: number
+  readonly stdout: string
+}
+
+/** Metrics by name, with their labels as Prometheus prints them. */
+export type Metrics = ReadonlyMap<string, number>
+
+/** What is at a path. `code`: why it cannot be seen, such as ENOENT. */
+export type FileState =
+  | { readonly kind: 'file' | 'directory' | 'other'; readonly mode: number; readonly size: number }
+  | { readonly kind: 'unseen'; readonly code: string }
+
+/** The snapshot in the state directory. `ageMs`: since the view in it was compared with the store. */
+export type SnapshotState =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'read'; readonly ageMs: number; readonly instances: number }
+  | { readonly kind: 'unreadable'; readonly reason: string }
+
+/**
+ * The daemon, the store and the snapshot are looked at once: later calls have the same answer. No function throws or
+ * rejects.
+ */
+export interface Look {
+  readonly settings: Settings
+  /** The version of imdsctl. */
+  readonly version: string
+  readonly isRoot: boolean
+  /** The unix socket of the daemon's operators' API; undefined: it is reached by TCP. */
+  readonly operatorSocket: string | undefined
+  /** Runs a command; undefined: it cannot be started, or does not end. */
+  readonly run: (command: readonly string[], input?: string) => Promise<Ran | undefined>
+  readonly file: (path: string) => FileState
+  /** The bytes that are free for other users than root in the file system of a path; undefined: it cannot be seen. */
+  readonly freeBytes: (path: string) => number | undefined
+  /** True if packets to this address come to this hypervisor. */
+  readonly hasAddress: (address: string) => Promise<boolean>
+  /** What the daemon says of itself; the fault is why it does not. */
+  readonly readiness: () => Promise<Parsed<Readiness, string>>
+  readonly metrics: () => Promise<Parsed<Metrics, string>>
+  /** What the firewall needs of the daemon: its listeners and guests. */
+  readonly firewall: () => Promise<Parsed<FirewallDocument, string>>
+  /** Tries the store as the daemon uses it; undefined: its configuration is not valid. */
+  readonly store: () => Promise<Probe | undefined>
+  readonly snapshot: () => Promise<SnapshotState>
+}

@@ -1,0 +1,199 @@
+/**
+ * The composition root of imdsd: builds the parts in order, and stops them in reverse.
+ *
+ * It starts in two phases, so that guests are served early. The first phase is the guest side, which is small and
+ * answers guests from the snapshot. The second phase loads and starts everything else: the store, sync, the firewall,
+ * metrics and the operator server.
+ */
+import { setImmediate as turn } from 'node:timers/promises'
+import type { Logger } from 'pino'
+import { LIMITED_DSCP } from './guest/hop-limit.ts'
+import { formatHostPort, type HostPort } from '../runtime/host-port.ts'
+import type { AdjustableLevel } from '../runtime/log-level.ts'
+import type { Disk } from './journal/disk.ts'
+import { lockState } from './journal/state-lock.ts'
+import type { Config } from './config.ts'
+import { buildFollowers } from './followers.ts'
+import { startGuestSide, type GuestSide } from './guest-side.ts'
+import { buildOperatorSide } from './operator-side.ts'
+import { buildAnnouncement, buildReportWriter, buildSource } from './store-side.ts'
+
+/** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
+const LOCK_WAIT_MS = 5_000
+
+/** What was made for a guest's requests is forgotten when it has sent none in this time, or at most twice of it. */
+const UNASKED_MS = 3_600_000
+
+/** A running daemon. */
+export interface Daemon {
+  /** The listeners of guests, in the order of the configuration. */
+  readonly guests: readonly HostPort[]
+  /** The operators' listener on TCP; undefined if it could not open at the start. */
+  readonly operator: HostPort | undefined
+  /** Stops accepting connections, completes the requests in flight, and disconnects from the store. */
+  stop(): Promise<void>
+}
+
+/**
+ * Starts a daemon. It answers guests at once from its snapshot; a guest that is not in the snapshot gets 503 until the
+ * store has answered. Rejects when a guest listener cannot be opened or another daemon has the state directory, and
+ * leaves nothing running.
+ */
+export async function startDaemon(config: Config, log: Logger, logLevel: AdjustableLevel): Promise<Daemon> {
+  const now = () => performance.now()
+  const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, await import('../runtime/kernel-lock.ts'), log)
+  try {
+    const guestSide = await startGuestSide(config, log, now)
+    await turn()
+    const daemon = await startBackground(config, log, logLevel, now, guestSide, lock.disk).catch(
+      async (error: unknown) => {
+        await guestSide.stop()
+        throw error
+      },
+    )
+    return {
+      ...daemon,
+      stop: () =>
+        daemon.stop().finally(() => {
+          lock.close()
+        }),
+    }
+  } catch (error) {
+    lock.close()
+    throw error
+  }
+}
+
+/** Loads and starts everything else, in steps. Guests are answered between two steps. */
+async function startBackground(
+  config: Config,
+  log: Logger,
+  logLevel: AdjustableLevel,
+  now: () => number,
+  guestSide: GuestSide,
+  disk: Disk,
+): Promise<Daemon> {
+  const { view, keys, guests } = guestSide
+  const { hypervisor } = config.store
+  const { buildMetrics } = await import('./metrics.ts')
+  await turn()
+  const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
+  const { AddressWatch } = await import('../runtime/addresses.ts')
+  const metrics = buildMetrics()
+  // No daemon announces itself before sync starts, which is after these are built.
+  const lagMs = () => sync.status().lagMs
+  const operatorPlace = () => operators.tcp.place
+  const announcement = buildAnnouncement(view, lagMs, operatorPlace, log)
+  const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, announcement, log)
+  await turn()
+
+  const fromSnapshot = view.size
+  const reportWriter = await buildReportWriter(config.store, guestSide, source, metrics, log)
+  const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
+  clock.reportSetBack(-(guestSide.restored.ageMs ?? 0))
+  const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(
+    config,
+    log,
+    now,
+    guestSide,
+    disk,
+    source,
+    metrics,
+    reportWriter,
+  )
+  guestSide.reports.notifyOf((id) => {
+    persistence.reported()
+    reportWriter?.reported(id)
+  })
+  const addresses = new AddressWatch(
+    guests.map(({ host }) => host),
+    log,
+  )
+  const operators = await buildOperatorSide({
+    config,
+    log,
+    logLevel,
+    now,
+    guestSide,
+    source,
+    metrics,
+    sync,
+    firewall,
+    addresses,
+    viewAgeSeconds,
+  })
+  metrics.readFrom({
+    meter: guestSide.meter,
+    boots: {
+      observeBy: (observe) => {
+        guestSide.traces.observeBy(observe)
+      },
+      settle: () => {
+        for (const served of view.instances()) guestSide.traces.of(served)?.settle(now())
+      },
+    },
+    instances: () => view.size,
+    heldRequests: () => guestSide.held.size,
+    contested: () => view.contested().size,
+    sync: () => sync.status(),
+    viewAgeSeconds,
+    firewall: () => firewall.status(),
+    packets: () => firewall.packets(),
+    missingAddresses: () => addresses.missing().length,
+    unservedNetworks: () => config.unserved.length,
+    listenerProblems: () => operators.listenerProblems().length,
+  })
+
+  const clockChecks = setInterval(() => {
+    clock.check()
+  }, CHECK_INTERVAL_MS)
+  const forgetting = setInterval(() => {
+    view.forgetUnasked()
+  }, UNASKED_MS)
+  const stop = async () => {
+    clearInterval(clockChecks)
+    clearInterval(forgetting)
+    addresses.stop()
+    firewall.stop()
+    operators.statusPage.stop()
+    await Promise.all([guestSide.stop(), operators.tcp.stop(), operators.socket.stop()])
+    await reportWriter?.stop()
+    await sync.stop()
+    await persistence.stop()
+  }
+  try {
+    operators.statusPage.start()
+    await operators.tcp.start()
+    await operators.socket.start()
+    const operator = operators.tcp.place
+    const { host: address, port } = operator ?? config.operator
+    const listeners = guests.map(({ network, host, port }) => ({
+      network,
+      address: host,
+      port,
+      ...(config.linkLocal.includes(host) && { linkLocal: true }),
+    }))
+    firewall.listens({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
+    if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.completed()
+    await addresses.start()
+    sync.start()
+    await guestSide.loadIdentity() // while the store answers
+    const recordKeys = keys.cipher?.names ?? []
+    log.info(
+      {
+        guests: guests.map(formatHostPort),
+        operator: operator && formatHostPort(operator),
+        operatorSocket: operators.socket.place?.path,
+        store: source.description,
+        hypervisor,
+        recordKeys,
+        fromSnapshot,
+      },
+      'listening',
+    )
+    return { guests, operator, stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}

@@ -1,0 +1,59 @@
+/**
+ * The firewall document: the daemon sends it to the firewall agent, which builds the rules from it.
+ *
+ * The agent validates it. Guests connect to the daemon, so an attacker may take it over; such an attacker must not be
+ * able to change rules other than those for the daemon's listeners. The daemon imports only types from here.
+ */
+import Type, { type Static } from 'typebox'
+import { Compile } from 'typebox/compile'
+import { ID, NAME } from '../../metadata/identifiers.ts'
+
+const Place = { address: Type.String({ maxLength: 64 }), port: Type.Integer({ minimum: 0, maximum: 65_535 }) }
+const Name = Type.String({ pattern: NAME })
+const Addresses = Type.Array(Type.String({ maxLength: 64 }))
+
+const InterfaceSchema = Type.Object({
+  id: Type.String({ pattern: ID }),
+  network: Name,
+  macAddress: Type.String({ maxLength: 17 }),
+  ipv4Addresses: Addresses,
+  ipv6Addresses: Addresses,
+  ipv6Prefixes: Addresses,
+})
+const GuestSchema = Type.Object({
+  id: Type.String({ pattern: ID }),
+  revision: Type.Integer({ minimum: 1 }),
+  httpPutResponseHopLimit: Type.Integer(),
+  interfaces: Type.Array(InterfaceSchema),
+})
+const ListenerSchema = Type.Object({ network: Name, ...Place, linkLocal: Type.Optional(Type.Boolean()) })
+const ViewSchema = Type.Object({
+  version: Type.String({ pattern: '^[0-9a-z]{1,32}\\.[0-9]{1,16}$' }),
+  link: Type.String({ maxLength: 64 }),
+  listeners: Type.Array(ListenerSchema),
+  operator: Type.Object(Place),
+  limitedDscp: Type.Integer({ minimum: 1, maximum: 63 }),
+  guests: Type.Array(GuestSchema),
+})
+
+/** An interface as the firewall needs it. Addresses are canonical, without a prefix length. */
+export type FirewallInterface = Static<typeof InterfaceSchema>
+/** An instance as the firewall needs it. */
+export type FirewallGuest = Static<typeof GuestSchema>
+/**
+ * A listener of guests: a canonical address and a port. `linkLocal`: the rules pass to it what guests send to OpenStack's
+ * link-local address, and nothing else.
+ */
+export type FirewallListener = Static<typeof ListenerSchema>
+/**
+ * `link` is the rule for the names of links; `operator` is the operator listener; `limitedDscp` marks the packets that
+ * get a hop limit.
+ */
+export type FirewallDocument = Static<typeof ViewSchema>
+
+const check = Compile(ViewSchema)
+
+/** The document, or undefined if it does not have the right shape. rules.ts checks the values. */
+export function parseFirewallDocument(untrusted: unknown): FirewallDocument | undefined {
+  return check.Check(untrusted) ? untrusted : undefined
+}

@@ -1,0 +1,138 @@
+/**
+ * The names of guests' links on this hypervisor.
+ *
+ * Each cloud names its taps by a rule, which IMDS_LINK gives as a text with placeholders. Linux allows 15 characters in
+ * a name. A longer name is not shortened: the firewall keeps the interface out until the rule gives a name that fits.
+ */
+import type { Instance } from '../../metadata/instance.ts'
+import type { Parsed } from '../../metadata/parsed.ts'
+
+/** What the placeholders of a rule stand for. */
+export interface LinkOf {
+  readonly id: string
+  readonly network: string
+}
+
+/** A name, or why there is none. */
+export type LinkName = Parsed<string, string>
+
+/** The default of IMDS_LINK. */
+export const DEFAULT_LINK = 'tap-{interfaceId}'
+
+/** Linux: IFNAMSIZ less the final zero. */
+const MOST = 15
+/** The characters that Linux allows in a name and that nft needs no quotes for. */
+const NAME = /^[A-Za-z0-9_.-]+$/
+/** `{interfaceId:11}`: the first 11 characters of the id. */
+const PLACEHOLDER = /\{(interfaceId|network)(?::([1-9]\d?))?\}/g
+/** A shorter head could match the hypervisor's own links. */
+const MIN_HEAD = 2
+
+/** True if a rule can give a valid name. */
+export function isLinkRule(rule: string): boolean {
+  return isLinkName(rule.replaceAll(PLACEHOLDER, 'x'))
+}
+
+/** True if a rule gives each interface its own link. Other rules name bridges, which guests share. */
+export function isLinkOfInterface(rule: string): boolean {
+  return rule.includes('{interfaceId')
+}
+
+/** True for a valid interface name that has no special meaning in a rule. */
+function isLinkName(name: string): boolean {
+  return NAME.test(name) && name.length <= MOST && name !== '.' && name !== '..'
+}
+
+/**
+ * The links of all interfaces by a rule.
+ *
+ * If the rule has the interface's id, each interface has its own link. Two names can still be equal: if the rule
+ * shortens ids, or if two interfaces have the same id. Then each of the two guests could impersonate the other, so
+ * neither gets a link.
+ */
+export class Links {
+  readonly #rule: string
+  /** Link -> ids of the interfaces that would share it. */
+  readonly #shared: ReadonlyMap<string, readonly string[]>
+
+  constructor(rule: string, interfaces: Iterable<LinkOf>) {
+    this.#rule = rule
+    // Without the id the rule names a bridge, which all guests of a network share.
+    const named = isLinkOfInterface(rule)
+      ? [...interfaces].flatMap((one) => {
+          const name = linkOf(rule, one)
+          return name.ok ? [{ link: name.value, id: one.id }] : []
+        })
+      : []
+    const byLink = Map.groupBy(named, ({ link }) => link)
+    this.#shared = new Map(
+      [...byLink]
+        .filter(([, sharing]) => sharing.length > 1)
+        .map(([link, sharing]) => [link, sharing.map(({ id }) => id)]),
+    )
+  }
+
+  /** The link of an interface. */
+  of(one: LinkOf): LinkName {
+    const name = linkOf(this.#rule, one)
+    const ids = name.ok ? this.#shared.get(name.value) : undefined
+    if (!name.ok || ids === undefined) return name
+    const [first = '', ...others] = new Set(ids)
+    const whose =
+      others.length === 0
+        ? `${String(ids.length)} interfaces with the id ${first}`
+        : `interfaces ${[first, ...others].join(' and ')}`
+    return {
+      ok: false,
+      faults: [`the rule ${this.#rule} gives it the link name ${name.value}, which ${whose} would share`],
+    }
+  }
+}
+
+/**
+ * The instances, without the interfaces whose link one needs that does not yield: an instance that the store no longer
+ * has must not keep another from the link.
+ */
+export function withoutLostLinks(
+  rule: string,
+  instances: readonly Instance[],
+  yields: (id: string) => boolean,
+): readonly Instance[] {
+  if (!isLinkOfInterface(rule) || !instances.some(({ id }) => yields(id))) return instances
+  const nameOf = (one: LinkOf) => {
+    const name = linkOf(rule, one)
+    return name.ok ? name.value : undefined
+  }
+  const taken = new Set(
+    instances.filter(({ id }) => !yields(id)).flatMap(({ interfaces }) => interfaces.map((one) => nameOf(one))),
+  )
+  return instances.map((instance) => {
+    if (!yields(instance.id)) return instance
+    const interfaces = instance.interfaces.filter((one) => !taken.has(nameOf(one)))
+    return interfaces.length === instance.interfaces.length ? instance : { ...instance, interfaces }
+  })
+}
+
+/**
+ * The common beginning of all guests' link names, which also matches links of guests that are not known; undefined if
+ * the rule has none.
+ */
+export function linkHead(rule: string): string | undefined {
+  const [first] = [...rule.matchAll(PLACEHOLDER)]
+  const head = rule.slice(0, first?.index)
+  return first?.[1] === 'interfaceId' && head.length >= MIN_HEAD ? head : undefined
+}
+
+/** The name of the link of one interface, also if others would share it. */
+export function linkOf(rule: string, { id, network }: LinkOf): LinkName {
+  const link = rule.replaceAll(PLACEHOLDER, (_, name: string, length?: string) =>
+    (name === 'network' ? network : id).slice(0, length === undefined ? Infinity : Number(length)),
+  )
+  if (isLinkName(link)) return { ok: true, value: link }
+  const length =
+    link.length > MOST
+      ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; ` +
+        '{interfaceId:11} takes the first 11 of an id'
+      : ' is not a valid link name'
+  return { ok: false, faults: [`its link name by the rule ${rule}${length}`] }
+}

@@ -1,0 +1,66 @@
+/**
+ * One request and its response, which each step of a request passes to the next.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Route } from '../../metadata/target.ts'
+import type { Content } from '../../metadata/content.ts'
+import type { BodySource } from './body.ts'
+import type { Found } from './identify.ts'
+import type { Refusal } from './refusals.ts'
+
+/** A request whose peer is identified. */
+export interface Exchange {
+  /** The network of the listener. */
+  readonly network: string
+  /** The address of the peer; empty if the connection is gone. */
+  readonly address: string
+  readonly found: Found
+  readonly request: Pick<IncomingMessage, 'method' | 'headers' | 'rawHeaders' | 'httpVersion' | 'socket'>
+  /** Where its body is read from. */
+  readonly body: BodySource
+  /** The target as it is in the request line. */
+  readonly target: string
+  readonly response: ServerResponse
+  /** When the headers had been read, in ms of a monotonic clock. */
+  readonly startedMs: number
+}
+
+/**
+ * A request that gets no content. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no
+ * token.
+ */
+export interface Refused {
+  readonly kind: 'refused'
+  readonly route: Route
+  readonly refusal: Refusal
+  readonly ttlSeconds: number | undefined
+}
+
+/** A request that gets content. */
+export interface Served {
+  readonly kind: 'served'
+  readonly route: Route
+  readonly content: Content
+  readonly ttlSeconds: number | undefined
+}
+
+/** How a request ends. */
+export type Result = Served | Refused
+
+/**
+ * A request whose content is being made. `content` undefined: there is none. `cost`: how many requests it takes from the
+ * share of its guest besides its own. `giveUp` ends its wait for a turn, after which nobody else wants the content.
+ */
+export interface Pending {
+  readonly kind: 'pending'
+  readonly route: Route
+  readonly content: Promise<Content | undefined>
+  readonly ttlSeconds: number | undefined
+  readonly cost: number
+  readonly giveUp?: () => void
+}
+
+/** A refusal as a result. */
+export function refused(refusal: Refusal, route: Route, ttlSeconds?: number): Refused {
+  return { kind: 'refused', route, refusal, ttlSeconds }
+}

@@ -1,0 +1,145 @@
+/**
+ * Identifies the guest of a connection, by the socket and never by a header (invariant 1): the network of the listener
+ * that accepted the connection, and the address of the peer. At a link-local listener it is the peer's link instead of
+ * its address. A directory maps that pair to a guest; the interfaces here are all that the guest side needs of it.
+ */
+import type { Socket } from 'node:net'
+import type { Content } from '../../metadata/content.ts'
+import type { Instance } from '../../metadata/instance.ts'
+import { isLoopback } from '../../runtime/host-port.ts'
+import type { Refusal } from './refusals.ts'
+
+type Switch = 'enabled' | 'disabled'
+
+/** An instance, with the fields that the guest side reads. */
+export interface Guest {
+  readonly instance: {
+    readonly id: string
+    readonly account: string
+    readonly image: string
+    readonly zone: { readonly id: string; readonly handle: string }
+    readonly identity?: Instance['identity']
+    readonly options: {
+      readonly httpEndpoint: Switch
+      readonly httpProtocolIpv6: Switch
+      readonly httpTokens: 'optional' | 'required'
+      readonly openstack: Switch
+      readonly reports: Switch
+    }
+  }
+  /** The same object from when this hypervisor began to serve it until it ends (`Stay` in view/view.ts). */
+  readonly stay: { readonly sinceMs: number | undefined }
+  /** The number of paths in its tree. */
+  readonly paths: number
+  /** The content of a path at a version's position, or undefined. */
+  resolve(version: number, path: string): Content | undefined
+  /** A directory with everything below it as JSON; undefined if the path is no directory. */
+  resolveSubtree(version: number, path: string): Content | undefined
+  /** Makes the content below `dynamic/`, which cannot be read before. Undefined: it is made, or there is none. */
+  prepareIdentity(): Promise<void> | undefined
+  /** Whether `resolve` has content that is not only in its grace period. */
+  has(version: number, path: string): boolean
+}
+
+/** The owner of an address; `contested`: more than one instance claims it. */
+export type Found =
+  { readonly kind: 'owned'; readonly owner: Guest } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
+
+/** Maps addresses and links to guests. */
+export interface Directory {
+  /** Reads memory only. */
+  find(network: string, address: string): Found
+  /** The owner of a link of this hypervisor. Reads memory only. */
+  findByLink(network: string, link: string): Found
+  /**
+   * Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects.
+   */
+  ask(network: string, address: string): Promise<Found> | undefined
+}
+
+/** How one listener identifies its peers. */
+export interface Peers extends Omit<Directory, 'findByLink'> {
+  /** The address of a connection's peer, for `find` and `ask`. Empty if the connection is gone. */
+  addressOf(socket: Pick<Socket, 'remoteAddress'>): string
+  /** Whether a connection may be answered now that its peer is `found`. */
+  keeps(socket: Pick<Socket, 'remoteAddress'>, found: Found): boolean
+}
+
+/** The peers of a listener at an address; undefined: it does not listen. */
+export function peersOf(host: string | undefined, isLinkLocal: (host: string) => boolean, directory: Directory): Peers {
+  return host !== undefined && isLinkLocal(host) ? peersByLink(directory) : peersByAddress(host, directory)
+}
+
+/**
+ * The peers of an ordinary listener: loopback addresses name nobody (contract E1), unless the listener itself is on
+ * one, as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host`: the
+ * listener's address; undefined if it does not listen.
+ */
+export function peersByAddress(host: string | undefined, directory: Omit<Directory, 'findByLink'>): Peers {
+  const isNobody = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
+  return {
+    addressOf: peerAddress,
+    keeps: () => true,
+    find: (network, address) => (isNobody(address) ? { kind: 'unknown' } : directory.find(network, address)),
+    ask: (network, address) => (isNobody(address) ? undefined : directory.ask(network, address)),
+  }
+}
+
+/**
+ * The peers of a link-local listener (contract E1). Their addresses have a zone, which is the name of the link by which
+ * their packets arrive, and any guest may have any of these addresses on its own link. So the link alone names the
+ * guest. An address without a zone is not link-local, and names nobody. The store has no links to ask for.
+ *
+ * A connection belongs to the first instance that it is found to be of, until it ends: the link may be another one of
+ * the same name by now, or have another guest.
+ */
+export function peersByLink(directory: Pick<Directory, 'findByLink'>): Peers {
+  const owners = new WeakMap<object, Guest['stay']>()
+  return {
+    addressOf: ({ remoteAddress = '' }) => remoteAddress,
+    keeps: (socket, found) => {
+      if (found.kind !== 'owned') return true
+      const { stay } = found.owner
+      const owner = owners.get(socket)
+      if (owner === undefined) owners.set(socket, stay)
+      return owner === undefined || owner === stay
+    },
+    find: (network, address) => {
+      const zone = address.indexOf('%')
+      return zone === -1 ? { kind: 'unknown' } : directory.findByLink(network, address.slice(zone + 1))
+    },
+    ask: () => undefined,
+  }
+}
+
+/**
+ * The address of a connection's peer: without a zone, and as an IPv4 address if it is IPv4-mapped. Empty if the
+ * connection is gone. The system formats addresses in canonical form, so nothing else has to be normalised.
+ */
+export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>): string {
+  if (!remoteAddress.includes(':')) return remoteAddress
+  if (remoteAddress.startsWith('::ffff:') && remoteAddress.includes('.')) return remoteAddress.slice('::ffff:'.length)
+  const zone = remoteAddress.indexOf('%')
+  return zone === -1 ? remoteAddress : remoteAddress.slice(0, zone)
+}
+
+/**
+ * Why every request from an address is refused; undefined if it belongs to a guest whose requests may be served. Both
+ * ends of a connection are of one family, so an IPv6 address means that the guest connected to an IPv6 address.
+ */
+export function refusalOf(found: Found, address: string): Refusal | undefined {
+  if (found.kind === 'unknown') return 'unknown-peer'
+  if (found.kind === 'contested') return 'contested-address'
+  const { httpEndpoint, httpProtocolIpv6 } = found.owner.instance.options
+  if (httpEndpoint === 'disabled') return 'endpoint-disabled'
+  return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : undefined
+}
+
+export function ownerOf(found: Found): Guest | undefined {
+  return found.kind === 'owned' ? found.owner : undefined
+}
+
+/** The id of the instance that was found, for logs. */
+export function idOf(found: Found): string | undefined {
+  return ownerOf(found)?.instance.id
+}

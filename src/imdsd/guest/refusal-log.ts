@@ -1,0 +1,83 @@
+/**
+ * Throttled log lines about refusals, dropped connections and reported keys that are not kept.
+ *
+ * A refused guest retries, often for minutes. The first refusal of a peer for a reason is logged at once; further ones
+ * are counted, and the next line, at least a minute later, has their number. Dropped connections are logged in the same
+ * way for each listener.
+ *
+ * Memory and the number of lines are bounded, however many peers there are. The entries are in a Map, not in an LRU
+ * cache: evicting recent entries would let a flood of addresses write a line for each. When the map is full of recent
+ * entries, all other peers share one.
+ */
+import type { Logger } from 'pino'
+import { sourceOf } from '../../metadata/address.ts'
+import { isOrdinary, type Refusal } from './refusals.ts'
+
+/** The shortest time between two lines for one peer and reason. */
+const QUIET_MS = 60_000
+const MAX_ENTRIES = 256
+
+/** Logs refusals and dropped connections. `now`: milliseconds of a monotonic clock. */
+export class RefusalLog {
+  readonly #log: Logger
+  readonly #now: () => number
+  readonly #logged = new Map<string, { atMs: number; leftOut: number }>()
+
+  constructor(log: Logger, now: () => number) {
+    this.#log = log
+    this.#now = now
+  }
+
+  /** Logs a refused request from `address`; `instance` is the owner of the address, if it is known. */
+  refused(network: string, address: string, instance: string | undefined, reason: Refusal): void {
+    if (isOrdinary(reason)) return
+    const now = this.#now()
+    const key = this.#bounded(`${network} ${instance ?? sourceOf(address)} ${reason}`, now)
+    this.#write('warn', key, now, { instance, network, address, reason }, 'request refused')
+  }
+
+  /** Logs the types of SSH host keys that a guest has reported and that are not kept. */
+  ignoredKeys(network: string, instance: string, types: readonly string[]): void {
+    const now = this.#now()
+    this.#write(
+      'info',
+      this.#bounded(`${network} ${instance} keys`, now),
+      now,
+      { instance, network, types },
+      'SSH host keys of types that imds does not know are not kept; the others that the guest reported are',
+    )
+  }
+
+  /** Logs a dropped connection: its listener already has `connections`, the most that it may have. */
+  dropped(network: string, connections: number): void {
+    this.#write(
+      'warn',
+      `${network} connections`,
+      this.#now(),
+      { network, connections },
+      'connections dropped: the listener has used up its share of the file descriptors; raise LimitNOFILE',
+    )
+  }
+
+  /** The key of an entry, which all that have no room share. */
+  #bounded(key: string, now: number): string {
+    if (!this.#logged.has(key) && this.#logged.size >= MAX_ENTRIES) this.#forgetQuiet(now)
+    return this.#logged.has(key) || this.#logged.size < MAX_ENTRIES ? key : 'others'
+  }
+
+  #write(level: 'info' | 'warn', key: string, now: number, facts: object, message: string): void {
+    const last = this.#logged.get(key)
+    if (last !== undefined && now - last.atMs < QUIET_MS) {
+      last.leftOut += 1
+      return
+    }
+    this.#logged.set(key, { atMs: now, leftOut: 0 })
+    this.#log[level]({ ...facts, leftOut: last?.leftOut ?? 0 }, message)
+  }
+
+  #forgetQuiet(now: number): void {
+    for (const [key, { atMs }] of this.#logged) {
+      if (now - atMs >= QUIET_MS) this.#logged.delete(key)
+    }
+  }
+}

@@ -1,0 +1,117 @@
+/**
+ * What guests report (contract H9). The last reports of a guest are kept as long as the view has its instance, within
+ * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest. The snapshot has them too.
+ */
+import type { Content } from '../../metadata/content.ts'
+import { addReport, mergeReports, NO_REPORTS, parseReportName, type Reports } from '../../metadata/reports.ts'
+import type { Authorized } from './authorize.ts'
+import { refused, type Result } from './exchange.ts'
+import type { Guest } from './identify.ts'
+import type { Refusal } from './refusals.ts'
+
+export const REPORTS_A_MINUTE = 10
+const MINUTE_MS = 60_000
+
+/** The response to a report that was accepted. It names the types of keys that are not kept. */
+function accepted(ignored: readonly string[]): Content {
+  const body = ignored.length === 0 ? '' : `not kept: ${ignored.join(', ')}`
+  return { body, headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length)] }
+}
+const ACCEPTED = accepted([])
+
+type Reporter = Pick<Guest, 'stay'> & { readonly instance: { readonly id: string } }
+
+/** The response to a report if its body is accepted, or why the body is not even read. */
+export function resolveReport(
+  { guest, target: { route, path }, ttlSeconds }: Authorized,
+  method: string | undefined,
+): Result {
+  const name = parseReportName(path)
+  if (name === undefined || guest.instance.options.reports !== 'enabled') return refused('not-found', route, ttlSeconds)
+  if (name.kind === 'phone-home') {
+    // cloud-init's module cannot send a token: authorize.ts refuses it where one is required
+    if (method !== 'POST') return refused('phone-home-method', route, ttlSeconds)
+  } else if (method !== 'PUT') return refused('report-method', route, ttlSeconds)
+  else if (ttlSeconds === undefined) return refused('token-required', route)
+  return { kind: 'served', route, content: ACCEPTED, ttlSeconds }
+}
+
+/** `sinceRevision`: reports with a higher revision came in this life of the daemon. */
+interface Kept {
+  reports: Reports
+  sinceRevision: number
+  /** When the last requests were admitted, at most REPORTS_A_MINUTE. */
+  readonly admittedMs: number[]
+}
+
+type Acceptance =
+  | { readonly kind: 'accepted'; readonly content: Content; readonly ignored: readonly string[] }
+  | { readonly kind: 'refused'; readonly refusal: Refusal }
+
+/** The reports of all guests of this hypervisor. `now`: monotonic, in ms; `wall`: the time of day, in ms. */
+export class GuestReports {
+  readonly #kept = new WeakMap<Guest['stay'], Kept>()
+  readonly #now: () => number
+  readonly #wall: () => number
+  #changed: (id: string) => void = () => undefined
+
+  constructor(now: () => number, wall: () => number) {
+    this.#now = now
+    this.#wall = wall
+  }
+
+  /** Sets the function that is called after each accepted report. */
+  notifyOf(changed: (id: string) => void): void {
+    this.#changed = changed
+  }
+
+  /** Counts a report against the rate limit of its guest, also if it is refused later. False: the limit is reached. */
+  admits({ stay }: Reporter): boolean {
+    const { admittedMs } = this.#keptOf(stay)
+    const now = this.#now()
+    if (admittedMs.length >= REPORTS_A_MINUTE) {
+      if (now - admittedMs[0]! < MINUTE_MS) return false
+      admittedMs.shift()
+    }
+    admittedMs.push(now)
+    return true
+  }
+
+  /** Keeps a report. `ignored`: the types of SSH host keys in it that are not kept. */
+  accept(guest: Reporter, path: string, body: Uint8Array): Acceptance {
+    const name = parseReportName(path)
+    if (name === undefined) return { kind: 'refused', refusal: 'not-found' }
+    const kept = this.#keptOf(guest.stay)
+    const reported = addReport(kept.reports, name, body, new Date(this.#wall()).toISOString())
+    if (reported.kind !== 'reported')
+      return { kind: 'refused', refusal: reported.kind === 'malformed' ? 'bad-report' : 'report-too-large' }
+    const { reports, ignored } = reported
+    kept.reports = reports
+    this.#changed(guest.instance.id)
+    return { kind: 'accepted', content: accepted(ignored), ignored }
+  }
+
+  /** The last reports of a guest; undefined: it has sent none. */
+  of({ stay }: Pick<Guest, 'stay'>): Reports | undefined {
+    const reports = this.#kept.get(stay)?.reports
+    return reports === NO_REPORTS ? undefined : reports
+  }
+
+  /** Takes the reports that the snapshot had of a guest which has sent none since. */
+  restore({ stay }: Pick<Guest, 'stay'>, reports: Reports): void {
+    this.#kept.set(stay, { reports, sinceRevision: reports.revision, admittedMs: [] })
+  }
+
+  /** Adds reports of a guest that were stored, and returns all. */
+  merge({ stay }: Pick<Guest, 'stay'>, stored: Reports): Reports {
+    const kept = this.#keptOf(stay)
+    kept.reports = mergeReports(kept.reports, kept.sinceRevision, stored)
+    return kept.reports
+  }
+
+  #keptOf(stay: Guest['stay']): Kept {
+    let kept = this.#kept.get(stay)
+    if (kept === undefined) this.#kept.set(stay, (kept = { reports: NO_REPORTS, sinceRevision: 0, admittedMs: [] }))
+    return kept
+  }
+}

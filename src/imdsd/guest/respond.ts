@@ -1,0 +1,148 @@
+/**
+ * Sends the responses of a listener, and counts and logs each of them.
+ *
+ * A response is sent in one write with a prepared header list. It bypasses Fastify's reply, which is slower and would
+ * add a charset (docs/performance.md#decisions). On a connection that stays open, a
+ * response waits for the end of the turn of the event loop, and up to BATCH responses are sent together: that is faster
+ * than sending each one alone.
+ */
+import type { IncomingHttpHeaders } from 'node:http'
+import { performance } from 'node:perf_hooks' // the global one is a getter
+import type { Logger } from 'pino'
+import { isBodyless } from '../../metadata/target.ts'
+import { namesWeakly } from '../../runtime/entity-tags.ts'
+import type { ConnectionGuard } from './connection-guard.ts'
+import type { Exchange, Result } from './exchange.ts'
+import { idOf } from './identify.ts'
+import type { Outcome, RequestMeter } from './meter.ts'
+import type { RefusalLog } from './refusal-log.ts'
+import { responseOf } from './refusals.ts'
+
+/** The header with the seconds that a session token has left, or that a PUT asks for (EC2's name). */
+export const TTL_HEADER = 'X-aws-ec2-metadata-token-ttl-seconds'
+
+/** The most responses that wait. */
+const BATCH = 64
+
+/** What a Responder needs. */
+export interface ResponderParts {
+  readonly guard: ConnectionGuard
+  readonly meter: RequestMeter
+  readonly refusalLog: RefusalLog
+  readonly log: Logger
+}
+
+/** Sends the responses of one listener. */
+export class Responder {
+  readonly #guard: ConnectionGuard
+  readonly #meter: RequestMeter
+  readonly #refusalLog: RefusalLog
+  readonly #log: Logger
+  readonly #batch: (() => void)[] = []
+  readonly #sendBatch = () => {
+    for (const send of this.#batch.splice(0)) send()
+  }
+
+  constructor({ guard, meter, refusalLog, log }: ResponderParts) {
+    this.#guard = guard
+    this.#meter = meter
+    this.#refusalLog = refusalLog
+    this.#log = log
+  }
+
+  /** Responds at the end of this turn of the event loop, or at once if the connection closes. */
+  respond(exchange: Exchange, result: Result): void {
+    const { response } = exchange
+    // Send now: batching is slower for connections that close, and Node must know which pipelined responses are ready.
+    if (!response.shouldKeepAlive || !response.socket) this.send(exchange, result)
+    else if (
+      this.#batch.push(() => {
+        this.send(exchange, result)
+      }) === 1
+    )
+      setImmediate(this.#sendBatch)
+    else if (this.#batch.length === BATCH) this.#sendBatch()
+  }
+
+  /** Responds at once. */
+  send(exchange: Exchange, result: Result): void {
+    try {
+      this.#send(exchange, result)
+    } catch (error) {
+      // affects one guest only
+      this.#log.error({ err: error }, 'response failed; its connection is closed')
+      exchange.request.socket.destroy()
+    }
+  }
+
+  #send(exchange: Exchange, result: Result): void {
+    const {
+      network,
+      address,
+      found,
+      request: { method = '', headers, socket },
+      response,
+      startedMs,
+    } = exchange
+    const outcome = result.kind === 'served' ? 'served' : result.refusal
+    const last = isLast(headers, outcome)
+    if (last) {
+      response.shouldKeepAlive = false
+      this.#guard.lingerAtEnd(socket)
+    }
+    write(exchange, result)
+    if (!last) this.#guard.sent(response)
+    const durationMs = performance.now() - startedMs
+    this.#meter.answered(result.route, method, outcome, durationMs / 1000)
+    if (outcome !== 'served') this.#refusalLog.refused(network, address, idOf(found), outcome)
+    if (this.#log.isLevelEnabled('debug'))
+      this.#log.debug(
+        { instance: idOf(found), route: result.route, status: response.statusCode, durationMs, reason: outcome },
+        'request',
+      )
+  }
+}
+
+/**
+ * Writes status, headers and body. A HEAD gets the headers of the GET. Only a GET gets the page of a refusal: a person
+ * may read it, but a shell script would use the body of a refused PUT as its token. systemd takes an error with a page for
+ * a fatal one, so its requests ask for none (docs/clients.md#systemd). Content that the guest has gets 304 (contract H1).
+ */
+function write({ request: { method, headers: asked }, target, response }: Exchange, result: Result): void {
+  if (result.kind === 'served') {
+    const {
+      content: { headers, body, etag },
+      ttlSeconds,
+    } = result
+    const ifNoneMatch = asked['if-none-match']
+    if (ifNoneMatch !== undefined && etag !== undefined && namesWeakly(ifNoneMatch, etag)) {
+      response.writeHead(304, withTtl(['ETag', etag], ttlSeconds) as string[])
+      response.end()
+      return
+    }
+    response.writeHead(200, withTtl(headers, ttlSeconds) as string[])
+    response.end(body, 'latin1')
+    return
+  }
+  const hasBody = method === 'GET' && !isBodyless(target)
+  const { status, headers, body, headersWithoutBody } = responseOf(result.refusal)
+  response.writeHead(status, withTtl(hasBody ? headers : headersWithoutBody, result.ttlSeconds) as string[])
+  response.end(hasBody ? body : '', 'latin1')
+}
+
+function withTtl(headers: readonly string[], ttlSeconds: number | undefined): readonly string[] {
+  return ttlSeconds === undefined ? headers : [...headers, TTL_HEADER, String(ttlSeconds)]
+}
+
+/**
+ * Whether a request is the last one of its connection: its end is uncertain, it is an upgrade (Node loses what follows
+ * it in the same packet), or it has a body, which is discarded without being parsed.
+ */
+export function isLast(headers: IncomingHttpHeaders, outcome: Outcome): boolean {
+  return (
+    outcome === 'malformed-request' ||
+    headers.upgrade !== undefined ||
+    headers['transfer-encoding'] !== undefined ||
+    (headers['content-length'] ?? '0') !== '0'
+  )
+}

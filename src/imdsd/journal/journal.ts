@@ -1,0 +1,206 @@
+/**
+ * An append-only file with the changes of the view since a snapshot was begun, so that a kill or a power failure loses
+ * nothing that a guest has seen.
+ *
+ *     frame:  length of the payload (4 bytes, big-endian)  CRC-32 of the length (4 bytes)  MAC (32 bytes)  payload
+ *             one more byte, which is written when everything before it has been flushed
+ *
+ * The payload of the first frame is a header, that of each other one a group of changes (change.ts) that was written at
+ * once; with record keys it is one encrypted value. The MAC of a frame covers the MAC of the frame before it, and the
+ * header of a journal names the last MAC of the journal before it. So frames can be cut off at the end, but not
+ * changed, exchanged or left out.
+ *
+ * Changes are applied to the view when their frame was flushed, so a frame that anything follows must be authentic:
+ * otherwise the file was damaged, and nothing is served. The last frame may be torn: it is shorter than its length, is
+ * not authentic but nothing follows it, or ends in zeros, which file systems may leave after a power failure. The CRC
+ * tells whether the length can be believed. A torn frame was never in the view, and ends the journal.
+ */
+import { createHmac, timingSafeEqual } from 'node:crypto'
+import { closeSync, fdatasyncSync, fstatSync, readSync } from 'node:fs'
+import { crc32 } from 'node:zlib'
+import { openRegularFileSync } from '../../runtime/regular-file.ts'
+import { SLICE_BYTES } from '../../limits/turn-budget.ts'
+import { json, Mismatch, Rejection, torn, Undecryptable } from './snapshot-input.ts'
+import type { JournalStart } from './snapshot.ts'
+import type { StateKeys } from './state-files.ts'
+
+export const FORMAT = 1
+const LENGTH_BYTES = 8
+const MAC_BYTES = 32
+const HEAD_BYTES = LENGTH_BYTES + MAC_BYTES
+/** Written after a frame that was flushed. Its presence counts, not its value. */
+export const FLUSHED = Buffer.from('\n')
+/** What a frame has besides its payload. */
+export const FRAME_BYTES = HEAD_BYTES + FLUSHED.length
+const LF = 0x0a
+/** What the MAC of the first frame covers in place of one before it. */
+export const NO_MAC = Buffer.alloc(MAC_BYTES)
+
+export type MacKey = StateKeys['macKeys'][number]
+
+/** The length of a payload and its CRC, as a frame has them. */
+export function lengthBytes(length: number): Buffer {
+  const bytes = Buffer.alloc(LENGTH_BYTES)
+  bytes.writeUInt32BE(length)
+  bytes.writeUInt32BE(crc32(bytes.subarray(0, 4)), 4)
+  return bytes
+}
+
+/** A journal that is being read: its header, and where it ends, which is known when all groups were taken. */
+export interface Journal {
+  readonly header: Record<string, unknown>
+  readonly start: JournalStart
+  /** The payloads after the header. They can be taken once. */
+  readonly groups: Iterable<Buffer>
+  /** The last MAC, the bytes of all frames, and how many bytes at the end of the file are not a frame. */
+  readonly end: () => { readonly mac: string; readonly bytes: number; readonly lostBytes: number }
+}
+
+/**
+ * Opens a journal in this turn for `use`, which reads one group after another. Rejects as `use` does, or with a Mismatch
+ * if none of the keys fits, a Rejection if it is damaged or has another format, an Undecryptable if the keys do not
+ * decrypt it, or an error of the file system.
+ */
+export async function readJournal<T>(
+  path: string,
+  hypervisor: string,
+  keys: StateKeys,
+  use: (journal: Journal) => Promise<T>,
+): Promise<T> {
+  const fd = openRegularFileSync(path, 'refuse')
+  try {
+    // a killed daemon may have written more than it has flushed: what is served now must be there after a power failure
+    // too
+    fdatasyncSync(fd)
+    const frames = new Frames(fd, keys)
+    const first = frames.first()
+    if (first === undefined)
+      throw new Mismatch(
+        'its journal is torn, or was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)',
+      )
+    const start = frames.mac.toString('hex')
+    const header = json(decrypted(keys, hypervisor, first))
+    const { imds, format, generation } = header
+    if (imds !== 'journal' || format !== FORMAT || typeof generation !== 'number')
+      throw new Rejection('its journal has another format')
+    const end = () => ({ mac: frames.mac.toString('hex'), bytes: frames.position, lostBytes: frames.left })
+    return await use({ header, start: { generation, mac: start }, groups: groupsOf(frames, hypervisor, keys), end })
+  } finally {
+    closeSync(fd)
+  }
+}
+
+function* groupsOf(frames: Frames, hypervisor: string, keys: StateKeys): Generator<Buffer> {
+  for (let payload = frames.next(); payload !== undefined; payload = frames.next())
+    yield decrypted(keys, hypervisor, payload)
+}
+
+/** The authentic frames of a file, one after the other. */
+class Frames {
+  readonly #fd: number
+  readonly #size: number
+  readonly #keys: StateKeys
+  /** The key of the first frame. */
+  #key: MacKey | undefined
+  mac: Buffer = NO_MAC
+  position = 0
+
+  constructor(fd: number, keys: StateKeys) {
+    this.#fd = fd
+    this.#size = fstatSync(fd).size
+    this.#keys = keys
+  }
+
+  get left(): number {
+    return this.#size - this.position
+  }
+
+  /** The payload of the first frame; undefined if no key fits. It is never torn: a journal appears with it. */
+  first(): Buffer | undefined {
+    const frame = this.#frame()
+    return frame.kind === 'authentic' ? frame.payload : undefined
+  }
+
+  /** The payload of the next frame; undefined at the end. Throws a Rejection if the file is damaged. */
+  next(): Buffer | undefined {
+    const frame = this.#frame()
+    if (frame.kind === 'damaged') throw new Rejection(`its journal is damaged at byte ${String(this.position)}`)
+    return frame.kind === 'authentic' ? frame.payload : undefined
+  }
+
+  #frame(): { readonly kind: 'authentic'; readonly payload: Buffer } | { readonly kind: 'torn' | 'damaged' } {
+    if (this.left < HEAD_BYTES) return { kind: 'torn' }
+    const head = this.#read(this.position, HEAD_BYTES)
+    const length = head.readUInt32BE()
+    const bytes = lengthBytes(length)
+    if (!head.subarray(0, LENGTH_BYTES).equals(bytes)) return { kind: this.#endsInZeros() ? 'torn' : 'damaged' }
+    const leftAfter = this.left - HEAD_BYTES - length
+    if (leftAfter < 0) return { kind: 'torn' }
+    const payload = this.#read(this.position + HEAD_BYTES, length)
+    const mac = head.subarray(LENGTH_BYTES)
+    const key = (this.#key === undefined ? this.#keys.macKeys : [this.#key]).find((one) =>
+      timingSafeEqual(mac, createHmac('sha256', one).update(this.mac).update(bytes).update(payload).digest()),
+    )
+    if (key === undefined) return { kind: leftAfter === 0 ? 'torn' : 'damaged' }
+    this.#key = key
+    this.mac = mac
+    this.position += HEAD_BYTES + length + Math.min(FLUSHED.length, leftAfter)
+    return { kind: 'authentic', payload }
+  }
+
+  /** Whether only zeros follow the length, which no MAC is. */
+  #endsInZeros(): boolean {
+    for (let at = this.position + LENGTH_BYTES; at < this.#size; at += SLICE_BYTES)
+      if (this.#read(at, Math.min(SLICE_BYTES, this.#size - at)).some((byte) => byte !== 0)) return false
+    return true
+  }
+
+  #read(position: number, length: number): Buffer {
+    const buffer = Buffer.allocUnsafeSlow(length)
+    // A file that is shorter than it was: what is missing has zeros.
+    if (length > 0) buffer.fill(0, readSync(this.#fd, buffer, 0, length, position))
+    return buffer
+  }
+}
+
+function decrypted({ cipher }: StateKeys, hypervisor: string, payload: Buffer): Buffer {
+  if (cipher === undefined) return payload
+  const result = cipher.decrypt('journal', hypervisor, payload)
+  if (result.kind === 'rejected') throw new Undecryptable(`its journal ${result.reason}`)
+  return result.bytes
+}
+
+/**
+ * The changes of a group, as they were written. `document` is not checked yet. Throws a Rejection if it has another
+ * form.
+ */
+export function* changesOf(group: Buffer): Generator<
+  | { readonly kind: 'remove'; readonly id: string }
+  | {
+      readonly kind: 'replace'
+      readonly document: unknown
+      readonly digest: unknown
+      readonly userData: Buffer | undefined
+    }
+> {
+  for (let at = 0; at < group.length;) {
+    const end = group.indexOf(LF, at)
+    if (end === -1) throw torn()
+    const { removed, instance: document, digest, userDataBytes } = json(group.subarray(at, end))
+    at = end + 1
+    if (typeof removed === 'string') {
+      yield { kind: 'remove', id: removed }
+      continue
+    }
+    const length = userDataBytes ?? 0
+    if (typeof length !== 'number' || !Number.isInteger(length) || length < 0 || group[at + length] !== LF) throw torn()
+    // A copy, because a part would keep the whole group in memory.
+    yield {
+      kind: 'replace',
+      document,
+      digest,
+      userData: userDataBytes === null ? undefined : Buffer.from(group.subarray(at, at + length)),
+    }
+    at += length + 1
+  }
+}

@@ -1,0 +1,396 @@
+/**
+ * Keeps the view on disk, so that a start serves no state that is older than one that a guest has seen.
+ *
+ *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate
+ *     fold:    begin a new journal -> write the view as a snapshot that names it -> rename -> delete the older journals
+ *
+ * A fold happens when the journals are longer than the snapshot, soon after a change that takes user-data away and after
+ * a guest has reported (reports are in no journal), at a resync if the snapshot is not as this daemon would write it, and
+ * at a clean stop. It goes on beside changes.
+ *
+ *     idle --- first change, or a fold is due ---> kept <--- its journal is there --- opening
+ *                                                   |                                 |   ^
+ *             an append fails, or the first snapshot|                           fails |   | after 30 s
+ *                                                   +-----> clearing <----------------+   |
+ *                                                              +--- files are deleted ---> resting
+ *
+ * In `idle` the files are as the start has found them. In `kept` a change waits for the journal of an epoch (epoch.ts).
+ * When that fails or takes too long, the epoch is dropped, and the files are deleted: the next start then has nothing
+ * to serve until the store answers, rather than an old state. Changes of the last three states are applied without the
+ * disk. Only the queue's loop (#write) changes the state; work in the background reports to it.
+ */
+import type { Logger } from 'pino'
+import { ChangeQueue } from '../view/change-queue.ts'
+import type { Change, ChangeLog } from '../view/change.ts'
+import { Epoch, type EpochParts } from './epoch.ts'
+import { inTime } from './in-time.ts'
+import type { FilesFound, Restored } from './restore.ts'
+import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
+
+/** The delay between a change that takes user-data away, or a report, and the fold, which collects more of them. */
+const SETTLE_MS = 200
+/**
+ * The longest pause after a fold, in ms. It is ten times its duration, so that changes of user-data and reports cause
+ * writes in at most about a tenth of the time.
+ */
+const MOST_BETWEEN_MS = 30_000
+const LOST =
+  'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. ' +
+  'Make room in the state directory, or repair its disk'
+const NOT_DELETED =
+  'the snapshot cannot be deleted, and is older than what guests get: delete it and its journals before the next start'
+const NOT_FOLDED = 'the snapshot cannot be written: changes are only in the journal. Make room in the state directory'
+
+interface Counter {
+  inc(labels: { result: 'written' | 'failed' }): void
+}
+
+/** What keeping the view needs. */
+export interface PersistenceParts extends Omit<EpochParts, 'nextGeneration'> {
+  readonly restored: Omit<Restored, 'instances' | 'ageMs'>
+  readonly maxAgeMs: number
+  /**
+   * When the view was last compared with the store, in milliseconds since 1970: the snapshot's time, until the first
+   * resync.
+   */
+  readonly asOfMs: number
+  readonly snapshotWrites: Counter
+  readonly journalWrites: Counter
+  /** The pause after a failure, in ms. */
+  readonly retryMs: number
+  readonly log: Logger
+}
+
+/** `isFirst`: changes wait for the first snapshot, so that no older one is on the disk. */
+type State =
+  | { readonly kind: 'idle' | 'clearing' | 'resting' | 'opening' }
+  | { readonly kind: 'kept'; readonly epoch: Epoch; readonly isFirst: boolean }
+
+/** Keeps the files in step with the view. */
+export class Persistence implements ChangeLog {
+  readonly #parts: PersistenceParts
+  readonly #queue = new ChangeQueue((changes) => this.#write(changes))
+  #state: State
+  /** What makes way for the first journal of an epoch. */
+  #found: FilesFound
+  #generation: number
+  #isWhole: boolean
+  #asOfMs: number
+  /** The next resync folds. */
+  #isFoldDue: boolean
+  #isFoldWanted = false
+  #timer: NodeJS.Timeout | undefined
+  /** The pause after the last fold, in ms. */
+  #restMs = 0
+  /** The warnings since the last snapshot was written. */
+  readonly #problems = new Set<string>()
+  /** Work in the background, and what the loop does when it has ended. */
+  readonly #background = new Set<Promise<void>>()
+  readonly #reports: (() => void | Promise<void>)[] = []
+  #isTidyDue = false
+  #isTidying = false
+  #isStopped = false
+
+  constructor(parts: PersistenceParts) {
+    const { files, isWhole, isCurrent, end, snapshotBytes, generation } = parts.restored
+    this.#parts = parts
+    this.#found = files
+    this.#generation = generation
+    this.#state =
+      end === undefined
+        ? { kind: 'idle' }
+        : { kind: 'kept', epoch: new Epoch(this.#epochParts(), { ...end, snapshotBytes }), isFirst: false }
+    this.#isWhole = isWhole
+    this.#isFoldDue = files === 'served' && !(isWhole && isCurrent)
+    this.#asOfMs = parts.asOfMs
+  }
+
+  async record(change: Change, takesUserData: boolean, apply: () => void): Promise<void> {
+    await this.#queue.add(change, () => {
+      apply()
+      if (takesUserData) this.#foldAfter(SETTLE_MS + this.#restMs)
+    })
+  }
+
+  settled(): Promise<void> {
+    return this.#queue.settled()
+  }
+
+  /** A guest has reported: the snapshot is to have that. */
+  reported(): void {
+    this.#foldAfter(SETTLE_MS + this.#restMs)
+  }
+
+  /** A resync is complete: updates the time of the snapshot. */
+  confirmed(): void {
+    this.#asOfMs = Date.now()
+    this.#isWhole = true
+    this.#isTidyDue = true
+    if (this.#isFoldDue && (this.#state.kind === 'idle' || this.#state.kind === 'kept')) this.#isFoldWanted = true
+    this.#queue.wake()
+  }
+
+  /** Folds what is not in the snapshot yet. Waits for the disk as long as that makes progress. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    const isFoldDue = this.#timer !== undefined
+    clearTimeout(this.#timer)
+    try {
+      await this.#quiet()
+      if (this.#state.kind === 'kept' ? isFoldDue || this.#state.epoch.hasChanges : this.#state.kind !== 'idle') {
+        this.#wantFold()
+        await this.#quiet()
+      }
+    } catch {
+      /* the disk hangs, and that is reported */
+    }
+    if (this.#state.kind === 'kept')
+      await inTime(this.#state.epoch.drop(), this.#parts.timeoutMs).catch(() => {
+        /* the same */
+      })
+  }
+
+  /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
+  async #write(changes: readonly Uint8Array[]): Promise<void> {
+    await this.#takeReports()
+    const hasChanges = changes.length > 0
+    if (this.#state.kind === 'idle' && (hasChanges || this.#isFoldWanted)) await this.#openFirst()
+    if (this.#state.kind === 'resting' && this.#isFoldWanted) this.#openAgain()
+    if (this.#state.kind === 'idle' && this.#isTidyDue && !this.#isTidying) this.#tidy(undefined)
+    if (this.#state.kind !== 'kept') return
+    const { epoch, isFirst } = this.#state
+    const isFoldNeeded = hasChanges && epoch.isLong && this.#problems.size === 0
+    if (!epoch.isFolding && !this.#isTidying && (this.#isFoldWanted || isFoldNeeded)) await this.#fold(epoch)
+    if (this.#isTidyDue && !this.#isTidying && !epoch.isFolding && !epoch.isDropped) this.#tidy(epoch)
+    if (!hasChanges || epoch.isDropped) return
+    try {
+      if (isFirst && !epoch.isOnDisk) await epoch.folded()
+      if (epoch.isTooLong && !(await this.#shorten(epoch))) return
+      await epoch.append(changes)
+      this.#parts.journalWrites.inc({ result: 'written' })
+    } catch (error) {
+      await this.#giveUp(epoch, error)
+    }
+  }
+
+  /**
+   * Folds journals that are too long for another change, also if the last fold failed. False if the epoch was dropped.
+   */
+  async #shorten(epoch: Epoch): Promise<boolean> {
+    await this.#backgroundEnded()
+    await this.#takeReports()
+    // one that ran until now lacks what was appended meanwhile
+    if (!epoch.isDropped && epoch.isTooLong) await this.#fold(epoch)
+    let cause: unknown
+    await epoch.folded().catch((error: unknown) => {
+      cause = error
+    })
+    if (!epoch.isDropped && epoch.isTooLong)
+      throw new Error('the journal is too long, because no snapshot could be written', { cause })
+    return !epoch.isDropped
+  }
+
+  /** idle -> kept, or clearing. */
+  async #openFirst(): Promise<void> {
+    const epoch = new Epoch(this.#epochParts())
+    this.#state = { kind: 'kept', epoch, isFirst: true }
+    try {
+      await inTime(
+        epoch.open(() => this.#makeWay()),
+        this.#parts.timeoutMs,
+      )
+      this.#startFold(epoch)
+    } catch (error) {
+      this.#parts.snapshotWrites.inc({ result: 'failed' })
+      await this.#giveUp(epoch, error)
+    }
+  }
+
+  /** resting -> opening -> kept, or clearing. */
+  #openAgain(): void {
+    const epoch = new Epoch(this.#epochParts())
+    this.#isFoldWanted = false
+    this.#state = { kind: 'opening' }
+    this.#inBackground(
+      epoch.open(() => this.#makeWay()),
+      async (failure) => {
+        if (failure !== undefined) {
+          this.#parts.snapshotWrites.inc({ result: 'failed' })
+          return this.#giveUp(epoch, failure.error)
+        }
+        this.#state = { kind: 'kept', epoch, isFirst: false }
+        this.#startFold(epoch)
+      },
+    )
+  }
+
+  /** Begins a new journal, and then to write the snapshot below it. */
+  async #fold(epoch: Epoch): Promise<void> {
+    this.#isFoldWanted = false
+    try {
+      await epoch.rotate()
+    } catch (error) {
+      this.#parts.snapshotWrites.inc({ result: 'failed' })
+      return this.#foldFailed(epoch, error)
+    }
+    this.#startFold(epoch)
+  }
+
+  #startFold(epoch: Epoch): void {
+    const startedMs = performance.now()
+    const isWhole = this.#isWhole
+    this.#isFoldWanted = false
+    // asOf is the time of what is written, not of a resync that completes meanwhile.
+    this.#inBackground(epoch.fold({ asOf: new Date(this.#asOfMs), isWhole }), async (failure) => {
+      this.#parts.snapshotWrites.inc({ result: failure === undefined ? 'written' : 'failed' })
+      if (epoch.isDropped) return
+      if (failure !== undefined) return this.#foldFailed(epoch, failure.error)
+      this.#isFoldDue = !isWhole
+      if (this.#isFoldDue && this.#isWhole) this.#isFoldWanted = true // a resync completed meanwhile
+      this.#restMs = Math.min(10 * (performance.now() - startedMs), MOST_BETWEEN_MS)
+      if (this.#problems.size > 0) this.#parts.log.info({ path: this.#parts.path }, 'the snapshot can be written again')
+      this.#problems.clear()
+    })
+  }
+
+  /** The journals still have every change, if there is a snapshot below them. */
+  async #foldFailed(epoch: Epoch, error: unknown): Promise<void> {
+    if (!epoch.isOnDisk) return this.#giveUp(epoch, error)
+    this.#warn(NOT_FOLDED, error)
+    this.#rest()
+  }
+
+  /** kept or opening -> clearing -> resting. */
+  async #giveUp(epoch: Epoch, error: unknown): Promise<void> {
+    this.#state = { kind: 'clearing' }
+    this.#parts.journalWrites.inc({ result: 'failed' })
+    this.#warn(LOST, error)
+    if (this.#found === 'served') this.#found = 'none'
+    const ended = epoch.drop()
+    const cleared = this.#clear(epoch, ended)
+    const again = cleared
+      .catch(() => {
+        /* reported below */
+      })
+      .then(() => ended)
+      .then(() => this.#makeWay())
+    this.#inBackground(again, (failure) => {
+      if (failure !== undefined) this.#warn(NOT_DELETED, failure.error)
+      this.#state = { kind: 'resting' }
+      this.#isFoldWanted = false
+      this.#rest()
+    })
+    await inTime(cleared, this.#parts.timeoutMs).catch((reason: unknown) => {
+      this.#warn(NOT_DELETED, reason)
+    })
+  }
+
+  /** Deletes the files, which are about to be older than the view: at once, while work of the epoch is still ending. */
+  async #clear(epoch: Epoch, ended: Promise<void>): Promise<void> {
+    if (this.#found === 'unserved') await ended // another hypervisor may need them: only one at a time moves them
+    await this.#makeWay()
+    if (epoch.renaming === undefined) return
+    await epoch.renaming.catch(() => {
+      /* then there is no file */
+    })
+    await this.#makeWay()
+  }
+
+  /** Removes what must not be on the disk beside a new journal. Files that another owner may need are set aside. */
+  async #makeWay(): Promise<void> {
+    const { disk, path } = this.#parts
+    if (this.#found !== 'served') {
+      // the new snapshot replaces that
+      if (this.#found === 'unserved') await setAside(disk, path)
+      else await deleteFiles(disk, path)
+      this.#found = 'none'
+    }
+    await disk.makeDirectory(path)
+  }
+
+  /**
+   * Renews the time of the snapshot, and deletes what was set aside long ago. One at a time, and not beside a fold: on
+   * a disk that hangs, each takes one of the four threads that Node has for files and host names.
+   */
+  #tidy(epoch: Epoch | undefined): void {
+    const { disk, path, maxAgeMs } = this.#parts
+    this.#isTidying = true
+    this.#isTidyDue = false
+    const renewing = epoch?.isOnDisk === true ? disk.setTime(path, new Date(this.#asOfMs)) : Promise.resolve()
+    this.#inBackground(
+      renewing.finally(() => deleteOldPrevious(disk, path, maxAgeMs, this.#asOfMs)),
+      (failure) => {
+        this.#isTidying = false
+        if (failure === undefined || epoch === undefined) return
+        if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') epoch.isOnDisk = false
+        this.#isFoldWanted = true // a new file has the time
+      },
+    )
+  }
+
+  #epochParts(): EpochParts {
+    return { ...this.#parts, nextGeneration: () => (this.#generation += 1) }
+  }
+
+  /** Passes the outcome of work to the loop. */
+  #inBackground(
+    work: Promise<void>,
+    ended: (failure: { readonly error: unknown } | undefined) => void | Promise<void>,
+  ): void {
+    const reported = work
+      .then(
+        () => undefined,
+        (error: unknown) => ({ error }),
+      )
+      .then((failure) => {
+        this.#background.delete(reported)
+        this.#reports.push(() => ended(failure))
+        this.#queue.wake()
+      })
+    this.#background.add(reported)
+  }
+
+  async #takeReports(): Promise<void> {
+    for (let report = this.#reports.shift(); report !== undefined; report = this.#reports.shift()) await report()
+  }
+
+  /** Resolves when the work in the background has ended. Rejects if the disk hangs. */
+  async #backgroundEnded(): Promise<void> {
+    await inTime(Promise.all(this.#background), this.#parts.timeoutMs, () =>
+      this.#state.kind === 'kept' ? this.#state.epoch.steps : 0,
+    )
+  }
+
+  /** Resolves when nothing is under way. Rejects if the disk hangs. */
+  async #quiet(): Promise<void> {
+    await this.#queue.settled()
+    while (this.#background.size > 0) {
+      await this.#backgroundEnded()
+      await this.#queue.settled()
+    }
+  }
+
+  /** Each warning is logged once until a snapshot is written. */
+  #warn(message: string, error: unknown): void {
+    if (!this.#problems.has(message)) this.#parts.log.warn({ err: error, path: this.#parts.path }, message)
+    this.#problems.add(message)
+  }
+
+  #rest(): void {
+    this.#restMs = this.#parts.retryMs
+    this.#foldAfter(this.#parts.retryMs)
+  }
+
+  #wantFold(): void {
+    this.#isFoldWanted = true
+    this.#queue.wake()
+  }
+
+  #foldAfter(delayMs: number): void {
+    if (this.#timer !== undefined || this.#isStopped) return
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined
+      this.#wantFold()
+    }, delayMs)
+  }
+}

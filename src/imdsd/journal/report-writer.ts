@@ -1,0 +1,143 @@
+/**
+ * Writes what guests report to the store (contract H9), one instance at a time. While the store is away, the reports
+ * wait in memory. Several reports of an instance that wait are one write, so no more wait than there are instances.
+ *
+ * Before the first write of an instance, what the store has of it is merged: the snapshot of the hypervisor may be older
+ * or lost, or the instance came from another one.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from 'pino'
+import { joinReports, type Reports } from '../../metadata/reports.ts'
+import type { ReportStore } from '../../store/source.ts'
+import type { ServedInstance } from '../view/view.ts'
+
+/** What a writer needs. `restored`: the instances of the snapshot. `retryMs`: the pause after a failure. */
+export interface ReportWriterParts {
+  readonly store: ReportStore
+  readonly hypervisor: string
+  readonly find: (id: string) => ServedInstance | undefined
+  /** The last reports of a guest, in memory. `merge` adds stored ones and returns all. */
+  readonly reports: {
+    of(served: ServedInstance): Reports | undefined
+    merge(served: ServedInstance, stored: Reports): Reports
+  }
+  readonly restored: Iterable<ServedInstance>
+  readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
+  readonly retryMs: number
+  readonly log: Pick<Logger, 'warn'>
+}
+
+/** Keeps the store in step with the reports in memory. */
+export class ReportWriter {
+  readonly #parts: ReportWriterParts
+  readonly #waiting = new Set<string>()
+  /** Instances of which this process, or the one before it, may have written reports. */
+  readonly #written = new Set<string>()
+  /** Instances that have left, and whose reports are still in the store. */
+  readonly #gone = new Set<string>()
+  readonly #merged = new WeakSet<ServedInstance['stay']>()
+  readonly #logged = new Set<string>()
+  readonly #stopping = new AbortController()
+  #running: Promise<void> | undefined
+
+  constructor(parts: ReportWriterParts) {
+    this.#parts = parts
+    for (const served of parts.restored) {
+      const { id, options } = served.instance
+      const hasReports = parts.reports.of(served) !== undefined
+      if (hasReports) this.#waiting.add(id)
+      if (hasReports || options.reports === 'enabled') this.#written.add(id)
+    }
+  }
+
+  /** A guest has reported. */
+  reported(id: string): void {
+    this.#waiting.add(id)
+    this.wake()
+  }
+
+  /** The view has changed an instance. If it has left, its reports are deleted. */
+  changed(id: string): void {
+    if (this.#parts.find(id) !== undefined) return
+    this.#waiting.delete(id)
+    if (!this.#written.delete(id)) return
+    this.#gone.add(id)
+    this.wake()
+  }
+
+  /** Writes what waits. The store can be used now. */
+  wake(): void {
+    this.#running ??= this.#run().finally(() => {
+      this.#running = undefined
+    })
+  }
+
+  /** Ends the write under way, and starts no other. */
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#running
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stopping
+    for (let id = this.#next(); id !== undefined && !signal.aborted; id = this.#next()) {
+      try {
+        await this.#bring(id)
+        this.#parts.writes.inc({ result: 'written' })
+        this.#logged.clear()
+      } catch (error) {
+        this.#parts.writes.inc({ result: 'failed' })
+        this.#warn((error as Error).message)
+        await sleep(this.#parts.retryMs, undefined, { signal }).catch(() => undefined)
+      }
+    }
+  }
+
+  /** A removal first: the same id may have come back. */
+  #next(): string | undefined {
+    return this.#gone.values().next().value ?? this.#waiting.values().next().value
+  }
+
+  /** Removes the reports of an instance, or writes them. If that fails, the instance waits on. */
+  async #bring(id: string): Promise<void> {
+    const { store, find, reports } = this.#parts
+    if (this.#gone.has(id)) {
+      await store.remove(id)
+      this.#gone.delete(id)
+      return
+    }
+    this.#waiting.delete(id)
+    const served = find(id)
+    if (served === undefined) return
+    try {
+      await this.#mergeStored(served)
+      const all = reports.of(served)
+      if (all === undefined || find(id)?.stay !== served.stay) return
+      this.#written.add(id)
+      await store.save(id, all)
+    } catch (error) {
+      if (find(id) !== undefined) this.#waiting.add(id)
+      throw error
+    }
+  }
+
+  async #mergeStored(served: ServedInstance): Promise<void> {
+    const { store, hypervisor, reports } = this.#parts
+    if (this.#merged.has(served.stay)) return
+    const { id, hypervisors } = served.instance
+    const stored = await store.load(id, [...new Set([hypervisor, ...hypervisors])])
+    if (stored.length > 0) reports.merge(served, stored.reduce(joinReports))
+    this.#merged.add(served.stay)
+  }
+
+  /** Each reason is logged once, until a write succeeds. */
+  #warn(reason: string): void {
+    if (!this.#logged.has(reason))
+      this.#parts.log.warn(
+        { reason },
+        'reports of guests cannot be written to the store; they are kept, and written later. ' +
+          'With NOPERM: allow the Redis user of this hypervisor what deploy/redis.acl has',
+      )
+    this.#logged.add(reason)
+  }
+}

@@ -1,0 +1,238 @@
+/**
+ * Reads the view from the state directory at a start: the snapshot, and its journals in their order on top of it.
+ *
+ * It is all or nothing: a state that is older than one that a guest has seen may give an address to its former owner.
+ * Only the torn end of a journal may be missing, since its changes were not made in the view when they were being
+ * written. Files that can never be served are deleted, since they may have user-data. Files of another owner or key, or
+ * of another time, stay where they are; persistence.ts sets them aside before the first change of the view.
+ */
+import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import type { Logger } from 'pino'
+import { restoreOf, type Restore, type SavedInstance } from '../view/change.ts'
+import { DISK } from './disk.ts'
+import { changesOf, readJournal, type Journal } from './journal.ts'
+import { Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'
+import { checkOwner, PlainSnapshot, readSnapshot } from './snapshot.ts'
+import {
+  deleteOldPrevious,
+  journalGenerations,
+  journalPath,
+  leftFiles,
+  type StateKeys,
+  type StateOwner,
+} from './state-files.ts'
+
+/**
+ * What is on the disk after the start. `served`: this view. `unserved`: files that stay until the view changes.
+ * `plain`: the same, but they are deleted then, because the daemon has record keys. `none`: nothing.
+ */
+export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
+
+/**
+ * The view as the last daemon left it. `ageMs`: time since it was compared with the store; negative if the clock was
+ * set back since; undefined: nothing is served. `isWhole`: a resync had completed. `isCurrent`: this daemon would write
+ * the snapshot with the same keys and schema. `end`: the last MAC of the journals, and their size; undefined if
+ * nothing is served. `generation`: no journal on the disk has a higher one.
+ */
+export interface Restored {
+  readonly instances: readonly SavedInstance[]
+  readonly ageMs: number | undefined
+  readonly isWhole: boolean
+  readonly isCurrent: boolean
+  readonly files: FilesFound
+  readonly end: { readonly mac: string; readonly bytes: number; readonly hasChanges: boolean } | undefined
+  readonly snapshotBytes: number
+  readonly generation: number
+}
+
+/** Reads the view. Never throws. */
+export async function restoreView(
+  path: string,
+  owner: StateOwner,
+  keys: StateKeys,
+  maxAgeMs: number,
+  nowMs: number,
+  log: Logger,
+): Promise<Restored> {
+  let facts: object = { path }
+  const unserved = (files: FilesFound): Restored => ({
+    instances: [],
+    ageMs: undefined,
+    isWhole: false,
+    isCurrent: false,
+    files,
+    end: undefined,
+    snapshotBytes: 0,
+    generation: generationsBeside(path).at(-1) ?? 0,
+  })
+  try {
+    // also a directory
+    for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true, recursive: true })
+    await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
+    if (!isThere(path)) {
+      deleteJournals(path, Infinity)
+      return unserved('none')
+    }
+    const { size, mtimeMs } = statSync(path)
+    const ageMs = nowMs - mtimeMs
+    facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
+    accessSync(dirname(path), constants.W_OK)
+    if (ageMs > maxAgeMs)
+      throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
+    // Its age is unknown. A clock that is behind by less, such as by a time zone, stops no guest.
+    if (ageMs < -maxAgeMs)
+      throw new Mismatch(
+        'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
+      )
+    const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
+    deleteJournals(path, oldest)
+    for (const facts of torn)
+      log.warn(
+        facts,
+        'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
+          'The next resync reads what was lost',
+      )
+    return {
+      ...view,
+      ageMs,
+      files: 'served',
+      snapshotBytes: size,
+      generation: generationsBeside(path).at(-1) ?? 0,
+    }
+  } catch (error) {
+    const reason = (error as Error).message
+    if (error instanceof Rejection) return unserved(reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
+    if (error instanceof Undecryptable)
+      log.warn(
+        { ...facts, reason },
+        'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers',
+      )
+    else if (error instanceof PlainSnapshot)
+      log.warn(
+        { ...facts, reason },
+        'the snapshot is not served, and is deleted when the store has records of this hypervisor; ' +
+          'guests get 503 until then',
+      )
+    else if (error instanceof Mismatch)
+      log.warn(
+        { ...facts, reason },
+        'the snapshot is not served, and stays where it is until the store has records of this hypervisor; ' +
+          'guests get 503 until then',
+      )
+    else
+      log.warn(
+        { ...facts, err: error },
+        'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers',
+      )
+    return unserved(error instanceof PlainSnapshot ? 'plain' : 'unserved')
+  }
+}
+
+/**
+ * What files on the disk have. `torn`: the journals whose end is torn. `oldest`: the first generation that is not
+ * obsolete.
+ */
+export interface ReadView extends Pick<Restored, 'instances' | 'isWhole' | 'isCurrent' | 'end'> {
+  readonly torn: readonly { readonly path: string; readonly lostBytes: number }[]
+  readonly oldest: number
+}
+
+/**
+ * Reads a snapshot and its journals, and changes nothing. Opens each file in a call of `as`. Rejects as readSnapshot and
+ * readJournal do.
+ */
+export async function readView(
+  path: string,
+  owner: StateOwner,
+  keys: StateKeys,
+  as: <T>(open: () => T) => T,
+): Promise<ReadView> {
+  const snapshot = await as(() => readSnapshot(path, owner, keys))
+  const { isWhole, isCurrent, journal: first } = snapshot
+  const instances = new Map(snapshot.instances.map((record) => [record.instance.id, record]))
+  const generations = as(() => generationsBeside(path)).filter((generation) => generation >= first.generation)
+  if (generations[0] !== first.generation)
+    throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
+  const torn: { path: string; lostBytes: number }[] = []
+  let end: Restored['end']
+  for (const generation of generations) {
+    const file = journalPath(path, generation)
+    const use = async (journal: Journal): Promise<Restored['end']> => {
+      const { header, start } = journal
+      checkOwner(header, owner)
+      const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
+      if (!follows || start.generation !== generation)
+        throw new Rejection('its journals do not belong together: one is damaged, missing, or of another time')
+      const hasGroups = applyTo(instances, journal.groups, await restoreOf(header['schema']))
+      const { mac, bytes, lostBytes } = journal.end()
+      if (lostBytes > 0) torn.push({ path: file, lostBytes })
+      return { mac, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || hasGroups }
+    }
+    end = await as(() => readJournal(file, owner.hypervisor ?? '', keys, use))
+  }
+  return { instances: [...instances.values()], isWhole, isCurrent, end, torn, oldest: first.generation }
+}
+
+/** Applies groups of changes. True if there was one. An instance keeps its reports as long as it is not removed. */
+function applyTo(instances: Map<string, SavedInstance>, groups: Iterable<Buffer>, restore: Restore): boolean {
+  let hasGroups = false
+  for (const group of groups) {
+    hasGroups = true
+    for (const change of changesOf(group)) {
+      if (change.kind === 'remove') {
+        instances.delete(change.id)
+        continue
+      }
+      const record = restore(change.document, change.digest, change.userData)
+      const { id } = record.instance
+      const reports = instances.get(id)?.reports
+      instances.set(id, reports === undefined ? record : { ...record, reports })
+    }
+  }
+  return hasGroups
+}
+
+/** Deletes files that can never be served. True if they are gone. */
+function reject(path: string, facts: object, log: Logger): boolean {
+  try {
+    rmSync(path)
+    deleteJournals(path, Infinity)
+    log.warn(facts, 'the snapshot was rejected and deleted; guests get 503 until the store answers')
+    return true
+  } catch (error) {
+    log.warn(
+      { ...facts, err: error },
+      'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; ' +
+        'guests get 503 until the store answers',
+    )
+    return false
+  }
+}
+
+function deleteJournals(path: string, before: number): void {
+  for (const generation of generationsBeside(path))
+    if (generation < before) rmSync(journalPath(path, generation), { force: true })
+}
+
+function isThere(path: string): boolean {
+  try {
+    statSync(path)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+    return false
+  }
+}
+
+function generationsBeside(path: string): number[] {
+  return journalGenerations(namesBeside(path))
+}
+
+function namesBeside(path: string): string[] {
+  try {
+    return readdirSync(dirname(path))
+  } catch {
+    return []
+  }
+}

@@ -1,0 +1,219 @@
+/**
+ * The view as one file, so that a daemon that starts without the store answers at once.
+ *
+ * A header line, then for each instance a line of JSON (its record and what its guest has reported) and the bytes of its
+ * user-data, then a trailer line with their number, the SHA-256 of everything before and a MAC of that. With record keys the whole file is one encrypted value
+ * (record-cipher.ts). The header names the journal that has the changes since the snapshot was begun (journal.ts):
+ * without it the snapshot is not served. The file's modification time is the time when the view was last compared with
+ * the store.
+ */
+import { createHash, createHmac } from 'node:crypto'
+import { RECORD_FORM } from '../../metadata/instance.ts'
+import { parseReports } from '../../metadata/reports.ts'
+import { SLICE_BYTES, slices } from '../../limits/turn-budget.ts'
+import { encodeInstance, lineOf, restoreOf, type SavedInstance } from '../view/change.ts'
+import type { Disk } from './disk.ts'
+import { Mismatch, Rejection, SnapshotInput, torn } from './snapshot-input.ts'
+import { headerOf, type StateKeys, type StateOwner } from './state-files.ts'
+
+const FORMAT = 1
+/** What is written before a flush, so that no single flush takes long on a slow disk. */
+const FLUSH_BYTES = 8 * 1024 * 1024
+const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
+
+/** Names a journal: its generation, and the MAC of its header, which no other journal has. */
+export interface JournalStart {
+  readonly generation: number
+  readonly mac: string
+}
+
+/**
+ * What the header of a snapshot says besides the owner. `isWhole`: a resync has completed for this view, so it lacks no
+ * instance.
+ */
+export interface SnapshotFacts {
+  readonly isWhole: boolean
+  readonly journal: JournalStart
+}
+
+/** A snapshot as it was read. `isCurrent`: this daemon would write it with the same keys and schema. */
+export interface Snapshot {
+  readonly instances: readonly SavedInstance[]
+  readonly isWhole: boolean
+  readonly isCurrent: boolean
+  readonly journal: JournalStart
+}
+
+/**
+ * Reads a snapshot in one turn of the event loop. Throws a Rejection if it is torn or was changed, a Mismatch if it is
+ * another owner's or was written with other keys, or an error of the file system.
+ */
+export async function readSnapshot(path: string, owner: StateOwner, keys: StateKeys): Promise<Snapshot> {
+  const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.cipher)
+  try {
+    // Whoever can write the state directory can read the hypervisor's own key there, so its MAC does not prove who
+    // wrote a plain file.
+    if (keys.cipher !== undefined && !input.isEncrypted)
+      throw new PlainSnapshot('it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)')
+    const { header, entries, trailer, sha256 } = structureOf(input)
+    if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
+    const { imds, format, schema } = header
+    if (imds !== 'snapshot' || format !== FORMAT) throw new Rejection('it has another format')
+    checkOwner(header, owner)
+    const key = keys.macKeys.findIndex((one) => trailer['mac'] === macOf(sha256, one))
+    if (key === -1)
+      throw new Mismatch('it was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')
+    const restore = await restoreOf(schema)
+    const instances = entries.map(({ document, digest, userData, reports }) => ({
+      ...restore(document, digest, userData),
+      ...(reports !== undefined && { reports: parseReports(JSON.stringify(reports)) }),
+    }))
+    const isCurrent = key === 0 && schema === RECORD_FORM && keys.cipher?.current === input.keyName
+    return { instances, isWhole: header['whole'] === true, isCurrent, journal: journalOf(header['journal']) }
+  } finally {
+    input.close()
+  }
+}
+
+/** A plain snapshot although there are record keys. It may be forged, and it may have user-data. */
+export class PlainSnapshot extends Mismatch {}
+
+/** Throws a Mismatch if a header names another owner. */
+export function checkOwner(header: Record<string, unknown>, owner: StateOwner): void {
+  for (const [key, value] of Object.entries(headerOf(owner))) {
+    if (header[key] !== value)
+      throw new Mismatch(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
+  }
+}
+
+function journalOf(value: unknown): JournalStart {
+  const { generation, mac } = (value ?? {}) as Partial<JournalStart>
+  if (!Number.isSafeInteger(generation) || typeof mac !== 'string') throw torn()
+  return { generation: generation!, mac }
+}
+
+/** The content of a file. Only its form is checked. */
+interface Structure {
+  readonly header: Record<string, unknown>
+  readonly entries: readonly {
+    readonly document: unknown
+    readonly digest: unknown
+    readonly userData: Buffer | undefined
+    readonly reports: unknown
+  }[]
+  readonly trailer: Record<string, unknown>
+  /** Of everything before the trailer. */
+  readonly sha256: string
+}
+
+/**
+ * Reads a whole file. An encrypted file that is not authentic throws an Undecryptable, whatever else is wrong with it.
+ */
+function structureOf(input: SnapshotInput): Structure {
+  let structure: Structure | Rejection
+  try {
+    structure = readStructure(input)
+  } catch (error) {
+    if (!(error instanceof Rejection)) throw error
+    structure = error
+  }
+  input.authenticate()
+  if (structure instanceof Rejection) throw structure
+  return structure
+}
+
+function readStructure(input: SnapshotInput): Structure {
+  const header = input.object()
+  const entries: Structure['entries'][number][] = []
+  for (;;) {
+    const line = input.object()
+    if (!('instance' in line)) return { header, entries, trailer: line, sha256: input.digest() }
+    const { instance: document, digest, userDataBytes, reports } = line
+    const userData = input.bytes(userDataBytes === null ? 0 : userDataBytes)
+    entries.push({ document, digest, userData: userDataBytes === null ? undefined : userData, reports })
+  }
+}
+
+function macOf(sha256: string, key: StateKeys['macKeys'][number]): string {
+  return createHmac('sha256', key)
+    .update(`imds snapshot ${String(FORMAT)} ${sha256}`)
+    .digest('hex')
+}
+
+/** What a snapshot is made of. `asOf`: when the view was last compared with the store. */
+export interface SnapshotContent extends SnapshotFacts {
+  readonly owner: StateOwner
+  readonly keys: StateKeys
+  readonly instances: Iterable<SavedInstance>
+  readonly asOf: Date
+}
+
+/**
+ * Writes a snapshot to `path` and flushes it, in short turns of the event loop. Calls `progress` after each write.
+ * Returns its size in bytes.
+ */
+export async function writeSnapshot(
+  disk: Disk,
+  path: string,
+  content: SnapshotContent,
+  progress: () => void,
+): Promise<number> {
+  const {
+    owner,
+    keys: {
+      cipher,
+      macKeys: [key],
+    },
+    instances,
+    asOf,
+    isWhole,
+    journal,
+  } = content
+  const file = await disk.create(path)
+  try {
+    const { head, update, end } = cipher?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
+    const hash = createHash('sha256')
+    let gathered: Uint8Array[] = []
+    let bytes = 0
+    let unflushed = 0
+    const flush = async () => {
+      const chunk = Buffer.concat(gathered)
+      gathered = []
+      bytes = 0
+      hash.update(chunk)
+      await file.writeFile(update(chunk))
+      unflushed += chunk.length
+      if (unflushed >= FLUSH_BYTES) {
+        unflushed = 0
+        await file.datasync()
+      }
+      progress()
+    }
+    const append = async (value: Uint8Array) => {
+      for (const slice of slices(value)) {
+        gathered.push(slice)
+        bytes += slice.length
+        if (bytes >= SLICE_BYTES) await flush()
+      }
+    }
+    await file.writeFile(head)
+    await append(
+      lineOf({ imds: 'snapshot', format: FORMAT, ...headerOf(owner), schema: RECORD_FORM, whole: isWhole, journal }),
+    )
+    let count = 0
+    for (const record of instances) {
+      // reads the live view, because a copy of it would take memory
+      count += 1
+      for (const part of encodeInstance(record)) await append(part)
+    }
+    await flush()
+    const sha256 = hash.digest('hex')
+    await file.writeFile(update(lineOf({ instances: count, sha256, mac: macOf(sha256, key!) })))
+    await file.writeFile(end())
+    await file.utimes(asOf, asOf)
+    await file.sync()
+    return (await file.stat()).size
+  } finally {
+    await file.close()
+  }
+}

@@ -1,0 +1,150 @@
+/** The operators' side of imdsd: its listeners, and what they show. */
+import type { Logger } from 'pino'
+import type { Firewall } from './firewall/firewall.ts'
+import type { OperatorListener } from './operator/listener.ts'
+import type { OperatorParts } from './operator/server.ts'
+import type { AddressWatch } from '../runtime/addresses.ts'
+import type { HostPort, UnixSocket } from '../runtime/host-port.ts'
+import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
+import type { AdjustableLevel } from '../runtime/log-level.ts'
+import type { Source } from '../store/source.ts'
+import type { Sync } from './view/sync.ts'
+import type { ServedInstance } from './view/view.ts'
+import type { Config } from './config.ts'
+import type { GuestSide } from './guest-side.ts'
+import type { Metrics } from './metrics.ts'
+import type { StatusPage } from './status-page.ts'
+
+interface OperatorSideParts {
+  readonly config: Config
+  readonly log: Logger
+  readonly logLevel: AdjustableLevel
+  readonly now: () => number
+  readonly guestSide: GuestSide
+  readonly source: Source
+  readonly metrics: Metrics
+  readonly sync: Sync
+  readonly firewall: Firewall
+  readonly addresses: AddressWatch
+  readonly viewAgeSeconds: () => number
+}
+
+/**
+ * The listeners of the operator API, and a sentence for each listener, of guests or operators, that does not answer.
+ */
+interface OperatorSide {
+  readonly tcp: OperatorListener<HostPort>
+  readonly socket: OperatorListener<UnixSocket>
+  readonly listenerProblems: () => readonly string[]
+  readonly statusPage: StatusPage
+}
+
+/** Builds the listeners of the operator API. */
+export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
+  const { config, log, logLevel, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
+  const { view, traces, guests, hold } = guestSide
+  const [
+    { buildSocketServer, buildTcpServer },
+    { explain, explainInstance },
+    { recentRequests, traceOf },
+    { reportsOf },
+    { buildDiagnosis },
+    { buildLaunchGate, unreachableBy },
+    { buildReadiness },
+    { formatMissing },
+    { OperatorListener },
+    { buildStatusPage },
+  ] = await Promise.all([
+    import('./operator/server.ts'),
+    import('./operator/explain.ts'),
+    import('./operator/trace.ts'),
+    import('./operator/reports.ts'),
+    import('./operator/diagnosis.ts'),
+    import('./operator/launch-gate.ts'),
+    import('./operator/readiness.ts'),
+    import('../runtime/addresses.ts'),
+    import('./operator/listener.ts'),
+    import('./status-page.ts'),
+  ])
+  const networks = [...new Set(config.listen.map(({ network }) => network))]
+  const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
+  const traceParts = { view, traces, now, wall: () => Date.now() }
+  /** What a listener needs. Each has a rate limit of its own for questions to the store. */
+  const partsOfListener = (): OperatorParts => {
+    const diagnosis = buildDiagnosis({
+      view,
+      source,
+      sync,
+      networks,
+      hypervisor: config.store.hypervisor,
+      userDataMaxBytes: config.userDataMaxBytes,
+      now,
+    })
+    const explainParts = {
+      view,
+      firewall,
+      listeners: guests.map(({ network, host }) => ({ network, host, peers: guestSide.peersAt(host) })),
+      unserved: config.unserved,
+      hold,
+      diagnosis,
+      unreachable,
+      recent: (served: ServedInstance) => recentRequests(traceParts, served),
+    }
+    return {
+      ...operatorParts,
+      explain: (network, address) => explain(explainParts, network, address),
+      explainInstance: (id) => explainInstance(explainParts, id),
+      diagnose: (id) => diagnosis.instance(id),
+    }
+  }
+  const readiness = () =>
+    buildReadiness({
+      sync: sync.status(),
+      store: source.description,
+      instances: view.size,
+      contested: view.contested(),
+      viewAgeSeconds: viewAgeSeconds(),
+      firewall: firewall.status(),
+      listenerProblems: listenerProblems(),
+      log: logLevel.state,
+    })
+  const statusPage = buildStatusPage({
+    config,
+    guestSide,
+    registry: metrics.registry,
+    readiness,
+    traceParts,
+    networks,
+    operator: () => tcp.place ?? config.operator,
+  })
+  const operatorParts = {
+    firewall,
+    metrics: metrics.registry,
+    readiness,
+    logLevel,
+    page: statusPage.page,
+    launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
+    trace: (id: string) => traceOf(traceParts, id),
+    reports: (id: string) => reportsOf(guestSide, id),
+  }
+  const most = maxOperatorConnections(readLimits())
+  const { allow, password, ...listener } = config.operator
+  const tcp = new OperatorListener<HostPort>({
+    server: buildTcpServer(partsOfListener(), { allow, password, most, now, log }),
+    listener,
+    variable: 'IMDS_OPERATOR_LISTEN',
+    log,
+  })
+  const socket = new OperatorListener({
+    server: buildSocketServer(partsOfListener(), most),
+    listener: { path: config.operatorSocket },
+    variable: 'IMDS_OPERATOR_SOCKET',
+    log,
+  })
+  const listenerProblems = () => [
+    ...config.unserved.map(({ problem }) => problem),
+    ...addresses.missing().map(formatMissing),
+    ...[hold(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
+  ]
+  return { tcp, socket, listenerProblems, statusPage }
+}

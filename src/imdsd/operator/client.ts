@@ -1,0 +1,278 @@
+/**
+ * The client of a daemon's operator API, over its unix socket or over TCP. It validates the documents that it receives.
+ */
+import { request, type IncomingMessage, type RequestOptions } from 'node:http'
+import type { Static, TSchema } from 'typebox'
+import Value from 'typebox/value'
+import type { Parsed } from '../../metadata/parsed.ts'
+import { parseUnixSocket } from '../../runtime/host-port.ts'
+import type { LogLevel } from '../../runtime/log-level.ts'
+import { formatReport, type AgentReport } from '../firewall/refusal.ts'
+import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
+import {
+  ExplanationSchema,
+  InstanceExplanationSchema,
+  InstanceStateSchema,
+  LogLevelSchema,
+  ReadinessSchema,
+  ReportsSchema,
+  TraceSchema,
+  type Explanation,
+  type InstanceExplanation,
+  type InstanceState,
+  type LogLevelDocument,
+  type Readiness,
+  type ReportsDocument,
+  type Trace,
+} from './documents.ts'
+import { PATHS } from './paths.ts'
+
+/**
+ * `refused`: an answer without a valid document, or with a status that has none. `unreachable`: there was no answer,
+ * for this reason.
+ */
+export type Answer<T> =
+  | { readonly kind: 'answered'; readonly status: number; readonly value: T }
+  | { readonly kind: 'refused'; readonly status: number }
+  | { readonly kind: 'unreachable'; readonly reason: string }
+  | { readonly kind: 'timeout' }
+
+/** The document of an answer; the fault says what the daemon at `operator` answered instead. */
+export function valueOf<T>(answer: Answer<T>, operator: string): Parsed<T, string> {
+  if (answer.kind === 'answered') return { ok: true, value: answer.value }
+  return { ok: false, faults: [`the daemon at ${operator} ${describe(answer)}`] }
+}
+
+function describe(answer: Exclude<Answer<unknown>, { kind: 'answered' }>): string {
+  switch (answer.kind) {
+    case 'refused':
+      if (answer.status === 401)
+        return 'wants a password over TCP: use its unix socket, or set IMDS_OPERATOR_PASSWORD_FILE for imdsctl explain'
+      return (
+        `answered with status ${String(answer.status)}` +
+        (answer.status === 200 ? ' and a document that this version cannot read' : '')
+      )
+    case 'timeout':
+      return 'does not answer'
+    case 'unreachable':
+      return `cannot be reached: ${answer.reason}`
+  }
+}
+
+/**
+ * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which
+ * may ask the store. `operator`, here and below: `unix:/run/imds/operator.sock`, `127.0.0.1:9169` or
+ * `http://127.0.0.1:9169`.
+ */
+export function getInstanceState(
+  operator: string,
+  id: string,
+  withReason: boolean,
+  signal: AbortSignal,
+): Promise<Answer<InstanceState>> {
+  const path = PATHS.instance.replace(':id', encodeURIComponent(id))
+  return ask(
+    operator,
+    { path: withReason ? `${path}?reason=` : path },
+    [200, 404, 409],
+    parserOf(InstanceStateSchema),
+    signal,
+  )
+}
+
+/** Asks for the boot trace of an instance. Status 404: the daemon does not serve it. */
+export function getTrace(operator: string, id: string, signal: AbortSignal): Promise<Answer<Trace>> {
+  const path = PATHS.trace.replace(':id', encodeURIComponent(id))
+  return ask(operator, { path }, [200], parserOf(TraceSchema), signal)
+}
+
+/** Asks for what the guest of an instance has reported. Only the unix socket answers. */
+export function getReports(operator: string, id: string, signal: AbortSignal): Promise<Answer<ReportsDocument>> {
+  const path = PATHS.reports.replace(':id', encodeURIComponent(id))
+  return ask(operator, { path }, [200], parserOf(ReportsSchema), signal)
+}
+
+/**
+ * Asks what a guest at an address would get. Status 400: it is not an address, or not the name of a network. `password`:
+ * that of the TCP listener.
+ */
+export function getExplanation(
+  operator: string,
+  password: string | undefined,
+  network: string,
+  address: string,
+  signal: AbortSignal,
+): Promise<Answer<Explanation>> {
+  const query = new URLSearchParams({ address, network }).toString()
+  return ask(operator, { path: `${PATHS.explain}?${query}`, password }, [200], parserOf(ExplanationSchema), signal)
+}
+
+/**
+ * Asks what the guest of an instance would get at each of its addresses. Status 404: the daemon does not serve it; the
+ * document says why.
+ */
+export function getInstanceExplanation(
+  operator: string,
+  password: string | undefined,
+  id: string,
+  signal: AbortSignal,
+): Promise<Answer<InstanceExplanation>> {
+  const query = new URLSearchParams({ id }).toString()
+  const question = { path: `${PATHS.explain}?${query}`, password }
+  return ask(operator, question, [200, 404], parserOf(InstanceExplanationSchema), signal)
+}
+
+/**
+ * Asks for the firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once
+ * the document has another version than the applied one, or after 5 s. Status 503: the daemon has none yet.
+ */
+export function getFirewallDocument(
+  operator: string,
+  report: AgentReport | undefined,
+  signal: AbortSignal,
+): Promise<Answer<FirewallDocument>> {
+  const body = report && formatReport(report)
+  return ask(
+    operator,
+    { path: PATHS.firewall, ...(body !== undefined && { body }) },
+    [200],
+    (text) => parseFirewallDocument(parseJson(text)),
+    signal,
+  )
+}
+
+/** Asks whether the daemon is ready, and what it serves. */
+export function getReadiness(operator: string, signal: AbortSignal): Promise<Answer<Readiness>> {
+  return ask(operator, { path: PATHS.ready }, [200, 503], parserOf(ReadinessSchema), signal)
+}
+
+/**
+ * Asks for the level of the log, over the unix socket, and sets it before if `wanted` has one. Status 404: the listener
+ * has no such path.
+ */
+export function getLogLevel(
+  operator: string,
+  wanted: { readonly level: LogLevel; readonly seconds: number } | undefined,
+  signal: AbortSignal,
+): Promise<Answer<LogLevelDocument>> {
+  const question = { path: PATHS.logLevel, ...(wanted !== undefined && { body: JSON.stringify(wanted) }) }
+  return ask(operator, question, [200], parserOf(LogLevelSchema), signal)
+}
+
+/** Asks for the metrics: the value of each by its name, with its labels as Prometheus prints them. */
+export function getMetrics(operator: string, signal: AbortSignal): Promise<Answer<ReadonlyMap<string, number>>> {
+  return ask(operator, { path: PATHS.metrics }, [200], parseMetrics, signal)
+}
+
+/** A request: a GET, or a POST of a JSON body. `password`: for HTTP Basic. */
+interface Question {
+  readonly path: string
+  readonly body?: string
+  readonly password?: string | undefined
+}
+
+/** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */
+const MOST_BYTES = 64 * 1024 * 1024
+
+async function ask<T>(
+  operator: string,
+  question: Question,
+  statuses: readonly number[],
+  parse: (text: string) => T | undefined,
+  signal: AbortSignal,
+): Promise<Answer<T>> {
+  try {
+    const { status, text } = await send(operator, question, signal)
+    const value = statuses.includes(status) ? parse(text) : undefined
+    return value === undefined ? { kind: 'refused', status } : { kind: 'answered', status, value }
+  } catch (error) {
+    if (signal.aborted && (signal.reason as Error).name === 'TimeoutError') return { kind: 'timeout' }
+    return { kind: 'unreachable', reason: reasonOf(error as NodeJS.ErrnoException, operator) }
+  }
+}
+
+/** Sends one request on a connection of its own. (fetch cannot use a unix socket.) */
+async function send(
+  operator: string,
+  { path, body, password }: Question,
+  signal: AbortSignal,
+): Promise<{ readonly status: number; readonly text: string }> {
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
+  const options: RequestOptions = {
+    ...placeOf(operator),
+    path,
+    signal,
+    agent: false,
+    // The daemon refuses other names: they may be those of a site in a browser (pages/access.ts).
+    headers: { host: 'localhost', ...(body !== undefined && { 'content-type': 'application/json' }) },
+    ...(password !== undefined && { auth: `imdsctl:${password}` }),
+    ...(body !== undefined && { method: 'POST' }),
+  }
+  request(options, resolve).on('error', reject).end(body)
+  const response = await promise
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    if (bytes > MOST_BYTES) throw new Error(`its response has more than ${String(MOST_BYTES)} bytes`)
+    chunks.push(chunk)
+  }
+  return { status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString() }
+}
+
+/** Where to connect. Throws for a text of another form. */
+function placeOf(operator: string): RequestOptions {
+  const socket = parseUnixSocket(operator)
+  if (socket !== undefined) return { socketPath: socket.path, host: 'localhost' }
+  const url = URL.parse(/^[a-z]+:\/\//.test(operator) ? operator : `http://${operator}`)
+  if (url?.protocol !== 'http:' || operator.startsWith('unix:'))
+    throw new Error('it is not unix:/ABSOLUTE/PATH or ADDRESS:PORT')
+  return { host: url.hostname.replace(/^\[(.*)\]$/, '$1'), port: url.port === '' ? 80 : url.port }
+}
+
+/** Why there was no answer, with the remedy for a unix socket. */
+function reasonOf({ code, message }: NodeJS.ErrnoException, operator: string): string {
+  if (parseUnixSocket(operator) === undefined) return message
+  switch (code) {
+    case 'EACCES':
+      return (
+        'EACCES: this user may not connect. Use root, or add the user to the group imds (usermod -aG imds USER) ' +
+        'and log in again'
+      )
+    case 'ENOENT':
+      return (
+        'ENOENT: the socket does not exist. Start the daemon (systemctl start imds), ' +
+        'or correct IMDS_OPERATOR_SOCKET'
+      )
+    case 'ECONNREFUSED':
+      return 'ECONNREFUSED: the daemon that made the socket has ended. Start it (systemctl start imds)'
+    default:
+      return message
+  }
+}
+
+function parserOf<S extends TSchema>(schema: S): (text: string) => Static<S> | undefined {
+  return (text) => {
+    const body = parseJson(text)
+    return Value.Check(schema, body) ? body : undefined
+  }
+}
+
+/** The lines `NAME{LABELS} VALUE` of Prometheus' text format. */
+function parseMetrics(text: string): ReadonlyMap<string, number> {
+  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+  return new Map(
+    lines.map((line) => {
+      const end = line.lastIndexOf(' ')
+      return [line.slice(0, end), Number(line.slice(end + 1))]
+    }),
+  )
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,159 @@
+/**
+ * Explains why this daemon does not serve an instance or an address, from its own state and one read of the store.
+ *
+ * `imdsctl explain` prints it, and `imdsctl wait` when it times out. It contains ids, hypervisors, addresses and
+ * faults, and nothing else of a record.
+ */
+import { rangesOf } from '../../metadata/instance.ts'
+import { TokenBucket } from '../../limits/token-bucket.ts'
+import type { InvalidRecord } from '../view/validate.ts'
+import { plan, type PlanContext } from '../view/plan.ts'
+import type { Source } from '../../store/source.ts'
+import type { View } from '../view/view.ts'
+import type { SyncStatus } from '../view/sync.ts'
+
+/** The parts of a diagnosis. `networks`: those that this daemon serves; `now` is monotonic, in milliseconds. */
+export interface DiagnosisParts extends PlanContext {
+  readonly view: View
+  readonly source: Pick<Source, 'load' | 'owner'>
+  readonly sync: { status(): SyncStatus; faultOf(id: string): InvalidRecord | undefined }
+  readonly networks: readonly string[]
+  readonly now: () => number
+}
+
+/** Diagnoses an instance, or an address that no instance of the view has. */
+export interface Diagnosis {
+  /** Undefined: the instance is served as the store has it. */
+  instance(id: string): Promise<string | undefined>
+  address(network: string, address: string): Promise<string>
+}
+
+/** How long to wait for the store, in milliseconds. */
+const TIMEOUT_MS = 1000
+/** How often the store is asked in a second, and in the first one: a person asks now and then. */
+const RATE = 10
+const BURST = 20
+const NOT_ASKED = `the store was not asked, since operators have asked more than ${String(RATE)} times a second: try again`
+
+/**
+ * Builds a Diagnosis, whose methods never reject. It has a rate limit of its own for questions to the store, so that a
+ * program that asks in a loop does not load the store.
+ */
+export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
+  const { view, source, sync, networks, hypervisor, now } = parts
+  const questions = new TokenBucket(BURST, RATE)
+
+  const lookedUp = async (id: string): Promise<string> => {
+    const loaded = await inTime(first(source.load([id])))
+    if (loaded === undefined || loaded.kind === 'absent') return `the store has no record of ${id}`
+    const planned = plan(loaded, undefined, 'index', parts)
+    if (planned.kind === 'fault') return formatFault(id, planned.fault)
+    if (planned.kind !== 'remove') return `the record of ${id} names this hypervisor and was not read yet`
+    return planned.movedTo === undefined
+      ? `${id} was removed from the store`
+      : `the record of ${id} names ${planned.movedTo.instance.hypervisors.join(' and ')}, ` +
+          `not this hypervisor (${String(hypervisor)})`
+  }
+  /** What is wrong with the instance in the view. */
+  const problemsOf = (id: string): readonly string[] => {
+    const fault = sync.faultOf(id)
+    const instance = view.get(id)?.instance
+    const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
+    const ranges = instance === undefined ? [] : rangesOf(instance)
+    const contested = ranges
+      .map(({ network, range }) => ({ range, ids: view.contested().get(`${network} ${range}`) ?? [] }))
+      .filter(({ ids }) => ids.length > 0)
+    const lost = ranges
+      .map(({ network, range }) => ({ range, loss: view.lost().get(`${network} ${range}`) }))
+      .filter(({ loss }) => loss?.losers.includes(id) === true)
+    const served = instance === undefined ? '' : `; revision ${String(instance.revision)} is served`
+    return [
+      ...(fault === undefined ? [] : [`${formatFault(id, fault)}${served}`]),
+      ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
+      ...lost.map(
+        ({ range, loss }) => `${range} is that of ${loss!.owners.join(' and ')}, and the store no longer has ${id}`,
+      ),
+      ...(isAnswered
+        ? []
+        : [
+            `this daemon serves ${networks.join(', ') || 'no network'}, ` +
+              'and none of its interfaces is on one of these networks',
+          ]),
+    ]
+  }
+  const limited = async (lookUp: () => Promise<string>) => {
+    if (!questions.hasToken(now())) return NOT_ASKED
+    questions.take(1)
+    return lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
+  }
+  const explained = async (known: readonly string[], lookUp: (() => Promise<string>) | undefined) => {
+    const status = sync.status()
+    const state = formatStoreState(status, now())
+    const found = known.length > 0 || lookUp === undefined || !status.connected ? undefined : await limited(lookUp)
+    return [...known, found, state].filter((text) => text !== undefined).join('; ')
+  }
+  const instance = async (id: string) => {
+    const text = await explained(problemsOf(id), view.get(id) === undefined ? () => lookedUp(id) : undefined)
+    return text === '' ? undefined : text
+  }
+  return {
+    instance,
+    address: async (network, address) => {
+      const lookUp = async () => {
+        const id = await inTime(source.owner(network, address))
+        if (id === undefined)
+          return `the store has no instance with this address on network ${network}: was it published?`
+        const known = problemsOf(id)
+        const why =
+          known.length > 0
+            ? known.join('; ')
+            : view.get(id) === undefined
+              ? await lookedUp(id)
+              : 'its record has other addresses'
+        return `the store names ${id} as its owner: ${why}`
+      }
+      return explained([], lookUp)
+    },
+  }
+}
+
+/** The state of the connection to the store; undefined if the daemon is connected and ready. */
+export function formatStoreState(
+  { connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus,
+  nowMs: number,
+): string | undefined {
+  const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
+  const reason = lossReason === undefined ? '' : `: ${lossReason}`
+  const connection = connected
+    ? undefined
+    : wasConnected
+      ? `the store was lost ${seconds} ago${reason}`
+      : `the store has not been reached since the start ${seconds} ago${reason}`
+  if (problem === undefined) return connection
+  if (connection !== undefined) return `not ready: ${connection}`
+  return `not ready (connected for ${seconds}): ${problem}`
+}
+
+function formatFault(id: string, { faults }: InvalidRecord): string {
+  const texts = faults.map(({ path, message }) => `${path} ${message}`.trim())
+  return `the record of ${id} in the store is faulty: ${texts.join('; ')}`
+}
+
+async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {
+  for await (const item of items) return item
+  return undefined
+}
+
+async function inTime<T>(answer: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const tooLate = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => {
+      reject(new Error(`no answer within ${String(TIMEOUT_MS)} ms`))
+    }, TIMEOUT_MS)
+  })
+  try {
+    return await Promise.race([answer, tooLate])
+  } finally {
+    clearTimeout(timer)
+  }
+}

@@ -1,0 +1,153 @@
+/**
+ * Explains which response a guest at an address would get, and why, for an operator whose guest gets no metadata. It
+ * reads the same state as the guest server, changes nothing, and shows no secret of a guest.
+ */
+import { formatCounter } from '../firewall/counters.ts'
+import type { Firewall } from '../firewall/firewall.ts'
+import { statusOf, type Refusal } from '../guest/refusals.ts'
+import { refusalOf, type Peers } from '../guest/identify.ts'
+import { canonicalAddress, overlap } from '../../metadata/address.ts'
+import { isLoopback } from '../../runtime/host-port.ts'
+import { UNKNOWN } from '../view/address-index.ts'
+import { rangesOf, type Instance } from '../../metadata/instance.ts'
+import type { ServedInstance, View } from '../view/view.ts'
+import type { Explanation, InstanceExplanation, RecentRequest } from './documents.ts'
+import type { Diagnosis } from './diagnosis.ts'
+
+/**
+ * The parts of an explanation. `listeners`: those of guests; `unserved`: the networks that this daemon should serve;
+ * `hold`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
+ * undefined; `recent`: the last requests of its guest, the latest first.
+ */
+export interface ExplainParts {
+  readonly view: View
+  readonly firewall: Firewall
+  readonly listeners: readonly {
+    readonly network: string
+    readonly host: string
+    readonly peers: Pick<Peers, 'find'>
+  }[]
+  readonly unserved: readonly { readonly network: string; readonly problem: string }[]
+  readonly hold: () => string | undefined
+  readonly diagnosis: Diagnosis
+  readonly unreachable: (instance: Instance) => string | undefined
+  readonly recent: (served: ServedInstance) => RecentRequest[]
+}
+
+/** The most addresses of an instance that are explained: a record may have thousands, and guests wait meanwhile. */
+const MOST_ADDRESSES = 16
+
+/** Explains what the guest of an instance would get at each of its addresses. */
+export async function explainInstance(parts: ExplainParts, id: string): Promise<InstanceExplanation> {
+  const served = parts.view.get(id)
+  if (served === undefined) {
+    const reason = await parts.diagnosis.instance(id)
+    return { id, ...(reason !== undefined && { reason }), addresses: [], more: 0 }
+  }
+  const all = rangesOf(served.instance).filter(({ range }) => canonicalAddress(range) !== undefined)
+  const explained = await Promise.all(
+    all.slice(0, MOST_ADDRESSES).map(({ network, range }) => explain(parts, network, range)),
+  )
+  return {
+    id,
+    revision: served.instance.revision,
+    addresses: explained.filter((one) => one !== undefined),
+    more: Math.max(0, all.length - MOST_ADDRESSES),
+  }
+}
+
+/** Explains what a guest at an address would get. Undefined if `text` is not an address. */
+export async function explain(
+  { view, firewall, listeners, unserved, hold, diagnosis, unreachable, recent }: ExplainParts,
+  network: string,
+  text: string,
+): Promise<Explanation | undefined> {
+  const address = canonicalAddress(text)
+  if (address === undefined) return undefined
+  const networks = [...new Set(listeners.map((one) => one.network))]
+  const reached = listeners.filter((one) => one.network === network && isReachedFrom(address, one.host))
+  if (reached.length === 0) {
+    const problem = networks.includes(network)
+      ? `no listener of network ${network} has an ${address.includes(':') ? 'IPv6' : 'IPv4'} address`
+      : unserved.find((one) => one.network === network)?.problem
+    return {
+      network,
+      address,
+      answer: 'no-listener',
+      because: problem ?? `this daemon does not serve network ${network}; it serves ${networks.join(', ') || 'none'}`,
+    }
+  }
+  const held = hold()
+  if (held !== undefined)
+    return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: held }
+  const known = view.find(network, address)
+  const isIdentified = reached.some(({ peers }) => peers.find(network, address).kind !== 'unknown')
+  const found = isIdentified ? known : UNKNOWN
+  const refusal = refusalOf(found, address)
+  const answer = {
+    network,
+    address,
+    answer: refusal ?? 'metadata',
+    status: refusal === undefined ? 200 : statusOf(refusal),
+  } as const
+  if (found.kind === 'unknown' && known.kind !== 'unknown')
+    return {
+      ...answer,
+      because: isLoopback(address)
+        ? 'a loopback address is no guest, except at a listener that has one itself'
+        : `${reached.map(({ host }) => host).join(', ')} identifies guests by their links, not by this address`,
+    }
+  if (found.kind === 'unknown') {
+    const elsewhere = networks.filter((other) => view.find(other, address).kind !== 'unknown')
+    const hint =
+      elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)
+    return { ...answer, because: `no instance that is known here has this address on network ${network}; ${hint}` }
+  }
+  if (found.kind === 'contested')
+    return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }
+
+  const { instance, userData } = found.owner
+  const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
+  const heldBy = firewall.holds(instance)
+  const listener = unreachable(instance)
+  const store = await diagnosis.instance(instance.id)
+  const packets = firewall.packets()
+  return {
+    ...answer,
+    because: refusal === undefined ? `it is ${instance.id}'s` : (OPTIONS[refusal] ?? refusal),
+    instance: { id: instance.id, revision: instance.revision, hypervisors: [...instance.hypervisors] },
+    sessionTokens: httpTokens,
+    userData: describeUserData(instance.sealedAt, userData),
+    hopLimit: { limit, enforced: firewall.limitsHops(instance) },
+    ...(heldBy !== undefined && { firewall: heldBy }),
+    ...(listener !== undefined && { listener }),
+    ...(store !== undefined && { store }),
+    ...(packets !== undefined && {
+      packets: Object.fromEntries(Object.entries(packets).map(([name, count]) => [formatCounter(name), count])),
+    }),
+    recent: recent(found.owner),
+  }
+}
+
+/** Whether a guest with this address can connect to a listener. Both ends of a connection are of one family. */
+function isReachedFrom(address: string, host: string): boolean {
+  return host === '::' || address.includes(':') === host.includes(':')
+}
+
+const OPTIONS: Partial<Record<Refusal, string>> = {
+  'endpoint-disabled': 'httpEndpoint of its record is disabled',
+  'ipv6-disabled': 'httpProtocolIpv6 of its record is not enabled, and the address is an IPv6 one',
+}
+
+function describeUserData(sealedAt: string | undefined, userData: Uint8Array | undefined): string {
+  if (sealedAt !== undefined) return `sealed since ${sealedAt}`
+  return userData === undefined ? 'none' : `${String(userData.length)} bytes`
+}
+
+function claimants(view: View, network: string, address: string): string {
+  return [...view.contested()]
+    .map(([key, ids]) => ({ on: key.split(' '), ids }))
+    .filter(({ on: [where, range = ''] }) => where === network && overlap(range, address))
+    .map(({ on: [, range = ''], ids }) => `${range} by ${ids.join(' and ')}`)
+    .join('; ')
+}

@@ -1,0 +1,60 @@
+/**
+ * The launch gate decides whether the guest of an instance may be started on this hypervisor. It may if this daemon
+ * serves the instance on one of its networks, the instance's addresses are not contested, the listener's address
+ * exists, and the firewall, if it is required, admits the guest.
+ */
+import type { Firewall } from '../firewall/firewall.ts'
+import type { Instance } from '../../metadata/instance.ts'
+import type { View } from '../view/view.ts'
+
+/** What the gate depends on. `unreachable`: why a guest cannot reach its listeners, or undefined. */
+export interface LaunchGateParts {
+  readonly view: View
+  readonly firewall: Pick<Firewall, 'linkFault' | 'holds'>
+  /** Networks that this daemon serves. */
+  readonly networks: readonly string[]
+  readonly unreachable: (instance: Instance) => string | undefined
+}
+
+/**
+ * `held`: this revision is served, but the guest must not be started yet; with `isFinal` it never can be started with
+ * this record.
+ */
+export type GateState =
+  | { readonly kind: 'not-served' }
+  | { readonly kind: 'open'; readonly revision: number }
+  | { readonly kind: 'held'; readonly revision: number; readonly reason: string; readonly isFinal: boolean }
+
+/** Builds the gate: the state of an instance by its id. */
+export function buildLaunchGate({ view, firewall, networks, unreachable }: LaunchGateParts): (id: string) => GateState {
+  return (id) => {
+    const instance = view.get(id)?.instance
+    const isServed = instance?.interfaces.some(({ network }) => networks.includes(network)) === true
+    const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
+    const hasLost = [...view.lost().values()].some(({ losers }) => losers.includes(id))
+    if (instance === undefined || !isServed || isContested || hasLost) return { kind: 'not-served' }
+    const { revision } = instance
+    const fault = firewall.linkFault(instance)
+    if (fault !== undefined) return { kind: 'held', revision, reason: fault, isFinal: true }
+    const reason = unreachable(instance) ?? firewall.holds(instance)
+    return reason === undefined ? { kind: 'open', revision } : { kind: 'held', revision, reason, isFinal: false }
+  }
+}
+
+/**
+ * Why a guest cannot reach the listeners of its networks, or undefined. `missing` returns the addresses of listeners
+ * that no interface of this hypervisor has now, and `format` makes a sentence of one.
+ */
+export function unreachableBy(
+  listeners: readonly { readonly network: string; readonly host: string }[],
+  missing: () => readonly string[],
+  format: (address: string) => string,
+): (instance: Instance) => string | undefined {
+  return ({ interfaces }) => {
+    const gone = missing()
+    const listener = listeners.find(
+      ({ network, host }) => gone.includes(host) && interfaces.some((one) => one.network === network),
+    )
+    return listener && format(listener.host)
+  }
+}

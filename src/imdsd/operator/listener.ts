@@ -1,0 +1,95 @@
+/**
+ * A listener of operators. If it cannot open, for example because another program has its port, it is tried again until
+ * it is open: guests must not lose their metadata because operators cannot look in.
+ */
+import type { FastifyInstance } from 'fastify'
+import { mkdirSync } from 'node:fs'
+import { dirname } from 'node:path'
+import type { Logger } from 'pino'
+import { formatPlace, type HostPort, type Place, type UnixSocket } from '../../runtime/host-port.ts'
+import { opener } from '../../runtime/listen.ts'
+
+/** The pause after a failure. */
+const RETRY_MS = 5_000
+
+/** What a listener depends on. `listener`: where it should listen, which `variable` says. */
+export interface OperatorListenerParts<Where extends Place> {
+  readonly server: FastifyInstance
+  readonly listener: Where
+  readonly variable: string
+  readonly log: Pick<Logger, 'error' | 'info'>
+}
+
+/** Opens a server at one place, or tries again. */
+export class OperatorListener<Where extends HostPort | UnixSocket> {
+  readonly #parts: OperatorListenerParts<Where>
+  #place: Where | undefined
+  #problem: string | undefined
+  #retry: NodeJS.Timeout | undefined
+  #attempt = Promise.resolve()
+  #isStopped = false
+
+  constructor(parts: OperatorListenerParts<Where>) {
+    this.#parts = parts
+  }
+
+  /** Where it listens, with its actual port; undefined while it is not open. */
+  get place(): Where | undefined {
+    return this.#place
+  }
+
+  /** Why it is not open, with the variable and the remedy; undefined if it is open. */
+  get problem(): string | undefined {
+    return this.#problem
+  }
+
+  /** Tries to open. A failure is logged, and tried again every RETRY_MS. */
+  async start(): Promise<void> {
+    const { server, listener, variable } = this.#parts
+    const open = await opener(server, listener, variable)
+    await this.#try(open)
+  }
+
+  /** Ends the retries, and closes the server. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    clearTimeout(this.#retry)
+    await this.#attempt
+    await this.#parts.server.close()
+  }
+
+  async #try(open: () => Promise<Place>): Promise<void> {
+    const { listener, log } = this.#parts
+    try {
+      if (listener.path !== undefined) makeDirectoryOf(listener.path)
+      this.#place = (await open()) as Where
+      if (this.#problem !== undefined) log.info({ place: formatPlace(this.#place) }, 'operators can connect now')
+      this.#problem = undefined
+    } catch (error) {
+      const reason = (error as Error).message
+      if (reason !== this.#problem)
+        log.error(
+          { reason },
+          'operators cannot connect, guests are served; correct the reason, ' +
+            `this is tried again every ${String(RETRY_MS / 1000)} s`,
+        )
+      this.#problem = reason
+      if (!this.#isStopped)
+        this.#retry = setTimeout(() => {
+          this.#attempt = this.#try(open)
+        }, RETRY_MS)
+    }
+  }
+}
+
+/**
+ * Creates the directory of a unix socket if it is missing, for its owner and its group. If that fails, listening fails
+ * with the remedy. Not recursive: below /proc, Node's recursive mkdirSync never returns.
+ */
+function makeDirectoryOf(path: string): void {
+  try {
+    mkdirSync(dirname(path), { mode: 0o750 })
+  } catch {
+    /* listening reports it */
+  }
+}

@@ -1,0 +1,85 @@
+/** The instances of this hypervisor as a table that can be searched, with what their guests did since they booted. */
+import { canonicalAddress, overlap } from '../../../metadata/address.ts'
+import { DEFAULT_NETWORK } from '../../../metadata/identifiers.ts'
+import { rangesOf, type NetworkRange } from '../../../metadata/instance.ts'
+import type { BootTraces } from '../../guest/boot-traces.ts'
+import { markup, type Markup } from '../../../pages/markup.ts'
+import { formatSearch, hrefOf, partOf, type Question } from '../../../pages/search.ts'
+import { formatTable } from '../../../pages/table.ts'
+import { formatDuration } from '../../../runtime/ago.ts'
+import { TurnBudget } from '../../../limits/turn-budget.ts'
+import type { ServedInstance } from '../../view/view.ts'
+
+/** What the table is made of. `nowMs`: of the clock of the view and of the traces. */
+export interface InstancesParts {
+  readonly instances: Iterable<ServedInstance>
+  readonly traces: Pick<BootTraces, 'of' | 'publishedMs'>
+  readonly nowMs: number
+}
+
+/** The addresses of an instance that the table shows. */
+const MOST_ADDRESSES = 4
+
+/** Formats the part of the table that a question wants. */
+export async function formatInstances(
+  { instances, traces, nowMs }: InstancesParts,
+  question: Question,
+): Promise<Markup> {
+  const found = await findInstances(instances, question.search)
+  const part = partOf(found, question)
+  const ago = (ms: number) => `${formatDuration((nowMs - ms) / 1000)} ago`
+  const rows = part.rows.map((served) => {
+    const { id, revision } = served.instance
+    const boot = traces.of(served)?.boot(nowMs)
+    const publishedMs = traces.publishedMs(served)
+    return [
+      markup`<a href="${hrefOf(id)}">${id}</a>`,
+      formatAddresses(rangesOf(served.instance)),
+      revision,
+      publishedMs === undefined ? 'unknown' : ago(publishedMs),
+      boot?.requests ?? 0,
+      boot?.refusals.reduce((sum, { requests }) => sum + requests, 0) ?? 0,
+      boot === undefined
+        ? 'no request yet'
+        : `${boot.isCrawl ? 'booted' : 'no boot seen, first request'} ${ago(boot.firstMs)}, last request ${ago(boot.lastMs)}`,
+    ]
+  })
+  return markup`${formatSearch(question, part, 'an id or an address')}${formatTable(
+    [
+      { name: 'instance' },
+      { name: 'addresses' },
+      { name: 'revision', isNumber: true },
+      { name: 'published' },
+      { name: 'requests', isNumber: true },
+      { name: 'refused', isNumber: true },
+      { name: 'last boot' },
+    ],
+    rows,
+    question.search === '' ? 'This hypervisor serves no instance.' : 'No instance is found.',
+  )}
+<p class="soft">Requests are those since the last boot of the guest. Search for the whole id of an instance to see its boot.</p>`
+}
+
+/** The instances whose id or address contains a text, sorted. All work is done in slices, since there may be thousands. */
+async function findInstances(instances: Iterable<ServedInstance>, search: string): Promise<ServedInstance[]> {
+  const text = search.toLowerCase()
+  const address = canonicalAddress(text)
+  const matches = ({ range }: NetworkRange) =>
+    range.includes(text) || (address !== undefined && overlap(range, address))
+  const budget = new TurnBudget()
+  const found: ServedInstance[] = []
+  for (const served of [...instances]) {
+    const { instance } = served
+    if (text === '' || instance.id.toLowerCase().includes(text) || rangesOf(instance).some(matches)) found.push(served)
+    await budget.spend(0)
+  }
+  return found.sort((a, b) => (a.instance.id < b.instance.id ? -1 : 1))
+}
+
+function formatAddresses(ranges: readonly NetworkRange[]): string {
+  const shown = ranges
+    .slice(0, MOST_ADDRESSES)
+    .map(({ network, range }) => (network === DEFAULT_NETWORK ? range : `${range} on ${network}`))
+  const more = ranges.length - shown.length
+  return [...shown, ...(more > 0 ? [`${String(more)} more`] : [])].join(', ')
+}

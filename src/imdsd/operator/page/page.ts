@@ -1,0 +1,76 @@
+/**
+ * The status page of a hypervisor: whether it is well, its view and store, what its guests asked for, and its instances.
+ *
+ * It has ids, addresses, counts, times and user agents. It has no user-data, no key and no token, and of a record only
+ * its id, revision and addresses.
+ */
+import { formatDocument, worstOf } from '../../../pages/document.ts'
+import type { Markup } from '../../../pages/markup.ts'
+import type { Question } from '../../../pages/search.ts'
+import { formatFacts } from '../../../pages/table.ts'
+import { formatDuration } from '../../../runtime/ago.ts'
+import type { Readiness, Trace } from '../documents.ts'
+import { formatBoot } from './boot.ts'
+import { formatHealth, type Health } from './health.ts'
+import type { History } from './history.ts'
+import { formatInstances, type InstancesParts } from './instances.ts'
+import { formatRefusals, formatTraffic } from './traffic.ts'
+
+/** What the page shows. `now`: the clock of the view, the traces and the history; `wall`: the time of day. Both in ms. */
+export interface PageParts {
+  readonly hypervisor: string | undefined
+  readonly version: string
+  readonly startedMs: number
+  readonly networks: readonly string[]
+  readonly readiness: () => Readiness
+  readonly health: () => Promise<Health>
+  readonly history: Pick<History, 'intervals' | 'refusals'>
+  readonly instances: () => InstancesParts['instances']
+  readonly traces: InstancesParts['traces']
+  readonly trace: (id: string) => Trace | undefined
+  readonly now: () => number
+  readonly wall: () => number
+}
+
+/** Formats the page that a question wants. */
+export async function formatPage(parts: PageParts, question: Question): Promise<string> {
+  const { hypervisor, version, startedMs, history, traces, trace, now, wall } = parts
+  const health = await parts.health()
+  const nowMs = now()
+  const found = trace(question.search)
+  const instances = await formatInstances({ instances: parts.instances(), traces, nowMs }, question)
+  return formatDocument({
+    title: hypervisor === undefined ? 'imds' : `imds on ${hypervisor}`,
+    level: worstOf(health.results.map(({ state }) => state)),
+    about: `imdsd ${version}, started ${formatDuration((nowMs - startedMs) / 1000)} ago; ${new Date(wall()).toISOString()}`,
+    sections: [
+      ['Health', formatHealth(health)],
+      ['View and store', formatView(parts)],
+      ['Requests of guests', formatTraffic(history, nowMs)],
+      ['Refusals', formatRefusals(history)],
+      ['Instances', instances],
+      ...(found === undefined ? [] : [[`Last boot of ${found.id}`, formatBoot(found, wall())] as const]),
+    ],
+  })
+}
+
+function formatView({ readiness, networks }: PageParts): Markup {
+  const { store, connected, viewAgeSeconds, instances, faulty, unconfirmed, contestedAddresses, firewall } = readiness()
+  return formatFacts([
+    ['store', `${store}, ${connected ? 'connected' : 'not connected'}`],
+    ['last full comparison', `${formatDuration(viewAgeSeconds)} ago`],
+    ['networks', networks.join(', ')],
+    ['instances', instances],
+    ['faulty records', faulty],
+    ['instances that the store has lost', unconfirmed],
+    ['contested addresses', contestedAddresses],
+    [
+      'firewall',
+      !firewall.required
+        ? 'off'
+        : firewall.applied
+          ? `applied, confirmed ${formatDuration(firewall.ageSeconds)} ago`
+          : 'not applied',
+    ],
+  ])
+}

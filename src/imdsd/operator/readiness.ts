@@ -1,0 +1,59 @@
+/**
+ * The document of /readyz: ready once the first resync is complete, its records can be used, and every listener is open
+ * and can be reached.
+ */
+import type { FirewallStatus } from '../firewall/firewall.ts'
+import type { LogLevelState } from '../../runtime/log-level.ts'
+import type { SyncStatus } from '../view/sync.ts'
+import type { Readiness } from './documents.ts'
+
+/**
+ * What readiness depends on. `listenerProblems`: a sentence for each listener that nobody can reach, of guests or of
+ * operators.
+ */
+export interface ReadinessParts {
+  readonly sync: SyncStatus
+  readonly store: string
+  readonly instances: number
+  /** As View has them. */
+  readonly contested: ReadonlyMap<string, readonly string[]>
+  readonly viewAgeSeconds: number
+  readonly listenerProblems: readonly string[]
+  readonly firewall: FirewallStatus
+  readonly log: LogLevelState
+}
+
+/** The most contested addresses that are named. */
+const MAX_NAMED = 10
+
+/** Builds the document. */
+export function buildReadiness({
+  sync,
+  store,
+  instances,
+  contested,
+  viewAgeSeconds,
+  listenerProblems,
+  firewall,
+  log,
+}: ReadinessParts): Readiness {
+  const { ready, problem, hint, connected, unconfirmed, faulty } = sync
+  const problems = [...(problem === undefined ? [] : [problem]), ...listenerProblems]
+  return {
+    ready: ready && listenerProblems.length === 0,
+    ...(problems.length > 0 && { problem: problems.join('; ') }),
+    ...(hint !== undefined && { hint }),
+    store,
+    connected,
+    instances,
+    viewAgeSeconds: Math.round(viewAgeSeconds * 1000) / 1000,
+    unconfirmed,
+    faulty,
+    contestedAddresses: contested.size,
+    ...(contested.size > 0 && {
+      contested: [...contested].slice(0, MAX_NAMED).map(([range, ids]) => `${range}: ${ids.join(', ')}`),
+    }),
+    firewall,
+    log,
+  }
+}

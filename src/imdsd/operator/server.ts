@@ -1,0 +1,245 @@
+/**
+ * The servers of the operator API: a unix socket with all of it, for this hypervisor's own programs, and a TCP listener
+ * for Prometheus and people, which only reads: no request there changes anything. Guests can reach neither.
+ */
+import Fastify, { type FastifyInstance } from 'fastify'
+import type { Logger } from 'pino'
+import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
+import { refuseOtherVersions, TO_OPERATORS } from '../../runtime/http-version.ts'
+import { buildNetworkTest } from '../../runtime/networks.ts'
+import { guardAccess } from '../../pages/access.ts'
+import { sendPage } from '../../pages/send.ts'
+import type { Question } from '../../pages/search.ts'
+import { ID_RULE, isId, isName } from '../../metadata/identifiers.ts'
+import { parseReport, REPORT_MAX_BYTES, type AgentReport } from '../firewall/refusal.ts'
+import type { FirewallDocument } from '../firewall/document.ts'
+import { LEVEL_SECONDS, LOG_LEVELS, type AdjustableLevel, type LogLevel } from '../../runtime/log-level.ts'
+import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument, Trace } from './documents.ts'
+import { OperatorConnections } from './connections.ts'
+import type { GateState } from './launch-gate.ts'
+import { PATHS } from './paths.ts'
+
+/** What the operator servers need of the firewall. */
+export interface OperatorFirewall {
+  /**
+   * The document once its version is not the one that the report of the agent names, or after 5 s; undefined when there
+   * is none yet.
+   */
+  next(report: AgentReport | undefined): Promise<FirewallDocument | undefined>
+}
+
+/** What the routes need. */
+export interface OperatorParts {
+  readonly metrics: { readonly contentType: string; metrics(): Promise<string> }
+  readonly readiness: () => Readiness
+  readonly launchGate: (id: string) => GateState
+  readonly firewall: OperatorFirewall
+  /** What a guest at an address on a network would get, and why; undefined if it is not an address. */
+  readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
+  /** What the guest of an instance would get at each of its addresses. */
+  readonly explainInstance: (id: string) => Promise<InstanceExplanation>
+  /** The boot trace of an instance, or undefined if it is not served here. */
+  readonly trace: (id: string) => Trace | undefined
+  readonly logLevel: Pick<AdjustableLevel, 'state' | 'set'>
+  /** What a guest has reported, or undefined if its instance is not served here. */
+  readonly reports: (id: string) => ReportsDocument | undefined
+  /** The status page; undefined: too many of its readers wait already. */
+  readonly page: (question: Question) => Promise<string | undefined>
+  /** Why an instance is not served as the store has it, or undefined. */
+  readonly diagnose: (id: string) => Promise<string | undefined>
+}
+
+/**
+ * The bounds of the TCP listener. `allow`: networks in CIDR form that may use it, besides loopback; empty: all.
+ * `password` undefined: it needs none.
+ */
+export interface TcpBounds {
+  readonly allow: readonly string[]
+  readonly password: string | undefined
+  readonly most: number
+  readonly now: () => number
+  readonly log: Pick<Logger, 'warn'>
+}
+
+/** The most bytes of a POST of a level. */
+const LEVEL_MAX_BYTES = 256
+/** Loopback addresses may always use the TCP listener. */
+const THIS_HOST = ['127.0.0.0/8', '::1/128']
+/** A connection on which nothing moves is closed after this time, in ms. The slowest response waits for 5 s. */
+const IDLE_MS = 15_000
+
+/**
+ * Builds the TCP server; it does not listen yet.
+ *
+ *   GET /               200, the status page; 503 when too many of its readers wait. `q`: an id or an address to search
+ *                       for, `page`: a part of the instances
+ *   GET /metrics        200, Prometheus' text format
+ *   GET /livez          200 while the event loop runs
+ *   GET /readyz         200 when ready, else 503; a Readiness either way
+ *   GET /instances/ID   the launch gate, an InstanceState: 200 when the guest may be started, 409 when not yet (with
+ *                       `final`: never with this record), 404 when the instance is not served here. With `?reason`,
+ *                       `reason` says why it is not served as the store has it. 400 if it is not an id
+ *   GET /instances/ID/trace
+ *                       200 with a Trace; 404 when the instance is not served here; 400 if it is not an id
+ *   GET /explain?address=ADDRESS&network=NETWORK
+ *                       200 with an Explanation; 400 if it is not an address or not the name of a network
+ *   GET /explain?id=ID  200 with an InstanceExplanation, 404 with one when the instance is not served here; 400 if it is
+ *                       not an id
+ *
+ * 400 for versions of HTTP other than 1.0 and 1.1. 401, 421 and 429: see pages/access.ts. /livez and /readyz are open to
+ * probes.
+ */
+export function buildTcpServer(parts: OperatorParts, { allow, password, most, now, log }: TcpBounds): FastifyInstance {
+  const server = buildServer(parts)
+  guardAccess(server, { password, probes: [PATHS.live, PATHS.ready], counts: [PATHS.metrics], now })
+  const isListed = buildNetworkTest([...allow, ...THIS_HOST])
+  new OperatorConnections({ isAllowed: (address) => allow.length === 0 || isListed(address), most, now, log }).start(
+    server.server,
+  )
+  return server
+}
+
+/**
+ * Builds the server of the unix socket; it does not listen yet. At most `most` connections are open at a time. It has
+ * the paths of the TCP server, and:
+ *
+ *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
+ *   POST /firewall      the same with the report of the firewall agent (src/imdsd/firewall/refusal.ts): the response is sent
+ *                       once the document has another version than the applied one, or after 5 s; 400 if it is not a
+ *                       report
+ *   GET /log-level      200 with the level of the log
+ *   POST /log-level     the same after setting `{level, seconds}`: the level for some time; 400 if it is not that
+ *   GET /instances/ID/reports
+ *                       200 with what the guest has reported; 404 when the instance is not served here; 400 if it is
+ *                       not an id. Not on TCP, which any local user may read
+ */
+export function buildSocketServer(parts: OperatorParts, most: number): FastifyInstance {
+  const server = buildServer(parts)
+  server.server.maxConnections = most
+  const documentFor = async (report: AgentReport | undefined) => {
+    const document = await parts.firewall.next(report)
+    return document === undefined
+      ? { status: 503, body: { error: 'the view is not complete yet' } }
+      : { status: 200, body: document }
+  }
+  server.get(PATHS.firewall, async (_request, reply) => {
+    const { status, body } = await documentFor(undefined)
+    return reply.code(status).send(body)
+  })
+  server.post(PATHS.firewall, { bodyLimit: REPORT_MAX_BYTES }, async (request, reply) => {
+    const report = parseReport(request.body)
+    if (report === undefined) return reply.code(400).send({ error: 'that is not a report of the firewall agent' })
+    const { status, body } = await documentFor(report)
+    return reply.code(status).send(body)
+  })
+  server.get(PATHS.logLevel, (_request, reply) => reply.send(parts.logLevel.state))
+  server.post(PATHS.logLevel, { bodyLimit: LEVEL_MAX_BYTES }, (request, reply) => {
+    const wanted = parseLevel(request.body)
+    return wanted === undefined
+      ? reply.code(400).send({ error: `that is not a level (${LOG_LEVELS.join(', ')}) with seconds` })
+      : reply.send(parts.logLevel.set(wanted.level, wanted.seconds))
+  })
+  server.get<{ Params: { id: string } }>(PATHS.reports, (request, reply) => {
+    const { id } = request.params
+    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+    const found = parts.reports(id)
+    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
+  })
+  return server
+}
+
+function parseLevel(body: unknown): { readonly level: LogLevel; readonly seconds: number } | undefined {
+  const { level: name, seconds } = (body ?? {}) as Readonly<Record<string, unknown>>
+  const level = LOG_LEVELS.find((one) => one === name)
+  return level !== undefined && typeof seconds === 'number' && seconds >= 1 && seconds <= LEVEL_SECONDS.most
+    ? { level, seconds }
+    : undefined
+}
+
+/** Builds a server with the routes that only read. */
+function buildServer({
+  metrics,
+  readiness,
+  launchGate,
+  trace,
+  explain,
+  explainInstance,
+  diagnose,
+  page,
+}: OperatorParts): FastifyInstance {
+  const server = Fastify({
+    logger: false,
+    schemaController: NO_SCHEMA_COMPILERS,
+    requestTimeout: 10_000,
+    connectionTimeout: IDLE_MS,
+    http: { connectionsCheckingInterval: 1_000 },
+    // a peer that pipelines requests and never reads would make the daemon hold all their responses
+    maxRequestsPerSocket: 1,
+  })
+  refuseOtherVersions(
+    server.server,
+    () => TO_OPERATORS,
+    () => {
+      /* not counted */
+    },
+  )
+  let collecting: Promise<string> | undefined
+  server.get(PATHS.metrics, async (_request, reply) => {
+    // Requests at the same time share one text: collecting it takes milliseconds, in which no guest is served.
+    collecting ??= metrics.metrics().finally(() => {
+      collecting = undefined
+    })
+    return reply.type(metrics.contentType).send(await collecting)
+  })
+  server.get(PATHS.page, (request, reply) => sendPage(request, reply, page))
+  server.get(PATHS.live, (_request, reply) => reply.type('text/plain').send('ok\n'))
+  server.get(PATHS.ready, (_request, reply) => {
+    const state = readiness()
+    return reply.code(state.ready ? 200 : 503).send(state)
+  })
+  server.get<{ Params: { id: string }; Querystring: { reason?: string } }>(PATHS.instance, async (request, reply) => {
+    const { id } = request.params
+    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+    const why = request.query.reason === undefined ? undefined : await diagnose(id)
+    const { status, ...state } = formatGateState(id, launchGate(id), why)
+    return reply.code(status).send(state)
+  })
+  server.get<{ Params: { id: string } }>(PATHS.trace, (request, reply) => {
+    const { id } = request.params
+    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+    const found = trace(id)
+    return found === undefined ? reply.code(404).send({ error: `${id} is not served here` }) : reply.send(found)
+  })
+  server.get<{ Querystring: { address?: string; network?: string; id?: string } }>(
+    PATHS.explain,
+    async ({ query: { address = '', network = 'default', id } }, reply) => {
+      if (id !== undefined) {
+        if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
+        const explained = await explainInstance(id)
+        return reply.code(explained.revision === undefined ? 404 : 200).send(explained)
+      }
+      const explanation = isName(network) ? await explain(network, address) : undefined
+      return explanation === undefined
+        ? reply.code(400).send({ error: 'that is not an address on a network' })
+        : reply.send(explanation)
+    },
+  )
+  return server
+}
+
+function formatGateState(
+  id: string,
+  state: GateState,
+  why: string | undefined,
+): InstanceState & { readonly status: number } {
+  const reasons = [...(state.kind === 'held' ? [state.reason] : []), ...(why === undefined ? [] : [why])]
+  const reason = reasons.length > 0 && { reason: reasons.join('; ') }
+  switch (state.kind) {
+    case 'not-served':
+      return { status: 404, id, revision: null, ...reason }
+    case 'open':
+      return { status: 200, id, revision: state.revision, ...reason }
+    case 'held':
+      return { status: 409, id, revision: state.revision, ...reason, ...(state.isFinal && { final: true }) }
+  }
+}

@@ -1,0 +1,80 @@
+/**
+ * Looks at the state directory from time to time, so that the status page never waits for its disk. One look is in
+ * flight at a time: a disk that hangs takes one thread of Node's pool, however often operators load the page.
+ */
+import { stat, statfs } from 'node:fs/promises'
+import type { FileState } from './checks/look.ts'
+import { snapshotPath } from './journal/state-files.ts'
+
+const INTERVAL_MS = 30_000
+/** A look that takes longer finds a disk that hangs. */
+const SLOW_MS = 5_000
+
+const NOT_YET: FileState = { kind: 'unseen', code: 'it was not looked at yet' }
+const HANGS: FileState = { kind: 'unseen', code: 'its disk does not answer' }
+
+/** Watches a state directory. `now`: milliseconds of a monotonic clock. */
+export class StateWatch {
+  readonly #directory: string
+  readonly #now: () => number
+  #files: ReadonlyMap<string, FileState> = new Map()
+  #freeBytes: number | undefined
+  #lookingSinceMs: number | undefined
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(directory: string, now: () => number) {
+    this.#directory = directory
+    this.#now = now
+  }
+
+  /** Looks now and at each interval. Waits for nothing. */
+  start(): void {
+    void this.look()
+    this.#timer = setInterval(() => void this.look(), INTERVAL_MS)
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  /** What was at a path: the directory or its snapshot. */
+  file(path: string): FileState {
+    if (this.#lookingSinceMs !== undefined && this.#now() - this.#lookingSinceMs > SLOW_MS) return HANGS
+    return this.#files.get(path) ?? NOT_YET
+  }
+
+  /** The bytes that were free for the daemon's user. */
+  get freeBytes(): number | undefined {
+    return this.#freeBytes
+  }
+
+  /** Looks, unless a look is in flight. */
+  async look(): Promise<void> {
+    if (this.#lookingSinceMs !== undefined) return
+    this.#lookingSinceMs = this.#now()
+    const files = new Map<string, FileState>()
+    for (const path of [this.#directory, snapshotPath(this.#directory)]) files.set(path, await stateOf(path))
+    this.#freeBytes = await freeBytesOf(this.#directory)
+    this.#files = files
+    this.#lookingSinceMs = undefined
+  }
+}
+
+async function stateOf(path: string): Promise<FileState> {
+  try {
+    const file = await stat(path)
+    const kind = file.isFile() ? 'file' : file.isDirectory() ? 'directory' : 'other'
+    return { kind, mode: file.mode, size: file.size }
+  } catch (error) {
+    return { kind: 'unseen', code: (error as NodeJS.ErrnoException).code ?? String(error) }
+  }
+}
+
+async function freeBytesOf(path: string): Promise<number | undefined> {
+  try {
+    const { bavail, bsize, ffree, files } = await statfs(path)
+    return files > 0 && ffree === 0 ? 0 : bavail * bsize // without inodes no file can be created
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,86 @@
+/** Builds the status page of the operators' listeners: joins it with the checks, the traces and the history. */
+import type { Registry } from 'prom-client'
+import { runChecks } from './checks/check.ts'
+import { NOT_OF_DAEMON, OF_DAEMON } from './checks/checks.ts'
+import type { Readiness } from './operator/documents.ts'
+import type { Health } from './operator/page/health.ts'
+import { History } from './operator/page/history.ts'
+import { formatPage } from './operator/page/page.ts'
+import { traceOf, type TraceParts } from './operator/trace.ts'
+import type { OperatorParts } from './operator/server.ts'
+import { startTurns } from '../limits/turns.ts'
+import type { HostPort } from '../runtime/host-port.ts'
+import { VERSION } from '../runtime/version.ts'
+import type { Config } from './config.ts'
+import type { GuestSide } from './guest-side.ts'
+import { lookInside } from './look-inside.ts'
+import { StateWatch } from './state-watch.ts'
+
+/** What the page needs. `operator`: the operators' listener on TCP. */
+export interface StatusPageParts {
+  readonly config: Config
+  readonly guestSide: GuestSide
+  readonly registry: Registry
+  readonly readiness: () => Readiness
+  readonly traceParts: TraceParts
+  readonly networks: readonly string[]
+  readonly operator: () => HostPort
+}
+
+/** The page, and what runs for it meanwhile. */
+export interface StatusPage {
+  readonly page: OperatorParts['page']
+  /** Begins to record what the page shows. */
+  readonly start: () => void
+  readonly stop: () => void
+}
+
+/** Builds the page. */
+export function buildStatusPage(parts: StatusPageParts): StatusPage {
+  const { config, guestSide, readiness, traceParts, networks } = parts
+  const { now, wall } = traceParts
+  const startedMs = now()
+  const history = new History(guestSide.meter, now)
+  const state = new StateWatch(config.stateDirectory, now)
+  const turns = startTurns()
+  const health = buildHealth(parts, state)
+  return {
+    page: (question) =>
+      turns.take(async () => {
+        const { view, traces } = guestSide
+        return formatPage(
+          {
+            hypervisor: config.store.hypervisor,
+            version: VERSION,
+            startedMs,
+            networks,
+            readiness,
+            health,
+            history,
+            instances: () => view.instances(),
+            traces,
+            trace: (id) => traceOf(traceParts, id),
+            now,
+            wall,
+          },
+          question,
+        )
+      }),
+    start: () => {
+      history.start()
+      state.start()
+    },
+    stop: () => {
+      history.stop()
+      state.stop()
+    },
+  }
+}
+
+function buildHealth(parts: StatusPageParts, state: StateWatch): () => Promise<Health> {
+  const { config, guestSide, registry, readiness, operator } = parts
+  return async () => {
+    const look = lookInside({ config, guests: guestSide.guests, operator, readiness, registry, state })
+    return { results: await runChecks(OF_DAEMON, look), unchecked: NOT_OF_DAEMON }
+  }
+}

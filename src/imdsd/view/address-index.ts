@@ -1,0 +1,153 @@
+/**
+ * Which instance owns an address.
+ *
+ * Instances claim ranges of a network (see metadata/address.ts): addresses and IPv6 prefixes. An address belongs to the
+ * instance whose range contains it. If ranges of two instances contain it, it is contested (invariant 7), unless all but
+ * one of them yield. Ranges of one instance may contain each other.
+ *
+ * Owners are computed when a claim is added or removed. For an IPv4 address, and for an IPv6 address that is claimed
+ * itself, `find` takes one lookup by text. For any other IPv6 address it takes one more lookup for each prefix length
+ * in use.
+ */
+import { ipv6Digits } from '../../metadata/address.ts'
+
+/** The owner of an address; `contested`: more than one instance claims it. */
+export type Ownership<T> =
+  { readonly kind: 'owned'; readonly owner: T } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
+
+/** The ownership of an address that no instance claims. */
+export const UNKNOWN = Object.freeze({ kind: 'unknown' })
+const CONTESTED = Object.freeze({ kind: 'contested' })
+
+/** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
+interface Claim<T> {
+  readonly range: string
+  readonly digits: string | undefined
+  claimants: readonly T[]
+  ownership: Ownership<T>
+}
+
+/**
+ * Called when the owners of a range may have changed: none if no instance claims it any more, several if it is
+ * contested. `losers`: other claimants, which yield to them.
+ */
+export type Settled<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
+
+/** The claims of one network. `yields`: whether a claimant loses what one claims that does not yield. */
+export class AddressIndex<T> {
+  readonly #settled: Settled<T>
+  readonly #yields: (claimant: T) => boolean
+  readonly #claims = new Map<string, Claim<T>>()
+  /** The claims of IPv6 ranges, by their digits. */
+  readonly #ipv6 = new Map<string, Claim<T>>()
+  /** The keys of #ipv6 in order: the ranges inside a range follow it. */
+  readonly #order: string[] = []
+  /** How many ranges have each number of digits. */
+  readonly #counts = new Map<number, number>()
+  /** The numbers of digits that occur, longest first. */
+  #lengths: readonly number[] = []
+
+  constructor(settled: Settled<T>, yields: (claimant: T) => boolean) {
+    this.#settled = settled
+    this.#yields = yields
+  }
+
+  /** Who owns a canonical address. */
+  find(address: string): Ownership<T> {
+    return (this.#claims.get(address) ?? this.#longestAround(address))?.ownership ?? UNKNOWN
+  }
+
+  claim(range: string, claimant: T): void {
+    const claim = this.#claims.get(range) ?? this.#add(range)
+    claim.claimants = [...claim.claimants, claimant]
+    this.#settle(claim)
+  }
+
+  unclaim(range: string, claimant: T): void {
+    const claim = this.#claims.get(range)
+    if (claim === undefined) return
+    claim.claimants = claim.claimants.filter((other) => other !== claimant)
+    if (claim.claimants.length === 0) this.#drop(claim)
+    this.#settle(claim)
+  }
+
+  /** A claimant of this range yields from now on, or does not any more. */
+  yieldChanged(range: string): void {
+    const claim = this.#claims.get(range)
+    if (claim !== undefined) this.#settle(claim)
+  }
+
+  #settle(claim: Claim<T>): void {
+    const { digits, claimants } = claim
+    if (digits === undefined || claimants.length === 0) this.#setOwners(claim, claimants)
+    if (digits === undefined) return
+    for (const inside of this.#within(digits)) {
+      this.#setOwners(inside, [...new Set(this.#around(inside.digits!).flatMap((around) => around.claimants))])
+    }
+  }
+
+  #setOwners(claim: Claim<T>, claimants: readonly T[]): void {
+    const losers = claimants.every(this.#yields) ? [] : claimants.filter(this.#yields)
+    const owners = claimants.filter((one) => !losers.includes(one))
+    claim.ownership = owners.length === 1 ? { kind: 'owned', owner: owners[0]! } : CONTESTED
+    this.#settled(claim.range, owners, losers)
+  }
+
+  #longestAround(address: string): Claim<T> | undefined {
+    if (this.#lengths.length === 0 || !address.includes(':')) return undefined
+    return this.#around(ipv6Digits(address)).next().value
+  }
+
+  /** The ranges that contain the range with these digits, longest first. */
+  *#around(digits: string): Generator<Claim<T>, undefined> {
+    for (const length of this.#lengths) {
+      const claim = length <= digits.length ? this.#ipv6.get(digits.slice(0, length)) : undefined
+      if (claim !== undefined) yield claim
+    }
+    return undefined
+  }
+
+  /** The ranges inside the range with these digits, including itself. */
+  *#within(digits: string): Generator<Claim<T>> {
+    for (let at = this.#place(digits); this.#order[at]?.startsWith(digits) === true; at++)
+      yield this.#ipv6.get(this.#order[at]!)!
+  }
+
+  #add(range: string): Claim<T> {
+    const digits = range.includes(':') ? ipv6Digits(range) : undefined
+    const claim: Claim<T> = { range, digits, claimants: [], ownership: UNKNOWN }
+    this.#claims.set(range, claim)
+    if (digits !== undefined) {
+      this.#ipv6.set(digits, claim)
+      this.#order.splice(this.#place(digits), 0, digits)
+      this.#count(digits.length, 1)
+    }
+    return claim
+  }
+
+  #drop({ range, digits }: Claim<T>): void {
+    this.#claims.delete(range)
+    if (digits === undefined) return
+    this.#ipv6.delete(digits)
+    this.#order.splice(this.#place(digits), 1)
+    this.#count(digits.length, -1)
+  }
+
+  #count(length: number, change: 1 | -1): void {
+    const count = (this.#counts.get(length) ?? 0) + change
+    if (count > 0) this.#counts.set(length, count)
+    else this.#counts.delete(length)
+    if (count === 0 || count === change) this.#lengths = [...this.#counts.keys()].sort((a, b) => b - a)
+  }
+
+  /** The index in #order of the first digits that do not sort before these. */
+  #place(digits: string): number {
+    let [low, high] = [0, this.#order.length]
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (this.#order[middle]! < digits) low = middle + 1
+      else high = middle
+    }
+    return low
+  }
+}

@@ -1,0 +1,169 @@
+/**
+ * Carries out the plan (plan.ts) for each loaded record: changes the view and reports to RecordHealth.
+ */
+import type { Logger } from 'pino'
+import type { Instance } from '../../metadata/instance.ts'
+import type { Loaded } from '../../store/source.ts'
+import type { Change, ChangeLog } from './change.ts'
+import { plan, type Origin, type PlanContext } from './plan.ts'
+import type { RecordHealth } from './record-health.ts'
+import type { ValidRecord } from './validate.ts'
+import type { View } from './view.ts'
+
+/** What applying needs. A change is in `changeLog` before it is applied; `changed` is called after it. */
+export interface ApplierParts extends PlanContext {
+  readonly view: View
+  readonly changeLog: ChangeLog
+  readonly health: RecordHealth
+  readonly changed: () => void
+  readonly revisionsBack: { inc(): void }
+  readonly log: Logger
+}
+
+/** Applies loaded records to the view, one at a time. */
+export class Applier {
+  readonly #parts: ApplierParts
+  /**
+   * Id -> digest of the last record read, for ids in this hypervisor's index whose record names others. A resync does
+   * not read them again unchanged.
+   */
+  readonly #elsewhere = new Map<string, string | undefined>()
+
+  constructor(parts: ApplierParts) {
+    this.#parts = parts
+  }
+
+  /** True if the last applied record of an id had this digest, so that a resync can skip it. */
+  isCurrent(id: string, digest: string): boolean {
+    return (this.#parts.view.get(id)?.digest ?? this.#elsewhere.get(id)) === digest
+  }
+
+  /** Forgets ids that the store's index no longer has. */
+  forgetAllBut(named: { has(id: string): boolean }): void {
+    for (const id of this.#elsewhere.keys()) {
+      if (!named.has(id)) this.#elsewhere.delete(id)
+    }
+  }
+
+  /**
+   * Applies a loaded record. Calls `done` when its change is applied, or there is none. Resolves when another record
+   * may be applied, which may be before that. An unexpected error in the handling of a record affects only its
+   * instance, not the sync with the store.
+   */
+  async apply(loaded: Loaded, origin: Origin, done: () => void): Promise<void> {
+    const change = this.#guarded(loaded, () => this.#apply(loaded, origin))
+    if (change === undefined) {
+      done()
+      return
+    }
+    await this.#parts.changeLog.record(change.change, change.takesUserData, () => {
+      this.#guarded(loaded, change.apply)
+      done()
+    })
+  }
+
+  #guarded<T>(loaded: Loaded, work: () => T): T | undefined {
+    try {
+      return work()
+    } catch (error) {
+      const { log, health } = this.#parts
+      log.error({ err: error, instance: loaded.id }, 'a record could not be processed')
+      health.fault(loaded.id, loaded.kind === 'removed' || loaded.kind === 'absent' ? undefined : loaded.digest, {
+        reason: 'record',
+        faults: [{ path: '', message: 'could not be processed' }],
+      })
+      return undefined
+    }
+  }
+
+  /** What a record changes in the view; undefined: nothing. */
+  #apply(loaded: Loaded, origin: Origin): PlannedChange | undefined {
+    const { id } = loaded
+    const { view, health } = this.#parts
+    const planned = plan(loaded, view.get(id), origin, this.#parts)
+    switch (planned.kind) {
+      case 'ignore':
+        return undefined
+      case 'keep-absent':
+        health.absent(id)
+        return undefined
+      case 'fault':
+        health.present(id)
+        health.fault(id, planned.digest, planned.fault)
+        return undefined
+      case 'keep':
+        this.#found(id)
+        return undefined
+      case 'replace':
+        this.#found(id)
+        return this.#replacement(planned.record)
+      case 'remove': {
+        const { movedTo } = planned
+        this.#found(id)
+        if (movedTo !== undefined && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
+        return this.#removal(id, movedTo?.instance)
+      }
+    }
+  }
+
+  /** The store has a valid record of this id, or its removal. */
+  #found(id: string): void {
+    const { health, changed } = this.#parts
+    if (health.present(id)) changed()
+    health.good(id)
+    this.#elsewhere.delete(id)
+  }
+
+  #replacement(record: ValidRecord): PlannedChange {
+    const { view, revisionsBack, log, changed } = this.#parts
+    const {
+      instance: { id, revision },
+      userData,
+    } = record
+    const before = view.get(id)
+    const takesUserData =
+      before?.userData !== undefined && (userData === undefined || Buffer.compare(before.userData, userData) !== 0)
+    return {
+      change: { kind: 'replace', record },
+      takesUserData,
+      apply: () => {
+        if (before !== undefined && revision < before.instance.revision) {
+          revisionsBack.inc()
+          log.warn(
+            { instance: id, revision, heldRevision: before.instance.revision },
+            'the store went back to an older revision, which is served now',
+          )
+        }
+        view.replace(record)
+        changed()
+        log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
+      },
+    }
+  }
+
+  #removal(id: string, movedTo: Instance | undefined): PlannedChange | undefined {
+    const { view, log, changed } = this.#parts
+    if (view.get(id) === undefined) return undefined
+    return {
+      change: { kind: 'remove', id },
+      takesUserData: true,
+      apply: () => {
+        view.remove(id)
+        changed()
+        if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
+        else
+          log.info(
+            { instance: id, revision: movedTo.revision, hypervisors: movedTo.hypervisors },
+            'instance left this hypervisor: its record names others',
+          )
+      },
+    }
+  }
+}
+
+/** A change, and what makes it once it is on disk. */
+interface PlannedChange {
+  readonly change: Change
+  readonly takesUserData: boolean
+  readonly apply: () => void
+}

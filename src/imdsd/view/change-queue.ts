@@ -1,0 +1,89 @@
+/**
+ * Applies changes of the view in their order, each after it is on the disk.
+ *
+ * The changes that arrive while a group is being written are the next group, so a resync of many records needs few
+ * writes. The queue is bounded: `add` waits while there is no room.
+ */
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { TurnBudget } from '../../limits/turn-budget.ts'
+import { encodeChange, type Change } from './change.ts'
+
+/**
+ * The size of a group and of what waits for the next one, in encoded bytes. A single longer change is a group of one.
+ */
+const GROUP_BYTES = 1024 * 1024
+
+interface Waiting {
+  readonly parts: readonly Uint8Array[]
+  readonly bytes: number
+  readonly apply: () => void
+}
+
+/** Passes groups of encoded changes to `write`, which never rejects. */
+export class ChangeQueue {
+  readonly #write: (changes: readonly Uint8Array[]) => Promise<void>
+  readonly #adding = new TurnBudget()
+  readonly #applying = new TurnBudget()
+  readonly #waiting: Waiting[] = []
+  #bytes = 0
+  #running: Promise<void> | undefined
+  #isWoken = false
+  #room = Promise.withResolvers<undefined>()
+
+  constructor(write: (changes: readonly Uint8Array[]) => Promise<void>) {
+    this.#write = write
+  }
+
+  /**
+   * Calls `apply` when the change was written. Resolves when there is room for another one, which may be before that.
+   */
+  async add(change: Change, apply: () => void): Promise<void> {
+    const parts = encodeChange(change)
+    const bytes = parts.reduce((sum, part) => sum + part.length, 0)
+    this.#waiting.push({ parts, bytes, apply })
+    this.#bytes += bytes
+    this.#running ??= this.#run()
+    await this.#adding.spend(bytes)
+    while (this.#bytes > GROUP_BYTES) await this.#room.promise
+  }
+
+  /** Resolves when all changes are applied. */
+  async settled(): Promise<void> {
+    await this.#running
+  }
+
+  /** Calls `write` when all changes of the groups before are applied, even if no other change waits. */
+  wake(): void {
+    this.#isWoken = true
+    this.#running ??= this.#run()
+  }
+
+  async #run(): Promise<void> {
+    await nextTurn() // gathers the changes of this turn
+    while (this.#isWoken || this.#waiting.length > 0) {
+      this.#isWoken = false
+      const group = this.#take()
+      await this.#write(group.flatMap(({ parts }) => parts))
+      for (const { apply } of group) {
+        apply()
+        await this.#applying.spend(0)
+      }
+    }
+    this.#running = undefined
+  }
+
+  #take(): Waiting[] {
+    let bytes = 0
+    let count = 0
+    for (const { bytes: more } of this.#waiting) {
+      if (count > 0 && bytes + more > GROUP_BYTES) break
+      bytes += more
+      count += 1
+    }
+    const group = this.#waiting.splice(0, count)
+    this.#bytes -= bytes
+    this.#room.resolve(undefined)
+    this.#room = Promise.withResolvers()
+    return group
+  }
+}

@@ -1,0 +1,96 @@
+/**
+ * Asks the store about a peer that the view does not know.
+ *
+ * This is the only case in which a guest's request may ask the store: the daemon may have missed the notice of its
+ * instance. However many requests wait for an address, it is looked up once, for at most a second, and the result is
+ * remembered for a second. The peer is served only if the record that owns its address names this hypervisor, so that a
+ * guest that forges its address learns nothing about the instances of other hypervisors. The rate of lookups is
+ * limited, so that a flood from unknown addresses does not overload the store. While the store is not connected, there
+ * are no lookups.
+ */
+import { LRUCache } from 'lru-cache'
+import { TokenBucket } from '../../limits/token-bucket.ts'
+import type { Found } from './view.ts'
+
+/**
+ * Lookups per second, and the burst. A hypervisor has some hundred guests, and they do not all boot in the same second.
+ */
+const RATE = 100
+const TIMEOUT_MS = 1000
+const MEMORY_MS = 1000
+/** Many times what RATE allows within TIMEOUT_MS and MEMORY_MS, so that no answer is evicted too early. */
+const MAX_REMEMBERED = 4096
+
+/**
+ * What a lookup needs. `lookUp` reads the instance that owns an address into the view, which `find` searches; `now` is
+ * monotonic, in milliseconds.
+ */
+export interface PeerLookupParts {
+  readonly find: (network: string, address: string) => Found
+  readonly lookUp: (network: string, address: string) => Promise<void>
+  readonly canAsk: () => boolean
+  readonly lookups: { inc(labels: { result: 'found' | 'unknown' | 'failed' | 'skipped' }): void }
+  readonly now: () => number
+}
+
+/** Looks up unknown peers, at a bounded rate. */
+export class PeerLookup {
+  readonly #parts: PeerLookupParts
+  readonly #pending = new Map<string, Promise<Found>>()
+  /** Until when each answer is remembered. */
+  readonly #answered = new LRUCache<string, number>({ max: MAX_REMEMBERED })
+  readonly #rate = new TokenBucket(RATE, RATE)
+
+  constructor(parts: PeerLookupParts) {
+    this.#parts = parts
+  }
+
+  /**
+   * The instance of this hypervisor that owns the address according to the store, within a second; undefined when the
+   * store may not be asked now.
+   */
+  ask(network: string, address: string): Promise<Found> | undefined {
+    const key = `${network} ${address}`
+    const pending = this.#pending.get(key)
+    if (pending !== undefined) return pending
+    if (!this.#mayAsk(key)) {
+      this.#parts.lookups.inc({ result: 'skipped' })
+      return undefined
+    }
+    const lookup = this.#lookUp(network, address).finally(() => {
+      this.#pending.delete(key)
+      this.#answered.set(key, this.#parts.now() + MEMORY_MS)
+    })
+    this.#pending.set(key, lookup)
+    return lookup
+  }
+
+  async #lookUp(network: string, address: string): Promise<Found> {
+    const { lookUp, find, lookups } = this.#parts
+    let timer: NodeJS.Timeout | undefined
+    const tooLate = new Promise<never>((_resolve, reject) => {
+      timer = setTimeout(() => {
+        reject(new Error('no answer in time'))
+      }, TIMEOUT_MS)
+    })
+    try {
+      await Promise.race([lookUp(network, address), tooLate])
+      const found = find(network, address)
+      lookups.inc({ result: found.kind === 'unknown' ? 'unknown' : 'found' })
+      return found
+    } catch {
+      lookups.inc({ result: 'failed' })
+      return find(network, address)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  #mayAsk(key: string): boolean {
+    const now = this.#parts.now()
+    if (!this.#parts.canAsk() || now < (this.#answered.get(key) ?? 0)) return false
+    if (!this.#rate.hasToken(now)) return false
+    this.#rate.take(1)
+    return true
+  }
+}

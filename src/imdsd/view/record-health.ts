@@ -1,0 +1,265 @@
+/**
+ * The health of the records and of the store: which records are faulty, missing or contested, and whether the store can
+ * be used.
+ *
+ * Each state of a problem is logged once, and a problem is counted as long as it lasts.
+ */
+import type { Logger } from 'pino'
+import { addressesOfNobody } from '../../metadata/instance.ts'
+import type { InvalidRecord } from './validate.ts'
+import { formatStoreProblem, storeProblem, type StoreProblem } from './store-problem.ts'
+import type { View } from './view.ts'
+
+/** The most records that are logged per reason between two resyncs. The others are counted. */
+const MOST_LOGGED = 5
+
+/** A faulty record. `state` identifies what is wrong with it. */
+interface KnownFault extends InvalidRecord {
+  readonly state: string
+}
+
+/** Tracks and reports problems. */
+export class RecordHealth {
+  readonly #view: View
+  readonly #log: Logger
+  readonly #faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }
+  readonly #faults = new Map<string, KnownFault>()
+  /** Reason -> ids whose faults were logged since the last resync, and how many others were not. */
+  readonly #logged = new Map<InvalidRecord['reason'], Set<string>>()
+  #notLogged = 0
+  #problem: StoreProblem | undefined
+  readonly #unconfirmed = new Set<string>()
+  readonly #contested = new Set<string>()
+  #lost: ReadonlySet<string> = new Set()
+  /** Ids of instances that have addresses which name nobody, as of the last resync. */
+  #withNobody: ReadonlySet<string> = new Set()
+  /** The reasons that were logged since the store was lost. */
+  readonly #lossReasons = new Set<string>()
+  #isEmptyReported = false
+  #hint: string | undefined
+
+  constructor(view: View, faultCounter: { inc(labels: { reason: InvalidRecord['reason'] }): void }, log: Logger) {
+    this.#view = view
+    this.#faultCounter = faultCounter
+    this.#log = log
+  }
+
+  get faulty(): number {
+    return this.#faults.size
+  }
+
+  get unconfirmed(): number {
+    return this.#unconfirmed.size
+  }
+
+  /** What is wrong with the record of an id, or undefined. */
+  faultOf(id: string): InvalidRecord | undefined {
+    return this.#faults.get(id)
+  }
+
+  /** Why the store as a whole cannot be used, by the last completed resync. */
+  get problem(): StoreProblem | undefined {
+    return this.#problem
+  }
+
+  /** What an operator should check although the store can be used; undefined: nothing. */
+  get hint(): string | undefined {
+    return this.#hint
+  }
+
+  /** Whether a record of the store's index is in the view, or is faulty. */
+  isAny(named: Iterable<string>): boolean {
+    for (const id of named) if (this.#view.get(id) !== undefined || this.#faults.has(id)) return true
+    return false
+  }
+
+  /**
+   * Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. `others`: as
+   * `Source.hypervisors` has them.
+   */
+  unnamed(hypervisor: string, others: readonly string[] | undefined): void {
+    const before = this.#hint
+    if (others?.length === 0) {
+      // a new region
+      this.#hint = undefined
+      return
+    }
+    const region = others === undefined ? '' : ` (the region has ${others.join(', ')})`
+    this.#hint =
+      `no record names ${hypervisor}${region}: check IMDS_HYPERVISOR, unless this hypervisor is new. ` +
+      'imdsctl list shows all names in the records'
+    if (before === undefined) this.#log.warn({ instances: this.#view.size }, this.#hint)
+  }
+
+  /** A record names this hypervisor, or it serves every instance. */
+  named(): void {
+    this.#hint = undefined
+  }
+
+  /** Reports a faulty record; a new `digest` is a new state. */
+  fault(id: string, digest: string | undefined, { reason, faults }: InvalidRecord): void {
+    const state = JSON.stringify([digest, reason, faults])
+    if (this.#faults.get(id)?.state === state) return
+    this.#faults.set(id, { state, reason, faults })
+    this.#faultCounter.inc({ reason })
+    const served = this.#view.get(id)
+    this.#log[this.#levelOf(id, reason)](
+      { instance: id, reason, faults, servedRevision: served?.instance.revision },
+      served === undefined
+        ? 'faulty record: this instance is not served'
+        : 'faulty record: the last good one is still served',
+    )
+  }
+
+  #levelOf(id: string, reason: InvalidRecord['reason']): 'warn' | 'debug' {
+    const logged = this.#logged.get(reason) ?? new Set()
+    this.#logged.set(reason, logged)
+    if (logged.size < MOST_LOGGED) logged.add(id)
+    if (logged.has(id)) return 'warn'
+    this.#notLogged += 1
+    return 'debug'
+  }
+
+  /**
+   * Reports on a complete resync, whose index has `named` for this hypervisor: a problem of many records is logged
+   * once, with its cause. Without one, the view learns which of its instances the store no longer has: true if that
+   * is new.
+   */
+  resynced(named: Iterable<string>): boolean {
+    const ids = [...named]
+    const faulty = ids.filter((id) => this.#faults.has(id))
+    const before = this.#problem
+    const now = (this.#problem = storeProblem(
+      ids.length,
+      faulty.map((id) => this.#faults.get(id)!.reason),
+    ))
+    const notLogged = this.#notLogged
+    this.#logged.clear()
+    this.#notLogged = 0
+    if (now !== undefined && now.cause !== before?.cause) {
+      const example = { instance: faulty[0], faults: this.#faults.get(faulty[0]!)!.faults }
+      this.#log.error(
+        { reasons: now.reasons, example, instances: this.#view.size },
+        `${formatStoreProblem(now)}. Not ready; the last good state is served`,
+      )
+    } else if (notLogged > 0) {
+      this.#log.warn(
+        { notLogged, faulty: this.#faults.size },
+        'more records are faulty than were logged; IMDS_LOG_LEVEL=debug logs all of them',
+      )
+    }
+    if (now === undefined && before !== undefined)
+      this.#log.info(
+        { instances: this.#view.size, faulty: this.#faults.size },
+        'the records of the store can be used again',
+      )
+    return now === undefined && [...this.#unconfirmed].filter((id) => this.#view.setAbsent(id, true)).length > 0
+  }
+
+  /**
+   * Reports instances of the view whose records have addresses that name nobody (contract E1), each once. Older
+   * publishers accepted them.
+   */
+  withNobody(): void {
+    const all = this.#view.instances().map(({ instance }) => [instance.id, addressesOfNobody(instance)] as const)
+    const found = new Map(all.filter(([, addresses]) => addresses.length > 0))
+    const unreported = [...found].filter(([id]) => !this.#withNobody.has(id))
+    for (const [instance, addresses] of unreported.slice(0, MOST_LOGGED)) {
+      this.#log.warn(
+        { instance, addresses, instances: unreported.length },
+        'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): ' +
+          'the instance is not served on them. Publish it without them',
+      )
+    }
+    this.#withNobody = new Set(found.keys())
+  }
+
+  /** The record of this instance is good, or was removed. */
+  good(id: string): void {
+    this.#faults.delete(id)
+  }
+
+  /** The store no longer has an instance of the view. */
+  absent(id: string): void {
+    if (this.#unconfirmed.has(id)) return
+    this.#unconfirmed.add(id)
+    const revision = this.#view.get(id)?.instance.revision ?? 1
+    const command = `imdsctl remove ${id} --revision ${String(revision)}`
+    this.#log.warn(
+      { instance: id },
+      `the store no longer has this instance; it is still served. To remove it, run ${command}`,
+    )
+  }
+
+  /** The store has nothing of this region. */
+  allAbsent(store: string): void {
+    if (!this.#isEmptyReported) {
+      this.#log.warn(
+        { store, instances: this.#view.size },
+        'the store has nothing of this region; the instances that are known are still served. ' +
+          'Check IMDS_STORE and IMDS_REGION, or run imdsctl init for a new region',
+      )
+    }
+    this.#isEmptyReported = true
+    for (const id of this.#view.ids()) this.#unconfirmed.add(id)
+  }
+
+  /** The store has this region. */
+  initialised(): void {
+    this.#isEmptyReported = false
+  }
+
+  /** The connection to the store was lost, or could not be made. Each reason is logged once at level info or above. */
+  lost(store: string, reason: string, wasConnected: boolean): void {
+    const facts = { store, reason, instances: this.#view.size }
+    if (wasConnected) this.#log.warn(facts, 'the store is lost; guests are served from memory')
+    else if (this.#lossReasons.size === 0)
+      this.#log.warn(facts, 'the store cannot be used; guests are served from memory, trying again')
+    else this.#log[this.#lossReasons.has(reason) ? 'debug' : 'info'](facts, 'the store still cannot be used')
+    this.#lossReasons.add(reason)
+  }
+
+  /** The store is connected, and its notices arrive. */
+  connected(store: string): void {
+    this.#log.info({ store }, 'the store is connected')
+    this.#lossReasons.clear()
+  }
+
+  /** The store has this instance. True if the view had learned that it has not. */
+  present(id: string): boolean {
+    this.#unconfirmed.delete(id)
+    return this.#view.setAbsent(id, false)
+  }
+
+  /** Forgets faults of ids that the store's index no longer has. */
+  keepFaultsOf(known: { has(id: string): boolean }): void {
+    for (const id of this.#faults.keys()) {
+      if (!known.has(id) && this.#view.get(id) === undefined) this.#faults.delete(id)
+    }
+  }
+
+  /** Reports addresses that are newly contested, or lost to another instance. */
+  contested(): void {
+    const lost = this.#view.lost()
+    for (const [address, { owners, losers }] of lost) {
+      if (this.#lost.has(address)) continue
+      this.#log.warn(
+        { address, instances: owners, lost: losers },
+        'an address is served to the instance that the store has, and no longer to the one that it lost',
+      )
+    }
+    this.#lost = new Set(lost.keys())
+    const now = this.#view.contested()
+    for (const [address, ids] of now) {
+      if (this.#contested.has(address)) continue
+      this.#contested.add(address)
+      this.#log.warn(
+        { address, instances: ids },
+        'more than one instance claims an address; none of them is served on it',
+      )
+    }
+    for (const address of this.#contested) {
+      if (!now.has(address)) this.#contested.delete(address)
+    }
+  }
+}

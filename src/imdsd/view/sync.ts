@@ -1,0 +1,359 @@
+/**
+ * Keeps the view in step with the store.
+ *
+ * A notice is a hint; the key is the truth (invariant 4): a notice only queues an id, and the record that is then read
+ * decides. Every (re)connect and a slow timer start a resync, which compares digests and reads the records that differ.
+ * The instance of an unknown peer, whose notice may have been missed, is looked up by the peer's address.
+ *
+ *     notice ------\                                                            replace -> ChangeLog (on disk) -> view
+ *     lookup -------> ReadQueue -> batch -> Source.load -> validate -> plan ->  remove  -> ChangeLog (on disk) -> view
+ *     resync ------/      ^                     |                               keep
+ *     (index, digests)    +--- not read --------+                               fault   -> RecordHealth
+ *
+ *     store:   connecting -> connected -> lost -> connected ...
+ *     resync:  wanted -> index read -> queued ids read -> complete: ready, confirmed
+ *                                                      -> nearly all records faulty: not ready, the view stays
+ *                     -> region not initialised: not ready, the view stays
+ *
+ * One loop reads all records, one batch at a time. So an older state of a record is never applied after a newer one,
+ * whichever connections the store's answers use. Each iteration reads one batch, then the index if a resync is due. A
+ * batch has up to BATCH ids (fewer where user-data may be long: #batchSize), and each kind of work has a third of it
+ * (ReadQueue): n ids of a kind are read within n / 33 iterations (n / 3 in the smallest batches), whatever else
+ * arrives. A resync that is requested during another begins when that one is complete. Records that could not be read
+ * are read again after 1 to 2 s, so a resync completes even if connections are lost repeatedly.
+ *
+ * Guests are answered meanwhile: the source reads a batch in parts of bounded size, each instance is applied when it is
+ * read, and a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the
+ * ids and one such part in memory.
+ */
+import type { Logger } from 'pino'
+import { TurnBudget } from '../../limits/turn-budget.ts'
+import type { Source } from '../../store/source.ts'
+import { Applier } from './applier.ts'
+import type { ChangeLog } from './change.ts'
+import { ReadQueue } from './read-queue.ts'
+import { RecordHealth } from './record-health.ts'
+import { formatStoreProblem } from './store-problem.ts'
+import type { InvalidRecord } from './validate.ts'
+import type { View } from './view.ts'
+
+const BATCH = 100
+/**
+ * If user-data may be long, a batch has fewer ids (at least SMALL_BATCH), so that its user-data has at most about this
+ * many bytes.
+ */
+const BATCH_BYTES = 64 * 1024 * 1024
+const SMALL_BATCH = 10
+const RETRY_MS = 1000
+/**
+ * After a reconnect a daemon with a view waits up to this long, so that a thousand hypervisors do not all read from a
+ * new primary at once.
+ */
+const RESYNC_JITTER_MS = 2000
+
+/** The counters that sync increments. */
+export interface SyncMetrics {
+  readonly notices: { inc(): void }
+  readonly resyncs: { inc(labels: { result: 'completed' | 'failed' | 'uninitialised' }): void }
+  readonly recordFaults: { inc(labels: { reason: InvalidRecord['reason'] }): void }
+  readonly revisionsBack: { inc(): void }
+}
+
+export interface SyncParts {
+  readonly source: Source
+  readonly view: View
+  readonly changeLog: ChangeLog
+  /** The name of this hypervisor; undefined to serve every instance of the store (files on a single hypervisor). */
+  readonly hypervisor: string | undefined
+  readonly userDataMaxBytes: number
+  readonly resyncMs: number
+  /** Called after the view changed. */
+  readonly changed: () => void
+  /** Called after each completed resync, but not for a store whose records cannot be used. */
+  readonly confirmed: () => void
+  readonly metrics: SyncMetrics
+  readonly log: Logger
+}
+
+/** The state of the connection to the store, and of the view compared with it. */
+export interface SyncStatus {
+  readonly connected: boolean
+  /** It was connected at some time since the start. */
+  readonly wasConnected: boolean
+  /** When `connected` changed last, in milliseconds of `performance.now()`. */
+  readonly changedAtMs: number
+  /** Why it is not connected; undefined while it is, and before the first attempt. */
+  readonly lossReason: string | undefined
+  /** A full resync has completed since the start, and the last one found records that can be used. */
+  readonly ready: boolean
+  /** Why it is not ready, as a sentence; undefined when it is. */
+  readonly problem: string | undefined
+  /** Nearly all records that the store has for this hypervisor are faulty. */
+  readonly isStoreUnusable: boolean
+  /** What an operator should check although it is ready, as a sentence; undefined: nothing. */
+  readonly hint: string | undefined
+  /**
+   * When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`;
+   * undefined before the first.
+   */
+  readonly resyncedAtMs: number | undefined
+  readonly resyncTookMs: number
+  /**
+   * How long the view has been behind the store, as far as is known: since the oldest notice whose record is not read, or
+   * since there was no connection with a full resync after it.
+   */
+  readonly lagMs: number
+  /** Instances of the view that the store no longer has. They stay in the view; an operator should look. */
+  readonly unconfirmed: number
+  /** Ids whose record in the store is faulty now. */
+  readonly faulty: number
+}
+
+/** Follows a store until stopped. */
+export class Sync {
+  readonly #parts: SyncParts
+  readonly #batchSize: number
+  readonly #queue = new ReadQueue()
+  /** What the index names, as the last resync read it. */
+  #named: ReadonlyMap<string, string> = new Map()
+  readonly #health: RecordHealth
+  readonly #applier: Applier
+  /** Limits what the loop does in one turn of the event loop. */
+  readonly #budget = new TurnBudget()
+  #connected = false
+  /** Why the store was lost or could not be reached; undefined before the first attempt. */
+  #lossReason: string | undefined
+  #wasConnected = false
+  #changedAtMs = performance.now()
+  #resyncWanted = false
+  /** The store had nothing of this region at the last resync. */
+  #isUninitialised = false
+  #working = false
+  #stopped = false
+  #resyncedAtMs: number | undefined
+  #resyncBeganAtMs = 0
+  /** No resync has completed since the last connect. */
+  #owesResync = true
+  #behindSinceMs: number | undefined = performance.now()
+  #resyncTookMs = 0
+  readonly #timers = new Set<NodeJS.Timeout>()
+
+  constructor(parts: SyncParts) {
+    this.#parts = parts
+    this.#batchSize = Math.max(SMALL_BATCH, Math.min(BATCH, Math.floor(BATCH_BYTES / parts.userDataMaxBytes)))
+    this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
+    this.#applier = new Applier({ ...parts, health: this.#health, revisionsBack: parts.metrics.revisionsBack })
+  }
+
+  start(): void {
+    const { source, metrics } = this.#parts
+    source.start({
+      notice: (id) => {
+        metrics.notices.inc()
+        this.#queue.addNoticed(id)
+        this.#behindSinceMs ??= performance.now()
+        this.#resyncWanted ||= this.#isUninitialised
+        void this.#work()
+      },
+      connected: () => {
+        this.#health.connected(source.description)
+        this.#connected = this.#wasConnected = true
+        this.#lossReason = undefined
+        this.#changedAtMs = performance.now()
+        void this.#work()
+        const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
+        this.#later(jitter, () => {
+          this.resync()
+        })
+      },
+      disconnected: (reason) => {
+        this.#health.lost(source.description, reason, this.#connected)
+        if (this.#connected) this.#changedAtMs = performance.now()
+        this.#connected = false
+        this.#owesResync = true
+        this.#behindSinceMs ??= performance.now()
+        this.#lossReason = reason
+      },
+    })
+    this.#scheduleResync()
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true
+    for (const timer of this.#timers) clearTimeout(timer)
+    await this.#parts.source.stop()
+  }
+
+  /** Requests a full resync; it begins when the store is connected. */
+  resync(): void {
+    this.#resyncWanted = true
+    void this.#work()
+  }
+
+  /**
+   * Reads the instance that owns an address into the view, if its record names this hypervisor. Rejects when the store
+   * does not answer.
+   */
+  async lookUp(network: string, address: string): Promise<void> {
+    const id = await this.#parts.source.owner(network, address)
+    if (id === undefined) return
+    const read = this.#queue.addLookUp(id)
+    void this.#work()
+    await read
+  }
+
+  /** What is wrong with the record of an id, as it was last read. */
+  faultOf(id: string): InvalidRecord | undefined {
+    return this.#health.faultOf(id)
+  }
+
+  status(): SyncStatus {
+    const problem = this.#problem()
+    return {
+      connected: this.#connected,
+      wasConnected: this.#wasConnected,
+      changedAtMs: this.#changedAtMs,
+      lossReason: this.#lossReason,
+      ready: problem === undefined,
+      problem,
+      isStoreUnusable: this.#health.problem !== undefined,
+      hint: this.#health.hint,
+      resyncedAtMs: this.#resyncedAtMs,
+      resyncTookMs: this.#resyncTookMs,
+      lagMs: this.#behindSinceMs === undefined ? 0 : performance.now() - this.#behindSinceMs,
+      unconfirmed: this.#health.unconfirmed,
+      faulty: this.#health.faulty,
+    }
+  }
+
+  #problem(): string | undefined {
+    if (this.#health.problem !== undefined) return formatStoreProblem(this.#health.problem)
+    if (this.#resyncedAtMs !== undefined) return undefined
+    if (!this.#connected) {
+      const problem = this.#wasConnected
+        ? 'the store was lost before the first resync'
+        : 'the store was not reached yet'
+      return `${problem}: ${this.#lossReason ?? 'connecting'}`
+    }
+    if (!this.#isUninitialised) return 'the first resync is not complete'
+    return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
+  }
+
+  /**
+   * The loop: reads while there is something to read and the store is connected. Returns at once if it runs already.
+   */
+  async #work(): Promise<void> {
+    if (this.#working) return
+    this.#working = true
+    while (this.#hasWork()) {
+      try {
+        await this.#readBatch()
+        if (this.#queue.isResyncRead) await this.#completeResync()
+        if (this.#resyncWanted && !this.#queue.isResyncing) await this.#beginResync()
+      } catch (error) {
+        // `disconnected` reports the loss of the store; the queue waits for its return
+        if (this.#stopped || !this.#connected) break
+        this.#parts.metrics.resyncs.inc({ result: 'failed' })
+        this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
+        await new Promise<void>((resolve) => {
+          this.#later(RETRY_MS * (1 + Math.random()), resolve)
+        })
+      }
+    }
+    this.#working = false // in the same turn as the last #hasWork(), so that later work starts the loop again
+    if (this.#queue.isEmpty && !this.#owesResync) this.#behindSinceMs = undefined
+  }
+
+  #hasWork(): boolean {
+    return !this.#stopped && this.#connected && (this.#resyncWanted || !this.#queue.isEmpty)
+  }
+
+  async #beginResync(): Promise<void> {
+    const { source, view, metrics } = this.#parts
+    const beganAtMs = performance.now()
+    this.#resyncWanted = false
+    const { initialised, digests } = await source.index().catch((error: unknown) => {
+      this.#resyncWanted = true
+      throw error
+    })
+    this.#isUninitialised = !initialised
+    if (!initialised) {
+      metrics.resyncs.inc({ result: 'uninitialised' })
+      this.#health.allAbsent(source.description)
+      return
+    }
+    this.#health.initialised()
+    this.#resyncBeganAtMs = beganAtMs
+    this.#queue.beginResync()
+    this.#named = digests
+    for (const [id, digest] of digests) {
+      await this.#budget.spend(0)
+      const isCurrent = this.#applier.isCurrent(id, digest)
+      if (isCurrent && this.#health.present(id)) this.#parts.changed()
+      if (!isCurrent || this.#health.faultOf(id) !== undefined) this.#queue.addStale(id)
+    }
+    for (const id of view.ids()) if (!digests.has(id)) this.#queue.addStale(id)
+    this.#health.keepFaultsOf(digests)
+    this.#applier.forgetAllBut(digests)
+  }
+
+  async #completeResync(): Promise<void> {
+    const { source, view, hypervisor, metrics, log, confirmed } = this.#parts
+    if (hypervisor === undefined || this.#health.isAny(this.#named.keys())) this.#health.named()
+    else this.#health.unnamed(hypervisor, await source.hypervisors())
+    this.#queue.endResync()
+    if (this.#health.resynced(this.#named.keys())) this.#parts.changed()
+    this.#health.contested()
+    this.#health.withNobody()
+    this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
+    metrics.resyncs.inc({ result: 'completed' })
+    if (this.#health.problem !== undefined) return
+    if (this.#resyncedAtMs === undefined)
+      log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
+    this.#resyncedAtMs = performance.now()
+    if (this.#resyncBeganAtMs >= this.#changedAtMs) this.#owesResync = false
+    confirmed()
+  }
+
+  async #readBatch(): Promise<void> {
+    const takenAtMs = performance.now()
+    const batch = this.#queue.take(this.#batchSize)
+    const isAll = this.#queue.isEmpty
+    const { origins, waiting } = batch
+    if (origins.size === 0) return
+    try {
+      for await (const loaded of this.#parts.source.load([...origins.keys()])) {
+        if (this.#stopped) throw new Error('stopping')
+        const { id } = loaded
+        const origin = origins.get(id)!
+        origins.delete(id)
+        await this.#applier.apply(loaded, origin, () => {
+          waiting.get(id)?.resolve()
+        })
+        await this.#budget.spend(0)
+      }
+    } catch (error) {
+      await this.#parts.changeLog.settled()
+      this.#queue.putBack(batch, error)
+      throw error
+    }
+    await this.#parts.changeLog.settled() // the next batch may have newer states of the same ids
+    this.#health.contested()
+    if (isAll && !this.#owesResync) this.#behindSinceMs = takenAtMs
+  }
+
+  #scheduleResync(): void {
+    this.#later(this.#parts.resyncMs * (0.75 + Math.random() / 2), () => {
+      this.resync()
+      this.#scheduleResync()
+    })
+  }
+
+  #later(delayMs: number, task: () => void): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer)
+      if (!this.#stopped) task()
+    }, delayMs)
+    this.#timers.add(timer)
+  }
+}

@@ -1,0 +1,47 @@
+/**
+ * Validates a loaded record together with its user-data. Only what passes here enters the view (invariant 3).
+ */
+import type { Instance } from '../../metadata/instance.ts'
+import { parseStored, type Fault } from '../../metadata/record.ts'
+import { userDataFaults } from '../../metadata/user-data.ts'
+import type { Loaded } from '../../store/source.ts'
+
+/**
+ * A valid record with the user-data that it describes. `userData` is undefined if there is none, or if it is sealed.
+ */
+export interface ValidRecord {
+  readonly instance: Instance
+  readonly userData: Uint8Array | undefined
+  readonly digest: string | undefined
+}
+
+/** Reasons for a fault, as the metric names them. */
+export const FAULT_REASONS = ['unreadable', 'rejected', 'record', 'id', 'user-data'] as const
+/** Why a record is not valid; `faults` never contain values of the record. */
+export interface InvalidRecord {
+  readonly reason: (typeof FAULT_REASONS)[number]
+  readonly faults: readonly Fault[]
+}
+
+export type Validated = { readonly ok: true; readonly value: ValidRecord } | ({ readonly ok: false } & InvalidRecord)
+
+/** Validates one loaded instance. `userDataMaxBytes` bounds the user-data. */
+export function validate(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>, userDataMaxBytes: number): Validated {
+  if (loaded.kind !== 'record')
+    return { ok: false, reason: loaded.kind, faults: [{ path: '', message: loaded.reason }] }
+  const parsed = parseStored(loaded.document)
+  if (!parsed.ok) return { ok: false, reason: 'record', faults: parsed.faults }
+  const instance = parsed.value
+  if (instance.id !== loaded.id)
+    return {
+      ok: false,
+      reason: 'id',
+      faults: [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }],
+    }
+  const faults = userDataFaults(instance, loaded.userData, loaded.userDataSha256, userDataMaxBytes)
+  if (faults.length > 0) return { ok: false, reason: 'user-data', faults }
+  return {
+    ok: true,
+    value: { instance, userData: instance.sealedAt === undefined ? loaded.userData : undefined, digest: loaded.digest },
+  }
+}

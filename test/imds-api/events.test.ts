@@ -1,0 +1,475 @@
+/** Events: what is one, who reads them, the order of concurrent changes, what is kept, and their streams. */
+import type { AddressInfo } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { sql } from 'kysely'
+import t from 'tap'
+import { digest } from '../../src/imds-api/auth/secrets.ts'
+import { advance } from '../../src/imds-api/changes/advance.ts'
+import { purgeEvents, startAfter } from '../../src/imds-api/changes/events.ts'
+import { EVENTS_MAX, TABLES_WITH_EVENTS } from '../../src/imds-api/database/migrations/events.ts'
+import { inTransaction } from '../../src/imds-api/database/transaction.ts'
+import { FairQueue, type Leave } from '../../src/limits/fair-queue.ts'
+import {
+  EventStreams,
+  STREAMS_OF_ACCOUNT,
+  STREAMS_OF_CLIENT,
+  type StreamEnd,
+  type Subscriber,
+} from '../../src/imds-api/resources/event-streams.ts'
+import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
+import { anApi, openState } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { openEvents, type ReadEvent } from '../support/programs/event-reader.ts'
+
+const api = await anApi(t)
+const { db } = api.database
+const token = await api.token(CLIENT_OF[ONE])
+await api.server.listen({ host: '127.0.0.1', port: 0 })
+const baseUrl = `http://127.0.0.1:${String((api.server.server.address() as AddressInfo).port)}`
+
+async function read(query = '', account: typeof ONE | typeof TWO = ONE) {
+  const { status, headers, body } = await api.call('GET', `/1.0/events${query}`, undefined, account)
+  const next = /after=([^&>]+)/.exec(String(headers['link']))?.[1]
+  return { status, next: next!, events: body as readonly ReadEvent[] }
+}
+/** What the events of a change say, without their ids and times. */
+async function eventsOf(change: () => Promise<unknown>): Promise<readonly string[]> {
+  const { next } = await read('?after=now')
+  await change()
+  const { events } = await read(`?after=${next}`)
+  return events.map(({ type, action, actor, fields }) => [type, action, actor, ...fields].join(' '))
+}
+async function idOf(answer: Promise<{ readonly status: number; readonly body: unknown }>): Promise<string> {
+  const { status, body } = await answer
+  if (status >= 300) throw new Error(JSON.stringify(body))
+  return (body as { id: string }).id
+}
+const CLIENT = CLIENT_OF[ONE]
+
+t.test('each change of a resource is one event, which names who made it and the changed fields', async (t) => {
+  let [server, group, ip] = ['', '', '']
+  t.strictSame(
+    await eventsOf(async () => {
+      group = await idOf(api.call('POST', '/1.0/server_groups', { name: 'front' }))
+      server = await idOf(api.call('POST', '/1.0/servers', { image: 'img-deb12', server_groups: [group] }))
+      ip = await idOf(api.call('POST', '/1.0/cloud_ips'))
+      await idOf(api.call('POST', `/1.0/cloud_ips/${ip}/map`, { destination: group }))
+    }),
+    [
+      `server_group create ${CLIENT}`,
+      `server create ${CLIENT}`,
+      `server_group update ${CLIENT} servers`,
+      `cloud_ip create ${CLIENT}`,
+      `cloud_ip update ${CLIENT} server_group status`,
+    ],
+  )
+  t.strictSame(
+    await eventsOf(async () => {
+      await idOf(api.call('PUT', `/1.0/servers/${server}`, { name: 'web', user_data: 'aGVsbG8=', server_groups: [] }))
+      await idOf(api.call('PUT', `/1.0/servers/${server}`, { name: 'web' }))
+      await idOf(api.call('POST', `/1.0/cloud_ips/${ip}/unmap`))
+      await idOf(api.call('DELETE', `/1.0/cloud_ips/${ip}`))
+      await idOf(api.call('DELETE', `/1.0/server_groups/${group}`))
+    }),
+    [
+      `server update ${CLIENT} name server_groups user_data`,
+      `server_group update ${CLIENT} servers`,
+      `cloud_ip update ${CLIENT} server_group status`,
+      `cloud_ip delete ${CLIENT}`,
+      `server_group delete ${CLIENT}`,
+    ],
+    'several changes of a server in one request are one event, and a request that changes nothing has none',
+  )
+  await api.startPublisher()
+  await api.drained()
+  t.strictSame(
+    await eventsOf(async () => {
+      await idOf(api.call('DELETE', `/1.0/servers/${server}`))
+      await api.drained()
+    }),
+    [`server update ${CLIENT} status`, 'server delete system'],
+  )
+  const user = await api.userToken('usr-ada01')
+  t.strictSame(await eventsOf(() => api.callWith(user, 'PUT', '/1.0/user', { name: 'Ada' })), [
+    'user update usr-ada01 name',
+  ])
+  const operator = await openState(`${api.directory}/state`)
+  t.teardown(() => operator.close())
+  t.strictSame(
+    await eventsOf(() =>
+      inTransaction(operator.db, (tx) =>
+        sql`update accounts set ram_limit = ram_limit + 1 where id = ${ONE}`.execute(tx),
+      ),
+    ),
+    ['account update operator ram_limit'],
+  )
+})
+
+t.test('a reset of a secret names the field, and no event has a value', async (t) => {
+  const events = await eventsOf(async () => {
+    const id = await idOf(api.call('POST', '/1.0/api_clients', { name: 'a-name-of-a-client' }))
+    await idOf(api.call('POST', `/1.0/api_clients/${id}/reset_secret`))
+    await idOf(api.call('DELETE', `/1.0/api_clients/${id}`))
+  })
+  t.strictSame(events, [
+    `api_client create ${CLIENT}`,
+    `api_client update ${CLIENT} secret`,
+    `api_client delete ${CLIENT}`,
+  ])
+  t.notMatch(JSON.stringify((await read('?limit=1000')).events), /a-name-of-a-client/)
+})
+
+t.test('the rows of every table with resources have events: new, changed and deleted ones', async (t) => {
+  const { rows: found } = await sql<{ table: string }>`
+    select table_name as table from information_schema.columns
+    where table_schema = current_schema() and column_name = 'account_id'`.execute(db)
+  const WITHOUT = ['access_tokens', 'event_feeds', 'events', 'outbox']
+  t.strictSame(
+    found.map(({ table }) => table).filter((table) => !WITHOUT.includes(table) && !TABLES_WITH_EVENTS.includes(table)),
+    [],
+  )
+  const { rows: functions } = await sql<{ text: string }>`
+    select prosrc as text from pg_proc where proname like 'event_of_%'`.execute(db)
+  t.equal(functions.length, TABLES_WITH_EVENTS.length)
+  const image = await db.selectFrom('images').selectAll().executeTakeFirstOrThrow()
+  const change = (set: string) => sql`update images set ${sql.raw(set)} where id = 'img-own01'`.execute(db)
+  t.strictSame(
+    await eventsOf(async () => {
+      await db
+        .insertInto('images')
+        .values({ ...image, id: 'img-own01', account_id: ONE, handle: null })
+        .execute()
+      await change(`account_id = '${TWO}'`)
+      await change(`account_id = '${ONE}', name = 'moved'`)
+      await change("status = 'deleted'")
+      await change("name = 'gone'")
+      await sql`delete from images where id = 'img-own01'`.execute(db)
+    }),
+    ['create', 'delete', 'create', 'delete'].map((action) => `image ${action} system`),
+    'a resource that another account gets is deleted for the first one',
+  )
+  t.strictSame(
+    await eventsOf(async () => {
+      const id = await idOf(api.call('POST', '/1.0/config_maps', { name: 'a', data: { a: 1 } }))
+      await idOf(api.call('PUT', `/1.0/config_maps/${id}`, { data: { a: 2 } }))
+      await idOf(api.call('DELETE', `/1.0/config_maps/${id}`))
+      const invited = await idOf(api.call('POST', '/1.0/collaborations', { email: 'new@example.com', role: 'admin' }))
+      await idOf(api.call('DELETE', `/1.0/collaborations/${invited}`))
+      const application = await idOf(api.call('POST', '/1.0/applications', { name: 'a' }))
+      await idOf(api.call('DELETE', `/1.0/applications/${application}`))
+      await idOf(api.call('PUT', '/1.0/account', { city: 'Leeds' }))
+    }),
+    [
+      'config_map create',
+      'config_map update data',
+      'config_map delete',
+      'collaboration create',
+      'collaboration update finished_at status',
+      'application create',
+      'application delete',
+      'account update city',
+    ].map((line) => line.replace(/^(\w+ \w+)/, `$1 ${CLIENT}`)),
+  )
+})
+
+t.test('numbers follow the order of the commits, whichever transaction began first, and have no gaps', async (t) => {
+  const { next } = await read('?after=now')
+  const begun = []
+  for (let i = 0; i < 8; i++) {
+    const tx = await db.startTransaction().execute()
+    await sql`insert into config_maps (id, account_id, name, data, bytes)
+      values (${`cfg-t000${String(i)}`}, ${ONE}, '', '{}', 2)`.execute(tx)
+    begun.push(tx)
+  }
+  const order = [5, 0, 7, 2, 1, 6, 4, 3]
+  const seen: string[] = []
+  let cursor = next
+  for (const i of order) {
+    if (i === 6) await begun[i]!.rollback().execute()
+    else await begun[i]!.commit().execute()
+    const page = await read(`?after=${cursor}`)
+    seen.push(...page.events.map(({ resource }) => resource))
+    cursor = page.next
+  }
+  const committed = order.filter((i) => i !== 6)
+  t.strictSame(
+    seen,
+    committed.map((i) => `cfg-t000${String(i)}`),
+  )
+  const numbers = (await read(`?after=${next}`)).events.map(({ id }) => Number(id.split('-')[1]))
+  t.strictSame(
+    numbers,
+    numbers.map((_one, i) => numbers[0]! + i),
+  )
+  const first = await db.startTransaction().execute()
+  await sql`update config_maps set name = 'x' where id = 'cfg-t0000'`.execute(first)
+  await sql`set constraints all immediate`.execute(first) // as at its commit, which has not ended
+  const second = sql`update config_maps set name = 'y' where id = 'cfg-t0001'`.execute(db)
+  await until(
+    async () => (await sql`select from pg_locks where not granted`.execute(first)).rows.length > 0,
+    'the lock',
+  )
+  await first.commit().execute()
+  await second
+  const last = (await read(`?after=${cursor}`)).events.map(({ resource }) => resource)
+  t.strictSame(last, ['cfg-t0000', 'cfg-t0001'], 'a commit waits for one that has taken its number')
+})
+
+/** A new API client, and a token of it. */
+async function aClient(values: object): Promise<{ readonly id: string; readonly bearer: string }> {
+  const id = await idOf(api.call('POST', '/1.0/api_clients', { name: 'other', ...values }))
+  await db
+    .updateTable('api_clients')
+    .set({ secret_sha256: digest(secretOf(id)) })
+    .where('id', '=', id)
+    .execute()
+  return { id, bearer: await api.token(id) }
+}
+
+t.test('an event is on disk before it can be read, also of a commit that does not wait for that', async (t) => {
+  const tx = await db.startTransaction().execute()
+  await sql`set local synchronous_commit = off`.execute(tx)
+  await sql`update config_maps set name = 'z' where id = 'cfg-t0000'`.execute(tx)
+  await sql`set constraints all immediate`.execute(tx) // as at its commit
+  t.strictSame((await sql`show synchronous_commit`.execute(tx)).rows, [{ synchronous_commit: 'on' }])
+  await tx.rollback().execute()
+})
+
+t.test('an account reads its own events only, with a token that may read its resources', async (t) => {
+  const [own, other] = [await read('?limit=1000'), await read('?limit=1000', TWO)]
+  t.match(JSON.stringify(own.events), /cfg-t0000/)
+  t.notMatch(JSON.stringify(other.events), /cfg-t0000/)
+  t.match(await api.callWith(token, 'GET', `/1.0/events?account_id=${TWO}`), { status: 404 })
+  const { bearer } = await aClient({ read_only: true })
+  t.match(await api.callWith(bearer, 'GET', '/1.0/events?limit=1'), { status: 200 })
+  const storage = await aClient({ permissions_group: 'storage' })
+  t.match(await api.callWith(storage.bearer, 'GET', '/1.0/events'), { status: 403 })
+})
+
+t.test('a list has at most `limit` events, and its Link continues, also once new ones follow', async (t) => {
+  const first = await read('?limit=2')
+  t.equal(first.events.length, 2)
+  t.equal(first.next, first.events[1]!.id)
+  const second = await read(`?limit=2&after=${first.next}`)
+  t.equal(Number(second.events[0]!.id.split('-')[1]), Number(first.next.split('-')[1]) + 1)
+  const { next, events } = await read('?after=now')
+  t.strictSame(events, [])
+  await idOf(api.call('POST', '/1.0/server_groups', { name: 'later' }))
+  t.match(await read(`?after=${next}`), { events: [{ type: 'server_group', action: 'create' }] })
+  t.match(await api.call('GET', '/1.0/events', undefined), { headers: { link: /^<\?after=\S+>; rel="next"$/ } })
+})
+
+t.test('a cursor that was not given is refused (400), and one after which events are gone (410)', async (t) => {
+  const { next } = await read('?after=now')
+  const [epoch, number] = next.split('-')
+  for (const bad of ['x', `${epoch!}-${String(Number(number) + 1)}`, `${epoch!}-01`, `${epoch!}--1`, ''])
+    t.match(await api.call('GET', `/1.0/events?after=${bad}`), { status: 400, body: { errors: [/^after /] } }, bad)
+  for (const bad of ['limit=0', 'limit=1001', 'limit=x', 'after=a&after=b', 'limit=1&limit=1'])
+    t.match(await api.call('GET', `/1.0/events?${bad}`), { status: 400 }, bad)
+  await sql`update events set created_at = now() - interval '8 days' where account_id = ${ONE} and id <= 3`.execute(db)
+  await purgeEvents(db)
+  t.match(await read(`?after=${epoch!}-3`), { status: 200 })
+  t.match(await api.call('GET', `/1.0/events?after=${epoch!}-2`), {
+    status: 410,
+    body: { error_name: 'gone', errors: [/after=now/] },
+  })
+  t.equal(Number((await read()).events[0]!.id.split('-')[1]), 4, 'without a cursor: from the oldest one')
+  await inTransaction(db, (tx) => advance(tx, { servers: [], ids: new Set() }))
+  t.match(await api.call('GET', `/1.0/events?after=${next}`), { status: 410 }, 'of the database before a restore')
+  t.match(await read(`?after=${(await read('?after=now')).next}`), { status: 200, events: [] })
+})
+
+t.test('an account keeps at most the newest events, and old ones are deleted, some at once', async (t) => {
+  const { next } = await read('?after=now', TWO)
+  const insert = (from: number, to: number, age: string) =>
+    sql`
+    insert into events (account_id, id, type, resource, action, actor, fields, created_at)
+    select ${TWO}, number, 'server', 'srv-x', 'update', 'system', '{}', now() - ${age}::interval
+    from generate_series(${from}::bigint, ${to}::bigint) as number`.execute(db)
+  const age = () => sql`update events set created_at = now() - interval '8 days' where account_id = ${TWO}`.execute(db)
+  const last = Number(next.split('-')[1])
+  await age()
+  await insert(last + 1, last + 3_000, '8 days')
+  await insert(EVENTS_MAX + 5, EVENTS_MAX + 5, '0 days')
+  await idOf(api.call('POST', '/1.0/server_groups', { name: 'one more' }, TWO))
+  t.equal((await read('', TWO)).events[0]!.id, next.replace(/-.*/, '-7'), 'the newest EVENTS_MAX numbers')
+  await purgeEvents(db)
+  t.match(await read('', TWO), { events: [{ resource: 'srv-x' }, { type: 'server_group' }] })
+  await age()
+  await purgeEvents(db)
+  t.match(await read('', TWO), { events: [{ type: 'server_group' }] }, 'the last one stays: it has the last number')
+  t.equal((await read('', TWO)).events.length, 1)
+  t.match(await read(`?after=${(await read('?after=now', TWO)).next}`, TWO), { status: 200 })
+})
+
+t.test('a stream has the events after Last-Event-ID, or `after`, and then each new one', async (t) => {
+  const { events, next } = await read('?limit=3')
+  const stream = await openEvents(baseUrl, token, events[0]!.id, '?after=now')
+  t.match(stream.response.headers.get('content-type'), /^text\/event-stream/)
+  t.strictSame([await stream.next(), await stream.next()], events.slice(1))
+  t.equal(stream.last, next)
+  stream.close()
+  const fresh = await openEvents(baseUrl, token, undefined, '?after=now')
+  const id = idOf(api.call('POST', '/1.0/server_groups', { name: 'streamed' }))
+  t.match(await fresh.next(), { resource: await id })
+  fresh.close()
+  const { next: now } = await read('?after=now')
+  const empty = await openEvents(baseUrl, token, now)
+  void empty.next().catch(() => undefined)
+  await until(() => empty.last === now, 'the first id, with which a client can continue before any event')
+  empty.close()
+  t.match(
+    await fetch(`${baseUrl}/1.0/events`, {
+      headers: { authorization: `Bearer ${token}`, accept: 'text/event-stream', 'last-event-id': 'x' },
+    }),
+    { status: 400 },
+  )
+})
+
+t.test('a client has a limited number of streams, and a place is free again once one is closed', async (t) => {
+  const open = await Promise.all(
+    Array.from({ length: STREAMS_OF_CLIENT }, () => openEvents(baseUrl, token, undefined, '?after=now')),
+  )
+  await t.rejects(openEvents(baseUrl, token), { message: /^429 / })
+  t.match(await read('?after=now'), { status: 200 }, 'other requests do not wait for streams')
+  open.pop()!.close()
+  let again = undefined as Awaited<ReturnType<typeof openEvents>> | undefined
+  await until(
+    async () => (again = await openEvents(baseUrl, token).catch(() => undefined)) !== undefined,
+    'a free place',
+  )
+  for (const one of [...open, again!]) one.close()
+})
+
+t.test(
+  'an account has a limited number of streams over all of its clients, and other accounts have theirs',
+  async (t) => {
+    const bearers = [token, (await aClient({})).bearer, (await aClient({})).bearer]
+    const open = (bearer: string) => openEvents(baseUrl, bearer, undefined, '?after=now')
+    const half = Array.from({ length: STREAMS_OF_ACCOUNT / 2 })
+    const all = await Promise.all([...half.map(() => open(bearers[0]!)), ...half.map(() => open(bearers[1]!))])
+    await t.rejects(open(bearers[2]!), { message: /^429 .*the account may have 128 streams of events/ })
+    const ofOther = await open(await api.token(CLIENT_OF[TWO]))
+    ofOther.close()
+    all.pop()!.close()
+    let again = undefined as Awaited<ReturnType<typeof openEvents>> | undefined
+    await until(async () => (again = await open(bearers[2]!).catch(() => undefined)) !== undefined, 'a free place')
+    for (const one of [...all, again!]) one.close()
+  },
+)
+
+t.test('a stream ends once its token is revoked, or its user has left the account', async (t) => {
+  const { id, bearer } = await aClient({})
+  const collaboration = await idOf(
+    api.call('POST', '/1.0/collaborations', { email: 'grace@example.com', role: 'admin' }),
+  )
+  const rights = { status: 'accepted', user_id: 'usr-grc02', started_at: new Date() } as const
+  await db.updateTable('collaborations').set(rights).where('id', '=', collaboration).execute()
+  const user = await api.userToken('usr-grc02')
+  const ofClient = await openEvents(baseUrl, bearer, undefined, '?after=now')
+  const ofUser = await openEvents(baseUrl, user, undefined, `?after=now&account_id=${ONE}`)
+  const ofOther = await openEvents(baseUrl, token, undefined, '?after=now')
+  await idOf(api.call('DELETE', `/1.0/api_clients/${id}`))
+  await idOf(api.call('DELETE', `/1.0/collaborations/${collaboration}`))
+  t.match([await ofOther.next(), await ofOther.next()], [{ resource: id }, { resource: collaboration }])
+  const changes = setInterval(() => void api.call('POST', '/1.0/server_groups', { name: 'more' }), 200)
+  for (const stream of [ofClient, ofUser]) while ((await stream.next()) !== undefined);
+  clearInterval(changes)
+  t.pass('both have ended')
+  ofOther.close()
+})
+
+/** Who opens a stream without HTTP. */
+const aSubscriber = (accountId: string): Subscriber => ({
+  accountId,
+  requesterId: 'cli-slow1',
+  mayRead: () => Promise.resolve(true),
+  enterShare: () => Promise.resolve(() => undefined),
+})
+
+t.test('the replays of an account wait for its reads, and others get their events meanwhile', async (t) => {
+  const share = new FairQueue({ atOnce: 1, waitingMax: 10, timeoutMs: 60_000 }, () => performance.now())
+  const task = { caller: '', cost: 1, isUrgent: false }
+  const enterShare = (key: string) => async () => (await share.enter({ ...task, key })) as Leave
+  const streams = new EventStreams({ db, now: () => performance.now(), ended: () => undefined })
+  const leave = await enterShare(ONE)()
+  const got = { [ONE]: 0, [TWO]: 0 }
+  for (const account of [ONE, TWO] as const) {
+    await api.call('POST', '/1.0/server_groups', { name: 'replayed' }, account)
+    streams
+      .open({ ...aSubscriber(account), enterShare: enterShare(account) }, await startAfter(db, account, undefined))
+      .on('data', (chunk: Buffer) => {
+        if (chunk.includes('data: ')) got[account]++
+      })
+  }
+  await until(() => got[TWO] > 0, 'the events of the other account')
+  t.equal(got[ONE], 0)
+  leave()
+  await until(() => got[ONE] > 0, 'the events')
+  await until(() => !share.isBusy, 'the end of the turns')
+  streams.close()
+})
+
+t.test('replays from different places are sent in as many turns of the event loop', async (t) => {
+  for (let i = 0; i < 8; i++) await api.call('POST', '/1.0/server_groups', { name: 'replayed' })
+  const { events } = await read('?limit=8')
+  const streams = new EventStreams({ db, now: () => performance.now(), ended: () => undefined })
+  let [turn, isDone] = [0, false as boolean]
+  const count = () => {
+    turn++
+    if (!isDone) setImmediate(count)
+  }
+  const turns: number[] = []
+  const opened = Promise.withResolvers<Leave>()
+  for (const { id } of events) {
+    const subscriber = { ...aSubscriber(ONE), enterShare: () => opened.promise }
+    streams.open(subscriber, await startAfter(db, ONE, id)).on('data', (chunk: Buffer) => {
+      if (chunk.includes('data: ')) turns.push(turn)
+    })
+  }
+  setImmediate(count)
+  await nextTurn() // all are ready then, so one query serves them
+  opened.resolve(() => undefined)
+  await until(() => turns.length >= events.length, 'all to have events')
+  isDone = true
+  streams.close()
+  t.equal(new Set(turns.slice(0, events.length)).size, events.length)
+})
+
+t.test('what a client does not read takes no more memory than some events, and the client is cut off', async (t) => {
+  let nowMs = 0
+  const ends: StreamEnd[] = []
+  const streams = new EventStreams({ db, now: () => nowMs, ended: (reason) => ends.push(reason) })
+  const start = await startAfter(db, ONE, 'now')
+  const subscriber = aSubscriber(ONE)
+  const [slow, fast] = [
+    streams.open(subscriber, start),
+    streams.open({ ...subscriber, requesterId: 'cli-fast1' }, start),
+  ]
+  slow.read(0)
+  let got = 0
+  fast.on('data', (chunk: Buffer) => {
+    got += chunk.toString().split('\n\n').length - 1
+  })
+  await sql`
+    insert into config_maps (id, account_id, name, data, bytes)
+    select 'cfg-s' || number, ${ONE}, '', '{}', 2 from generate_series(1, 2000) as number`.execute(db)
+  streams.wake(ONE)
+  await until(() => got >= 2000, 'the other stream to have all')
+  t.ok(slow.readableLength < 256 * 400, `${String(slow.readableLength)} bytes wait`)
+  nowMs = 20_001
+  await streams.beat()
+  await until(() => ends.length > 0, 'the end')
+  t.strictSame(ends, ['unread'])
+  t.equal(streams.count, 1)
+  streams.close()
+  await until(() => ends.length === 2, 'the end of the other')
+  t.strictSame(ends, ['unread', 'stop'])
+  t.throws(() => streams.open(subscriber, start), { name: 'service_unavailable' })
+})
+
+t.test('a stream ends when the process stops', async (t) => {
+  const stream = await openEvents(baseUrl, token, undefined, '?after=now')
+  await api.server.close()
+  t.equal(await stream.next(), undefined)
+})

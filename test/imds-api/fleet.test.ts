@@ -1,0 +1,297 @@
+/**
+ * The life of a hypervisor with imds-api: it is drained, evacuated and removed. In the process of the test, with a
+ * compute system; and by the commands of docs/operations.md.
+ */
+import { writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import t from 'tap'
+import { evacuateServer, serversOf } from '../../src/imds-api/changes/evacuation.ts'
+import { beginMigration } from '../../src/imds-api/changes/migrations.ts'
+import { changeDrained, placedHypervisors, placeServer } from '../../src/imds-api/changes/placement.ts'
+import { openStore } from '../../src/store/open.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
+import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { ask } from '../support/load/api-load.ts'
+import { anApi, startImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { runExample } from '../support/programs/example.ts'
+import { IMDS_API, IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { run } from '../support/programs/processes.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { executed } from '../tools/documents.ts'
+
+const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-a' }
+const RAM = 1024
+const region = aRegion({
+  accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536 })),
+  hypervisors: [
+    { name: 'hv1', zone: 'gb1-a', ram: 16_384 },
+    { name: 'hv2', zone: 'gb1-a', ram: 4096 },
+    { name: 'hv3', zone: 'gb1-a', ram: 2048 },
+    { name: 'hv4', zone: 'gb1-b', ram: 65_536 },
+  ],
+})
+
+t.test('with a compute system', async (t) => {
+  const api = await anApi(t, { region, compute: 'reported' })
+  const { db } = api.database
+  const isAny = () => true
+  const create = async () =>
+    (await api.call('POST', '/1.0/servers', NEW_SERVER)) as { status: number; body: { id: string } }
+  const drained = (name: string, isDrained = true) =>
+    db.transaction().execute((tx) => changeDrained(tx, name, isDrained))
+  const placeOf = async (id: string) => {
+    const { hypervisor, migrating_to } = await db
+      .selectFrom('servers')
+      .select(['hypervisor', 'migrating_to'])
+      .where('id', '=', id)
+      .executeTakeFirstOrThrow()
+    return [hypervisor, migrating_to]
+  }
+  const activate = () => db.updateTable('servers').set({ status: 'active' }).execute()
+  const move = (
+    id: string,
+    change: { to?: string[]; begin?: boolean; dryRun?: boolean; name?: string; planned?: Map<string, number> } = {},
+  ) =>
+    evacuateServer(db, api.accounts, id, {
+      ...{ name: 'hv1', to: [], begin: false, dryRun: false, retrySeconds: 60, planned: new Map<string, number>() },
+      ...change,
+    })
+  t.afterEach(async () => {
+    await db.deleteFrom('compute_actions').execute()
+    await db.updateTable('servers').set({ deleted_at: new Date(), status: 'deleted', migrating_to: null }).execute()
+    await db.updateTable('hypervisors').set({ drained_at: null }).execute()
+  })
+
+  await t.test('a drained hypervisor gets no new servers and no live migrations, and keeps its own', async (t) => {
+    const { body: first } = await create()
+    t.same(await placeOf(first.id), ['hv1', null])
+    t.same([await drained('hv1'), await drained('hv1')], [true, false], 'again: nothing changes')
+    const { body: second } = await create()
+    t.same(await placeOf(second.id), ['hv2', null], 'although hv1 has more free RAM')
+    await activate()
+    await t.rejects(beginMigration(db, api.accounts, second.id, 'hv1', isAny, 60), { message: /hv1 is drained/ })
+    t.match(await placedHypervisors(db), [
+      { name: 'hv1', zone: 'gb1-a', ram: 16_384, free: 16_384 - RAM, servers: 1, drained_at: Date },
+      { name: 'hv2', servers: 1, free: 4096 - RAM, drained_at: null },
+      { name: 'hv3' },
+      { name: 'hv4', zone: 'gb1-b' },
+    ])
+    for (const name of ['hv2', 'hv3']) await drained(name)
+    t.match(await create(), { status: 503, body: { error_name: 'insufficient_capacity' } })
+    await drained('hv1', false)
+    t.same(await placeOf((await create()).body.id), ['hv1', null])
+    await t.rejects(drained('hv9'), { message: 'the region has no hypervisor hv9: it has hv1, hv2, hv3, hv4' })
+  })
+
+  await t.test(
+    'servers move to the hypervisor of their zone with the most free RAM, as long as there is some',
+    async (t) => {
+      const ids: string[] = []
+      for (let i = 0; i < 8; i++) ids.push((await create()).body.id)
+      await activate()
+      await drained('hv1')
+      const planned = new Map<string, number>()
+      for (const id of ids.slice(0, 6)) await move(id, { dryRun: true, planned })
+      t.same(
+        [...planned],
+        [
+          ['hv2', 4 * RAM],
+          ['hv3', 2 * RAM],
+        ],
+        'a dry run counts what it has given away',
+      )
+      t.same(await serversOf(db, 'hv1'), [...ids].sort(), 'and changes nothing')
+      t.same(await move(ids[0]!, { to: ['hv3'] }), { kind: 'moved', from: ['hv1'], to: ['hv3'] })
+      for (const id of ids.slice(1, 6)) await move(id)
+      await t.rejects(move(ids[6]!), { message: /no other hypervisor in the zone of .* has 1024 MB of RAM free/ })
+      const counts = Map.groupBy(await Promise.all(ids.map(placeOf)), ([name]) => name)
+      t.same([...counts].map(([name, { length }]) => `${String(name)} ${String(length)}`).sort(), [
+        'hv1 2',
+        'hv2 4',
+        'hv3 2',
+      ])
+      t.same(await move(ids[0]!), { kind: 'unchanged', from: ['hv3'], to: ['hv3'] }, 'again: nothing to do')
+    },
+  )
+
+  await t.test('live migrations begin, and end on the other hypervisor, also those to the evacuated one', async (t) => {
+    const [first, second] = [(await create()).body.id, (await create()).body.id]
+    await t.rejects(move(first, { begin: true }), { message: `${first} is creating` })
+    await activate()
+    t.same(await move(first, { begin: true, to: ['hv2'] }), { kind: 'begun', from: ['hv1'], to: ['hv1', 'hv2'] })
+    t.match(await move(first, { begin: true }), { kind: 'unchanged' })
+    await move(second, { to: ['hv2'] })
+    await beginMigration(db, api.accounts, second, 'hv1', isAny, 60)
+    t.same(await move(first), { kind: 'moved', from: ['hv1', 'hv2'], to: ['hv2'] })
+    t.same(await move(second), { kind: 'moved', from: ['hv2', 'hv1'], to: ['hv2'] })
+    t.same(
+      [await placeOf(first), await placeOf(second)],
+      [
+        ['hv2', null],
+        ['hv2', null],
+      ],
+    )
+  })
+
+  await t.test('while a change uses one hypervisor, a server is moved to another one without waiting', async (t) => {
+    const { body: server } = await create()
+    await activate()
+    t.same(await placeOf(server.id), ['hv1', null])
+    const taken = await db.transaction().execute(async (tx) => {
+      const { name } = (await placeServer(tx, { zoneId: 'zon-aaaa1', ram: RAM, except: 'hv1' }))!
+      t.equal((await move(server.id)).kind, 'moved')
+      return name
+    })
+    t.same([taken, await placeOf(server.id)], ['hv2', ['hv3', null]])
+  })
+
+  await t.test('a server whose action is being carried out is not moved', async (t) => {
+    const { id } = (await create()).body
+    await db.updateTable('compute_actions').set({ given_out_at: new Date(), given_to: 'hv1' }).execute()
+    await t.rejects(move(id), { message: /^hv1 carries out an action of / })
+    await db
+      .updateTable('compute_actions')
+      .set({ given_out_at: new Date(Date.now() - 3_600_000) })
+      .execute()
+    t.match(await move(id), { kind: 'moved' }, 'its agent has died: the target gets the action')
+  })
+})
+
+t.test('a hypervisor is replaced by the documented commands, and visible to operators all the time', async (t) => {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  for (const [name, lagSeconds] of [
+    ['hv1', 3],
+    ['hv2', 0],
+  ] as const)
+    await redis.client.set(
+      keysOf('gb1').announcement(name),
+      JSON.stringify({ version: '1.2.3', instances: 1, lagSeconds, seenAt: '2026-11-20T15:04:05Z' }),
+    )
+  const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  const hypervisors = async () =>
+    (await (await fetch(`${api.operatorUrl}/hypervisors`)).json()) as { hypervisors: { name: string }[]; store: string }
+  t.match(await hypervisors(), {
+    hypervisors: [
+      {
+        name: 'hv1',
+        zone: 'gb1-a',
+        ram: 16_384,
+        free: 16_384,
+        servers: 0,
+        drained_at: null,
+        version: '1.2.3',
+        lag_seconds: 3,
+      },
+      { name: 'hv2', seen_at: '2026-11-20T15:04:05Z' },
+      { name: 'hv3', version: null, seen_at: null },
+      { name: 'hv4' },
+    ],
+    store: 'reachable',
+  })
+  const token = await api.token(CLIENT_OF[ONE])
+  const { id } = (await ask(api.baseUrl, token, 'POST', 'servers', NEW_SERVER)).body as { id: string }
+  const placeOf = async () =>
+    ((await store.get(id))?.document as { hypervisors?: string[] } | undefined)?.hypervisors?.join()
+  await until(async () => (await placeOf()) === 'hv1', 'the server to be published')
+
+  const imdsctl = [process.execPath, IMDSCTL, '--store', redis.url, '--region', 'gb1']
+  const refused = await run([...imdsctl, 'drain', 'hv1'], { env: programEnvironment() })
+  t.match(refused, { status: 2, stderr: /imds-api publishes this region .*run imds-api drain hv1 on its host/ })
+
+  const imdsApi = async (...args: string[]) => {
+    const ran = await run([process.execPath, IMDS_API, ...args], { env: { ...programEnvironment(), ...api.env } })
+    return { status: ran.status, text: ran.stdout.toString() + ran.stderr }
+  }
+  t.match(await imdsApi('drain', 'hv9'), { status: 1, text: /has no hypervisor hv9: it has hv1, hv2, hv3, hv4/ })
+  t.match(await imdsApi('undrain', 'hv1'), { status: 0, text: /^hv1 is not drained: .* \(nothing had to be done\)/ })
+  t.match(await imdsApi('evacuate', 'hv1', '--to', 'hv9'), { status: 1, text: /has no hypervisor hv9/ })
+  t.match(await imdsApi('evacuate', 'hv1', '--dry-run'), {
+    status: 0,
+    text: /^would be moved .* to hv2\n[^]*hv1 is not drained, so it may get new servers/,
+  })
+
+  const announce = ['--code', 'system-reboot', '--not-before', '2026-11-20T15:04:05Z', '--event', 'evt-1']
+  t.match(await imdsApi('maintenance', id, ...announce), {
+    status: 0,
+    text: /^EVENT .*\nevt-1 +system-reboot +active /,
+  })
+  const eventsOf = async () => ((await store.get(id))?.document as { events?: { state: string }[] }).events
+  await until(async () => (await eventsOf())?.[0]?.state === 'active', 'H8: the event to be published')
+  t.match(await imdsApi('maintenance', id, '--cancel', 'evt-1'), {
+    status: 0,
+    text: /\nevt-1 +system-reboot +canceled /,
+  })
+  await until(async () => (await eventsOf())?.[0]?.state === 'canceled', 'H8: its end to be published')
+  t.match(await imdsApi('maintenance', id, '--code', 'reboot'), { status: 1, text: /notBefore must be a time/ })
+  for (let i = 1; i <= 7; i++)
+    await imdsApi(
+      'maintenance',
+      id,
+      ...announce.slice(0, 4),
+      '--event',
+      `evt-${String(i)}`,
+      '--description',
+      'x'.repeat(1_024),
+    )
+  t.match(await imdsApi('maintenance', id, ...announce.slice(0, 4), '--description', 'x'.repeat(1_024)), {
+    status: 1,
+    text: /would take more than 8192 bytes: give shorter descriptions/,
+  })
+  t.match(await imdsApi('maintenance', 'srv-none'), { status: 1, text: /srv-none/ })
+
+  const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
+  const pruned = { ...region, hypervisors: region.hypervisors.filter(({ name }) => name !== 'hv1') }
+  writeFileSync(join(directory, 'region.yaml'), JSON.stringify(pruned))
+  const migrate = async ([server]: readonly string[]) => {
+    t.equal(server, id)
+    await until(async () => (await placeOf()) === 'hv1,hv2', 'the record to name both')
+    t.match(await hypervisors(), {
+      hypervisors: [
+        { name: 'hv1', drained_at: /Z$/, servers: 1 },
+        { name: 'hv2', servers: 1 },
+      ],
+    })
+  }
+  const ssh = (args: readonly string[]) => {
+    t.match(args.join(' '), /^hv1 systemctl disable --now /)
+    return until(async () => (await placeOf()) === 'hv2', 'the record to name the target')
+  }
+  const example = executed('docs/operations.md', 'replace with imds-api').replace(
+    'region.yaml',
+    join(directory, 'region.yaml'),
+  )
+  const { status, stdout, stderr } = await runExample(t, example, {
+    programs: { migrate, ssh },
+    commands: { 'imds-api': [process.execPath, IMDS_API], imdsctl },
+    env: api.env,
+  })
+  t.equal(status, 0, stderr)
+  t.match(
+    stdout.toString(),
+    /^hv1 is drained: it gets no new servers\nwould be begun srv-\w+ from hv1 to hv1 and hv2\n1 servers, 1 begun\nbegun /,
+  )
+  t.match(stdout.toString(), /\n- hypervisor hv1\nhv1 is forgotten\n$/)
+  t.match(
+    stdout.toString(),
+    /\nHYPERVISOR +ZONE +SERVERS +FREE MB .*\nhv1 +gb1-a +1 +15360 +16384 +\d+ s ago +1\.2\.3 +1 +- +\d+ d ago\n/,
+  )
+  t.match(
+    (await hypervisors()).hypervisors.map(({ name }) => name),
+    ['hv2', 'hv3', 'hv4'],
+  )
+  await redis.stop()
+  t.match(
+    await hypervisors(),
+    { hypervisors: [{ name: 'hv2', version: null }], store: /^(?!reachable)/ },
+    'without Redis',
+  )
+  t.match(
+    await imdsApi('hypervisors'),
+    { status: 69, text: /\nhv2 +gb1-a [^]*what daemons have announced is not known/ },
+    'the command says by its status that the table lacks a part',
+  )
+})

@@ -1,0 +1,895 @@
+/** Where imds-api listens: several addresses and unix sockets, with TLS and behind a proxy. */
+import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { request, type RequestOptions, type ServerResponse } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import { connect, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
+import { connect as connectTls } from 'node:tls'
+import { pino } from 'pino'
+import t, { type Test } from 'tap'
+import { Connections, giveWay, type ClosedReason, type ConnectionsParts } from '../../src/imds-api/http/connections.ts'
+import { buildServer, type ApiServerSettings } from '../../src/imds-api/http/server.ts'
+import type { HostPort, Place } from '../../src/runtime/host-port.ts'
+import { listenAt } from '../../src/runtime/listen.ts'
+import { withoutDetails } from '../support/error-bodies.ts'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { startImdsApi, startProcess } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { anAuthority } from '../support/redis/tls.ts'
+
+const LOOPBACK = { host: '127.0.0.1', port: 0 }
+/** More than the buffers of a connection. */
+const LONG_BYTES = 8_000_000
+/** Connections that wait to be accepted at the same time. */
+const TOGETHER = 100
+
+/** A server at several places with a route that shows the address of its client. */
+async function start(
+  t: Test,
+  places: readonly Place[],
+  settings: Partial<ApiServerSettings> = {},
+  bounds: Partial<ConnectionsParts> = {},
+) {
+  const server = buildServer({
+    tls: undefined,
+    trustedProxies: [],
+    unreadable: () => {
+      /* not counted */
+    },
+    shed: () => {
+      /* not counted */
+    },
+    log: pino({ level: 'silent' }),
+    ...settings,
+  })
+  t.teardown(() => server.close())
+  server.get('/ip', (request) => ({ ip: (request.ip as string | undefined) ?? 'none' }))
+  server.post(
+    '/begun',
+    {
+      onRequest: (_request, reply, done) => {
+        reply.raw.writeHead(200, { 'Content-Length': 8 }).write('half')
+        done()
+      },
+    },
+    (request) => request.body,
+  )
+  server.post('/body', (request) => request.body)
+  server.get('/slow', () => sleep(300, { done: true }))
+  server.get('/long', () => ({ text: 'x'.repeat(LONG_BYTES) }))
+  const released = Promise.withResolvers<boolean>()
+  const waits = { begun: 0 }
+  server.get('/wait', async () => {
+    waits.begun++
+    return { released: await released.promise }
+  })
+  server.get('/gives-way', async (_request, reply) => {
+    giveWay(reply.raw)
+    return { released: await released.promise }
+  })
+  const closed: ClosedReason[] = []
+  const connections = new Connections({
+    most: 100,
+    ofAddress: 100,
+    trustedProxies: [],
+    closed: (reason) => {
+      closed.push(reason)
+    },
+    now: () => performance.now(),
+    log: pino({ level: 'silent' }),
+    ...bounds,
+  })
+  connections.start(server)
+  return {
+    server,
+    connections,
+    closed,
+    waits,
+    release: () => {
+      released.resolve(true)
+    },
+    places: await listenAt(server, places, 'IMDS_API_LISTEN', () => {
+      connections.endWaiting()
+    }),
+  }
+}
+
+function temporary(t: Test): string {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-listen-'))
+  t.teardown(() => {
+    rmSync(directory, { recursive: true })
+  })
+  return directory
+}
+
+/** Asks at a place, each time by a new connection. */
+async function ask(
+  place: Place,
+  path: string,
+  { headers = {}, ca }: { readonly headers?: Record<string, string>; readonly ca?: string } = {},
+): Promise<unknown> {
+  const where: RequestOptions =
+    place.path === undefined ? { host: place.host, port: place.port } : { socketPath: place.path }
+  const options = { ...where, path, headers, agent: false, ...(ca !== undefined && { ca, servername: '' }) }
+  const sent = (ca === undefined ? request : httpsRequest)(options).end()
+  const [response] = (await once(sent, 'response')) as [NodeJS.ReadableStream & AsyncIterable<Buffer>]
+  const parts: Buffer[] = []
+  for await (const part of response) parts.push(part)
+  return withoutDetails(JSON.parse(Buffer.concat(parts).toString()))
+}
+
+t.test('imds-api serves at every place; owner and group may use a unix socket; a killed one is replaced', async (t) => {
+  const directory = temporary(t)
+  chmodSync(directory, 0o755)
+  const path = join(directory, 'api.sock')
+  const api = await startImdsApi(t, { IMDS_API_LISTEN: `127.0.0.1:0, [::1]:0,unix:${path}` })
+  const listening = api.log.find(({ msg }) => msg === 'listening')!['listening'] as string[]
+  t.match(listening, [/^127\.0\.0\.1:\d+$/, /^\[::1\]:\d+$/, `unix:${path}`])
+  const places = [
+    ...listening.slice(0, 2).map((text) => ({
+      host: new URL(`http://${text}`).hostname.replace(/[[\]]/g, ''),
+      port: Number(new URL(`http://${text}`).port),
+    })),
+    { path },
+  ]
+  for (const place of places) t.match(await ask(place, '/1.0/account'), { error_name: 'unauthorized' })
+  t.equal(statSync(path).mode & 0o777, 0o660)
+  api.process.kill('SIGKILL')
+  await until(() => api.process.signalCode !== null, 'imds-api to be killed')
+  t.ok(existsSync(path), 'the socket is left')
+  const next = await startProcess(t, api.env)
+  t.match(await ask({ path }, '/1.0/account'), { error_name: 'unauthorized' })
+  t.equal(await next.stop(), 0)
+  t.notOk(existsSync(path), 'a stop removes it')
+})
+
+t.test('a place that cannot be used is named with the remedy, and nothing keeps listening', async (t) => {
+  const directory = temporary(t)
+  const [live, file, free] = [join(directory, 'live'), join(directory, 'file'), join(directory, 'free')]
+  const other = createServer((socket) => {
+    socket
+      .on('error', () => {
+        /* it has only looked who listens */
+      })
+      .end('mine')
+  }).listen(live)
+  await once(other, 'listening')
+  t.teardown(() => {
+    other.close()
+  })
+  writeFileSync(file, 'text')
+  for (const [path, reason] of [
+    [live, `unix:${live}: another program listens there already: end it, or correct IMDS_API_LISTEN`],
+    [file, `unix:${file}: a file that is no socket has this name: remove it, or choose another name`],
+    [
+      join(directory, 'x/y'),
+      `unix:${directory}/x/y: its directory must exist, and this user must be able to write to it`,
+    ],
+  ] as const) {
+    const server = buildServer({
+      tls: undefined,
+      trustedProxies: [],
+      unreadable: () => {
+        /* not counted */
+      },
+      shed: () => {
+        /* not counted */
+      },
+      log: pino({ level: 'silent' }),
+    })
+    const endLate = () => {
+      /* nothing is late */
+    }
+    await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN', endLate), {
+      message: `IMDS_API_LISTEN: cannot listen on ${reason}`,
+    })
+    await server.close()
+    t.notOk(existsSync(free))
+  }
+  t.equal(readFileSync(file, 'utf8'), 'text')
+  const client = connect(live)
+  t.equal(String((await once(client, 'data'))[0]), 'mine', 'the other process is not disturbed')
+})
+
+t.test('an address on which a process of the same user listens is refused', async (t) => {
+  const {
+    places: [place],
+  } = await start(t, [LOOPBACK])
+  await t.rejects(start(t, [place!]), { message: /another program listens there already/ })
+})
+
+t.test('many connections that arrive at once are accepted in few turns of the event loop', async (t) => {
+  const {
+    server: { server },
+    places: [place],
+  } = await start(t, [LOOPBACK], {}, { most: 300, ofAddress: 150 })
+  const { port } = place as HostPort
+  let [accepted, turns] = [0, 0]
+  server.on('connection', (socket: Socket) => {
+    accepted++
+    socket.destroy()
+  })
+  execFileSync('bash', [
+    '-c',
+    `for i in {1..${String(TOGETHER)}}; do exec {fd}<>/dev/tcp/127.0.0.1/${String(port)}; done`,
+  ])
+  for (; accepted < TOGETHER; turns++) await setImmediate()
+  t.ok(turns < TOGETHER / 2, `${String(TOGETHER)} connections took ${String(turns)} turns`)
+})
+
+t.test('the address of a client comes from a proxy that is trusted, also on a unix socket', async (t) => {
+  const path = join(temporary(t), 'api.sock')
+  const ips = async (trustedProxies: readonly string[]) => {
+    const { server, places } = await start(t, [LOOPBACK, { path }], { trustedProxies })
+    const answers = await Promise.all(
+      places.map(
+        async (place) =>
+          ((await ask(place, '/ip', { headers: { 'x-forwarded-for': '198.51.100.9, 192.0.2.1' } })) as { ip: string })
+            .ip,
+      ),
+    )
+    await server.close()
+    return answers
+  }
+  t.strictSame(await ips([]), ['127.0.0.1', 'none'])
+  t.strictSame(await ips(['127.0.0.0/8']), ['192.0.2.1', 'none'])
+  t.strictSame(await ips(['unix:']), ['127.0.0.1', '192.0.2.1'])
+  t.strictSame(await ips(['unix:', '127.0.0.1', '192.0.2.0/24']), ['198.51.100.9', '198.51.100.9'])
+})
+
+t.test('with a certificate every place speaks HTTPS', async (t) => {
+  const directory = temporary(t)
+  const authority = await anAuthority(directory, 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  const { places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(directory, 's') }], {
+    tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') },
+  })
+  const ca = readFileSync(authority.caFile, 'utf8')
+  for (const place of places.slice(0, 2)) {
+    t.strictSame(await ask(place, '/ip', { ca }), { ip: '127.0.0.1' })
+    await t.rejects(ask(place, '/ip'), { code: 'ECONNRESET' })
+  }
+  await t.rejects(ask(places[2]!, '/ip'), { code: 'ECONNRESET' })
+})
+
+/**
+ * Sends bytes on a new connection. Returns the responses until the server closes it, each as status, headers and JSON.
+ */
+async function exchange(
+  place: Place,
+  bytes: string,
+): Promise<{ readonly status: number; readonly headers: string; readonly body: unknown }[]> {
+  const socket = place.path === undefined ? connect(place.port, place.host) : connect(place.path)
+  socket.on('error', () => {
+    /* the server may close it before it has read everything */
+  })
+  socket.write(bytes)
+  let text = ''
+  socket.setEncoding('utf8').on('data', (part: string) => {
+    text += part
+  })
+  await once(socket, 'close')
+  return text
+    .split(/(?=HTTP\/1\.1 )/)
+    .filter((response) => response !== '')
+    .map((response) => {
+      const [head, body] = response.split('\r\n\r\n') as [string, string]
+      if (/^content-length: (\d+)$/im.exec(head)?.[1] !== String(Buffer.byteLength(body)))
+        throw new Error(`another length: ${response}`)
+      return { status: Number(head.slice(9, 12)), headers: head, body: withoutDetails(JSON.parse(body)) }
+    })
+}
+
+const POST = 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n'
+const TWO_LENGTHS = 'the request has the headers Content-Length and Transfer-Encoding: send one of them'
+
+t.test('a request that Node cannot read is refused as JSON, at every place and over TLS', async (t) => {
+  const directory = temporary(t)
+  const {
+    places: [tcp, unix],
+  } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
+  const refusals = [
+    ['nonsense\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
+    ['GET /ip HTTP/1.2\r\nHost: a\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
+    [`${POST}Content-Length: x\r\n\r\n`, 400, 'bad_request', 'the header Content-Length is not a number of bytes'],
+    [
+      `${POST}Content-Length: ${'9'.repeat(30)}\r\n\r\n`,
+      400,
+      'bad_request',
+      'the header Content-Length is not a number of bytes',
+    ],
+    [
+      `${POST}Content-Length: 1\r\nContent-Length: 2\r\n\r\n`,
+      400,
+      'bad_request',
+      'the header Content-Length is given more than once',
+    ],
+    [`${POST}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`, 400, 'bad_request', TWO_LENGTHS],
+    [`${POST}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n`, 400, 'bad_request', TWO_LENGTHS],
+    [`${POST}Transfer-Encoding: gzip\r\n\r\n`, 400, 'bad_request', 'the header Transfer-Encoding is not chunked'],
+    [
+      `${POST}Transfer-Encoding: chunked\r\n\r\nnonsense\r\n`,
+      400,
+      'bad_request',
+      'the size of a chunk of the body is not a hexadecimal number, or too large',
+    ],
+    [
+      `${POST}Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n`,
+      400,
+      'bad_request',
+      'a chunk of the body does not have the size that it gives',
+    ],
+    [`${POST}X Y: 1\r\n\r\n`, 400, 'bad_request', 'a header has a character that it must not have'],
+    [`${POST}X: y\n\r\n`, 400, 'bad_request', 'a line of the request does not end with CR LF'],
+    [
+      'GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n',
+      400,
+      'bad_request',
+      'the path has a character that must be escaped, or does not begin with /',
+    ],
+    ['CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n', 405, 'method_not_allowed', 'CONNECT is not a method of this API'],
+    [
+      'GET /ip HTTP/1.1\r\nHost: a\r\nConnection: close\r\nhost: a\r\n\r\n',
+      400,
+      'bad_request',
+      'the header Host is given more than once',
+    ],
+    [
+      `GET /ip HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`,
+      431,
+      'header_fields_too_large',
+      'the headers are too large',
+    ],
+    [
+      `POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(20_000)}\r\n`,
+      413,
+      'payload_too_large',
+      'the chunk extensions of the body are too large',
+    ],
+    ['GET /ip HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'bad_request', 'the header Host is missing'],
+  ] as const
+  for (const place of [tcp!, unix!]) {
+    for (const [bytes, status, error_name, text] of refusals) {
+      const answers = await exchange(place, bytes)
+      t.match(
+        answers,
+        [{ status, headers: /content-type: application\/json/i, body: { error_name, errors: [text] } }],
+        bytes.slice(0, 60),
+      )
+      t.match(answers[0]!.headers, /^connection: close$/im)
+      t.match(answers[0]!.headers, /^x-request-id: [\w-]{36}$/im)
+      t.equal(answers.length, 1)
+    }
+  }
+  const authority = await anAuthority(directory, 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  const {
+    places: [tls],
+  } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
+  t.match(await ask(tls!, '/ip', { ca: readFileSync(authority.caFile, 'utf8'), headers: { x: 'x'.repeat(20_000) } }), {
+    error_name: 'header_fields_too_large',
+  })
+})
+
+t.test('a client that sends all of a body above the limit before it reads gets its answer', async (t) => {
+  const directory = temporary(t)
+  const { places } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
+  const authority = await anAuthority(directory, 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  const {
+    places: [tls],
+  } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
+  const sockets = [
+    ...places.map((place) => () => (place.path === undefined ? connect(place.port, place.host) : connect(place.path))),
+    () =>
+      connectTls({
+        port: (tls as { port: number }).port,
+        host: '127.0.0.1',
+        ca: readFileSync(authority.caFile),
+        checkServerIdentity: () => undefined,
+      }),
+  ]
+  const [head, body] = [
+    'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n',
+    Buffer.alloc(4 << 20, 'x'),
+  ]
+  for (const open of sockets) {
+    for (const framed of [
+      [`${head}Content-Length: ${String(body.length)}\r\n\r\n`, body],
+      [`${head}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n`, body, '\r\n0\r\n\r\n'],
+    ]) {
+      const socket = open()
+      for (const part of framed) if (!socket.write(part)) await once(socket, 'drain')
+      await sleep(100) // so long the answer is not read
+      let text = ''
+      socket.setEncoding('utf8').on('data', (part: string) => {
+        text += part
+      })
+      await once(socket, 'close')
+      t.match(
+        text,
+        /^HTTP\/1\.1 413 [^]*\r\n\r\n\{"error_name":"payload_too_large","errors":\["the body must be at most 65536 bytes"\],"details":\[.*\],"request_id":"[\w-]+"\}$/,
+      )
+    }
+  }
+  const socket = connect((places[0] as { port: number }).port, '127.0.0.1')
+  const received = once(socket.setEncoding('utf8'), 'data')
+  socket.on('error', () => {
+    /* the server closes it */
+  })
+  socket.write(`${head}Content-Length: 9000000\r\n\r\n`)
+  t.match(await received, [/^HTTP\/1\.1 413 /], 'a body that is much longer is not read')
+  await once(socket, 'close')
+})
+
+t.test('a client that ends before its body does is not logged as a fault of the database', async (t) => {
+  const lines: string[] = []
+  const {
+    server,
+    places: [place],
+  } = await start(t, [LOOPBACK], {
+    log: pino(
+      {},
+      {
+        write: (line) => {
+          lines.push(line)
+        },
+      },
+    ),
+  })
+  const socket = connect((place as { port: number }).port, '127.0.0.1')
+  socket.write('POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{')
+  const [, response] = (await once(server.server, 'request')) as [unknown, ServerResponse]
+  socket.destroy()
+  await once(response, 'close')
+  await sleep(50) // a log line would be written by then
+  t.strictSame(lines, [])
+})
+
+/** Every version but 1.0 and 1.1 that Node's parser accepts; the first has none, which is HTTP/0.9. */
+const OTHER_VERSIONS = ['', ' HTTP/0.9', ' HTTP/2.0']
+
+t.test('a request that Node cannot read is counted, and logged at the level debug', async (t) => {
+  const compute = join(temporary(t), 'compute.sock')
+  const api = await startImdsApi(t, {
+    IMDS_API_LOG_LEVEL: 'debug',
+    IMDS_API_COMPUTE: 'reported',
+    IMDS_API_COMPUTE_LISTEN: `unix:${compute}`,
+  })
+  const at = (url: string) => ({ host: '127.0.0.1', port: Number(new URL(url).port) })
+  const place = at(api.baseUrl)
+  await exchange(place, 'nonsense\r\n\r\n')
+  await exchange(place, `GET /docs HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`)
+  const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+  t.strictSame(metrics.match(/(?<=^imds_api_unreadable_requests_total).*$/gm), [
+    '{reason="bad_request"} 1',
+    '{reason="request_timeout"} 0',
+    '{reason="header_fields_too_large"} 1',
+    '{reason="payload_too_large"} 0',
+  ])
+  t.match(
+    api.log.filter(({ level }) => level === 'debug'),
+    [
+      { reason: 'bad_request', code: /^HPE_/, address: '127.0.0.1', msg: 'a request cannot be read: it was refused' },
+      { reason: 'header_fields_too_large', code: 'HPE_HEADER_OVERFLOW' },
+    ],
+  )
+  await t.test(
+    "API, compute interface and operators' listener refuse every version but 1.0 and 1.1 before all else",
+    async (t) => {
+      const refusal = { error_name: 'bad_request', errors: ['the request is not HTTP/1.1'] }
+      const places = [
+        [at(api.baseUrl), refusal, ['/docs', '/1.0/servers', '/nothing', '/%zz']],
+        [{ path: compute }, refusal, ['/hypervisors/hv-1/actions', '/%zz']],
+        [
+          at(api.operatorUrl),
+          { error: 'the version of HTTP is not 1.0 or 1.1' },
+          ['/livez', '/metrics', '/nothing', '/%zz'],
+        ],
+      ] as const
+      for (const version of OTHER_VERSIONS) {
+        for (const [place, body, paths] of places) {
+          for (const path of paths) {
+            const answers = await exchange(place, `GET ${path}${version}\r\nConnection: keep-alive\r\n\r\n`)
+            t.strictSame(
+              answers.map(({ status, body: sent }) => [status, sent]),
+              [[400, body]],
+              `GET ${path}${version}`,
+            )
+            t.match(answers[0]!.headers, /^connection: close$/im)
+            if (body === refusal) t.match(answers[0]!.headers, /^x-request-id: [\w-]{36}$/im)
+          }
+        }
+      }
+      t.match(await exchange(at(api.operatorUrl), 'GET /livez HTTP/1.0\r\n\r\n'), [{ status: 200 }])
+      const after = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+      t.match(
+        after,
+        '\nimds_api_unreadable_requests_total{reason="bad_request"} 19\n',
+        'those of API and compute interface are counted',
+      )
+    },
+  )
+})
+
+t.test(
+  'a request that does not arrive in time is refused as JSON, and a response that has begun stays whole',
+  async (t) => {
+    const {
+      server,
+      places: [place],
+    } = await start(t, [LOOPBACK])
+    t.equal(server.server.requestTimeout, 60_000)
+    server.server.headersTimeout = 100
+    server.server.requestTimeout = 200
+    const late = {
+      status: 408,
+      headers: /content-type: application\/json/i,
+      body: { error_name: 'request_timeout', errors: ['the request did not arrive in time'] },
+    }
+    for (const bytes of [
+      'GET /ip HTTP/1.1\r\nHost: a\r\n',
+      'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{',
+    ]) {
+      t.match(await exchange(place!, bytes), [late], bytes)
+    }
+    const socket = connect((place as { port: number }).port, '127.0.0.1')
+    socket.write(
+      'POST /begun HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
+    )
+    let text = ''
+    socket.setEncoding('utf8').on('data', (part: string) => {
+      if (text === '') socket.write('nonsense\r\n')
+      text += part
+    })
+    await once(socket, 'close')
+    t.match(text, /^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nhalf$/, 'and nothing follows')
+  },
+)
+
+/** An open connection that has sent some bytes. */
+async function held(t: Test, place: Place, localAddress: string, bytes: string): Promise<Socket> {
+  const socket =
+    place.path === undefined ? connect({ host: place.host, port: place.port, localAddress }) : connect(place.path)
+  t.teardown(() => {
+    socket.destroy()
+  })
+  socket
+    .on('error', () => {
+      /* reset by the server */
+    })
+    .resume()
+  await once(socket, 'connect')
+  socket.write(bytes)
+  return socket
+}
+
+/** Sends a request on an open connection, and keeps it open. Returns the beginning of the response. */
+async function askOn(socket: Socket, path: string): Promise<string> {
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`)
+  return String((await once(socket, 'data'))[0])
+}
+
+const UNFINISHED = 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{'
+
+t.test('beyond its share, an address loses what has waited longest for it, and others lose nothing', async (t) => {
+  const {
+    places: [place],
+    closed,
+  } = await start(t, [LOOPBACK], {}, { ofAddress: 4 })
+  const other = await held(t, place!, '127.0.0.2', '')
+  const waiting = [
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost:'),
+    await held(t, place!, '127.0.0.1', UNFINISHED),
+  ]
+  const served = await held(t, place!, '127.0.0.1', '')
+  t.match(await askOn(served, '/ip'), /^HTTP\/1\.1 200/)
+  for (const [i, socket] of waiting.entries()) {
+    const ended = once(socket, 'close')
+    t.match(await askOn(await held(t, place!, '127.0.0.1', ''), '/ip'), /^HTTP\/1\.1 200/)
+    await ended
+    t.strictSame(closed, Array(i + 1).fill('address'))
+  }
+  t.match(await askOn(served, '/ip'), /^HTTP\/1\.1 200/)
+  t.match(await askOn(other, '/ip'), /^HTTP\/1\.1 200/)
+})
+
+t.test('a connection on whose request imds-api works is not closed for another, which is closed itself', async (t) => {
+  const {
+    places: [place],
+    release,
+    closed,
+    server,
+  } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2 })
+  let requests = 0
+  server.server.on('request', () => {
+    requests++
+  })
+  const working = [
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.2', ''),
+  ]
+  const answers = Promise.all(working.map((socket) => askOn(socket, '/wait')))
+  await until(() => requests === 3, 'the requests to arrive')
+  for (const address of ['127.0.0.1', '127.0.0.3']) await once(await held(t, place!, address, ''), 'close')
+  t.strictSame(closed, ['address', 'all'])
+  release()
+  for (const answer of await answers) t.match(answer, /^HTTP\/1\.1 200/)
+})
+
+t.test('a connection whose request waits for a change is closed for another, but for no bytes unread', async (t) => {
+  const {
+    places: [place],
+    closed,
+    connections,
+    server,
+  } = await start(t, [LOOPBACK], {}, { ofAddress: 1 })
+  const socket = await held(t, place!, '127.0.0.1', '')
+  const begun = once(server.server, 'request')
+  socket.write('GET /gives-way HTTP/1.1\r\nHost: x\r\n\r\n')
+  await begun
+  for (let i = 0; i < 2; i++) connections.endUnread()
+  t.strictSame(closed, [])
+  const ended = once(socket, 'close')
+  t.match(await askOn(await held(t, place!, '127.0.0.1', ''), '/ip'), /^HTTP\/1\.1 200/)
+  await ended
+  t.strictSame(closed, ['address'])
+})
+
+t.test('beyond all, the connection of any address that has waited longest is closed, with a warning', async (t) => {
+  const lines: string[] = []
+  const {
+    places: [place],
+    closed,
+  } = await start(
+    t,
+    [LOOPBACK],
+    {},
+    {
+      most: 3,
+      ofAddress: 2,
+      log: pino(
+        {},
+        {
+          write: (line) => {
+            lines.push(line)
+          },
+        },
+      ),
+    },
+  )
+  const [first] = [
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.1', ''),
+    await held(t, place!, '127.0.0.2', ''),
+  ]
+  const ended = once(first, 'close')
+  t.match(await askOn(await held(t, place!, '127.0.0.3', ''), '/ip'), /^HTTP\/1\.1 200/)
+  await ended
+  t.strictSame(closed, ['all'])
+  t.match(
+    lines.map((line) => JSON.parse(line) as object),
+    [{ level: 40, connections: 3, msg: /^all connections are in use/ }],
+  )
+})
+
+t.test('trusted proxies and unix sockets have the connections of all addresses', async (t) => {
+  const { places, closed } = await start(
+    t,
+    [LOOPBACK, { path: join(temporary(t), 's') }],
+    {},
+    { ofAddress: 1, trustedProxies: ['127.0.0.3', 'unix:'] },
+  )
+  for (const place of places) {
+    const sockets = [
+      await held(t, place, '127.0.0.3', ''),
+      await held(t, place, '127.0.0.3', ''),
+      await held(t, place, '127.0.0.3', ''),
+    ]
+    for (const socket of sockets) t.match(await askOn(socket, '/ip'), /^HTTP\/1\.1 200/)
+  }
+  t.strictSame(closed, [])
+})
+
+t.test('a TLS connection without a handshake, or with an idle session, is closed for another', async (t) => {
+  const directory = temporary(t)
+  const authority = await anAuthority(directory, 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  const {
+    places: [place],
+    closed,
+    release,
+    server,
+  } = await start(
+    t,
+    [LOOPBACK],
+    { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } },
+    { ofAddress: 1 },
+  )
+  const ca = readFileSync(authority.caFile, 'utf8')
+  const silent = await held(t, place!, '127.0.0.1', '')
+  const silentEnd = once(silent, 'close')
+  const session = connectTls({
+    port: (place as { port: number }).port,
+    host: '127.0.0.1',
+    ca,
+    checkServerIdentity: () => undefined,
+  })
+  await once(session, 'secureConnect')
+  await silentEnd
+  t.match(await askOn(session, '/ip'), /^HTTP\/1\.1 200/)
+  const sessionEnd = once(session, 'close')
+  const arrived = once(server.server, 'request')
+  const waits = ask(place!, '/wait', { ca })
+  await Promise.all([sessionEnd, arrived])
+  await t.rejects(ask(place!, '/ip', { ca }), { code: 'ECONNRESET' })
+  release()
+  t.strictSame(await waits, { released: true })
+  t.match(closed, ['address', 'address', 'address'])
+})
+
+t.test('a peer that does not read a response loses its connection; one that reads keeps it', async (t) => {
+  let now = 0
+  const {
+    places: [place],
+    connections,
+    closed,
+    server,
+  } = await start(t, [LOOPBACK], {}, { now: () => now })
+  const responses: ServerResponse[] = []
+  server.server.on('request', (_request, response: ServerResponse) => {
+    responses.push(response)
+  })
+  const reads = await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
+  const stalls = await held(t, place!, '127.0.0.1', '')
+  stalls.pause()
+  stalls.write('GET /long HTTP/1.1\r\nHost: a\r\n\r\n')
+  await until(
+    () => responses.length === 2 && responses.every(({ headersSent }) => headersSent),
+    'the responses to begin',
+  )
+  const { socket } = responses.find(({ writableFinished }) => !writableFinished)!
+  connections.endUnread()
+  now = 30_000 + LONG_BYTES / 32
+  connections.endUnread()
+  t.equal(socket!.destroyed, false, 'within its time')
+  now += 1_000
+  connections.endUnread()
+  t.equal(socket!.destroyed, true)
+  t.strictSame(closed, ['unread'])
+  t.match(await askOn(reads, '/ip'), /^HTTP\/1\.1 200/)
+})
+
+t.test('unread responses above 64 MiB end, the oldest of the address with the most first', async (t) => {
+  let now = 0
+  const {
+    places: [place],
+    connections,
+    closed,
+    server,
+  } = await start(t, [LOOPBACK], {}, { now: () => now })
+  const responses: ServerResponse[] = []
+  server.server.on('request', (_request, response: ServerResponse) => {
+    responses.push(response)
+  })
+  for (const [i, address] of ['127.0.0.2', ...Array.from({ length: 8 }, () => '127.0.0.1')].entries()) {
+    const socket = await held(t, place!, address, '')
+    socket.pause()
+    socket.write('GET /long HTTP/1.1\r\nHost: a\r\n\r\n')
+    await until(() => responses[i]?.headersSent === true, 'the response to begin')
+    connections.endUnread()
+    now += 1
+  }
+  const isOpen = () => responses.map(({ socket }) => !(socket?.destroyed ?? true))
+  t.strictSame(isOpen(), Array<boolean>(9).fill(true), 'the last one may be in flight')
+  connections.endUnread()
+  t.strictSame(isOpen(), [true, false, ...Array<boolean>(7).fill(true)])
+  t.strictSame(closed, ['unread'])
+})
+
+t.test('of more than 16 pipelined requests, 16 are answered, no other is begun, and the connection ends', async (t) => {
+  const {
+    places: [place],
+    waits,
+    closed,
+    release,
+  } = await start(t, [LOOPBACK])
+  const bytes = 'GET /wait HTTP/1.1\r\nHost: a\r\n\r\n'
+  const polite = await held(t, place!, '127.0.0.1', bytes.repeat(16))
+  await until(() => waits.begun === 16, 'the requests to arrive')
+  const greedy = await held(t, place!, '127.0.0.1', '')
+  const ended = once(greedy, 'close')
+  greedy.write(bytes.repeat(500))
+  await until(() => closed.length > 0, 'the 17th request to arrive')
+  const texts = [polite, greedy].map((socket) => {
+    const parts: string[] = []
+    socket.setEncoding('utf8').on('data', (part: string) => parts.push(part))
+    return parts
+  })
+  const answers = () => texts.map((parts) => parts.join('').split('HTTP/1.1 200').length - 1)
+  release()
+  await ended
+  await until(() => answers()[0] === 16, 'all answers')
+  t.strictSame(answers(), [16, 16])
+  t.equal(waits.begun, 32)
+  t.equal(polite.destroyed, false)
+  t.strictSame(closed, ['pipelined'])
+})
+
+t.test('while one address holds 200 connections under a limit of 160 descriptors, imds-api serves', async (t) => {
+  const api = await startImdsApi(t, {}, undefined, 'inherit', ['prlimit', '--nofile=160'])
+  const port = Number(new URL(api.baseUrl).port)
+  const sockets: Socket[] = []
+  for (let i = 0; i < 200; i++)
+    sockets.push(await held(t, { host: '127.0.0.1', port }, '127.0.0.1', i % 2 === 0 ? '' : UNFINISHED))
+  const operator = Number(new URL(api.operatorUrl).port)
+  for (let i = 0; i < 40; i++) sockets.push(await held(t, { host: '127.0.0.1', port: operator }, '127.0.0.1', ''))
+  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
+  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+  const created = await fetch(`${api.baseUrl}/1.0/servers`, {
+    method: 'POST',
+    headers: { authorization, 'content-type': 'application/json' },
+    body: '{"image":"img-deb12"}',
+  })
+  t.equal(created.status, 202)
+  const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+  const [, closed] = /^imds_api_closed_connections_total\{reason="address"\} (\d+)$/m.exec(metrics) ?? []
+  t.ok(Number(closed) >= 170 + 34, String(closed))
+})
+
+t.test('an expectation that the server does not know is ignored', async (t) => {
+  const {
+    places: [place],
+  } = await start(t, [LOOPBACK])
+  t.match(await exchange(place!, 'GET /ip HTTP/1.1\r\nHost: a\r\nExpect: x\r\nConnection: close\r\n\r\n'), [
+    { status: 200, body: { ip: '127.0.0.1' } },
+  ])
+})
+
+t.test('a stop answers the requests in flight at every place, and closes idle connections', async (t) => {
+  const { server, places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }])
+  const answers = Promise.all(places.map((place) => ask(place, '/slow')))
+  const idle = places.map((place) => (place.path === undefined ? connect(place.port, place.host) : connect(place.path)))
+  for (const socket of idle) socket.resume()
+  const ended = Promise.all(idle.map((socket) => once(socket, 'close')))
+  const late = places.map((place) => (place.path === undefined ? connect(place.port, place.host) : connect(place.path)))
+  await sleep(100)
+  const closed = server.close()
+  const lateAnswers = late.map(async (socket) => {
+    socket.write('GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
+    return (await socket.toArray()).join('')
+  })
+  await closed
+  for (const answer of lateAnswers)
+    t.match(await answer, /^HTTP\/1\.1 200 OK\r\n[^]*connection: close/i, 'a request on an open connection too')
+  t.strictSame(
+    await answers,
+    places.map(() => ({ done: true })),
+  )
+  await ended
+  for (const place of places) await t.rejects(ask(place, '/ip'), { code: /ECONNREFUSED|ENOENT/ })
+})
+
+t.test('a stop waits for requests on which imds-api works, but not for clients that send nothing', async (t) => {
+  const {
+    server,
+    waits,
+    release,
+    places: [place],
+  } = await start(t, [LOOPBACK])
+  const answer = ask(place!, '/wait')
+  const half = await held(t, place!, '127.0.0.1', 'POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{')
+  await until(() => waits.begun === 1, 'the request to arrive')
+  const ended = once(half, 'close')
+  const closed = server.close()
+  await ended
+  release()
+  t.strictSame(await answer, { released: true })
+  await closed
+})

@@ -1,0 +1,172 @@
+/** imds-api under load: the mix of requests of many clients, connections, bodies, and a small pool. */
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import { readShare } from '../../src/imds-api/http/read-share.ts'
+import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { failed, runMixed } from '../support/load/mixed.ts'
+import { lockWaits, logLockWaits } from '../support/load/lock-waits.ts'
+import { formatRequest, Wire } from '../support/load/wire.ts'
+import { openState, startImdsApi, type TestImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+
+/** Leaves 96 descriptors for connections of clients: 48 of an address. */
+const DESCRIPTORS = 192 + Math.ceil((96 * 8) / 5)
+const [IN_ALL, OF_ADDRESS] = [96, 48]
+const MIB = 2 ** 20
+/** Of an account, with 16 connections to the database. */
+const READS = readShare(16)
+const CLIENTS = 20
+
+const api = await startImdsApi(t, {}, undefined, 'inherit', ['prlimit', `--nofile=${String(DESCRIPTORS)}`])
+const database = await openState(api.env['IMDS_API_STATE_DIR']!)
+t.teardown(() => database.close())
+const port = Number(new URL(api.baseUrl).port)
+const tokens = [await api.token(CLIENT_OF[ONE]), await api.token(CLIENT_OF[TWO])] as const
+
+/** Gives the accounts room for the servers and cloud IPs of many clients. */
+async function makeRoom({ pool }: Pick<typeof database, 'pool'>): Promise<void> {
+  await pool.query('update accounts set ram_limit = 65536, cloud_ips_limit = 50')
+  await logLockWaits(pool)
+}
+
+async function metric({ operatorUrl }: TestImdsApi, name: string): Promise<number> {
+  const metrics = await (await fetch(`${operatorUrl}/metrics`)).text()
+  return Number(
+    metrics
+      .split('\n')
+      .find((line) => line.startsWith(`${name} `))
+      ?.slice(name.length + 1),
+  )
+}
+
+/** Holds a connection that has sent the beginning of a request, or nothing. */
+async function hold(t: Test, localAddress: string, bytes: string): Promise<Socket> {
+  const socket = connect({ port, host: '127.0.0.1', localAddress })
+  t.teardown(() => {
+    socket.destroy()
+  })
+  socket
+    .on('error', () => {
+      /* reset by the server */
+    })
+    .resume()
+  await once(socket, 'connect')
+  socket.write(bytes)
+  return socket
+}
+
+/** Sends requests of TWO, one after another on one connection. Returns their statuses. */
+async function served(t: Test): Promise<readonly number[]> {
+  const wire = await Wire.open(port, '127.0.0.9')
+  t.teardown(() => {
+    wire.end()
+  })
+  const statuses: number[] = []
+  for (const [method, path, body] of [
+    ['GET', '/1.0/servers'],
+    ['POST', '/1.0/config_maps', { data: { a: 1 } }],
+    ['GET', '/1.0/zones'],
+  ] as const)
+    statuses.push((await wire.ask(formatRequest(tokens[1], method, path, body))).status)
+  return statuses
+}
+const ALL_SERVED = [200, 200, 200]
+
+t.test('many clients that read, create, map and delete get no error, and none waits for a lock for 1 s', async (t) => {
+  await makeRoom(database)
+  const { answers } = await runMixed(port, tokens, CLIENTS, 1, () => false)
+  t.strictSame(failed(answers), {})
+  t.equal(answers.get('POST servers 202'), CLIENTS)
+  t.strictSame(lockWaits(api.env['IMDS_API_STATE_DIR']!), [])
+})
+
+t.test(
+  'with one connection to the database, no request needs two: some reads are shed, nothing else fails',
+  async (t) => {
+    const single = await startImdsApi(t, { IMDS_API_DATABASE_CONNECTIONS: '1' })
+    const state = await openState(single.env['IMDS_API_STATE_DIR']!)
+    t.teardown(() => state.close())
+    await makeRoom(state)
+    const both = [await single.token(CLIENT_OF[ONE]), await single.token(CLIENT_OF[TWO])]
+    const { answers } = await runMixed(Number(new URL(single.baseUrl).port), both, 8, 1, () => false)
+    t.strictSame(
+      Object.keys(failed(answers)).filter((name) => !/^GET \w+ 503$/.test(name)),
+      [],
+    )
+    t.strictSame(
+      single.log.filter(({ msg }) => msg.startsWith('the database is unreachable')),
+      [],
+      'none has waited for a connection in vain',
+    )
+    t.equal((await fetch(`${single.operatorUrl}/readyz`)).status, 200)
+    t.strictSame(lockWaits(single.env['IMDS_API_STATE_DIR']!), [])
+  },
+)
+
+t.test('idle connections of one address and of many take no room of clients that send requests', async (t) => {
+  const closedBefore = await metric(api, 'imds_api_closed_connections_total{reason="all"}')
+  for (let i = 0; i < 2 * OF_ADDRESS; i++) await hold(t, '127.0.2.1', '')
+  t.strictSame(await served(t), ALL_SERVED)
+  t.ok((await metric(api, 'imds_api_closed_connections_total{reason="address"}')) >= OF_ADDRESS)
+  for (let i = 0; i < 2 * IN_ALL; i++) await hold(t, `127.0.2.${String(2 + (i % 8))}`, '')
+  t.strictSame(await served(t), ALL_SERVED)
+  t.ok((await metric(api, 'imds_api_closed_connections_total{reason="all"}')) - closedBefore >= IN_ALL)
+  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
+})
+
+t.test('bodies that arrive slowly, and huge ones, which are 413, keep no other client waiting', async (t) => {
+  const head = (length: number) =>
+    `PUT /1.0/config_maps/cfg-none1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${tokens[0]}\r\n` +
+    `Content-Type: application/json\r\nContent-Length: ${String(length)}\r\n\r\n`
+  for (let i = 0; i < OF_ADDRESS; i++) await hold(t, '127.0.2.1', head(7 * MIB) + ' '.repeat(MIB / 16))
+  t.strictSame(await served(t), ALL_SERVED)
+  for (const [length, sent] of [
+    [7 * MIB + 1, 7 * MIB + 1],
+    [20 * MIB, 0], // it is not read
+  ] as const) {
+    const wire = await Wire.open(port, '127.0.2.2')
+    t.equal((await wire.ask(head(length) + ' '.repeat(sent))).status, 413)
+    wire.end()
+  }
+  t.strictSame(await served(t), ALL_SERVED)
+})
+
+t.test(
+  'of an account that sends endless reads the excess gets 503; it is counted, and others are served',
+  async (t) => {
+    const holder = await database.pool.connect()
+    await holder.query('begin')
+    await holder.query('lock table database_servers')
+    const read = formatRequest(tokens[0], 'GET', '/1.0/database_servers')
+    const [most, each] = [READS.atOnce + READS.waitingMax, 16]
+    let text = ''
+    const wires = await Promise.all(
+      Array.from({ length: 1.5 * OF_ADDRESS }, (_, i) => hold(t, `127.0.2.${String(1 + (i % 2))}`, '')),
+    )
+    for (const wire of wires) {
+      wire.setEncoding('utf8').on('data', (part: string) => {
+        text += part
+      })
+      wire.write(read.repeat(each))
+    }
+    const shed = () => metric(api, 'imds_api_shed_requests_total{queue="reads"}')
+    await until(async () => (await shed()) > 0, 'the excess to be refused')
+    t.strictSame(await served(t), ALL_SERVED)
+    t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
+    await holder.query('commit')
+    holder.release()
+    const count = (pattern: RegExp) => text.match(pattern)?.length ?? 0
+    const statuses = () => [count(/HTTP\/1\.1 200/g), count(/HTTP\/1\.1 503/g)] as const
+    await until(() => statuses()[0] + statuses()[1] === wires.length * each, 'every request to be answered')
+    const [answered, refused] = statuses()
+    t.ok(answered >= most)
+    t.equal(refused, await shed())
+    t.equal(count(/^retry-after: 1\r/gm), refused)
+    t.match(
+      api.log.filter(({ msg }) => msg.startsWith('too many requests wait')),
+      [{ level: 'warn', queue: 'reads', owner: ONE, requests: 1 }],
+      'one warning for all of them',
+    )
+  },
+)

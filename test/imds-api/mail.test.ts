@@ -1,0 +1,455 @@
+/** Invitations by mail, to a real SMTP server: what they say, that each is sent, and that nothing waits for them. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Writable } from 'node:stream'
+import { sql } from 'kysely'
+import { pino } from 'pino'
+import t, { type Test } from 'tap'
+import { InvitationSender, type InvitationOutcome } from '../../src/imds-api/mail/sender.ts'
+import { buildSmtp } from '../../src/imds-api/mail/smtp.ts'
+import { setClockAhead } from '../support/clock.ts'
+import { ADA, CLIENT_OF, MARY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
+import { anApi, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { startSmtp } from '../support/programs/smtp.ts'
+import { anAuthority } from '../support/redis/tls.ts'
+
+const PAGE = 'https://cloud.example.com/invitations'
+const FROM = 'noreply@example.com'
+const EMAIL = 'mary@example.com'
+const api = await anApi(t, { region: withMary() })
+const { db } = api.database
+
+interface Member {
+  readonly id: string
+  readonly status: string
+}
+const invite = async (email = EMAIL) =>
+  (await api.call('POST', '/1.0/collaborations', { email, role: 'admin' })).body as Member
+const invitedAt = async (id: string) =>
+  (await db.selectFrom('collaborations').select('invited_at').where('id', '=', id).executeTakeFirstOrThrow()).invited_at
+
+/** Starts a sender in this process. `port` undefined: without mail. */
+function startSender(t: Test, port: number | undefined) {
+  const [outcomes, log]: [InvitationOutcome[], string[]] = [[], []]
+  const stream = new Writable({
+    write: (chunk, _encoding, done) => {
+      log.push(String(chunk))
+      done()
+    },
+  })
+  const mail =
+    port === undefined
+      ? undefined
+      : {
+          send: buildSmtp({
+            host: '127.0.0.1',
+            port,
+            tls: 'none',
+            credentials: undefined,
+            from: FROM,
+            invitationUrl: PAGE,
+          }),
+          invitationUrl: PAGE,
+        }
+  const sender = new InvitationSender({
+    db,
+    mail,
+    counted: (outcome) => {
+      outcomes.push(outcome)
+    },
+    log: pino({ level: 'debug' }, stream),
+  })
+  sender.start()
+  t.teardown(() => sender.stop())
+  return { sender, outcomes, log }
+}
+
+t.beforeEach(async () => {
+  await db.deleteFrom('collaborations').execute()
+})
+
+t.test('the invitee gets a mail, and its link leads to the collaboration, which the invitee accepts', async (t) => {
+  const smtp = await startSmtp(t)
+  const { outcomes, log } = startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(() => smtp.delivered.length === 1, 'the mail')
+  const [{ mail, ...envelope }] = smtp.delivered as [(typeof smtp.delivered)[number]]
+  t.match(envelope, { from: FROM, to: [EMAIL], isSecure: false, user: undefined })
+  t.match(mail, {
+    from: { address: FROM },
+    to: [{ address: EMAIL }],
+    subject: 'Ada Lovelace invites you to the account Analytical Engines',
+  })
+  t.match(
+    mail.headers.find(({ key }) => key === 'auto-submitted'),
+    { value: 'auto-generated' },
+  )
+  t.notOk(mail.html)
+  t.notMatch(mail.text, 'sign up')
+  const [link = ''] = /https:\S+/.exec(mail.text!) ?? []
+  t.match(link, PAGE)
+  const mary = await api.userToken(MARY)
+  t.match(
+    await api.callWith(
+      mary,
+      'POST',
+      `/1.0/user/collaborations/${new URL(link).searchParams.get('collaboration')!}/accept`,
+    ),
+    { status: 200, body: { id, status: 'accepted' } },
+  )
+  t.strictSame(outcomes, ['sent'])
+  t.notMatch(log.join(''), EMAIL)
+})
+
+t.test('the mail to an address without a user says to sign up, and the response does not show it', async (t) => {
+  const smtp = await startSmtp(t)
+  startSender(t, smtp.port)
+  const members = [await invite('Mary@example.com'), await invite('nobody@example.com')]
+  await until(() => smtp.delivered.length === 2, 'the mails')
+  const textOf = (address: string) => smtp.delivered.find(({ to: [to] }) => to === address)!.mail.text
+  t.notMatch(textOf('Mary@example.com'), 'sign up')
+  t.match(textOf('nobody@example.com'), 'There is no user with this address yet: sign up with it first.')
+  t.strictSame(
+    ...(members.map((member) =>
+      Object.entries(member).filter(([field]) => !['id', 'url', 'email', 'created_at'].includes(field)),
+    ) as [unknown, unknown]),
+  )
+})
+
+t.test('resend sends a pending invitation again, once', async (t) => {
+  const smtp = await startSmtp(t)
+  startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(async () => (await invitedAt(id)) !== null, 'the first mail')
+  t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
+  await until(async () => (await invitedAt(id)) !== null, 'the second mail')
+  t.equal(smtp.delivered.length, 2)
+  t.equal((await api.call('DELETE', `/1.0/collaborations/${id}`)).status, 200)
+  t.equal((await api.call('POST', `/1.0/collaborations/${id}/resend`)).status, 409)
+  t.equal(smtp.delivered.length, 2)
+})
+
+t.test('no request waits while the mail server is slow, not even one that cancels the invitation', async (t) => {
+  const smtp = await startSmtp(t)
+  let release: (value?: unknown) => void = () => {
+    /* set below */
+  }
+  smtp.hold = new Promise((resolve) => {
+    release = resolve
+  })
+  const { outcomes } = startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(() => smtp.held === 1, 'the mail to be on its way')
+  t.match(await api.call('DELETE', `/1.0/collaborations/${id}`), { status: 200, body: { status: 'cancelled' } })
+  t.equal((await invite()).status, 'pending')
+  t.strictSame([smtp.held, outcomes], [1, []], 'the mail is still on its way')
+  release()
+  smtp.hold = undefined
+  await until(() => smtp.delivered.length === 2, 'both mails')
+  t.match(await api.call('GET', `/1.0/collaborations/${id}`), { body: { status: 'cancelled' } })
+})
+
+t.test(
+  'an invitation that the mail server refuses is tried again; others do not wait; no log has an address',
+  async (t) => {
+    const smtp = await startSmtp(t)
+    smtp.refused.add('eve@example.com')
+    const { outcomes, log } = startSender(t, smtp.port)
+    const { id } = await invite('eve@example.com')
+    await until(() => outcomes.filter((outcome) => outcome === 'failed').length >= 2, 'two attempts')
+    await invite()
+    await until(() => smtp.delivered.length === 1, 'the other mail')
+    t.strictSame(smtp.delivered[0]!.to, [EMAIL])
+    t.equal(await invitedAt(id), null)
+    smtp.refused.clear()
+    await until(() => smtp.delivered.length === 2, 'the mail after the server takes it')
+    t.strictSame(smtp.delivered[1]!.to, ['eve@example.com'])
+    const warnings = log
+      .map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>)
+      .filter(({ level }) => level === 40)
+    t.match(
+      warnings,
+      [
+        {
+          collaboration: id,
+          reason: 'the mail server answers 550 to RCPT TO',
+          msg: 'the invitation cannot be sent. Retrying',
+        },
+      ],
+      'once for each reason',
+    )
+    t.equal(warnings.length, 1)
+    t.notMatch(log.join(''), '@')
+  },
+)
+
+t.test('while the mail server is away invitations wait, though the clock is set back meanwhile', async (t) => {
+  const first = await startSmtp(t)
+  const { port } = first
+  await first.close()
+  await invite()
+  const setClockRight = setClockAhead(t)
+  const { outcomes, log } = startSender(t, port)
+  await until(() => outcomes.includes('failed'), 'an attempt')
+  t.match(log.join(''), 'ECONNREFUSED')
+  setClockRight()
+  const smtp = await startSmtp(t, { port })
+  await until(() => smtp.delivered.length === 1, 'the mail')
+})
+
+t.test('accounts take turns: an account with many invitations does not delay another', async (t) => {
+  const rows = (account: string, count: number, ageSeconds: number) =>
+    Array.from({ length: count }, (_, i) => ({
+      id: `col-${account.slice(-1)}${String(i).padStart(4, '0')}`,
+      account_id: account,
+      user_id: null,
+      inviter_id: ADA,
+      email: `${account}-${String(i)}@example.com`,
+      role: 'admin' as const,
+      status: 'pending' as const,
+      created_at: new Date(Date.now() - 1000 * (ageSeconds - i)),
+      started_at: null,
+      finished_at: null,
+    }))
+  await db
+    .insertInto('collaborations')
+    .values([...rows(ONE, 150, 900), ...rows(TWO, 2, 60)])
+    .execute()
+  const smtp = await startSmtp(t)
+  startSender(t, smtp.port)
+  await until(() => smtp.delivered.length >= 6, 'six mails')
+  t.strictSame(
+    smtp.delivered.slice(0, 6).map(({ to }) => to[0]),
+    [`${ONE}-0`, `${TWO}-0`, `${ONE}-1`, `${TWO}-1`, `${ONE}-2`, `${ONE}-3`].map((name) => `${name}@example.com`),
+  )
+})
+
+t.test('two processes send each invitation once', async (t) => {
+  const smtp = await startSmtp(t)
+  const ids = await Promise.all(Array.from({ length: 12 }, (_, i) => invite(`user-${String(i)}@example.com`)))
+  const senders = [startSender(t, smtp.port), startSender(t, smtp.port), startSender(t, smtp.port)]
+  await until(() => senders.flatMap(({ outcomes }) => outcomes).length >= ids.length, 'all mails')
+  t.strictSame(smtp.delivered.map(({ to }) => to[0]).sort(), ids.map((_, i) => `user-${String(i)}@example.com`).sort())
+})
+
+t.test(
+  'an invitation that is cancelled, or sent by another process, while it waits for its turn is not sent',
+  async (t) => {
+    const smtp = await startSmtp(t)
+    const ids = []
+    for (const name of ['first', 'cancelled', 'sent']) ids.push((await invite(`${name}@example.com`)).id)
+    let release: (value?: unknown) => void = () => {
+      /* set below */
+    }
+    smtp.hold = new Promise((resolve) => {
+      release = resolve
+    })
+    startSender(t, smtp.port)
+    await until(() => smtp.held === 1, 'the first mail to be on its way')
+    t.match(await api.call('DELETE', `/1.0/collaborations/${ids[1]!}`), { status: 200 })
+    await db.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
+    await invite('last@example.com')
+    release()
+    smtp.hold = undefined
+    await until(() => smtp.delivered.some(({ to: [to] }) => to === 'last@example.com'), 'the last mail')
+    t.strictSame(
+      smtp.delivered.map(({ to: [to] }) => to),
+      ['first@example.com', 'last@example.com'],
+    )
+  },
+)
+
+t.test('a mail that needs STARTTLS is not sent to a server without it', async (t) => {
+  const smtp = await startSmtp(t)
+  const to = { to: EMAIL, subject: 'x', text: 'y' }
+  const settings = { host: '127.0.0.1', port: smtp.port, credentials: undefined, from: FROM, invitationUrl: PAGE }
+  await t.rejects(buildSmtp({ ...settings, tls: 'starttls' })(to, AbortSignal.timeout(10_000)))
+  t.equal(smtp.delivered.length, 0)
+  await buildSmtp({ ...settings, tls: 'optional' })(to, AbortSignal.timeout(10_000))
+  t.equal(smtp.delivered.length, 1)
+})
+
+t.test('an invitation that was on its way when the sender stopped is sent after the next start', async (t) => {
+  const smtp = await startSmtp(t)
+  smtp.hold = new Promise(() => {
+    /* for ever */
+  })
+  const { sender, outcomes } = startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(() => smtp.held === 1, 'the mail to be on its way')
+  let isStopped = false
+  void sender.stop().then(() => {
+    isStopped = true
+  })
+  await until(() => isStopped, 'the sender to stop before the mail server times out', 15_000)
+  t.strictSame([outcomes, await invitedAt(id)], [[], null])
+  smtp.hold = undefined
+  startSender(t, smtp.port)
+  await until(async () => (await invitedAt(id)) !== null, 'the mail')
+})
+
+t.test('a mail that was accepted is not sent again while the database cannot record it, but a resend is', async (t) => {
+  const smtp = await startSmtp(t)
+  await sql`create sequence attempts`.execute(db) // a rollback does not change it back
+  await sql`create function refuse_invited() returns trigger language plpgsql as $$ begin perform nextval('attempts'); raise exception 'the disk is full'; end $$`.execute(
+    db,
+  )
+  await sql`create trigger refuse_invited before update on collaborations for each row when (new.invited_at is not null) execute function refuse_invited()`.execute(
+    db,
+  )
+  const repair = () => sql`drop trigger if exists refuse_invited on collaborations`.execute(db)
+  t.teardown(repair)
+  const attempts = async () =>
+    (await sql<{ last_value: number }>`select last_value from attempts`.execute(db)).rows[0]!.last_value
+  const { outcomes, log } = startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(async () => (await attempts()) >= 2, 'two attempts to record the mail')
+  t.equal(smtp.delivered.length, 1)
+  t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
+  await until(() => smtp.delivered.length === 2, 'the second mail')
+  const recorded = await attempts()
+  await until(async () => (await attempts()) > recorded, 'another attempt to record the second mail')
+  await repair()
+  await until(async () => (await invitedAt(id)) !== null, 'the record')
+  t.equal(smtp.delivered.length, 2)
+  t.strictSame(outcomes, ['sent', 'sent'])
+  const warnings = log
+    .map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>)
+    .filter(({ level }) => level === 40)
+  t.match(
+    warnings,
+    [
+      {
+        collaboration: id,
+        reason: 'the disk is full',
+        msg: 'the invitation was sent, and the database cannot record it. Retrying',
+      },
+    ],
+    'once for each reason',
+  )
+})
+
+t.test('names and addresses cannot add headers or recipients to a mail', async (t) => {
+  const smtp = await startSmtp(t)
+  startSender(t, smtp.port)
+  const evil = 'X\r\nBcc: eve@example.com\r\n\r\nhello'
+  await db.updateTable('accounts').set({ name: evil }).where('id', '=', ONE).execute()
+  await db
+    .updateTable('users')
+    .set({ name: `Åda ${evil}` })
+    .where('id', '=', ADA)
+    .execute()
+  const address = '"mary\\""@example.com'
+  await invite(address)
+  await until(() => smtp.delivered.length === 1, 'the mail')
+  const [{ to, mail, raw }] = smtp.delivered as [(typeof smtp.delivered)[number]]
+  t.strictSame(to, [address])
+  t.equal(mail.subject, 'Åda X Bcc: eve@example.com hello invites you to the account X Bcc: eve@example.com hello')
+  t.strictSame(
+    mail.headers
+      .map(({ key }) => key)
+      .filter((key) => ['to', 'cc', 'bcc', 'from', 'subject'].includes(key))
+      .sort(),
+    ['from', 'subject', 'to'],
+  )
+  t.notMatch(raw, /^bcc:/im)
+})
+
+t.test('without a mail server each invitation and each resend is reported once, without the address', async (t) => {
+  const many = Array.from({ length: 150 }, (_, i) => ({
+    id: `col-z${String(i).padStart(4, '0')}`,
+    account_id: TWO,
+    user_id: null,
+    inviter_id: ADA,
+    email: `user-${String(i)}@example.com`,
+    role: 'admin' as const,
+    status: 'pending' as const,
+    started_at: null,
+    finished_at: null,
+  }))
+  await db.insertInto('collaborations').values(many).execute()
+  const { log } = startSender(t, undefined)
+  await until(() => log.length === many.length, 'the reports')
+  const { id } = await invite()
+  await until(() => log.length > many.length, 'the report of a later one')
+  t.match(JSON.parse(log.at(-1)!), {
+    level: 40,
+    collaboration: id,
+    msg: 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set',
+  })
+  t.equal(
+    new Set(log.map((line) => (JSON.parse(line) as { collaboration: string }).collaboration)).size,
+    many.length + 1,
+  )
+  t.equal(log.length, many.length + 1)
+  t.notMatch(log.join(''), '@')
+  t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
+  await until(() => log.length > many.length + 1, 'the report of the resend')
+  const other = await invite('other@example.com')
+  await until(() => log.length > many.length + 2, 'the report of another one')
+  t.strictSame(
+    log.slice(-2).map((line) => (JSON.parse(line) as { collaboration: string }).collaboration),
+    [id, other.id],
+  )
+  t.equal(await invitedAt(id), null)
+})
+
+t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends what was on its way', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-mail-'))
+  t.teardown(() => {
+    rmSync(directory, { recursive: true })
+  })
+  const authority = await anAuthority(directory, 'mail')
+  const credentials = { user: 'imds', password: 'a-password-of-mail' }
+  const smtp = await startSmtp(t, { certificate: await authority.issue('mail'), credentials })
+  const passwordFile = join(directory, 'password')
+  writeFileSync(passwordFile, 'wrong\n')
+  let release: (value?: unknown) => void = () => {
+    /* set below */
+  }
+  smtp.hold = new Promise((resolve) => {
+    release = resolve
+  })
+  const first = await startImdsApi(t, {
+    IMDS_API_SMTP: `smtp://imds@127.0.0.1:${String(smtp.port)}`,
+    IMDS_API_SMTP_PASSWORD_FILE: passwordFile,
+    IMDS_API_MAIL_FROM: FROM,
+    IMDS_API_INVITATION_URL: PAGE,
+    NODE_EXTRA_CA_CERTS: authority.caFile,
+    IMDS_API_LOG_LEVEL: 'debug',
+  })
+  const response = await fetch(`${first.baseUrl}/1.0/collaborations`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${await first.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ email: EMAIL, role: 'admin' }),
+  })
+  t.equal(response.status, 201)
+  await until(
+    () => first.log.some(({ reason }) => reason === 'the mail server answers 535 to AUTH PLAIN'),
+    'the refusal of the wrong password',
+  )
+  writeFileSync(passwordFile, `${credentials.password}\n`)
+  await until(() => smtp.held === 1, 'the mail to be on its way')
+  first.process.kill('SIGKILL')
+  await until(() => first.process.signalCode !== null, 'the end')
+  release()
+  smtp.hold = undefined
+  const second = await startProcess(t, first.env)
+  const counted = async ({ operatorUrl }: TestImdsApi) =>
+    /imds_api_invitations_total\{result="sent"\} (\d+)/.exec(await (await fetch(`${operatorUrl}/metrics`)).text())?.[1]
+  await until(async () => (await counted(second)) === '1', 'the mail of the second process')
+  t.match(smtp.delivered.at(-1), {
+    to: [EMAIL],
+    isSecure: true,
+    user: 'imds',
+    mail: { subject: /^Ada Lovelace invites you/ },
+  })
+  for (const { log } of [first, second]) {
+    const text = JSON.stringify(log)
+    t.notMatch(text, '@')
+    t.notMatch(text, credentials.password)
+    t.notMatch(text, Buffer.from(`\0imds\0${credentials.password}`).toString('base64'))
+  }
+})

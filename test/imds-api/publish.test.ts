@@ -1,0 +1,976 @@
+/**
+ * From a change in the database to the store: what is published, in which order, and what happens to a record that the
+ * store refuses.
+ */
+import { sql } from 'kysely'
+import { pino } from 'pino'
+import t, { type Test } from 'tap'
+import { enqueue } from '../../src/imds-api/database/outbox.ts'
+import { markChanged } from '../../src/imds-api/database/outbox.ts'
+import { inTransaction } from '../../src/imds-api/database/transaction.ts'
+import { buildApiMetrics } from '../../src/imds-api/metrics.ts'
+import { compose } from '../../src/imds-api/publish/compose.ts'
+import { publishBatch, type PublishOutcome } from '../../src/imds-api/publish/batch.ts'
+import { BATCH, OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { StoreUnavailable } from '../../src/store/publisher.ts'
+import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { anApi, apply, type TestApi } from '../support/programs/api.ts'
+import { until, type LogLine } from '../support/programs/daemon.ts'
+
+const base64 = (text: string) => Buffer.from(text).toString('base64')
+const region = aRegion({
+  accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536, cloud_ips_limit: 40 })),
+})
+
+interface Interface {
+  readonly id: string
+  readonly ipv4_address: string
+}
+interface Server {
+  readonly id: string
+  readonly status: string
+  readonly interfaces: readonly Interface[]
+  readonly cloud_ips: readonly CloudIp[]
+}
+interface CloudIp {
+  readonly id: string
+  readonly status: string
+  readonly public_ipv4: string
+  readonly server: { readonly id: string } | null
+}
+/** A record of the store, as far as these tests read it. */
+interface StoredRecord {
+  readonly revision: number
+  readonly sealedAt?: string
+  readonly architecture?: string
+  readonly launchTime?: string
+  readonly serverGroups: readonly { readonly id: string }[]
+  readonly interfaces: readonly { readonly cloudIps: readonly { readonly id: string }[] }[]
+}
+
+t.test('the address of a deleted cloud IP is free once no record in the store names it', async (t) => {
+  const { call, database, startPublisher, drained } = await anApi(t, {
+    region: aRegion({ address_pools: { ...aRegion().address_pools, public_ipv4: ['203.0.113.7-203.0.113.7'] } }),
+  })
+  const create = () => call('POST', '/1.0/cloud_ips', undefined, TWO)
+  const { body } = await call('POST', '/1.0/servers', { image: 'img-deb12', cloud_ip: true })
+  const {
+    id,
+    cloud_ips: [cloudIp],
+  } = body as Server
+  await database.db.updateTable('cloud_ips').set({ status: 'mapped' }).execute() // as after a publish
+  t.match(await call('POST', `/1.0/cloud_ips/${cloudIp!.id}/unmap`), { status: 202 })
+  t.match(await call('DELETE', `/1.0/cloud_ips/${cloudIp!.id}`), { status: 200 })
+  t.match(
+    await create(),
+    { status: 503, body: { error_name: 'insufficient_capacity' } },
+    'the change of the server waits to be published',
+  )
+  await startPublisher()
+  await drained()
+  const made = await create()
+  t.match(made, { status: 201, body: { public_ipv4: '203.0.113.7' } })
+  await call('DELETE', `/1.0/cloud_ips/${(made.body as CloudIp).id}`, undefined, TWO)
+  t.match(await create(), { status: 201, body: { public_ipv4: '203.0.113.7' } }, 'at once if nothing waits')
+  t.match(await call('GET', `/1.0/servers/${id}`), { status: 200 })
+})
+
+t.test(
+  'while nothing is published, an account keeps at most twice its limit of public addresses from others',
+  async (t) => {
+    const region = aRegion()
+    const { call } = await anApi(t, {
+      region: {
+        ...region,
+        accounts: region.accounts.map((account) => ({ ...account, cloud_ips_limit: 2 })),
+        address_pools: { ...region.address_pools, public_ipv4: ['203.0.113.8-203.0.113.15'] },
+      },
+    })
+    await call('POST', '/1.0/servers', { image: 'img-deb12' })
+    const statuses: number[] = []
+    for (let i = 0; i < 8; i++) {
+      const { status, body } = await call('POST', '/1.0/cloud_ips')
+      statuses.push(status)
+      if (status === 201) await call('DELETE', `/1.0/cloud_ips/${(body as CloudIp).id}`)
+    }
+    t.strictSame(statuses, [201, 201, 201, 201, 503, 503, 503, 503])
+    t.match(await call('POST', '/1.0/cloud_ips'), {
+      headers: { 'retry-after': '1' },
+      body: {
+        errors: [
+          '4 cloud IPs that were deleted keep their addresses until the changes of servers are published: try again',
+        ],
+      },
+    })
+    t.match(await call('POST', '/1.0/cloud_ips', undefined, TWO), { status: 201 })
+  },
+)
+
+t.test('a statement that is prepared while the tables are empty reads them by their indexes', async (t) => {
+  const api = await anApi(t)
+  const store = await openStore({ url: `file:${api.directory}/` })
+  t.teardown(() => store.close())
+  const { body } = await api.call('POST', '/1.0/servers', { image: 'img-deb12' })
+  const { id } = body as Server
+  await api.database.db.connection().execute(async (db) => {
+    const parts = {
+      db,
+      store,
+      counted: () => undefined,
+      hasToStop: () => false,
+      bootSeconds: 600,
+      log: pino({ enabled: false }),
+    }
+    t.strictSame(await publishBatch(parts, [id]), [])
+    await sql`set plan_cache_mode = force_generic_plan`.execute(db)
+    const { rows: prepared } = await sql<{ name: string; parameters: readonly string[]; custom: number }>`
+      select name, parameter_types::text[] as parameters, custom_plans::int as custom from pg_prepared_statements
+      order by name`.execute(db)
+    t.strictSame(
+      prepared.map(({ name }) => name),
+      ['outbox-delete', 'outbox-lock', 'outbox-rows', 'servers-to-compose'],
+    )
+    for (const { name, parameters, custom } of prepared) {
+      if (name !== 'outbox-lock') t.equal(custom, 0, `${name} has one plan for all values`) // it reads no table
+      const values = parameters.map((type) => (type.endsWith('[]') ? "'{}'" : "'x'")).join()
+      const { rows } = await sql.raw<{ 'QUERY PLAN': string }>(`explain execute "${name}"(${values})`).execute(db)
+      const plan = rows.map((row) => row['QUERY PLAN']).join('\n')
+      t.notMatch(plan, /Seq Scan on (?!region|zones|server_types)/, name)
+    }
+  })
+})
+
+t.test('publishing', async (t) => {
+  const api = await anApi(t, { region })
+  const store = await openStore({ url: `file:${api.directory}/` })
+  t.teardown(() => store.close())
+  const { db } = api.database
+
+  const create = async (body: object = {}) => {
+    const { status, body: server } = await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body })
+    if (status !== 202) throw new Error(JSON.stringify(server))
+    return server as Server
+  }
+  const serverOf = async (id: string) => (await api.call('GET', `/1.0/servers/${id}`)).body as Server
+  const cloudIpOf = async (id: string) => (await api.call('GET', `/1.0/cloud_ips/${id}`)).body as CloudIp
+  const update = async (id: string, body: object) => {
+    const { status } = await api.call('PUT', `/1.0/servers/${id}`, body)
+    if (status !== 200) throw new Error(`the update of ${id} was answered ${String(status)}`)
+  }
+  const recordOf = async (id: string) => (await store.get(id))?.document as StoredRecord | undefined
+  const isPublished = async (id: string) =>
+    (await db.selectFrom('outbox').select('id').where('server_id', '=', id).executeTakeFirst()) === undefined
+  const cloudIpsOf = async (id: string) => (await recordOf(id))!.interfaces[0]!.cloudIps.map((one) => one.id)
+  const deadlocks = async () =>
+    Number(
+      (
+        await api.database.pool.query<{ deadlocks: string }>(
+          'select deadlocks from pg_stat_database where datname = current_database()',
+        )
+      ).rows[0]!.deadlocks,
+    )
+  const revisionOf = async (id: string) =>
+    (await db.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+
+  t.test('several changes of one server are one publish, of its latest state', async (t) => {
+    const { id } = await create({ user_data: base64('first') })
+    for (let i = 1; i <= 5; i++) await update(id, { user_data: base64(`change ${String(i)}`) })
+    const { puts } = aPublisher(t, api, store)
+    await until(() => isPublished(id), 'the server to be published')
+    t.strictSame(
+      puts.filter((put) => put.id === id),
+      [{ id, revision: 6 }],
+    )
+    t.equal(String((await store.get(id))?.userData), 'change 5')
+  })
+
+  t.test('a new domain of the region reaches the records while the publisher runs', async (t) => {
+    aPublisher(t, api, store)
+    const { id } = await create()
+    await until(() => isPublished(id), 'the server to be published')
+    await apply(api.database, { ...region, domain: 'gb2.example.com' })
+    await until(() => isPublished(id), 'the server to be published again')
+    t.match(await recordOf(id), { fqdn: `${id}.gb2.example.com`, region: 'gb1', revision: 2 })
+    await apply(api.database, region)
+  })
+
+  t.test('metadata options and tags are published, and absent from a record whose server has none', async (t) => {
+    const [plain, { id }] = [
+      await create(),
+      await create({ metadata_options: { http_tokens: 'required' }, tags: { Name: 'web' } }),
+    ]
+    aPublisher(t, api, store)
+    await until(async () => (await isPublished(id)) && (await isPublished(plain.id)), 'the servers to be published')
+    const options = {
+      httpEndpoint: 'enabled',
+      httpTokens: 'required',
+      httpPutResponseHopLimit: 1,
+      httpProtocolIpv6: 'disabled',
+      instanceMetadataTags: 'disabled',
+    }
+    t.match(await recordOf(id), { options, tags: { Name: 'web' } })
+    t.notMatch(Object.keys((await recordOf(plain.id))!), ['options', 'tags'])
+    await update(id, {
+      metadata_options: {
+        http_endpoint: 'disabled',
+        http_put_response_hop_limit: 3,
+        http_protocol_ipv6: 'enabled',
+        instance_metadata_tags: 'enabled',
+      },
+      tags: { 'é 1': 'x\n', 2: '' },
+    })
+    await until(() => isPublished(id), 'the change to be published')
+    const record = (await store.get(id))!.document as object & Record<'options' | 'tags', unknown>
+    t.strictSame(record.options, {
+      httpEndpoint: 'disabled',
+      httpTokens: 'required',
+      httpPutResponseHopLimit: 3,
+      httpProtocolIpv6: 'enabled',
+      instanceMetadataTags: 'enabled',
+    })
+    t.strictSame(record.tags, { 'é 1': 'x\n', 2: '' })
+  })
+
+  t.test('a record has the architecture of the image when its server was created, and that time', async (t) => {
+    const setImage = (arch: 'i686' | 'x86_64') =>
+      db.updateTable('images').set({ arch }).where('id', '=', 'img-deb12').execute()
+    const [old, first] = [await create(), await create()]
+    await db.updateTable('servers').set({ architecture: null }).where('id', '=', old.id).execute()
+    await setImage('i686')
+    const second = await create()
+    aPublisher(t, api, store)
+    await update(first.id, { tags: { Name: 'changed' } })
+    for (const { id } of [old, first, second]) await until(() => isPublished(id), `${id} to be published`)
+    await setImage('x86_64')
+    const factsOf = async ({ id }: Server) => {
+      const { architecture, launchTime } = (await recordOf(id))!
+      return [architecture, launchTime && Date.parse(launchTime)]
+    }
+    const createdAt = async ({ id }: Server) =>
+      (await db.selectFrom('servers').select('created_at').where('id', '=', id).executeTakeFirstOrThrow()).created_at
+    t.strictSame(await factsOf(first), ['x86_64', (await createdAt(first)).getTime()])
+    t.strictSame(await factsOf(second), ['i386', (await createdAt(second)).getTime()])
+    t.strictSame(await factsOf(old), [undefined, undefined], 'the record of a revision never changes')
+  })
+
+  t.test('a server is creating, and its cloud IP reserved, until its record is in the store', async (t) => {
+    const {
+      id,
+      status,
+      cloud_ips: [reserved],
+    } = await create({ cloud_ip: true })
+    t.equal(status, 'creating')
+    t.equal(reserved?.status, 'reserved')
+    t.equal((await api.call('POST', `/1.0/cloud_ips/${reserved!.id}/unmap`)).status, 409)
+    t.equal((await api.call('DELETE', `/1.0/cloud_ips/${reserved!.id}`)).status, 409)
+    let duringPut: readonly string[] = []
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData, options) => {
+        duringPut = [(await serverOf(id)).status, (await cloudIpOf(reserved!.id)).status]
+        return store.put(document, userData, options)
+      },
+    })
+    await until(() => isPublished(id), 'the server to be published')
+    t.strictSame(duringPut, ['creating', 'reserved'])
+    t.equal((await serverOf(id)).status, 'active')
+    t.match(await cloudIpOf(reserved!.id), { status: 'mapped', server: { id } })
+    t.strictSame(await cloudIpsOf(id), [reserved!.id])
+  })
+
+  t.test('deleting a server removes its record first, and then frees its addresses', async (t) => {
+    const {
+      id,
+      interfaces: [first],
+      cloud_ips: [cloudIp],
+    } = await create({ cloud_ip: true })
+    const allocations = async () =>
+      (await db.selectFrom('allocations').select('number').where('holder', '=', first!.id).execute()).length
+    let whileRemoved: number | undefined
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      remove: async (...args) => {
+        const result = await store.remove(...args)
+        whileRemoved = await allocations()
+        return result
+      },
+    })
+    await until(() => isPublished(id), 'the server to be published')
+    t.match((await api.call('DELETE', `/1.0/servers/${id}`)).body, { status: 'deleting', cloud_ips: [] })
+    t.match(await cloudIpOf(cloudIp!.id), { status: 'unmapped', server: null })
+    await until(async () => (await serverOf(id)).status === 'deleted', 'the server to be deleted')
+    t.equal(whileRemoved, 2, 'its MAC and IPv4 address were still its own')
+    t.equal(await allocations(), 0)
+    t.equal(await recordOf(id), undefined)
+  })
+
+  t.test('a server that is deleted while its first record is published is deleted, and never active', async (t) => {
+    const { id } = await create()
+    let isDeleted = false
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData, options) => {
+        const result = await store.put(document, userData, options)
+        if ((document as { id: string }).id === id && options?.dryRun !== true && !isDeleted) {
+          isDeleted = true
+          t.match(await api.call('DELETE', `/1.0/servers/${id}`), { status: 202 })
+        }
+        return result
+      },
+    })
+    await until(async () => await isPublished(id), 'the server to be published')
+    t.match(await serverOf(id), { status: 'deleted' })
+    t.equal(await recordOf(id), undefined)
+  })
+
+  t.test('a revision that rises while the publisher learns that of the store does not go back', async (t) => {
+    const { id } = await create()
+    const first = aPublisher(t, api, store)
+    await until(() => isPublished(id), 'the server to be published')
+    await first.stop()
+    for (let revision = 2; revision < 6; revision++) await store.put({ ...(await recordOf(id)), revision }, 'none')
+    let isRaised = false
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData, options) => {
+        const result = await store.put(document, userData, options)
+        if (result.kind === 'stale' && !isRaised) {
+          isRaised = true
+          await db.updateTable('servers').set({ revision: 50 }).where('id', '=', id).execute()
+        }
+        return result
+      },
+    })
+    await update(id, { user_data: base64('of revision 50') })
+    await until(() => isPublished(id), 'the change to be published')
+    t.ok(isRaised)
+    t.match(await store.get(id), { document: { revision: 50 }, userData: Buffer.from('of revision 50') })
+    t.equal(await revisionOf(id), 50)
+  })
+
+  t.test('a server that imdsctl sealed is published above the revision in the store, and stays sealed', async (t) => {
+    const { log, counted } = aPublisher(t, api, store)
+    const { id } = await create({ user_data: base64('secret') })
+    await until(() => isPublished(id), 'the server to be published')
+    const sealed = await store.seal(id)
+    await update(id, { user_data: base64('new secret') })
+    await until(() => isPublished(id), 'the change to be published')
+    const { revision, sealedAt } = (await recordOf(id))!
+    t.match(sealed, { kind: 'sealed', sealedAt })
+    t.equal(revision, await revisionOf(id), 'the database has the revision of the store')
+    t.equal(String((await store.get(id))?.userData), 'new secret')
+    t.match(
+      log.find((line) => line['server'] === id),
+      { level: 'warn', msg: 'the store has a higher revision of this server: publishing above it', inStore: 2 },
+    )
+    t.ok(counted.includes('stale'))
+  })
+
+  t.test('after a restore of the database, puts and removals use revisions above those of the store', async (t) => {
+    aPublisher(t, api, store)
+    const servers = [await create(), await create()]
+    for (const { id } of servers) for (let i = 0; i < 5; i++) await update(id, { user_data: base64(String(i)) })
+    const [kept, deleted] = servers.map(({ id }) => id) as [string, string]
+    await until(async () => (await isPublished(kept)) && (await isPublished(deleted)), 'both to be published')
+    await db
+      .updateTable('servers')
+      .set({ revision: 1, user_data: base64('of the backup') })
+      .where('id', 'in', [kept, deleted])
+      .execute()
+    await inTransaction(db, (tx) => enqueue(tx, [kept, deleted]))
+    await until(() => isPublished(kept), 'the server to be published')
+    t.match(await store.get(kept), { document: { revision: 7 }, userData: Buffer.from('of the backup') })
+    await db.updateTable('servers').set({ revision: 1 }).where('id', '=', deleted).execute()
+    await api.call('DELETE', `/1.0/servers/${deleted}`)
+    await until(async () => (await serverOf(deleted)).status === 'deleted', 'the server to be deleted')
+    t.equal(await recordOf(deleted), undefined)
+  })
+
+  t.test('a refused record stops only its server, is reported, and is tried again', async (t) => {
+    const [owned, invalid, good] = [await create(), await create(), await create()]
+    const address = owned.interfaces[0]!.ipv4_address
+    const foreign = {
+      ...(await compose(db, good.id))!.record,
+      id: 'srv-other',
+      interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }],
+    }
+    t.match(await store.put(foreign), { kind: 'published' })
+    const mac = (
+      await db
+        .selectFrom('interfaces')
+        .select('mac_address')
+        .where('server_id', '=', invalid.id)
+        .executeTakeFirstOrThrow()
+    ).mac_address
+    await db.updateTable('interfaces').set({ mac_address: 'nonsense' }).where('server_id', '=', invalid.id).execute()
+
+    const { log, counted } = aPublisher(t, api, store)
+    const faultOf = async (id: string) =>
+      (await db.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
+        .publish_fault
+    await until(
+      async () =>
+        (await isPublished(good.id)) && (await faultOf(owned.id)) !== null && (await faultOf(invalid.id)) !== null,
+      'one to be published and two refused',
+    )
+    t.equal((await serverOf(good.id)).status, 'active')
+    t.equal((await serverOf(owned.id)).status, 'creating')
+    t.equal(await faultOf(owned.id), `address-owned: ${address} of the network default belongs to srv-other`)
+    t.match(await faultOf(invalid.id), /^invalid: .*macAddress/)
+    const errors = log.filter(({ level }) => level === 'error')
+    t.strictSame(errors.map((line) => line['server']).sort(), [owned.id, invalid.id].sort())
+    t.ok(counted.includes('address-owned') && counted.includes('invalid'))
+    const metrics = await buildApiMetrics(api.database).registry.metrics()
+    t.match(metrics, /^imds_api_refused_servers 2$/m)
+    t.match(metrics, /^imds_api_outbox_servers 2$/m)
+
+    await store.remove('srv-other')
+    await update(owned.id, { user_data: base64('a change') })
+    await until(() => isPublished(owned.id), 'the change to be published at once')
+    t.equal(await faultOf(owned.id), null)
+    await db.updateTable('interfaces').set({ mac_address: mac }).where('server_id', '=', invalid.id).execute()
+    await db
+      .updateTable('outbox')
+      .set({ retry_at: new Date(0) })
+      .where('server_id', '=', invalid.id)
+      .execute() // a minute has passed
+    await until(() => isPublished(invalid.id), 'the other to be tried again')
+    t.equal((await serverOf(invalid.id)).status, 'active')
+    t.match(await buildApiMetrics(api.database).registry.metrics(), /^imds_api_refused_servers 0$/m)
+  })
+
+  t.test('a server whose publish cannot be completed in the database does not delay the others', async (t) => {
+    const {
+      interfaces: [first],
+      ...stuck
+    } = await create()
+    const { log } = aPublisher(t, api, store)
+    await until(() => isPublished(stuck.id), 'the server to be published')
+    const { id: cloudIp } = (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp
+    await inTransaction(db, async (tx) => {
+      await tx.updateTable('servers').set({ status: 'deleting' }).where('id', '=', stuck.id).execute()
+      await tx
+        .updateTable('cloud_ips')
+        .set({ status: 'mapped', interface_id: first!.id })
+        .where('id', '=', cloudIp)
+        .execute() // only a bug could do this
+      await markChanged(tx, [stuck.id])
+    })
+    await until(
+      () => log.some((line) => line.level === 'error' && line['server'] === stuck.id),
+      'the fault to be reported',
+    )
+    const other = await create()
+    await until(() => isPublished(other.id), 'another server to be published')
+    t.notOk(log.some(({ msg }) => msg.startsWith('servers cannot be published')))
+    await db
+      .updateTable('cloud_ips')
+      .set({ status: 'unmapped', interface_id: null })
+      .where('id', '=', cloudIp)
+      .execute()
+    await db
+      .updateTable('outbox')
+      .set({ retry_at: new Date(0) })
+      .where('server_id', '=', stuck.id)
+      .execute()
+    await until(async () => (await serverOf(stuck.id)).status === 'deleted', 'the server to be deleted')
+    await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
+  })
+
+  t.test('a cloud IP of a server group is published for each member, when it joins and until it leaves', async (t) => {
+    aPublisher(t, api, store)
+    const members = [await create(), await create(), await create()].map(({ id }) => id) as [string, string, string]
+    const group = (
+      await api.call('POST', '/1.0/server_groups', {
+        name: 'web',
+        servers: members.slice(0, 2).map((server) => ({ server })),
+      })
+    ).body as { id: string }
+    const { id: cloudIp } = (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp
+    const seenBy = async () =>
+      Promise.all(
+        members.map(async (id) => (await recordOf(id)) !== undefined && (await cloudIpsOf(id)).includes(cloudIp)),
+      )
+    const sees = (expected: readonly boolean[], what: string) =>
+      until(async () => JSON.stringify(await seenBy()) === JSON.stringify(expected), what)
+    const serversOf = (...ids: string[]) => ({ servers: ids.map((server) => ({ server })) })
+
+    t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: group.id })).status, 202)
+    await sees([true, true, false], 'the members to have the cloud IP')
+    t.equal((await api.call('POST', `/1.0/server_groups/${group.id}/add_servers`, serversOf(members[2]))).status, 202)
+    await sees([true, true, true], 'a server that joined to have it')
+    t.equal(
+      (await api.call('POST', `/1.0/server_groups/${group.id}/remove_servers`, serversOf(members[0]))).status,
+      202,
+    )
+    await sees([false, true, true], 'a server that left not to have it')
+    await update(members[1], { server_groups: [] })
+    await sees([false, false, true], 'a server whose groups were replaced not to have it')
+    t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/unmap`)).status, 202)
+    await sees([false, false, false], 'nobody to have it after unmap')
+  })
+
+  t.test('C3: cloud IPs are in the order in which they were mapped, to the server or to its group', async (t) => {
+    const { id } = await create()
+    const { id: group } = (await api.call('POST', '/1.0/server_groups', { servers: [{ server: id }] })).body as {
+      id: string
+    }
+    const ids: string[] = []
+    for (let i = 0; i < 4; i++) ids.push(((await api.call('POST', '/1.0/cloud_ips')).body as CloudIp).id)
+    const listed = async () =>
+      ((await compose(db, id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id)
+    for (const order of [[...ids].sort(), [...ids].sort().reverse()]) {
+      for (const [i, cloudIp] of order.entries()) {
+        t.equal(
+          (await api.call('POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: i % 2 === 0 ? group : id })).status,
+          202,
+        )
+        t.strictSame(await listed(), order.slice(0, i + 1))
+      }
+      for (const cloudIp of ids) await api.call('POST', `/1.0/cloud_ips/${cloudIp}/unmap`)
+    }
+    const reserving = await create({ cloud_ip: ids[0] })
+    await api.call('POST', `/1.0/server_groups/${group}/add_servers`, { servers: [{ server: reserving.id }] })
+    await api.call('POST', `/1.0/cloud_ips/${ids[1]!}/map`, { destination: group })
+    t.strictSame(
+      ((await compose(db, reserving.id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id),
+      ids.slice(0, 2),
+      'one that the create reserves is first',
+    )
+    for (const server of [id, reserving.id]) await api.call('DELETE', `/1.0/servers/${server}`)
+    for (const cloudIp of ids) await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
+  })
+
+  t.test('a change that commits while an older record is on its way is published after it', async (t) => {
+    const { id } = await create()
+    const slow = await db.startTransaction().execute()
+    await slow.insertInto('outbox').values({ server_id: id, account_id: ONE }).execute()
+    await slow
+      .updateTable('servers')
+      .set({ user_data: base64('of the slow change'), revision: 2 })
+      .where('id', '=', id)
+      .execute()
+    await inTransaction(db, async (tx) => {
+      await tx.insertInto('outbox').values({ server_id: id, account_id: ONE }).execute()
+    }) // a row with a higher number, visible first
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData, options) => {
+        const result = await store.put(document, userData, options)
+        if (!slow.isCommitted) await slow.commit().execute()
+        return result
+      },
+    })
+    await until(() => isPublished(id), 'the server to be published')
+    t.equal(String((await store.get(id))?.userData), 'of the slow change')
+  })
+
+  t.test('while the store is unreachable every change waits, and then every change is published', async (t) => {
+    let isAway = true
+    const { log } = aPublisher(t, api, {
+      ...methodsOf(store),
+      put: (document, userData, options) =>
+        isAway
+          ? Promise.reject(new StoreUnavailable('cannot use the store: it is away'))
+          : store.put(document, userData, options),
+    })
+    const servers = [await create(), await create()]
+    await until(() => log.some(({ msg }) => msg.startsWith('servers cannot be published')), 'the loss to be reported')
+    for (const { id } of servers) t.equal((await serverOf(id)).status, 'creating')
+    isAway = false
+    await until(
+      async () => (await Promise.all(servers.map(({ id }) => isPublished(id)))).every(Boolean),
+      'the servers to be published',
+    )
+    t.equal(
+      log.filter(({ msg }) => msg.startsWith('servers cannot be published')).length,
+      1,
+      'one line, however often it was tried',
+    )
+    await until(() => log.some(({ msg }) => msg === 'publishing works again'), 'the end to be reported')
+  })
+
+  t.test('concurrent changes of one account end in the store as in the database, without an error', async (t) => {
+    aPublisher(t, api, store)
+    const servers = await Promise.all(Array.from({ length: 6 }, () => create()))
+    const cloudIps = await Promise.all(
+      Array.from({ length: 6 }, async () => (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp),
+    )
+    const group = (await api.call('POST', '/1.0/server_groups', { name: 'web' })).body as { id: string }
+    const statuses = new Set<number>()
+    const ask = async (...args: Parameters<TestApi['call']>) => {
+      statuses.add((await api.call(...args)).status)
+    }
+    const pick = <T>(list: readonly T[], n: number) => list[n % list.length]!
+    await Promise.all(
+      Array.from({ length: 8 }, async (_, worker) => {
+        for (let i = worker; i < 120; i += 8) {
+          const [server, cloudIp] = [pick(servers, i * 7), pick(cloudIps, i * 5)]
+          const one = { servers: [{ server: server.id }] }
+          await ask('POST', `/1.0/cloud_ips/${cloudIp.id}/map`, {
+            destination: pick([server.id, group.id, server.interfaces[0]!.id], i),
+          })
+          await ask('POST', `/1.0/server_groups/${group.id}/${pick(['add_servers', 'remove_servers'], i)}`, one)
+          await ask('PUT', `/1.0/servers/${server.id}`, { server_groups: [group.id], user_data: base64(String(i)) })
+          if (i >= 112) await ask('DELETE', `/1.0/servers/${server.id}`)
+          await ask('POST', `/1.0/cloud_ips/${pick(cloudIps, i * 3).id}/unmap`)
+        }
+      }),
+    )
+    t.strictSame(
+      [...statuses].filter((status) => status >= 500),
+      [],
+    )
+    t.equal(await deadlocks(), 0)
+    await api.drained()
+    for (const { id } of servers) {
+      const [composed, published] = [(await compose(db, id))!, await recordOf(id)]
+      if (composed.status === 'deleted') t.equal(published, undefined)
+      else t.match(published, composed.record)
+    }
+  })
+
+  t.test('two publishers on one database never publish one server at the same time or out of order', async (t) => {
+    const servers = await Promise.all(Array.from({ length: 8 }, () => create()))
+    const inFlight = new Set<string>()
+    const faults: string[] = []
+    const highest = new Map<string, number>()
+    const recording: Store = {
+      ...methodsOf(store),
+      put: async (document, userData, options) => {
+        const { id, revision } = document as { id: string; revision: number }
+        if (inFlight.has(id)) faults.push(`${id} is published twice at the same time`)
+        if (revision < (highest.get(id) ?? 0)) faults.push(`${id} went back to ${String(revision)}`)
+        highest.set(id, revision)
+        inFlight.add(id)
+        const result = await store.put(document, userData, options)
+        inFlight.delete(id)
+        return result
+      },
+    }
+    const publishers = [aPublisher(t, api, recording), aPublisher(t, api, recording)]
+    // One of them may take whole batches of changes for a while.
+    let rounds = 0
+    while (rounds < 15 || (rounds < 500 && publishers.some(({ puts }) => puts.length === 0))) {
+      const round = String(rounds++)
+      await Promise.all(servers.map(({ id }) => update(id, { user_data: base64(`${id} ${round}`) })))
+    }
+    await api.drained()
+    t.strictSame(faults, [])
+    for (const { id } of servers) t.equal(String((await store.get(id))?.userData), `${id} ${String(rounds - 1)}`)
+    for (const { puts } of publishers) t.ok(puts.length > 0, 'both have published')
+  })
+
+  t.test('at the end the store has exactly the records that the database describes', async (t) => {
+    const servers = await db.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
+    for (const { id } of servers) t.match(await recordOf(id), (await compose(db, id))!.record)
+    t.strictSame(
+      (await store.list()).map(({ id }) => id),
+      servers.map(({ id }) => id).sort(),
+    )
+    const { servers_used } = (await api.call('GET', `/1.0/accounts/${ONE}`)).body as { servers_used: number }
+    t.equal(servers_used, servers.length)
+  })
+})
+
+/** The servers of a batch in the tests of the order. */
+const MOST = 2
+/**
+ * What goes first is among so many of the first publishes. Two batches of changes of many servers are in flight at once,
+ * and the first publish of a new server takes longer than others.
+ */
+const FIRST = 12
+
+t.test('the order of publishing', async (t) => {
+  const api = await anApi(t, { region })
+  const { db, pool } = api.database
+  const store = await openStore({ url: `file:${api.directory}/` })
+  t.teardown(() => store.close())
+  const create = async (account: keyof typeof CLIENT_OF = ONE) =>
+    ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account)).body as Server).id
+  const makeGroup = async (account: keyof typeof CLIENT_OF) => {
+    const ids = await Promise.all(Array.from({ length: 20 }, () => create(account)))
+    const { id } = (
+      await api.call('POST', '/1.0/server_groups', { servers: ids.map((server) => ({ server })) }, account)
+    ).body as { id: string }
+    let name = 0
+    return {
+      ids,
+      rename: async () => {
+        t.equal((await api.call('PUT', `/1.0/server_groups/${id}`, { name: String((name += 1)) }, account)).status, 202)
+      },
+    }
+  }
+  /** Publishes all that waits, and returns the servers in the order of their publishes. */
+  const publishAll = async (replaced: Partial<Store> = {}) => {
+    const { puts, stop } = aPublisher(t, api, { ...methodsOf(store), ...replaced }, MOST)
+    await api.drained()
+    await stop()
+    return puts.map(({ id }) => id)
+  }
+  const [one, two] = [await makeGroup(ONE), await makeGroup(TWO)]
+  await publishAll()
+
+  t.test(
+    'a change of many servers delays neither a server of another account nor a change of one server',
+    async (t) => {
+      await one.rename()
+      const [foreign, own, last] = [await create(TWO), await create(ONE), one.ids.toSorted().at(-1)!]
+      t.equal((await api.call('PUT', `/1.0/servers/${last}`, { tags: { Name: 'x' } })).status, 200)
+      const order = await publishAll()
+      for (const id of [foreign, own, last])
+        t.ok(order.indexOf(id) < FIRST, `${id} is number ${String(order.indexOf(id))}`)
+      t.strictSame(order.toSorted(), [...one.ids, foreign, own].sort(), 'each server is published once')
+    },
+  )
+
+  t.test('accounts with changes of many servers take turns', async (t) => {
+    await one.rename()
+    await two.rename()
+    const order = await publishAll()
+    for (let i = 0; i < 40; i += 8)
+      t.ok(
+        Math.abs(order.slice(i, i + 8).filter((id) => one.ids.includes(id)).length - 4) <= 2,
+        `the publishes from ${String(i)} on`,
+      )
+  })
+
+  t.test('an account that changes one server after another gets no more turns than another', async (t) => {
+    for (const id of one.ids) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } })
+    for (const id of two.ids.slice(0, 3)) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } }, TWO)
+    const order = await publishAll()
+    t.ok(
+      order.indexOf(two.ids[2]!) < FIRST,
+      `the last of the other account is number ${String(order.indexOf(two.ids[2]!))}`,
+    )
+  })
+
+  t.test('while the store takes no change of many servers, an urgent change is published', async (t) => {
+    await one.rename()
+    const answer = Promise.withResolvers<undefined>()
+    let [inFlight, most] = [0, 0]
+    const { stop } = aPublisher(
+      t,
+      api,
+      {
+        ...methodsOf(store),
+        put: async (document, userData, options) => {
+          if (one.ids.includes((document as { id: string }).id)) {
+            most = Math.max(most, (inFlight += 1))
+            await answer.promise
+            inFlight -= 1
+          }
+          return store.put(document, userData, options)
+        },
+      },
+      4,
+    )
+    await until(() => inFlight === 8, 'two batches to wait')
+    for (const account of [ONE, TWO] as const) {
+      const id = await create(account)
+      await until(
+        async () =>
+          ((await api.call('GET', `/1.0/servers/${id}`, undefined, account)).body as Server).status === 'active',
+        'a new server to be published',
+      )
+    }
+    answer.resolve(undefined)
+    await api.drained()
+    await stop()
+    t.equal(most, 8, 'no more are in flight at once')
+  })
+
+  t.test('a server that cannot be published stops no other one of its batch', async (t) => {
+    const [unwritable, faulty, ...others] = one.ids
+    await pool.query(`alter table servers add constraint only_here check (id <> '${faulty!}' or revision < 1000)`)
+    await one.rename()
+    const { puts, log, stop } = aPublisher(t, api, {
+      ...methodsOf(store),
+      put: (document, userData, options) => {
+        const { id, revision } = document as { id: string; revision: number }
+        if (id === unwritable) return Promise.reject(new Error('the store cannot write this server'))
+        return id === faulty
+          ? Promise.resolve({ kind: 'stale', revision: revision + 1000 })
+          : store.put(document, userData, options)
+      },
+    })
+    const waiting = async () => (await db.selectFrom('outbox').select('server_id').distinct().execute()).length
+    await until(async () => (await waiting()) === 2 && log.length >= 2, 'the others to be published')
+    t.strictSame(
+      others.filter((id) => !puts.some((put) => put.id === id)),
+      [],
+    )
+    const faults = await db
+      .selectFrom('servers')
+      .select(['id', 'publish_fault'])
+      .where('publish_fault', 'is not', null)
+      .orderBy('id')
+      .execute()
+    t.match(
+      faults,
+      [
+        { id: unwritable, publish_fault: 'the store cannot write this server' },
+        { id: faulty, publish_fault: /only_here/ },
+      ].toSorted((a, b) => (a.id! < b.id! ? -1 : 1)),
+    )
+    await stop()
+    await pool.query('alter table servers drop constraint only_here')
+    await pool.query('update outbox set retry_at = null')
+    await publishAll()
+  })
+
+  t.test('after the clock was set back by a day, a server whose publish failed is tried again at once', async (t) => {
+    const failed = await create(TWO)
+    await pool.query("update outbox set retry_at = now() + interval '1 day 1 minute' where server_id = $1", [failed])
+    const { puts, stop } = aPublisher(t, api, store)
+    await until(() => puts.some(({ id }) => id === failed), 'the next try')
+    await stop()
+  })
+
+  t.test('under a stream of new servers without an end, a change of many servers and a retry go on', async (t) => {
+    const faulty = await create(TWO)
+    await pool.query("update outbox set retry_at = now() + interval '2 s' where server_id = $1", [faulty])
+    await one.rename()
+    const waiting = new Set([...one.ids, faulty])
+    const order: string[] = []
+    const stream = two.ids.slice(0, 8)
+    const publisher = aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData) => {
+        const { id } = document as { id: string }
+        order.push(id)
+        waiting.delete(id)
+        await inTransaction(db, (tx) => markChanged(tx, [stream[order.length % stream.length]!]))
+        return store.put(document, userData)
+      },
+    })
+    await until(() => waiting.size === 0, 'all to be published', 30_000)
+    await publisher.stop()
+    const mass = order.filter((id) => one.ids.includes(id))
+    t.ok(
+      order.indexOf(mass[19]!) < 20 * 4 + FIRST,
+      `the last of the change is number ${String(order.indexOf(mass[19]!))}`,
+    )
+    await publishAll()
+  })
+
+  t.test('a publish that the store does not answer stops only its batch', async (t) => {
+    const [stuck, ...others] = one.ids
+    await one.rename()
+    const late = await create(TWO)
+    const answer = Promise.withResolvers<undefined>()
+    const waiting = async () =>
+      (await db.selectFrom('outbox').select('server_id').distinct().execute()).map((row) => row.server_id)
+    const { puts, stop } = aPublisher(
+      t,
+      api,
+      {
+        ...methodsOf(store),
+        put: async (document, userData) => {
+          if ((document as { id: string }).id === stuck) await answer.promise
+          return store.put(document, userData)
+        },
+      },
+      MOST,
+    )
+    await until(async () => (await waiting()).length <= MOST, 'the others to be published')
+    t.ok((await waiting()).includes(stuck!))
+    const later = await create(TWO)
+    await until(() => puts.some(({ id }) => id === later), 'a server that is created later to be published')
+    t.strictSame(
+      [...others, late].filter((id) => !puts.some((put) => put.id === id)),
+      [],
+    )
+    answer.resolve(undefined)
+    await api.drained()
+    await stop()
+  })
+})
+
+/** PostgreSQL takes at most 65,535 parameters in a statement. */
+const MANY = 70_000
+
+t.test('a region of more servers than a statement has parameters is applied and published again', async (t) => {
+  const { database, call, startPublisher, drained } = await anApi(t, { region })
+  const { db, pool } = database
+  await call('POST', '/1.0/servers', { image: 'img-deb12' })
+  await pool.query('alter table servers disable trigger user') // no events: they take time
+  await pool.query(
+    `insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
+  compatibility_mode, disk_encrypted)
+    select 'srv-m' || number, account_id, '', 'active', image_id, server_type_id, zone_id, hypervisor, false, false
+      from servers, generate_series(2, $1::integer) as number`,
+    [MANY],
+  )
+  const enqueued = async () =>
+    (await pool.query<{ count: number }>('select count(distinct server_id) from outbox')).rows[0]!.count
+  await db.deleteFrom('outbox').execute()
+  await apply(database, { ...region, domain: 'gb2.example.com' })
+  t.equal(await enqueued(), MANY)
+  const { rows } = await pool.query('select revision, count(*) from servers group by revision')
+  t.strictSame(rows, [{ revision: 2, count: MANY }], 'each has a new revision')
+  await db.deleteFrom('outbox').execute()
+  const { id } = await db.selectFrom('servers').select('id').where('status', '=', 'creating').executeTakeFirstOrThrow()
+  await pool.query("insert into outbox (server_id, account_id) select $1, '' from generate_series(1, $2::integer)", [
+    id,
+    MANY,
+  ])
+  await startPublisher()
+  await drained()
+  t.match(
+    await call('GET', `/1.0/servers/${id}`),
+    { body: { status: 'active' } },
+    'a server that changed so often while the store was away',
+  )
+})
+
+type Store = Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove'>
+
+/** The methods of a store that a publisher uses. A test may replace some of them. */
+function methodsOf(store: Store): Store {
+  return {
+    initialise: () => store.initialise(),
+    get: (id) => store.get(id),
+    put: (document, userData, options) => store.put(document, userData, options),
+    remove: (id, revision) => store.remove(id, revision),
+  }
+}
+
+/** Starts a publisher that stops with the test. `most`: of a batch. `puts`: what it has published, in order. */
+function aPublisher(t: Test, api: TestApi, store: Store, most = BATCH) {
+  const log: LogLine[] = []
+  const counted: PublishOutcome[] = []
+  const puts: { readonly id: string; readonly revision: number }[] = []
+  const publisher = new OutboxPublisher({
+    db: api.database.db,
+    connect: () => api.database.connect(),
+    store: {
+      ...methodsOf(store),
+      put: async (document, userData, options) => {
+        const { id, revision } = document as { id: string; revision: number }
+        if (options?.dryRun !== true) puts.push({ id, revision })
+        return store.put(document, userData, options)
+      },
+    },
+    most,
+    counted: (outcome) => {
+      counted.push(outcome)
+    },
+    batched: () => {
+      /* not counted */
+    },
+    bootSeconds: 600,
+    log: pino(
+      { base: {}, formatters: { level: (level) => ({ level }) } },
+      {
+        write: (line: string) => {
+          log.push(JSON.parse(line) as LogLine)
+        },
+      },
+    ),
+  })
+  publisher.start()
+  t.teardown(() => publisher.stop())
+  return { log, counted, puts, stop: () => publisher.stop() }
+}

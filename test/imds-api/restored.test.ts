@@ -1,0 +1,443 @@
+/**
+ * A database that was restored from an older backup: the store has servers that it does not know, with the ids and
+ * addresses that it would give next.
+ */
+import { spawn } from 'node:child_process'
+import { readFileSync, truncateSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { sql, type Kysely } from 'kysely'
+import t, { type Test } from 'tap'
+import { advance } from '../../src/imds-api/changes/advance.ts'
+import { nextId } from '../../src/imds-api/changes/allocate.ts'
+import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action-queue.ts'
+import type { Tables } from '../../src/imds-api/database/tables.ts'
+import { inTransaction } from '../../src/imds-api/database/transaction.ts'
+import { PREFIXES } from '../../src/imds-api/model/ids.ts'
+import { databaseIdOf } from '../../src/imds-api/publish/claimed-store.ts'
+import { surveyStore } from '../../src/imds-api/publish/survey.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { StoreUnavailable } from '../../src/store/publisher.ts'
+import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { ask } from '../support/load/api-load.ts'
+import { anApi, startImdsApi, startProcess, type ApiOptions } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { POSTGRES_PROGRAMS, startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { run } from '../support/programs/processes.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { executed } from '../tools/documents.ts'
+
+t.setTimeout(300_000) // as under `tap run`
+
+const SKIPPED = '10000 ids of each kind, up to 10000 addresses of each pool and 1000000 numbers of actions are skipped'
+const FORMER = '00000000-0000-4000-8000-000000000000'
+
+interface Server {
+  readonly id: string
+  readonly interfaces: readonly { readonly ipv4_address: string; readonly mac_address: string }[]
+  readonly cloud_ips: readonly { readonly id: string; readonly public_ipv4: string }[]
+}
+
+/** A region with a store. `forget`: brings the database back to what it was before its first server. */
+async function aRestored(t: Test, compute: NonNullable<ApiOptions['compute']>, url: string | undefined) {
+  const api = await anApi(t, { compute })
+  const { db, pool } = api.database
+  const storeUrl = url ?? `file:${join(api.directory, 'store')}`
+  const store = await openStore({ url: storeUrl, ...(url !== undefined && { region: 'gb1' }) })
+  t.teardown(() => store.close())
+  const create = async (account: typeof ONE | typeof TWO, body: object = {}) =>
+    (await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body }, account)).body as Server
+  const faultOf = async (id: string) =>
+    (await db.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow())
+      .publish_fault
+  const actionsOf = async () => giveOutActions(db, 'hv-1', 60)
+  return {
+    api,
+    db,
+    store,
+    storeUrl,
+    create,
+    faultOf,
+    actionsOf,
+    /** Reports every action that can be fetched as succeeded, until the server has this state. */
+    has: async (id: string, status: string) =>
+      until(async () => {
+        for (const action of await actionsOf())
+          await reportOutcome(db, api.accounts, 'hv-1', action.id, { outcome: 'succeeded', fault: null })
+        return (
+          (await db.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow()).status ===
+          status
+        )
+      }, `${id} to be ${status}`),
+    forget: async () => {
+      const { rows } = await pool.query<{ name: string }>(
+        "select sequencename as name from pg_sequences where sequencename ~ '^(ids|compute_actions_id)_'",
+      )
+      for (const { name } of rows) await pool.query(`alter sequence ${name} restart`)
+      for (const table of [
+        'outbox',
+        'compute_actions',
+        'server_keys',
+        'server_group_members',
+        'cloud_ips',
+        'interfaces',
+        'servers',
+        'published_ids',
+        'allocations',
+      ])
+        await pool.query(`delete from ${table}`)
+      await pool.query('update address_pools set cursor = 0')
+    },
+    advance: async () => {
+      const survey = await surveyStore(store)
+      let lines: readonly string[] = []
+      await inTransaction(db, async (tx) => {
+        lines = await advance(tx, survey)
+      })
+      return lines
+    },
+  }
+}
+
+const addressesOf = ({ interfaces, cloud_ips }: Server) => [
+  ...interfaces.flatMap(({ ipv4_address, mac_address }) => [ipv4_address, mac_address]),
+  ...cloud_ips.map(({ public_ipv4 }) => public_ipv4),
+]
+
+for (const kind of ['Redis', 'files'] as const) {
+  t.test(`${kind}: after a restore no id or address of a running server is given again`, async (t) => {
+    const redis = kind === 'Redis' ? await startRedis() : undefined
+    if (redis !== undefined) t.teardown(() => redis.stop())
+    const { api, db, store, create, faultOf, actionsOf, has, forget, advance } = await aRestored(
+      t,
+      kind === 'Redis' ? 'reported' : 'none',
+      redis?.url,
+    )
+    await api.startPublisher(store)
+    const running = [await create(ONE, { cloud_ip: true, user_data: 'b25l' }), await create(ONE)]
+    const removed = await create(ONE)
+    for (const { id } of [...running, removed]) await has(id, 'active')
+    await api.call('DELETE', `/1.0/servers/${removed.id}`)
+    await has(removed.id, 'deleted')
+    const recordsNow = async () => Promise.all(running.map(async ({ id }) => store.get(id)))
+    const records = await recordsNow()
+    await forget()
+
+    const fresh = [await create(TWO, { user_data: 'dHdv' }), await create(ONE), await create(TWO)]
+    await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
+      t.match(await advance(), [
+        'the store has cip- ids up to number 1, the database up to 0',
+        'the store has grp- ids up to number 2, the database up to 0',
+        /^the store has addresses of the pool 203\.0\.113\.0\/24 up to number 0$/,
+        /^the store has addresses of the pool 2001:db8:1::\/64 up to number 0$/,
+        '2 addresses are kept for servers that only the store has',
+        SKIPPED,
+        ...fresh
+          .slice(0, 2)
+          .map(
+            ({ id }, i) =>
+              `${id} of ${i === 0 ? TWO : ONE} has the id of a server of ${ONE} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`,
+          )
+          .sort(),
+      ])
+    })
+
+    await t.test('the publish of a new server with such an id is refused, and the fault has the remedy', async (t) => {
+      t.strictSame(
+        fresh.map(({ id }) => id),
+        [...running, removed].map(({ id }) => id),
+        'the ids are given again',
+      )
+      await until(
+        async () => (await Promise.all(fresh.map(({ id }) => faultOf(id)))).every((fault) => fault !== null),
+        'every publish to be refused',
+      )
+      const remedy =
+        'This happens after a restore of an older database: delete this server, run imds-api advance, and create it again'
+      t.equal(
+        await faultOf(fresh[0]!.id),
+        `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
+      )
+      t.equal(
+        await faultOf(fresh[1]!.id),
+        `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`,
+        'also one of the same account',
+      )
+      t.equal(
+        await faultOf(fresh[2]!.id),
+        `taken: the store had another server with this id, which was removed. ${remedy}`,
+      )
+      t.strictSame(await recordsNow(), records, 'the records of the running servers are untouched')
+      t.strictSame(await db.selectFrom('servers').select('status').distinct().execute(), [{ status: 'creating' }])
+      t.strictSame(await actionsOf(), [], 'no hypervisor creates a machine with such an id')
+    })
+
+    await t.test('deleting it leaves the record of the other server as it is', async (t) => {
+      for (const { id } of fresh)
+        t.equal(
+          (await api.call('DELETE', `/1.0/servers/${id}`, undefined, id === fresh[1]!.id ? ONE : TWO)).status,
+          202,
+        )
+      for (const { id } of fresh) await has(id, 'deleted')
+      t.strictSame(await recordsNow(), records)
+    })
+
+    await t.test('then advance keeps the addresses of the running servers, once', async (t) => {
+      const onlyInStore = running.map(
+        ({ id, interfaces: [one], cloud_ips }, i) =>
+          `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept (${[one!.mac_address, one!.ipv4_address, ...(i === 0 ? [cloud_ips[0]!.public_ipv4, '2001:db8:1::1'] : [])].join(', ')}). When its machine is gone: imdsctl remove ${id}, and imds-api advance`,
+      )
+      t.strictSame(await advance(), [
+        '4 addresses are kept for servers that only the store has',
+        SKIPPED,
+        ...onlyInStore.toSorted(),
+      ])
+      t.strictSame(await advance(), [SKIPPED, ...onlyInStore.toSorted()], 'the second run only skips')
+    })
+
+    await t.test('then new servers get other ids and addresses, and are published', async (t) => {
+      const next = [await create(TWO, { cloud_ip: true }), await create(ONE), await create(TWO)]
+      for (const { id } of next) await has(id, 'active')
+      const taken = running.flatMap((server) => [
+        server.id,
+        ...addressesOf(server),
+        ...server.cloud_ips.map(({ id }) => id),
+      ])
+      t.strictSame(
+        next
+          .flatMap((server) => [server.id, ...addressesOf(server), ...server.cloud_ips.map(({ id }) => id)])
+          .filter((one) => taken.includes(one)),
+        [],
+      )
+      t.strictSame(await recordsNow(), records)
+      await db.updateTable('address_pools').set({ cursor: 0 }).execute() // a pool that is full begins again
+      const again = await create(TWO)
+      t.notOk(
+        addressesOf(again).some((address) => taken.includes(address)),
+        'also when a pool begins again',
+      )
+    })
+
+    await t.test('the revision of a server that both have is moved above that of the store', async (t) => {
+      const { id } = await create(ONE)
+      await has(id, 'active')
+      await api.drained()
+      await db.updateTable('servers').set({ revision: 0 }).where('id', '=', id).execute()
+      t.match(await advance(), [
+        '1 servers have a higher revision in the store: they are published above it',
+        SKIPPED,
+        ...running.map(() => String),
+      ])
+      await api.drained()
+      t.match((await store.get(id))?.document, { revision: 2 })
+    })
+
+    await t.test('when the store no longer has such a server, advance frees its addresses', async (t) => {
+      await store.remove(running[0]!.id)
+      t.match(await advance(), [
+        '4 addresses are free again, since the store no longer has their servers',
+        SKIPPED,
+        new RegExp(`^${running[1]!.id} `),
+      ])
+      t.strictSame(
+        await db.selectFrom('allocations').select('holder').distinct().where('holder', 'like', 'store:%').execute(),
+        [{ holder: `store:${running[1]!.id}` }],
+      )
+    })
+  })
+}
+
+t.test('after a restore no id, address or action that the store does not show is given again', async (t) => {
+  const { api, db, create, forget, advance } = await aRestored(t, 'reported', undefined)
+  const give = async (account: typeof ONE | typeof TWO) => {
+    const ids = await Promise.all(Object.values(PREFIXES).map((prefix) => nextId(db, prefix)))
+    const cloudIp = (await api.call('POST', '/1.0/cloud_ips', {}, account)).body as Record<string, string>
+    const server = await create(account)
+    const { id: action } = await db.selectFrom('compute_actions').select('id').executeTakeFirstOrThrow()
+    return [...ids, cloudIp['id'], cloudIp['public_ipv4'], cloudIp['public_ipv6'], ...addressesOf(server), action]
+  }
+  const lost = await give(ONE)
+  await forget()
+  await advance()
+  const next = await give(TWO)
+  t.equal(next.length, lost.length)
+  t.strictSame(
+    next.filter((one) => lost.includes(one)),
+    [],
+  )
+})
+
+t.test(
+  'a kill between a first publish and its commit leaves no fault, though the server changes meanwhile',
+  async (t) => {
+    const { api, db, store, create, has } = await aRestored(t, 'none', undefined)
+    let killed: string | undefined
+    const killing: Publisher = Object.assign(Object.create(store) as Publisher, {
+      get: (id: string) => store.get(id),
+      initialise: () => store.initialise(),
+      remove: (id: string, revision?: number) => store.remove(id, revision),
+      put: async (...[document, userData, options]: Parameters<Publisher['put']>) => {
+        const result = await store.put(document, userData, options)
+        if (killed !== undefined || options?.dryRun === true) return result
+        killed = (document as { id: string }).id
+        await db.updateTable('servers').set({ revision: 2, user_data: 'bmV3' }).where('id', '=', killed).execute()
+        throw new StoreUnavailable('the transaction is rolled back, as by a kill')
+      },
+    })
+    await api.startPublisher(killing)
+    const { id } = await create(ONE)
+    await has(id, 'active')
+    t.equal(killed, id)
+    t.match(await store.get(id), { document: { revision: 2 }, userData: Buffer.from('new') })
+  },
+)
+
+/** Kills imds-api advance when it has given the region in the store to the new id of the database, before the commit. */
+async function killBeforeCommit(t: Test, db: Kysely<Tables>, store: Publisher, env: NodeJS.ProcessEnv): Promise<void> {
+  await sql`create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(60); end'`.execute(db)
+  await sql`
+    create constraint trigger wait after update on region deferrable initially deferred
+    for each row execute function wait()`.execute(db)
+  const former = await store.fleet.database()
+  const advancing = spawn(process.execPath, [IMDS_API, 'advance'], { env, stdio: 'ignore' })
+  const waiting = sql`select pid from pg_stat_activity where wait_event = 'PgSleep'`
+  await until(async () => (await waiting.execute(db)).rows.length === 1, 'the commit of imds-api advance')
+  t.not(await store.fleet.database(), former)
+  advancing.kill('SIGKILL')
+  await sql`select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'`.execute(db)
+  await sql`drop function wait cascade`.execute(db)
+}
+
+t.test('imds-api advance compares the database with the store, beside a running imds-api', async (t) => {
+  const { api, db, store, storeUrl, create, forget, has } = await aRestored(t, 'none', undefined)
+  const env = { ...programEnvironment(), IMDS_STORE: storeUrl, IMDS_API_STATE_DIR: join(api.directory, 'state') }
+  const command = async () => {
+    const { status, stdout, stderr } = await run(
+      [
+        'bash',
+        '--norc',
+        '-c',
+        `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations.md', 'advance')}`,
+      ],
+      { env },
+    )
+    return { status, stdout: stdout.toString(), stderr }
+  }
+  const warning =
+    /^imds-api: if this database was restored: secrets, .* after its last event \(20\S+Z\) are valid again, [^\n]*\n$/
+  t.match(await command(), { status: 0, stdout: `${SKIPPED}\n`, stderr: warning }, 'with a store that has nothing yet')
+  await api.startPublisher(store)
+  const { id } = await create(ONE)
+  await has(id, 'active')
+  const rebuilt = await run(
+    [
+      'bash',
+      '--norc',
+      '-c',
+      `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations.md', 'rebuild')}`,
+    ],
+    { env },
+  )
+  t.match(
+    { ...rebuilt, stdout: rebuilt.stdout.toString() },
+    {
+      status: 0,
+      stdout: '1 servers: 0 differ in the store, 0 wait to be published\npublished 1 servers\n',
+      stderr: '',
+    },
+    'the commands that rebuild the store',
+  )
+  await forget()
+  t.match(await command(), {
+    status: 0,
+    stdout: new RegExp(
+      `^the store has srv- ids up to number 10002, the database up to 0\n(.*\n)*${id} of ${ONE} is only in the store: `,
+    ),
+    stderr: warning,
+  })
+  const own = await databaseIdOf(db)
+  t.equal(await store.fleet.database(), own)
+  await db.updateTable('region').set({ database_id: FORMER }).execute() // a copy of the database, as it was before
+  t.match(await command(), {
+    status: 1,
+    stdout: '',
+    stderr: `the store has the region of another database (${own}, and this is ${FORMER}): correct IMDS_STORE or IMDS_API_DATABASE. If this database takes its place: imds-api advance --force\n`,
+  })
+  t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
+  t.notMatch(await databaseIdOf(db), own)
+  t.equal(await store.fleet.database(), await databaseIdOf(db))
+  await killBeforeCommit(t, db, store, env)
+  t.match(await command(), { status: 1, stdout: '', stderr: / imds-api advance --force\n$/ })
+  t.match(await run([process.execPath, IMDS_API, 'advance', '--force'], { env }), { status: 0 })
+  t.equal(await store.fleet.database(), await databaseIdOf(db))
+  const away = await run([process.execPath, IMDS_API, 'advance'], {
+    env: { ...env, IMDS_API_DATABASE: 'embedded', IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' },
+  })
+  t.match(away, { status: 69, stderr: /^imds-api: cannot use the store: / })
+})
+
+t.test(
+  'the recipe of a backup and its restore stops at each step that fails',
+  { skip: withoutPostgres() },
+  async (t) => {
+    const postgres = await startPostgres(t)
+    const shell = async (script: string, env: Readonly<Record<string, string>> = {}) => {
+      const commands = `cd ${postgres.directory}; imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${script}`
+      const { status, stdout, stderr } = await run(['bash', '--norc', '-c', commands], {
+        env: {
+          ...programEnvironment(),
+          PATH: `${POSTGRES_PROGRAMS}:${process.env['PATH']!}`,
+          PGHOST: postgres.directory,
+          PGPORT: String(postgres.port),
+          PGUSER: 'imds',
+          ...env,
+        },
+      })
+      return { status, stdout: stdout.toString(), stderr }
+    }
+    const backup = executed('docs/operations.md', 'backup')
+    const restore = executed('docs/operations.md', 'restore')
+    t.match(await shell('createdb imds'), { status: 0 })
+    const api = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url.replace(/postgres$/, 'imds') })
+    const token = await api.token(CLIENT_OF[ONE])
+    const create = async () =>
+      (await ask(api.baseUrl, token, 'POST', 'servers', { image: 'img-deb12' })).body as { id: string }
+    const kept = await create()
+    const dump = join(postgres.directory, 'region.dump')
+    writeFileSync(dump, 'older')
+    t.not((await shell(backup, { PGUSER: 'nobody-else' })).status, 0)
+    t.equal(readFileSync(dump, 'utf8'), 'older', 'a backup that fails leaves the older one')
+    t.match(await shell(backup), { status: 0, stderr: '' })
+    const later = await create()
+    const store = await openStore({ url: api.env['IMDS_STORE']! })
+    t.teardown(() => store.close())
+    await until(async () => (await store.get(later.id)) !== undefined, 'the later server to be published')
+    const claimed = await store.fleet.database()
+    t.equal(await api.stop(), 0)
+
+    t.match(await shell(restore, api.env), { status: 1, stdout: '', stderr: /database "imds" already exists/ })
+    t.match(await shell('dropdb imds && cp region.dump whole.dump'), { status: 0 })
+    truncateSync(dump, Math.floor(readFileSync(dump).length / 2))
+    t.match(await shell(restore, api.env), { status: 1, stdout: '', stderr: /^pg_restore: error/m })
+    t.match(await shell('psql --tuples-only --command "\\dt" imds'), { stderr: /Did not find any relations/ })
+    t.match(await shell('dropdb imds && mv whole.dump region.dump'), { status: 0 })
+    t.match(await shell(restore, { ...api.env, IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1' }), {
+      status: 69,
+      stdout: '',
+      stderr: /^imds-api: cannot use the store: /,
+    })
+    t.equal(await store.fleet.database(), claimed, 'the store is as it was')
+    t.match(await shell('dropdb imds'), { status: 0 })
+
+    const { status, stdout } = await shell(restore, api.env)
+    t.equal(status, 0)
+    t.match(stdout, `${later.id} of ${ONE} is only in the store: `)
+    t.match(stdout, /\npublished 1 servers\n$/)
+    t.not(await store.fleet.database(), claimed, 'the former database is refused from now on')
+    const again = await startProcess(t, api.env)
+    const found = (bearer: string) => ask(again.baseUrl, bearer, 'GET', `servers/${kept.id}`)
+    t.match(await found(token), { status: 401 }, 'tokens are not restored')
+    t.match(await found(await again.token(CLIENT_OF[ONE])), { status: 200, body: { id: kept.id } })
+    t.equal(await again.stop(), 0)
+  },
+)

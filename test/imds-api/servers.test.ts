@@ -1,0 +1,890 @@
+/** Servers: their forms, what creates and changes them, and what is refused. */
+import t from 'tap'
+import { placeServer } from '../../src/imds-api/changes/placement.ts'
+import { finishPublish } from '../../src/imds-api/changes/servers.ts'
+import type { Tx } from '../../src/imds-api/database/transaction.ts'
+import { ADA, ADAS_KEY, GRACE, GRACES_KEY, ONE, TWO } from '../support/fixtures/region.ts'
+import {
+  nestedAccount,
+  nestedCloudIp,
+  nestedImage,
+  nestedInterface,
+  nestedServer,
+  nestedServerGroup,
+  serverType,
+  TIME,
+  zone,
+} from '../support/fixtures/representations.ts'
+import { anApi } from '../support/programs/api.ts'
+
+interface Server extends Record<string, unknown> {
+  id: string
+  status: string
+  created_at: string
+  image: { created_at: string }
+  interfaces: { id: string; ipv4_address: string; mac_address: string }[]
+  cloud_ips: { id: string; status: string; public_ipv4: string }[]
+  server_groups: { id: string; created_at: string }[]
+}
+
+const api = await anApi(t)
+const { db } = api.database
+const call = async (
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+  path: string,
+  body?: object,
+  account?: typeof ONE | typeof TWO,
+) => {
+  const { status, body: found } = await api.call(method, `/1.0/${path}`, body, account)
+  return { status, body: found as Server & { errors: string[]; error_name: string } }
+}
+const create = async (body: object = {}, account?: typeof ONE | typeof TWO) => {
+  const answer = await call('POST', 'servers', { image: 'img-deb12', ...body }, account)
+  if (answer.status !== 202) throw new Error(JSON.stringify(answer.body))
+  return answer.body
+}
+const revisionOf = async (id: string) =>
+  (await db.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+const refused = (status: number, error_name: string, ...errors: string[]) => ({ status, body: { error_name, errors } })
+
+/** The metadata options of a server that names none. */
+const OPTIONS = {
+  http_endpoint: 'enabled',
+  http_tokens: 'optional',
+  http_put_response_hop_limit: 1,
+  http_protocol_ipv6: 'disabled',
+  instance_metadata_tags: 'disabled',
+  openstack: 'disabled',
+  reports: 'disabled',
+}
+
+t.test('a new server in its full, collected and nested form', async (t) => {
+  const data = 'IyEvYmluL3No\nCg==\n' // with line breaks, as the CLI writes it
+  const given = {
+    image: 'debian-12',
+    name: 'web 1',
+    server_type: '4gb.ssd',
+    zone: 'gb1-b',
+    user_data: data,
+    cloud_ip: true,
+    disk_encrypted: true,
+    compatibility_mode: true,
+  }
+  const { status, body } = await call('POST', 'servers', given)
+  t.equal(status, 202)
+  t.match(body, {
+    id: /^srv-[0-9a-z]{5}$/,
+    created_at: TIME,
+    interfaces: [{ id: /^int-[0-9a-z]{5}$/ }],
+    cloud_ips: [{ id: /^cip-[0-9a-z]{5}$/ }],
+  })
+  const {
+    id,
+    created_at,
+    image: { created_at: imageCreated },
+    interfaces: [one],
+    cloud_ips: [ip],
+    server_groups: [group],
+  } = body
+  const cloudIp = nestedCloudIp(ip!.id, {
+    name: '',
+    public_ipv4: '203.0.113.1',
+    public_ipv6: '2001:db8:1::1',
+    status: 'reserved',
+    reverse_dns: '',
+  })
+  const nested = nestedServer(id, { name: 'web 1', status: 'creating', created_at, started_at: null, deleted_at: null })
+  const collected = {
+    ...nested,
+    account: nestedAccount(ONE),
+    image: nestedImage('img-deb12', imageCreated),
+    server_type: serverType('typ-large'),
+    zone: zone('zon-bbbb2'),
+    cloud_ips: [cloudIp],
+    interfaces: [nestedInterface(one!.id, '02:24:19:00:00:00', '10.240.0.1')],
+    server_groups: [
+      nestedServerGroup(group!.id, {
+        name: 'default',
+        description: 'All servers that name no group',
+        created_at: group!.created_at,
+        default: true,
+      }),
+    ],
+    snapshots: [],
+    volumes: [],
+    compatibility_mode: true,
+  }
+  const full = {
+    ...collected,
+    user_data: 'IyEvYmluL3NoCg==',
+    disk_encrypted: true,
+    console_url: null,
+    console_token: null,
+    console_token_expires: null,
+    snapshots_schedule: null,
+    snapshots_schedule_next_at: null,
+    snapshots_retention: null,
+  }
+  t.strictSame(body, full)
+  t.strictSame(await call('GET', `servers/${id}`), { status: 200, body: full })
+  t.strictSame(await call('GET', 'servers'), { status: 200, body: [collected] })
+  t.strictSame(await call('GET', `interfaces/${one!.id}`), {
+    status: 200,
+    body: { ...nestedInterface(one!.id, '02:24:19:00:00:00', '10.240.0.1'), server: nested },
+  })
+  t.match((await call('GET', 'account')).body, {
+    servers: [nested],
+    cloud_ips: [cloudIp],
+    servers_used: 1,
+    ram_used: 4096,
+    cloud_ips_used: 1,
+  })
+  t.strictSame((await call('GET', 'account')).body['servers'], [nested])
+  t.strictSame((await call('GET', `cloud_ips/${ip!.id}`)).body['server'], nested)
+  await remove(id)
+})
+
+t.test('a create needs only an image: smallest type, freest zone, default group, no user_data', async (t) => {
+  const server = await create()
+  t.match(server, {
+    name: '',
+    server_type: { id: 'typ-small' },
+    zone: { id: 'zon-aaaa1' },
+    user_data: null,
+    cloud_ips: [],
+    disk_encrypted: false,
+    compatibility_mode: false,
+    server_groups: [{ default: true }],
+  })
+  t.equal(server.cloud_ips.length, 0)
+  const { hypervisor } = await db
+    .selectFrom('servers')
+    .select('hypervisor')
+    .where('id', '=', server.id)
+    .executeTakeFirstOrThrow()
+  t.equal(hypervisor, 'hv-1', 'the one with the most free RAM')
+  await remove(server.id)
+})
+
+t.test(
+  'placement takes the hypervisor of the zone with the most free RAM, and refuses when none has room',
+  async (t) => {
+    const placed = async (zoneName: string) => {
+      const { id } = await create({ zone: zoneName })
+      const { hypervisor } = await db
+        .selectFrom('servers')
+        .select('hypervisor')
+        .where('id', '=', id)
+        .executeTakeFirstOrThrow()
+      return [id, hypervisor] as const
+    }
+    await db.updateTable('hypervisors').set({ ram: 2048 }).where('zone_id', '=', 'zon-aaaa1').execute()
+    const places = [await placed('gb1-a'), await placed('gb1-a'), await placed('gb1-a'), await placed('zon-aaaa1')]
+    t.strictSame(
+      places.map(([, hypervisor]) => hypervisor),
+      ['hv-1', 'hv-2', 'hv-1', 'hv-2'],
+    )
+    t.strictSame(
+      await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a' }),
+      refused(503, 'insufficient_capacity', 'no hypervisor of the zone has 1024 MB of RAM free'),
+    )
+    t.equal((await placed('gb1-b'))[1], 'hv-3')
+    for (const { id } of (await call('GET', 'servers')).body as unknown as Server[]) await remove(id)
+    await db.updateTable('hypervisors').set({ ram: 65_536 }).where('name', '=', 'hv-1').execute()
+  },
+)
+
+t.test('a change that places a server on a hypervisor has its RAM, and others go elsewhere meanwhile', async (t) => {
+  const { id: other } = await create({ zone: 'gb1-b' })
+  const placeOf = async (id: string) =>
+    (await db.selectFrom('servers').select('hypervisor').where('id', '=', id).executeTakeFirstOrThrow()).hypervisor
+  const elsewhere = await db.transaction().execute(async (tx) => {
+    const taken = (await placeServer(tx, { zoneId: 'zon-aaaa1', ram: 1024 }))!.name
+    const { id } = await create({ zone: 'gb1-a' })
+    t.not(await placeOf(id), taken, 'it did not wait')
+    return id
+  })
+  await db.updateTable('hypervisors').set({ ram: 1024 }).where('name', '=', 'hv-3').execute()
+  await db.updateTable('servers').set({ hypervisor: 'hv-1' }).where('id', '=', other).execute()
+  const take = async (tx: Tx) => {
+    const { name } = (await placeServer(tx, { zoneId: 'zon-bbbb2', ram: 1024 }))!
+    await tx.updateTable('servers').set({ hypervisor: name }).where('id', '=', other).execute()
+  }
+  t.strictSame(
+    await api.during(take, () => call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-b' })),
+    refused(503, 'insufficient_capacity', 'no hypervisor of the zone has 1024 MB of RAM free'),
+  )
+  t.equal(await placeOf(other), 'hv-3')
+  await db.updateTable('hypervisors').set({ ram: 49_152 }).where('name', '=', 'hv-3').execute()
+  for (const id of [other, elsewhere]) await remove(id)
+})
+
+t.test('a refused create names all of its faults at once', async (t) => {
+  t.strictSame(
+    await call('POST', 'servers', {
+      name: 1,
+      user_data: 2,
+      server_type: [],
+      zone: null,
+      server_groups: 'grp',
+      cloud_ip: 3,
+      disk_encrypted: 'yes',
+      compatibility_mode: 0,
+    }),
+    refused(
+      422,
+      'unprocessable_entity',
+      'image is missing',
+      'name must be a string or null',
+      'server_type must be a string',
+      'zone must be a string',
+      'user_data must be a string or null',
+      'server_groups must be an array',
+      'cloud_ip must be a boolean or a string',
+      'disk_encrypted must be a boolean',
+      'compatibility_mode must be a boolean',
+    ),
+  )
+  const {
+    body: { id: theirs },
+  } = await call('POST', 'server_groups', {}, TWO)
+  const {
+    body: { id: theirIp },
+  } = await call('POST', 'cloud_ips', {}, TWO)
+  t.strictSame(
+    await call('POST', 'servers', {
+      image: 'img-two02',
+      server_type: '8gb',
+      zone: 'gb1-z',
+      server_groups: [theirs, 'grp-zzzzz'],
+      user_data: '?',
+      cloud_ip: theirIp,
+    }),
+    refused(
+      422,
+      'unprocessable_entity',
+      'user_data must be base64',
+      'image: img-two02 does not exist: GET /1.0/images lists them',
+      'server_type: 8gb does not exist, or is deprecated: GET /1.0/server_types lists them',
+      'zone: gb1-z does not exist: GET /1.0/zones lists them',
+      `server_groups: ${theirs} does not exist: GET /1.0/server_groups lists them`,
+      'server_groups: grp-zzzzz does not exist: GET /1.0/server_groups lists them',
+      `cloud_ip: ${theirIp} does not exist: GET /1.0/cloud_ips lists them`,
+    ),
+  )
+  t.match(await call('POST', 'servers', { image: 'img-old03' }), {
+    status: 422,
+    body: { errors: ['image: img-old03 is deprecated: name one that is available'] },
+  })
+  for (const [status, fault] of [
+    ['deprecated', 'is deprecated: name one that is available'],
+    ['failed', 'is failed: name one that is available'],
+    ['deleted', 'does not exist'],
+  ] as const) {
+    await db.updateTable('images').set({ status }).where('id', '=', 'img-two02').execute()
+    t.match(
+      await call('POST', 'servers', { image: 'img-two02' }, TWO),
+      { status: 422, body: { errors: [`image: img-two02 ${fault}`] } },
+      'its own image',
+    )
+    t.match(
+      await call('POST', 'servers', { image: 'img-two02' }),
+      { status: 422, body: { errors: ['image: img-two02 does not exist: GET /1.0/images lists them'] } },
+      'the image of another account',
+    )
+  }
+  await db.updateTable('images').set({ status: 'available' }).where('id', '=', 'img-two02').execute()
+  t.strictSame((await call('GET', 'servers')).body, [], 'nothing was created')
+  t.strictSame(
+    await db
+      .selectFrom('allocations')
+      .innerJoin('address_pools', 'address_pools.id', 'pool_id')
+      .select('number')
+      .where('kind', '=', 'mac')
+      .execute(),
+    [],
+  )
+})
+
+t.test('user_data: base64 of at most 16,384 bytes, kept without white space', async (t) => {
+  const server = await create({ user_data: `${Buffer.alloc(16_384, 'x').toString('base64')}${'\n'.repeat(1_000)}` })
+  t.equal(server['user_data'], Buffer.alloc(16_384, 'x').toString('base64'))
+  for (const text of [
+    '',
+    'YQ==',
+    'YQ',
+    'YQ==\r\n',
+    Buffer.alloc(16_384, 1).toString('base64').replaceAll(/.{60}/g, '$&\n'),
+  ]) {
+    const { status, body } = await call('PUT', `servers/${server.id}`, { user_data: text })
+    t.equal(status, 200)
+    t.equal(body['user_data'], text.replaceAll(/\s/g, ''))
+  }
+  t.equal((await call('PUT', `servers/${server.id}`, { user_data: null })).body['user_data'], null)
+  for (const text of ['Y', 'YQ=', 'Y===', '!!!!', 'YQ==YQ==', 'a-_b'])
+    t.strictSame(
+      await call('PUT', `servers/${server.id}`, { user_data: text }),
+      refused(422, 'unprocessable_entity', 'user_data must be base64'),
+      text,
+    )
+  const everyByte = Buffer.alloc(16_384, 1).toString('base64').replaceAll(/./g, '$&\r\n')
+  t.match(
+    await call('PUT', `servers/${server.id}`, { user_data: everyByte }),
+    { status: 200, body: { user_data: everyByte.replaceAll('\r\n', '') } },
+    'the limit is of the bytes, not of the text',
+  )
+  const far = Buffer.alloc(25_000).toString('base64')
+  t.strictSame(
+    await call('PUT', `servers/${server.id}`, { user_data: far }),
+    refused(422, 'unprocessable_entity', 'user_data must be at most 16384 bytes; it is 25000'),
+  )
+  const long = Buffer.alloc(16_385).toString('base64')
+  t.strictSame(
+    await call('PUT', `servers/${server.id}`, { user_data: long }),
+    refused(422, 'unprocessable_entity', 'user_data must be at most 16384 bytes; it is 16385'),
+  )
+  t.match(await call('POST', 'servers', { image: 'img-deb12', user_data: long }), { status: 422 })
+  await remove(server.id)
+})
+
+t.test('an update changes only the fields that it has; only what guests see makes a new revision', async (t) => {
+  const {
+    id,
+    server_groups: [first],
+  } = await create({ name: 'a', user_data: 'YQ==' })
+  const {
+    body: { id: group },
+  } = await call('POST', 'server_groups', { name: 'web' })
+  const before = await revisionOf(id)
+  t.match(await call('PUT', `servers/${id}`, { name: 'b', compatibility_mode: true }), {
+    status: 200,
+    body: { name: 'b', compatibility_mode: true, user_data: 'YQ==', server_groups: [{ id: first!.id }] },
+  })
+  t.match(await call('PUT', `servers/${id}`, {}), {
+    status: 200,
+    body: { name: 'b', compatibility_mode: true, user_data: 'YQ==' },
+  })
+  t.equal(await revisionOf(id), before)
+  t.match(await call('PUT', `servers/${id}`, { server_groups: [group, group] }), {
+    status: 200,
+    body: { name: 'b', server_groups: [{ id: group, name: 'web', default: false }] },
+  })
+  t.equal(await revisionOf(id), before + 1)
+  t.match(await call('PUT', `servers/${id}`, { user_data: 'Yg==' }), { status: 200, body: { user_data: 'Yg==' } })
+  t.equal(await revisionOf(id), before + 2)
+  t.strictSame((await call('PUT', `servers/${id}`, { server_groups: [] })).body.server_groups, [])
+  t.strictSame(
+    await call('PUT', `servers/${id}`, { name: 'c', user_data: '?', server_groups: ['grp-zzzzz'] }),
+    refused(
+      422,
+      'unprocessable_entity',
+      'user_data must be base64',
+      'server_groups: grp-zzzzz does not exist: GET /1.0/server_groups lists them',
+    ),
+  )
+  t.strictSame(
+    await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }),
+    refused(
+      422,
+      'unprocessable_entity',
+      'name must be a string or null',
+      'server_groups.0 must be a string or an object such as {"id":"grp-6ilgo"}',
+    ),
+  )
+  t.match(await call('GET', `servers/${id}`), { body: { name: 'b', user_data: 'Yg==' } }, 'a refusal changes nothing')
+  await remove(id)
+})
+
+t.test('metadata options and tags: given at the creation, changed one by one, and published', async (t) => {
+  const { id, ...created } = await create({
+    metadata_options: { http_tokens: 'required', unknown: 1 },
+    tags: { Name: 'web', 'a key': '' },
+  })
+  t.match(created, { metadata_options: { ...OPTIONS, http_tokens: 'required' }, tags: { Name: 'web', 'a key': '' } })
+  t.strictSame(created['metadata_options'], { ...OPTIONS, http_tokens: 'required' })
+  const before = await revisionOf(id)
+  const changed = await call('PUT', `servers/${id}`, {
+    metadata_options: { instance_metadata_tags: 'enabled', http_put_response_hop_limit: 64 },
+  })
+  t.strictSame(changed.body['metadata_options'], {
+    ...OPTIONS,
+    http_tokens: 'required',
+    instance_metadata_tags: 'enabled',
+    http_put_response_hop_limit: 64,
+  })
+  t.equal(await revisionOf(id), before + 1)
+  t.strictSame(
+    (await call('PUT', `servers/${id}`, { tags: { Name: 'db' } })).body['tags'],
+    { Name: 'db' },
+    'tags are replaced as a whole',
+  )
+  t.equal(await revisionOf(id), before + 2)
+  t.match(await call('PUT', `servers/${id}`, { metadata_options: {}, tags: {} }), {
+    status: 200,
+    body: { metadata_options: { http_tokens: 'required' } },
+  })
+  t.notOk('tags' in (await call('GET', `servers/${id}`)).body, 'a server without tags has no such field')
+  const collected = ((await call('GET', 'servers')).body as unknown as Server[]).find((server) => server.id === id)
+  t.notOk('tags' in collected!, 'only the full form has them')
+  await remove(id)
+})
+
+t.test(
+  'metadata options and tags that a record cannot have are refused: at the creation and as a change',
+  async (t) => {
+    const { id } = await create()
+    const many = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, i) => [`key-${String(i)}`, '']))
+    const refusedBy = async (body: object, ...errors: string[]) => {
+      t.strictSame(
+        await call('POST', 'servers', { image: 'img-deb12', ...body }),
+        refused(422, 'unprocessable_entity', ...errors),
+      )
+      t.strictSame(await call('PUT', `servers/${id}`, body), refused(422, 'unprocessable_entity', ...errors))
+    }
+    await refusedBy(
+      {
+        metadata_options: {
+          http_endpoint: 'on',
+          http_tokens: 1,
+          http_put_response_hop_limit: 65,
+          http_protocol_ipv6: null,
+          instance_metadata_tags: '',
+        },
+      },
+      'metadata_options.http_endpoint must be "enabled" or "disabled"',
+      'metadata_options.http_tokens must be "optional" or "required"',
+      'metadata_options.http_put_response_hop_limit must be from 1 to 64',
+      'metadata_options.http_protocol_ipv6 must be "enabled" or "disabled"',
+      'metadata_options.instance_metadata_tags must be "enabled" or "disabled"',
+    )
+    for (const [limit, error] of [
+      [0, 'must be from 1 to 64'],
+      [1.5, 'must be an integer'],
+      ['1', 'must be an integer'],
+    ] as const) {
+      await refusedBy(
+        { metadata_options: { http_put_response_hop_limit: limit } },
+        `metadata_options.http_put_response_hop_limit ${error}`,
+      )
+    }
+    for (const value of [null, [], 'x'])
+      await refusedBy(
+        { metadata_options: value, tags: value },
+        'metadata_options must be an object',
+        'tags must be an object',
+      )
+    await refusedBy(
+      { tags: { a: 1, b: 'x'.repeat(257), ['k'.repeat(129)]: '' } },
+      'tags has a key that must have at most 128 characters',
+      'tags.a must be a string',
+      'tags.b must have at most 256 characters',
+    )
+    await refusedBy({ tags: many(51) }, 'tags must have at most 50 keys')
+    await refusedBy(
+      { tags: { 'a\nb': 'x' }, user_data: '?' },
+      'user_data must be base64',
+      'tags must have keys of at least one character, without line breaks',
+    )
+    const largest = { ...many(48), ['😀'.repeat(128)]: '😀'.repeat(256), n: '\n' }
+    const inherited = Object.fromEntries(Object.getOwnPropertyNames(Object.prototype).map((name) => [name, name]))
+    for (const tags of [largest, inherited]) {
+      t.strictSame((await call('PUT', `servers/${id}`, { tags })).body['tags'], tags)
+      t.strictSame((await call('GET', `servers/${id}`)).body['tags'], tags)
+    }
+    await remove(id)
+  },
+)
+
+t.test('a server takes back its own representation, and is as before', async (t) => {
+  for (const body of [
+    {},
+    {
+      name: 'a',
+      user_data: 'YQ==\n',
+      cloud_ip: true,
+      tags: { Name: 'web' },
+      metadata_options: { http_tokens: 'required' },
+    },
+  ]) {
+    const { id } = await create(body)
+    const { body: present } = await call('GET', `servers/${id}`)
+    t.strictSame(await call('PUT', `servers/${id}`, present), { status: 200, body: present })
+    t.strictSame((await call('GET', `servers/${id}`)).body, present)
+    t.match(
+      await create({ server_groups: present.server_groups }),
+      { server_groups: [{ id: present.server_groups[0]!.id }] },
+      'so does a create',
+    )
+    t.match(await call('PUT', `servers/${id}`, { server_groups: [{}, 1, { id: 'grp-zzzzz' }] }), { status: 422 })
+    t.strictSame(
+      await call('PUT', `servers/${id}`, { server_groups: [{ id: 'grp-zzzzz' }] }),
+      refused(
+        422,
+        'unprocessable_entity',
+        'server_groups: grp-zzzzz does not exist: GET /1.0/server_groups lists them',
+      ),
+    )
+  }
+  for (const { id } of (await call('GET', 'servers')).body as unknown as Server[]) await call('DELETE', `servers/${id}`)
+  await finishDeletes()
+})
+
+t.test('scheduled snapshots are 501: at the creation and as a change, which changes nothing', async (t) => {
+  const { id } = await create({ name: 'a', snapshots_schedule: null, snapshots_retention: null })
+  t.match(await call('PUT', `servers/${id}`, { snapshots_schedule: null, snapshots_retention: null }), {
+    status: 200,
+    body: { snapshots_schedule: null, snapshots_retention: null },
+  })
+  const scheduled = { name: 'b', snapshots_schedule: '0 4 * * *', snapshots_retention: '7' }
+  const both = refused(
+    501,
+    'not_implemented',
+    'snapshots_schedule is not implemented: no snapshots are made by a schedule',
+    'snapshots_retention is not implemented: no snapshots are made by a schedule',
+  )
+  t.strictSame(await call('PUT', `servers/${id}`, scheduled), both)
+  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', ...scheduled }), both)
+  for (const [field, value] of [
+    ['snapshots_schedule', '0 4 * * *'],
+    ['snapshots_schedule', ''],
+    ['snapshots_retention', 7],
+  ] as const) {
+    t.strictSame(
+      await call('PUT', `servers/${id}`, { [field]: value }),
+      refused(501, 'not_implemented', `${field} is not implemented: no snapshots are made by a schedule`),
+    )
+  }
+  t.match(await call('GET', `servers/${id}`), { body: { name: 'a' } })
+  t.match((await call('GET', 'servers')).body, { length: 1 })
+  await remove(id)
+})
+
+t.test('wait_for is 501 with a store in files, which keeps no reports of guests', async (t) => {
+  const { body: before } = await call('GET', 'servers')
+  const waiting = { image: 'img-deb12', wait_for: 'boot', metadata_options: { reports: 'enabled' } }
+  t.strictSame(
+    await call('POST', 'servers', waiting),
+    refused(501, 'not_implemented', 'wait_for: the store of this region is a directory, which keeps no reports'),
+  )
+  t.same((await call('GET', 'servers')).body, before, 'nothing was created')
+})
+
+t.test('a server has at least the min_ram of its image: 422 with both numbers', async (t) => {
+  await db.updateTable('images').set({ min_ram: 1025 }).where('id', '=', 'img-deb12').execute()
+  const tooSmall = (type: string, ram: number, needed: number) =>
+    refused(
+      422,
+      'unprocessable_entity',
+      `server_type: ${type} has ${String(ram)} MB of RAM, and the image img-deb12 needs at least ${String(needed)}`,
+    )
+  for (const server_type of ['1gb.ssd', 'typ-small'])
+    t.strictSame(await call('POST', 'servers', { image: 'debian-12', server_type }), tooSmall('1gb.ssd', 1024, 1025))
+  const { id } = await create()
+  t.match(
+    await call('GET', `servers/${id}`),
+    { body: { server_type: { id: 'typ-large' } } },
+    'the default is the smallest type that has it',
+  )
+  await db.updateTable('images').set({ min_ram: 4097 }).where('id', '=', 'img-deb12').execute()
+  t.match(await call('POST', 'servers', { image: 'debian-12' }), {
+    status: 422,
+    body: { errors: [/RAM, and the image img-deb12 needs at least 4097$/] },
+  })
+  await db.updateTable('images').set({ min_ram: 1024 }).where('id', '=', 'img-deb12').execute()
+  const exact = await create({ server_type: '1gb.ssd' })
+  await db.updateTable('images').set({ min_ram: null }).where('id', '=', 'img-deb12').execute()
+  for (const server of [id, exact.id]) await remove(server)
+})
+
+t.test('a locked server cannot be deleted', async (t) => {
+  const { id } = await create()
+  t.match(await call('PUT', `servers/${id}/lock_resource`), { status: 200, body: { locked: true } })
+  t.match(await call('PUT', `servers/${id}/lock_resource`), { status: 200, body: { locked: true } })
+  t.strictSame(
+    await call('DELETE', `servers/${id}`),
+    refused(409, 'resource_conflict', `${id} is locked: unlock it first`),
+  )
+  t.match(await call('PUT', `servers/${id}/unlock_resource`), { status: 200, body: { locked: false } })
+  t.match(await call('DELETE', `servers/${id}`), { status: 202, body: { status: 'deleting' } })
+  await finishDeletes()
+})
+
+t.test('a delete unmaps the cloud IPs at once, and every change of a deleted server is 409', async (t) => {
+  const {
+    id,
+    cloud_ips: [ip],
+    interfaces: [one],
+  } = await create({ cloud_ip: true, user_data: 'c2VjcmV0' })
+  const { status, body } = await call('DELETE', `servers/${id}`)
+  t.equal(status, 202)
+  t.strictSame([body.status, body['deleted_at'], body.cloud_ips, body.server_groups], ['deleting', null, [], []])
+  t.match(await call('GET', `cloud_ips/${ip!.id}`), { body: { status: 'unmapped', server: null, interface: null } })
+  const refuseAll = async (state: string) => {
+    for (const [method, path] of [
+      ['DELETE', ''],
+      ['PUT', ''],
+      ['PUT', '/lock_resource'],
+      ['PUT', '/unlock_resource'],
+    ] as const) {
+      t.strictSame(
+        await call(method, `servers/${id}${path}`, {}),
+        refused(409, 'resource_conflict', `${id} is ${state}`),
+        `${method} ${path}`,
+      )
+    }
+    for (const destination of [id, one!.id])
+      t.match(await call('POST', `cloud_ips/${ip!.id}/map`, { destination }), { status: 404 })
+    t.match(await call('POST', 'server_groups', { servers: [{ server: id }] }), {
+      status: 422,
+      body: { errors: [`servers: ${id} does not exist: GET /1.0/servers lists them`] },
+    })
+  }
+  await refuseAll('deleting')
+  t.match(await call('GET', 'account'), { body: { servers_used: 1, ram_used: 1024 } }, 'it counts until it is deleted')
+  await finishDeletes()
+  await refuseAll('deleted')
+  t.match(await call('GET', `servers/${id}`), {
+    status: 200,
+    body: { status: 'deleted', deleted_at: TIME, interfaces: [], user_data: null },
+  })
+  const { rows } = await api.database.pool.query<{ text: string }>(
+    'select servers::text as text from servers where id = $1',
+    [id],
+  )
+  t.notOk(rows[0]!.text.includes('c2VjcmV0'), 'the database does not have its user_data')
+  t.strictSame((await call('GET', 'servers')).body, [])
+  t.match(await call('GET', 'account'), { body: { servers_used: 0, ram_used: 0 } })
+  t.equal((await call('GET', `interfaces/${one!.id}`)).status, 404)
+  t.equal((await call('DELETE', `cloud_ips/${ip!.id}`)).status, 200)
+})
+
+t.test('a cloud IP that a create names is reserved for it; one that is not free is 409', async (t) => {
+  const {
+    body: { id: ip },
+  } = await call('POST', 'cloud_ips', {})
+  const { id } = await create({ cloud_ip: ip })
+  t.match(await call('GET', `cloud_ips/${ip}`), { body: { status: 'reserved', server: { id } } })
+  const reserved = `${ip} is reserved for a server that is being created: wait until that server is active, or delete it`
+  t.strictSame(
+    await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }),
+    refused(409, 'resource_conflict', `cloud_ip: ${reserved}`),
+  )
+  for (const [method, path] of [
+    ['POST', '/map'],
+    ['POST', '/unmap'],
+    ['DELETE', ''],
+  ] as const) {
+    t.strictSame(
+      await call(method, `cloud_ips/${ip}${path}`, { destination: id }),
+      refused(409, 'resource_conflict', reserved),
+      path,
+    )
+  }
+  await db.updateTable('servers').set({ status: 'active' }).where('id', '=', id).execute()
+  await db.updateTable('cloud_ips').set({ status: 'mapped' }).where('id', '=', ip).execute()
+  t.strictSame(
+    await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }),
+    refused(409, 'resource_conflict', `cloud_ip: ${ip} is mapped: unmap it first`),
+  )
+  await remove(id)
+})
+
+t.test('the RAM limit: 403 account_limit_reached, which a delete lifts', async (t) => {
+  const servers = await Promise.all([1, 2, 3, 4].map(() => create({ server_type: 'typ-large' })))
+  t.strictSame(
+    await call('POST', 'servers', { image: 'img-deb12' }),
+    refused(
+      403,
+      'account_limit_reached',
+      'the account uses 16384 MB of RAM and its limit is 16384: 1024 MB more are too much',
+    ),
+  )
+  await remove(servers[0]!.id)
+  const three = await create({ server_type: 'typ-small' })
+  t.match(await call('POST', 'servers', { image: 'img-deb12', server_type: 'typ-large' }), { status: 403 })
+  for (const { id } of [...servers.slice(1), three]) await remove(id)
+})
+
+t.test('a create beyond the limit of cloud IPs creates nothing', async (t) => {
+  const { status, body } = await call('POST', 'cloud_ips', {}, TWO)
+  t.match([status, body.status], [201, 'unmapped'])
+  await call('POST', 'cloud_ips', {}, TWO)
+  t.match(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: true }, TWO), {
+    status: 403,
+    body: { error_name: 'account_limit_reached', errors: ['the account has 3 cloud IPs, and its limit is 3'] },
+  })
+  t.strictSame((await call('GET', 'servers', undefined, TWO)).body, [])
+})
+
+t.test('a new server gets the keys that the owner and the collaborators have at that time', async (t) => {
+  const keysOf = async (id: string) =>
+    Object.fromEntries(
+      (await db.selectFrom('server_keys').selectAll().where('server_id', '=', id).execute()).map(({ user_id, key }) => [
+        user_id,
+        key,
+      ]),
+    )
+  const [one, two] = [await create(), await create({ image: 'img-two02' }, TWO)]
+  t.strictSame(await keysOf(one.id), { [ADA]: ADAS_KEY })
+  t.strictSame(await keysOf(two.id), { [ADA]: ADAS_KEY, [GRACE]: GRACES_KEY })
+  await db.updateTable('users').set({ ssh_key: null }).where('id', '=', ADA).execute()
+  t.strictSame(await keysOf((await create({}, TWO)).id), { [GRACE]: GRACES_KEY })
+  t.strictSame(await keysOf(two.id), { [ADA]: ADAS_KEY, [GRACE]: GRACES_KEY })
+})
+
+t.test('a create waits for a change that takes away what it names, and is refused then', async (t) => {
+  await db.insertInto('zones').values({ id: 'zon-gone3', handle: 'gb1-c' }).execute()
+  await db.insertInto('hypervisors').values({ name: 'hv-gone', zone_id: 'zon-gone3', ram: 65_536 }).execute()
+  await db
+    .insertInto('server_types')
+    .values({
+      id: 'typ-gone',
+      handle: 'tiny',
+      name: 'Tiny',
+      status: 'available',
+      cores: 1,
+      ram: 512,
+      disk_size: 1024,
+      storage_type: 'local',
+    })
+    .execute()
+  await db.updateTable('images').set({ status: 'available', public: true }).execute()
+  await db.updateTable('accounts').set({ publish_images: true }).execute()
+  const named = { image: 'img-deb12', server_type: 'typ-small', zone: 'gb1-a' }
+  const images = (tx: Tx, id: string) => tx.updateTable('images').where('id', '=', id)
+  for (const [body, take, ...errors] of [
+    [
+      { image: 'img-old03' },
+      (tx) => images(tx, 'img-old03').set({ status: 'deleted' }).execute(),
+      'image: img-old03 does not exist: GET /1.0/images lists them',
+    ],
+    [
+      { image: 'img-two02' },
+      (tx) => images(tx, 'img-two02').set({ public: false }).execute(),
+      'image: img-two02 does not exist: GET /1.0/images lists them',
+    ],
+    [
+      { server_type: 'typ-gone' },
+      (tx) => tx.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(),
+      'server_type: typ-gone does not exist, or is deprecated: GET /1.0/server_types lists them',
+    ],
+    [
+      { zone: 'gb1-c' },
+      async (tx) => {
+        await tx.deleteFrom('hypervisors').where('name', '=', 'hv-gone').execute()
+        await tx.deleteFrom('zones').where('id', '=', 'zon-gone3').execute()
+      },
+      'zone: gb1-c does not exist: GET /1.0/zones lists them',
+    ],
+  ] satisfies (readonly [object, (tx: Tx) => Promise<unknown>, string])[]) {
+    t.strictSame(
+      await api.during(take, () => call('POST', 'servers', { ...named, ...body })),
+      refused(422, 'unprocessable_entity', ...errors),
+      errors[0],
+    )
+  }
+})
+
+t.test('a create without a type takes the next one if the smallest is deleted at that moment', async (t) => {
+  await db
+    .insertInto('server_types')
+    .values({
+      id: 'typ-gone',
+      handle: 'tiny',
+      name: 'Tiny',
+      status: 'available',
+      cores: 1,
+      ram: 512,
+      disk_size: 1024,
+      storage_type: 'local',
+    })
+    .execute()
+  const server = await api.during(
+    (tx) => tx.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(),
+    () => create(),
+  )
+  t.match(server, { server_type: { id: 'typ-small' } })
+  await remove(server.id)
+})
+
+t.test('lists make one query for 100 servers, and load no user_data and no password', async (t) => {
+  await db.updateTable('accounts').set({ ram_limit: 10_000_000 }).execute()
+  const columns = new Set<string>()
+  const count = async () => {
+    let queries = 0
+    const { pool } = api.database
+    const connections = new Set<{ query: (...args: never[]) => unknown }>()
+    const take = pool.connect.bind(pool)
+    const original = pool.connect
+    pool.connect = (async (...args: never[]) => {
+      const client = await (take as (...args: never[]) => Promise<{ query: (...args: never[]) => unknown }>)(...args)
+      if (!connections.has(client)) {
+        connections.add(client)
+        const query = client.query.bind(client)
+        client.query = (...queryArgs) => {
+          // the token and the domain are remembered for a second
+          if (!/access_tokens|from ..region/.test(JSON.stringify(queryArgs[0]))) queries++
+          const result = query(...queryArgs) as Promise<{ rows: object[] }> | undefined // undefined: it has a callback
+          void result?.then(({ rows: [row = {}] }) => {
+            for (const column of Object.keys(row)) columns.add(column)
+          })
+          return result
+        }
+      }
+      return client
+    }) as never
+    const lengths = []
+    for (const path of ['servers', 'cloud_ips', 'server_groups', 'accounts', 'users'])
+      lengths.push(((await call('GET', path)).body as unknown as object[]).length)
+    pool.connect = original
+    return { queries, servers: lengths[0]! }
+  }
+  const few = await count()
+  t.ok(few.queries >= 4 && few.queries <= 10, String(few.queries))
+  await api.database.pool.query(
+    `
+    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
+      compatibility_mode, disk_encrypted)
+    select 'srv-x' || to_char(n, 'FM0000'), $1, 'many', 'active', 'img-deb12', 'typ-small', 'zon-aaaa1', 'hv-1',
+      false, false
+    from generate_series(1, 1000) n`,
+    [ONE],
+  )
+  await api.database.pool.query(`
+    insert into interfaces (id, server_id, mac_address, ipv4_address)
+      select 'int-x' || to_char(n, 'FM0000'), 'srv-x' || to_char(n, 'FM0000'),
+        '02:00:00:00:' || to_char(n / 100, 'FM00') || ':' || to_char(n % 100, 'FM00'), '10.8.' || n / 256 || '.' || n % 256
+      from generate_series(1, 1000) n`)
+  await api.database.pool.query(
+    `
+      insert into server_group_members
+      select server_groups.id, servers.id
+      from server_groups, servers
+      where server_groups.account_id = $1 and is_default and servers.name = $2`,
+    [ONE, 'many'],
+  )
+  const many = await count()
+  t.equal(many.servers, few.servers + 1000)
+  t.equal(many.queries, few.queries + 10)
+  t.ok(columns.has('compatibility_mode') && columns.has('email_address'))
+  t.strictSame(
+    ['user_data', 'metadata_options', 'tags', 'password_hash'].filter((column) => columns.has(column)),
+    [],
+  )
+})
+
+/** Deletes a server, and does what the publisher does when its record is out of the store. */
+async function remove(id: string): Promise<void> {
+  const { status, body } = await call('DELETE', `servers/${id}`)
+  if (status !== 202) throw new Error(JSON.stringify(body))
+  await finishDeletes()
+}
+
+async function finishDeletes(): Promise<void> {
+  const deleting = await db.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
+  await db.transaction().execute(async (tx) => {
+    for (const { id } of deleting)
+      await finishPublish(tx, id, { status: 'deleting', awaitsCompute: false, waitsForGuest: false, fault: null }, 600)
+  })
+}

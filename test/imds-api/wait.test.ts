@@ -1,0 +1,353 @@
+/** Waiting for states: what ends a wait, who may wait, how many, and changes in another process. */
+import { Socket, type AddressInfo } from 'node:net'
+import { sql } from 'kysely'
+import t from 'tap'
+import { moveServer, type ServerEvent } from '../../src/imds-api/changes/servers.ts'
+import { FOR_REQUESTS } from '../../src/imds-api/database/open.ts'
+import { inTransaction } from '../../src/imds-api/database/transaction.ts'
+import { readShare } from '../../src/imds-api/http/read-share.ts'
+import { refuse } from '../../src/imds-api/model/refusal.ts'
+import {
+  MemberWaits,
+  type Wait,
+  type WaitEnd,
+  WAITS_OF_ACCOUNT,
+  WAITS_OF_CLIENT,
+} from '../../src/imds-api/resources/member-waits.ts'
+import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { anApi, startImdsApi, startProcess } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+
+/** The servers whose reports were read, and when the store answers. */
+const asked: string[] = []
+let reported = Promise.resolve(undefined)
+const api = await anApi(t, {
+  reports: (id) => {
+    asked.push(id)
+    return reported
+  },
+})
+const { db } = api.database
+await api.server.listen({ host: '127.0.0.1', port: 0 })
+const baseUrl = `http://127.0.0.1:${String((api.server.server.address() as AddressInfo).port)}`
+const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+
+const READS_OF_ACCOUNT = readShare(FOR_REQUESTS).atOnce
+
+type Account = keyof typeof CLIENT_OF
+const wait = (path: string, query: string, account: Account = ONE) =>
+  api.call('GET', `/1.0/${path}/wait?${query}`, undefined, account)
+async function idOf(answer: Promise<{ readonly body: unknown }>): Promise<string> {
+  return ((await answer).body as { id: string }).id
+}
+const aServer = (account: Account = ONE) => idOf(api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account))
+const move = (id: string, event: ServerEvent) => inTransaction(db, (tx) => moveServer(tx, id, event))
+const waiting = (count: number) => until(() => api.waits.count === count, `${String(count)} requests to wait`)
+
+t.test('a state that a resource has is reached at once, with the ETag of its GET', async (t) => {
+  const id = await aServer()
+  const collaboration = { email: 'new@example.com', role: 'admin' }
+  for (const [path, status] of [
+    [`servers/${id}`, 'creating'],
+    ['images/img-deb12', 'available'],
+    [`cloud_ips/${await idOf(api.call('POST', '/1.0/cloud_ips'))}`, 'unmapped'],
+    [`collaborations/${await idOf(api.call('POST', '/1.0/collaborations', collaboration))}`, 'pending'],
+  ] as const) {
+    const { status: code, headers, body } = await wait(path, `status=${status}&timeout=1`)
+    const get = await api.call('GET', `/1.0/${path}`)
+    t.strictSame([code, headers['etag'], body], [200, get.headers['etag'], get.body], path)
+    t.match(get.headers['etag'], /^"/)
+  }
+})
+
+t.test('a change that leads to the state ends the waits for it, and no others', async (t) => {
+  const [id, other] = [await aServer(), await aServer()]
+  const waits = [1, 2, 3].map(() => wait(`servers/${id}`, 'status=active'))
+  const inactive = wait(`servers/${id}`, 'status=inactive')
+  const ofOther = wait(`servers/${other}`, 'status=active')
+  await waiting(5)
+  await move(id, 'publish')
+  for (const one of waits) t.match(await one, { status: 200, body: { id, status: 'active' } })
+  t.equal(api.waits.count, 2)
+  await move(id, 'stop')
+  t.match(await inactive, { status: 200, body: { status: 'inactive' } })
+  await move(other, 'publish')
+  t.match(await ofOther, { status: 200, body: { id: other } })
+  const ip = await idOf(api.call('POST', '/1.0/cloud_ips'))
+  const mapped = wait(`cloud_ips/${ip}`, 'status=mapped')
+  const image = wait('images/debian-12', 'status=deprecated')
+  await waiting(2)
+  await api.call('POST', `/1.0/cloud_ips/${ip}/map`, { destination: other })
+  t.match(await mapped, { status: 200, body: { id: ip, server: { id: other } } })
+  await sql`update images set status = 'deprecated' where id = 'img-deb12'`.execute(db)
+  t.match(await image, { status: 200, body: { id: 'img-deb12' } }, 'an image of the region, by its handle')
+  await sql`update images set status = 'available' where id = 'img-deb12'`.execute(db)
+})
+
+t.test('reports are read once the state is reached, and while the store hangs no other wait is delayed', async (t) => {
+  const ids = [await aServer(), await aServer(), await aServer()]
+  await sql`update servers set metadata_options = '{"reports": "enabled"}' where id = any(${ids})`.execute(db)
+  const other = await aServer(TWO)
+  const answer = Promise.withResolvers<undefined>()
+  reported = answer.promise
+  const waits = ids.map((id) => wait(`servers/${id}`, 'status=active'))
+  const ofOther = wait(`servers/${other}`, 'status=active', TWO)
+  await waiting(4)
+  t.strictSame(asked.splice(0), [])
+  for (const id of [...ids, other]) await move(id, 'publish')
+  t.match(await ofOther, { status: 200, body: { id: other } })
+  await until(() => asked.length === 3, 'the reports to be read')
+  t.strictSame(asked.splice(0).toSorted(), ids.toSorted())
+  const reads = Array.from({ length: READS_OF_ACCOUNT }, () => api.call('GET', `/1.0/servers/${ids[0]!}`))
+  await until(() => asked.length === READS_OF_ACCOUNT, 'the reads to wait for the store')
+  t.match(await api.call('GET', '/1.0/zones'), { status: 200 }, 'they hold no turn')
+  answer.resolve(undefined)
+  for (const one of reads) t.match(await one, { status: 200 })
+  for (const one of waits) t.match(await one, { status: 200, body: { status: 'active' } })
+})
+
+/** A request to `waits` for `active`, without HTTP. */
+function aWait<Row extends { readonly status: string }>(id: string, read: () => Promise<Row>): Wait<Row> {
+  return {
+    accountId: ONE,
+    requesterId: CLIENT_OF[ONE],
+    resourceId: id,
+    socket: new Socket(),
+    timeoutMs: 60_000,
+    read,
+    isReached: ({ status }) => status === 'active',
+    checkRight: () => Promise.resolve(),
+    late: () => refuse('request_timeout', 'late'),
+  }
+}
+
+/** Waits without HTTP, and how they have ended until now. */
+function someWaits() {
+  const ends: WaitEnd[] = []
+  return { ends, waits: new MemberWaits({ db, ended: (reason) => ends.push(reason) }) }
+}
+
+t.test('each wait is counted once, by how it has ended', async (t) => {
+  const { ends, waits } = someWaits()
+  const creating = () => Promise.resolve({ status: 'creating' })
+  const socket = new Socket()
+  const failed = () => Promise.reject(refuse('resource_conflict', 'it is failed'))
+  const all = [
+    waits.until(aWait('srv-a', () => Promise.resolve({ status: 'active' }))),
+    waits.until(aWait('srv-b', failed)),
+    waits.until({ ...aWait('srv-c', creating), timeoutMs: 1 }),
+    waits.until({ ...aWait('srv-d', creating), socket }),
+    waits.until({ ...aWait('srv-e', creating), checkRight: () => Promise.reject(refuse('forbidden', 'no')) }),
+    waits.until(aWait('srv-f', creating)),
+  ]
+  const settled = Promise.allSettled(all)
+  await until(() => ends.length === 3, 'the ends by themselves')
+  socket.destroy()
+  await until(() => ends.length === 4, 'the end by the client')
+  await waits.checkRights()
+  waits.close()
+  await settled
+  t.strictSame(ends.toSorted(), ['client', 'impossible', 'reached', 'right', 'stop', 'timeout'])
+  t.throws(() => waits.until(aWait('srv-f', creating)), { name: 'service_unavailable' })
+})
+
+t.test('a change after the first read of a request, and before it waits, is not missed', async (t) => {
+  const id = await aServer()
+  const { waits } = someWaits()
+  await move(id, 'publish') // the request has read `creating`, and the notification came before it waits
+  const read = () => db.selectFrom('servers').select('status').where('id', '=', id).executeTakeFirstOrThrow()
+  t.match(await waits.until(aWait(id, read)), { status: 'active' })
+  waits.close()
+})
+
+t.test(
+  'one query serves all requests of an account that wait for a resource, also after a lost connection',
+  async (t) => {
+    const { waits } = someWaits()
+    let [reads, status] = [0, 'creating']
+    const read = () => Promise.resolve({ read: ++reads, status })
+    const all = Array.from({ length: WAITS_OF_CLIENT }, () => waits.until(aWait('srv-many1', read)))
+    await until(() => reads === 2, 'a read for the first one, and one for all that came meanwhile')
+    waits.wake('srv-other')
+    status = 'active'
+    waits.wake() // some notifications may have been lost
+    t.strictSame(new Set((await Promise.all(all)).map((row) => row.read)), new Set([3]))
+    t.equal(waits.count, 0)
+    waits.close()
+  },
+)
+
+t.test('a state that cannot follow is refused (409) with the present one, before and during the wait', async (t) => {
+  const id = await aServer()
+  t.match(await wait(`servers/${id}`, 'status=unavailable'), {
+    status: 409,
+    body: { errors: [`${id} is creating: it cannot become unavailable`] },
+  })
+  const active = wait(`servers/${id}`, 'status=active')
+  await waiting(1)
+  await move(id, 'failCreate')
+  const failed = { status: 409, body: { errors: [`${id} is failed: it cannot become active`] } }
+  t.match(await active, failed)
+  t.match(await wait(`servers/${id}`, 'status=active'), failed)
+})
+
+t.test('what is deleted while a request waits ends it: 409 for a server, 404 for a cloud IP', async (t) => {
+  const id = await aServer()
+  await move(id, 'publish')
+  const ip = await idOf(api.call('POST', '/1.0/cloud_ips'))
+  const [inactive, mapped] = [wait(`servers/${id}`, 'status=inactive'), wait(`cloud_ips/${ip}`, 'status=mapped')]
+  const deleted = wait(`servers/${id}`, 'status=deleted')
+  await waiting(3)
+  await api.call('DELETE', `/1.0/cloud_ips/${ip}`)
+  t.match(await mapped, { status: 404, body: { errors: [`the cloud IP ${ip} does not exist`] } })
+  await move(id, 'delete')
+  t.match(await inactive, { status: 409, body: { errors: [/ is deleting: /] } })
+  await move(id, 'remove')
+  t.match(await deleted, { status: 200, body: { status: 'deleted' } })
+})
+
+t.test('at the timeout a wait ends with 408, which names the present state', async (t) => {
+  const id = await aServer()
+  t.match(await wait(`servers/${id}`, 'status=active&timeout=1'), {
+    status: 408,
+    body: { error_name: 'request_timeout', errors: [`${id} is still creating after 1 s: ask again to wait longer`] },
+  })
+  t.equal(api.waits.count, 0)
+})
+
+t.test('wrong parameters are refused (400), with the possible states', async (t) => {
+  const id = await aServer()
+  const states = 'status must be one of creating, active, inactive, deleting, deleted, failed, unavailable'
+  for (const query of ['', 'status=', 'status=running', 'status=active&status=failed'])
+    t.match(await wait(`servers/${id}`, query), { status: 400, body: { errors: [states] } }, query)
+  for (const timeout of ['0', '121', '1.5', 'x', '1&timeout=2'])
+    t.match(
+      await wait(`servers/${id}`, `status=active&timeout=${timeout}`),
+      { status: 400, body: { errors: ['timeout must be an integer from 1 to 120'] } },
+      timeout,
+    )
+})
+
+t.test('what an account does not see, it cannot wait for (404)', async (t) => {
+  const id = await aServer(TWO)
+  for (const path of [`servers/${id}`, 'servers/srv-zzzzz', 'images/img-zzzzz'])
+    t.match(await wait(path, `status=${path.startsWith('i') ? 'available' : 'active'}`), { status: 404 }, path)
+  const other = wait(`servers/${id}`, 'status=active', TWO)
+  await waiting(1)
+  await move(id, 'publish')
+  t.match(await other, { status: 200 })
+})
+
+t.test('a wait ends with 401 once its token is revoked', async (t) => {
+  const id = await aServer()
+  const revoke = (to: 'now()' | 'null') =>
+    sql`update api_clients set revoked_at = ${sql.raw(to)} where id = ${CLIENT_OF[TWO]}`.execute(db)
+  const server = await aServer(TWO)
+  const [quiet, changed] = [
+    wait(`servers/${server}`, 'status=inactive', TWO),
+    wait(`servers/${server}`, 'status=active', TWO),
+  ]
+  const own = wait(`servers/${id}`, 'status=active')
+  await waiting(3)
+  await revoke('now()')
+  api.auth.tokens.forget()
+  await move(server, 'publish')
+  t.match(await changed, { status: 401 }, 'its right is checked when the state is reached')
+  t.equal(api.waits.count, 2)
+  await api.waits.checkRights()
+  t.match(await quiet, { status: 401 }, 'and every 15 s')
+  t.equal(api.waits.count, 1, 'that of another client goes on')
+  await revoke('null')
+  api.auth.tokens.forget()
+  await move(id, 'publish')
+  t.match(await own, { status: 200 })
+})
+
+t.test('a client that goes away leaves its place at once', async (t) => {
+  const id = await aServer()
+  const aborts = [new AbortController(), new AbortController()] as const
+  const sent = aborts.map(({ signal }) =>
+    fetch(`${baseUrl}/1.0/servers/${id}/wait?status=active`, { signal, headers: { authorization } }),
+  )
+  await waiting(2)
+  aborts[0].abort()
+  await t.rejects(sent[0]!)
+  await waiting(1)
+  await move(id, 'publish')
+  t.equal((await sent[1]!).status, 200)
+})
+
+t.test('an account and each of its clients have a number of waits; other requests do not wait for them', async (t) => {
+  const id = await aServer()
+  const many = Array.from({ length: WAITS_OF_CLIENT }, () => wait(`servers/${id}`, 'status=active'))
+  await waiting(WAITS_OF_CLIENT)
+  t.match(await wait(`servers/${id}`, 'status=active'), {
+    status: 429,
+    headers: { 'retry-after': '1' },
+    body: { error_name: 'too_many_requests' },
+  })
+  t.match(await api.call('GET', `/1.0/servers/${id}`), { status: 200 })
+  t.match(await wait(`servers/${id}`, 'status=creating'), { status: 200 }, 'no place is needed')
+  const user = await api.userToken('usr-ada01')
+  const path = `/1.0/servers/${id}/wait?account_id=${ONE}&status=active`
+  many.push(...Array.from({ length: WAITS_OF_ACCOUNT - WAITS_OF_CLIENT }, () => api.callWith(user, 'GET', path)))
+  await waiting(WAITS_OF_ACCOUNT)
+  const grace = await api.userToken('usr-grc02')
+  await db
+    .insertInto('collaborations')
+    .values({
+      id: 'col-grc02',
+      account_id: ONE,
+      inviter_id: null,
+      user_id: 'usr-grc02',
+      email: 'grace@example.com',
+      role: 'admin',
+      status: 'accepted',
+      started_at: new Date(),
+      finished_at: null,
+    })
+    .execute()
+  t.match(await api.callWith(grace, 'GET', path), { status: 429 })
+  const other = await aServer(TWO)
+  const ofOther = wait(`servers/${other}`, 'status=active', TWO)
+  await waiting(WAITS_OF_ACCOUNT + 1)
+  await move(id, 'publish')
+  for (const one of await Promise.all(many)) if (one.status !== 200) t.match(one, { status: 200 })
+  t.equal(api.waits.count, 1)
+  await move(other, 'publish')
+  t.match(await ofOther, { status: 200 })
+})
+
+t.test('a change that another process makes ends a wait', { skip: withoutPostgres() }, async (t) => {
+  const postgres = await startPostgres(t)
+  const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url })
+  const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })
+  const headers = { authorization: `Bearer ${await first.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
+  const send = async ({ baseUrl: at }: typeof first, path: string, method = 'GET', body = {}) => {
+    const response = await fetch(`${at}/1.0/${path}`, {
+      method,
+      headers,
+      ...(method === 'POST' && { body: JSON.stringify(body) }),
+    })
+    return { status: response.status, body: (await response.json()) as { id: string; status: string } }
+  }
+  const { id } = (await send(first, 'servers', 'POST', { image: 'img-deb12' })).body
+  t.match(await send(second, `servers/${id}/wait?status=active`), { status: 200, body: { status: 'active' } })
+  const ip = (await send(first, 'cloud_ips', 'POST')).body.id
+  const mapped = send(second, `cloud_ips/${ip}/wait?status=mapped`)
+  t.equal((await send(first, `cloud_ips/${ip}/wait?status=mapped&timeout=1`)).status, 408)
+  await send(first, `cloud_ips/${ip}/map`, 'POST', { destination: id })
+  t.match(await mapped, { status: 200, body: { id: ip, status: 'mapped' } })
+})
+
+t.test('waits end with 408 when the process stops, so their clients ask again', async (t) => {
+  const id = await aServer()
+  const waits = wait(`servers/${id}`, 'status=active')
+  await waiting(1)
+  await api.server.close()
+  t.match(await waits, {
+    status: 408,
+    body: { errors: [`${id} is still creating after 0 s: ask again to wait longer`] },
+  })
+})

@@ -1,0 +1,376 @@
+/**
+ * Connections that the daemon ends while the guest is still sending: the response arrives (contract A4, A9), and the
+ * daemon reads only a limited amount after it (F2).
+ */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { LINGER_BYTES, LINGER_MS } from '../../src/imdsd/guest/linger.ts'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { testDirectory } from '../support/test-directory.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const MIB = 2 ** 20
+/** The repetitions of each case, because a response may be lost only sometimes. */
+const TIMES = 8
+const [GUEST, OTHER] = ['127.0.0.2', '127.0.0.3']
+/**
+ * Addresses that two instances claim. Each has its own share, which is that of an unknown peer and smaller than a
+ * guest's.
+ */
+const CONTESTED = Array.from({ length: 17 }, (_, i) => `127.0.1.${String(i + 1)}`)
+
+/** A daemon whose guests have the default share, or an unlimited one. */
+async function aDaemon(t: Test, share: 'default' | 'unlimited'): Promise<TestDaemon> {
+  const directory = testDirectory(t)
+  const record = (id: string, n: number, ...addresses: string[]) =>
+    anInstance({
+      id,
+      interfaces: [
+        {
+          id: `int-${String(n)}`,
+          macAddress: `02:24:19:00:00:0${String(n)}`,
+          ipv4Addresses: addresses.map((address) => `${address}/8`),
+        },
+      ],
+    })
+  const store = await openStore({ url: `file:${directory}` })
+  await store.put(record('srv-guest', 1, GUEST))
+  await store.put(record('srv-other', 2, OTHER))
+  for (const n of [3, 4])
+    writeFileSync(join(directory, `srv-${String(n)}.json`), JSON.stringify(record(`srv-${String(n)}`, n, ...CONTESTED)))
+  const daemon = await startDaemon({
+    IMDS_STORE: `file:${directory}`,
+    ...(share === 'default' && { IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' }),
+  })
+  t.teardown(() => daemon.stop())
+  await until(
+    async () => (await daemon.operator('/readyz')).status === 200 && (await daemon.get(ID, GUEST)).status === 200,
+    'the instances',
+  )
+  return daemon
+}
+
+interface Sent {
+  readonly text: string
+  readonly error: string | undefined
+  readonly sentAll: boolean
+}
+
+/**
+ * Sends like a client that reads nothing before it has sent everything (Python's http.client, most C clients): if the
+ * connection is reset before that, the response is lost. `pauseMs` is the pause after each 64 KiB.
+ */
+async function send(
+  { guestPort }: TestDaemon,
+  bytes: string,
+  { from = GUEST, pauseMs = 0 }: { from?: string | undefined; pauseMs?: number } = {},
+): Promise<Sent> {
+  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from })
+  const closed = new Promise((resolve) => socket.on('close', resolve))
+  let [text, error] = ['', undefined as string | undefined]
+  socket.on('error', (problem: NodeJS.ErrnoException) => {
+    error = problem.code
+  })
+  await Promise.race([
+    once(socket, 'connect').catch(() => {
+      /* reset: `error` has the code */
+    }),
+    closed,
+  ])
+  socket.pause()
+  const data = Buffer.from(bytes, 'latin1')
+  for (let at = 0; at < data.length && !socket.destroyed; at += 65_536) {
+    const written = new Promise((resolve) => socket.write(data.subarray(at, at + 65_536), resolve))
+    await Promise.race([written, closed])
+    if (pauseMs > 0) await sleep(pauseMs)
+  }
+  const sentAll = !socket.destroyed && error === undefined
+  socket
+    .setEncoding('latin1')
+    .on('data', (chunk: string) => {
+      text += chunk
+    })
+    .resume()
+  await closed
+  return { text, error, sentAll }
+}
+
+const statusesOf = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status).join()
+/** A connection as text: the statuses, then the error, `all sent` or `cut`. */
+const summary = ({ text, error, sentAll }: Sent) => `${statusesOf(text)} ${error ?? (sentAll ? 'all sent' : 'cut')}`
+const chunked = (size: number) =>
+  `${(65_000).toString(16)}\r\n${'x'.repeat(65_000)}\r\n`.repeat(Math.ceil(size / 65_000)) + '0\r\n\r\n'
+const request = (line: string, size: number, ...headers: string[]) =>
+  `${[line, 'Host: x', `Content-Length: ${String(size)}`, ...headers].join('\r\n')}\r\n\r\n${'x'.repeat(size)}`
+const TTL = 'X-aws-ec2-metadata-token-ttl-seconds: 60'
+const ENDLESS = `POST ${ID} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n`
+
+let uses = 0
+const anUnknownPeer = () => `127.1.0.${String((uses++ % 250) + 1)}`
+const aContestedAddress = () => CONTESTED[uses++ % CONTESTED.length]!
+
+const CASES: readonly (readonly [
+  what: string,
+  bytes: (size: number) => string,
+  status: string,
+  from?: () => string,
+])[] = [
+  ['GET', (size) => request(`GET ${ID} HTTP/1.1`, size), '200'],
+  ['GET with Connection: close', (size) => request(`GET ${ID} HTTP/1.1`, size, 'Connection: close'), '200'],
+  ['GET in HTTP/1.0', (size) => request(`GET ${ID} HTTP/1.0`, size), '200'],
+  [
+    'GET in chunks',
+    (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${chunked(size)}`,
+    '200',
+  ],
+  [
+    'GET with Expect: 100-continue that does not wait',
+    (size) => request(`GET ${ID} HTTP/1.1`, size, 'Expect: 100-continue'),
+    '100,200',
+  ],
+  ['GET of a path that does not exist', (size) => request('GET /latest/none HTTP/1.1', size), '404'],
+  ['GET with a wrong token', (size) => request(`GET ${ID} HTTP/1.1`, size, 'X-aws-ec2-metadata-token: none'), '401'],
+  ['POST', (size) => request(`POST ${ID} HTTP/1.1`, size), '405'],
+  ['POST that is forwarded', (size) => request(`POST ${ID} HTTP/1.1`, size, 'X-Forwarded-For: 10.0.0.1'), '403'],
+  ['PUT for a token', (size) => request('PUT /latest/api/token HTTP/1.1', size, TTL), '200'],
+  [
+    'PUT for a token, in chunks',
+    (size) =>
+      `PUT /latest/api/token HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n${TTL}\r\n\r\n${chunked(size)}`,
+    '200',
+  ],
+  [
+    'PUT for a token, pipelined after a GET',
+    (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n${request('PUT /latest/api/token HTTP/1.1', size, TTL)}`,
+    '200,200',
+  ],
+  ['PUT of an unknown peer', (size) => request('PUT /latest/api/token HTTP/1.1', size, TTL), '503', anUnknownPeer],
+  ['GET of a contested address', (size) => request(`GET ${ID} HTTP/1.1`, size), '503', aContestedAddress],
+  [
+    'POST whose body becomes malformed',
+    (size) =>
+      `POST ${ID} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nZ\r\n${'x'.repeat(size)}`,
+    '405',
+  ],
+  [
+    'transfer encoding in HTTP/1.0',
+    (size) => `POST ${ID} HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${chunked(size)}`,
+    '400',
+  ],
+  ['garbage', (size) => `garbage\r\n\r\n${'x'.repeat(size)}`, '400'],
+  ['endless head', (size) => `GET ${ID} HTTP/1.1\r\nX: ${'x'.repeat(size)}`, '400'],
+  ['CONNECT', (size) => `CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n${'x'.repeat(size)}`, '405'],
+  ['CONNECT with a body', (size) => request('CONNECT x:1 HTTP/1.1', size), '405'],
+  [
+    'upgrade',
+    (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n${'x'.repeat(size)}`,
+    '200',
+  ],
+  [
+    'last request, followed by other bytes',
+    (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${'x'.repeat(size)}`,
+    '200',
+  ],
+]
+
+t.test('A9: the response arrives while the guest is still sending', async (t) => {
+  const daemon = await aDaemon(t, 'unlimited')
+  for (const [what, bytes, status, from] of CASES) {
+    await t.test(what, async (t) => {
+      for (const [size, pauseMs] of [
+        [MIB, 0],
+        [5 * MIB, 0],
+        [MIB, 30],
+      ] as const) {
+        const sent: Sent[] = []
+        for (let i = 0; i < (pauseMs === 0 ? TIMES : 1); i++)
+          sent.push(await send(daemon, bytes(size), { pauseMs, from: from?.() }))
+        t.same(
+          sent.map(summary),
+          sent.map(() => `${status} all sent`),
+          `${String(size / MIB)} MiB${pauseMs === 0 ? '' : ', slowly'}`,
+        )
+      }
+    })
+  }
+  t.same(
+    daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'),
+    [],
+  )
+})
+
+t.test('A9: a guest with too many connections gets its response while it is still sending', async (t) => {
+  const daemon = await aDaemon(t, 'default')
+  const open = await Promise.all(Array.from({ length: 64 }, () => openConnection(daemon, GUEST)))
+  for (const size of [MIB, 5 * MIB]) {
+    for (let i = 0; i < TIMES; i++)
+      t.equal(
+        summary(await send(daemon, request(`POST ${ID} HTTP/1.1`, size))),
+        '503 all sent',
+        `${String(size / MIB)} MiB`,
+      )
+  }
+  for (const socket of open) socket.destroy()
+})
+
+t.test('A9: a guest beyond its request share gets its response while it is still sending', async (t) => {
+  const daemon = await aDaemon(t, 'default')
+  const [socket, statuses] = [await openConnection(daemon, GUEST), new Set<string>()]
+  let text = ''
+  socket.setEncoding('latin1').on('data', (chunk: string) => {
+    text += chunk
+  })
+  socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(550))
+  await until(() => text.split('HTTP/1.1 200').length > 550, '550 answers')
+  let isRefused = false
+  const others = Array.from({ length: 20 }, async () => {
+    // on a slow machine the POSTs alone would be slower than the share is refilled
+    while (!isRefused) await daemon.get(ID, GUEST)
+  })
+  while (!isRefused) {
+    const sent = await Promise.all(
+      Array.from({ length: 30 }, () => send(daemon, request(`POST ${ID} HTTP/1.1`, MIB / 2))),
+    )
+    for (const connection of sent) statuses.add(summary(connection))
+    isRefused = statuses.has('503 all sent')
+  }
+  await Promise.all(others)
+  t.same([...statuses].sort(), ['405 all sent', '503 all sent'].slice(statuses.size === 1 ? 1 : 0))
+  socket.destroy()
+})
+
+t.test('F2: the daemon reads a limited amount from a connection after its last response', async (t) => {
+  const daemon = await aDaemon(t, 'default')
+  /** The number of bytes that the daemon has read so far. */
+  const bytesRead = () =>
+    Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${String(daemon.process.pid)}/io`, 'utf8'))?.[1])
+
+  await t.test('a connection is read up to a number of bytes', async (t) => {
+    const before = bytesRead()
+    const socket = await openConnection(daemon, GUEST, ENDLESS)
+    await sendEndlessly(socket)
+    t.ok(
+      bytesRead() - before >= LINGER_BYTES && bytesRead() - before < LINGER_BYTES + MIB,
+      `${String(bytesRead() - before)} bytes`,
+    )
+  })
+
+  await t.test('a silent connection ends before a slow sender; until then both count for the guest', async (t) => {
+    const openSome = (many: number) =>
+      Promise.all(Array.from({ length: many }, () => openConnection(daemon, OTHER, ENDLESS)))
+    const slow = await openSome(63)
+    const extra: Socket[] = []
+    const sending = setInterval(() => {
+      for (const socket of [...slow, ...extra]) if (socket.writable) socket.write('x')
+    }, 100)
+    t.teardown(() => {
+      clearInterval(sending)
+    })
+    const [silent] = await openSome(1)
+    const another = async () => statusesOf((await send(daemon, `GET ${ID} HTTP/1.0\r\n\r\n`, { from: OTHER })).text)
+    t.equal(await another(), '503', 'the guest may not have another connection')
+    extra.push(...(await openSome(1)))
+    await closed(extra[0]!)
+    t.same(
+      slow.filter((socket) => socket.closed),
+      [],
+      'a connection beyond the share ends before older ones',
+    )
+    await until(async () => (await another()) === '200', 'the silent connection to end')
+    const [next] = await openSome(1)
+    t.equal(await another(), '503', 'only the silent connection has ended')
+    await Promise.all(slow.map(closed))
+    for (const socket of [silent!, next!]) socket.destroy()
+  })
+
+  await t.test(
+    "all connections together are read up to the guest's share; those of a penalized guest are not read",
+    async (t) => {
+      const [before, startedMs] = [bytesRead(), performance.now()]
+      let connections = 0
+      for (; performance.now() - startedMs < 3_000; connections += 32)
+        await Promise.all(
+          Array.from({ length: 32 }, async () => sendEndlessly(await openConnection(daemon, GUEST, ENDLESS))),
+        )
+      const discarded = ((601 + (100 * (performance.now() - startedMs)) / 1_000) * MIB) / 8
+      const withHeads = (connections * MIB) / 8 // Node reads 64 KiB at a time, twice before it stops
+      t.ok(
+        bytesRead() - before < discarded + withHeads,
+        `${String(Math.round((bytesRead() - before) / MIB))} MiB; the limit is ${String(Math.round(discarded / MIB))}, and ${String(Math.round(withHeads / MIB))} with the heads of ${String(connections)} connections`,
+      )
+      await sendEndlessly(await openConnection(daemon, OTHER, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_000)))
+      const penalizedMs = performance.now()
+      const beforeRefusals = bytesRead()
+      const refused = await Promise.all(
+        Array.from({ length: 16 }, () => send(daemon, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, { from: OTHER })),
+      )
+      await Promise.all(
+        Array.from({ length: 16 }, async () => sendEndlessly(await openConnection(daemon, OTHER, ENDLESS))),
+      )
+      t.ok(performance.now() - penalizedMs < 5_000, 'the penalty has not ended yet')
+      t.same(
+        refused.map(({ text }) => statusesOf(text)),
+        refused.map(() => '503'),
+      )
+      t.ok(bytesRead() - beforeRefusals < MIB, `${String(bytesRead() - beforeRefusals)} bytes`)
+    },
+  )
+
+  await t.test('a stopping daemon reads no more, even after a CONNECT, which Node no longer counts', async (t) => {
+    await until(async () => (await daemon.get(ID, OTHER).catch(() => null))?.status === 200, 'the end of the penalty')
+    for (const bytes of [ENDLESS, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n']) {
+      const socket = await openConnection(daemon, OTHER, bytes)
+      await once(socket, 'end')
+      const sending = setInterval(() => {
+        if (socket.writable) socket.write('x')
+      }, 100)
+      t.teardown(() => {
+        clearInterval(sending)
+      })
+    }
+    const stopped = daemon.stop()
+    t.equal(
+      await Promise.race([stopped.then(() => 'stopped'), sleep(LINGER_MS / 2).then(() => 'lingering')]),
+      'stopped',
+    )
+    await stopped
+  })
+})
+
+function closed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    if (socket.closed) resolve()
+    else
+      socket.on('close', () => {
+        resolve()
+      })
+  })
+}
+
+/** Sends bytes until the daemon closes the connection. */
+async function sendEndlessly(socket: Socket): Promise<void> {
+  const [zeros, end] = [Buffer.alloc(65_536), closed(socket)]
+  while (!socket.destroyed) await Promise.race([new Promise((resolve) => socket.write(zeros, resolve)), end])
+}
+
+/** Opens a connection and sends bytes on it. */
+async function openConnection({ guestPort }: TestDaemon, from: string, bytes = ''): Promise<Socket> {
+  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
+  socket.resume().on('error', () => {
+    /* the daemon may reset it */
+  })
+  await Promise.race([
+    once(socket, 'connect').catch(() => {
+      /* reset */
+    }),
+    closed(socket),
+  ])
+  if (bytes !== '') socket.write(bytes, 'latin1')
+  return socket
+}

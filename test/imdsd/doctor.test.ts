@@ -1,0 +1,319 @@
+/**
+ * `imdsctl doctor` and `imdsctl status` on a hypervisor with a daemon, a guest and Redis, and with each thing broken in
+ * turn.
+ */
+import {
+  chmodSync,
+  cpSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import type { Result } from '../../src/imdsd/checks/check.ts'
+import { CHECKS } from '../../src/imdsd/checks/checks.ts'
+import { makeIdentity } from '../support/fixtures/identity.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { must, run, startChild } from '../support/programs/processes.ts'
+import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
+import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
+import { testDirectory } from '../support/test-directory.ts'
+
+t.setTimeout(240_000)
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const ACL = readFileSync(join(ROOT, 'deploy/redis.acl'), 'utf8')
+const GUEST = {
+  address: '10.88.1.2/30',
+  gateway: '10.88.1.1',
+  macAddress: '02:24:19:00:01:01',
+  device: 'tap-int-alpha',
+}
+
+/** What `imdsctl doctor --json` prints. */
+interface Report {
+  readonly ok: number
+  readonly warnings: number
+  readonly failures: number
+  readonly checks: readonly Result[]
+}
+
+async function startHost(t: Test) {
+  const hypervisor = await makeHypervisor()
+  t.teardown(() => hypervisor.remove())
+  const redis = await startFaultyRedis(hypervisor)
+  t.teardown(() => redis.stop())
+  await hypervisor.addGuest(GUEST)
+  const addUsers = async () => {
+    for (const line of ACL.trim().replaceAll('>PASSWORD', '>a-secret').split('\n'))
+      await redis.client.call('ACL', 'SETUSER', ...line.split(' ').slice(1))
+  }
+  await addUsers()
+  const store = await openStore({ url: redis.publisherUrl, region: 'gb1' })
+  const interfaces = [{ id: 'int-alpha', macAddress: GUEST.macAddress, ipv4Addresses: [GUEST.address] }]
+  await store.put(anInstance({ id: 'srv-alpha', interfaces }))
+  await store.close()
+  const directory = testDirectory(t, { password: 'a-secret\n', state: {} })
+  chmodSync(join(directory, 'password'), 0o600)
+  chmodSync(join(directory, 'state'), 0o700)
+  await must([process.execPath, IMDSCTL, 'identity', 'init', join(directory, 'identity')])
+  const env = {
+    IMDS_IDENTITY_KEY_FILE: join(directory, 'identity/identity-key.pem'),
+    IMDS_IDENTITY_CERT_FILE: join(directory, 'identity/identity-cert.pem'),
+    IMDS_STORE: redis.url.replace('//', '//imds-hv1@'),
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_REDIS_PASSWORD_FILE: join(directory, 'password'),
+    IMDS_STATE_DIR: join(directory, 'state'),
+    IMDS_LISTEN: `${SERVICE}:80`,
+    IMDS_OPERATOR_LISTEN: '127.0.0.1:9169',
+    IMDS_LINK: 'tap-{interfaceId}',
+    IMDS_RESYNC_SECONDS: '1',
+  }
+  const daemon = await startDaemon(env, hypervisor.within)
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
+  const inHost = (command: readonly string[]) =>
+    run([...hypervisor.within, ...command], {
+      env: { ...programEnvironment(), ...env, IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') },
+    })
+  const imdsctl = (args: readonly string[], { program = IMDSCTL, prefix = [] as readonly string[] } = {}) =>
+    inHost([...prefix, process.execPath, program, ...args])
+  const doctor = async (options: Parameters<typeof imdsctl>[1] = {}) => {
+    const { status, stdout, stderr } = await imdsctl(['--json', 'doctor'], options)
+    if (stderr !== '') throw new Error(stderr)
+    const report = JSON.parse(stdout.toString()) as Report
+    const found = report.checks.filter(({ state }) => state !== 'ok')
+    return { status, report, found: found.map(({ check, state, text }) => `${state} ${check}: ${text}`) }
+  }
+  const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
+  return { hypervisor, redis, addUsers, daemon, directory, inHost, imdsctl, doctor, ip }
+}
+
+t.test(
+  'doctor finds nothing wrong with a sound hypervisor, and names each thing that is broken',
+  { skip: withoutNamespaces() },
+  async (t) => {
+    const { hypervisor, redis, addUsers, daemon, directory, inHost, imdsctl, doctor, ip } = await startHost(t)
+    const state = join(directory, 'state')
+    await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound')
+    const sound = await doctor()
+    t.same(sound.found, [])
+    t.same(sound.status, 0)
+    const names = new Set(sound.report.checks.map(({ check }) => check))
+    t.same(
+      CHECKS.map(({ name }) => name).filter((name) => !names.has(name)),
+      [],
+      'every check found something to look at',
+    )
+
+    const status = await imdsctl(['status'])
+    t.equal(status.status, 0, status.stderr)
+    t.match(
+      status.stdout.toString(),
+      /^imdsd +\S+, ready, started .* ago\nstore +redis:.* connected, .*\ninstances +1; .*\nrequests +0\.0\/s, refused 0\.0\/s;.*\nfirewall +off\nprocess +\d+ MiB, .*\nlog +info\n\d+ ok, 0 warnings, 0 failures\n$/,
+    )
+
+    const onTerminal = async (variable: string) => {
+      const command = `stty cols 70; env ${variable} TERM=xterm ${process.execPath} ${IMDSCTL} doctor`
+      const { stdout } = await inHost(['script', '-qec', command, '/dev/null'])
+      return stdout.toString().trimEnd().split('\r\n')
+    }
+    const [plain, styled] = [await onTerminal('NO_COLOR=1'), await onTerminal('-u NO_COLOR')]
+    t.match(plain[0], /^ok {2,}configuration {2,}/)
+    t.ok(plain.length > sound.report.checks.length + 1, 'long lines are wrapped')
+    t.same(
+      plain.filter((line) => line.length > 70 && line.slice(30).includes(' ')),
+      [],
+      'the lines fit the width, except for a long word',
+    )
+    t.notOk(plain.join('').includes('\u001b'), 'no colours with NO_COLOR')
+    t.equal(styled[0]!.replace(/\S+$/, ''), plain[0]!.replace('ok', '\u001b[32mok\u001b[39m').replace(/\S+$/, ''))
+    t.equal(styled.length, plain.length, 'colours do not change the layout')
+
+    /** Breaks several things, checks that doctor names each, and repairs them. */
+    const broken = async (
+      status: 1 | 2,
+      faults: readonly { readonly found: RegExp; breakIt(): unknown; repair(): unknown }[],
+    ) => {
+      for (const { breakIt } of faults) await breakIt()
+      let last: Awaited<ReturnType<typeof doctor>> | undefined
+      const isFound = async () => {
+        last = await doctor()
+        return last.status === status && faults.every(({ found }) => last!.found.some((text) => found.test(text)))
+      }
+      await until(isFound, 'doctor to find what is broken').catch((error: unknown) => {
+        throw new Error(last?.found.join('\n'), { cause: error })
+      })
+      for (const { found } of faults) t.pass(found.source)
+      for (const { repair } of faults) await repair()
+    }
+    const mode = (path: string, wrong: number, right: number) => ({
+      breakIt: () => {
+        chmodSync(path, wrong)
+      },
+      repair: () => {
+        chmodSync(path, right)
+      },
+    })
+
+    await broken(2, [
+      {
+        found: /^failure addresses: no interface .* has 169\.254\.169\.254/,
+        breakIt: () => ip(`address delete ${SERVICE}/32 dev lo`),
+        repair: () => ip(`address add ${SERVICE}/32 dev lo`),
+      },
+      {
+        found: /^warning store: Redis removes records .* \(it is allkeys-lru\)/,
+        breakIt: () => redis.client.config('SET', 'maxmemory-policy', 'allkeys-lru'),
+        repair: () => redis.client.config('SET', 'maxmemory-policy', 'noeviction'),
+      },
+      {
+        found: /^failure key-files: .*password has mode 0644: every user can read it/,
+        ...mode(join(directory, 'password'), 0o644, 0o600),
+      },
+      {
+        found:
+          /^failure guests: srv-alpha: 10\.88\.1\.2 has the MAC address 02:00:00:00:00:99, and its record has 02:24:19:00:01:01/,
+        breakIt: () => ip('neighbour replace 10.88.1.2 lladdr 02:00:00:00:00:99 dev tap-int-alpha'),
+        repair: () => ip('neighbour delete 10.88.1.2 dev tap-int-alpha'),
+      },
+    ])
+    const [good, brief] = [join(directory, 'identity'), makeIdentity()] // which is valid for two days
+    t.teardown(() => {
+      rmSync(brief.directory, { recursive: true })
+    })
+    await broken(1, [
+      {
+        found: /^warning identity: the certificate expires in 1 d$/,
+        breakIt: () => {
+          cpSync(good, `${good}-good`, { recursive: true })
+          cpSync(brief.keyFile, join(good, 'identity-key.pem'))
+          cpSync(brief.certificateFile, join(good, 'identity-cert.pem'))
+        },
+        repair: () => undefined,
+      },
+    ])
+    await broken(2, [
+      {
+        found: /^failure configuration: IMDS_IDENTITY_CERT_FILE names a file that does not begin with a certificate/,
+        breakIt: () => {
+          writeFileSync(join(good, 'identity-cert.pem'), 'x')
+        },
+        repair: () => {
+          cpSync(`${good}-good`, good, { recursive: true })
+        },
+      },
+    ])
+    await broken(2, [
+      {
+        found: /^failure store: the Redis user may not do this: give it \+zrevrangebylex/,
+        breakIt: () => redis.client.call('ACL', 'SETUSER', 'imds-hv1', '-zrevrangebylex'),
+        repair: () => redis.client.call('ACL', 'SETUSER', 'imds-hv1', '+zrevrangebylex'),
+      },
+      {
+        found: /^failure state-directory: .*state has mode 0755: other users can enter it/,
+        ...mode(state, 0o755, 0o700),
+      },
+      {
+        found:
+          /^failure guests: srv-alpha: packets to 10\.88\.1\.2 leave by guest1 to the gateway 10\.77\.0\.2, not by tap-int-alpha/,
+        breakIt: () => ip('route add 10.88.1.2/32 via 10.77.0.2'),
+        repair: () => ip('route delete 10.88.1.2/32 via 10.77.0.2'),
+      },
+    ])
+    await broken(2, [
+      {
+        found: /^failure store: .*ECONNREFUSED/,
+        breakIt: () => redis.client.save().then(() => redis.kill()),
+        repair: () => redis.start().then(addUsers),
+      },
+      {
+        found: /^failure store-in-use: imdsd is not connected/,
+        breakIt: () => until(async () => (await daemon.metric('imds_store_connected')) === 0, 'the loss of Redis'),
+        repair: () => until(async () => (await daemon.metric('imds_store_connected')) === 1, 'Redis'),
+      },
+      {
+        found: /^failure guests: srv-alpha: link tap-int-alpha is down/,
+        breakIt: () => ip('link set tap-int-alpha down'),
+        repair: () => ip('link set tap-int-alpha name tap-other'),
+      },
+    ])
+    await broken(1, [
+      {
+        found: /^warning guests: srv-alpha: there is no link tap-int-alpha/,
+        breakIt: () => undefined,
+        repair: () => ip('link set tap-other name tap-int-alpha').then(() => ip('link set tap-int-alpha up')),
+      },
+    ])
+    await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound again')
+
+    for (const [options, expected] of [
+      ['size=64k,mode=700', /^failure state-directory: .* has 0\.0 KiB left/],
+      ['ro,mode=700', /^failure state-directory: IMDS_STATE_DIR: .* cannot write .*EROFS/],
+    ] as const) {
+      const fill = options.startsWith('ro') ? '' : 'cat /dev/zero > $0/zero 2> /dev/null || true; '
+      const mounted = `mount -t tmpfs -o ${options} tmpfs "$0" && ${fill}exec "$@"`
+      const { status, found } = await doctor({ prefix: ['unshare', '--mount', 'sh', '-c', mounted, state] })
+      t.equal(status, 2, options)
+      t.ok(
+        found.some((text) => expected.test(text)),
+        found.join('\n'),
+      )
+    }
+
+    const copy = mkdtempSync(join(tmpdir(), 'imds-copy-'))
+    t.teardown(() => {
+      rmSync(copy, { recursive: true })
+    })
+    cpSync(join(ROOT, 'src'), join(copy, 'src'), { recursive: true })
+    symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
+    const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>
+    writeFileSync(join(copy, 'package.json'), JSON.stringify({ ...manifest, version: '99.0.0' }))
+    const newer = await doctor({ program: join(copy, 'src/imdsctl/main.ts') })
+    t.match(newer, { status: 1, found: [/^warning version: imdsd is .*, and imdsctl is 99\.0\.0$/] })
+
+    daemon.process.kill('SIGKILL')
+    await until(() => daemon.process.signalCode !== null, 'the end of the daemon')
+    const past = new Date(Date.now() - 3 * 86_400_000)
+    utimesSync(join(state, 'view.snapshot'), past, past)
+    const other = await startChild([
+      ...hypervisor.within,
+      'python3',
+      '-c',
+      `import socket, sys\ns = socket.create_server(('${SERVICE}', 80))\nprint('up', flush=True)\nsys.stdin.read()`,
+    ])
+    t.teardown(() => other.stop())
+    const dead = await doctor()
+    t.equal(dead.status, 2)
+    for (const expected of [
+      /^failure daemon: .*ECONNREFUSED: the daemon that made the socket has ended/,
+      /^failure ports: python3 \(process \d+\) has 169\.254\.169\.254:80 \(IMDS_LISTEN\)$/,
+      /^failure ports: nothing listens at 127\.0\.0\.1:9169/,
+      /^failure snapshot: it is stale, .*1 instance, compared with the store 3 d ago$/,
+    ])
+      t.ok(
+        dead.found.some((text) => expected.test(text)),
+        `${String(expected)} in ${dead.found.join('\n')}`,
+      )
+    const journal = join(
+      state,
+      readdirSync(state).find((name) => name.startsWith('view.journal.'))!,
+    )
+    const damaged = readFileSync(journal)
+    damaged[damaged.length - 3]! ^= 1
+    writeFileSync(journal, damaged)
+    t.ok((await doctor()).found.some((text) => /^failure snapshot: it is not served .*: its journal is /.test(text)))
+    writeFileSync(join(state, 'view.snapshot'), 'damaged\n')
+    t.ok((await doctor()).found.some((text) => /^failure snapshot: it is not served .*: it is torn/.test(text)))
+  },
+)

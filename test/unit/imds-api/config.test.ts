@@ -1,0 +1,286 @@
+import { expect, test } from 'vitest'
+import { parseApiConfig } from '../../../src/imds-api/config.ts'
+
+const FILES = { IMDS_STORE: 'file:/srv/imds' }
+const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1' }
+
+function valueOf(env: Record<string, string>) {
+  const parsed = parseApiConfig(env)
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
+  return parsed.value
+}
+
+function faultsOf(env: Record<string, string>): string[] {
+  const parsed = parseApiConfig({ ...FILES, ...env })
+  return parsed.ok ? [] : parsed.faults.map(({ variable, message }) => `${variable} ${message}`)
+}
+
+test('the minimal configuration has the documented defaults', () => {
+  expect(valueOf(FILES)).toEqual({
+    listen: [{ host: '127.0.0.1', port: 8170 }],
+    operator: { host: '127.0.0.1', port: 9170 },
+    baseUrl: 'http://127.0.0.1:8170',
+    tls: undefined,
+    trustedProxies: [],
+    connectionsPerAddress: 256,
+    stopDelaySeconds: 0,
+    database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api', connections: 16 },
+    store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown,
+    accessTokenSeconds: 7200,
+    refreshTokenSeconds: 2_592_000,
+    otpHeaders: ['x-service-otp', 'x-brightbox-otp'],
+    mail: undefined,
+    compute: 'none',
+    computeListener: { listen: { host: '127.0.0.1', port: 8171 }, tls: undefined, retrySeconds: 60 },
+    bootSeconds: 600,
+    logLevel: 'info',
+  })
+  expect(Object.isFrozen(valueOf(FILES))).toBe(true)
+})
+
+test('every variable is read, and an empty one is not set', () => {
+  expect(
+    valueOf({
+      ...REDIS,
+      IMDS_API_LISTEN: ' [::]:443,,unix:/run/x.sock',
+      IMDS_API_OPERATOR_LISTEN: '10.0.0.1:1',
+      IMDS_API_TLS_CERT_FILE: '/c',
+      IMDS_API_TLS_KEY_FILE: '/k',
+      IMDS_API_BASE_URL: 'https://api.example.com/',
+      IMDS_API_DATABASE: ' postgres://u@h/d ',
+      IMDS_API_DATABASE_PASSWORD_FILE: '/p',
+      IMDS_API_DATABASE_CONNECTIONS: '1',
+      IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8,unix:',
+      IMDS_API_CONNECTIONS_PER_ADDRESS: '4096',
+      IMDS_API_ACCESS_TOKEN_SECONDS: '60',
+      IMDS_API_REFRESH_TOKEN_SECONDS: '3600',
+      IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,OTP',
+      IMDS_API_LOG_LEVEL: 'debug',
+      IMDS_API_STATE_DIR: '',
+    }),
+  ).toMatchObject({
+    listen: [{ host: '::', port: 443 }, { path: '/run/x.sock' }],
+    operator: { host: '10.0.0.1', port: 1 },
+    tls: { certificate: '/c', key: '/k' },
+    baseUrl: 'https://api.example.com',
+    database: { kind: 'server', url: 'postgres://u@h/d', passwordFile: '/p', connections: 1 },
+    trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'],
+    connectionsPerAddress: 4_096,
+    accessTokenSeconds: 60,
+    refreshTokenSeconds: 3600,
+    otpHeaders: ['x-acme-otp', 'otp'],
+    logLevel: 'debug',
+    store: { url: 'redis://r:6379', region: 'gb1' },
+  })
+  expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({
+    kind: 'embedded',
+    stateDirectory: '/x',
+    connections: 16,
+  })
+})
+
+test('the settings of mail are read, and their faults reported', () => {
+  const mail = {
+    IMDS_API_SMTP: 'smtps://mail.example.com',
+    IMDS_API_MAIL_FROM: 'noreply@example.com',
+    IMDS_API_INVITATION_URL: 'https://cloud.example.com/',
+  }
+  expect(valueOf({ ...FILES, ...mail }).mail).toMatchObject({
+    host: 'mail.example.com',
+    port: 465,
+    from: 'noreply@example.com',
+    invitationUrl: 'https://cloud.example.com/',
+  })
+  expect(faultsOf({ ...mail, IMDS_API_MAIL_FROM: '' })).toEqual([
+    'IMDS_API_MAIL_FROM must be the address from which invitations are sent, such as noreply@example.com',
+  ])
+})
+
+test('the default base URL has the scheme and the place of the listener', () => {
+  expect(valueOf({ ...FILES, IMDS_API_LISTEN: 'unix:/x,[::1]:1,127.0.0.1:2' }).baseUrl).toBe('http://[::1]:1')
+  expect(
+    valueOf({ ...FILES, IMDS_API_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k' })
+      .baseUrl,
+  ).toBe('https://10.0.0.1:1')
+})
+
+test.each<[string, Record<string, string>, RegExp]>([
+  [
+    'connections of an address',
+    { IMDS_API_CONNECTIONS_PER_ADDRESS: '0' },
+    /^IMDS_API_CONNECTIONS_PER_ADDRESS must be a whole number from 1 to 4096, in decimal digits$/,
+  ],
+  [
+    'a delay of a stop',
+    { IMDS_API_STOP_DELAY_SECONDS: '31' },
+    /^IMDS_API_STOP_DELAY_SECONDS must be a whole number from 0 to 30, in decimal digits$/,
+  ],
+  ['a listener', { IMDS_API_LISTEN: '8170' }, /^IMDS_API_LISTEN "8170" is not ADDRESS:PORT or unix:PATH/],
+  ['no listener', { IMDS_API_LISTEN: ',' }, /^IMDS_API_LISTEN names no address$/],
+  ['a relative unix socket', { IMDS_API_LISTEN: 'unix:api.sock' }, /^IMDS_API_LISTEN "unix:api.sock" is not/],
+  [
+    'an address twice',
+    { IMDS_API_LISTEN: '127.0.0.1:1,127.0.0.1:0,127.0.0.1:0,127.0.0.1:1' },
+    /^IMDS_API_LISTEN names one place twice$/,
+  ],
+  [
+    'a unix socket twice',
+    { IMDS_API_LISTEN: 'unix:/x,127.0.0.1:0,unix:/x' },
+    /^IMDS_API_LISTEN names one place twice$/,
+  ],
+  [
+    'unix sockets without a base URL',
+    { IMDS_API_LISTEN: 'unix:/x' },
+    /^IMDS_API_BASE_URL is not set: with unix sockets only/,
+  ],
+  ['a host name', { IMDS_API_LISTEN: 'localhost:8170' }, /^IMDS_API_LISTEN "localhost:8170" is not ADDRESS:PORT/],
+  ["the operators' listener", { IMDS_API_OPERATOR_LISTEN: 'x' }, /^IMDS_API_OPERATOR_LISTEN must be ADDRESS:PORT/],
+  [
+    'plain HTTP beyond loopback',
+    { IMDS_API_LISTEN: '127.0.0.1:1,0.0.0.0:8170' },
+    /^IMDS_API_LISTEN "0.0.0.0:8170" must be a loopback address or a unix socket without TLS/,
+  ],
+  ['a certificate alone', { IMDS_API_TLS_CERT_FILE: '/c' }, /^IMDS_API_TLS_KEY_FILE is not set/],
+  ['a key alone', { IMDS_API_TLS_KEY_FILE: '/k' }, /^IMDS_API_TLS_CERT_FILE is not set/],
+  ['a base URL', { IMDS_API_BASE_URL: 'api.example.com' }, /^IMDS_API_BASE_URL must be the URL/],
+  ['a base URL with a query', { IMDS_API_BASE_URL: 'https://a/?b' }, /^IMDS_API_BASE_URL must be the URL/],
+  ['a proxy', { IMDS_API_TRUSTED_PROXIES: '10.0.0.1, proxy' }, /^IMDS_API_TRUSTED_PROXIES "proxy" is not an address/],
+  ['no store', { IMDS_STORE: '' }, /^IMDS_STORE is not set/],
+  ['a Redis without a region', { IMDS_STORE: 'redis://r:6379', IMDS_API_DATABASE: 'embedded' }, /^IMDS_REGION /],
+  ['a Redis without a database', REDIS, /^IMDS_API_DATABASE is not set: with Redis it must be/],
+  ['a database', { IMDS_API_DATABASE: 'mysql://x' }, /^IMDS_API_DATABASE must be postgres:/],
+  [
+    'a password in the URL',
+    { IMDS_API_DATABASE: 'postgres://u:hunter2@h/d' },
+    /^IMDS_API_DATABASE must not have a password in it, .+ IMDS_API_DATABASE_PASSWORD_FILE$/,
+  ],
+  [
+    'a password among the parameters',
+    { IMDS_API_DATABASE: 'postgres://u@h/d?password=hunter2' },
+    /^IMDS_API_DATABASE must not have a password in it/,
+  ],
+  ['several servers', { IMDS_API_DATABASE: 'postgres://u:hunter2@a:1,b:2/d' }, /^IMDS_API_DATABASE must name one/],
+  ['several servers in a row', { IMDS_API_DATABASE: 'postgres://u@a,u@b/d' }, /^IMDS_API_DATABASE must name one/],
+  ['hosts in a parameter', { IMDS_API_DATABASE: 'postgres://u@a/d?host=b,c' }, /^IMDS_API_DATABASE must name one/],
+  [
+    'a choice of servers',
+    { IMDS_API_DATABASE: 'postgres://u@a/d?target_session_attrs=read-write' },
+    /^IMDS_API_DATABASE must not have target_session_attrs/,
+  ],
+  [
+    'a password of the embedded server',
+    { IMDS_API_DATABASE_PASSWORD_FILE: '/p' },
+    /^IMDS_API_DATABASE_PASSWORD_FILE is for postgres:/,
+  ],
+  ['a state directory', { IMDS_API_STATE_DIR: 'here' }, /^IMDS_API_STATE_DIR must be an absolute path$/],
+  [
+    'a base URL with a password',
+    { IMDS_API_BASE_URL: 'https://ada:secret@api.example.com' },
+    /^IMDS_API_BASE_URL must not have a user or a password in it, since every response shows it$/,
+  ],
+  ['a base URL without slashes', { IMDS_API_BASE_URL: 'https:api.example.com' }, /^IMDS_API_BASE_URL must be the URL/],
+  [
+    'a base URL with an empty query',
+    { IMDS_API_BASE_URL: 'https://api.example.com/?' },
+    /^IMDS_API_BASE_URL must be the URL/,
+  ],
+  [
+    'a short life of tokens',
+    { IMDS_API_ACCESS_TOKEN_SECONDS: '59' },
+    /^IMDS_API_ACCESS_TOKEN_SECONDS must be a whole number from 60 to 86400, in decimal digits$/,
+  ],
+  ['a long life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '86401' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
+  [
+    'a short life of refresh tokens',
+    { IMDS_API_REFRESH_TOKEN_SECONDS: '3599' },
+    /^IMDS_API_REFRESH_TOKEN_SECONDS must be a whole number from 3600 to 31536000, in decimal digits$/,
+  ],
+  ['a long life of refresh tokens', { IMDS_API_REFRESH_TOKEN_SECONDS: '31536001' }, /^IMDS_API_REFRESH_TOKEN_SECONDS/],
+  ['a life of tokens that is no number', { IMDS_API_ACCESS_TOKEN_SECONDS: '2h' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
+  [
+    'a life of tokens in another base',
+    { IMDS_API_ACCESS_TOKEN_SECONDS: '0x1000' },
+    /^IMDS_API_ACCESS_TOKEN_SECONDS must be a whole number from 60 to 86400, in decimal digits$/,
+  ],
+  [
+    'a life of refresh tokens with an exponent',
+    { IMDS_API_REFRESH_TOKEN_SECONDS: '1e5' },
+    /^IMDS_API_REFRESH_TOKEN_SECONDS must be a whole number/,
+  ],
+  [
+    'a retry time in another base',
+    { IMDS_API_COMPUTE_RETRY_SECONDS: '0x10' },
+    /^IMDS_API_COMPUTE_RETRY_SECONDS must be a whole number/,
+  ],
+  [
+    'the name of a header',
+    { IMDS_API_OTP_HEADERS: 'X-Service-OTP,X OTP' },
+    /^IMDS_API_OTP_HEADERS "x otp" is not the name of a header$/,
+  ],
+  [
+    'a list without a header',
+    { IMDS_API_OTP_HEADERS: ' , ' },
+    /^IMDS_API_OTP_HEADERS must be the names of one or more headers, such as X-Service-OTP$/,
+  ],
+  ['a compute system', { IMDS_API_COMPUTE: 'kvm' }, /^IMDS_API_COMPUTE must be one of none, reported$/],
+  [
+    'the address of the compute interface',
+    { IMDS_API_COMPUTE_LISTEN: '0.0.0.0:8171' },
+    /^IMDS_API_COMPUTE_LISTEN 0.0.0.0:8171 must be a loopback address/,
+  ],
+  ['a log level', { IMDS_API_LOG_LEVEL: 'loud' }, /^IMDS_API_LOG_LEVEL must be one of fatal/],
+])('%s that is wrong is named, and nothing else', (_what, env, fault) => {
+  expect(faultsOf(env)).toEqual([expect.stringMatching(fault)])
+})
+
+test('everything that is wrong is named at once', () => {
+  const variables = faultsOf({
+    IMDS_API_LISTEN: 'x',
+    IMDS_API_OPERATOR_LISTEN: 'x',
+    IMDS_API_BASE_URL: 'x',
+    IMDS_STORE: 'x',
+    IMDS_API_DATABASE: 'x',
+    IMDS_API_STATE_DIR: 'x',
+    IMDS_API_LOG_LEVEL: 'x',
+    IMDS_API_ACCESS_TOKEN_SECONDS: 'x',
+  }).map((fault) => fault.split(' ', 1)[0])
+  expect(variables.sort()).toEqual([
+    'IMDS_API_ACCESS_TOKEN_SECONDS',
+    'IMDS_API_BASE_URL',
+    'IMDS_API_DATABASE',
+    'IMDS_API_LISTEN',
+    'IMDS_API_LOG_LEVEL',
+    'IMDS_API_OPERATOR_LISTEN',
+    'IMDS_API_STATE_DIR',
+    'IMDS_STORE',
+  ])
+})
+
+test('every listener that is wrong is named at once', () => {
+  expect(
+    faultsOf({ IMDS_API_LISTEN: 'x,unix:/run/x,10.0.0.1:1,[127.0.0.1]:1' }).map((fault) => fault.split(' ', 2)[1]),
+  ).toEqual(['"x"', '"10.0.0.1:1"', '"[127.0.0.1]:1"'])
+})
+
+test('unknown variables of imds-api are reported', () => {
+  expect(parseApiConfig({ ...FILES, IMDS_API_LISTENS: '1', IMDS_LISTEN: '2', PATH: '/' })).toMatchObject({
+    ok: true,
+    unknown: ['IMDS_API_LISTENS (did you mean IMDS_API_LISTEN?)'],
+  })
+})
+
+test.each([
+  'Authorization',
+  'cookie',
+  'Content-Length',
+  'Host',
+  'X-Forwarded-For',
+  'Retry-After',
+  'Sec-Fetch-Site',
+  'X-Oauth-Scopes',
+  'Connection',
+])('a one-time password cannot be in the header %s, which means something else', (name) => {
+  expect(faultsOf({ IMDS_API_OTP_HEADERS: `X-Service-OTP,${name}` })).toEqual([
+    `IMDS_API_OTP_HEADERS "${name.toLowerCase()}" has another meaning in HTTP: use a header of your own, such as X-Service-OTP`,
+  ])
+})

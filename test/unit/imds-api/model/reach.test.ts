@@ -1,0 +1,44 @@
+import { expect, test } from 'vitest'
+import { cloudIpCanBecome } from '../../../../src/imds-api/changes/cloud-ips.ts'
+import { collaborationCanBecome } from '../../../../src/imds-api/changes/collaborations.ts'
+import { imageCanBecome } from '../../../../src/imds-api/changes/images.ts'
+import { serverCanBecome } from '../../../../src/imds-api/changes/servers.ts'
+import { CLOUD_IP_STATES } from '../../../../src/imds-api/model/cloud-ip-states.ts'
+import { COLLABORATION_STATES } from '../../../../src/imds-api/model/collaborations.ts'
+import { canFollow } from '../../../../src/imds-api/model/reach.ts'
+import { SERVER_STATES } from '../../../../src/imds-api/model/server-actions.ts'
+
+const later = <State>(states: readonly State[], can: (to: State) => boolean) => states.filter(can).join(' ')
+
+test('a state follows in any number of steps, also itself if a way leads back', () => {
+  const next = { a: ['b'], b: ['c', undefined], c: ['b'], d: [] } as const
+  const can = (from: keyof typeof next, to: keyof typeof next) => canFollow(from, to, (state) => next[state])
+  expect([can('a', 'c'), can('b', 'b'), can('a', 'a'), can('c', 'a'), can('d', 'd')]).toEqual([
+    true,
+    true,
+    false,
+    false,
+    false,
+  ])
+})
+
+test('a server cannot leave failed and deleting but to be deleted, and nothing makes it creating again', () => {
+  const of = (from: (typeof SERVER_STATES)[number]) => later(SERVER_STATES, (to) => serverCanBecome(from, to))
+  expect(of('creating')).toBe('active inactive deleting deleted failed')
+  expect(of('inactive')).toBe('active inactive deleting deleted failed')
+  expect(of('failed')).toBe('deleting deleted failed')
+  expect(of('deleting')).toBe('deleting deleted failed')
+  expect(of('deleted')).toBe('')
+})
+
+test('the other tables: what can follow', () => {
+  expect(later(CLOUD_IP_STATES, (to) => cloudIpCanBecome('mapped', to))).toBe('unmapped reserved mapped')
+  expect(later(COLLABORATION_STATES, (to) => collaborationCanBecome('pending', to))).toBe(
+    COLLABORATION_STATES.join(' '),
+  )
+  expect(later(COLLABORATION_STATES, (to) => collaborationCanBecome('rejected', to))).toBe('')
+  const images = ['creating', 'available', 'deprecated', 'failed', 'deleting'] as const
+  expect(later(images, (to) => imageCanBecome('available', to))).toBe('available deprecated failed deleting')
+  expect(later(images, (to) => imageCanBecome('failed', to))).toBe('failed deleting')
+  expect(later(images, (to) => imageCanBecome('a status of the region file', to))).toBe('failed deleting')
+})

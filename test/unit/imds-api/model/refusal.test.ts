@@ -1,0 +1,123 @@
+import { readFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import {
+  bodyOf as bodyOfRequest,
+  FIELD_CODES,
+  fieldFault,
+  notFound,
+  noSuch,
+  noSuchIn,
+  refuse,
+  statusOf,
+  Refusal,
+  type RefusalName,
+} from '../../../../src/imds-api/model/refusal.ts'
+
+test.each<[RefusalName, number]>([
+  ['bad_request', 400],
+  ['unauthorized', 401],
+  ['forbidden', 403],
+  ['account_limit_reached', 403],
+  ['account_not_active', 403],
+  ['account_not_verified', 403],
+  ['insufficient_scope', 403],
+  ['resource_not_found', 404],
+  ['method_not_allowed', 405],
+  ['request_timeout', 408],
+  ['header_fields_too_large', 431],
+  ['resource_conflict', 409],
+  ['payload_too_large', 413],
+  ['unsupported_media_type', 415],
+  ['unprocessable_entity', 422],
+  ['too_many_requests', 429],
+  ['internal_server_error', 500],
+  ['not_implemented', 501],
+  ['insufficient_capacity', 503],
+  ['service_unavailable', 503],
+])('%s is %d', (name, status) => {
+  expect(statusOf(name)).toBe(status)
+})
+
+const bodyOf = (refusal: Refusal) => bodyOfRequest(refusal, 'req-1')
+const errorsOf = (refusal: Refusal) => bodyOf(refusal).errors
+
+test('a refusal names every fault, for people and programs', () => {
+  expect(
+    bodyOf(refuse('unprocessable_entity', 'a', fieldFault('servers.0', 'missing', 'servers.0 is missing'))),
+  ).toEqual({
+    error_name: 'unprocessable_entity',
+    errors: ['a', 'servers.0 is missing'],
+    details: [
+      { field: null, code: 'unprocessable_entity', message: 'a' },
+      { field: 'servers.0', code: 'missing', message: 'servers.0 is missing' },
+    ],
+    request_id: 'req-1',
+  })
+  expect(bodyOf(notFound('the server x'))).toEqual({
+    error_name: 'resource_not_found',
+    errors: ['the server x does not exist'],
+    details: [{ field: null, code: 'resource_not_found', message: 'the server x does not exist' }],
+    request_id: 'req-1',
+  })
+})
+
+test('a long text is cut in its middle, so that an answer is not as long as the request', () => {
+  expect(errorsOf(notFound(`the image ${'x'.repeat(281)}`))).toEqual([
+    `the image ${'x'.repeat(281)} does not exist`.slice(0, 200) + '...' + `${'x'.repeat(82)} does not exist`,
+  ])
+  expect(errorsOf(notFound(`the image ${'x'.repeat(200_000)}`))[0]).toHaveLength(300)
+  expect(errorsOf(notFound(`the image ${'x'.repeat(275)}`))).toEqual([`the image ${'x'.repeat(275)} does not exist`])
+  expect(errorsOf(notFound('😀'.repeat(200)))[0]!.isWellFormed()).toBe(true)
+})
+
+test('of many faults the first 100 are named', () => {
+  const faults = (count: number) => Array.from({ length: count }, (_, i) => `fault ${String(i)}`)
+  expect(errorsOf(new Refusal('unprocessable_entity', faults(101)))).toEqual(faults(101))
+  expect(errorsOf(new Refusal('unprocessable_entity', faults(300_000)))).toEqual([...faults(100), 'and more'])
+})
+
+test('an id of another kind is named by its prefix alone, and for other ids the list is named', () => {
+  expect(bodyOf(noSuch('server', 'cip-abcde')).details).toEqual([
+    {
+      field: null,
+      code: 'wrong_kind',
+      message: 'the server cip-abcde does not exist: cip-abcde is the id of a cloud IP',
+    },
+  ])
+  expect(errorsOf(noSuch('cloud IP', 'img-abcdef'))).toEqual([
+    'the cloud IP img-abcdef does not exist: img-abcdef is the id of an image',
+  ])
+  for (const id of ['srv-abcde', 'cip-abc', 'cip-ABCDE', 'xxx-abcde', 'cip', '', '__proto__', 'toString']) {
+    expect(bodyOf(noSuch('server', id)).details).toEqual([
+      { field: null, code: 'resource_not_found', message: `the server ${id} does not exist` },
+    ])
+  }
+  expect([
+    noSuchIn('image', 'image', 'debian-13', '/1.0/images'),
+    noSuchIn('image', 'image', 'typ-abcde', '/1.0/images'),
+  ]).toEqual([
+    { field: 'image', code: 'does_not_exist', message: 'image: debian-13 does not exist: GET /1.0/images lists them' },
+    {
+      field: 'image',
+      code: 'wrong_kind',
+      message: 'image: typ-abcde does not exist: typ-abcde is the id of a server type',
+    },
+  ])
+})
+
+test('the text of a request is bounded and escaped, in messages and in fields', () => {
+  const hostile = `\u001b[31m\n\u202e${'\u0007'.repeat(200_000)}`
+  const { field, message } = refuse('unprocessable_entity', fieldFault(hostile, 'malformed', `${hostile} is wrong`))
+    .details[0]
+  for (const text of [field!, message]) {
+    expect(text.length).toBeLessThanOrEqual(300)
+    expect(text).toMatch(/^\\u001b\[31m\\u000a\\u202e\\u0007[ -~]+$/)
+  }
+})
+
+test('the document explains every code of a field, and no other', () => {
+  const section = readFileSync(new URL('../../../../docs/api.md', import.meta.url), 'utf8')
+    .split('\n## Details of errors')[1]!
+    .split('\n#', 1)[0]!
+  expect([...section.matchAll(/^\| `([a-z_]+)` \|/gm)].map(([, code]) => code).slice(1)).toEqual(FIELD_CODES)
+})

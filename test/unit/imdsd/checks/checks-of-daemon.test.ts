@@ -1,0 +1,67 @@
+import { expect, test } from 'vitest'
+import { configuration, daemon, descriptors, records, version } from '../../../../src/imdsd/checks/checks-of-daemon.ts'
+import { aLook, linesOf, metricsOf, readinessOf, settingsOf, SILENT } from '../../../support/fixtures/look.ts'
+
+test('each fault of the configuration is a failure, and each unknown variable a warning', async () => {
+  expect(await linesOf(configuration, {})).toEqual(['ok it is valid'])
+  const settings = settingsOf(
+    {},
+    {
+      faults: [
+        { variable: 'IMDS_REGION', message: 'is not set' },
+        { variable: 'IMDS_STATE_DIR', message: 'is checked elsewhere' },
+      ],
+      unknown: ['IMDS_TYPO'],
+    },
+  )
+  expect(await linesOf(configuration, { settings })).toEqual([
+    'failure IMDS_REGION is not set',
+    'warning IMDS_TYPO is no variable of imdsd, and is ignored',
+  ])
+})
+
+test('a daemon that does not answer, or is not ready, is a failure with the reason', async () => {
+  expect(await linesOf(daemon, {})).toEqual(['ok it is ready'])
+  expect(await linesOf(daemon, { readiness: SILENT })).toEqual(['failure it does not answer'])
+  expect(await linesOf(daemon, { readiness: readinessOf({ ready: false, problem: 'no store' }) })).toEqual([
+    'failure no store',
+  ])
+})
+
+test('a daemon of another version than imdsctl is a warning', async () => {
+  expect(await linesOf(version, {})).toEqual(['ok imdsd and imdsctl are 1.0.0'])
+  expect(await linesOf(version, { version: '1.1.0' })).toEqual(['warning imdsd is 1.0.0, and imdsctl is 1.1.0'])
+})
+
+test('a daemon with few descriptors left is a failure, and one that dropped connections a warning', async () => {
+  const drops = 'imds_connections_dropped_total{reason="descriptors"}'
+  expect(await linesOf(descriptors, {})).toEqual(['ok 30 of 65536 are open'])
+  expect(await linesOf(descriptors, { metrics: metricsOf({ process_max_fds: 32 }) })).toEqual([
+    'failure 30 of 32 are open',
+  ])
+  expect(await linesOf(descriptors, { metrics: metricsOf({ [drops]: 3 }) })).toEqual([
+    'warning 30 of 65536 are open, and 3 connections of guests were dropped since the start to free some',
+  ])
+})
+
+test('faulty, unconfirmed and contested records are warnings, and so is a hypervisor that no record names', async () => {
+  expect(await linesOf(records, {})).toEqual(['ok it serves 1 instance'])
+  const readiness = readinessOf({
+    faulty: 2,
+    unconfirmed: 3,
+    contestedAddresses: 4,
+    contested: ['default 10.0.0.2: srv-a, srv-b'],
+    hint: 'no record names hv1',
+  })
+  expect(await linesOf(records, { readiness })).toEqual([
+    'warning 2 records are faulty',
+    'warning 3 instances are served although the store no longer has them',
+    'warning 4 addresses are claimed by more than one instance; default 10.0.0.2: srv-a, srv-b',
+    'warning no record names hv1',
+  ])
+})
+
+test('without an answer of the daemon its other checks find nothing', async () => {
+  const look = aLook({ readiness: SILENT, metrics: SILENT })
+  for (const check of [version, descriptors, records]) expect(await check.find(look)).toEqual([])
+})

@@ -1,0 +1,175 @@
+import { expect, test } from 'vitest'
+import { firewall, guests } from '../../../../src/imdsd/checks/checks-of-guests.ts'
+import type { Look } from '../../../../src/imdsd/checks/look.ts'
+import { documentOf, GUEST, linesOf, readinessOf, settingsOf } from '../../../support/fixtures/look.ts'
+
+test('a required firewall whose rules are not applied is a failure', async () => {
+  const of = (change: object) => ({
+    readiness: readinessOf({ firewall: { required: true, applied: true, ageSeconds: 2, refused: 0, ...change } }),
+  })
+  expect(await linesOf(firewall, {})).toEqual(['ok IMDS_FIREWALL is off'])
+  expect(await linesOf(firewall, of({}))).toEqual(['ok its rules were confirmed 2 s ago'])
+  expect(await linesOf(firewall, of({ refused: 2 }))).toEqual([
+    'warning nft refuses 2 interfaces: their guests are kept out',
+  ])
+  expect(await linesOf(firewall, of({ applied: false }))).toEqual([
+    'failure its rules are not applied: no guest of a new instance can be started',
+  ])
+})
+
+const LINK = { ifname: 'tap-int-a', flags: ['UP', 'LOWER_UP'] }
+
+/** What the kernel answers. `asked`: what is sent to `ip -batch`. */
+function kernel({
+  links = [LINK] as readonly object[],
+  neighbours = [] as readonly object[],
+  routes = [{ dst: '10.0.0.2', dev: 'tap-int-a' }] as readonly object[],
+  linkLocal = [] as readonly object[],
+  asked = [] as string[],
+} = {}): Pick<Look, 'run'> {
+  return {
+    run: (command, input) => {
+      const words = command.join(' ')
+      if (input !== undefined) asked.push(input)
+      const stdout = words.includes('-batch')
+        ? routes.map((route) => `${JSON.stringify([route])}\n`).join('')
+        : JSON.stringify(words.includes('neighbour') ? neighbours : words.includes('fe80::') ? linkLocal : links)
+      return Promise.resolve({ status: words.includes('-batch') && routes.length === 0 ? 1 : 0, stdout })
+    },
+  }
+}
+
+const FINE = 'ok 1 of 1 instance: link, route and MAC address are right'
+
+test('the link of a guest must be there and up', async () => {
+  expect(await linesOf(guests, kernel())).toEqual([FINE])
+  expect(await linesOf(guests, kernel({ links: [] }))).toEqual(['warning srv-a: there is no link tap-int-a'])
+  expect(await linesOf(guests, kernel({ links: [{ ...LINK, flags: [] }] }))).toEqual([
+    'failure srv-a: link tap-int-a is down',
+  ])
+  expect(await linesOf(guests, kernel({ links: [{ ...LINK, flags: ['UP', 'NO-CARRIER'] }] }))).toEqual([
+    'warning srv-a: link tap-int-a has no carrier',
+  ])
+  expect(await linesOf(guests, { run: () => Promise.resolve(undefined) })).toEqual([
+    'warning not checked: ip cannot be run',
+  ])
+})
+
+test('with a link-local listener, the link of a guest must have the address at which it asks', async () => {
+  const of = (network: string, linkLocal: readonly object[]) =>
+    linesOf(guests, {
+      ...kernel({ linkLocal }),
+      firewall: documentOf({ listeners: [{ network, address: 'fd00:ec2::1', port: 80, linkLocal: true }] }),
+    })
+  const has = { ifname: 'tap-int-a', addr_info: [{ local: 'fe80::a9fe:a9fe' }] }
+  const warning = 'warning srv-a: link tap-int-a lacks fe80::a9fe:a9fe, at which its guest may ask'
+  expect(await of('default', [{}, has])).toEqual([FINE])
+  expect(
+    await of('default', [
+      { ifname: 'tap-int-a', addr_info: [] },
+      { ...has, ifname: 'tap-b' },
+    ]),
+  ).toEqual([warning])
+  expect(await of('red', [])).toEqual([FINE])
+})
+
+test('packets to an address must leave by the link, or by the bridge that it belongs to', async () => {
+  const dst = '10.0.0.2'
+  expect(await linesOf(guests, kernel({ routes: [] }))).toEqual(['failure srv-a: there is no route to 10.0.0.2'])
+  expect(await linesOf(guests, kernel({ routes: [{ dst, dev: 'eth0', gateway: '192.0.2.1' }] }))).toEqual([
+    'failure srv-a: packets to 10.0.0.2 leave by eth0 to the gateway 192.0.2.1, not by tap-int-a',
+  ])
+  expect(await linesOf(guests, kernel({ routes: [{ dst, dev: 'lo', type: 'local' }] }))).toEqual([
+    'failure srv-a: 10.0.0.2 is an address of this hypervisor',
+  ])
+  const routes = [{ dst, dev: 'br0' }]
+  const bridge = { ifname: 'br0', flags: ['UP'], linkinfo: { info_kind: 'bridge' } }
+  expect(await linesOf(guests, kernel({ routes, links: [{ ...LINK, master: 'br0' }, bridge] }))).toEqual([FINE])
+  expect(
+    await linesOf(
+      guests,
+      kernel({
+        routes,
+        links: [
+          { ...LINK, master: 'br0' },
+          { ...bridge, flags: [] },
+        ],
+      }),
+    ),
+  ).toEqual(['failure srv-a: link br0 is down'])
+})
+
+test('a guest in a VRF is looked for in the routes of the VRF', async () => {
+  const asked: string[] = []
+  const links = [
+    { ...LINK, master: 'blue' },
+    { ifname: 'blue', flags: ['UP'], linkinfo: { info_kind: 'vrf' } },
+  ]
+  expect(await linesOf(guests, kernel({ links, asked }))).toEqual([FINE])
+  expect(asked.at(-1)).toBe('route get 10.0.0.2 vrf blue\n')
+})
+
+test('a neighbour with another MAC address than the record is a failure', async () => {
+  const neighbour = { dst: '10.0.0.2', dev: 'tap-int-a', lladdr: '02:24:19:00:00:0A' }
+  expect(await linesOf(guests, kernel({ neighbours: [neighbour] }))).toEqual([FINE])
+  expect(await linesOf(guests, kernel({ neighbours: [{ ...neighbour, lladdr: '02:00:00:00:00:01' }] }))).toEqual([
+    'failure srv-a: 10.0.0.2 has the MAC address 02:00:00:00:00:01, and its record has 02:24:19:00:00:0a',
+  ])
+})
+
+test('among neighbours on one bridge, the one with the address on the device of its route counts', async () => {
+  const links = [
+    { ...LINK, master: 'br0' },
+    { ifname: 'br0', flags: ['UP'], linkinfo: { info_kind: 'bridge' } },
+  ]
+  const routes = [{ dst: '10.0.0.2', dev: 'br0' }]
+  const own = { dst: '10.0.0.2', dev: 'br0', lladdr: '02:24:19:00:00:0a' }
+  const other = '02:00:00:00:00:01'
+  for (const before of [
+    { dst: '10.0.0.3', dev: 'br0', lladdr: other },
+    { dst: '10.0.0.2', dev: 'br1', lladdr: other },
+  ])
+    expect(await linesOf(guests, kernel({ links, routes, neighbours: [before, own] }))).toEqual([FINE])
+  expect(
+    await linesOf(
+      guests,
+      kernel({
+        links,
+        routes,
+        neighbours: [
+          { ...own, dst: '10.0.0.3' },
+          { ...own, lladdr: other },
+        ],
+      }),
+    ),
+  ).toEqual([`failure srv-a: 10.0.0.2 has the MAC address ${other}, and its record has 02:24:19:00:00:0a`])
+})
+
+test('an address that is none is not passed to ip, which runs as root', async () => {
+  const asked: string[] = []
+  const [nic] = GUEST.interfaces
+  const ipv4Addresses = ['10.0.0.2\nlink delete eth0', '-batch', '10.0.0.2']
+  const guest = { ...GUEST, interfaces: [{ ...nic!, ipv4Addresses }] }
+  await linesOf(guests, { ...kernel({ asked }), firewall: documentOf({ guests: [guest] }) })
+  expect(asked.at(-1)).toBe('route get 10.0.0.2\n')
+})
+
+test('without a firewall and IMDS_LINK the name of a link is not known, and only the route is checked', async () => {
+  const settings = settingsOf({ IMDS_LINK: '' })
+  const routes = [{ dst: '10.0.0.2', dev: 'vnet0' }]
+  expect(await linesOf(guests, { ...kernel({ links: [], routes }), settings })).toEqual([FINE])
+  expect(await linesOf(guests, { ...kernel({ links: [], routes: [] }), settings })).toEqual([
+    'failure srv-a: there is no route to 10.0.0.2',
+  ])
+})
+
+test('an interface that can have no link name is a failure with the rule', async () => {
+  const found = await linesOf(guests, { ...kernel(), firewall: documentOf({ link: 'a-long-head-{interfaceId}' }) })
+  expect(found).toEqual([
+    expect.stringMatching(/^failure srv-a: its link name by the rule a-long-head-\{interfaceId\}/),
+  ])
+})
+
+test('an older daemon, or one that serves nothing, is not looked at', async () => {
+  expect(await linesOf(guests, { ...kernel(), firewall: documentOf({ guests: [] }) })).toEqual([])
+})

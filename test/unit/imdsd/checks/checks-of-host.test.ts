@@ -1,0 +1,139 @@
+import { expect, test } from 'vitest'
+import { parseConfig } from '../../../../src/imdsd/config.ts'
+import { addresses, clock, ports, units } from '../../../../src/imdsd/checks/checks-of-host.ts'
+import { commands, linesOf, metricsOf, settingsOf, SILENT, VARIABLES } from '../../../support/fixtures/look.ts'
+
+const unit = (name: string, change: Readonly<Record<string, string>> = {}) =>
+  Object.entries({
+    Id: name,
+    LoadState: 'loaded',
+    UnitFileState: 'enabled',
+    ActiveState: 'active',
+    NeedDaemonReload: 'no',
+    ...change,
+  })
+    .map(([key, value]) => `${key}=${value}\n`)
+    .join('')
+const systemctl = (...shown: string[]) => ({ run: commands({ 'systemctl show': shown.join('\n') }) })
+
+test('units that are missing, stopped, not enabled or changed are named', async () => {
+  const found = await linesOf(
+    units,
+    systemctl(
+      unit('imds.service', { ActiveState: 'failed' }),
+      unit('imds.socket', { UnitFileState: 'disabled' }),
+      unit('imds-address.service', { UnitFileState: 'disabled', NeedDaemonReload: 'yes' }),
+    ),
+  )
+  expect(found).toEqual([
+    'failure imds.service does not run (failed)',
+    'warning imds.socket runs and is not enabled: it does not start at boot',
+    'warning imds-address.service has changed on the disk since it was loaded',
+  ])
+  expect(await linesOf(units, systemctl(unit('imds.service')))).toContain(
+    'warning imds.socket is not installed (unknown)',
+  )
+  expect(await linesOf(units, {})).toEqual(['ok not checked: systemd does not run here'])
+})
+
+test('a masked unit is named, except that of the address, which operators mask on purpose', async () => {
+  const masked = { LoadState: 'masked', UnitFileState: 'masked' }
+  const found = await linesOf(
+    units,
+    systemctl(
+      unit('imds.service', { ...masked, ActiveState: 'inactive' }),
+      unit('imds.socket', masked),
+      unit('imds-address.service', { ...masked, ActiveState: 'inactive' }),
+    ),
+  )
+  expect(found).toEqual([
+    'failure imds.service is masked, so it cannot start',
+    'warning imds.socket is masked, so it cannot start',
+    'ok imds-address.service is masked: the address comes from elsewhere',
+  ])
+})
+
+test('the socket of each enabled network and the firewall that is required must run', async () => {
+  const parsed = parseConfig({ ...VARIABLES, IMDS_FIREWALL: 'required' }, { passed: [], enabled: ['blue', 'red'] })
+  if (!parsed.ok) throw new Error('not valid')
+  const settings = settingsOf({}, { config: parsed.value })
+  const found = await linesOf(units, {
+    settings,
+    ...systemctl(
+      unit('imds.service'),
+      unit('imds-network@blue.socket'),
+      unit('imds-network@red.socket', { ActiveState: 'inactive' }),
+      unit('imds-address.service'),
+      unit('imds-firewall.service', { ActiveState: 'inactive' }),
+    ),
+  })
+  expect(found).toEqual([
+    'ok imds.service runs',
+    'ok imds-network@blue.socket runs',
+    'failure imds-network@red.socket does not run (inactive)',
+    'ok imds-address.service runs',
+    'failure imds-firewall.service does not run (inactive)',
+  ])
+})
+
+test('an address that this hypervisor does not have is a failure', async () => {
+  const hasAddress = (address: string) => Promise.resolve(address !== '169.254.169.254')
+  expect(await linesOf(addresses, { hasAddress })).toEqual([
+    'failure no interface of this hypervisor has 169.254.169.254',
+    'ok 127.0.0.1 is there',
+  ])
+})
+
+const OPERATOR = 'u_str LISTEN 0 4096 /run/imds/operator.sock 8225 * 0 users:(("node",pid=7,fd=24))\n'
+const listening = (place: string, users = '') => `LISTEN 0 4096 ${place} 0.0.0.0:* ${users}\n`
+const imdsd = 'users:(("node",pid=7,fd=20))'
+const ss = (tcp: string) => ({ run: commands({ 'ss -Hltnp': tcp, 'ss -Hlxp': OPERATOR }) })
+
+test('a port that nobody or another process has is a failure that names it', async () => {
+  const operator = listening('127.0.0.1:9169', imdsd)
+  const passed = 'users:(("node",pid=7,fd=3),("systemd",pid=1,fd=40))'
+  for (const place of ['169.254.169.254:80', '169.254.169.254%vrf0:80', '*:80', '0.0.0.0:80'])
+    expect(await linesOf(ports, ss(listening(place, passed) + operator))).toEqual([
+      'ok imdsd has 169.254.169.254:80',
+      'ok imdsd has 127.0.0.1:9169',
+    ])
+  expect(await linesOf(ports, ss(listening('169.254.169.254:8080', imdsd) + operator))).toContain(
+    'failure nothing listens at 169.254.169.254:80 (IMDS_LISTEN)',
+  )
+  expect(await linesOf(ports, ss(listening('0.0.0.0:80', 'users:(("nginx",pid=9,fd=6))') + operator))).toContain(
+    'failure nginx (process 9) has 169.254.169.254:80 (IMDS_LISTEN)',
+  )
+})
+
+test('the process of the daemon is known by its socket, also if the configuration is not valid', async () => {
+  const run = ss(listening('169.254.169.254:80', imdsd) + listening('127.0.0.1:9169', imdsd))
+  const fine = ['ok imdsd has 169.254.169.254:80', 'ok imdsd has 127.0.0.1:9169']
+  expect(await linesOf(ports, { ...run, settings: settingsOf({}, { config: undefined }) })).toEqual(fine)
+  expect(await linesOf(ports, { ...run, operatorSocket: undefined })).toEqual([
+    'ok 169.254.169.254:80 is taken',
+    'ok 127.0.0.1:9169 is taken',
+  ])
+})
+
+test('without root the check says that only root can see which process has a port', async () => {
+  const tcp = listening('169.254.169.254:80') + listening('127.0.0.1:9169', imdsd)
+  expect(await linesOf(ports, { ...ss(tcp), isRoot: false })).toEqual([
+    'warning only root can see who has 169.254.169.254:80',
+    'ok imdsd has 127.0.0.1:9169',
+  ])
+  expect(await linesOf(ports, {})).toEqual(['warning not checked: ss cannot be run'])
+})
+
+test('a clock that is not synchronised, or was set back, is a warning', async () => {
+  expect(await linesOf(clock, { run: commands({ timedatectl: 'yes\n' }) })).toEqual([
+    'ok it is synchronised',
+    'ok it was not set back since the start of imdsd',
+  ])
+  expect(
+    await linesOf(clock, {
+      run: commands({ timedatectl: 'no\n' }),
+      metrics: metricsOf({ imds_clock_set_back_total: 2 }),
+    }),
+  ).toEqual(['warning it is not synchronised', 'warning it was set back 2 times since the start of imdsd'])
+  expect(await linesOf(clock, { metrics: SILENT })).toEqual([])
+})

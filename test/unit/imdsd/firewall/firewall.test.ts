@@ -1,0 +1,294 @@
+import { pino } from 'pino'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { parsePackets, type Packets } from '../../../../src/imdsd/firewall/counters.ts'
+import { Firewall } from '../../../../src/imdsd/firewall/firewall.ts'
+import type { FirewallRefusal } from '../../../../src/imdsd/firewall/refusal.ts'
+import type { Instance } from '../../../../src/metadata/instance.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
+import { parsed } from '../../../support/fixtures/guest-server.ts'
+
+beforeEach(() => {
+  vi.useFakeTimers()
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+const PLACES = {
+  listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }],
+  operator: { address: '127.0.0.1', port: 9169 },
+  limitedDscp: 0x0b,
+}
+
+/** What the agent reports: the version that is applied, or none. */
+function report(applied?: string, refused: readonly FirewallRefusal[] = [], packets?: Packets) {
+  return { applied, refused, packets }
+}
+
+function aFirewall(required = true, link = 'tap-{interfaceId}') {
+  const instances = new Map<string, Instance>()
+  const log: Record<string, unknown>[] = []
+  const firstApplied = vi.fn()
+  const firewall = new Firewall({
+    required,
+    link,
+    instances: () => instances.values(),
+    now: () => Date.now(),
+    epoch: 'e',
+    firstApplied,
+    log: pino(
+      {},
+      {
+        write: (line: string) => {
+          log.push(JSON.parse(line) as Record<string, unknown>)
+        },
+      },
+    ),
+  })
+  const put = (change: Record<string, unknown> = {}) => {
+    const instance = parsed(anInstance(change))
+    instances.set(instance.id, instance)
+    firewall.changed()
+    return instance
+  }
+  const ready = () => {
+    firewall.listens(PLACES)
+    firewall.completed()
+  }
+  return { firewall, put, ready, log, firstApplied }
+}
+
+test('no document is sent before the daemon listens and its view is complete', async () => {
+  const { firewall, put } = aFirewall()
+  put()
+  const early = firewall.next(report())
+  firewall.listens(PLACES)
+  await vi.advanceTimersByTimeAsync(4_999)
+  firewall.completed()
+  expect(await early).toMatchObject({
+    version: 'e.1',
+    ...PLACES,
+    guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }],
+  })
+  const never = aFirewall().firewall.next(report())
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect(await never).toBeUndefined()
+})
+
+test('the gate stays closed until the rules of that record are applied', async () => {
+  const { firewall, put, ready } = aFirewall()
+  ready()
+  const first = put()
+  expect(firewall.holds(first)).toBe('the firewall has not admitted the guest yet')
+  await firewall.next(report())
+  expect(firewall.holds(first)).not.toBeUndefined()
+  const second = firewall.next(report('e.1'))
+  expect(firewall.holds(first)).toBeUndefined()
+  const changed = put({ revision: 2 })
+  expect(await second).toMatchObject({ version: 'e.2' })
+  expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([true, false])
+  void firewall.next(report('e.2'))
+  expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([false, true])
+})
+
+test('it is reported once, and for good, that rules of this process were applied', () => {
+  const { firewall, put, ready, firstApplied } = aFirewall()
+  ready()
+  put()
+  for (const applied of [undefined, 'other.1', 'e.2']) void firewall.next(report(applied))
+  expect(firstApplied).not.toHaveBeenCalled()
+  void firewall.next(report('e.1'))
+  expect(firstApplied).toHaveBeenCalledOnce()
+  for (const applied of [undefined, 'e.1']) void firewall.next(report(applied))
+  expect(firstApplied).toHaveBeenCalledOnce()
+})
+
+test("an agent that has applied nothing, or another daemon's view, closes the gate again", async () => {
+  for (const applied of [undefined, 'other.1', 'e.9']) {
+    const { firewall, put, ready } = aFirewall()
+    ready()
+    const instance = put()
+    await firewall.next(report())
+    void firewall.next(report('e.1'))
+    expect(firewall.holds(instance)).toBeUndefined()
+    void firewall.next(undefined)
+    expect(firewall.holds(instance), 'a request without a report changes nothing').toBeUndefined()
+    void firewall.next(report(applied))
+    expect(firewall.holds(instance)).not.toBeUndefined()
+  }
+})
+
+test('a guest without a possible link name is held with the reason; only a required firewall holds', () => {
+  const record = {
+    interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }],
+  }
+  expect(aFirewall().firewall.holds(parsed(anInstance(record)))).toBe(
+    'the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id',
+  )
+  expect(aFirewall(false).firewall.holds(parsed(anInstance(record)))).toBeUndefined()
+})
+
+test('guests whose interfaces would share a link are held, and their hop limits do not count', async () => {
+  const { firewall, put, ready } = aFirewall(true, 'tap{interfaceId:11}')
+  ready()
+  const nic = (n: number) => ({
+    interfaces: [
+      {
+        id: `port-tenant-${String(n)}`,
+        macAddress: `02:24:19:00:00:0${String(n)}`,
+        ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`],
+      },
+    ],
+  })
+  const first = put({ id: 'srv-a', ...nic(1) })
+  await firewall.next(report())
+  void firewall.next(report('e.1'))
+  expect([firewall.holds(first), firewall.limitsHops(first)]).toEqual([undefined, true])
+  const second = put({ id: 'srv-b', ...nic(2) })
+  await firewall.next(report('e.1'))
+  void firewall.next(report('e.2'))
+  for (const instance of [first, second]) {
+    expect(firewall.holds(instance)).toMatch(
+      /^the firewall keeps interface port-tenant-. out: the rule tap\{interfaceId:11\} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share$/,
+    )
+    expect(firewall.limitsHops(instance)).toBe(false)
+  }
+})
+
+test('rules that contain only some interfaces of a record are not applied for it', async () => {
+  const { firewall, put, ready } = aFirewall(true, 'tap-{interfaceId}')
+  ready()
+  const base = anInstance()['interfaces'] as Record<string, unknown>[]
+  const instance = put({
+    interfaces: [
+      base[0],
+      {
+        ...base[0],
+        id: 'int-much-too-long',
+        macAddress: '02:24:19:00:00:ef',
+        ipv4Addresses: ['10.0.0.6/30'],
+        cloudIps: [],
+      },
+    ],
+  })
+  await firewall.next(report())
+  void firewall.next(report('e.1'))
+  expect(firewall.isApplied(instance)).toBe(false)
+})
+
+test('an agent that has rules of an unknown version gets a new version of the same view', async () => {
+  const { firewall, put, ready } = aFirewall()
+  ready()
+  const instance = put()
+  await firewall.next(report())
+  void firewall.next(report('e.1'))
+  expect(firewall.isApplied(instance)).toBe(true)
+  expect(await firewall.next(report('other.7'))).toMatchObject({ version: 'e.2' })
+  expect(firewall.isApplied(instance)).toBe(false)
+  void firewall.next(report('e.2'))
+  expect(firewall.isApplied(instance)).toBe(true)
+})
+
+test('an interface that nft rejects holds the gate of its instance and is logged once', async () => {
+  const { firewall, put, ready, log } = aFirewall()
+  ready()
+  const [refused, other] = [
+    put(),
+    put({
+      id: 'srv-other',
+      interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }],
+    }),
+  ]
+  await firewall.next(report())
+  const words = [{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }]
+  for (let i = 0; i < 3; i++) void firewall.next(report('e.1', words))
+  void firewall.next(undefined)
+  expect(firewall.holds(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
+  expect([firewall.isApplied(refused), firewall.holds(other), firewall.isApplied(other), firewall.status()]).toEqual([
+    false,
+    undefined,
+    true,
+    { required: true, applied: true, ageSeconds: 0, refused: 1 },
+  ])
+  expect(log).toMatchObject([
+    { level: 40, instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' },
+  ])
+  void firewall.next(report('e.1', []))
+  expect([firewall.holds(refused), firewall.status().refused]).toEqual([undefined, 0])
+})
+
+test('the age grows while rules are missing, outdated or unmaintained', async () => {
+  const { firewall, put, ready } = aFirewall()
+  await vi.advanceTimersByTimeAsync(3_000)
+  expect(firewall.status()).toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
+  ready()
+  put()
+  await firewall.next(report())
+  const poll = firewall.next(report('e.1'))
+  expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect(await poll).toMatchObject({ version: 'e.1' })
+  expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
+  await vi.advanceTimersByTimeAsync(20_000)
+  expect(firewall.status(), 'the agent has stopped asking').toEqual({
+    required: true,
+    applied: true,
+    ageSeconds: 20,
+    refused: 0,
+  })
+  put({ revision: 2 })
+  await vi.advanceTimersByTimeAsync(1_000)
+  await firewall.next(report('e.1'))
+  await vi.advanceTimersByTimeAsync(2_000)
+  expect(firewall.status(), 'sent, not applied').toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
+})
+
+test('D6: the hop limit counts as enforced while the rules of that record are applied and current', async () => {
+  const { firewall, put, ready } = aFirewall()
+  ready()
+  const instance = put()
+  await firewall.next(report())
+  expect(firewall.limitsHops(instance)).toBe(false)
+  void firewall.next(report('e.1'))
+  expect(firewall.limitsHops(instance)).toBe(true)
+  firewall.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }] })
+  expect(firewall.limitsHops(instance)).toBe(false)
+  firewall.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
+  expect(firewall.limitsHops(instance)).toBe(true)
+  await vi.advanceTimersByTimeAsync(36_000)
+  expect(firewall.limitsHops(instance), 'the agent has stopped asking').toBe(false)
+})
+
+test('a slow agent that misses many versions costs bounded memory, and its own version still counts', async () => {
+  const { firewall, put, ready } = aFirewall()
+  ready()
+  const first = put()
+  await firewall.next(report())
+  void firewall.next(report('e.1'))
+  for (let revision = 2; revision < 100; revision++) {
+    put({ id: 'srv-other', revision })
+    await firewall.next(undefined)
+  }
+  void firewall.next(report('e.1'))
+  expect(firewall.isApplied(first)).toBe(true)
+})
+
+test('a stop releases every waiting request', async () => {
+  const { firewall, ready } = aFirewall()
+  ready()
+  await firewall.next(report())
+  const poll = firewall.next(report('e.1'))
+  firewall.stop()
+  expect(await poll).toMatchObject({ version: 'e.1' })
+})
+
+test('the packets are those of the last report that has any', async () => {
+  const { firewall, ready } = aFirewall()
+  ready()
+  expect(firewall.packets()).toBeUndefined()
+  const packets = parsePackets({ admitted: 7, unknown_peers: 2, too_many: 0, fragments: 0, strays: 0, operators: 1 })
+  await firewall.next(report(undefined, [], packets))
+  expect(firewall.packets()).toEqual(packets)
+  await firewall.next(report())
+  expect(firewall.packets()).toEqual(packets)
+})

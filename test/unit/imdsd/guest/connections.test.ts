@@ -1,0 +1,154 @@
+import { EventEmitter } from 'node:events'
+import { IncomingMessage, ServerResponse } from 'node:http'
+import { Socket } from 'node:net'
+import { expect, test } from 'vitest'
+import { Connections } from '../../../../src/imdsd/guest/connections.ts'
+import { closeSoon } from '../../../../src/imdsd/guest/linger.ts'
+import { Share } from '../../../../src/imdsd/guest/share.ts'
+
+const GUEST = { burst: 600, perSecond: 100, connections: 64 }
+
+/** A socket as `Connections` sees it. */
+class FakeSocket extends EventEmitter {
+  writableLength = 0
+  bytesRead = 0
+  wasReset = false
+  destroyed = false
+  resetAndDestroy() {
+    this.wasReset = this.destroyed = true
+    this.emit('close')
+  }
+}
+
+test('F2: a connection whose response is not read is ended, and no other', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [stalled, slow, idle] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
+  for (const socket of [stalled, slow, idle]) connections.add(socket as unknown as Socket, share)
+  stalled.writableLength = slow.writableLength = 1_000
+  let ended = 0
+  for (let ms = 5_000; ms <= 60_000; ms += 5_000) {
+    slow.writableLength -= 1
+    ended += connections.endStalled(ms)
+  }
+  expect([stalled.wasReset, slow.wasReset, idle.wasReset, ended]).toEqual([true, false, false, 1])
+})
+
+test('F1: a closed connection makes room for another', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const sockets = Array.from({ length: 65 }, () => new FakeSocket())
+  const used = sockets.map((socket) => connections.add(socket as unknown as Socket, share))
+  expect(used.filter((part) => part > 1)).toHaveLength(1)
+  sockets[0]!.emit('close')
+  sockets[1]!.emit('close')
+  expect(connections.add(new FakeSocket() as unknown as Socket, share)).toBeLessThanOrEqual(1)
+})
+
+test('F2: progress of a response restarts its timeout, and a stalled one ends after 20 s', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [socket, reader] = [new FakeSocket(), new FakeSocket()]
+  for (const one of [socket, reader]) connections.add(one as unknown as Socket, share)
+  socket.writableLength = reader.writableLength = 1_000
+  expect(connections.endStalled(0)).toBe(0)
+  reader.bytesRead = 10
+  expect([connections.endStalled(19_999), socket.wasReset]).toEqual([0, false])
+  expect([connections.endStalled(20_000), socket.wasReset, reader.wasReset]).toEqual([1, true, false])
+  expect([connections.endStalled(39_998), connections.endStalled(39_999), reader.wasReset]).toEqual([0, 1, true])
+})
+
+const request = (connections: Connections, socket: FakeSocket) => {
+  connections.setLastResponse(socket as unknown as Socket, new ServerResponse(new IncomingMessage(new Socket())))
+}
+
+test('F2: a connection that sends bytes but no request is ended after 20 s', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [dripping, asking, receiving] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
+  for (const one of [dripping, asking, receiving]) connections.add(one as unknown as Socket, share)
+  const check = (ms: number) => {
+    for (const socket of [dripping, receiving]) socket.bytesRead += 2
+    asking.bytesRead += 65_536
+    request(connections, asking)
+    receiving.writableLength = 1_000
+    return connections.endWithoutRequests(ms)
+  }
+  for (const ms of [0, 5_000, 10_000, 15_000, 19_999]) expect(check(ms)).toEqual({ flooding: 0, idle: 0 })
+  expect(check(20_000)).toEqual({ flooding: 0, idle: 1 })
+  expect([dripping, asking, receiving].map(({ wasReset }) => wasReset)).toEqual([true, false, false])
+  expect(share.isPenalized(20_000)).toBe(false)
+})
+
+test.each([
+  [0, 65_536],
+  [1, 2 * 65_536],
+])('F2: a connection with %i requests is ended, and its peer penalized, above %i bytes', (requests, most) => {
+  for (const over of [0, 1]) {
+    const [connections, share, socket] = [new Connections(), new Share(GUEST), new FakeSocket()]
+    connections.add(socket as unknown as Socket, share)
+    connections.endWithoutRequests(0)
+    socket.bytesRead = most + over
+    for (let i = 0; i < requests; i++) request(connections, socket)
+    expect(connections.endWithoutRequests(5_000)).toEqual({ flooding: over, idle: 0 })
+    expect([socket.wasReset, share.isPenalized(5_000)]).toEqual([over === 1, over === 1])
+  }
+})
+
+test('F1: all connections of one share are reset, in any order of closing, and no others', () => {
+  const [connections, mine, other] = [new Connections(), new Share(GUEST), new Share(GUEST)]
+  const sockets = Array.from({ length: 9 }, () => new FakeSocket())
+  sockets.forEach((socket, i) => {
+    connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other)
+  })
+  for (const i of [8, 0, 4]) sockets[i]!.emit('close')
+  expect(connections.endAll(mine)).toBe(2)
+  expect(sockets.map(({ wasReset }) => wasReset)).toEqual([false, false, false, true, false, false, true, false, false])
+  expect([connections.endAll(mine), mine.isOpen, other.isOpen]).toEqual([0, false, true])
+  expect(connections.endAll(other)).toBe(4)
+  expect(other.isOpen).toBe(false)
+})
+
+test('lingering connections are ended, or all of them', () => {
+  const connections = new Connections()
+  const [lingering, open] = [new Socket(), new Socket()]
+  for (const socket of [lingering, open]) connections.add(socket, new Share(GUEST))
+  expect([connections.shareOf(open)?.isOpen, connections.shareOf(new Socket())]).toEqual([true, undefined])
+  closeSoon(lingering, '', 60_000, () => true)
+  connections.endLingering()
+  expect([lingering.destroyed, open.destroyed]).toEqual([true, false])
+  connections.destroyAll()
+  expect(open.destroyed).toBe(true)
+})
+
+test('a connection knows its last response until it is sent', () => {
+  const connections = new Connections()
+  const socket = new FakeSocket() as unknown as Socket
+  const anAnswer = () => new ServerResponse(new IncomingMessage(socket))
+  const [first, second] = [anAnswer(), anAnswer()]
+  connections.setLastResponse(socket, first) // not a connection of this listener
+  connections.forgetResponse(socket, first)
+  expect(connections.lastResponse(socket)).toBeUndefined()
+  connections.add(socket, new Share(GUEST))
+  connections.setLastResponse(socket, first)
+  connections.setLastResponse(socket, second)
+  connections.forgetResponse(socket, first)
+  expect(connections.lastResponse(socket)).toBe(second)
+  connections.forgetResponse(socket, second)
+  expect(connections.lastResponse(socket)).toBeUndefined()
+  expect(connections.hadLastResponse(socket)).toBe(false)
+  connections.setLastResponse(socket, first)
+  connections.endResponses(socket)
+  expect([connections.lastResponse(socket), connections.hadLastResponse(socket)]).toEqual([undefined, true])
+  connections.setLastResponse(socket, second) // a request that had been read before
+  expect([connections.lastResponse(socket), connections.hadLastResponse(socket)]).toEqual([second, false])
+})
+
+test('H1: a connection whose request is held is not idle, however long that takes', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [held, idle] = [new FakeSocket(), new FakeSocket()]
+  for (const socket of [held, idle]) connections.add(socket as unknown as Socket, share)
+  const response = new ServerResponse(new IncomingMessage(new Socket()))
+  connections.setLastResponse(held as unknown as Socket, response)
+  for (let ms = 500; ms <= 600_000; ms += 500) connections.endWithoutRequests(ms)
+  expect([held.wasReset, idle.wasReset]).toEqual([false, true])
+  response.end()
+  for (let ms = 600_500; ms <= 630_000; ms += 500) connections.endWithoutRequests(ms)
+  expect(held.wasReset).toBe(true)
+})

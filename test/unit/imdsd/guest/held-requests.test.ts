@@ -1,0 +1,68 @@
+import { IncomingMessage, ServerResponse } from 'node:http'
+import { Socket } from 'node:net'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { HeldRequests, type Wake } from '../../../../src/imdsd/guest/held-requests.ts'
+
+beforeEach(() => {
+  vi.useFakeTimers()
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+/** Holds a request, and collects why it was checked. `responds`: whether a change is an answer. */
+function hold(held: HeldRequests, id: string, responds = true) {
+  const wakes: Wake[] = []
+  const [response, socket] = [new ServerResponse(new IncomingMessage(new Socket())), new Socket()]
+  held.hold(id, { request: { socket }, response }, 1_000, (wake) => {
+    wakes.push(wake)
+    return wake !== 'changed' || responds
+  })
+  return { wakes, response, socket }
+}
+
+test('H1: a change wakes the held requests of its instance, and those that it answers are held no more', () => {
+  const held = new HeldRequests()
+  const [answered, same, other] = [hold(held, 'a'), hold(held, 'a', false), hold(held, 'b')]
+  held.changed('a')
+  held.changed('a')
+  vi.advanceTimersByTime(1_000)
+  expect([answered.wakes, same.wakes, other.wakes]).toEqual([['changed'], ['changed', 'changed', 'ended'], ['ended']])
+  expect(held.size).toBe(0)
+})
+
+test('H1: a request whose connection closes is held no more', () => {
+  const held = new HeldRequests()
+  const gone = hold(held, 'a')
+  gone.response.emit('close')
+  held.changed('a')
+  vi.advanceTimersByTime(1_000)
+  expect([gone.wakes, held.size, vi.getTimerCount()]).toEqual([[], 0, 0])
+})
+
+test('H1: a request whose peer closes its side is answered: the peer may be gone', () => {
+  const held = new HeldRequests()
+  const { socket, wakes } = hold(held, 'a')
+  socket.emit('end')
+  expect([wakes, held.size, vi.getTimerCount()]).toEqual([['ended'], 0, 0])
+})
+
+test('H1: an instance may have 8 held requests', () => {
+  const held = new HeldRequests()
+  for (let i = 0; i < 8; i++) {
+    expect(held.admits('a')).toBe(true)
+    hold(held, 'a')
+  }
+  expect([held.admits('a'), held.admits('b')]).toEqual([false, true])
+})
+
+test('H1: a stop ends all held requests, and leaves no timer and no listener', () => {
+  const held = new HeldRequests()
+  const all = [hold(held, 'a'), hold(held, 'b', false)]
+  held.stop()
+  expect(all.map(({ wakes }) => wakes)).toEqual([['stop'], ['stop']])
+  const own = new Socket().listenerCount('end')
+  for (const { response, socket } of all)
+    expect([response.listenerCount('close'), socket.listenerCount('end') - own]).toEqual([0, 0])
+  expect([held.isStopping, held.size, vi.getTimerCount()]).toEqual([true, 0, 0])
+})

@@ -1,0 +1,120 @@
+import type { Socket } from 'node:net'
+import { expect, test } from 'vitest'
+import {
+  peerAddress,
+  peersByAddress,
+  peersByLink,
+  refusalOf,
+  type Found,
+  type Guest,
+} from '../../../../src/imdsd/guest/identify.ts'
+
+test.each([
+  ['10.0.0.2', '10.0.0.2'],
+  ['::ffff:10.0.0.2', '10.0.0.2'],
+  ['fd00::2', 'fd00::2'],
+  ['fe80::1%eth0', 'fe80::1'],
+  ['::ffff:a00:2', '::ffff:a00:2'],
+  ['64:ff9b::10.0.0.2', '64:ff9b::10.0.0.2'],
+  ['', ''],
+  [undefined, ''],
+])('invariant 1: a peer at %s has the address "%s"', (remoteAddress, address) => {
+  expect(peerAddress({ remoteAddress })).toBe(address)
+})
+
+test.each([
+  ['enabled', 'disabled', '10.0.0.2', undefined],
+  ['enabled', 'disabled', 'fd00::2', 'ipv6-disabled'],
+  ['enabled', 'enabled', 'fd00::2', undefined],
+  ['disabled', 'enabled', '10.0.0.2', 'endpoint-disabled'],
+  ['disabled', 'disabled', 'fd00::2', 'endpoint-disabled'],
+] as const)('with the endpoint %s and IPv6 %s, at %s: %s', (httpEndpoint, httpProtocolIpv6, address, refusal) => {
+  const guest: Guest = {
+    instance: {
+      id: 'srv-a',
+      account: 'acc-a',
+      image: 'img-a',
+      zone: { id: 'zon-a', handle: 'gb1-a' },
+      options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional', openstack: 'disabled', reports: 'disabled' },
+    },
+    stay: { sinceMs: 0 },
+    paths: 1,
+    resolveSubtree: () => undefined,
+    prepareIdentity: () => undefined,
+    has: () => true,
+    resolve: () => undefined,
+  }
+  expect(refusalOf({ kind: 'owned', owner: guest }, address)).toBe(refusal)
+})
+
+test('E1: a loopback address names nobody, unless the listener is on one; nothing is asked about it', async () => {
+  const asked: string[] = []
+  const contested: Found = { kind: 'contested' }
+  const ask = (_network: string, address: string) => {
+    asked.push(address)
+    return Promise.resolve(contested)
+  }
+  const everything = { find: () => contested, ask }
+  for (const [host, address, kind] of [
+    ['127.0.0.1', '127.0.0.5', 'contested'],
+    ['::1', '::1', 'contested'],
+    ['169.254.169.254', '127.0.0.5', 'unknown'],
+    ['0.0.0.0', '127.0.0.5', 'unknown'],
+    ['::', '::1', 'unknown'],
+    [undefined, '127.0.0.5', 'unknown'],
+    ['169.254.169.254', '10.0.0.2', 'contested'],
+    ['127.0.0.1', '10.0.0.2', 'contested'],
+  ] as const) {
+    const directory = peersByAddress(host, everything)
+    expect([
+      host,
+      address,
+      directory.find('default', address).kind,
+      (await directory.ask('default', address))?.kind,
+    ]).toEqual([host, address, kind, kind === 'unknown' ? undefined : kind])
+  }
+  expect(asked).toEqual(['127.0.0.5', '::1', '10.0.0.2', '10.0.0.2'])
+})
+
+test('E1: at a link-local listener the link of a peer names the guest, whatever its address is', () => {
+  const contested: Found = { kind: 'contested' }
+  const asked: string[] = []
+  const peers = peersByLink({
+    findByLink: (network, link) => {
+      asked.push(`${network} ${link}`)
+      return contested
+    },
+  })
+  const found = (remoteAddress: string | undefined) => {
+    const address = peers.addressOf({ remoteAddress })
+    return [address, peers.find('red', address).kind, peers.ask('red', address)]
+  }
+  for (const address of ['fe80::1%tap-a', 'fe80::ff:fe00:1%tap-a']) {
+    expect(found(address)).toEqual([address, 'contested', undefined])
+    expect(refusalOf(contested, address)).toBe('contested-address')
+  }
+  for (const address of ['fd00::1', '::1', '10.0.0.2', '::ffff:10.0.0.2']) expect(found(address)[1]).toBe('unknown')
+  expect(found(undefined)).toEqual(['', 'unknown', undefined])
+  expect(asked).toEqual(['red tap-a', 'red tap-a'])
+})
+
+test('E3: a connection by link keeps its first owner: when the link has another one, it is not answered', () => {
+  const peers = peersByLink({ findByLink: () => ({ kind: 'unknown' }) })
+  const of = (stay: Guest['stay']): Found => ({ kind: 'owned', owner: { stay } as Guest })
+  const [former, later] = [of({ sinceMs: 0 }), of({ sinceMs: 0 })]
+  const [connection, other] = [{}, {}] as [Pick<Socket, 'remoteAddress'>, Pick<Socket, 'remoteAddress'>]
+  expect(peers.keeps(connection, { kind: 'unknown' })).toBe(true)
+  expect(peers.keeps(connection, former)).toBe(true)
+  expect(peers.keeps(connection, { kind: 'contested' })).toBe(true)
+  expect([peers.keeps(connection, later), peers.keeps(other, later)]).toEqual([false, true])
+  expect(peers.keeps(connection, former)).toBe(true)
+  const byAddress = peersByAddress('10.0.0.1', { find: () => former, ask: () => undefined })
+  expect([byAddress.keeps(connection, former), byAddress.keeps(connection, later)]).toEqual([true, true])
+})
+
+test('E2: a peer that no instance, or more than one, claims gets nothing', () => {
+  expect([refusalOf({ kind: 'unknown' }, '10.0.0.2'), refusalOf({ kind: 'contested' }, '10.0.0.2')]).toEqual([
+    'unknown-peer',
+    'contested-address',
+  ])
+})

@@ -1,0 +1,78 @@
+import { expect, test } from 'vitest'
+import { REFUSALS, statusOf } from '../../../../src/imdsd/guest/refusals.ts'
+import { DURATION_BOUNDS, isCounted, RequestMeter, type Outcome } from '../../../../src/imdsd/guest/meter.ts'
+import { ROUTES } from '../../../../src/metadata/target.ts'
+
+const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other']
+const OUTCOMES: readonly Outcome[] = ['served', ...REFUSALS]
+
+test('every combination of route, method and outcome is counted separately', () => {
+  const meter = new RequestMeter()
+  const expected = ROUTES.flatMap((route) =>
+    METHODS.flatMap((method) =>
+      OUTCOMES.map((reason) => ({
+        route,
+        method,
+        status: reason === 'served' ? 200 : statusOf(reason),
+        reason,
+        count: 0,
+      })),
+    ),
+  )
+  expect(meter.counts()).toEqual([])
+  for (const [i, row] of expected.entries()) {
+    row.count = 1 + (i % 3)
+    for (let n = 0; n < row.count; n++)
+      meter.answered(row.route, row.method === 'other' ? ['PATCH', 'get', ''][n]! : row.method, row.reason, undefined)
+  }
+  expect(meter.counts()).toEqual(expected)
+  expect(METHODS.map(isCounted)).toEqual([true, true, true, true, true, true, true])
+  expect(['PATCH', 'get', ''].map(isCounted)).toEqual([false, false, false])
+})
+
+test('a duration is in the bucket of its bound and in all above; an unread request has none', () => {
+  const meter = new RequestMeter()
+  const durations = [...DURATION_BOUNDS, 0, 2]
+  for (const seconds of durations) meter.answered('/', 'GET', 'served', seconds)
+  meter.answered('/', 'GET', 'malformed-request', undefined)
+  meter.answered('unknown', 'GET', 'not-found', 0.5)
+  const of = (name: string) => meter.durations().find(({ route }) => route === name)
+  expect(of('/')).toMatchObject({ cumulative: DURATION_BOUNDS.map((_bound, i) => i + 2), count: durations.length })
+  expect(of('/')?.sumSeconds).toBeCloseTo(
+    durations.reduce((a, b) => a + b),
+    9,
+  )
+  expect(of('unknown')).toEqual({
+    route: 'unknown',
+    cumulative: DURATION_BOUNDS.map((bound) => (bound >= 0.5 ? 1 : 0)),
+    count: 1,
+    sumSeconds: 0.5,
+  })
+  expect(of('/{version}')).toEqual({
+    route: '/{version}',
+    cumulative: DURATION_BOUNDS.map(() => 0),
+    count: 0,
+    sumSeconds: 0,
+  })
+  expect(meter.durations().map(({ route }) => route)).toEqual(ROUTES)
+})
+
+test('dropped connections, sessions and forwarded requests are counted', () => {
+  const meter = new RequestMeter()
+  expect([meter.drops, meter.sessions, meter.forwards]).toEqual([
+    { descriptors: 0, 'over-share': 0, stalled: 0 },
+    { token: 0, none: 0, refused: 0 },
+    0,
+  ])
+  meter.dropped('stalled', 3)
+  meter.dropped('stalled', 2)
+  meter.session('token')
+  meter.session('token')
+  meter.forwarded()
+  meter.forwarded()
+  expect([meter.drops, meter.sessions, meter.forwards]).toEqual([
+    { descriptors: 0, 'over-share': 0, stalled: 5 },
+    { token: 2, none: 0, refused: 0 },
+    2,
+  ])
+})

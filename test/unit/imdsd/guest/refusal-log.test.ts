@@ -1,0 +1,60 @@
+import { pino } from 'pino'
+import { expect, test } from 'vitest'
+import { RefusalLog } from '../../../../src/imdsd/guest/refusal-log.ts'
+
+function aRefusalLog() {
+  const log: Record<string, unknown>[] = []
+  const clock = { ms: 0 }
+  return {
+    log,
+    clock,
+    refusalLog: new RefusalLog(
+      pino(
+        {},
+        {
+          write: (line: string) => {
+            log.push(JSON.parse(line) as Record<string, unknown>)
+          },
+        },
+      ),
+      () => clock.ms,
+    ),
+  }
+}
+
+test('repeated refusals of one address are logged once a minute, with the number left out', () => {
+  const { log, clock, refusalLog } = aRefusalLog()
+  for (let i = 0; i < 5; i++) refusalLog.refused('default', '10.0.0.9', undefined, 'unknown-peer')
+  clock.ms = 60_000
+  refusalLog.refused('default', '10.0.0.9', undefined, 'unknown-peer')
+  expect(log).toMatchObject([{ address: '10.0.0.9', reason: 'unknown-peer', leftOut: 0 }, { leftOut: 4 }])
+})
+
+test('a flood of addresses causes a bounded number of log lines', () => {
+  const { log, clock, refusalLog } = aRefusalLog()
+  for (let i = 0; i < 100_000; i++)
+    refusalLog.refused(
+      'default',
+      `10.${String(i >> 16)}.${String((i >> 8) & 255)}.${String(i & 255)}`,
+      undefined,
+      'unknown-peer',
+    )
+  expect(log.length).toBeLessThanOrEqual(257)
+  clock.ms = 60_000
+  refusalLog.refused('default', '192.0.2.1', undefined, 'unknown-peer')
+  expect(log.at(-1)).toMatchObject({ address: '192.0.2.1', leftOut: 0 })
+})
+
+test('a peer that changes its address does not use up the log lines of others', () => {
+  const { log, refusalLog } = aRefusalLog()
+  for (let i = 0; i < 10_000; i++) {
+    refusalLog.refused('default', `2001:db8::${i.toString(16)}`, undefined, 'unknown-peer')
+    refusalLog.refused('default', `2001:db8:0:1::${i.toString(16)}`, 'srv-abcde', 'over-share')
+  }
+  refusalLog.refused('default', '192.0.2.1', undefined, 'unknown-peer')
+  expect(log).toMatchObject([
+    { address: '2001:db8::0' },
+    { address: '2001:db8:0:1::0', instance: 'srv-abcde' },
+    { address: '192.0.2.1', leftOut: 0 },
+  ])
+})

@@ -1,0 +1,83 @@
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pino } from 'pino'
+import { expect, onTestFinished, test } from 'vitest'
+import { StartFailure } from '../../../../src/runtime/listen.ts'
+import * as locks from '../../../../src/runtime/kernel-lock.ts'
+import { lockState } from '../../../../src/imdsd/journal/state-lock.ts'
+
+function aDirectory() {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-lock-'))
+  onTestFinished(() => {
+    rmSync(directory, { recursive: true })
+  })
+  const warnings: string[] = []
+  const log = pino(
+    {},
+    {
+      write: (line: string) => {
+        warnings.push((JSON.parse(line) as { msg: string }).msg)
+      },
+    },
+  )
+  return { directory, log, warnings }
+}
+
+test('a second daemon is refused, and nothing but the lock is left in the directory', async () => {
+  const { directory, log, warnings } = aDirectory()
+  const first = await lockState(directory, 0, locks, log)
+  await expect(lockState(directory, 0, locks, log)).rejects.toThrow(StartFailure)
+  await expect(lockState(directory, 0, locks, log)).rejects.toThrow(
+    `another imdsd uses ${directory}: stop the other one`,
+  )
+  expect([readdirSync(directory), warnings]).toEqual([['view.lock'], []])
+  first.close()
+  const second = await lockState(directory, 0, locks, log)
+  second.close()
+})
+
+test('a directory that cannot be written at the start is not written later either, and the log says so', async () => {
+  const { directory, log, warnings } = aDirectory()
+  const state = join(directory, 'state')
+  writeFileSync(state, 'in the place of the directory')
+  const lock = await lockState(join(state, 'imds'), 0, locks, log)
+  expect(warnings).toEqual([
+    'the state directory cannot be written: nothing is kept on disk. Correct that, and restart imds',
+  ])
+  rmSync(state)
+  mkdirSync(join(state, 'imds'), { recursive: true })
+  const path = join(state, 'imds', 'view.snapshot')
+  await expect(lock.disk.makeDirectory(path)).rejects.toThrow('another daemon may use it now: restart imds')
+  await expect(lock.disk.create(path)).rejects.toThrow('restart imds')
+  expect([readdirSync(join(state, 'imds')), await lock.disk.namesBeside(path)]).toEqual([[], []])
+  lock.close()
+})
+
+test('a file in the place of the lock costs the lock, not the directory', async () => {
+  const { directory, log, warnings } = aDirectory()
+  mkdirSync(join(directory, 'view.lock'))
+  const lock = await lockState(directory, 0, locks, log)
+  expect(warnings).toEqual([
+    'the state directory cannot be locked: correct the file, and start no second daemon with this directory',
+  ])
+  await (await lock.disk.create(join(directory, 'view.snapshot'))).close()
+  expect(readdirSync(directory).sort()).toEqual(['view.lock', 'view.snapshot'])
+})
+
+test('on a file system without locks, where even a fresh file is held, the daemon warns and starts', async () => {
+  const { directory, log, warnings } = aDirectory()
+  const tried: string[] = []
+  const takeLock = (path: string) => {
+    tried.push(path)
+    writeFileSync(path, '')
+    return Promise.reject(new locks.LockHeld('busy')) // what SQLite reports of NFS without lockd
+  }
+  const lock = await lockState(directory, 0, { ...locks, takeLock }, log)
+  expect([warnings, readdirSync(directory)]).toEqual([
+    ['the file system of the state directory has no locks: start no second daemon with this directory'],
+    ['view.lock'],
+  ])
+  expect(tried).toEqual([join(directory, 'view.lock'), expect.stringMatching(/\/view\.[0-9a-f]{32}\.tmp$/)])
+  await (await lock.disk.create(join(directory, 'view.snapshot'))).close()
+})

@@ -1,0 +1,165 @@
+import { expect, test } from 'vitest'
+import { RequestMeter } from '../../../src/imdsd/guest/meter.ts'
+import { buildMetrics, type MetricsSources } from '../../../src/imdsd/metrics.ts'
+import type { SyncStatus } from '../../../src/imdsd/view/sync.ts'
+import { VERSION } from '../../../src/runtime/version.ts'
+
+const STATUS = {
+  ready: true,
+  connected: true,
+  isStoreUnusable: false,
+  resyncTookMs: 1_500,
+  lagMs: 0,
+  unconfirmed: 2,
+  faulty: 3,
+} as SyncStatus
+const FIREWALL = { required: true, ageSeconds: 7, refused: 1 }
+
+/** The metrics of a daemon, and a scrape of them: series -> value. */
+function aDaemon(change: Partial<MetricsSources> = {}) {
+  const meter = new RequestMeter()
+  const metrics = buildMetrics()
+  metrics.readFrom({
+    meter,
+    boots: { observeBy: () => undefined, settle: () => undefined },
+    instances: () => 4,
+    heldRequests: () => 3,
+    contested: () => 5,
+    sync: () => STATUS,
+    viewAgeSeconds: () => 6,
+    firewall: () => FIREWALL,
+    packets: () => undefined,
+    missingAddresses: () => 0,
+    unservedNetworks: () => 0,
+    listenerProblems: () => 0,
+    ...change,
+  })
+  const scrape = async () =>
+    new Map(
+      (await metrics.registry.metrics())
+        .split('\n')
+        .filter((line) => line.startsWith('imds_'))
+        .map((line) => {
+          const space = line.lastIndexOf(' ')
+          return [line.slice(0, space), Number(line.slice(space + 1))] as const
+        }),
+    )
+  return { metrics, meter, scrape }
+}
+
+test('each metric is of imds or of the process, has a help text, and a counter ends in _total', async () => {
+  const declared = await aDaemon().metrics.registry.getMetricsAsJSON()
+  expect(declared.length).toBeGreaterThan(30)
+  expect(declared.filter(({ name }) => !/^(imds|process|nodejs)_/.test(name)).map(({ name }) => name)).toEqual([])
+  const ours = declared
+    .filter(({ name }) => name.startsWith('imds_'))
+    .map(({ name, help, type }) => ({ name, isEnded: help.endsWith('.'), type: String(type) }))
+  expect(ours.filter(({ isEnded }) => !isEnded)).toEqual([])
+  expect(ours.filter(({ name, type }) => name.endsWith('_total') !== (type === 'counter'))).toEqual([])
+})
+
+test('the version of imds and of Node is a metric from the start, without anything to read from', async () => {
+  expect(await buildMetrics().registry.metrics()).toContain(
+    `imds_build_info{version="${VERSION}",node="${process.versions.node}"} 1`,
+  )
+})
+
+test('every series of a counter is there at 0 from the start, so that its first increase shows as a rate', async () => {
+  const text = await buildMetrics().registry.metrics()
+  for (const series of [
+    'imds_notices_total',
+    'imds_revisions_back_total',
+    'imds_clock_set_back_total',
+    ...['completed', 'failed', 'uninitialised'].map((result) => `imds_resyncs_total{result="${result}"}`),
+    ...['found', 'unknown', 'failed', 'skipped'].map((result) => `imds_peer_lookups_total{result="${result}"}`),
+    ...['written', 'failed'].map((result) => `imds_snapshot_writes_total{result="${result}"}`),
+    ...['unreadable', 'rejected', 'record', 'id', 'user-data'].map(
+      (reason) => `imds_record_faults_total{reason="${reason}"}`,
+    ),
+  ])
+    expect(text.split('\n')).toContain(`${series} 0`)
+})
+
+test('gauges are read when they are scraped', async () => {
+  let instances = 4
+  const { scrape } = aDaemon({ instances: () => instances })
+  expect(Object.fromEntries(await scrape())).toMatchObject({
+    imds_view_instances: 4,
+    imds_view_contested_addresses: 5,
+    imds_view_age_seconds: 6,
+    imds_resync_duration_seconds: 1.5,
+    imds_view_unconfirmed_instances: 2,
+    imds_view_faulty_records: 3,
+    imds_store_connected: 1,
+    imds_store_unusable: 0,
+    imds_firewall_age_seconds: 7,
+    imds_firewall_refused_interfaces: 1,
+    imds_missing_addresses: 0,
+    imds_unserved_networks: 0,
+    imds_ready: 1,
+  })
+  instances = 9
+  expect((await scrape()).get('imds_view_instances')).toBe(9)
+})
+
+test('the daemon is not ready if sync is not, or a listener has a problem', async () => {
+  const readiness = async (change: Partial<MetricsSources>) => (await aDaemon(change).scrape()).get('imds_ready')
+  expect([
+    await readiness({ sync: () => ({ ...STATUS, ready: false }) }),
+    await readiness({ listenerProblems: () => 1 }),
+    await readiness({}),
+  ]).toEqual([0, 0, 1])
+})
+
+test('the age of the firewall is 0 if no firewall is required', async () => {
+  expect(
+    (await aDaemon({ firewall: () => ({ ...FIREWALL, required: false }) }).scrape()).get('imds_firewall_age_seconds'),
+  ).toBe(0)
+})
+
+test('each scrape returns the counts of the meter, without adding them twice', async () => {
+  const { meter, scrape } = aDaemon()
+  const served = 'imds_requests_total{route="/{version}/meta-data",method="GET",status="200",reason="served"}'
+  for (let i = 0; i < 3; i++) meter.answered('/{version}/meta-data', 'GET', 'served', 0.001)
+  meter.dropped('stalled', 2)
+  meter.session('token')
+  meter.forwarded()
+  for (let i = 0; i < 2; i++) {
+    const found = await scrape()
+    expect(
+      [
+        'imds_connections_dropped_total{reason="stalled"}',
+        'imds_session_requests_total{session="token"}',
+        'imds_forwarded_requests_total',
+        served,
+      ].map((series) => found.get(series)),
+    ).toEqual([2, 1, 1, 3])
+  }
+})
+
+test('durations are a histogram: cumulative buckets, of which the last has every request', async () => {
+  const { meter, scrape } = aDaemon()
+  for (const seconds of [0, 1_000]) meter.answered('/', 'GET', 'served', seconds)
+  const found = await scrape()
+  const buckets = [...found].filter(([series]) => series.startsWith('imds_request_duration_seconds_bucket{route="/",'))
+  expect(buckets.map(([, count]) => count)).toEqual([...Array.from({ length: buckets.length - 1 }, () => 1), 2])
+  expect(buckets.at(-1)![0]).toBe('imds_request_duration_seconds_bucket{route="/",le="+Inf"}')
+  expect([
+    found.get('imds_request_duration_seconds_sum{route="/"}'),
+    found.get('imds_request_duration_seconds_count{route="/"}'),
+  ]).toEqual([1_000, 2])
+})
+
+test('the counters of the firewall have a closed set of series once its agent has reported them', async () => {
+  expect([...(await aDaemon().scrape()).keys()].filter((name) => name.startsWith('imds_firewall_packets'))).toEqual([])
+  const packets = { admitted: 9, unknown_peers: 1, too_many: 2, fragments: 3, strays: 4, operators: 5 }
+  const series = await aDaemon({ packets: () => packets }).scrape()
+  expect([...series].filter(([name]) => name.startsWith('imds_firewall_packets'))).toEqual([
+    ['imds_firewall_packets_total{result="admitted"}', 9],
+    ['imds_firewall_packets_total{result="unknown-peers"}', 1],
+    ['imds_firewall_packets_total{result="too-many"}', 2],
+    ['imds_firewall_packets_total{result="fragments"}', 3],
+    ['imds_firewall_packets_total{result="strays"}', 4],
+    ['imds_firewall_packets_total{result="operators"}', 5],
+  ])
+})

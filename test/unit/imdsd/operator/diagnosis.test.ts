@@ -1,0 +1,200 @@
+import { describe, expect, test } from 'vitest'
+import { buildDiagnosis, formatStoreState, type DiagnosisParts } from '../../../../src/imdsd/operator/diagnosis.ts'
+import type { Loaded } from '../../../../src/store/source.ts'
+import type { SyncStatus } from '../../../../src/imdsd/view/sync.ts'
+import { View } from '../../../../src/imdsd/view/view.ts'
+import { parsed } from '../../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
+
+const ID = 'srv-abcde'
+const READY: SyncStatus = {
+  connected: true,
+  wasConnected: true,
+  changedAtMs: 0,
+  lossReason: undefined,
+  ready: true,
+  problem: undefined,
+  hint: undefined,
+  isStoreUnusable: false,
+  resyncedAtMs: 1,
+  resyncTookMs: 1,
+  lagMs: 0,
+  unconfirmed: 0,
+  faulty: 0,
+}
+const record = (change: Record<string, unknown> = {}): Loaded => ({
+  kind: 'record',
+  id: ID,
+  digest: 'd',
+  document: anInstance(change),
+  userData: undefined,
+  userDataSha256: undefined,
+})
+
+/** A diagnosis on a store that has one record or fails, and gives one address to its instance. */
+function diagnosing({
+  loaded,
+  fails = false,
+  served,
+  owner,
+  ...change
+}: {
+  loaded?: Loaded
+  fails?: boolean
+  served?: Record<string, unknown>
+  owner?: string
+} & Partial<DiagnosisParts> = {}) {
+  const view = new View({}, () => 0)
+  if (served !== undefined) view.replace({ instance: parsed(anInstance(served)), userData: undefined, digest: 'd' })
+  let reads = 0
+  const source: DiagnosisParts['source'] = {
+    load: async function* (): AsyncIterable<Loaded> {
+      reads += 1
+      await Promise.resolve()
+      if (fails) throw new Error('ECONNREFUSED')
+      if (loaded !== undefined) yield loaded
+    },
+    owner: () => (fails ? Promise.reject(new Error('ECONNREFUSED')) : Promise.resolve(owner)),
+  }
+  const status = { status: () => READY, faultOf: () => undefined }
+  const diagnosis = buildDiagnosis({
+    view,
+    source,
+    sync: status,
+    networks: ['default'],
+    hypervisor: 'hv1',
+    userDataMaxBytes: 16_384,
+    now: () => 5_000,
+    ...change,
+  })
+  return { diagnosis, view, reads: () => reads }
+}
+
+test('an instance that is served as the store has it has no diagnosis; the store is not asked', async () => {
+  const { diagnosis, reads } = diagnosing({ served: {} })
+  expect([(await diagnosis.instance(ID)) ?? 'nothing', reads()]).toEqual(['nothing', 0])
+})
+
+describe('an instance that is not served has the reason', () => {
+  test.each<[string, Parameters<typeof diagnosing>[0], string]>([
+    ['that the store has no record of it', {}, `the store has no record of ${ID}`],
+    ['that it was removed', { loaded: { kind: 'removed', id: ID } }, `${ID} was removed from the store`],
+    [
+      'that its record names others',
+      { loaded: record({ hypervisors: ['hv2', 'hv3'] }) },
+      `the record of ${ID} names hv2 and hv3, not this hypervisor (hv1)`,
+    ],
+    [
+      'that its record is faulty',
+      { loaded: record({ fqdn: '' }) },
+      `the record of ${ID} in the store is faulty: /fqdn must be a domain name`,
+    ],
+    [
+      'that it was not read yet',
+      { loaded: record() },
+      `the record of ${ID} names this hypervisor and was not read yet`,
+    ],
+    ['that the store does not answer', { fails: true }, 'the store does not answer: ECONNREFUSED'],
+  ])('%s', async (_what, state, reason) => {
+    expect(await diagnosing(state).diagnosis.instance(ID)).toMatch(new RegExp(`^${RegExp.escape(reason)}`))
+  })
+})
+
+describe('an instance that is served has what is wrong with it', () => {
+  test('a faulty record in the store, with the revision that guests get', async () => {
+    const faultOf = () => ({ reason: 'record' as const, faults: [{ path: '/fqdn', message: 'must be a domain name' }] })
+    const { diagnosis, reads } = diagnosing({ served: { revision: 7 }, sync: { status: () => READY, faultOf } })
+    expect([await diagnosis.instance(ID), reads()]).toEqual([
+      `the record of ${ID} in the store is faulty: /fqdn must be a domain name; revision 7 is served`,
+      0,
+    ])
+  })
+  test('an address that others claim too', async () => {
+    const { diagnosis, view } = diagnosing({ served: {} })
+    view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
+    expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is contested: srv-abcde and srv-other claim it')
+  })
+  test('an address that it lost to another, since the store no longer has it', async () => {
+    const { diagnosis, view } = diagnosing({ served: {} })
+    view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
+    view.setAbsent(ID, true)
+    expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is that of srv-other, and the store no longer has srv-abcde')
+    expect(await diagnosis.instance('srv-other')).toBeUndefined()
+  })
+  test('networks that this daemon does not serve', async () => {
+    expect(await diagnosing({ served: {}, networks: ['red', 'blue'] }).diagnosis.instance(ID)).toBe(
+      'this daemon serves red, blue, and none of its interfaces is on one of these networks',
+    )
+  })
+})
+
+test('while the store is lost, that is the reason, and the store is not asked', async () => {
+  const { diagnosis, reads } = diagnosing({
+    sync: { status: () => ({ ...READY, connected: false, lossReason: 'ECONNREFUSED' }), faultOf: () => undefined },
+  })
+  expect([await diagnosis.instance(ID), reads()]).toEqual(['the store was lost 5 s ago: ECONNREFUSED', 0])
+})
+
+describe('an address that no instance of the view has', () => {
+  const of = (state: Parameters<typeof diagnosing>[0]) => diagnosing(state).diagnosis.address('default', '10.0.0.2')
+  test('has no owner in the store, or one that is not served', async () => {
+    expect(await of({})).toBe('the store has no instance with this address on network default: was it published?')
+    expect(await of({ owner: ID, loaded: record({ hypervisors: ['hv2'] }) })).toBe(
+      `the store names ${ID} as its owner: the record of ${ID} names hv2, not this hypervisor (hv1)`,
+    )
+    expect(await of({ owner: ID, served: {} })).toBe(
+      `the store names ${ID} as its owner: its record has other addresses`,
+    )
+    expect(await of({ owner: ID, served: {}, networks: ['red'] })).toMatch(
+      `the store names ${ID} as its owner: this daemon serves red`,
+    )
+  })
+  test('has the failure of the store as its reason: a diagnosis never rejects', async () => {
+    expect(await of({ fails: true })).toBe('the store does not answer: ECONNREFUSED')
+  })
+})
+
+test.each<[string, Partial<SyncStatus>, string | undefined]>([
+  ['connected and ready', {}, undefined],
+  ['lost', { connected: false, lossReason: 'cut' }, 'the store was lost 5 s ago: cut'],
+  ['lost for no known reason', { connected: false }, 'the store was lost 5 s ago'],
+  [
+    'never reached',
+    { connected: false, wasConnected: false, lossReason: 'refused' },
+    'the store has not been reached since the start 5 s ago: refused',
+  ],
+  [
+    'lost and not ready',
+    { connected: false, problem: 'the first resync is not complete' },
+    'not ready: the store was lost 5 s ago',
+  ],
+  [
+    'connected and not ready',
+    { problem: 'the first resync is not complete' },
+    'not ready (connected for 5 s): the first resync is not complete',
+  ],
+])('the state of a store that is %s', (_what, change, text) => {
+  expect(formatStoreState({ ...READY, ...change }, 5_400) ?? undefined).toBe(text)
+})
+
+test('the store is asked 20 times at once and 10 times a second; beyond that the reason says so', async () => {
+  let now = 5_000
+  const { diagnosis, reads } = diagnosing({ now: () => now })
+  const ask = async (times: number) => {
+    for (let i = 0; i < times; i++) await diagnosis.instance(ID)
+  }
+  await ask(20)
+  expect(await diagnosis.instance(ID)).toMatch(/^the store was not asked, .*: try again$/)
+  expect(await diagnosis.address('default', '10.0.0.2')).toMatch(/^the store was not asked/)
+  expect(reads()).toBe(20)
+  now += 1_000
+  await ask(15)
+  expect(reads()).toBe(30)
+})
+
+test('an instance that is served takes nothing of that: it needs no question', async () => {
+  const { diagnosis, reads } = diagnosing({ served: {} })
+  for (let i = 0; i < 30; i++) await diagnosis.instance(ID)
+  await diagnosis.instance('srv-other')
+  expect(reads()).toBe(1)
+})

@@ -1,0 +1,254 @@
+import { pino } from 'pino'
+import { expect, test } from 'vitest'
+import { Firewall } from '../../../../src/imdsd/firewall/firewall.ts'
+import { explain, explainInstance } from '../../../../src/imdsd/operator/explain.ts'
+import { View } from '../../../../src/imdsd/view/view.ts'
+import { aGuestServer, parsed } from '../../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
+
+/** A listener for IPv4 and IPv6. */
+const listenersOf = (view: View) => [
+  {
+    network: 'default',
+    host: '::',
+    peers: { find: (network: string, address: string) => view.find(network, address) },
+  },
+]
+
+const aFirewall = (required: boolean) =>
+  new Firewall({
+    required,
+    link: 'tap-{interfaceId}',
+    instances: () => [],
+    now: () => 0,
+    epoch: 'e',
+    firstApplied: () => undefined,
+    log: pino({ level: 'silent' }),
+  })
+
+test('for a contested address it names the claimants and no other conflict', async () => {
+  const view = new View({}, () => 0)
+  const firewall = aFirewall(false)
+  for (const [id, address] of [
+    ['srv-a', '10.0.0.2'],
+    ['srv-b', '10.0.0.2'],
+    ['srv-c', '10.0.0.3'],
+    ['srv-d', '10.0.0.3'],
+  ] as const) {
+    const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }]
+    view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: undefined, digest: id })
+  }
+  const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
+  expect(
+    await explain(
+      {
+        view,
+        firewall,
+        listeners: listenersOf(view),
+        unserved: [],
+        hold: () => undefined,
+        diagnosis,
+        unreachable: () => undefined,
+        recent: () => [],
+      },
+      'default',
+      '10.0.0.2',
+    ),
+  ).toMatchObject({
+    answer: 'contested-address',
+    status: 503,
+    because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b',
+  })
+})
+
+test('on a network that is not served a guest gets no response, whatever the view has', async () => {
+  const view = new View({}, () => 0)
+  const firewall = aFirewall(false)
+  view.replace({
+    instance: parsed(
+      anInstance({
+        interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network: 'red', ipv4Addresses: ['10.0.0.2/8'] }],
+      }),
+    ),
+    userData: undefined,
+    digest: 'a',
+  })
+  const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
+  const parts = {
+    view,
+    firewall,
+    hold: () => undefined,
+    diagnosis,
+    unreachable: () => undefined,
+    recent: () => [],
+    unserved: [{ network: 'red', problem: 'its socket has no link' }],
+  }
+  expect(await explain({ ...parts, listeners: [] }, 'red', '10.0.0.2')).toEqual({
+    network: 'red',
+    address: '10.0.0.2',
+    answer: 'no-listener',
+    because: 'its socket has no link',
+  })
+  expect(await explain({ ...parts, listeners: [] }, 'blue', '10.0.0.2')).toMatchObject({
+    because: 'this daemon does not serve network blue; it serves none',
+  })
+})
+
+test('while no guest is answered, it says why, and names no instance', async () => {
+  const view = new View({}, () => 0)
+  const firewall = aFirewall(true)
+  view.replace({ instance: parsed(anInstance({})), userData: undefined, digest: 'a' })
+  const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
+  expect(
+    await explain(
+      {
+        view,
+        firewall,
+        listeners: listenersOf(view),
+        unserved: [],
+        hold: () => 'no rules yet',
+        diagnosis,
+        unreachable: () => undefined,
+        recent: () => [],
+      },
+      'default',
+      '10.0.0.2',
+    ),
+  ).toEqual({ network: 'default', address: '10.0.0.2', answer: 'unknown-peer', status: 503, because: 'no rules yet' })
+})
+
+/** What explains an instance with some addresses, on a firewall with or without packets. */
+function explaining(ipv4Addresses: readonly string[], firewall = aFirewall(false)) {
+  const view = new View({}, () => 0)
+  const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses, ipv6Prefixes: ['fd00::/64'] }]
+  view.replace({ instance: parsed(anInstance({ id: 'srv-a', interfaces })), userData: undefined, digest: 'a' })
+  return {
+    view,
+    firewall,
+    listeners: listenersOf(view),
+    unserved: [],
+    hold: () => undefined,
+    diagnosis: {
+      instance: (id: string) => Promise.resolve(id === 'srv-a' ? undefined : `the store has no record of ${id}`),
+      address: () => Promise.resolve(''),
+    },
+    unreachable: () => undefined,
+    recent: () => [],
+  }
+}
+
+test('an instance is explained by its addresses; one that is not served by the reason', async () => {
+  const parts = explaining(['10.0.0.2/8', '10.0.0.3/8'])
+  expect(await explainInstance(parts, 'srv-a')).toMatchObject({
+    id: 'srv-a',
+    revision: 1,
+    addresses: [
+      { address: '10.0.0.2', answer: 'metadata' },
+      { address: '10.0.0.3', answer: 'metadata' },
+    ],
+    more: 0,
+  })
+  expect(await explainInstance(parts, 'srv-b')).toEqual({
+    id: 'srv-b',
+    reason: 'the store has no record of srv-b',
+    addresses: [],
+    more: 0,
+  })
+})
+
+test('of an instance with many addresses the first 16 are explained, since guests wait meanwhile', async () => {
+  const many = Array.from({ length: 20 }, (_, i) => `10.0.0.${String(i + 2)}/8`)
+  const { addresses, more } = await explainInstance(explaining(many), 'srv-a')
+  expect([addresses.length, more]).toEqual([16, 4])
+})
+
+test('an explanation has what the firewall has counted, once its agent has reported it', async () => {
+  const firewall = aFirewall(false)
+  const parts = explaining(['10.0.0.2/8'], firewall)
+  expect(await explain(parts, 'default', '10.0.0.2')).not.toHaveProperty('packets')
+  const packets = { admitted: 7, unknown_peers: 2, too_many: 0, fragments: 0, strays: 0, operators: 0 }
+  firewall.stop() // so that the report is not answered later
+  await firewall.next({ applied: undefined, refused: [], packets })
+  expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({ packets: { admitted: 7, 'unknown-peers': 2 } })
+})
+
+const ADDRESSES = {
+  ipv4Addresses: ['10.0.0.2/8', '127.0.0.2/8', '224.0.0.1/8'],
+  ipv6Addresses: ['fd00::2/64', '::1/128'],
+}
+const IPV6 = { httpProtocolIpv6: 'enabled' }
+
+test.each<[string, { host: string; isLinkLocal?: boolean }, string, string, number, Record<string, unknown>?]>([
+  ['a known guest', { host: '169.254.169.254' }, '10.0.0.2', '10.0.0.2', 200],
+  ['an IPv4 guest at a listener of both families', { host: '::' }, '::ffff:10.0.0.2', '10.0.0.2', 200],
+  ['an IPv4-mapped address', { host: '::' }, '::ffff:10.0.0.2', '::ffff:10.0.0.2', 200],
+  ['a loopback guest at all addresses', { host: '0.0.0.0' }, '127.0.0.2', '127.0.0.2', 503],
+  ['a loopback guest at all addresses of both families', { host: '::' }, '::ffff:127.0.0.2', '127.0.0.2', 503],
+  ['an IPv6 loopback guest at all addresses', { host: '::' }, '::1', '::1', 503, IPV6],
+  ['a loopback guest at a loopback listener', { host: '127.0.0.1' }, '127.0.0.2', '127.0.0.2', 200],
+  ['an unknown peer', { host: '0.0.0.0' }, '10.0.0.9', '10.0.0.9', 503],
+  ['a multicast address', { host: '0.0.0.0' }, '224.0.0.1', '224.0.0.1', 503],
+  ['an IPv6 guest', { host: '::' }, 'fd00::2', 'fd00::2', 200, IPV6],
+  ['an IPv6 guest without the option', { host: '::' }, 'fd00::2', 'fd00::2', 403],
+  ['a link-local address', { host: '::' }, 'fe80::1%eth0', 'fe80::1', 503, IPV6],
+  ['a guest at a link-local listener', { host: 'fd00::254', isLinkLocal: true }, 'fd00::2', 'fd00::2', 503, IPV6],
+  ['a disabled endpoint', { host: '0.0.0.0' }, '10.0.0.2', '10.0.0.2', 403, { httpEndpoint: 'disabled' }],
+])(
+  'explain gives the status that the guest server responds with: %s',
+  async (_state, listener, from, address, status, options = {}) => {
+    const guest = aGuestServer(listener)
+    guest.put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ...ADDRESSES }], options }))
+    const response = await guest.ask({ url: '/latest/meta-data/instance-id', from })
+    const parts = {
+      ...explaining([]),
+      view: guest.view,
+      listeners: [{ network: 'default', ...listener, peers: guest.peers }],
+    }
+    const explained = await explain(parts, 'default', address)
+    expect([response.status, explained?.status]).toEqual([status, status])
+  },
+)
+
+test('a guest is not answered at an address of a family that no listener has', async () => {
+  const parts = explaining(['10.0.0.2/8'])
+  const [listener] = parts.listeners
+  const onlyIpv6 = { ...parts, listeners: [{ ...listener!, host: 'fd00::254' }] }
+  expect(await explain(onlyIpv6, 'default', '10.0.0.2')).toEqual({
+    network: 'default',
+    address: '10.0.0.2',
+    answer: 'no-listener',
+    because: 'no listener of network default has an IPv4 address',
+  })
+})
+
+test('explain names what a response depends on besides the address: session tokens and a seal', async () => {
+  const guest = aGuestServer({ host: '0.0.0.0' })
+  const options = { httpTokens: 'required' }
+  guest.put(
+    anInstance({
+      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ...ADDRESSES }],
+      options,
+      sealedAt: '2026-11-20T00:00:00Z',
+    }),
+    Buffer.from('x'),
+  )
+  const token = await guest.ask({
+    method: 'PUT',
+    url: '/latest/api/token',
+    headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' },
+  })
+  const headers = { 'x-aws-ec2-metadata-token': token.text }
+  expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(401)
+  expect((await guest.ask({ url: '/latest/meta-data/instance-id', headers })).status).toBe(200)
+  expect((await guest.ask({ url: '/latest/user-data', headers })).status).toBe(404)
+  const parts = {
+    ...explaining([]),
+    view: guest.view,
+    listeners: [{ network: 'default', host: '0.0.0.0', peers: guest.peers }],
+  }
+  expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({
+    status: 200,
+    sessionTokens: 'required',
+    userData: 'sealed since 2026-11-20T00:00:00Z',
+  })
+})

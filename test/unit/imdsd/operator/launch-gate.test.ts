@@ -1,0 +1,83 @@
+import { expect, test } from 'vitest'
+import type { Instance } from '../../../../src/metadata/instance.ts'
+import { buildLaunchGate, unreachableBy, type LaunchGateParts } from '../../../../src/imdsd/operator/launch-gate.ts'
+import { View } from '../../../../src/imdsd/view/view.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
+import { parse } from '../../../../src/metadata/record.ts'
+
+function parsed(change: Record<string, unknown>): Instance {
+  const result = parse(anInstance(change))
+  if (!result.ok) throw new Error(JSON.stringify(result.faults))
+  return result.value
+}
+
+function aGate(change: Partial<LaunchGateParts> = {}) {
+  const view = new View({}, () => 0)
+  const put = (instance: Instance) => {
+    view.replace({ instance, userData: undefined, digest: '' })
+  }
+  const firewall = { linkFault: () => undefined, holds: () => undefined }
+  return {
+    put,
+    view,
+    gate: buildLaunchGate({ view, firewall, networks: ['default'], unreachable: () => undefined, ...change }),
+  }
+}
+
+const ON_BLUE = [{ id: 'int-blue1', macAddress: '02:24:19:00:00:02', network: 'blue', ipv4Addresses: ['10.9.0.2/24'] }]
+
+test('the gate is open for a served instance, with its revision', () => {
+  const { put, gate } = aGate()
+  put(parsed({ revision: 4 }))
+  expect(gate('srv-abcde')).toEqual({ kind: 'open', revision: 4 })
+})
+
+test('an instance is not served if it is unknown, on other networks only, or contested', () => {
+  const { put, gate, view } = aGate()
+  expect(gate('srv-abcde')).toEqual({ kind: 'not-served' })
+  put(parsed({ id: 'srv-blue1', interfaces: ON_BLUE }))
+  expect(gate('srv-blue1')).toEqual({ kind: 'not-served' })
+  put(parsed({}))
+  put(parsed({ id: 'srv-other' }))
+  expect([gate('srv-abcde'), gate('srv-other')]).toEqual([{ kind: 'not-served' }, { kind: 'not-served' }])
+  view.setAbsent('srv-abcde', true)
+  expect([gate('srv-abcde').kind, gate('srv-other').kind]).toEqual(['not-served', 'open'])
+})
+
+test('a link without a valid name holds the guest for ever; a missing listener or the firewall for now', () => {
+  const held = (change: Partial<LaunchGateParts>) => {
+    const { put, gate } = aGate(change)
+    put(parsed({ revision: 2 }))
+    return gate('srv-abcde')
+  }
+  const firewall = { linkFault: () => undefined, holds: () => 'not admitted yet' }
+  expect(held({ firewall: { ...firewall, linkFault: () => 'no name' } })).toEqual({
+    kind: 'held',
+    revision: 2,
+    reason: 'no name',
+    isFinal: true,
+  })
+  expect(held({ firewall })).toEqual({ kind: 'held', revision: 2, reason: 'not admitted yet', isFinal: false })
+  expect(held({ firewall, unreachable: () => 'no address' })).toEqual({
+    kind: 'held',
+    revision: 2,
+    reason: 'no address',
+    isFinal: false,
+  })
+})
+
+test('a guest is unreachable if the address of a listener on one of its networks is missing', () => {
+  let missing: string[] = []
+  const unreachable = unreachableBy(
+    [
+      { network: 'default', host: '10.0.0.1' },
+      { network: 'blue', host: '10.9.0.1' },
+    ],
+    () => missing,
+    (address) => `no ${address}`,
+  )
+  expect(unreachable(parsed({}))).toBeUndefined()
+  missing = ['10.9.0.1']
+  expect(unreachable(parsed({}))).toBeUndefined()
+  expect(unreachable(parsed({ interfaces: ON_BLUE }))).toBe('no 10.9.0.1')
+})

@@ -1,0 +1,70 @@
+import { expect, test } from 'vitest'
+import { buildReadiness, type ReadinessParts } from '../../../../src/imdsd/operator/readiness.ts'
+
+const PARTS: ReadinessParts = {
+  sync: {
+    connected: true,
+    wasConnected: true,
+    changedAtMs: 0,
+    lossReason: undefined,
+    ready: true,
+    problem: undefined,
+    hint: undefined,
+    isStoreUnusable: false,
+    resyncedAtMs: 1,
+    resyncTookMs: 1,
+    lagMs: 0,
+    unconfirmed: 1,
+    faulty: 2,
+  },
+  store: 'redis://x',
+  instances: 3,
+  contested: new Map(),
+  viewAgeSeconds: 1.23456,
+  listenerProblems: [],
+  firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
+  log: { level: 'info', configured: 'info' },
+}
+
+test('readiness shows the state of sync, the view and the firewall', () => {
+  expect(buildReadiness(PARTS)).toEqual({
+    ready: true,
+    store: 'redis://x',
+    connected: true,
+    instances: 3,
+    viewAgeSeconds: 1.235,
+    unconfirmed: 1,
+    faulty: 2,
+    contestedAddresses: 0,
+    firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
+    log: { level: 'info', configured: 'info' },
+  })
+})
+
+test('a hint is shown, and the daemon is ready all the same', () => {
+  expect(buildReadiness({ ...PARTS, sync: { ...PARTS.sync, hint: 'no record names hv01' } })).toMatchObject({
+    ready: true,
+    hint: 'no record names hv01',
+  })
+})
+
+test('the first ten contested addresses are named, and the daemon is ready all the same', () => {
+  const contested = new Map(Array.from({ length: 12 }, (_, n) => [`default 10.0.0.${String(n)}`, ['srv-a', 'srv-b']]))
+  const { ready, contestedAddresses, contested: named = [] } = buildReadiness({ ...PARTS, contested })
+  expect([ready, contestedAddresses, named.length, named[0]]).toEqual([true, 12, 10, 'default 10.0.0.0: srv-a, srv-b'])
+})
+
+test('a problem of sync and each problem of a listener make the daemon not ready', () => {
+  const sync = { ...PARTS.sync, ready: false, problem: 'the first resync is not complete' }
+  expect(buildReadiness({ ...PARTS, sync })).toMatchObject({
+    ready: false,
+    problem: 'the first resync is not complete',
+  })
+  expect(buildReadiness({ ...PARTS, listenerProblems: ['no 10.0.0.1'] })).toMatchObject({
+    ready: false,
+    problem: 'no 10.0.0.1',
+  })
+  expect(buildReadiness({ ...PARTS, sync, listenerProblems: ['no 10.0.0.1'] }).problem).toBe(
+    'the first resync is not complete; no 10.0.0.1',
+  )
+})

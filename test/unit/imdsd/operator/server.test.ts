@@ -1,0 +1,254 @@
+import Value from 'typebox/value'
+import { expect, test } from 'vitest'
+import type { FirewallDocument } from '../../../../src/imdsd/firewall/document.ts'
+import {
+  ExplanationSchema,
+  InstanceExplanationSchema,
+  InstanceStateSchema,
+  LogLevelSchema,
+  ReadinessSchema,
+  ReportsSchema,
+  TraceSchema,
+  type Readiness,
+} from '../../../../src/imdsd/operator/documents.ts'
+import type { GateState } from '../../../../src/imdsd/operator/launch-gate.ts'
+import { PAGE_HEADERS } from '../../../../src/pages/document.ts'
+import { buildSocketServer, buildTcpServer, type OperatorParts } from '../../../../src/imdsd/operator/server.ts'
+
+const READINESS: Readiness = {
+  ready: true,
+  store: 'file:/x',
+  connected: true,
+  instances: 3,
+  viewAgeSeconds: 0.5,
+  unconfirmed: 0,
+  faulty: 0,
+  contestedAddresses: 0,
+  firewall: { required: false, applied: false, ageSeconds: 0, refused: 0 },
+}
+const DOCUMENT: FirewallDocument = {
+  version: 'a.1',
+  link: 'tap',
+  listeners: [],
+  operator: { address: '127.0.0.1', port: 9169 },
+  limitedDscp: 11,
+  guests: [],
+}
+const GATE: Readonly<Record<string, GateState>> = {
+  'srv-a': { kind: 'open', revision: 7 },
+  'srv-c': { kind: 'held', revision: 7, reason: 'the firewall has not admitted the guest yet', isFinal: false },
+  'srv-d': { kind: 'held', revision: 7, reason: 'its link has no possible name', isFinal: true },
+}
+
+function parts({
+  ready = true,
+  reports = [] as unknown[],
+  diagnosed = [] as string[],
+  levels = [] as string[],
+} = {}): OperatorParts {
+  return {
+    metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') },
+    readiness: () => ({ ...READINESS, ready }),
+    launchGate: (id) => GATE[id] ?? { kind: 'not-served' },
+    explain: (network, address) =>
+      Promise.resolve(
+        address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: "it is srv-a's" },
+      ),
+    explainInstance: (id) =>
+      Promise.resolve({ id, ...(id === 'srv-a' ? { revision: 7 } : { reason: 'why' }), addresses: [], more: 0 }),
+    logLevel: {
+      state: { level: 'info', configured: 'info' },
+      set: (level, seconds) => {
+        levels.push(`${level} ${String(seconds)}`)
+        return { level, configured: 'info', until: '2026-11-23T10:00:00Z' }
+      },
+    },
+    trace: (id) => (id === 'srv-a' ? { id, revision: 7, recent: [] } : undefined),
+    reports: (id) => (id === 'srv-a' ? { id, allowed: true, claimedByGuest: { attributes: [] } } : undefined),
+    page: (question) => Promise.resolve(question.search === 'busy' ? undefined : JSON.stringify(question)),
+    diagnose: (id) => {
+      diagnosed.push(id)
+      return Promise.resolve(id === 'srv-a' ? undefined : 'the store was lost 3 s ago')
+    },
+    firewall: {
+      next: (report) => {
+        reports.push(report)
+        return Promise.resolve(report?.applied === 'none' ? undefined : DOCUMENT)
+      },
+    },
+  }
+}
+
+const aServer = (ready = true) =>
+  buildTcpServer(parts({ ready }), {
+    allow: [],
+    password: undefined,
+    most: 64,
+    now: () => 0,
+    log: {
+      warn: () => {
+        /* no refusals */
+      },
+    },
+  })
+
+test('its documents have the shapes that the API declares', async () => {
+  const server = aServer()
+  const json = async (url: string): Promise<unknown> => (await server.inject(url)).json()
+  expect(Value.Check(ReadinessSchema, await json('/readyz'))).toBe(true)
+  for (const id of ['srv-a', 'srv-b', 'srv-c', 'srv-d'])
+    expect(Value.Check(InstanceStateSchema, await json(`/instances/${id}?reason`))).toBe(true)
+  expect(Value.Check(ExplanationSchema, await json('/explain?address=10.0.0.2'))).toBe(true)
+})
+
+test('metrics, liveness and readiness answer', async () => {
+  const server = aServer()
+  expect((await server.inject('/metrics')).body).toBe('imds_up 1\n')
+  expect((await server.inject('/livez')).statusCode).toBe(200)
+  const ready = await server.inject('/readyz')
+  expect([ready.statusCode, ready.json()]).toEqual([200, READINESS])
+  expect((await aServer(false).inject('/readyz')).statusCode).toBe(503)
+})
+
+test('the launch gate answers 200, 409 or 404 with the revision and the reason', async () => {
+  const server = aServer()
+  const known = await server.inject('/instances/srv-a')
+  expect([known.statusCode, known.json()]).toEqual([200, { id: 'srv-a', revision: 7 }])
+  expect((await server.inject('/instances/srv-b')).statusCode).toBe(404)
+  expect((await server.inject('/instances/srv-a?reason')).json()).toEqual({ id: 'srv-a', revision: 7 })
+  expect((await server.inject('/instances/srv-b?reason')).json()).toEqual({
+    id: 'srv-b',
+    revision: null,
+    reason: 'the store was lost 3 s ago',
+  })
+  expect((await server.inject('/instances/srv-c?reason')).json()).toMatchObject({
+    reason: 'the firewall has not admitted the guest yet; the store was lost 3 s ago',
+  })
+  const held = await server.inject('/instances/srv-c')
+  expect([held.statusCode, held.json()]).toEqual([
+    409,
+    { id: 'srv-c', revision: 7, reason: 'the firewall has not admitted the guest yet' },
+  ])
+  expect((await server.inject('/instances/srv-d')).json()).toEqual({
+    id: 'srv-d',
+    revision: 7,
+    reason: 'its link has no possible name',
+    final: true,
+  })
+})
+
+test('on the unix socket the firewall agent gets the document, and reports what it applied', async () => {
+  const reports: unknown[] = []
+  const server = buildSocketServer(parts({ reports }), 64)
+  const post = (payload: object) => server.inject({ method: 'POST', url: '/firewall', payload })
+  expect((await server.inject('/firewall?applied=a.1')).json()).toEqual(DOCUMENT)
+  expect((await post({ applied: 'a.1', refused: [] })).json()).toEqual(DOCUMENT)
+  expect((await post({ applied: null, refused: [] })).json()).toEqual(DOCUMENT)
+  expect((await post({ applied: 'none', refused: [] })).statusCode).toBe(503)
+  expect((await post({ applied: 'a.1' })).statusCode).toBe(400)
+  expect((await post({ applied: 'x'.repeat(100_000), refused: [] })).statusCode).toBe(413)
+  expect(reports).toEqual([
+    undefined,
+    { applied: 'a.1', refused: [], packets: undefined },
+    { applied: undefined, refused: [], packets: undefined },
+    { applied: 'none', refused: [], packets: undefined },
+  ])
+  expect((await server.inject('/livez')).statusCode).toBe(200)
+})
+
+test('TCP has no path of the firewall or of the level of the log, with any method', async () => {
+  const reports: unknown[] = []
+  const server = buildTcpServer(parts({ reports }), {
+    allow: [],
+    password: undefined,
+    most: 64,
+    now: () => 0,
+    log: {
+      warn: () => {
+        /* no refusals */
+      },
+    },
+  })
+  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const)
+    for (const url of ['/firewall?applied=a.1', '/log-level'])
+      expect([method, url, (await server.inject({ method, url })).statusCode]).toEqual([method, url, 404])
+  expect(reports).toEqual([])
+})
+
+test('what is not an id or not a network gets 400, and is not looked up', async () => {
+  const diagnosed: string[] = []
+  const server = buildSocketServer(parts({ diagnosed }), 64)
+  for (const id of ['..%2Fother%2Ftext', '%00', 'a%20b', '-a'])
+    expect([id, (await server.inject(`/instances/${id}?reason`)).statusCode]).toEqual([id, 400])
+  expect((await server.inject('/explain?address=10.0.0.2&network=..%2Fred')).statusCode).toBe(400)
+  expect(diagnosed).toEqual([])
+})
+
+test('H9: reports are 200 on the unix socket, 404 if not served here, 400 if not an id, and not on TCP', async () => {
+  const server = buildSocketServer(parts(), 8)
+  expect(Value.Check(ReportsSchema, (await server.inject('/instances/srv-a/reports')).json())).toBe(true)
+  expect((await server.inject('/instances/srv-b/reports')).statusCode).toBe(404)
+  expect((await server.inject('/instances/a%20b/reports')).statusCode).toBe(400)
+  expect((await aServer().inject('/instances/srv-a/reports')).statusCode).toBe(404)
+})
+
+test('H10: the trace of an instance is 200, 404 if it is not served here, 400 if it is not an id', async () => {
+  const server = aServer()
+  expect(Value.Check(TraceSchema, (await server.inject('/instances/srv-a/trace')).json())).toBe(true)
+  expect((await server.inject('/instances/srv-b/trace')).statusCode).toBe(404)
+  expect((await server.inject('/instances/a%20b/trace')).statusCode).toBe(400)
+})
+
+test('/explain says what a guest at an address gets; 400 if it is not an address', async () => {
+  const server = aServer()
+  expect((await server.inject('/explain?address=10.0.0.2')).json()).toMatchObject({
+    network: 'default',
+    address: '10.0.0.2',
+  })
+  expect((await server.inject('/explain?address=10.0.0.2&network=blue')).json()).toMatchObject({
+    network: 'blue',
+    address: '10.0.0.2',
+  })
+  expect((await server.inject('/explain?address=x')).statusCode).toBe(400)
+})
+
+test('the status page has its question, and headers that let a browser run nothing; 503 if too many wait', async () => {
+  const server = aServer()
+  const page = await server.inject('/?q=%20srv-a&page=2')
+  expect([page.statusCode, page.json()]).toEqual([200, { search: 'srv-a', page: 2 }])
+  expect(page.headers).toMatchObject(PAGE_HEADERS)
+  const busy = await server.inject('/?q=busy')
+  expect([busy.statusCode, busy.headers['retry-after']]).toEqual([503, '1'])
+})
+
+test('/explain with an id: 200 for the instance, 404 with the reason if not served, 400 if no id', async () => {
+  const server = aServer()
+  for (const [id, status] of [
+    ['srv-a', 200],
+    ['srv-b', 404],
+  ] as const) {
+    const answer = await server.inject(`/explain?id=${id}`)
+    expect([answer.statusCode, Value.Check(InstanceExplanationSchema, answer.json())]).toEqual([status, true])
+  }
+  expect((await server.inject('/explain?id=a%20b')).statusCode).toBe(400)
+})
+
+test('on the unix socket the level of the log is read, and set for some time within bounds', async () => {
+  const levels: string[] = []
+  const server = buildSocketServer(parts({ levels }), 64)
+  const post = (payload: object) => server.inject({ method: 'POST', url: '/log-level', payload })
+  expect(Value.Check(LogLevelSchema, (await server.inject('/log-level')).json())).toBe(true)
+  expect((await post({ level: 'debug', seconds: 60 })).json()).toMatchObject({ level: 'debug' })
+  for (const body of [
+    {},
+    [],
+    { level: 'debug' },
+    { level: 'trace', seconds: 60 },
+    { level: 'debug', seconds: 0 },
+    { level: 'debug', seconds: 86_401 },
+    { level: 'debug', seconds: '60' },
+  ])
+    expect([body, (await post(body)).statusCode]).toEqual([body, 400])
+  expect((await post({ level: 'debug', seconds: 60, more: 'x'.repeat(300) })).statusCode).toBe(413)
+  expect(levels).toEqual(['debug 60'])
+})

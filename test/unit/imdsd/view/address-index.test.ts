@@ -1,0 +1,106 @@
+import { Address6 } from 'ip-address'
+import { expect, test } from 'vitest'
+import { AddressIndex } from '../../../../src/imdsd/view/address-index.ts'
+import { random } from '../../../support/fixtures/generated-records.ts'
+
+const bounds = new Map<string, readonly [bigint, bigint]>() // parsing takes nearly all of this test's time
+
+/** The first and the last address of a range, as numbers. */
+function boundsOf(range: string): readonly [bigint, bigint] {
+  const known = bounds.get(range)
+  if (known !== undefined) return known
+  const address = new Address6(range)
+  const parsed = [address.startAddress().bigInt(), address.endAddress().bigInt()] as const
+  bounds.set(range, parsed)
+  return parsed
+}
+
+/** Who owns an address or a whole range, found by looking at every claim. `yielding` lose to others. */
+function ownersOf(
+  range: string,
+  claims: readonly (readonly [string, string])[],
+  yielding: ReadonlySet<string>,
+): string[] {
+  const [first, last] = boundsOf(range)
+  const around = claims.filter(([claimed]) => {
+    const [from, to] = boundsOf(claimed)
+    return from <= first && last <= to
+  })
+  const all = [...new Set(around.map(([, claimant]) => claimant))].sort()
+  const others = all.filter((claimant) => !yielding.has(claimant))
+  return others.length > 0 ? others : all
+}
+
+test('invariant 7: the owner of an address is what a check of every claim finds', () => {
+  for (let seed = 1; seed <= 60; seed++) {
+    const next = random(seed)
+    const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
+    /** Few digits differ, so that ranges overlap often. */
+    const anAddress = () =>
+      new Address6(
+        `2a02:1348:178:${pick(['1', '10', '11', '2'])}:${pick(['', '', '0:', 'f:'])}:${pick(['1', '10', 'ffff', 'a:b'])}`,
+      ).correctForm()
+    const aRange = () => {
+      if (next() < 0.4) return anAddress()
+      const length = pick([48, 52, 56, 60, 64, 64, 80, 112, 124])
+      return `${new Address6(`${anAddress()}/${String(length)}`).startAddress().correctForm()}/${String(length)}`
+    }
+    const settled = new Map<string, readonly string[]>()
+    const yielding = new Set<string>()
+    const index = new AddressIndex<string>(
+      (range, owners) => {
+        if (owners.length === 0) settled.delete(range)
+        else settled.set(range, owners)
+      },
+      (claimant) => yielding.has(claimant),
+    )
+    let claims: (readonly [string, string])[] = []
+    for (let step = 0; step < 60; step++) {
+      if (next() < 0.1) {
+        const changed = pick(['a', 'b', 'c'])
+        if (!yielding.delete(changed)) yielding.add(changed)
+        for (const [range, claimant] of claims) if (claimant === changed) index.yieldChanged(range)
+      } else if (claims.length > 0 && next() < 0.4) {
+        const gone = pick(claims)
+        claims = claims.filter((claim) => claim !== gone)
+        index.unclaim(...gone)
+      } else {
+        const claim = [aRange(), pick(['a', 'b', 'c'])] as const
+        if (claims.some(([range, claimant]) => range === claim[0] && claimant === claim[1])) continue
+        claims = [...claims, claim]
+        index.claim(...claim)
+      }
+      for (let i = 0; i < 5; i++) {
+        const address = anAddress()
+        const owners = ownersOf(address, claims, yielding)
+        expect([address, index.find(address)]).toEqual([
+          address,
+          owners.length > 1
+            ? { kind: 'contested' }
+            : owners.length === 1
+              ? { kind: 'owned', owner: owners[0] }
+              : { kind: 'unknown' },
+        ])
+      }
+    }
+    expect(Object.fromEntries([...settled].map(([range, owners]) => [range, [...owners].sort()]))).toEqual(
+      Object.fromEntries(claims.map(([range]) => [range, ownersOf(range, claims, yielding)])),
+    )
+    for (const claim of claims) index.unclaim(...claim)
+    expect(settled.size).toBe(0)
+    expect(index.find(anAddress())).toEqual({ kind: 'unknown' })
+  }
+})
+
+test('an IPv4 address never matches an IPv6 address or prefix', () => {
+  const index = new AddressIndex<string>(
+    () => {
+      /* not looked at */
+    },
+    () => false,
+  )
+  index.claim('fd00::/64', 'a')
+  expect(index.find('10.0.0.2')).toEqual({ kind: 'unknown' })
+  index.claim('10.0.0.2', 'b')
+  expect(index.find('10.0.0.2')).toEqual({ kind: 'owned', owner: 'b' })
+})

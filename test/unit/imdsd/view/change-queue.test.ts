@@ -1,0 +1,119 @@
+import { expect, test } from 'vitest'
+import { ChangeQueue } from '../../../../src/imdsd/view/change-queue.ts'
+import { encodeChange, type Change } from '../../../../src/imdsd/view/change.ts'
+import { generateRecord } from '../../../support/fixtures/generated-records.ts'
+import { parsed } from '../../../support/fixtures/guest-server.ts'
+
+const change = (bytes = 0): Change => ({
+  kind: 'replace',
+  record: { instance: parsed(generateRecord(1)), digest: '', userData: Buffer.alloc(bytes) },
+})
+/** What one change is encoded as. */
+const PARTS = encodeChange(change()).length
+const turns = async (count: number) => {
+  for (let n = 0; n < count; n++)
+    await new Promise((resolve) => {
+      setImmediate(resolve)
+    })
+}
+
+/** A queue whose writes wait for the test. */
+function aQueue() {
+  const writes: { changes: number; end: () => void }[] = []
+  const queue = new ChangeQueue((changes) => {
+    const { promise, resolve } = Promise.withResolvers<undefined>()
+    writes.push({
+      changes: changes.length / PARTS,
+      end: () => {
+        resolve(undefined)
+      },
+    })
+    return promise
+  })
+  return { queue, writes }
+}
+
+test('a change is made after it was written, and those that came meanwhile are the next group, in order', async () => {
+  const { queue, writes } = aQueue()
+  const made: number[] = []
+  for (const n of [1, 2])
+    void queue.add(change(), () => {
+      made.push(n)
+    })
+  await turns(3)
+  for (const n of [3, 4])
+    void queue.add(change(), () => {
+      made.push(n)
+    })
+  await turns(3)
+  expect([writes.map(({ changes }) => changes), made]).toEqual([[2], []])
+  writes[0]!.end()
+  await turns(3)
+  expect([writes.map(({ changes }) => changes), made]).toEqual([
+    [2, 2],
+    [1, 2],
+  ])
+  writes[1]!.end()
+  await queue.settled()
+  expect(made).toEqual([1, 2, 3, 4])
+})
+
+test('whoever adds more than a group waits until there is room; a long change is a group of one', async () => {
+  const { queue, writes } = aQueue()
+  let added = 0
+  const adding = (async () => {
+    for (; added < 6; added++)
+      await queue.add(change(400_000), () => {
+        /* nothing to see */
+      })
+    await queue.add(change(3_000_000), () => {
+      /* nothing to see */
+    })
+  })()
+  await turns(5)
+  expect([added, writes.map(({ changes }) => changes)]).toEqual([4, [2]])
+  for (let n = 0; n < 10; n++) {
+    writes[n]?.end()
+    await turns(5)
+  }
+  await adding
+  await queue.settled()
+  expect(writes.at(-1)!.changes).toBe(1)
+  expect(Math.max(...writes.map(({ changes }) => changes))).toBe(2)
+})
+
+test('a wake without changes is a write of none, when all changes before it are made', async () => {
+  const { queue, writes } = aQueue()
+  let isMade = false
+  void queue.add(change(), () => {
+    isMade = true
+  })
+  await turns(3)
+  queue.wake()
+  await turns(3)
+  expect(writes).toHaveLength(1)
+  writes[0]!.end()
+  await turns(3)
+  expect([isMade, writes[1]!.changes]).toEqual([true, 0])
+  writes[1]!.end()
+  await queue.settled()
+})
+
+test('a group is bounded by its encoded bytes, JSON included', async () => {
+  const { queue, writes } = aQueue()
+  const instance = { ...parsed(generateRecord(1)), tags: { note: 'x'.repeat(250_000) } }
+  const large: Change = { kind: 'replace', record: { instance, digest: '', userData: undefined } }
+  const adding = Promise.all(
+    Array.from({ length: 20 }, () =>
+      queue.add(large, () => {
+        /* nothing to see */
+      }),
+    ),
+  )
+  for (let n = 0; n < 20; n++) {
+    await turns(5)
+    writes[n]?.end()
+  }
+  await adding
+  expect(Math.max(...writes.map(({ changes }) => changes))).toBe(4)
+})

@@ -1,0 +1,245 @@
+import { pino } from 'pino'
+import { expect, test } from 'vitest'
+import type { InvalidRecord } from '../../../../src/imdsd/view/validate.ts'
+import { RecordHealth } from '../../../../src/imdsd/view/record-health.ts'
+import { View } from '../../../../src/imdsd/view/view.ts'
+import { parsed } from '../../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
+
+const FAULT: InvalidRecord = { reason: 'record', faults: [{ path: '/fqdn', message: 'must be a domain name' }] }
+const REJECTED: InvalidRecord = { reason: 'rejected', faults: [{ path: '', message: 'is not authentic' }] }
+
+/** A RecordHealth, what it counted, and what it logged. */
+function aRecordHealth() {
+  const lines: Record<string, unknown>[] = []
+  const counted: string[] = []
+  const view = new View({}, () => 0)
+  const log = pino(
+    { level: 'debug' },
+    {
+      write: (line: string) => {
+        lines.push(JSON.parse(line) as Record<string, unknown>)
+      },
+    },
+  )
+  const health = new RecordHealth(
+    view,
+    {
+      inc: ({ reason }) => {
+        counted.push(reason)
+      },
+    },
+    log,
+  )
+  const serve = (id: string, address: string, revision = 1) => {
+    view.replace({
+      instance: parsed(
+        anInstance({
+          id,
+          revision,
+          interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }],
+        }),
+      ),
+      userData: undefined,
+      digest: `d${String(revision)}`,
+    })
+  }
+  /** What was logged since the last time: level and message. */
+  const logged = () => lines.splice(0).map(({ level, msg }) => `${String(level)} ${String(msg)}`)
+  return { health, view, counted, serve, lines, logged }
+}
+
+test('a faulty record is reported once for each state of it, and counted', () => {
+  const { health, counted, lines, serve } = aRecordHealth()
+  for (let i = 0; i < 2; i++) health.fault('srv-a', 'd1', FAULT)
+  serve('srv-a', '10.0.0.2', 7)
+  health.fault('srv-a', 'd2', FAULT)
+  health.fault('srv-a', 'd2', REJECTED)
+  expect(lines).toMatchObject([
+    {
+      level: 40,
+      instance: 'srv-a',
+      reason: 'record',
+      faults: FAULT.faults,
+      msg: 'faulty record: this instance is not served',
+    },
+    { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one is still served' },
+    { level: 40, reason: 'rejected' },
+  ])
+  expect(lines[0]).not.toHaveProperty('servedRevision')
+  expect([counted, health.faulty, health.faultOf('srv-a')?.reason, health.faultOf('srv-b')]).toEqual([
+    ['record', 'record', 'rejected'],
+    1,
+    'rejected',
+    undefined,
+  ])
+  health.good('srv-a')
+  expect([health.faulty, health.faultOf('srv-a')]).toEqual([0, undefined])
+  health.fault('srv-a', 'd2', REJECTED)
+  expect(lines).toHaveLength(4)
+})
+
+test('of many faulty records five per reason are logged between two resyncs, one line counts the rest', () => {
+  const { health, lines, logged } = aRecordHealth()
+  for (let i = 0; i < 8; i++) health.fault(`srv-${String(i)}`, 'd1', FAULT)
+  health.fault('srv-x', 'd1', REJECTED)
+  health.fault('srv-4', 'd2', FAULT) // one of those that were logged may be logged again
+  expect(lines.map(({ level }) => level)).toEqual([40, 40, 40, 40, 40, 20, 20, 20, 40, 40])
+  logged()
+  health.resynced([...Array(100).keys()].map((i) => `srv-${String(i)}`))
+  expect(lines).toMatchObject([{ level: 40, notLogged: 3, faulty: 9 }])
+  health.resynced([])
+  expect(lines).toHaveLength(1)
+  health.fault('srv-7', 'd2', FAULT)
+  expect(lines[1]).toMatchObject({ level: 40, instance: 'srv-7' })
+})
+
+test('a store without a usable record is reported once with its cause, and once when it recovers', () => {
+  const { health, lines, logged } = aRecordHealth()
+  for (const id of ['srv-a', 'srv-b']) health.fault(id, 'd1', REJECTED)
+  logged()
+  for (let i = 0; i < 2; i++) health.resynced(['srv-a', 'srv-b'])
+  expect(lines).toMatchObject([
+    { level: 50, reasons: { rejected: 2 }, example: { instance: 'srv-a', faults: REJECTED.faults }, instances: 0 },
+  ])
+  expect(health.problem?.cause).toBeDefined()
+  for (const id of ['srv-a', 'srv-b']) health.good(id)
+  logged()
+  for (let i = 0; i < 2; i++) health.resynced(['srv-a', 'srv-b'])
+  expect([logged(), health.problem]).toEqual([['30 the records of the store can be used again'], undefined])
+})
+
+test('invariant 8: an instance missing from the store is reported once, with the command to remove it', () => {
+  const { health, serve, lines } = aRecordHealth()
+  serve('srv-a', '10.0.0.2', 7)
+  for (let i = 0; i < 2; i++) health.absent('srv-a')
+  expect(lines).toMatchObject([{ level: 40, instance: 'srv-a' }])
+  expect([lines[0]!['msg'], health.unconfirmed]).toEqual([
+    expect.stringContaining('run imdsctl remove srv-a --revision 7'),
+    1,
+  ])
+  health.present('srv-a')
+  expect(health.unconfirmed).toBe(0)
+  health.absent('srv-b')
+  expect(lines[1]!['msg']).toContain('imdsctl remove srv-b --revision 1')
+})
+
+test('an empty store is reported once until it has something; all that is served is unconfirmed', () => {
+  const { health, serve, lines } = aRecordHealth()
+  serve('srv-a', '10.0.0.2')
+  serve('srv-b', '10.0.0.3')
+  for (let i = 0; i < 2; i++) health.allAbsent('redis://x')
+  expect(lines).toMatchObject([{ level: 40, store: 'redis://x', instances: 2 }])
+  expect(health.unconfirmed).toBe(2)
+  health.initialised()
+  health.allAbsent('redis://x')
+  expect(lines).toHaveLength(2)
+})
+
+test('a lost store is reported, a new reason since then at info, a repeated one not at all', () => {
+  const { health, logged } = aRecordHealth()
+  health.lost('redis://x', 'refused', false)
+  health.lost('redis://x', 'refused', false)
+  health.lost('redis://x', 'loading', false)
+  expect(logged()).toEqual([
+    '40 the store cannot be used; guests are served from memory, trying again',
+    '20 the store still cannot be used',
+    '30 the store still cannot be used',
+  ])
+  health.connected('redis://x')
+  health.lost('redis://x', 'cut', true)
+  health.lost('redis://x', 'refused', false)
+  expect(logged()).toEqual([
+    '30 the store is connected',
+    '40 the store is lost; guests are served from memory',
+    '30 the store still cannot be used',
+  ])
+})
+
+test('a fault is dropped when neither the index nor the view has its id', () => {
+  const { health, serve } = aRecordHealth()
+  serve('srv-served', '10.0.0.2')
+  for (const id of ['srv-served', 'srv-named', 'srv-gone']) health.fault(id, 'd1', FAULT)
+  health.keepFaultsOf(new Set(['srv-named']))
+  expect(['srv-served', 'srv-named', 'srv-gone'].map((id) => health.faultOf(id) !== undefined)).toEqual([
+    true,
+    true,
+    false,
+  ])
+})
+
+test('invariant 7: a contested address is reported once, and again when it is contested anew', () => {
+  const { health, view, serve, lines } = aRecordHealth()
+  serve('srv-a', '10.0.0.2')
+  health.contested()
+  expect(lines).toEqual([])
+  for (let i = 0; i < 2; i++) {
+    serve('srv-b', '10.0.0.2')
+    health.contested()
+    health.contested()
+    view.remove('srv-b')
+    health.contested()
+  }
+  expect(lines).toMatchObject(
+    [1, 2].map(() => ({ level: 40, address: 'default 10.0.0.2', instances: ['srv-a', 'srv-b'] })),
+  )
+})
+
+test('invariant 7: an instance that the store no longer has loses an address to another, until it is back', () => {
+  const { health, view, serve, logged } = aRecordHealth()
+  const owner = () => {
+    const found = view.find('default', '10.0.0.2')
+    return found.kind === 'owned' ? found.owner.instance.id : found.kind
+  }
+  serve('srv-a', '10.0.0.2')
+  health.absent('srv-a')
+  expect([health.resynced([]), owner()]).toEqual([true, 'srv-a'])
+  serve('srv-b', '10.0.0.2')
+  health.contested()
+  expect([owner(), view.contested().size, health.resynced(['srv-b'])]).toEqual(['srv-b', 0, false])
+  expect([...view.lost()]).toEqual([['default 10.0.0.2', { owners: ['srv-b'], losers: ['srv-a'] }]])
+  health.contested()
+  expect(logged()).toEqual([
+    expect.stringMatching(/^40 the store no longer has this instance; it is still served/),
+    expect.stringMatching(/^40 an address is served to the instance that the store has/),
+  ])
+  expect([health.present('srv-a'), owner()]).toEqual([true, 'contested'])
+  health.contested()
+  expect([view.lost().size, logged()]).toEqual([0, [expect.stringMatching(/^40 more than one instance claims/)]])
+})
+
+test('invariant 7: what one read does not find loses nothing before the resync is complete', () => {
+  const { health, view, serve } = aRecordHealth()
+  serve('srv-a', '10.0.0.2')
+  serve('srv-b', '10.0.0.2')
+  health.absent('srv-a')
+  expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
+  health.absent('srv-b')
+  health.resynced([])
+  expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
+})
+
+test('E1: addresses that name nobody are reported once for each record, the first five in full', () => {
+  const { health, view, lines } = aRecordHealth()
+  const serve = (id: string, address: string) => {
+    const record = anInstance({
+      id,
+      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: [address] }],
+    })
+    view.replace({ instance: parsed(record), userData: undefined, digest: 'd1' })
+  }
+  serve('srv-a', 'fe80::a')
+  serve('srv-b', 'fd00::b')
+  for (let i = 0; i < 2; i++) health.withNobody()
+  expect(lines).toMatchObject([
+    { level: 40, instance: 'srv-a', addresses: [{ network: 'default', range: 'fe80::a' }], instances: 1 },
+  ])
+  for (let i = 0; i < 9; i++) serve(`srv-n${String(i)}`, `fe80::${String(i + 1)}`)
+  health.withNobody()
+  expect(lines.splice(1).map(({ instances }) => instances)).toEqual([9, 9, 9, 9, 9])
+  serve('srv-a', 'fd00::a')
+  health.withNobody()
+  serve('srv-a', 'fe80::a')
+  health.withNobody()
+  expect(lines.splice(1)).toMatchObject([{ instance: 'srv-a' }])
+})

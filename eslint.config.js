@@ -26,7 +26,7 @@ const JSON_FILES = [
   'src/store/user-data.ts', // the same, for a document on its way into a store
   'src/imdsd/firewall/refusal.ts', // an untrusted report may be null; no rules are applied: null
   'src/imdsd/journal/snapshot.ts',
-  'src/imdsd/view/change.ts',
+  'src/imdsd/journal/encoding.ts',
   'src/imdsd/journal/journal.ts',
   'src/imdsd/journal/state-files.ts', // null in the first line: no region, no hypervisor; in the line of an instance: no user-data
   'src/imdsd/journal/snapshot-input.ts', // a line of a file that anybody may have written

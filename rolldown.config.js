@@ -167,7 +167,7 @@ const swaggerUi = {
 
 /** Adds the documents that src/imds-api/http/guide.ts serves, and lets it find them in the directory of the program. */
 const guide = {
-  ...replaced('api/http/guide.ts', "'../../../docs/'", "'./guide/'"),
+  ...replaced('imds-api/http/guide.ts', "'../../../docs/'", "'./guide/'"),
   generateBundle() {
     for (const name of readdirSync('docs'))
       this.emitFile({ type: 'asset', fileName: `api/guide/${name}`, source: readFileSync(`docs/${name}`) })
@@ -175,7 +175,7 @@ const guide = {
 }
 
 /** src/imds-api/model/vat-number.ts loads stdnum with the first VAT number: here from a bundle of its own, dist/api/vat.js. */
-const vatNumbers = replaced('api/model/vat-number.ts', "('stdnum')", "('./vat.js')")
+const vatNumbers = replaced('imds-api/model/vat-number.ts', "('stdnum')", "('./vat.js')")
 
 /** Adds the licenses of the libraries of which the bundle has code. */
 const licenses = (name) => ({
@@ -206,7 +206,7 @@ const build = (name, input, { external = UNUSED, plugins = [], ...output }) => (
 })
 
 /** What the daemon loads before it serves guests: all of it in one file. Not main.ts, which the other files would have to wait for. */
-const START = { name: 'start', tags: ['$initial'], test: (id) => !id.endsWith('/daemon/main.ts') }
+const START = { name: 'start', tags: ['$initial'], test: (id) => !id.endsWith('/imdsd/main.ts') }
 
 /** Each program is bundled separately, because a start takes longer with each file that it loads. */
 const config = defineConfig([

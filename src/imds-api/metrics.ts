@@ -1,6 +1,5 @@
 /** The metrics of imds-api. Labels are from closed sets: routes as declared, methods, statuses. */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
-import { sql } from 'kysely'
 import { X509Certificate } from 'node:crypto'
 import { VERSION } from '../runtime/version.ts'
 import { CLOSED_REASONS, type ClosedReason } from './http/connections.ts'
@@ -9,6 +8,7 @@ import { readQueue } from './changes/action-queue.ts'
 import { readPools, type PoolsOfKind } from './changes/allocate.ts'
 import { placedHypervisors, ramForServers } from './changes/placement.ts'
 import type { Database } from './database/open.ts'
+import { readOutbox } from './database/outbox.ts'
 import { SHED_QUEUES, type ShedQueue } from './model/refusal.ts'
 import type { Outcome } from './model/server-actions.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
@@ -268,22 +268,4 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
       certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)
     },
   }
-}
-
-/** The servers that wait to be published. `age`: of the oldest change, in seconds. `faulty`: those that the store refuses. */
-export interface Outbox {
-  readonly length: number
-  readonly age: number
-  readonly faulty: number
-}
-
-/** Reads the outbox. */
-export async function readOutbox(db: Database['db']): Promise<Outbox> {
-  const {
-    rows: [row],
-  } = await sql<Outbox>`
-    select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
-      count(distinct server_id) filter (where retry_at is not null) as faulty
-    from outbox`.execute(db)
-  return row!
 }

@@ -1,6 +1,6 @@
 /**
  * How checks look at this hypervisor from inside the daemon: at its own state, without another process, a file or the
- * store, since guests would wait. It is for the checks of OF_DAEMON (checks/checks.ts).
+ * store, since guests would wait. It is for the checks of OF_DAEMON (imdsd/checks/checks.ts).
  */
 import type { Registry } from 'prom-client'
 import type { CheckedConfig, Look, Metrics } from './checks/look.ts'

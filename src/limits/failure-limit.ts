@@ -15,7 +15,7 @@
  *
  * Memory is bounded: MOST entries of each table, some 30 MB, and at most 5 KB for each client or user that has
  * succeeded. An address beyond its limit makes no entries. Each process counts for itself. The known addresses are in
- * the database too (api/auth/known-addresses.ts).
+ * the database too (imds-api/auth/known-addresses.ts).
  */
 import { LRUCache } from 'lru-cache'
 import { hash } from 'node:crypto'

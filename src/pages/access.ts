@@ -3,7 +3,7 @@
  * requests to it.
  *
  * With a password, HTTP Basic must have it; the user name does not matter. Wrong ones are limited as those of a sign-in
- * are (runtime/failure-limit.ts), and local users share one address, whichever loopback address they use. Without one, the Host header must be an
+ * are (limits/failure-limit.ts), and local users share one address, whichever loopback address they use. Without one, the Host header must be an
  * address or localhost: a page of another site can make the browser resolve the site's own name to this listener (DNS
  * rebinding), but cannot change the Host header, and does not know the password.
  */

@@ -1,6 +1,6 @@
 /**
  * Runs `npm run fuzz`: `npm run fuzz -- daemon` only the daemon's part (daemon.ts), `-- api` only that of imds-api
- * (api/main.ts). Each prints a report.
+ * (imds-api/main.ts). Each prints a report.
  *
  *   --seed N      repeats the inputs of an earlier run; the default is another seed for each run
  *   --requests N  the number of inputs on sockets of the daemon (default 100,000); all others are proportional. With

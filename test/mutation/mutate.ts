@@ -27,27 +27,27 @@ const VIEW = [
   'plan',
   'read-queue',
   'record-health',
-  'snapshot',
   'store-problem',
   'validate',
   'view',
 ]
 const STORE = ['crypto/record-cipher', 'seal', 'url']
-const RUNTIME = ['token-bucket', 'turn-budget']
+const LIMITS = ['token-bucket', 'turn-budget']
 
 /** What vitest covers, and the tests that are meant to notice a change there. */
 const ROOMS: Readonly<Record<string, Room>> = {
   metadata: {
     files: 'src/metadata/*.ts',
-    tests: ['unit/metadata/*', 'contract/tree', 'contract/transport', 'contract/session', 'unit/view/view'],
+    tests: ['unit/metadata/*', 'contract/tree', 'contract/transport', 'contract/session', 'unit/imdsd/view/view'],
     floor: 90,
   },
-  guest: { files: files('guest', GUEST), tests: ['unit/guest/*', 'contract/*'], floor: 95 },
-  view: { files: files('view', VIEW), tests: VIEW.map((name) => `unit/view/${name}`), floor: 89 },
+  limits: { files: files('limits', LIMITS), tests: LIMITS.map((name) => `unit/limits/${name}`), floor: 90 },
   store: { files: files('store', STORE), tests: STORE.map((name) => `unit/store/${name}`), floor: 95 },
-  runtime: { files: files('runtime', RUNTIME), tests: RUNTIME.map((name) => `unit/runtime/${name}`), floor: 90 },
-  firewall: { files: 'src/imdsd/firewall/*.ts', tests: ['unit/firewall/*'], floor: 88 },
-  config: { files: 'src/imdsd/config.ts', tests: ['unit/daemon/config', 'unit/runtime/systemd'], floor: 95 },
+  'imdsd/guest': { files: files('imdsd/guest', GUEST), tests: ['unit/imdsd/guest/*', 'contract/*'], floor: 95 },
+  'imdsd/view': { files: files('imdsd/view', VIEW), tests: VIEW.map((name) => `unit/imdsd/view/${name}`), floor: 89 },
+  'imdsd/journal': { files: 'src/imdsd/journal/snapshot.ts', tests: ['unit/imdsd/journal/snapshot'], floor: 89 },
+  'imdsd/firewall': { files: 'src/imdsd/firewall/*.ts', tests: ['unit/imdsd/firewall/*'], floor: 88 },
+  'imdsd/config': { files: 'src/imdsd/config.ts', tests: ['unit/imdsd/config', 'unit/runtime/systemd'], floor: 95 },
 }
 
 type Status = 'Killed' | 'Timeout' | 'Survived' | 'NoCoverage' | 'Ignored' | 'CompileError' | 'RuntimeError' | 'Pending'

@@ -62,7 +62,7 @@ const patterns = process.argv.slice(2)
 const runsAll = patterns.length === 0
 const vitestFiles = matchingFiles('unit', 'contract')
 /** The folders with long files first, so that no core has to wait for such a file at the end. */
-const tapFiles = matchingFiles('faults', 'daemon', 'clients', 'redis', 'api')
+const tapFiles = matchingFiles('faults', 'imdsd', 'clients', 'redis', 'imds-api')
 if (vitestFiles.length + tapFiles.length === 0) {
   console.error(`no path of a test file contains ${patterns.join(' or ')}`)
   process.exit(1)

@@ -175,7 +175,7 @@ test('every source and test file that is named exists', () => {
   expect(paths.length).toBeGreaterThan(20)
   const folders = found(DOCS, /`((?:src|test|deploy|systemd|docs)\/[\w./@-]*)`/g)
   expect([...paths, ...folders].filter(([, path]) => !existsSync(`${ROOT}${path}`))).toEqual([])
-  const named = found(DOCS, /`((?:daemon|redis|api|clients|contract|faults|unit)\/[\w/-]+)`/g)
+  const named = found(DOCS, /`((?:imdsd|redis|imds-api|clients|contract|faults|unit)\/[\w/-]*\w)`/g)
   expect(named.length).toBeGreaterThan(20)
   expect(named.filter(([, name]) => !existsSync(`${ROOT}test/${name}.test.ts`))).toEqual([])
 })
@@ -229,7 +229,7 @@ test('api.md has every error of imds-api, with its status', () => {
 })
 
 test('api.md and accounts.md name every path of imds-api', () => {
-  const routes = CITING.filter(([path]) => /^src\/api\/resources\/(?!elsewhere)/.test(path)).flatMap(([, text]) =>
+  const routes = CITING.filter(([path]) => /^src\/imds-api\/resources\/(?!elsewhere)/.test(path)).flatMap(([, text]) =>
     found([['', text]], /server\.(?:get|post|put|delete)\(\s*'\/([a-z_]+)/g),
   )
   expect(routes.length).toBeGreaterThan(30)

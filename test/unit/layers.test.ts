@@ -5,45 +5,57 @@ import { expect, test } from 'vitest'
 const SRC = new URL('../../src', import.meta.url).pathname
 
 /** Room -> the rooms that it may import from. Files directly in src/ may import from any. */
-const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+const FOUNDATION: Readonly<Record<string, readonly string[]>> = {
   metadata: [],
   runtime: ['metadata'],
-  store: ['metadata', 'runtime'],
-  identity: ['metadata', 'runtime'],
-  view: ['store', 'metadata', 'runtime'],
-  guest: ['metadata', 'runtime'],
-  firewall: ['metadata'],
-  pages: ['metadata', 'runtime'],
-  operator: ['view', 'store', 'guest', 'firewall', 'pages', 'metadata', 'runtime'],
-  checks: ['view', 'store', 'firewall', 'operator', 'metadata', 'runtime'],
-  'firewall/agent': ['firewall', 'operator', 'metadata', 'runtime'],
-  daemon: ['checks', 'view', 'store', 'guest', 'identity', 'firewall', 'operator', 'pages', 'metadata', 'runtime'],
-  doctor: ['daemon', 'checks', 'view', 'store', 'guest', 'firewall', 'operator', 'metadata', 'runtime'],
-  cli: ['doctor', 'checks', 'store', 'identity', 'operator', 'firewall', 'firewall/agent', 'metadata', 'runtime'],
+  limits: ['metadata'],
+  pages: ['limits', 'metadata', 'runtime'],
+  store: ['limits', 'metadata', 'runtime'],
+  identity: ['limits', 'metadata', 'runtime'],
+}
+const SHARED = Object.keys(FOUNDATION)
+
+const IMDSD: Readonly<Record<string, readonly string[]>> = {
+  'imdsd/firewall': ['metadata'],
+  'imdsd/guest': ['limits', 'metadata', 'runtime'],
+  'imdsd/view': ['store', 'limits', 'metadata'],
+  'imdsd/journal': ['imdsd/view', 'store', 'limits', 'metadata', 'runtime'],
+  'imdsd/operator': ['imdsd/view', 'imdsd/guest', 'imdsd/firewall', 'store', 'pages', 'limits', 'metadata', 'runtime'],
+  'imdsd/checks': ['imdsd/operator', 'imdsd/journal', 'imdsd/firewall', 'store', 'metadata', 'runtime'],
 }
 
-/** The rooms of imds-api, the highest first: each may import from those of the rows below, and from SHARED. */
+const IMDSCTL: Readonly<Record<string, readonly string[]>> = {
+  'imdsctl/firewall-agent': ['imdsd/operator', 'imdsd/firewall', 'metadata', 'runtime'],
+  // doctor also reads the configuration and the state of the daemon on its host.
+  'imdsctl/doctor': ['imdsd', ...Object.keys(IMDSD), 'store', 'metadata', 'runtime'],
+  imdsctl: ['imdsctl/doctor', 'imdsctl/firewall-agent', 'imdsd/checks', 'imdsd/operator', ...SHARED],
+}
+
+/** The rooms of imds-api, the highest first: each may import from those of the rows below, and from the foundation. */
 const API_FLOORS: readonly (readonly string[])[] = [
+  ['page'],
   ['resources', 'compute', 'region', 'publish', 'mail'],
   ['auth'],
   ['changes'],
-  ['http', 'database', 'database/migrations'],
+  ['http', 'database'],
+  ['database/migrations'],
   ['model'],
 ]
-const SHARED = ['store', 'identity', 'pages', 'metadata', 'runtime']
-/** The rooms of imds-api from a floor downwards, and the rooms of all programs. */
+/** The rooms of imds-api from a floor downwards, and the foundation. */
 const floorsFrom = (first: number) => [
   ...API_FLOORS.slice(first)
     .flat()
-    .map((room) => `api/${room}`),
+    .map((room) => `imds-api/${room}`),
   ...SHARED,
 ]
 const IMPORTS: Readonly<Record<string, readonly string[]>> = {
-  ...MAY_IMPORT,
-  ...Object.fromEntries(API_FLOORS.flatMap((rooms, i) => rooms.map((room) => [`api/${room}`, floorsFrom(i + 1)]))),
-  'api/database': ['api/database/migrations', 'api/model', ...SHARED],
-  api: floorsFrom(0),
-  manual: ['api', 'cli', 'daemon', 'runtime'],
+  ...FOUNDATION,
+  ...IMDSD,
+  imdsd: [...Object.keys(IMDSD), ...SHARED],
+  ...IMDSCTL,
+  ...Object.fromEntries(API_FLOORS.flatMap((rooms, i) => rooms.map((room) => [`imds-api/${room}`, floorsFrom(i + 1)]))),
+  'imds-api': floorsFrom(0),
+  manual: ['imds-api', 'imdsctl', 'imdsd', 'runtime'],
 }
 
 /** Finds static imports, re-exports, type imports and `import()`, with a path inside the project. */
@@ -61,7 +73,7 @@ const imports = new Map(
 
 function roomOf(file: string): string {
   const folder = dirname(file)
-  return folder in IMPORTS ? folder : folder === '.' ? 'top' : folder.split('/', 1)[0]!
+  return folder === '.' ? 'top' : folder in IMPORTS ? folder : roomOf(folder)
 }
 
 /** The first circle of imports that begins at `file`, or undefined. */
@@ -85,14 +97,27 @@ test('a room imports only from the rooms below it', () => {
       .filter((target) => roomOf(target) !== room && IMPORTS[room]?.includes(roomOf(target)) !== true)
       .map((target) => `${file} imports ${target}`)
   })
-  expect(imports.get('daemon/daemon.ts')).toContain('daemon/metrics.ts') // import() is seen
-  expect(imports.get('operator/explain.ts')).toContain('view/view.ts') // type imports are seen
+  expect(imports.get('imdsd/daemon.ts')).toContain('imdsd/metrics.ts') // import() is seen
+  expect(imports.get('imdsd/operator/explain.ts')).toContain('imdsd/view/view.ts') // type imports are seen
   expect(forbidden).toEqual([])
 })
 
 test('the rooms form no circle', () => {
   const below = (room: string): string[] => (IMPORTS[room] ?? []).flatMap((lower) => [lower, ...below(lower)])
   for (const room of Object.keys(IMPORTS)) expect(below(room)).not.toContain(room)
+})
+
+test('the tables of architecture.md name each room, those that it may import first', () => {
+  const document = readFileSync(join(SRC, '../docs/architecture.md'), 'utf8')
+  const named = [...document.matchAll(/^\| (?:the files of )?`([\w/-]+)\/` \|/gm)].map(([, room]) => room!)
+  const rooms = Object.keys(IMPORTS).filter((room) => !['manual', 'imds-api/database/migrations'].includes(room))
+  expect([...named].sort()).toEqual([...rooms].sort())
+  const late = rooms.flatMap((room) =>
+    IMPORTS[room]!.filter((lower) => named.indexOf(lower) > named.indexOf(room)).map(
+      (lower) => `${lower} below ${room}`,
+    ),
+  )
+  expect(late).toEqual([])
 })
 
 test('no file imports itself through others', () => {
@@ -148,7 +173,7 @@ test('the read side of the store imports nothing of the write side, directly or 
 
 test('only the entries of the programs read the environment', () => {
   const readers = files.filter((file) => readFileSync(join(SRC, file), 'utf8').includes('process.env'))
-  expect(readers.sort()).toEqual(['api/main.ts', 'cli/main.ts', 'daemon/main.ts', 'start.ts'])
+  expect(readers.sort()).toEqual(['imds-api/main.ts', 'imdsctl/main.ts', 'imdsd/main.ts', 'start.ts'])
 })
 
 test('the package of npm installs no other: its bundles hold what they need', () => {

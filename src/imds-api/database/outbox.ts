@@ -2,7 +2,8 @@
  * The outbox: which servers have to be published. A change and its rows are one transaction. A row says only which
  * server changed; what is published is what the database holds when the publisher reads it.
  */
-import { sql } from 'kysely'
+import { sql, type Kysely } from 'kysely'
+import type { Tables } from './tables.ts'
 import type { Tx } from './transaction.ts'
 
 /** PostgreSQL's channel that wakes the publishers of all processes. */
@@ -31,4 +32,22 @@ export async function enqueue(tx: Tx, serverIds: readonly string[]): Promise<voi
     select id, account_id, ${serverIds.length <= FEW} from servers
     where id = any(${[...serverIds]}) order by id`.execute(tx)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
+}
+
+/** The servers that wait to be published. `age`: of the oldest change, in seconds. `faulty`: those that the store refuses. */
+export interface Outbox {
+  readonly length: number
+  readonly age: number
+  readonly faulty: number
+}
+
+/** Reads the outbox. */
+export async function readOutbox(db: Kysely<Tables>): Promise<Outbox> {
+  const {
+    rows: [row],
+  } = await sql<Outbox>`
+    select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
+      count(distinct server_id) filter (where retry_at is not null) as faulty
+    from outbox`.execute(db)
+  return row!
 }

@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import { isWaiting } from '../changes/invitations.ts'
 import type { Database } from '../database/open.ts'
 import type { Postponed } from '../mail/sender.ts'
-import { readOutbox, type Outbox } from '../metrics.ts'
+import { readOutbox, type Outbox } from '../database/outbox.ts'
 import { parseRange, type PoolKind } from '../model/pools.ts'
 import type { RegionHypervisors } from '../publish/hypervisors.ts'
 

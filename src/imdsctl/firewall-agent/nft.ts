@@ -7,7 +7,15 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { COUNTERS, parsePackets, type Packets } from '../../imdsd/firewall/counters.ts'
-import { change, listed, REMOVAL, replacement, trial, type Counted, type FirewallRules } from '../../imdsd/firewall/rules.ts'
+import {
+  change,
+  listed,
+  REMOVAL,
+  replacement,
+  trial,
+  type Counted,
+  type FirewallRules,
+} from '../../imdsd/firewall/rules.ts'
 import { hopListing, TABLE } from '../../imdsd/firewall/base-rules.ts'
 
 /** The set that packets of guests change. */

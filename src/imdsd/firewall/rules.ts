@@ -6,7 +6,7 @@
  * by the same link or is dropped, so a response that is in flight when a guest goes away reaches no other guest.
  *
  * The response to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its
- * packets by their DSCP (guest/hop-limit.ts), and the rules set the limit on packets with the mark. The rules do not
+ * packets by their DSCP (imdsd/guest/hop-limit.ts), and the rules set the limit on packets with the mark. The rules do not
  * use conntrack: one guest could fill its table.
  *
  * New connections of an interface have a rate limit; the excess is reset.

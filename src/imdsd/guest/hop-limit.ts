@@ -2,7 +2,7 @@
  * The hop limit of session tokens (contract D6): the response to a token PUT travels at most `httpPutResponseHopLimit`
  * hops. The daemon marks its packets, and the firewall limits the marked ones.
  *
- * The guarantee, together with the `hop_N` chains of firewall/base-rules.ts: no packet with a byte of a session token
+ * The guarantee, together with the `hop_N` chains of imdsd/firewall/base-rules.ts: no packet with a byte of a session token
  * leaves this hypervisor with a larger TTL (IPv6: hop limit) than the instance allows. The mark is the DSCP of the
  * socket. It is set before a token is minted; from then on the kernel writes it into every packet of the connection,
  * retransmissions included. The firewall sets the TTL of marked packets and clears the mark. The mark does not depend

@@ -27,7 +27,7 @@ export interface Guest {
       readonly reports: Switch
     }
   }
-  /** The same object from when this hypervisor began to serve it until it ends (`Stay` in view/view.ts). */
+  /** The same object from when this hypervisor began to serve it until it ends (`Stay` in imdsd/view/view.ts). */
   readonly stay: { readonly sinceMs: number | undefined }
   /** The number of paths in its tree. */
   readonly paths: number

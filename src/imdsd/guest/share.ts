@@ -31,7 +31,7 @@ export interface UnknownAllowance {
 
 /**
  * An unknown peer only ever gets 503, or becomes a known guest with its first request. `each` is less than the look-ups
- * per second in the store (view/peer-lookup.ts), so that the addresses of one /64 leave some to others.
+ * per second in the store (imdsd/view/peer-lookup.ts), so that the addresses of one /64 leave some to others.
  */
 export const UNKNOWN_PEERS: UnknownAllowance = {
   each: { burst: 64, perSecond: 32, connections: 16 },

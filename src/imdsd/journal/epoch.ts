@@ -9,7 +9,7 @@
  * next step, closes its files, and touches neither this nor the next epoch: persistence.ts begins the next one when all
  * work of this one has ended.
  */
-import type { SavedInstance } from '../view/change.ts'
+import type { SavedInstance } from './encoding.ts'
 import type { Disk } from './disk.ts'
 import { inTime } from './in-time.ts'
 import { JournalWriter } from './journal-writer.ts'

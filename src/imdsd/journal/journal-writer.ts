@@ -2,7 +2,7 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { RECORD_FORM } from '../../metadata/instance.ts'
 import { slices, TurnBudget } from '../../limits/turn-budget.ts'
-import { lineOf } from '../view/change.ts'
+import { lineOf } from './encoding.ts'
 import type { Disk, DiskFile } from './disk.ts'
 import { FLUSHED, FORMAT, FRAME_BYTES, lengthBytes, NO_MAC, type MacKey } from './journal.ts'
 import type { JournalStart } from './snapshot.ts'

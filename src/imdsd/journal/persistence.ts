@@ -20,7 +20,7 @@
  * disk. Only the queue's loop (#write) changes the state; work in the background reports to it.
  */
 import type { Logger } from 'pino'
-import { ChangeQueue } from '../view/change-queue.ts'
+import { ChangeQueue } from './change-queue.ts'
 import type { Change, ChangeLog } from '../view/change.ts'
 import { Epoch, type EpochParts } from './epoch.ts'
 import { inTime } from './in-time.ts'

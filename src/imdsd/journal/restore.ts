@@ -9,7 +9,7 @@
 import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
-import { restoreOf, type Restore, type SavedInstance } from '../view/change.ts'
+import { restoreOf, type Restore, type SavedInstance } from './encoding.ts'
 import { DISK } from './disk.ts'
 import { changesOf, readJournal, type Journal } from './journal.ts'
 import { Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'

@@ -1,6 +1,6 @@
 /**
  * The documents of the operator API, declared once for the server, the client, imdsctl and the firewall agent.
- * server.ts says which path answers which; firewall/document.ts has the firewall's. The daemon imports only types from
+ * server.ts says which path answers which; imdsd/firewall/document.ts has the firewall's. The daemon imports only types from
  * here: it need not load TypeBox.
  */
 import Type, { type Static } from 'typebox'

@@ -1,5 +1,10 @@
 import { expect, test } from 'vitest'
-import { SERVER_EVENTS, serverAfter, serverAfterAll, type ServerEvent } from '../../../../src/imds-api/changes/servers.ts'
+import {
+  SERVER_EVENTS,
+  serverAfter,
+  serverAfterAll,
+  type ServerEvent,
+} from '../../../../src/imds-api/changes/servers.ts'
 import type { ServerStatus } from '../../../../src/imds-api/model/server-actions.ts'
 
 /** Each state: the events that are possible, and what follows. */

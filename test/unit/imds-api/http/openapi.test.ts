@@ -1,7 +1,13 @@
 import { expect, test } from 'vitest'
 import { Compile } from 'typebox/schema'
 import { completeOpenApi } from '../../../../src/imds-api/http/openapi.ts'
-import { bodyOf as bodyOfRefusal, fieldFault, noSuch, refuse, type Refusal } from '../../../../src/imds-api/model/refusal.ts'
+import {
+  bodyOf as bodyOfRefusal,
+  fieldFault,
+  noSuch,
+  refuse,
+  type Refusal,
+} from '../../../../src/imds-api/model/refusal.ts'
 
 const bodyOf = (schema: object) => ({ content: { 'application/json': { schema } } })
 const named = (kind: string) => (name: string) => ({ $ref: `#/components/${kind}/${name}` })

@@ -1,5 +1,11 @@
 import { expect, test } from 'vitest'
-import { AFTER_MAX, FILTERS_MAX, parseListQuery, VALUE_MAX, type ListRules } from '../../../../src/imds-api/http/paging.ts'
+import {
+  AFTER_MAX,
+  FILTERS_MAX,
+  parseListQuery,
+  VALUE_MAX,
+  type ListRules,
+} from '../../../../src/imds-api/http/paging.ts'
 import { Refusal } from '../../../../src/imds-api/model/refusal.ts'
 
 const RULES: ListRules = {

@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest'
-import { countStates, failure, ok, runChecks, statusOf, warning, type Check } from '../../../../src/imdsd/checks/check.ts'
+import {
+  countStates,
+  failure,
+  ok,
+  runChecks,
+  statusOf,
+  warning,
+  type Check,
+} from '../../../../src/imdsd/checks/check.ts'
 import { aLook } from '../../../support/fixtures/look.ts'
 
 const aCheck = (name: string, find: Check['find']): Check => ({ name, what: 'it is well', remedy: 'repair it', find })

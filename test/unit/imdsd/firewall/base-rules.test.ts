@@ -1,5 +1,11 @@
 import { describe, expect, test } from 'vitest'
-import { formatBaseRules, hopChain, hopListing, TABLE, type BaseRulesParts } from '../../../../src/imdsd/firewall/base-rules.ts'
+import {
+  formatBaseRules,
+  hopChain,
+  hopListing,
+  TABLE,
+  type BaseRulesParts,
+} from '../../../../src/imdsd/firewall/base-rules.ts'
 
 const V4 = { address: '169.254.169.254', port: 80 }
 const V6 = { address: 'fd00:ec2::254', port: 80 }

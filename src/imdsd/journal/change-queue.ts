@@ -6,7 +6,8 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { TurnBudget } from '../../limits/turn-budget.ts'
-import { encodeChange, type Change } from './change.ts'
+import type { Change } from '../view/change.ts'
+import { encodeChange } from './encoding.ts'
 
 /**
  * The size of a group and of what waits for the next one, in encoded bytes. A single longer change is a group of one.

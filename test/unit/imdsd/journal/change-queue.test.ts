@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
-import { ChangeQueue } from '../../../../src/imdsd/view/change-queue.ts'
-import { encodeChange, type Change } from '../../../../src/imdsd/view/change.ts'
+import { ChangeQueue } from '../../../../src/imdsd/journal/change-queue.ts'
+import type { Change } from '../../../../src/imdsd/view/change.ts'
+import { encodeChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 

@@ -82,6 +82,46 @@ t.test('each state has every field of the API, on the side of the account and of
   }
 })
 
+t.test('a finished collaboration shows both sides what they saw of each other when it finished', async (t) => {
+  const users = (id: string) => db.updateTable('users').where('id', '=', id)
+  const accounts = db.updateTable('accounts').where('id', '=', ONE)
+  const both = async (id: string) => {
+    const [account, user] = [
+      await api.call('GET', `/1.0/collaborations/${id}`),
+      await api.callWith(mary, 'GET', `/1.0/user/collaborations/${id}`),
+    ]
+    return [account.body, user.body] as readonly object[]
+  }
+  for (const [status, names] of Object.entries({ rejected: null, cancelled: null, ended: { name: 'Mary Jackson' } })) {
+    const id = await inState(status as CollaborationStatus)
+    const before = await both(id)
+    for (const one of before)
+      t.match(one, { user: names, account: { name: aRegion().accounts[0]!.name }, inviter: { name: 'Ada Lovelace' } })
+    await users(MARY)
+      .set({ name: 'Mary Winston', totp_secret: Buffer.from('secret') as never })
+      .execute()
+    await users(ADA).set({ name: 'Ada King' }).execute()
+    await accounts.set({ name: 'changed' }).execute()
+    t.strictSame(await both(id), before, status)
+    const list = await api.callWith(mary, 'GET', '/1.0/user/collaborations')
+    t.strictSame(list.body, [before[1]], 'in the list too')
+    await users(MARY).set({ name: 'Mary Jackson', totp_secret: null }).execute()
+    await users(ADA).set({ name: 'Ada Lovelace' }).execute()
+    await accounts.set({ name: aRegion().accounts[0]!.name }).execute()
+  }
+})
+
+t.test('the event of a rejection names no user', async (t) => {
+  const id = await inState('rejected')
+  const events = (await api.call('GET', '/1.0/events?limit=1000')).body as readonly {
+    resource: string
+    actor: string
+  }[]
+  const actors = events.filter(({ resource }) => resource === id).map(({ actor }) => actor)
+  t.equal(actors.at(-1), 'invitee')
+  t.notMatch(JSON.stringify(events.filter(({ resource }) => resource === id)), new RegExp(MARY))
+})
+
 t.test('every transition of the API is possible, and any other is refused and changes nothing', async (t) => {
   const possible = [
     'pending accept accepted',

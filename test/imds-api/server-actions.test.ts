@@ -411,6 +411,27 @@ t.test(
   },
 )
 
+t.test('a server of an image that is private again shows its former texts, and no owner', async (t) => {
+  const id = await activeServer()
+  const image = (await act(id, 'snapshot')).body.snapshots[0]!.id
+  await db.updateTable('accounts').set({ publish_images: true }).where('id', '=', ONE).execute()
+  await db.updateTable('images').set({ status: 'available' }).where('id', '=', image).execute()
+  const texts = { name: 'golden', username: 'admin', description: 'web server' }
+  t.match(await call('PUT', `images/${image}`, { ...texts, public: true }), { status: 200 })
+  const { id: server } = (await call('POST', 'servers', { image }, TWO)).body
+  const seen = async () => (await call('GET', `servers/${server}`, undefined, TWO)).body['image']
+  t.match(await seen(), { id: image, ...texts, source: id, owner: ONE }, 'while it is public')
+  await call('PUT', `images/${image}`, { name: 'platinum' })
+  t.match(await seen(), { name: 'platinum' }, 'the present text of a public image')
+  await call('PUT', `images/${image}`, { name: 'secret', username: 'root', description: 'secret', public: false })
+  t.match(await seen(), { id: image, ...texts, source: '', owner: '', public: false })
+  t.match(await call('GET', `servers/${id}`), { body: { snapshots: [{ name: 'secret', owner: ONE }] } }, 'the owner')
+  await db.updateTable('servers').set({ status: 'active' }).where('id', '=', server).execute()
+  const snapshot = (await call('POST', `servers/${server}/snapshot`, undefined, TWO)).body.snapshots[0]!.id
+  t.match(await call('GET', `images/${snapshot}`, undefined, TWO), { body: { username: 'admin', source: server } })
+  await db.updateTable('accounts').set({ publish_images: false }).where('id', '=', ONE).execute()
+})
+
 t.test('lists, and resources that name an image, have the first 255 characters of its description', async (t) => {
   const id = await activeServer()
   const image = (await act(id, 'snapshot')).body.snapshots[0]!.id

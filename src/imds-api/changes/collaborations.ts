@@ -9,12 +9,14 @@
  * The invitee accepts, rejects and leaves. The account removes, and sends the invitation again (invitations.ts).
  */
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
+import { PARTIES } from '../database/migrations/0004-frozen-collaborations.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { CollaborationStatus } from '../model/collaborations.ts'
 import { canFollow } from '../model/reach.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { nextId } from './allocate.ts'
+import { setActor } from './events.ts'
 import { KEPT_MAX } from './limits.ts'
 import { accountsOf } from './members.ts'
 
@@ -129,10 +131,12 @@ export async function grantAccess(
 }
 
 const acceptedBy = (userId: string) => ({ user_id: userId, started_at: new Date() })
-const finished = (): Effect => ({ finished_at: new Date() })
+/** What is finished shows each side the other one as it is now. */
+const finished = (): Effect => ({ finished_at: new Date(), parties: PARTIES })
 
-/** Rejects an invitation to the user. */
+/** Rejects an invitation to the user, whom the account must not learn from the event. */
 export async function rejectInvitation(tx: Tx, userId: string, id: string): Promise<void> {
+  await sql`select ${setActor('invitee')}`.execute(tx)
   await move(tx, await lock(tx, isOfUser(userId), id), 'reject', finished)
 }
 

@@ -16,7 +16,7 @@ import { refuseBeyondRecord } from './record-limits.ts'
 import { joinGroups, missingGroups } from './server-groups.ts'
 import type { ServerValues } from './server-requests.ts'
 import type { Tx } from '../database/transaction.ts'
-import { isVisibleTo } from './images.ts'
+import { beginOfDescription, isVisibleTo } from './images.ts'
 
 /**
  * What a server is created with. `image`, `serverType` and `zone`: ids or handles. `waitFor`: it is `active` only when
@@ -62,6 +62,7 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
       name: asked.name ?? '',
       status: 'creating',
       image_id: found.image.id,
+      ...(found.image.texts !== null && { image_texts: found.image.texts }),
       server_type_id: found.serverType.id,
       zone_id: place.zone_id,
       hypervisor: place.name,
@@ -97,6 +98,8 @@ interface Parts {
   readonly image: {
     readonly id: string
     readonly arch: 'i686' | 'x86_64'
+    /** JSON, of another account's image. */
+    readonly texts: string | null
     readonly compatibility_mode: boolean
   }
   readonly serverType: { readonly id: string; readonly ram: number }
@@ -134,6 +137,12 @@ async function findImage(tx: Tx, accountId: string, name: string, faults: Detail
   const image = await tx
     .selectFrom('images')
     .select(['id', 'status', 'arch', 'compatibility_mode', 'min_ram'])
+    .select(
+      sql<string | null>`case when account_id <> ${accountId} then json_build_object(
+        'name', name, 'username', username, 'description', ${beginOfDescription('images')}, 'arch', arch)::text end`.as(
+        'texts',
+      ),
+    )
     .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
     .where(isVisibleTo(accountId))
     .forShare()

@@ -8,7 +8,7 @@
  *   available, deprecated, failed, other --forget, an image of the region file--> deleted
  */
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
-import type { Tables } from '../database/tables.ts'
+import type { ImageTexts, Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { canFollow } from '../model/reach.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
@@ -20,6 +20,16 @@ type Image = Selectable<Tables['images']>
 /** Every state. The region file can give an image any status: one that is not in this list counts as `other`. */
 export const IMAGE_STATES = ['creating', 'available', 'deprecated', 'failed', 'deleting', 'deleted', 'other'] as const
 export type ImageState = (typeof IMAGE_STATES)[number]
+
+/**
+ * The characters of an image's description in lists and in other resources. Clients filter images by it, and other
+ * accounts' public ones are in each list.
+ */
+export const IMAGE_DESCRIPTION_MAX = 255
+/** What lists and other resources show of the description of a row of `images`. */
+export function beginOfDescription(images: string): RawBuilder<string> {
+  return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(IMAGE_DESCRIPTION_MAX)})`
+}
 
 /** What happens to an image: in which states it may, and the state that follows. */
 const EVENTS = {
@@ -60,9 +70,9 @@ async function move(tx: Tx, { id, status }: Pick<Image, 'id' | 'status'>, event:
 
 /**
  * True for an image that is not deleted and that an account may see: its own, and the public ones of the region and of
- * the accounts that may publish images. For a query of `images`.
+ * the accounts that may publish images. `accountId`: an id or an expression. For a query of `images`.
  */
-export function isVisibleTo(accountId: string): RawBuilder<boolean> {
+export function isVisibleTo(accountId: string | RawBuilder<string>): RawBuilder<boolean> {
   return sql`(
     images.status <> 'deleted' and (
       images.account_id = ${accountId}
@@ -86,16 +96,26 @@ export async function findImage(database: Reader, accountId: string, id: string)
   return row
 }
 
+/** What the account of a server sees of the server's image. `isVisible`: as isVisibleTo says. */
+export function imageOfServer<T extends ImageTexts & Pick<Image, 'account_id' | 'source'>>(
+  image: T,
+  { isVisible, texts }: { readonly isVisible: boolean; readonly texts: ImageTexts | null },
+): T {
+  return isVisible || image.account_id === null ? image : { ...image, ...texts, source: '', account_id: null }
+}
+
 /**
  * Creates the image of a snapshot and returns its id. It belongs to the server's account. Its `virtual_size` is the
  * disk of the server; user name, architecture, size and licence are those of the server's image.
  */
 export async function createSnapshot(tx: Tx, server: Selectable<Tables['servers']>): Promise<string> {
-  const { username, arch, licence_name, disk_size } = await tx
+  const { is_visible: isVisible, ...image } = await tx
     .selectFrom('images')
     .selectAll()
+    .select(isVisibleTo(server.account_id).as('is_visible'))
     .where('id', '=', server.image_id)
     .executeTakeFirstOrThrow()
+  const { username, arch, licence_name, disk_size } = imageOfServer(image, { isVisible, texts: server.image_texts })
   const { disk_size: virtual_size } = await tx
     .selectFrom('server_types')
     .select('disk_size')

@@ -12,7 +12,9 @@ import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
 import * as keyRooms from './migrations/0002-key-rooms.ts'
 import * as foundByTags from './migrations/0003-found-by-tags.ts'
+import * as frozenCollaborations from './migrations/0004-frozen-collaborations.ts'
 import * as purgedRows from './migrations/0005-purged-rows.ts'
+import * as imageTexts from './migrations/0006-image-texts.ts'
 import type { Tables } from './tables.ts'
 import { isRepeatable } from './transaction.ts'
 
@@ -33,7 +35,9 @@ export const MIGRATIONS: TableChanges = {
   '0001-first': { up: first.up, oldest: '0001-first' },
   '0002-key-rooms': { up: keyRooms.up, oldest: '0001-first' },
   '0003-found-by-tags': { up: foundByTags.up, oldest: '0001-first' },
+  '0004-frozen-collaborations': { up: frozenCollaborations.up, oldest: '0001-first' },
   '0005-purged-rows': { up: purgedRows.up, oldest: '0001-first' },
+  '0006-image-texts': { up: imageTexts.up, oldest: '0001-first' },
 }
 
 /**

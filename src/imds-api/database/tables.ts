@@ -1,5 +1,5 @@
 /** The columns of every table, as Kysely reads and writes them. The migrations have their constraints. */
-import type { ColumnType, Generated, JSONColumnType } from 'kysely'
+import type { ColumnType, Generated, JSONColumnType, RawBuilder } from 'kysely'
 import type { MaintenanceEvent } from '../../metadata/events.ts'
 import type { AccountLimit } from '../model/account-limits.ts'
 import type { AccountStatus } from '../model/account-states.ts'
@@ -124,6 +124,19 @@ interface IdentityKeys {
   retires_at: Nullable<Date>
 }
 
+/** What the other side of a collaboration sees of a user. */
+export interface PartyUser {
+  readonly id: string
+  readonly name: string
+  readonly email_address: string
+  readonly two_factor: boolean
+}
+/** What both sides of a collaboration see of each other. */
+export interface Parties {
+  readonly account: { readonly id: string; readonly name: string; readonly status: AccountStatus }
+  readonly user: PartyUser | null
+  readonly inviter: PartyUser | null
+}
 interface Collaborations {
   id: string
   account_id: string
@@ -136,6 +149,8 @@ interface Collaborations {
   created_at: Default<Date>
   started_at: Date | null
   finished_at: Date | null
+  /** Of a finished one: its account, user and inviter as they were then (migrations/0004-frozen-collaborations.ts). */
+  parties: ColumnType<Parties | null, never, RawBuilder<object>>
   /** When the invitation was last sent; null: it is waiting to be sent. */
   invited_at: Nullable<Date>
   /** When clients asked to send the invitation again. Times older than an hour may be missing. */
@@ -251,6 +266,8 @@ interface Allocations {
   freed_after: Nullable<number>
 }
 
+/** What an image says of itself, as `servers.image_texts` has it. */
+export type ImageTexts = Pick<Images, 'name' | 'username' | 'description' | 'arch'>
 interface Servers {
   id: string
   account_id: string
@@ -258,6 +275,8 @@ interface Servers {
   status: ServerStatus
   locked: Default<boolean>
   image_id: string
+  /** Of another account's image: its texts when the server was made (migrations/0006-image-texts.ts). */
+  image_texts: ColumnType<ImageTexts | null, string | undefined, never>
   server_type_id: string
   zone_id: string
   hypervisor: string

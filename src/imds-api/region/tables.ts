@@ -174,6 +174,10 @@ async function deletePartsOfAccount(tx: Tx, { id }: Current<'accounts'>): Promis
 
 async function deletePartsOfUser(tx: Tx, { id }: Current<'users'>): Promise<readonly string[]> {
   const ended = await tx.deleteFrom('collaborations').where('user_id', '=', id).returning('account_id').execute()
-  await tx.updateTable('collaborations').set({ inviter_id: null }).where('inviter_id', '=', id).execute()
+  await tx
+    .updateTable('collaborations')
+    .set({ inviter_id: null, parties: sql`parties || '{"inviter": null}'` })
+    .where('inviter_id', '=', id)
+    .execute()
   return ended.map(({ account_id }) => `- collaboration of ${id} in ${account_id}`)
 }

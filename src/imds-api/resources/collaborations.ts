@@ -4,8 +4,7 @@
  * user before it is accepted, so that an account cannot find out whether a user has the address.
  */
 import type { FastifyRequest } from 'fastify'
-import type { InferResult, RawBuilder } from 'kysely'
-import { jsonObjectFrom } from 'kysely/helpers/postgres'
+import { sql, type InferResult, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { tokenHolderOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
@@ -21,6 +20,8 @@ import {
   removeCollaboration,
 } from '../changes/collaborations.ts'
 import { invite, resendInvitation } from '../changes/invitations.ts'
+import { PARTIES } from '../database/migrations/0004-frozen-collaborations.ts'
+import type { Parties, PartyUser } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { COLLABORATION_STATES, type CollaborationStatus, ROLES, type Role } from '../model/collaborations.ts'
@@ -41,7 +42,6 @@ import {
   representation,
   type Site,
   Time,
-  USER_COLUMNS,
   idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -327,24 +327,14 @@ function userOf(identity: Identity): string {
 function selectCollaborations(database: Reader, isOwn: RawBuilder<boolean>) {
   return database
     .selectFrom('collaborations')
-    .innerJoin('accounts', 'accounts.id', 'collaborations.account_id')
     .selectAll('collaborations')
-    .select((eb) => [
-      'accounts.name as account_name',
-      'accounts.status as account_status',
-      jsonObjectFrom(
-        eb.selectFrom('users').select(USER_COLUMNS).whereRef('users.id', '=', 'collaborations.user_id'),
-      ).as('user'),
-      jsonObjectFrom(
-        eb.selectFrom('users').select(USER_COLUMNS).whereRef('users.id', '=', 'collaborations.inviter_id'),
-      ).as('inviter'),
-    ])
+    .select(sql<Parties>`coalesce(parties, ${PARTIES})`.as('parties'))
     .where(isOwn)
 }
 
 type Row = InferResult<ReturnType<typeof selectCollaborations>>[number]
 
-function represent(site: Site, side: Side, row: Row): Collaboration {
+function represent(site: Site, side: Side, { parties: { account, user, inviter }, ...row }: Row): Collaboration {
   return {
     ...identity(site, 'collaboration', PATHS[side], row.id),
     email: row.email,
@@ -354,8 +344,12 @@ function represent(site: Site, side: Side, row: Row): Collaboration {
     created_at: formatTime(row.created_at),
     started_at: formatOptionalTime(row.started_at),
     finished_at: formatOptionalTime(row.finished_at),
-    user: row.user === null ? null : nestedUser(site, row.user),
-    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
-    inviter: row.inviter === null ? null : nestedUser(site, row.inviter),
+    user: partyOf(site, user),
+    account: nestedAccount(site, account),
+    inviter: partyOf(site, inviter),
   }
+}
+
+function partyOf(site: Site, user: PartyUser | null): Static<typeof NestedUser> | null {
+  return user === null ? null : nestedUser(site, { ...user, totp_secret: user.two_factor ? '' : null })
 }

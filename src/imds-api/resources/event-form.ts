@@ -16,7 +16,8 @@ export const Event = Type.Object(
     resource: Type.String({ description: 'The id of the resource; of an account_identity, that of its account.' }),
     action: Type.Enum(['create', 'update', 'delete']),
     actor: Type.String({
-      description: 'The id of the API client or user; operator: of the region; system: the region itself.',
+      description:
+        'The id of the API client or user; operator: of the region; invitee: whoever rejected an invitation; system: the region itself.',
     }),
     time: Type.String({ description: 'When the change was made: UTC, such as 2026-11-20T15:04:05Z.' }),
     fields: Type.Array(Type.String(), { description: 'The names of the fields that an update changed.' }),

@@ -3,6 +3,7 @@ import type { InferResult, Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { requestAction } from '../changes/actions.ts'
 import {
+  beginOfDescription,
   deleteImage,
   findImage,
   imageCanBecome,
@@ -19,7 +20,6 @@ import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
 import {
   ARCHITECTURES,
-  beginOfDescription,
   GivenName,
   NestedImage,
   nestedImage,

@@ -2,9 +2,8 @@
  * The nested form of every resource: its schema, and the function that makes it from a row. It has the fields of the
  * interface, and others that clients read (docs/api.md#representations).
  */
-import { sql, type RawBuilder } from 'kysely'
 import Type, { type Static, type TProperties } from 'typebox'
-import { IMAGE_STATES } from '../changes/images.ts'
+import { beginOfDescription, IMAGE_DESCRIPTION_MAX, IMAGE_STATES } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { ACCOUNT_STATES, type AccountStatus } from '../model/account-states.ts'
@@ -193,11 +192,6 @@ export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof 
   }
 }
 
-/**
- * The characters of an image's description in lists and in other resources. Clients filter images by it, and other
- * accounts' public ones are in each list.
- */
-const IMAGE_DESCRIPTION_MAX = 255
 export const NestedImage = representation('NestedImage', 'image', {
   name: Type.String(),
   username: Type.String(),
@@ -245,10 +239,6 @@ export const SHORT_IMAGE_COLUMNS = [
   'images.public',
   'images.account_id',
 ] as const
-/** What lists and other resources show of the description of a row of `images`. */
-export function beginOfDescription(images: string): RawBuilder<string> {
-  return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(IMAGE_DESCRIPTION_MAX)})`
-}
 /** The columns of an ImageRow. */
 export const IMAGE_COLUMNS = [...SHORT_IMAGE_COLUMNS, beginOfDescription('images').as('description')] as const
 export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImage> {

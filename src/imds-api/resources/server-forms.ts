@@ -1,8 +1,9 @@
 /** What a client sees of servers: their collected and full forms. */
-import type { InferResult } from 'kysely'
+import { sql, type InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { TagsSchema } from '../../metadata/schema.ts'
+import { imageOfServer, isVisibleTo } from '../changes/images.ts'
 import type { Reader } from '../database/transaction.ts'
 import { completeOptions, MetadataOptionsSchema } from '../model/metadata-options.ts'
 import { noSuch } from '../model/refusal.ts'
@@ -102,9 +103,13 @@ export function selectServers(database: Reader, accountId: string) {
       'servers.account_id',
       'accounts.name as account_name',
       'accounts.status as account_status',
-      jsonObjectFrom(eb.selectFrom('images').select(IMAGE_COLUMNS).whereRef('images.id', '=', 'servers.image_id')).as(
-        'image',
-      ),
+      'servers.image_texts',
+      jsonObjectFrom(
+        eb
+          .selectFrom('images')
+          .select([...IMAGE_COLUMNS, isVisibleTo(sql.ref('servers.account_id')).as('is_visible')])
+          .whereRef('images.id', '=', 'servers.image_id'),
+      ).as('image'),
       jsonObjectFrom(
         eb
           .selectFrom('server_types')
@@ -179,10 +184,11 @@ export async function load(
 }
 
 export function collect(site: Site, row: CollectedRow): Static<typeof Collected> {
+  const image = imageOfServer(row.image!, { isVisible: row.image!.is_visible, texts: row.image_texts })
   return {
     ...nestedServer(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
-    image: nestedImage(site, row.image!),
+    image: nestedImage(site, image),
     server_type: nestedServerType(site, row.server_type!),
     zone: nestedZone(site, row.zone!),
     cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),

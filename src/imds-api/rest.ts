@@ -114,7 +114,7 @@ export async function buildApiServer(
     done()
   })
   await describe(server, otpHeaders)
-  await addDocsPages(server)
+  await addDocsPages(server, baseUrl)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
   addIssuerRoutes(server, db)
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })

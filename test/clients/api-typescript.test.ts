@@ -1,11 +1,11 @@
 /**
- * A TypeScript client that a generator makes of the OpenAPI document, as docs/api.md says. It compiles strictly, and the
+ * TypeScript clients that generators make of the OpenAPI document compile strictly. With the one that docs/api.md makes, the
  * examples of docs/api.md get the same with it: a server between curl and imds-api calls the client's function for each
  * request.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -14,6 +14,7 @@ import t from 'tap'
 import { parse } from 'yaml'
 import type { RegionFile } from '../../src/imds-api/region/schema.ts'
 import { secretTextOf } from '../support/fixtures/region.ts'
+import { installApiTools } from '../support/api-tools.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -38,7 +39,8 @@ const directory = testDirectory(t, {
 })
 const imdsApi = await startImdsApi(t, {}, parse(read('deploy/region.example.yaml')) as RegionFile)
 const { host } = new URL(imdsApi.baseUrl)
-const PATH = `${ROOT}node_modules/.bin:${process.env['PATH']!}`
+const TOOLS = installApiTools()
+const PATH = `${ROOT}node_modules/.bin:${TOOLS}node_modules/.bin:${process.env['PATH']!}`
 
 /** Runs a script of bash, and returns what it prints. */
 async function run(script: string): Promise<{ readonly status: number | null; readonly output: string }> {
@@ -79,6 +81,49 @@ export { createVolume } from './client/index.js'
   const { status, output } = await run(`${process.execPath} out/use.js`)
   t.equal(status, 0)
   t.match(output, /^srv-\w+ typed (creating|active)\n$/)
+})
+
+t.test('clients of openapi-typescript and of orval compile strictly, and no property is missing', async (t) => {
+  const others = join(directory, 'others')
+  mkdirSync(others)
+  symlinkSync(`${TOOLS}node_modules`, join(others, 'node_modules'))
+  writeFileSync(join(others, 'package.json'), '{ "type": "module" }')
+  writeFileSync(
+    join(others, 'tsconfig.json'),
+    JSON.stringify({
+      compilerOptions: {
+        ...{ strict: true, skipLibCheck: true, noUncheckedIndexedAccess: true, noEmit: true, types: [] },
+        ...{ module: 'esnext', moduleResolution: 'bundler', target: 'esnext', lib: ['esnext', 'dom', 'dom.iterable'] },
+      },
+      include: ['*.ts'],
+    }),
+  )
+  const made = await run(`cd others
+curl -fs http://${host}/1.0/openapi.json -o openapi.json
+openapi-typescript openapi.json -o schema.ts 2>&1
+orval --input openapi.json --output orval.ts --client fetch 2>&1`)
+  t.equal(made.status, 0, made.output)
+  writeFileSync(
+    join(others, 'use.ts'),
+    `import createClient from 'openapi-fetch'
+import { listServers } from './orval'
+import type { paths } from './schema'
+const client = createClient<paths>({ baseUrl: 'http://${host}' })
+const { data: servers } = await client.GET('/1.0/servers', { params: { query: { tags: { Role: 'front' } } } })
+export const names: (string | undefined)[] | undefined = servers?.map(({ name }) => name)
+const { data: group } = await client.GET('/1.0/server_groups/{id}', { params: { path: { id: 'grp-6ilgo' } } })
+export const policy: { id: string } | null | undefined = group?.firewall_policy
+const { data: image } = await client.GET('/1.0/images/{id}', { params: { path: { id: 'debian-12' } } })
+export const ancestor: string | undefined = image?.ancestor?.name
+// @ts-expect-error -- there is no such field
+export const colour: unknown = image?.colour
+// @ts-expect-error -- with the parameter fields, a resource may have no name
+export const all: string[] | undefined = servers?.map(({ name }) => name)
+export const orvals = await listServers({ tags: { Role: 'front' } })
+`,
+  )
+  const compiled = await run('cd others; tsc -p .')
+  t.equal(compiled.status, 0, compiled.output)
 })
 
 t.test('the examples of the guide get the same with the generated client', async (t) => {

@@ -135,6 +135,8 @@ t.test('an update changes only the fields that it has; an empty reverse_dns clea
     status: 200,
     body: { name: 'b', reverse_dns: 'a.example.com' },
   })
+  for (const name of ['mail_1.example.com', '*.example.com'])
+    t.match(await call('PUT', `cloud_ips/${id}`, { reverse_dns: name }), { status: 200, body: { reverse_dns: name } })
   t.match(await call('PUT', `cloud_ips/${id}`, { reverse_dns: '' }), {
     status: 200,
     body: { name: 'b', reverse_dns: '' },

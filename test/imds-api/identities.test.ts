@@ -101,7 +101,7 @@ t.test('an account has no identity until it makes one, and no other account has 
 t.test('each change is in the next revision of the records; without a change there is none', async (t) => {
   const before = await recordOf(id)
   t.match(before.identity, { issuer: ISSUER, audiences: ['vault'], lifetimeSeconds: 600, keys: [{}] })
-  await call('PUT', PATH, { audiences: ['vault'], status: 'active' })
+  await call('PUT', PATH, { audiences: ['vault', 'vault'], status: 'active' })
   t.strictSame(await recordOf(id), before)
   await call('PUT', PATH, { audiences: ['vault', 'b'], lifetime_seconds: 60 })
   t.match(await recordOf(id), {

@@ -58,7 +58,20 @@ const COUNTS: readonly { readonly statement: RegExp; readonly why: string }[] = 
 
 interface Document {
   readonly paths: Readonly<
-    Record<string, Readonly<Record<string, { readonly parameters?: readonly { readonly name: string }[] }>>>
+    Record<
+      string,
+      Readonly<
+        Record<
+          string,
+          {
+            readonly parameters?: readonly {
+              readonly name: string
+              readonly schema?: { readonly enum?: readonly string[] }
+            }[]
+          }
+        >
+      >
+    >
   >
 }
 interface Member {
@@ -254,10 +267,10 @@ async function readAll({ paths, call }: Callers, group: string, collaboration: s
     const [, kind = ''] = /^\/1\.0\/(.*?)(?:\/\{id\})?$/.exec(path) ?? []
     if (get === undefined || path.endsWith('/wait') || path.includes('/identity') || path.startsWith('/oidc')) continue
     await call(`GET ${path}`, ids[kind] ?? '', undefined, who)
-    for (const { name } of get.parameters ?? []) {
+    for (const { name, schema } of get.parameters ?? []) {
       const filter = {
         name: 'name=x',
-        status: 'status=active',
+        status: `status=${schema?.enum?.[0] ?? 'available'}`,
         server_group: `server_group=${group}`,
         tags: 'tag.Role=front',
       }[name]

@@ -225,7 +225,7 @@ t.test('a refused create names all of its faults at once', async (t) => {
       name: 1,
       user_data: 2,
       server_type: [],
-      zone: null,
+      zone: {},
       server_groups: 'grp',
       cloud_ip: 3,
       disk_encrypted: 'yes',
@@ -306,6 +306,17 @@ t.test('a refused create names all of its faults at once', async (t) => {
   )
 })
 
+t.test('parameters that are null or an empty text are not given', async (t) => {
+  for (const empty of [null, '']) {
+    const none = { server_type: empty, zone: empty, server_groups: empty, cloud_ip: empty, compatibility_mode: empty }
+    const { status, body } = await call('POST', 'servers', { image: 'img-deb12', ...none })
+    t.match({ status, body }, { status: 202, body: { cloud_ips: [], compatibility_mode: false } })
+    t.equal((body['server_groups'] as readonly object[]).length, 1, 'the default group')
+    const { image: _, ...kept } = (await call('PUT', `servers/${body.id}`, { ...none, name: 'web' })).body
+    t.match(kept, { name: 'web', server_groups: body['server_groups'] })
+  }
+})
+
 t.test('user_data: base64 of at most 16,384 bytes, kept without white space', async (t) => {
   const server = await create({ user_data: `${Buffer.alloc(16_384, 'x').toString('base64')}${'\n'.repeat(1_000)}` })
   t.equal(server['user_data'], Buffer.alloc(16_384, 'x').toString('base64'))
@@ -321,7 +332,9 @@ t.test('user_data: base64 of at most 16,384 bytes, kept without white space', as
     t.equal(body['user_data'], text.replaceAll(/\s/g, ''))
   }
   t.equal((await call('PUT', `servers/${server.id}`, { user_data: null })).body['user_data'], null)
-  for (const text of ['Y', 'YQ=', 'Y===', '!!!!', 'YQ==YQ==', 'a-_b'])
+  const urlSafe = await call('PUT', `servers/${server.id}`, { user_data: 'a-_b' })
+  t.equal(urlSafe.body['user_data'], 'a+/b', 'in the usual alphabet')
+  for (const text of ['Y', 'YQ=', 'Y===', '!!!!', 'YQ==YQ==', 'a-_-_'])
     t.strictSame(
       await call('PUT', `servers/${server.id}`, { user_data: text }),
       refused(422, 'unprocessable_entity', 'user_data must be base64'),

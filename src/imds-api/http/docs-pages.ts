@@ -30,15 +30,15 @@ const SWAGGER_UI: FastifySwaggerUiOptions = {
   transformSpecificationClone: false, // since documentOfPage changes nothing of it
 }
 
-/** Adds the pages. The server has @fastify/swagger. */
-export async function addDocsPages(server: ApiServer): Promise<void> {
+/** Adds the pages. The server has @fastify/swagger. `baseUrl`: of this region, for the examples. */
+export async function addDocsPages(server: ApiServer, baseUrl: string): Promise<void> {
   await server.register(async (pages: ApiServer) => {
     pages.addHook('onRequest', (request, reply, done) => {
       void reply.headers(HEADERS)
       if (request.routeOptions.url === PATH && request.url.includes('?')) void reply.redirect(`${PATH}/`)
       else done()
     })
-    addGuide(pages)
+    addGuide(pages, baseUrl)
     await pages.register(swaggerUi, SWAGGER_UI)
   })
 }

@@ -31,8 +31,11 @@ const HEADERS = {
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
-/** Adds the route. A page is formatted at its first request. */
-export function addGuide(server: ApiServer): void {
+/** The URL of imds-api in the examples of the documents. */
+const EXAMPLE = 'http://127.0.0.1:8170'
+
+/** Adds the route. A page is formatted at its first request. Its examples have `baseUrl`, that of this region. */
+export function addGuide(server: ApiServer, baseUrl: string): void {
   const names = readdirSync(DOCUMENTS).filter((name) => name.endsWith('.md') || extname(name) in IMAGES)
   const pages = new Map<string, string>()
   server.get(
@@ -41,7 +44,9 @@ export function addGuide(server: ApiServer): void {
     async ({ params: { name } }, reply) => {
       const type = IMAGES[extname(name)]
       if (type !== undefined) return reply.type(type).send(await readFile(new URL(name, DOCUMENTS)))
-      const page = pages.get(name) ?? formatPage(await readFile(new URL(name, DOCUMENTS), 'utf8'))
+      const page =
+        pages.get(name) ??
+        formatPage((await readFile(new URL(name, DOCUMENTS), 'utf8')).replaceAll(EXAMPLE, () => baseUrl))
       pages.set(name, page)
       return reply.headers(HEADERS).send(page)
     },

@@ -37,6 +37,7 @@ interface Operation {
   readonly 'x-body'?: Schema
 }
 interface Parameter {
+  readonly name: string
   readonly in: string
   readonly schema: Schema
 }
@@ -90,16 +91,18 @@ function completeOperation(
   otpHeaders: readonly string[],
 ): object {
   const { requestBody, responses } = operation
-  const parameters = (operation.parameters ?? []).map(asDeepObject)
+  const given = operation.parameters ?? []
+  const parameters = given.map(asDeepObject)
   const isOfToken = path === '/token'
   const refer = ([status, response]: readonly [string, object]) => {
     errors.set(status, withComponents(response as Response, schemas))
     return { $ref: `#/components/responses/${status}` }
   }
+  const hasFields = given.some(({ name }) => name === 'fields')
   const success = Object.entries(responses ?? {}).map(([status, response]) => [
     status,
     {
-      ...withComponents(response, schemas),
+      ...withComponents(hasFields ? withFields(response) : response, schemas),
       description: STATUS_CODES[status],
       headers: headerReferences([...successHeaders(path, method, refusals), ...headers]),
     },
@@ -128,6 +131,16 @@ function completeOperation(
 function asDeepObject(parameter: Parameter): object {
   const isObject = parameter.in === 'query' && parameter.schema['type'] === 'object'
   return isObject ? { ...parameter, style: 'deepObject', explode: true } : parameter
+}
+
+/** A list of resources with all fields, or with those that the parameter `fields` names. */
+function withFields(response: Response): Response {
+  const content = Object.entries(response.content ?? {}).map(([type, { schema }]) => {
+    const { items } = schema as { readonly items: Schema }
+    const { required: _, title, ...some } = items
+    return [type, { schema: { ...schema, items: { anyOf: [items, { ...some, title: `Some${String(title)}` }] } } }]
+  })
+  return { ...response, content: Object.fromEntries(content) as NonNullable<Response['content']> }
 }
 
 const NOT_MODIFIED = {

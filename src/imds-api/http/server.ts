@@ -107,6 +107,7 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
     routerOptions: {
       ignoreTrailingSlash: true,
+      ignoreDuplicateSlashes: true, // of a base URL that ends with one
       querystringParser: (text: string) => parse(text, '&', '=', { maxKeys: PARAMETERS_MAX }), // beyond: 400, below
     },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {

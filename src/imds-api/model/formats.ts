@@ -22,12 +22,17 @@ const TELEPHONE = /^\+[1-9][0-9]{6,14}$/
  * RFC 1123, 2.1, and RFC 1035, 2.3.4; at least two labels. Names in other scripts are in their ASCII form (xn--...).
  */
 function isHostName(text: string): boolean {
+  return isPointerName(text) && !/[_*]/.test(text)
+}
+
+/** A name that a PTR record may have: as a host name, but also with underscores (RFC 2181, 11), and * as its first label. */
+function isPointerName(text: string): boolean {
   const name = text.replace(/\.$/, '')
-  const labels = name.split('.')
+  const labels = name.replace(/^\*\./, 'x.').split('.')
   return (
     name.length <= 253 &&
     labels.length > 1 &&
-    labels.every((label) => /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/i.test(label)) &&
+    labels.every((label) => /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/i.test(label)) &&
     !/^\d+$/.test(labels.at(-1)!)
   )
 }
@@ -51,6 +56,7 @@ export const FORMATS: Readonly<Record<string, Format>> = {
   'host-name': { isValid: isHostName, fault: 'must be a host name such as www.example.com, in ASCII' },
   line: { isValid: isLine, fault: `must be ${LINE_RULE}` },
   network: { isValid: isNetwork, fault: 'must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32' },
+  'pointer-name': { isValid: isPointerName, fault: 'must be a host name such as www.example.com, in ASCII' },
   telephone: {
     isValid: (text) => TELEPHONE.test(text),
     fault: 'must be a telephone number of E.164, such as +442079460000',

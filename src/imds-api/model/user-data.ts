@@ -3,11 +3,11 @@ import { USER_DATA_MAX_BYTES } from '../../store/settings.ts'
 import { fieldFault, type Detail } from './refusal.ts'
 
 /**
- * The form in which user_data is kept: without the white space that clients send, such as line breaks. The bytes are
- * the same.
+ * The form in which user_data is kept: without the white space that clients send, such as line breaks, and with + and /
+ * in place of - and _ (RFC 4648, 5). The bytes are the same.
  */
 export function compactUserData(text: string): string {
-  return text.replaceAll(/\s/g, '')
+  return text.replaceAll(/\s/g, '').replaceAll('-', '+').replaceAll('_', '/')
 }
 
 /** What is wrong with user_data, or undefined. */

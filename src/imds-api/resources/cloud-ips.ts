@@ -39,6 +39,8 @@ import {
   nestedServerGroup,
   type Site,
   idParams,
+  alwaysNull,
+  representation,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { addWait } from './waiting.ts'
@@ -54,7 +56,7 @@ const Update = Type.Object(
   {
     name: Type.Optional(GivenName),
     reverse_dns: Type.Optional(
-      Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'host-name' })], {
+      Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'pointer-name' })], {
         description: 'Null and an empty text clear it.',
       }),
     ),
@@ -67,7 +69,6 @@ const Update = Type.Object(
     examples: [{ name: 'www', port_translators: [{ protocol: 'tcp', incoming: 443, outgoing: 8443 }] }],
   },
 )
-const None = Type.Null({ description: 'Always null: load balancers are not implemented.' })
 
 /** The full form, which is the collected form too. */
 const CloudIp = Type.Object(
@@ -78,7 +79,7 @@ const CloudIp = Type.Object(
     interface: Type.Union([NestedInterface, Type.Null()]),
     server: Type.Union([NestedServer, Type.Null()]),
     server_group: Type.Union([NestedServerGroup, Type.Null()]),
-    load_balancer: None,
+    load_balancer: alwaysNull(representation('NestedLoadBalancer', 'load_balancer', {})),
     database_server: Type.Union([NestedDatabaseServer, Type.Null()]),
   },
   { title: 'CloudIp' },

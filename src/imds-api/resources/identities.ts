@@ -277,7 +277,7 @@ function refuseNew(encryptsRecords: boolean, issuer: string, { audiences }: Stat
 /** The fields that a request sets. Its other parameters may have the names of columns, such as `issuer`. */
 function fieldsOf({ audiences, lifetime_seconds, algorithm, status }: Static<typeof Change>): Partial<IdentityFields> {
   return {
-    ...(audiences !== undefined && { audiences }),
+    ...(audiences !== undefined && { audiences: [...new Set(audiences)] }),
     ...(lifetime_seconds !== undefined && { lifetime_seconds }),
     ...(algorithm !== undefined && { algorithm }),
     ...(status !== undefined && { status }),

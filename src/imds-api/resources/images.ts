@@ -27,6 +27,7 @@ import {
   SHORT_IMAGE_COLUMNS,
   type Site,
   idParams,
+  alwaysNull,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { addWait } from './waiting.ts'
@@ -40,7 +41,7 @@ const Image = Type.Object(
     disk_size: Type.Integer({ description: 'MB.' }),
     virtual_size: Type.Integer({ description: 'MB.' }),
     licence_name: NullableString,
-    ancestor: Type.Null(),
+    ancestor: alwaysNull(NestedImage),
   },
   { title: 'Image' },
 )

@@ -2,7 +2,7 @@
  * The nested form of every resource: its schema, and the function that makes it from a row. It has the fields of the
  * interface, and others that clients read (docs/api.md#representations).
  */
-import Type, { type Static, type TProperties } from 'typebox'
+import Type, { type Static, type TNull, type TObject, type TProperties, type TUnion } from 'typebox'
 import { beginOfDescription, IMAGE_DESCRIPTION_MAX, IMAGE_STATES } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
@@ -55,6 +55,11 @@ export function representation<T extends TProperties>(name: string, resourceType
     },
     { title: name },
   )
+}
+
+/** Always null: a resource of a kind that is not implemented. With its form, since generators leave out what is only null. */
+export function alwaysNull<T extends TObject>(form: T): TUnion<[T, TNull]> {
+  return Type.Union([form, Type.Null()], { description: 'Always null: these are not implemented.' })
 }
 
 /**

@@ -27,6 +27,8 @@ import {
   SERVER_COLUMNS,
   type Site,
   idParams,
+  alwaysNull,
+  representation,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -36,9 +38,7 @@ const ServerGroup = Type.Object(
     ...NestedServerGroup.properties,
     account: NestedAccount,
     servers: Type.Array(NestedServer),
-    firewall_policy: Type.Null({
-      description: 'Always null: firewall policies are not implemented.',
-    }),
+    firewall_policy: alwaysNull(representation('NestedFirewallPolicy', 'firewall_policy', {})),
   },
   { title: 'ServerGroup' },
 )

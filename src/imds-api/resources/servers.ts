@@ -2,6 +2,7 @@
  * Servers, which guests know as instances. changes/servers.ts has their states, server-forms.ts what a client sees of
  * them.
  */
+import type { preValidationHookHandler } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { SERVER_GROUPS_MAX } from '../../metadata/schema.ts'
@@ -87,6 +88,14 @@ const NO_REPORTS = refuse(
   'not_implemented',
   fieldFault('wait_for', 'not_allowed', 'wait_for: the store of this region is a directory, which keeps no reports'),
 )
+/** Some clients send null or an empty text for these to say that they are not given. */
+const MAY_BE_EMPTY = ['server_type', 'zone', 'server_groups', 'cloud_ip', 'compatibility_mode']
+const dropEmpty: preValidationHookHandler = ({ body }, _reply, done) => {
+  if (typeof body === 'object' && body !== null)
+    for (const name of MAY_BE_EMPTY)
+      if ([null, ''].includes(Reflect.get(body, name) as string | null)) Reflect.deleteProperty(body, name)
+  done()
+}
 const TAGS = ['Servers']
 const Params = idParams(formatId('srv', 1))
 
@@ -158,6 +167,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     '/servers',
     {
       bodyLimit: LONG_BODY_LIMIT,
+      preValidation: dropEmpty,
       schema: {
         operationId: 'createServer',
         'x-refusals': ['not_implemented'],
@@ -191,6 +201,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     '/servers/:id',
     {
       bodyLimit: LONG_BODY_LIMIT,
+      preValidation: dropEmpty,
       schema: {
         operationId: 'updateServer',
         'x-refusals': ['not_implemented'],

@@ -14,7 +14,16 @@ import { formatTime } from '../model/time.ts'
 import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
-import { NestedAccount, nestedAccount, NestedUser, nestedUser, type Site, Time, idParams } from './nested.ts'
+import {
+  NestedAccount,
+  nestedAccount,
+  NestedUser,
+  nestedUser,
+  type Site,
+  Time,
+  idParams,
+  alwaysNull,
+} from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Fields = {
@@ -25,7 +34,7 @@ const Fields = {
   created_at: Time,
   accounts: Type.Array(NestedAccount),
 }
-const Collected = Type.Object({ ...Fields, default_account: Type.Null() }, { title: 'CollectedUser' })
+const Collected = Type.Object({ ...Fields, default_account: alwaysNull(NestedAccount) }, { title: 'CollectedUser' })
 const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount, Type.Null()]) }, { title: 'User' })
 
 const Update = Type.Object(

@@ -18,7 +18,7 @@ function aServer() {
     },
     log: pino({ level: 'silent' }),
   })
-  addGuide(server)
+  addGuide(server, 'https://api.gb1.example.com')
   return server
 }
 
@@ -53,6 +53,12 @@ test('a page has its title, tables and code, and its policy allows only its styl
   expect(headers['content-security-policy']).toMatch(
     /^default-src 'none'; style-src 'sha256-[^']+'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'$/,
   )
+})
+
+test("the examples have the region's own URL", async () => {
+  const { body } = await aServer().inject(FIRST)
+  expect(body).toContain('https://api.gb1.example.com/1.0/servers')
+  expect(body).not.toContain('127.0.0.1:8170')
 })
 
 test('only documents are served: other names are 404', async () => {

@@ -13,6 +13,11 @@ test.each<[string, readonly string[], readonly string[]]>([
   ['country-code', ['GB', 'DE'], ['', 'gb', 'UK', 'GBR']],
   ['eu-vat-number', ['DE136695976', 'DE 136 695 976'], ['', 'DE136695977', 'GB980780684']],
   [
+    'pointer-name',
+    ['www.example.com', '_dmarc.example.com', 'a_b.example.com', '*.example.com', 'www.example.com.'],
+    ['', 'a', '*', '*.', 'a.*.example.com', '-a.example.com', 'a b.example.com', '*a.example.com', '203.0.113.1'],
+  ],
+  [
     'host-name',
     [
       'www.example.com',

@@ -10,7 +10,7 @@ test.each(['', 'YQ==', 'YQ', 'YWI=', 'YWI', 'YWJj', 'YW\r\nJj\n', ' YWJj ', '+/+
   },
 )
 
-test.each(['Y', 'YQ=', 'YWJjY', '=', 'YQ==YQ==', 'a-_b', 'ü', 'YQ==\0'])('%j is not base64', (text) => {
+test.each(['Y', 'YQ=', 'YWJjY', '=', 'YQ==YQ==', 'a-_-_', 'ü', 'YQ==\0'])('%j is not base64', (text) => {
   expect(userDataFault(text)).toMatchObject({
     field: 'user_data',
     code: 'malformed',

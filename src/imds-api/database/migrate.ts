@@ -15,6 +15,7 @@ import * as foundByTags from './migrations/0003-found-by-tags.ts'
 import * as frozenCollaborations from './migrations/0004-frozen-collaborations.ts'
 import * as purgedRows from './migrations/0005-purged-rows.ts'
 import * as imageTexts from './migrations/0006-image-texts.ts'
+import * as eventsOfShown from './migrations/0007-events-of-shown.ts'
 import type { Tables } from './tables.ts'
 import { isRepeatable } from './transaction.ts'
 
@@ -38,6 +39,7 @@ export const MIGRATIONS: TableChanges = {
   '0004-frozen-collaborations': { up: frozenCollaborations.up, oldest: '0001-first' },
   '0005-purged-rows': { up: purgedRows.up, oldest: '0001-first' },
   '0006-image-texts': { up: imageTexts.up, oldest: '0001-first' },
+  '0007-events-of-shown': { up: eventsOfShown.up, oldest: '0001-first' },
 }
 
 /**

@@ -2,6 +2,7 @@
  * Servers that are active only when their guests have booted (`wait_for`), with a real Redis and PostgreSQL. The reports
  * are written to Redis as a daemon writes them; test/imds-api/guest.test.ts has a guest and a daemon.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
@@ -130,5 +131,17 @@ t.test('no server fails while its reports cannot be read, and all of many are re
   await until(() => unread() > before + 1, 'a check without Redis')
   t.equal((await show(server)).status, 'creating', 'its guest may have reported')
   await redis.restart()
+  await becomes(server, 'failed')
+})
+
+t.test('a clock that is set back makes no server wait longer', async (t) => {
+  const { first, create, becomes } = await aRegion(t, { IMDS_API_BOOT_SECONDS: '10' })
+  const server = await create(BOOTING)
+  const { pool, close } = await openState(first.env['IMDS_API_STATE_DIR']!)
+  t.teardown(close)
+  const waits = async () => (await pool.query('select from servers where boot_deadline is not null')).rowCount === 1
+  await until(waits, 'the time limit')
+  await sleep(3_000) // a check has seen it
+  await pool.query(`update servers set boot_deadline = boot_deadline + interval '1 day' where id = $1`, [server.id])
   await becomes(server, 'failed')
 })

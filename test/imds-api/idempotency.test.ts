@@ -322,6 +322,7 @@ t.test('a repeat after 24 hours makes the change again, and expired keys are pur
   await age(23)
   t.equal((await send(key, 'POST', 'cloud_ips', {})).id, first.id)
   await age(24)
+  await purgeKeys(db)
   const second = await send(key, 'POST', 'cloud_ips', {})
   t.not(second.id, first.id)
   t.equal((await send(key, 'POST', 'cloud_ips', {})).id, second.id)
@@ -329,6 +330,17 @@ t.test('a repeat after 24 hours makes the change again, and expired keys are pur
   await age(24)
   await purgeKeys(db)
   t.equal(await countOf('idempotency_keys'), before - 1)
+})
+
+t.test('a clock that is a day ahead ends no key that is younger than 22 hours', async (t) => {
+  const key = newKey()
+  const first = await send(key, 'POST', 'cloud_ips', {})
+  await sql`update region set keys_deleted_until = now() - interval '48 hours'`.execute(db)
+  await sql`update idempotency_keys set created_at = now() - interval '26 hours' where key = ${key}`.execute(db)
+  await purgeKeys(db)
+  t.equal((await send(key, 'POST', 'cloud_ips', {})).id, first.id, 'as if the last purge was an hour ago')
+  for (let hours = 0; hours < 22; hours += 2) await purgeKeys(db)
+  t.not((await send(key, 'POST', 'cloud_ips', {})).id, first.id)
 })
 
 t.test('the user_data of a deleted server is in no recorded response', async (t) => {

@@ -7,17 +7,17 @@ import { sql } from 'kysely'
 import { inTransaction, type Reader } from '../database/transaction.ts'
 import { moveServer } from './servers.ts'
 
-/** A server that waits for its guest. `isLate`: its time limit is over. */
+/** A server that waits for its guest. `leftMs`: until its time limit, by the clock of the database. */
 export interface Booting {
   readonly id: string
-  readonly isLate: boolean
+  readonly leftMs: number
 }
 
 /** Loads the next servers after an id, in the order of their ids. */
 export async function loadBooting(database: Reader, after: string, most: number): Promise<readonly Booting[]> {
   return database
     .selectFrom('servers')
-    .select(['id', sql<boolean>`boot_deadline <= now()`.as('isLate')])
+    .select(['id', sql<number>`(extract(epoch from boot_deadline - now()) * 1000)::float`.as('leftMs')])
     .where('status', '=', 'creating')
     .where('boot_deadline', 'is not', null)
     .where('id', '>', after)

@@ -66,8 +66,7 @@ export class KeyedChange {
     const { rows } = await sql<Row>`
       select digest = ${this.#digest()} as is_same, refusal, kept.status, body, link, omitted, servers.user_data
       from idempotency_keys as kept left join servers on servers.id = kept.server_id
-      where owner = ${owner} and client = ${client} and key = ${key}
-        and kept.created_at > now() - ${KEPT}::interval`.execute(tx)
+      where owner = ${owner} and client = ${client} and key = ${key}`.execute(tx)
     const [row] = rows
     if (row === undefined) return
     if (!row.is_same) throw OTHER_REQUEST
@@ -157,13 +156,19 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
   return { status, body: JSON.stringify(member), link, omitted: omitted.filter((name) => name !== 'user_data') }
 }
 
-/** Deletes expired keys, some at once. */
+/**
+ * Deletes expired keys, some at once. It runs once an hour, and goes on by two hours at most: so a clock that is set a day
+ * ahead by mistake does not end all keys.
+ */
 export async function purgeKeys(database: Reader): Promise<void> {
+  await sql`
+    update region set keys_deleted_until = least(now() - ${KEPT}::interval, keys_deleted_until + interval '2 hours')
+  `.execute(database)
   for (let deleted = PURGED_AT_ONCE; deleted === PURGED_AT_ONCE;) {
     const { numAffectedRows = 0n } = await sql`
       delete from idempotency_keys where (owner, client, key) in (
         select owner, client, key from idempotency_keys
-        where created_at < now() - ${KEPT}::interval limit ${PURGED_AT_ONCE})`.execute(database)
+        where created_at < (select keys_deleted_until from region) limit ${PURGED_AT_ONCE})`.execute(database)
     deleted = Number(numAffectedRows)
   }
 }

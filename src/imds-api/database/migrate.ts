@@ -16,6 +16,7 @@ import * as frozenCollaborations from './migrations/0004-frozen-collaborations.t
 import * as purgedRows from './migrations/0005-purged-rows.ts'
 import * as imageTexts from './migrations/0006-image-texts.ts'
 import * as eventsOfShown from './migrations/0007-events-of-shown.ts'
+import * as clockGuards from './migrations/0008-clock-guards.ts'
 import type { Tables } from './tables.ts'
 import { isRepeatable } from './transaction.ts'
 
@@ -40,6 +41,7 @@ export const MIGRATIONS: TableChanges = {
   '0005-purged-rows': { up: purgedRows.up, oldest: '0001-first' },
   '0006-image-texts': { up: imageTexts.up, oldest: '0001-first' },
   '0007-events-of-shown': { up: eventsOfShown.up, oldest: '0001-first' },
+  '0008-clock-guards': { up: clockGuards.up, oldest: '0001-first' },
 }
 
 /**

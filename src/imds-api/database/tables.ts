@@ -27,6 +27,7 @@ interface Region {
   library_ftp_host: string
   /** In each cursor of an event: another one ends the cursors that were given before. */
   event_epoch: Default<string>
+  keys_deleted_until: Default<Date>
 }
 /**
  * `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still

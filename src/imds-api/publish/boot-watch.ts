@@ -28,6 +28,8 @@ export class BootWatch {
   #timer: NodeJS.Timeout | undefined
   #checking: Promise<void> = Promise.resolve()
   #isStopped = false
+  /** When the time limits end, by the process's own clock: they stay when the clock of the database is set back. */
+  #dues: ReadonlyMap<string, number> = new Map()
 
   constructor(parts: BootWatchParts) {
     this.#parts = parts
@@ -55,13 +57,16 @@ export class BootWatch {
   /** Rejects if the database or the store does not answer. */
   async #check(): Promise<void> {
     const { db, store, log } = this.#parts
+    const dues = new Map<string, number>()
     for (let after = ''; !this.#isStopped;) {
       const booting = await loadBooting(db, after, BATCH)
       const reports = await store.reportsOf(booting.map(({ id }) => id))
-      for (const { id, isLate } of booting) {
+      for (const { id, leftMs } of booting) {
+        const due = Math.min(this.#dues.get(id) ?? Infinity, performance.now() + leftMs)
+        dues.set(id, due)
         const phase = reports.get(id)?.boot?.phase
         const hasBooted = phase === 'done'
-        if (!hasBooted && phase !== 'error' && !isLate) continue
+        if (!hasBooted && phase !== 'error' && due > performance.now()) continue
         await endBoot(db, id, hasBooted)
         if (!hasBooted)
           log.info(
@@ -69,8 +74,9 @@ export class BootWatch {
             'the server has failed: its guest has not reported that it booted, or has reported an error',
           )
       }
-      if (booting.length < BATCH) return
+      if (booting.length < BATCH) break
       after = booting.at(-1)!.id
     }
+    this.#dues = dues
   }
 }

@@ -118,7 +118,6 @@ t.test('each file is on disk before it gets its name, and a pending change is re
     `rename .publisher.tmp ${ID}.user-data`,
     'fsync .publisher.tmp',
     `rename .publisher.tmp ${ID}.json`,
-    'fdatasync .publisher.json',
     'fsync .',
     `unlink ${ID}.pending`,
   ])
@@ -217,7 +216,7 @@ t.test('an error names a lock file that imds did not create; the lock file of im
     readdirSync(directory)
       .filter((name) => name.startsWith('.publisher'))
       .sort(),
-    ['.publisher.json', '.publisher.lock', '.publisher.queue'],
+    ['.publisher.lock', '.publisher.queue'],
   )
 })
 

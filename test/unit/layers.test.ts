@@ -150,11 +150,8 @@ const WRITE_SIDE = [
   'store/redis/script.ts',
   'store/files/publisher.ts',
   'store/files/writer.ts',
-  'store/files/ledger.ts',
-  'store/files/catalog.ts',
-  'store/files/protection.ts',
+  'store/files/record-index.ts',
   'store/files/owners.ts',
-
   'store/files/operations.ts',
   'store/crypto/encrypted-codec.ts',
 ]

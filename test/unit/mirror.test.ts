@@ -86,7 +86,6 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imdsctl/put': ['imdsctl/report'],
   'unit/imdsd/operator/server': ['imdsd/operator/paths', 'pages/send'],
   'unit/pages/document': ['pages/style'],
-  'unit/store/files/catalog': ['store/files/protection'],
   'unit/store/publish': ['store/backend'],
   'unit/store/publish-many': ['store/publisher'],
   'unit/imdsd/journal/journal': ['imdsd/journal/encoding', 'imdsd/journal/journal-writer'],

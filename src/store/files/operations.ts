@@ -2,10 +2,8 @@
  * The operations of a writer on the file system. The writer gets them as an argument, so that a test can end its
  * process between any two of them.
  */
-import { constants } from 'node:fs'
 import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { isLinkOfOther } from '../../runtime/become-owner.ts'
 
 /** Operations on files. Each rejects with the error of the file system. */
 export interface FileOperations {
@@ -14,8 +12,6 @@ export interface FileOperations {
    * file exists.
    */
   readonly create: (path: string, content: string | Uint8Array) => Promise<void>
-  /** Appends to a file that exists and is no link. `isDurable`: the content is on disk when this resolves. */
-  readonly append: (path: string, content: string, isDurable: boolean) => Promise<void>
   readonly rename: (from: string, to: string) => Promise<void>
   /** Removes a file, if it exists. */
   readonly remove: (path: string) => Promise<void>
@@ -32,17 +28,6 @@ export const FILE_SYSTEM: FileOperations = {
       if (process.geteuid?.() === 0) await file.chown(uid, gid)
       await file.writeFile(content)
       await file.sync()
-    } finally {
-      await file.close()
-    }
-  },
-  async append(path, content, isDurable) {
-    const file = await open(path, constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK)
-    try {
-      if (isLinkOfOther(await file.stat(), dirname(path)))
-        throw new Error(`${path} is a link to a file of another user: delete it`)
-      await file.writeFile(content)
-      if (isDurable) await file.datasync()
     } finally {
       await file.close()
     }

@@ -1,11 +1,6 @@
-/** Which instances own an address, or a part of a range, by the ledger of a directory. */
+/** Which instances own an address, or a part of a range, by the records of a directory. */
 import { ipv6Digits } from '../../metadata/address.ts'
-
-/** An address, or an IPv6 prefix, on a network. */
-export interface Range {
-  readonly network: string
-  readonly range: string
-}
+import type { Range } from '../rules.ts'
 
 /** The owners of ranges. Two instances may own one, since people edit records. */
 export class Owners {

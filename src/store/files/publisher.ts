@@ -7,7 +7,6 @@
  *
  *   .publisher.lock    the lock: an empty file
  *   .publisher.queue   the lock of the writer that is next: an empty file
- *   .publisher.json    the ledger (ledger.ts)
  *   .publisher.tmp     a file that is being written
  *   .publisher.imds-api, .publisher.database   that an imds-api publishes here, and its database (fleet.ts)
  */
@@ -19,14 +18,14 @@ import { PLAIN, type Backend, type PlainReader, type PlainWriter } from '../back
 import { buildPublisher } from '../publish.ts'
 import type { Fleet } from '../fleet.ts'
 import type { Listed, Published, Publisher, Removed } from '../publisher.ts'
-import { Catalog } from './catalog.ts'
 import { DirectoryWatch } from './directory-watch.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { takeLock } from '../../runtime/kernel-lock.ts'
+import { ifThere } from '../../runtime/regular-file.ts'
 import { FileFleet } from './fleet.ts'
 import type { FileOperations } from './operations.ts'
 import { idOfFile, loadFiles } from './load.ts'
-import { protectionOf } from './protection.ts'
+import { readStored, RecordIndex } from './record-index.ts'
 import { listFiles, lookUpStamps, LOOK_UPS_AT_ONCE } from './stamps.ts'
 import { FileWriter, loadPublished } from './writer.ts'
 
@@ -56,9 +55,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   readonly fleet: Fleet
   readonly #directory: string
   readonly #operations: FileOperations
-  readonly #catalog: Catalog
-  /** The catalog of dry runs: what it finds is never written. */
-  readonly #preview: Catalog
+  readonly #index: RecordIndex
   /**
    * The last write of this publisher. Its writes wait for each other here, so that only other publishers compete for
    * the lock.
@@ -69,8 +66,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     this.#directory = directory
     this.#operations = operations
     this.fleet = new FileFleet(directory, operations, now)
-    this.#catalog = new Catalog(directory, operations, now)
-    this.#preview = new Catalog(directory, operations, now)
+    this.#index = new RecordIndex(directory, now)
   }
 
   transaction<T>(task: (writer: PlainWriter) => Promise<T>, dryRun = false): Promise<T> {
@@ -88,11 +84,9 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
       next.close()
     })
     try {
-      const writer = new FileWriter(this.#directory, this.#operations, this.#catalog)
+      const writer = new FileWriter(this.#directory, this.#operations, this.#index)
       await writer.recover()
-      const result = await task(writer)
-      await this.#catalog.save()
-      return result
+      return await task(writer)
     } finally {
       lock.close()
     }
@@ -103,8 +97,8 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
    * it anyway.
    */
   async #read<T>(task: (writer: PlainWriter) => Promise<T>): Promise<T> {
-    await this.#preview.refresh(undefined)
-    return task(new FileWriter(this.#directory, this.#operations, this.#preview))
+    await this.#index.refresh((await ifThere(listFiles(this.#directory))) ?? new Map<string, string[]>())
+    return task(new FileWriter(this.#directory, this.#operations, this.#index))
   }
 
   get(id: string): Promise<Published | undefined> {
@@ -151,7 +145,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     const removed: Removed[] = []
     for (const [id, endings] of await listFiles(this.#directory)) {
       if (!endings.includes('.removed') && !endings.includes('.pending')) continue
-      const { isRemoved, revision = 0, sealedAt } = (await protectionOf(this.#directory, id, undefined)) ?? {}
+      const { isRemoved, revision = 0, sealedAt } = (await readStored(this.#directory, id)) ?? {}
       if (isRemoved === true) removed.push({ id, revision, ...(sealedAt !== undefined && { sealedAt }) })
     }
     return removed

@@ -3,44 +3,45 @@
  *
  * One rename, to `ID.pending`, commits a change. Then the writer updates the other files of the instance and removes
  * the pending file. So if a writer ends at any moment, even by a power failure, daemons read either the old state or
- * the new one, and the next writer finishes the change. Revisions, seals and the owners of addresses are checked
- * against the records, or against the ledger for records that cannot be read.
+ * the new one, and the next writer finishes the change. rules.ts has the rules of revisions, seals and addresses.
  */
-import { lstat, stat } from 'node:fs/promises'
+import { lstat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sizeFaults } from '../../metadata/record.ts'
 import type { Change, PlainWriter, Written } from '../backend.ts'
 import { RECORD_ENDINGS } from '../document.ts'
 import type { Published, RemoveOptions, RemoveResult } from '../publisher.ts'
-import { formatTombstone, sealAfter, withSeal } from '../seal.ts'
-import type { Catalog } from './catalog.ts'
-import { publishedAs, removedAt, type Protection } from './ledger.ts'
+import { judgePut, judgeRemove, sealOfPut, type Stored } from '../rules.ts'
+import { formatTombstone, withSeal } from '../seal.ts'
 import { FileFault, formatRecord, loadFiles, readPending } from './load.ts'
 import type { FileOperations } from './operations.ts'
 import { formatPending, type Change as PendingChange } from './pending.ts'
-import { ifThere, stampOf } from '../../runtime/regular-file.ts'
+import { publishedAs, removedAt, type RecordIndex } from './record-index.ts'
+import { listFiles } from './stamps.ts'
+import { ifThere } from '../../runtime/regular-file.ts'
 
 const TEMPORARY = '.publisher.tmp'
 
-/**
- * The writer of a directory. `catalog` is brought in line with the directory by `recover`, each time that the lock is
- * taken.
- */
+/** The writer of a directory. */
 export class FileWriter implements PlainWriter {
   readonly #directory: string
   readonly #operations: FileOperations
-  readonly #catalog: Catalog
+  readonly #index: RecordIndex
 
-  constructor(directory: string, operations: FileOperations, catalog: Catalog) {
+  constructor(directory: string, operations: FileOperations, index: RecordIndex) {
     this.#directory = directory
     this.#operations = operations
-    this.#catalog = catalog
+    this.#index = index
   }
 
-  /** Finishes what an earlier writer left pending, and brings the ledger in line with the records. */
+  /** Finishes what an earlier writer left pending, deletes the tombstones that have ended, and reads what has changed. */
   async recover(): Promise<void> {
     await this.#remove(TEMPORARY) // may be incomplete
-    await this.#catalog.refresh({ apply: (id) => this.#applyPending(id), finish: (id) => this.#finish(id) })
+    let files = await listFiles(this.#directory)
+    const pending = [...files].filter(([, endings]) => endings.includes('.pending')).map(([id]) => id)
+    for (const id of pending) if (await this.#applyPending(id)) await this.#finish(id)
+    if (pending.length > 0) files = await listFiles(this.#directory)
+    await this.#index.refresh(files, (id) => this.#remove(`${id}.removed`))
   }
 
   get(id: string): Promise<Published | undefined> {
@@ -49,27 +50,28 @@ export class FileWriter implements PlainWriter {
 
   async write({ instance, document: unsealed, userData, liftsSeal, dryRun }: Change): Promise<Written> {
     const { id, revision } = instance
-    const known = await this.#catalog.look(id)
-    const sealedAt = sealAfter(known?.sealedAt, instance.sealedAt, liftsSeal)
+    const stored = this.#index.get(id)
+    const sealedAt = sealOfPut(instance, stored, liftsSeal)
     const document = withSeal(unsealed, sealedAt)
     const faults = sizeFaults(document) // again, with the seal
     if (faults.length > 0) return { kind: 'invalid', faults }
-    if (known !== undefined && revision < known.revision) return { kind: 'stale', revision: known.revision }
-    if (revision === known?.revision) {
-      const current = await loadFiles(this.#directory, id)
-      const same =
-        current.kind === 'record' &&
-        JSON.stringify(current.document) === JSON.stringify(document) &&
-        (userData === 'keep' || sameBytes(current.userData, userData))
-      return same ? { kind: 'unchanged', sealedAt } : { kind: 'stale', revision }
-    }
-    const conflict = await this.#catalog.conflictOf(instance)
-    if (conflict !== undefined)
-      return { kind: 'address-owned', network: conflict.network, address: conflict.range, owner: conflict.owner }
+    const isSame = revision === stored?.revision && (await this.#isSame(id, document, userData))
+    const verdict = judgePut(revision, stored, isSame, this.#index.ownedBy(instance))
+    if (verdict.kind === 'unchanged') return { kind: 'unchanged', sealedAt }
+    if (verdict.kind !== 'write') return verdict
     await this.#checkFiles(id)
-    if (dryRun) return { kind: 'published', sealedAt }
-    await this.#commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
+    if (!dryRun) await this.#commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
     return { kind: 'published', sealedAt }
+  }
+
+  /** True if the store has this record and user-data. */
+  async #isSame(id: string, document: unknown, userData: Change['userData']): Promise<boolean> {
+    const current = await loadFiles(this.#directory, id)
+    return (
+      current.kind === 'record' &&
+      JSON.stringify(current.document) === JSON.stringify(document) &&
+      (userData === 'keep' || sameBytes(current.userData, userData))
+    )
   }
 
   async remove(
@@ -77,17 +79,17 @@ export class FileWriter implements PlainWriter {
     given: number | undefined,
     { dryRun = false, sealedAt }: RemoveOptions,
   ): Promise<RemoveResult> {
-    const loaded = await loadFiles(this.#directory, id)
-    const known = await this.#catalog.look(id)
-    const isThere = (loaded.kind !== 'removed' && loaded.kind !== 'absent') || known?.isRemoved === false
-    if (!isThere && loaded.kind === 'absent' && given === undefined) return { kind: 'absent' }
-    const last = known?.revision ?? 0
-    const revision = given ?? (isThere ? last + 1 : Math.max(last, 1))
-    if (revision < last) return { kind: 'stale', revision: last }
-    const removed = removedAt(revision, known?.sealedAt ?? sealedAt)
+    const { kind } = await loadFiles(this.#directory, id)
+    const stored = this.#index.get(id)
+    const hasRecord = kind !== 'removed' && kind !== 'absent'
+    const verdict = judgeRemove(given, stored, { hasRecord, hasTombstone: kind === 'removed' })
+    if (verdict.kind !== 'write') return verdict
+    const { revision } = verdict
+    const seal = stored?.sealedAt ?? sealedAt
+    const tombstone = { revision, ...(seal !== undefined && { sealedAt: seal }) }
     await this.#checkFiles(id)
-    if (!dryRun) await this.#commit(id, { kind: 'remove', tombstone: formatTombstone(removed) }, removed)
-    return { kind: isThere ? 'removed' : 'unchanged', revision }
+    if (!dryRun) await this.#commit(id, { kind: 'remove', tombstone: formatTombstone(tombstone) }, removedAt(tombstone))
+    return { kind: hasRecord ? 'removed' : 'unchanged', revision }
   }
 
   /**
@@ -101,18 +103,12 @@ export class FileWriter implements PlainWriter {
     }
   }
 
-  async #commit(id: string, change: PendingChange, protection: Protection): Promise<void> {
-    try {
-      await this.#catalog.begin(id)
-      await this.#replace(`${id}.pending`, formatPending(change))
-      await this.#operations.sync(this.#directory)
-      const stamp = await this.#apply(id, change)
-      await this.#catalog.complete(id, { ...protection, ...(stamp !== undefined && { stamp }) })
-      await this.#finish(id)
-    } catch (error) {
-      this.#catalog.forget() // how far it came is in the files
-      throw error
-    }
+  async #commit(id: string, change: PendingChange, stored: Stored): Promise<void> {
+    await this.#replace(`${id}.pending`, formatPending(change))
+    await this.#operations.sync(this.#directory)
+    await this.#apply(id, change)
+    await this.#finish(id)
+    this.#index.written(id, stored, ['.json', '.removed', '.user-data'])
   }
 
   /** Applies the pending change of another writer. Resolves with false if there is none. */
@@ -127,22 +123,18 @@ export class FileWriter implements PlainWriter {
     return true
   }
 
-  /**
-   * Updates the files of an instance according to a pending change, and returns their stamp as `#replace` does.
-   * Repeating it changes nothing more.
-   */
-  async #apply(id: string, change: PendingChange): Promise<string | undefined> {
+  /** Updates the files of an instance according to a pending change. Repeating it changes nothing more. */
+  async #apply(id: string, change: PendingChange): Promise<void> {
     if (change.kind === 'remove') {
-      const stamp = await this.#replace(`${id}.removed`, `${change.tombstone}\n`)
+      await this.#replace(`${id}.removed`, `${change.tombstone}\n`)
       for (const ending of [...RECORD_ENDINGS, '.user-data']) await this.#remove(id + ending)
-      return stamp && `.removed:${stamp}`
+      return
     }
     const { document, userData } = change
     if (userData === 'none') await this.#remove(`${id}.user-data`)
     else if (userData !== 'keep') await this.#replace(`${id}.user-data`, userData)
-    const stamp = await this.#replace(`${id}.json`, formatRecord(document))
+    await this.#replace(`${id}.json`, formatRecord(document))
     for (const ending of ['.yaml', '.yml', '.removed']) await this.#remove(id + ending)
-    return stamp && `.json:${stamp}`
   }
 
   async #finish(id: string): Promise<void> {
@@ -150,14 +142,10 @@ export class FileWriter implements PlainWriter {
     await this.#remove(`${id}.pending`)
   }
 
-  /** Replaces a file, and returns the stamp of the new one; undefined if another program has changed it by now. */
-  async #replace(name: string, content: string | Uint8Array): Promise<string | undefined> {
-    const [temporary, path] = [join(this.#directory, TEMPORARY), join(this.#directory, name)]
+  async #replace(name: string, content: string | Uint8Array): Promise<void> {
+    const temporary = join(this.#directory, TEMPORARY)
     await this.#operations.create(temporary, content)
-    const made = await stat(temporary, { bigint: true })
-    await this.#operations.rename(temporary, path)
-    const now = await ifThere(stat(path, { bigint: true })) // the rename changed the stamp
-    return now?.ino === made.ino && now.mtimeNs === made.mtimeNs && now.size === made.size ? stampOf(now) : undefined
+    await this.#operations.rename(temporary, join(this.#directory, name))
   }
 
   async #remove(name: string): Promise<void> {

@@ -6,8 +6,8 @@
  *   file-writer.ts DIRECTORY race MARK LAST          prints `up`, waits for a line, puts revisions up to LAST with MARK as user-data, and prints
  *                                                    the revisions that were published
  *
- * WHAT is `set TEXT`, `none` or `remove`. The steps are the operations on files; creating a file, and appending to one,
- * have a second step, when half of it is written.
+ * WHAT is `set TEXT`, `none` or `remove`. The steps are the operations on files; creating a file has a second step, when half of
+ * it is written.
  */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -66,12 +66,6 @@ function halting(waits: boolean, step: number): FileOperations {
       if (count + 1 === step) writeFileSync(path, content.slice(0, content.length / 2))
       await next()
       await FILE_SYSTEM.create(path, content)
-    },
-    append: async (path, content, isDurable) => {
-      await next()
-      if (count + 1 === step) await FILE_SYSTEM.append(path, content.slice(0, content.length / 2), isDurable)
-      await next()
-      await FILE_SYSTEM.append(path, content, isDurable)
     },
     rename: async (from, to) => {
       await next()

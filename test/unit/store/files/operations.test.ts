@@ -1,14 +1,4 @@
-import {
-  chownSync,
-  linkSync,
-  lstatSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -50,29 +40,3 @@ test('a new file is on disk before it has its name, is private, and never follow
   await FILE_SYSTEM.remove(path)
   await FILE_SYSTEM.remove(path)
 })
-
-test('an append adds to a file, and never follows a link or makes a file', async () => {
-  const path = join(directory, 'log')
-  await expect(FILE_SYSTEM.append(path, 'x', true)).rejects.toThrow('ENOENT')
-  writeFileSync(path, 'one ')
-  await FILE_SYSTEM.append(path, 'two ', false)
-  await FILE_SYSTEM.append(path, 'three', true)
-  expect(readFileSync(path, 'utf8')).toBe('one two three')
-  symlinkSync(path, join(directory, 'to-log'))
-  await expect(FILE_SYSTEM.append(join(directory, 'to-log'), 'x', true)).rejects.toThrow('ELOOP')
-})
-
-test.skipIf(process.getuid?.() !== 0)(
-  'root appends nothing to a file of another user to which the owner of the directory made a hard link',
-  async () => {
-    const [own, theirs] = [join(directory, 'own'), join(directory, 'theirs')]
-    writeFileSync(own, 'own')
-    mkdirSync(theirs)
-    linkSync(own, join(theirs, 'log'))
-    chownSync(theirs, 65_534, 65_534)
-    await expect(FILE_SYSTEM.append(join(theirs, 'log'), 'x', true)).rejects.toThrow(
-      `${join(theirs, 'log')} is a link to a file of another user: delete it`,
-    )
-    expect(readFileSync(own, 'utf8')).toBe('own')
-  },
-)

@@ -74,13 +74,7 @@ test('two publishers of one directory take turns by its lock', async () => {
     ),
   )
   expect(new Set(results.map(({ kind }) => kind))).toEqual(new Set(['published']))
-  expect(readdirSync(directory).sort()).toEqual([
-    '.publisher.json',
-    '.publisher.lock',
-    '.publisher.queue',
-    `${ID}.json`,
-    'srv-other.json',
-  ])
+  expect(readdirSync(directory).sort()).toEqual(['.publisher.lock', '.publisher.queue', `${ID}.json`, 'srv-other.json'])
 })
 
 test('a list has the valid records by id, with their addresses by network, and no others', async () => {

@@ -1,0 +1,141 @@
+/**
+ * What a writer knows of the instances in a directory: their revisions and seals, and who owns which address. It is in
+ * memory only. Before each write it compares the stamps of all files, and reads those that changed, since other writers
+ * and people change them too: some milliseconds for 1,000 instances.
+ *
+ * A record that cannot be parsed protects only the seal that can be read of it, and a record that was deleted by hand
+ * nothing. Daemons go on to serve their last good state.
+ */
+import { join } from 'node:path'
+import { rangesOf, type Instance } from '../../metadata/instance.ts'
+import { parseStored, sealOf } from '../../metadata/record.ts'
+import { forEachOf } from '../../limits/for-each-of.ts'
+import { TurnBudget } from '../../limits/turn-budget.ts'
+import { readRegularFile } from '../../runtime/regular-file.ts'
+import type { Range, Stored } from '../rules.ts'
+import { firstSeal, parseTombstone, type Seal, type Tombstone } from '../seal.ts'
+import { loadFiles, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
+import { Owners } from './owners.ts'
+import { lookUpStampsSync } from './stamps.ts'
+
+/** Instances whose files are read at the same time: a bound on memory, since each may have the longest user-data. */
+const READ_AT_ONCE = 4
+/** How long a tombstone stays, as in Redis (publish.lua). */
+const TOMBSTONE_MS = 7 * 24 * 3600 * 1000
+
+/** `stamp`: of the files that `stored` was read from; undefined: they are to be read again. */
+interface Entry {
+  readonly stored: Stored | undefined
+  readonly stamp: string | undefined
+}
+
+export class RecordIndex {
+  readonly #directory: string
+  readonly #now: () => number
+  readonly #entries = new Map<string, Entry>()
+  readonly #owners = new Owners()
+
+  /** `now`: Unix time in milliseconds, for the age of tombstones. */
+  constructor(directory: string, now: () => number) {
+    this.#directory = directory
+    this.#now = now
+  }
+
+  /**
+   * Reads the instances whose files changed. `files`: id -> the endings of its files. `ended`: called for each instance of
+   * which nothing is left but a tombstone that is older than 7 days. Rejects if a file cannot be read.
+   */
+  async refresh(
+    files: ReadonlyMap<string, readonly string[]>,
+    ended: (id: string) => Promise<void> = () => Promise.resolve(),
+  ): Promise<void> {
+    const changed = new Map<string, string | undefined>()
+    const budget = new TurnBudget()
+    for (const [id, endings] of files) {
+      const { text, isRecent, changedAtMs } = lookUpStampsSync(this.#directory, id, endings, this.#now())
+      const hasEnded = /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_MS
+      if (hasEnded) await ended(id)
+      if (hasEnded) this.#set(id, { stored: undefined, stamp: text })
+      else if (text !== this.#entries.get(id)?.stamp) changed.set(id, isRecent ? undefined : text)
+      await budget.spend(0)
+    }
+    for (const id of this.#entries.keys()) if (!files.has(id)) this.#delete(id)
+    await forEachOf(
+      changed,
+      async ([id, stamp]) => {
+        this.#delete(id) // if it cannot be read
+        this.#set(id, { stored: await readStored(this.#directory, id), stamp }) // the stamp is older than what is read
+      },
+      READ_AT_ONCE,
+    )
+  }
+
+  /** What the store has of an instance; undefined: nothing that protects it. */
+  get(id: string): Stored | undefined {
+    return this.#entries.get(id)?.stored
+  }
+
+  /** Notes what this writer has written. `endings`: of the files that the instance has now. */
+  written(id: string, stored: Stored, endings: readonly string[]): void {
+    this.#set(id, { stored, stamp: lookUpStampsSync(this.#directory, id, endings, 0).text })
+  }
+
+  /** The first address of an instance that another one owns. */
+  ownedBy(instance: Instance): (Range & { readonly owner: string }) | undefined {
+    for (const range of rangesOf(instance)) {
+      const owner = [...this.#owners.overlapping(range)].sort().find((id) => id !== instance.id)
+      if (owner !== undefined) return { ...range, owner }
+    }
+    return undefined
+  }
+
+  #set(id: string, entry: Entry): void {
+    this.#delete(id)
+    this.#entries.set(id, entry)
+    this.#owners.add(id, entry.stored?.ranges ?? [])
+  }
+
+  #delete(id: string): void {
+    this.#owners.remove(id, this.#entries.get(id)?.stored?.ranges ?? [])
+    this.#entries.delete(id)
+  }
+}
+
+/** Computes what protects an instance from its files; undefined: nothing does. Rejects when a file cannot be read. */
+export async function readStored(directory: string, id: string): Promise<Stored | undefined> {
+  const loaded = await loadFiles(directory, id)
+  if (loaded.kind === 'absent') return undefined
+  const tombstone = await tombstoneOf(directory, id)
+  if (loaded.kind === 'removed') return removedAt(tombstone ?? { revision: 0 })
+  const document = loaded.kind === 'record' ? loaded.document : undefined
+  const parsed = parseStored(document)
+  if (parsed.ok && parsed.value.id === id)
+    return publishedAs(parsed.value, firstSeal(parsed.value.sealedAt, tombstone?.sealedAt))
+  const sealedAt = firstSeal(sealOf(document), tombstone?.sealedAt)
+  return {
+    revision: tombstone?.revision ?? 0,
+    ...(sealedAt !== undefined && { sealedAt }),
+    ranges: [],
+    isRemoved: false,
+  }
+}
+
+/** What protects an instance whose record is published. */
+export function publishedAs(instance: Instance, sealedAt: Seal): Stored {
+  const { revision } = instance
+  return { revision, ...(sealedAt !== undefined && { sealedAt }), ranges: rangesOf(instance), isRemoved: false }
+}
+
+/** What protects an instance that is removed. */
+export function removedAt({ revision, sealedAt }: Tombstone): Stored {
+  return { revision, ...(sealedAt !== undefined && { sealedAt }), ranges: [], isRemoved: true }
+}
+
+/** The tombstone of an instance, or of its pending removal. */
+async function tombstoneOf(directory: string, id: string): Promise<Tombstone | undefined> {
+  const pending = await readPending(directory, id).catch(() => undefined)
+  if (typeof pending === 'object' && pending.kind === 'remove') return parseTombstone(pending.tombstone)
+  const path = join(directory, `${id}.removed`)
+  const file = await readRegularFile(path, TOMBSTONE_MAX_BYTES, 'follow').catch(() => undefined)
+  return file?.kind === 'read' ? parseTombstone(file.bytes.toString()) : undefined
+}

@@ -1,0 +1,61 @@
+/**
+ * The rules of revisions, seals and addresses, for a store that can read its records. publish.lua has the same rules, and
+ * test/redis/rules.test.ts sends both the same changes.
+ */
+import type { Instance } from '../metadata/instance.ts'
+import type { PutRefusal } from './publisher.ts'
+import { sealAfter, type Seal } from './seal.ts'
+
+/** An address, or an IPv6 prefix, on a network. */
+export interface Range {
+  readonly network: string
+  readonly range: string
+}
+
+/** What a store has of an instance: the revision of its record or tombstone, and the seal. A removed one owns no address. */
+export interface Stored {
+  readonly revision: number
+  readonly sealedAt?: string
+  readonly ranges: readonly Range[]
+  readonly isRemoved: boolean
+}
+
+/** The seal that a record gets if it is written. */
+export function sealOfPut(instance: Instance, stored: Stored | undefined, liftsSeal: boolean): Seal {
+  return sealAfter(stored?.sealedAt, instance.sealedAt, liftsSeal)
+}
+
+/**
+ * Judges a put. `isSame`: record and user-data are those of the store. `owned`: the first address of the record that
+ * another instance owns.
+ */
+export function judgePut(
+  revision: number,
+  stored: Stored | undefined,
+  isSame: boolean,
+  owned: (Range & { readonly owner: string }) | undefined,
+): { readonly kind: 'write' } | { readonly kind: 'unchanged' } | PutRefusal {
+  if (stored !== undefined && revision < stored.revision) return { kind: 'stale', revision: stored.revision }
+  if (revision === stored?.revision) return isSame ? { kind: 'unchanged' } : { kind: 'stale', revision }
+  if (owned !== undefined)
+    return { kind: 'address-owned', network: owned.network, address: owned.range, owner: owned.owner }
+  return { kind: 'write' }
+}
+
+/**
+ * Judges a removal. `given`: its revision; undefined: the next one. `hasRecord`: there is a record, though it may be
+ * faulty; `hasTombstone`: it was removed before.
+ */
+export function judgeRemove(
+  given: number | undefined,
+  stored: Stored | undefined,
+  { hasRecord, hasTombstone }: { readonly hasRecord: boolean; readonly hasTombstone: boolean },
+):
+  | { readonly kind: 'absent' }
+  | { readonly kind: 'stale'; readonly revision: number }
+  | { readonly kind: 'write'; readonly revision: number } {
+  if (!hasRecord && !hasTombstone && given === undefined) return { kind: 'absent' }
+  const last = stored?.revision ?? 0
+  const revision = given ?? (hasRecord ? last + 1 : Math.max(last, 1))
+  return revision < last ? { kind: 'stale', revision: last } : { kind: 'write', revision }
+}

@@ -18,12 +18,12 @@ export interface Actions {
   readonly advance: (options: TakeOverOptions) => Promise<void>
   readonly hypervisors: () => Promise<void>
   readonly drain: (name: string, isDrained: boolean) => Promise<void>
-  readonly evacuate: (name: string, options: EvacuateOptions) => Promise<void>
+  readonly evacuate: (name: string, options: ApiEvacuateOptions) => Promise<void>
   readonly maintenance: (id: string, options: EventOptions) => Promise<void>
 }
 
 /** Options of `evacuate`. `to`: comma-separated names. */
-export interface EvacuateOptions {
+export interface ApiEvacuateOptions {
   readonly to?: string
   readonly begin?: boolean
   readonly dryRun?: boolean

@@ -13,7 +13,7 @@ import {
   parseAddressPort,
   parseUnixSocket,
   type HostPort,
-  type Place,
+  type ListenAddress,
 } from '../runtime/host-port.ts'
 import {
   absolutePath,
@@ -49,7 +49,7 @@ import { faultOfWebUrl } from './model/web-url.ts'
 /** The whole configuration of imds-api. */
 export interface ApiConfig {
   /** At least one. */
-  readonly listen: readonly Place[]
+  readonly listen: readonly ListenAddress[]
   /** `passwordFile` undefined: it needs no password. */
   readonly operator: HostPort & { readonly passwordFile: string | undefined }
   /** The beginning of every `url` in a representation, without a final slash. */
@@ -314,10 +314,10 @@ function parseOtpHeaders(text: string): Parsed<readonly string[], string> {
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
 }
 
-function parseListen(value: string, isTls: boolean, fault: Fault): readonly Place[] {
+function parseListen(value: string, isTls: boolean, fault: Fault): readonly ListenAddress[] {
   const texts = list(value)
   if (texts.length === 0) fault('IMDS_API_LISTEN', 'names no address')
-  const places: Place[] = []
+  const places: ListenAddress[] = []
   for (const text of texts) {
     const place = parseUnixSocket(text) ?? parseAddressPort(text)
     if (place === undefined)
@@ -340,7 +340,7 @@ function parseListen(value: string, isTls: boolean, fault: Fault): readonly Plac
 }
 
 /** The URL of the first listener with an address. Undefined: all are unix sockets. */
-function defaultBaseUrl(listen: readonly Place[], isTls: boolean): string | undefined {
+function defaultBaseUrl(listen: readonly ListenAddress[], isTls: boolean): string | undefined {
   if (listen.length === 0) return 'http://localhost' // the listeners are faulty
   const address = listen.find((place) => place.path === undefined)
   return address && `${isTls ? 'https' : 'http'}://${formatHostPort(address)}`

@@ -10,12 +10,12 @@ import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import { evacuateServer, serversOf, type Evacuated } from './changes/evacuation.ts'
 import { changeEventsOf, eventsOf } from './changes/maintenance.ts'
 import { changeDrained, placedHypervisors } from './changes/placement.ts'
-import type { EvacuateOptions } from './arguments.ts'
+import type { ApiEvacuateOptions } from './arguments.ts'
 import type { ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import type { Database, DatabaseSettings } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
-import { Failure } from './failure.ts'
+import { ApiCommandFailure } from './failure.ts'
 import { Refusal } from './model/refusal.ts'
 import { readHypervisors, type RegionHypervisor } from './publish/hypervisors.ts'
 import { LazyStore } from './publish/lazy-store.ts'
@@ -71,7 +71,7 @@ export async function maintenance(
   options: EventOptions,
 ): Promise<number> {
   const change = parseEventOptions(options)
-  if (!change.ok) throw new Failure(EXIT.usage, change.faults.join('; '))
+  if (!change.ok) throw new ApiCommandFailure(EXIT.usage, change.faults.join('; '))
   return withDatabase(config, open, async ({ db }) => {
     const { value } = change
     if (value !== undefined) await inTransaction(db, (tx) => changeEventsOf(tx, id, value)).catch(asFailure)
@@ -85,7 +85,7 @@ export async function maintenance(
 }
 
 /** Moves the servers of a hypervisor to others. Continues after one that cannot be moved: the exit status is 1 then. */
-export async function evacuate(parts: FleetParts, name: string, options: EvacuateOptions): Promise<number> {
+export async function evacuate(parts: FleetParts, name: string, options: ApiEvacuateOptions): Promise<number> {
   const { config, output, open } = parts
   const { begin = false, dryRun = false } = options
   const to = options.to === undefined ? [] : options.to.split(',')
@@ -132,11 +132,12 @@ async function checkNames(
 ): Promise<void> {
   const all = new Map((await placedHypervisors(db)).map((one) => [one.name, one]))
   for (const one of [name, ...to])
-    if (!all.has(one)) throw new Failure(1, `the region has no hypervisor ${one}: it has ${[...all.keys()].join(', ')}`)
+    if (!all.has(one))
+      throw new ApiCommandFailure(1, `the region has no hypervisor ${one}: it has ${[...all.keys()].join(', ')}`)
   for (const one of to) {
-    if (one === name) throw new Failure(EXIT.usage, `${name} cannot be evacuated to itself`)
+    if (one === name) throw new ApiCommandFailure(EXIT.usage, `${name} cannot be evacuated to itself`)
     if (all.get(one)!.drained_at !== null)
-      throw new Failure(1, `${one} is drained: name another, or run imds-api undrain ${one}`)
+      throw new ApiCommandFailure(1, `${one} is drained: name another, or run imds-api undrain ${one}`)
   }
   if (all.get(name)!.drained_at === null)
     output.warn(`${name} is not drained, so it may get new servers meanwhile: run imds-api drain ${name} first`)
@@ -157,5 +158,5 @@ async function withDatabase(
 }
 
 function asFailure(error: unknown): never {
-  throw error instanceof Refusal ? new Failure(1, error.message) : error
+  throw error instanceof Refusal ? new ApiCommandFailure(1, error.message) : error
 }

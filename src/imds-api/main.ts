@@ -13,7 +13,7 @@ import { buildLog, standardOutput } from '../runtime/log.ts'
 import { becomeOwnerOf } from '../runtime/become-owner.ts'
 import { readTextFile } from '../runtime/text-file.ts'
 import { EXIT } from '../runtime/exit-status.ts'
-import { Failure } from './failure.ts'
+import { ApiCommandFailure } from './failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { isJournal } from '../runtime/log-output.ts'
 import { Output } from '../runtime/output.ts'
@@ -85,7 +85,7 @@ function report(error: unknown): number {
   const { message, code, exitCode } = error as Error & { code?: string; exitCode?: number }
   if (code?.startsWith('commander.') === true) return exitCode === 0 ? EXIT.done : EXIT.usage // commander has printed it
   for (const line of message.split('\n')) output.warn(line)
-  return error instanceof Failure ? error.status : 1
+  return error instanceof ApiCommandFailure ? error.status : 1
 }
 
 /**
@@ -96,7 +96,10 @@ function readConfig(isCommand = true): { readonly config: ApiConfig; readonly un
   const { environmentFile } = program.opts<{ environmentFile?: string }>()
   const parsed = parseApiConfig(isCommand || environmentFile !== undefined ? variablesOf(environmentFile) : process.env)
   if (parsed.ok) return { config: parsed.value, unknown: parsed.unknown }
-  throw new Failure(EXIT.badConfig, parsed.faults.map(({ variable, message }) => `${variable} ${message}`).join('\n'))
+  throw new ApiCommandFailure(
+    EXIT.badConfig,
+    parsed.faults.map(({ variable, message }) => `${variable} ${message}`).join('\n'),
+  )
 }
 
 function variablesOf(environmentFile: string | undefined): Readonly<Record<string, string | undefined>> {
@@ -107,7 +110,7 @@ function variablesOf(environmentFile: string | undefined): Readonly<Record<strin
     process.env,
     false,
   )
-  if (!read.ok) throw new Failure(EXIT.noInput, read.faults.join())
+  if (!read.ok) throw new ApiCommandFailure(EXIT.noInput, read.faults.join())
   return read.value.variables
 }
 
@@ -203,7 +206,7 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
   const { config } = readConfig()
   const { file, secrets } = await readRegion(path)
   if (config.store.region !== undefined && config.store.region !== file.name)
-    throw new Failure(
+    throw new ApiCommandFailure(
       EXIT.badConfig,
       `IMDS_REGION is ${config.store.region}, and ${path} says ${file.name}: correct one of them`,
     )
@@ -228,6 +231,6 @@ async function readRegion(path: string): Promise<{ readonly file: RegionFile; re
   return { file: file.value, secrets: secrets.value }
 }
 
-function regionFailure(path: string, faults: readonly string[]): Failure {
-  return new Failure(EXIT.badConfig, faults.map((fault) => `${path}: ${fault}`).join('\n'))
+function regionFailure(path: string, faults: readonly string[]): ApiCommandFailure {
+  return new ApiCommandFailure(EXIT.badConfig, faults.map((fault) => `${path}: ${fault}`).join('\n'))
 }

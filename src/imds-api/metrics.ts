@@ -10,7 +10,7 @@ import { placedHypervisors, ramForServers } from './changes/placement.ts'
 import type { Database } from './database/open.ts'
 import { readOutbox } from './database/outbox.ts'
 import { SHED_QUEUES, type ShedQueue } from './model/refusal.ts'
-import type { Outcome } from './model/server-actions.ts'
+import type { ActionOutcome } from './model/server-actions.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/batch.ts'
 import { STREAM_ENDS, type StreamEnd } from './resources/event-streams.ts'
@@ -28,7 +28,7 @@ export interface ApiMetrics {
   readonly published: (outcome: PublishOutcome) => void
   readonly batched: () => void
   readonly invited: (outcome: InvitationOutcome) => void
-  readonly actionFinished: (outcome: Outcome) => void
+  readonly actionFinished: (outcome: ActionOutcome) => void
   readonly unannounced: (hypervisors: number) => void
   readonly streamEnded: (reason: StreamEnd) => void
   readonly waitEnded: (reason: WaitEnd) => void

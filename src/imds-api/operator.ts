@@ -11,7 +11,7 @@ import type { RegionHypervisor, RegionHypervisors } from './publish/hypervisors.
 import type { OutboxPublisher } from './publish/outbox-publisher.ts'
 
 /** What the listener shows. */
-export interface OperatorParts {
+export interface ApiOperatorParts {
   readonly database: Pick<Database, 'pool'>
   readonly publisher: Pick<OutboxPublisher, 'problem'>
   /** True once this process was told to stop. */
@@ -30,7 +30,7 @@ export interface OperatorParts {
  * Builds the server. /readyz is 200 while the database answers, until the process is told to stop; it names a store
  * that cannot be used, without which requests are served all the same.
  */
-export function buildOperatorServer(parts: OperatorParts): FastifyInstance {
+export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   const { database, publisher, isStopping, hypervisors, page, registry, password, now } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersions(

@@ -15,7 +15,7 @@ import { countRebuild, enqueueRebuild, refusedServers } from './changes/servers.
 import { migrate } from './database/migrate.ts'
 import { databaseExists, type Database } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
-import { Failure } from './failure.ts'
+import { ApiCommandFailure } from './failure.ts'
 import { claimedStore, databaseIdOf, formatForeign } from './publish/claimed-store.ts'
 import { compareStore, unknownTo, type Difference } from './publish/compare.ts'
 import { LazyStore } from './publish/lazy-store.ts'
@@ -75,7 +75,7 @@ async function prune(output: Output, db: Database['db'], store: Publisher, force
   const { unknown, records } = await unknownTo(db, store)
   for (const id of unknown) output.print(`${id} is only in the store`)
   if (unknown.length > records * PRUNED_SHARE && !force)
-    throw new Failure(
+    throw new ApiCommandFailure(
       1,
       `${String(unknown.length)} of ${String(records)} records would be removed, more than ` +
         `${String(PRUNED_SHARE * 100)} %: nothing was done. If that is right: imds-api rebuild --prune --force`,
@@ -127,7 +127,7 @@ async function publishAll(
   }
   if (left > 0) {
     const why = publisher.problem ?? 'stopped'
-    throw new Failure(
+    throw new ApiCommandFailure(
       publisher.problem === undefined ? 1 : EXIT.unavailable,
       `${why}; ${String(left)} of ${String(total)} servers are left: imds-api rebuild continues`,
     )
@@ -191,9 +191,10 @@ async function withBoth(
     try {
       await migrate(database.db)
       const region = await database.db.selectFrom('region').select('name').executeTakeFirst()
-      if (region === undefined) throw new Failure(1, 'the database has no region yet: imds-api apply FILE makes it')
+      if (region === undefined)
+        throw new ApiCommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it')
       if (config.store.region !== undefined && config.store.region !== region.name)
-        throw new Failure(
+        throw new ApiCommandFailure(
           EXIT.badConfig,
           `IMDS_REGION is ${config.store.region}, and the database is of the region ${region.name}: correct one of them`,
         )
@@ -202,7 +203,7 @@ async function withBoth(
       await database.close()
     }
   } catch (error) {
-    throw error instanceof StoreUnavailable ? new Failure(EXIT.unavailable, error.message) : error
+    throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
   } finally {
     await store.close()
   }

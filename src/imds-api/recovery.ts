@@ -1,6 +1,6 @@
 /** `imds-api advance`, for a database that was restored. */
 import { EXIT } from '../runtime/exit-status.ts'
-import { Failure } from './failure.ts'
+import { ApiCommandFailure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
@@ -56,14 +56,18 @@ export async function advanceDatabase(parts: RecoveryParts, { force = false }: T
 }
 
 /** The failure of a command that needs a database where there is none. */
-export function noDatabase(): Failure {
-  return new Failure(1, 'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it')
+export function noDatabase(): ApiCommandFailure {
+  return new ApiCommandFailure(
+    1,
+    'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it',
+  )
 }
 
 /** The id of the database. */
 async function ownId({ db }: Pick<Database, 'db'>): Promise<string> {
   const region = await db.selectFrom('region').select('database_id').executeTakeFirst()
-  if (region === undefined) throw new Failure(1, 'the database has no region yet: imds-api apply FILE makes it')
+  if (region === undefined)
+    throw new ApiCommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it')
   return region.database_id
 }
 
@@ -71,7 +75,7 @@ async function ownId({ db }: Pick<Database, 'db'>): Promise<string> {
 export async function refuseForeign(store: Publisher, ours: string, command: string | undefined): Promise<void> {
   const claimed = await store.fleet.database()
   if (claimed !== undefined && claimed !== ours && command !== undefined)
-    throw new Failure(1, formatForeign(claimed, ours, command))
+    throw new ApiCommandFailure(1, formatForeign(claimed, ours, command))
 }
 
 /** Opens the store, before the database, since this may be another user than root from then on. */
@@ -80,7 +84,7 @@ async function withStore(settings: StoreSettings, use: (store: Publisher) => Pro
     const store = await openStore(settings)
     return await use(store).finally(() => store.close())
   } catch (error) {
-    throw error instanceof StoreUnavailable ? new Failure(EXIT.unavailable, error.message) : error
+    throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
   }
 }
 

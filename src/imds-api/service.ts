@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
 import type { DestinationStream, Logger } from 'pino'
-import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
+import { formatHostPort, formatPlace, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
 import { startTurns } from '../limits/turns.ts'
 import { parsePassword, unreadable } from '../runtime/secret-file.ts'
@@ -19,7 +19,7 @@ import { keyedResultOf } from './http/idempotency.ts'
 import { buildComputeServer } from './compute/server.ts'
 import { Waiters } from './compute/waiters.ts'
 import type { ApiConfig } from './config.ts'
-import { Connections, shareConnections, shareOfAddress } from './http/connections.ts'
+import { ClientConnections, shareConnections, shareOfAddress } from './http/connections.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import { COMPUTE_CHANNEL } from './changes/actions.ts'
 import { finishWaitingActions, purgeActions } from './changes/action-queue.ts'
@@ -36,7 +36,7 @@ import { formatPage } from './page/page.ts'
 import { readRegionState } from './page/region-state.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
-import { buildOperatorServer, type OperatorParts } from './operator.ts'
+import { buildOperatorServer, type ApiOperatorParts } from './operator.ts'
 import { BootWatch } from './publish/boot-watch.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.ts'
@@ -54,7 +54,7 @@ import { readTextFile } from '../runtime/text-file.ts'
 /** A running imds-api. `failed` resolves with the reason when it cannot continue. */
 export interface Api {
   /** In the order of the configuration. */
-  readonly listening: readonly Place[]
+  readonly listening: readonly ListenAddress[]
   readonly operator: HostPort
   readonly failed: Promise<string>
   /** Opens the file of the audit lines again, after a log rotation. */
@@ -292,7 +292,7 @@ function buildPage(
   publisher: OutboxPublisher,
   sender: InvitationSender,
   hypervisors: () => Promise<RegionHypervisors>,
-): OperatorParts['page'] {
+): ApiOperatorParts['page'] {
   const turns = startTurns()
   return (question) =>
     turns.take(() =>
@@ -327,7 +327,7 @@ function readPassword(path: string | undefined): string | undefined {
 function buildBounds({ connectionsPerAddress, trustedProxies }: ApiConfig, closed: ApiMetrics['closed'], log: Logger) {
   const share = shareConnections(descriptors(readLimits()))
   const build = (most: number, ofAddress: number, proxies: readonly string[]) =>
-    new Connections({
+    new ClientConnections({
       most,
       ofAddress: shareOfAddress(ofAddress, most),
       trustedProxies: proxies,
@@ -388,7 +388,7 @@ function buildCompute(
   accounts: AccountChanges,
   metrics: ApiMetrics,
   { unreadable, shed }: Pick<ApiServerSettings, 'unreadable' | 'shed'>,
-  bounds: Connections,
+  bounds: ClientConnections,
   delay: StopDelay,
   audit: DestinationStream,
   log: Logger,

@@ -8,7 +8,7 @@ import { EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { StoreUnavailable, type Publisher, type SealResult } from '../store/publisher.ts'
 import { addressOwned, checkId, jsonOf, mostInFlight, withStore, type Context } from './commands.ts'
-import { Failure, failureOf, printFailure } from './failure.ts'
+import { CommandFailure, failureOf, printFailure } from './failure.ts'
 import { decodeText } from '../runtime/text-file.ts'
 
 /** `file`: also the ids in this file, one per line; `-` is standard input. `dryRun`: writes nothing. */
@@ -35,18 +35,18 @@ export async function remove(
   const { dryRun = false } = options
   const ids = await idsOf(named, options)
   if (revision !== undefined && ids.length > 1)
-    throw new Failure(EXIT.usage, '--revision is for a single instance: remove the others by another command')
+    throw new CommandFailure(EXIT.usage, '--revision is for a single instance: remove the others by another command')
   return changeAll(context, ids, async (publisher, id) => {
     const removed = await publisher.remove(id, revision, { dryRun })
     if (removed.kind === 'stale') {
-      throw new Failure(
+      throw new CommandFailure(
         EXIT.refused,
         `the store holds revision ${String(removed.revision)} of ${id}: remove at that one or a higher one`,
         { id, ...jsonOf(removed) },
       )
     }
     if (removed.kind === 'absent') {
-      throw new Failure(
+      throw new CommandFailure(
         EXIT.notFound,
         `the store has no ${id}; --revision leaves a tombstone for hypervisors that still serve it`,
         { id, ...jsonOf(removed) },
@@ -83,9 +83,9 @@ async function changeSeals(
   const { dryRun = false } = options
   return changeAll(context, await idsOf(named, options), async (publisher, id) => {
     const changed = await change(publisher, id, dryRun)
-    if (changed.kind === 'absent') throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
+    if (changed.kind === 'absent') throw new CommandFailure(EXIT.notFound, `the store has no ${id}`, { id })
     if (changed.kind === 'address-owned')
-      throw new Failure(EXIT.refused, `${id}: ${addressOwned(changed)}`, { id, ...jsonOf(changed) })
+      throw new CommandFailure(EXIT.refused, `${id}: ${addressOwned(changed)}`, { id, ...jsonOf(changed) })
     const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
     const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
     return {
@@ -112,12 +112,12 @@ async function idsOf(named: readonly string[], { file }: ChangeOptions): Promise
   const lines = read.split('\n').map((line) => line.trim())
   const ids = [...new Set([...named, ...lines.filter((line) => line !== '')])]
   if (file === undefined && ids.length === 0)
-    throw new Failure(EXIT.usage, 'no id: name instances, or a file of ids with --file')
+    throw new CommandFailure(EXIT.usage, 'no id: name instances, or a file of ids with --file')
   ids.forEach(checkId)
   return ids
 
   function unreadable(error: unknown): never {
-    throw new Failure(EXIT.noInput, `${String(file)} cannot be read: ${(error as Error).message}`)
+    throw new CommandFailure(EXIT.noInput, `${String(file)} cannot be read: ${(error as Error).message}`)
   }
 }
 

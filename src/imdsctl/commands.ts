@@ -7,7 +7,7 @@ import { parse } from '../metadata/record.ts'
 import { waitForInstance } from '../imdsd/operator/wait.ts'
 import { openStore, type Published, type Publisher, type StoreSettings } from '../store/open.ts'
 import { EXIT } from '../runtime/exit-status.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 import { STOP_SIGNALS } from '../runtime/signals.ts'
 import { Progress } from '../runtime/progress.ts'
 import { escapeControls } from '../runtime/escape.ts'
@@ -109,7 +109,7 @@ async function changeEach<T extends string>(
   }
   if (failures.size === 0) return counts
   const lines = [...failures].map(([id, why]) => `\n  ${id}: ${why}`)
-  throw new Failure(
+  throw new CommandFailure(
     EXIT.badData,
     `${String(failures.size)} of ${String(ids.length)} could not be ${done[0]}:${lines.join('')}`,
     { ...counts, failures: Object.fromEntries(failures) },
@@ -125,7 +125,7 @@ const NOT_CHANGED: Readonly<Record<string, string>> = {
 export async function lastRevision({ store }: Context, id: string): Promise<number> {
   return withStore(store, async (publisher) => {
     const parsed = parse((await existing(publisher, id)).document)
-    if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: publish a valid one`)
+    if (!parsed.ok) throw new CommandFailure(EXIT.badData, `the store's record of ${id} is faulty: publish a valid one`)
     return parsed.value.revision
   })
 }
@@ -140,14 +140,14 @@ export async function wait(
   const waited = await waitForInstance({ operator, id, revision, timeoutMs: timeout * 1000 })
   const { kind: result, ...details } = waited
   if (waited.kind === 'impossible') {
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.badData,
       `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`,
       { id, result, ...details },
     )
   }
   if (waited.kind === 'timeout') {
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.timeout,
       `the daemon does not serve revision ${String(revision)} of ${id}: ${waited.reason}`,
       { id, result, ...details, revision: waited.revision ?? null },
@@ -206,13 +206,13 @@ export async function withStore<T>(settings: StoreSettings, use: (publisher: Pub
 async function existing(publisher: Publisher, id: string): Promise<Published> {
   checkId(id)
   const published = await publisher.get(id)
-  if (published === undefined) throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
+  if (published === undefined) throw new CommandFailure(EXIT.notFound, `the store has no ${id}`, { id })
   return published
 }
 
 /** Throws a usage Failure if the text is not an id. */
 export function checkId(id: string): void {
-  if (!isId(id)) throw new Failure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
+  if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
 }
 
 /** An outcome as `--json` prints it. */

@@ -2,9 +2,9 @@
 import { writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { buildBugreport } from './doctor/bugreport.ts'
-import { countStates, rowOf, runChecks, statusOf, STYLES, type Result } from '../imdsd/checks/check.ts'
+import { countStates, rowOf, runChecks, statusOf, STYLES, type CheckResult } from '../imdsd/checks/check.ts'
 import { CHECKS } from '../imdsd/checks/checks.ts'
-import { lookAtHost, type Place } from './doctor/host.ts'
+import { lookAtHost, type DoctorSources } from './doctor/host.ts'
 import type { Look } from '../imdsd/checks/look.ts'
 import { buildRedaction } from './doctor/redact.ts'
 import { findSecrets, formatVariables, isPublic, SERVICES, serviceVariables } from './doctor/secrets.ts'
@@ -13,10 +13,10 @@ import { getMetrics, getReadiness, valueOf } from '../imdsd/operator/client.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { readUnit } from '../runtime/unit-file.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 
 /** What the commands need. */
-export interface HostContext extends Place {
+export interface HostContext extends DoctorSources {
   readonly output: Output
 }
 
@@ -70,14 +70,14 @@ export async function bugreport(context: HostContext, file: string | undefined):
   try {
     writeFileSync(path, text, { flag: 'wx', mode: 0o600 })
   } catch (error) {
-    throw new Failure(EXIT.noInput, `${path} cannot be written: ${(error as Error).message}`)
+    throw new CommandFailure(EXIT.noInput, `${path} cannot be written: ${(error as Error).message}`)
   }
   output.result({ file: path }, `wrote ${path}: read it before you send it; it has no secrets that imds knows of`)
 }
 
-function lookFrom(place: Place): Look {
+function lookFrom(place: DoctorSources): Look {
   const look = lookAtHost(place)
-  if (!look.ok) throw new Failure(EXIT.noInput, look.faults.join())
+  if (!look.ok) throw new CommandFailure(EXIT.noInput, look.faults.join())
   return look.value
 }
 
@@ -99,13 +99,13 @@ async function lookAtDaemon(operator: string): Promise<DaemonStatus | undefined>
     : buildStatus(readiness.value, before, after, Date.now() / 1000)
 }
 
-function countsOf(results: readonly Result[]) {
+function countsOf(results: readonly CheckResult[]) {
   const { ok, warning: warnings, failure: failures } = countStates(results)
   return { ok, warnings, failures }
 }
 
 /** Prints some results, and how many of all have each state. */
-function printResults(output: Output, printed: readonly Result[], all: readonly Result[]): void {
+function printResults(output: Output, printed: readonly CheckResult[], all: readonly CheckResult[]): void {
   output.rows(printed.map(rowOf))
   const { ok, warning, failure } = countStates(all)
   const text = `${String(ok)} ok, ${String(warning)} ${warning === 1 ? 'warning' : 'warnings'}, ${String(failure)} ${failure === 1 ? 'failure' : 'failures'}`

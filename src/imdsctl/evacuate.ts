@@ -11,7 +11,7 @@ import { isRecent } from '../store/fleet.ts'
 import type { Listed, Publisher, PutResult } from '../store/publisher.ts'
 import { changeEach, type Done } from './change.ts'
 import { addressOwned, withStore, type Context } from './commands.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 import { checkName, refuseBesideApi } from './hypervisors.ts'
 
 /**
@@ -31,7 +31,7 @@ const ATTEMPTS = 5
 export async function evacuate(context: Context, name: string, options: EvacuateOptions): Promise<number> {
   const targets = options.to === undefined ? [] : options.to.split(',')
   for (const one of [name, ...targets]) checkName(one)
-  if (targets.includes(name)) throw new Failure(EXIT.usage, `${name} cannot be evacuated to itself`)
+  if (targets.includes(name)) throw new CommandFailure(EXIT.usage, `${name} cannot be evacuated to itself`)
   return withStore(context.store, async (publisher) => {
     await refuseBesideApi(publisher, `imds-api evacuate ${name}`)
     await checkTargets(publisher, targets)
@@ -48,10 +48,14 @@ export async function evacuate(context: Context, name: string, options: Evacuate
 async function checkTargets(publisher: Publisher, targets: readonly string[]): Promise<void> {
   const drained = await publisher.fleet.drained()
   for (const one of targets)
-    if (drained.has(one)) throw new Failure(EXIT.refused, `${one} is drained: name another, or imdsctl undrain ${one}`)
+    if (drained.has(one))
+      throw new CommandFailure(EXIT.refused, `${one} is drained: name another, or imdsctl undrain ${one}`)
   const [unannounced] = await publisher.unannounced(targets)
   if (unannounced !== undefined)
-    throw new Failure(EXIT.refused, `no daemon has announced ${unannounced}: check the name (imdsctl hypervisors)`)
+    throw new CommandFailure(
+      EXIT.refused,
+      `no daemon has announced ${unannounced}: check the name (imdsctl hypervisors)`,
+    )
 }
 
 /** Warns if the daemon of the hypervisor runs: guests that run there lose their metadata. */
@@ -92,14 +96,14 @@ export async function move(
     const unchanged = (text: string): Done => ({ json: { result: 'unchanged', id }, text })
     if (published === undefined) return unchanged(`${id} was removed meanwhile: nothing to do`)
     const parsed = parse(published.document)
-    if (!parsed.ok) throw new Failure(EXIT.badData, `the record of ${id} is faulty: publish a valid one`, { id })
+    if (!parsed.ok) throw new CommandFailure(EXIT.badData, `the record of ${id} is faulty: publish a valid one`, { id })
     const { hypervisors: from, revision } = parsed.value
     if (!from.includes(name)) return unchanged(`${id} does not name ${name}: nothing to do`)
     const [other] = from.filter((one) => one !== name)
     if (begin && other !== undefined) return unchanged(`${id} names ${from.join(' and ')} already: nothing to do`)
     target ??= other ?? choose()
     if (target === undefined)
-      throw new Failure(EXIT.usage, `${id} names only ${name}: name a hypervisor for it with --to`, { id })
+      throw new CommandFailure(EXIT.usage, `${id} names only ${name}: name a hypervisor for it with --to`, { id })
     const to = begin ? [name, target] : [other ?? target]
     const document = { ...(published.document as object), revision: revision + 1, hypervisors: to }
     const put = await publisher.put(document, 'keep', { dryRun })
@@ -111,14 +115,14 @@ export async function move(
       text: `${dryRun ? 'would be ' : ''}${result} ${id} from ${from.join(' and ')} to ${to.join(' and ')} at revision ${String(revision + 1)}`,
     }
   }
-  throw new Failure(EXIT.refused, `another writer keeps changing ${id}: run this again`, { id })
+  throw new CommandFailure(EXIT.refused, `another writer keeps changing ${id}: run this again`, { id })
 }
 
 /** Throws a Failure unless the record was published. */
 function refuse(id: string, put: PutResult): void {
-  if (put.kind === 'address-owned') throw new Failure(EXIT.refused, `${id}: ${addressOwned(put)}`, { id })
+  if (put.kind === 'address-owned') throw new CommandFailure(EXIT.refused, `${id}: ${addressOwned(put)}`, { id })
   if (put.kind === 'invalid')
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.badData,
       `${id} cannot be published again: ${put.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`,
       { id },

@@ -10,7 +10,7 @@ import { getExplanation, getInstanceExplanation, valueOf } from '../imdsd/operat
 import type { Explanation } from '../imdsd/operator/documents.ts'
 import { STYLES, warning } from '../imdsd/checks/check.ts'
 import { findPaths, NOT_LOOKED_AT, type Step } from '../imdsd/checks/guest-path.ts'
-import type { Place } from './doctor/host.ts'
+import type { DoctorSources } from './doctor/host.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { parseUnixSocket } from '../runtime/host-port.ts'
@@ -18,10 +18,10 @@ import type { Output } from '../runtime/output.ts'
 import { readSecretFile } from '../runtime/secret-file.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { withStore, type Context } from './commands.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 
 /** What the command needs. `passwordFile`: a file with the password of the operators' TCP listeners. */
-export interface ExplainContext extends Place {
+export interface ExplainContext extends DoctorSources {
   readonly output: Output
   readonly passwordFile: string | undefined
 }
@@ -34,8 +34,8 @@ export async function explain(context: ExplainContext, target: string, network: 
   const { output, operator } = context
   const isAddress = canonicalAddress(target) !== undefined
   if (!isAddress && !isId(target))
-    throw new Failure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)
-  if (!isName(network)) throw new Failure(EXIT.usage, `"${network}" is not the name of a network`)
+    throw new CommandFailure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)
+  if (!isName(network)) throw new CommandFailure(EXIT.usage, `"${network}" is not the name of a network`)
   const password = passwordFor(context)
   const { explanations, more } = isAddress
     ? { explanations: [await explainAddress(operator, password, target, network)], more: 0 }
@@ -59,9 +59,12 @@ export async function operatorOf({ store }: Context, hypervisor: string): Promis
   const announced = await withStore(store, (publisher) => publisher.hypervisors())
   const found = announced.find(({ name }) => name === hypervisor)
   if (found === undefined)
-    throw new Failure(EXIT.notFound, `no daemon has announced hypervisor ${hypervisor}: imdsctl hypervisors lists them`)
+    throw new CommandFailure(
+      EXIT.notFound,
+      `no daemon has announced hypervisor ${hypervisor}: imdsctl hypervisors lists them`,
+    )
   if (found.operator === undefined)
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.unavailable,
       `the daemon of ${hypervisor} announces no listener that others can reach: set IMDS_OPERATOR_LISTEN there to one ` +
         'address of its management network, and IMDS_OPERATOR_ALLOW to this one; or run imdsctl explain there',
@@ -75,7 +78,7 @@ function passwordFor({ operator, passwordFile = '' }: ExplainContext): string | 
   try {
     return readSecretFile(passwordFile)
   } catch (error) {
-    throw new Failure(EXIT.noInput, `IMDS_OPERATOR_PASSWORD_FILE: ${(error as Error).message}`)
+    throw new CommandFailure(EXIT.noInput, `IMDS_OPERATOR_PASSWORD_FILE: ${(error as Error).message}`)
   }
 }
 
@@ -87,7 +90,7 @@ async function explainAddress(
 ): Promise<Explanation> {
   const got = await getExplanation(operator, password, network, address, AbortSignal.timeout(TIMEOUT_MS))
   const read = valueOf(got, operator)
-  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
+  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
   return read.value
 }
 
@@ -98,16 +101,20 @@ async function explainInstance(
 ): Promise<{ readonly explanations: readonly Explanation[]; readonly more: number }> {
   const got = await getInstanceExplanation(operator, password, id, AbortSignal.timeout(TIMEOUT_MS))
   const read = valueOf(got, operator)
-  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
+  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
   const { revision, reason, addresses, more } = read.value
   if (revision === undefined) {
     const why = reason === undefined ? '' : `: ${reason}`
-    throw new Failure(EXIT.notFound, `the daemon at ${operator} does not serve ${id}${why}`, { id })
+    throw new CommandFailure(EXIT.notFound, `the daemon at ${operator} does not serve ${id}${why}`, { id })
   }
   if (addresses.length === 0)
-    throw new Failure(EXIT.notFound, `the record of ${id} has no address: explain one of its prefixes, if it has any`, {
-      id,
-    })
+    throw new CommandFailure(
+      EXIT.notFound,
+      `the record of ${id} has no address: explain one of its prefixes, if it has any`,
+      {
+        id,
+      },
+    )
   return { explanations: addresses, more }
 }
 

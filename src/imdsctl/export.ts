@@ -15,7 +15,7 @@ import { formatRecord } from '../store/files/load.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { formatTombstone } from '../store/seal.ts'
 import { withStore, type Context } from './commands.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 import { Progress } from '../runtime/progress.ts'
 
 /** Instances that are read and written at the same time. */
@@ -31,11 +31,11 @@ interface Exported {
 /** Exports a store. Resolves with the exit status: faulty data if a record could not be read. */
 export async function exportRecords({ store, output }: Context, path: string): Promise<number> {
   const directory = resolve(path)
-  if (await exists(directory)) throw new Failure(EXIT.usage, `${directory} exists: name a new directory`)
+  if (await exists(directory)) throw new CommandFailure(EXIT.usage, `${directory} exists: name a new directory`)
   const partial = `${directory}.partial`
   const distrust = process.geteuid?.() === 0 ? findDistrustOfDirectory(dirname(directory)) : undefined
   if (distrust !== undefined)
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.noInput,
       `${distrust}: export into a directory that only root can change, or run as its owner`,
     )
@@ -43,7 +43,7 @@ export async function exportRecords({ store, output }: Context, path: string): P
     await mkdir(partial, { mode: 0o700 }).catch((error: unknown) => {
       const isThere = (error as NodeJS.ErrnoException).code === 'EEXIST'
       const reason = isThere ? 'exists: another export runs or was interrupted; delete it' : (error as Error).message
-      throw new Failure(EXIT.noInput, `${partial} ${reason}`)
+      throw new CommandFailure(EXIT.noInput, `${partial} ${reason}`)
     })
     const exported = await write(publisher, partial, output).catch(async (error: unknown) => {
       await rm(partial, { recursive: true })

@@ -4,7 +4,7 @@ import { missingFile } from '../runtime/missing-file.ts'
 import type { Output } from '../runtime/output.ts'
 
 /** A failed command, or one part of it: its exit status, the message, and fields that `--json` adds. */
-export class Failure extends Error {
+export class CommandFailure extends Error {
   readonly status: number
   readonly details: Readonly<Record<string, unknown>>
 
@@ -16,20 +16,20 @@ export class Failure extends Error {
 }
 
 /** The Failure for any error: one that is no Failure means that the store or a daemon cannot be used. */
-export function failureOf(error: unknown): Failure {
-  if (error instanceof Failure) return error
+export function failureOf(error: unknown): CommandFailure {
+  if (error instanceof CommandFailure) return error
   const path = missingFile(error)
   if (path !== undefined) {
-    return new Failure(
+    return new CommandFailure(
       EXIT.software,
       `cannot load ${path}, a file of this installation: if imds was just upgraded, run the command again; otherwise install imds again`,
     )
   }
-  return new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
+  return new CommandFailure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
 }
 
 /** Prints a Failure: as JSON on standard output, or its message on standard error. */
-export function printFailure(output: Output, { message, details }: Failure): void {
+export function printFailure(output: Output, { message, details }: CommandFailure): void {
   if (output.json) output.printJson({ error: message, ...details })
   else output.warn(message)
 }

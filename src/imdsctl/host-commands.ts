@@ -2,7 +2,7 @@
 import { Argument, Option, type Command } from 'commander'
 import type { FirewallOptions } from './firewall-agent/agent.ts'
 import { DEFAULT_OPERATOR_SOCKET } from '../imdsd/operator/paths.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 import type { IDENTITY_ACTIONS, IdentityOptions } from './identity.ts'
 import { contextOf, wholeNumber, type Runner } from './runner.ts'
 
@@ -163,7 +163,7 @@ export function addHostCommands(program: Command, runner: Runner): void {
           own: { IMDS_LISTEN, IMDS_LINK_LOCAL, IMDS_OPERATOR_LISTEN, IMDS_LINK },
           journalStream: JOURNAL_STREAM,
         })
-        if (!outcome.ok) throw new Failure(outcome.status, outcome.message, outcome.details)
+        if (!outcome.ok) throw new CommandFailure(outcome.status, outcome.message, outcome.details)
       }),
     )
 }

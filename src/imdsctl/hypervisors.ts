@@ -5,7 +5,7 @@ import { EXIT } from '../runtime/exit-status.ts'
 import { isRecent } from '../store/fleet.ts'
 import type { AnnouncedHypervisor, Publisher } from '../store/publisher.ts'
 import { withStore, type Context } from './commands.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 
 /** A hypervisor. `records`: how many name it. `announced` undefined: no daemon has announced it. */
 interface Hypervisor {
@@ -68,7 +68,7 @@ export async function drain({ store, output }: Context, name: string): Promise<v
     await refuseBesideApi(publisher, `imds-api drain ${name}`)
     const known = (await publisher.hypervisors([name])).length > 0 || (await countRecords(publisher)).has(name)
     if (!known)
-      throw new Failure(
+      throw new CommandFailure(
         EXIT.notFound,
         `no daemon has announced ${name}, and no record names it: check the name (imdsctl hypervisors)`,
         { name },
@@ -103,7 +103,7 @@ export async function forget({ store, output }: Context, name: string): Promise<
   await withStore(store, async (publisher) => {
     const records = (await countRecords(publisher)).get(name) ?? 0
     if (records > 0)
-      throw new Failure(
+      throw new CommandFailure(
         EXIT.refused,
         `${String(records)} records name ${name}: move them first (imdsctl evacuate ${name} --to NAME)`,
         { name, records },
@@ -123,14 +123,14 @@ export async function forget({ store, output }: Context, name: string): Promise<
 
 /** Throws a usage Failure if the text is not a name. */
 export function checkName(name: string): void {
-  if (!isName(name)) throw new Failure(EXIT.usage, `"${name}" is not the name of a hypervisor`)
+  if (!isName(name)) throw new CommandFailure(EXIT.usage, `"${name}" is not the name of a hypervisor`)
 }
 
 /** Throws a Failure if imds-api publishes the region: it would overwrite the change. `command` does it there. */
 export async function refuseBesideApi(publisher: Publisher, command: string): Promise<void> {
   const api = await publisher.fleet.controlPlane()
   if (api === undefined) return
-  throw new Failure(
+  throw new CommandFailure(
     EXIT.refused,
     `imds-api publishes this region (last seen ${formatAgo(api.seenAt, Date.now())}) and would overwrite this: ` +
       `run ${command} on its host`,

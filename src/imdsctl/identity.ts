@@ -8,7 +8,7 @@ import { makeCertificate } from '../identity/certificate.ts'
 import { algorithmOf } from '../identity/key.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 
 /** What `identity` can do. */
 export const IDENTITY_ACTIONS = ['init', 'jwks'] as const
@@ -28,7 +28,8 @@ export async function identity(
   { ec = false, issuer }: IdentityOptions,
 ): Promise<void> {
   if (action === 'jwks') await publishKeys(output, directory, files, issuer)
-  else if (files.length > 0) throw new Failure(EXIT.usage, `identity init takes one directory, not ${files.join(' ')}`)
+  else if (files.length > 0)
+    throw new CommandFailure(EXIT.usage, `identity init takes one directory, not ${files.join(' ')}`)
   else makeKey(output, directory, ec)
 }
 
@@ -36,7 +37,7 @@ export async function identity(
 function makeKey(output: Output, directory: string, ec: boolean): void {
   const [keyFile, certificateFile] = [join(directory, 'identity-key.pem'), join(directory, 'identity-cert.pem')]
   for (const path of [keyFile, certificateFile])
-    if (existsSync(path)) throw new Failure(EXIT.usage, `${path} exists: name another directory`)
+    if (existsSync(path)) throw new CommandFailure(EXIT.usage, `${path} exists: name another directory`)
   const { privateKey } = ec
     ? generateKeyPairSync('ec', { namedCurve: 'P-256' })
     : generateKeyPairSync('rsa', { modulusLength: 2048 })
@@ -65,8 +66,8 @@ async function publishKeys(
   files: readonly string[],
   issuer: string | undefined,
 ): Promise<void> {
-  if (issuer === undefined || !isIssuer(issuer)) throw new Failure(EXIT.usage, `--issuer must be ${ISSUER_RULE}`)
-  if (files.length === 0) throw new Failure(EXIT.usage, 'name the certificate of each key that signs tokens')
+  if (issuer === undefined || !isIssuer(issuer)) throw new CommandFailure(EXIT.usage, `--issuer must be ${ISSUER_RULE}`)
+  if (files.length === 0) throw new CommandFailure(EXIT.usage, 'name the certificate of each key that signs tokens')
   const documents = await issuerDocuments(issuer, files.map(publicKeyOf))
   const paths = (['keys', 'configuration'] as const).map((name) => {
     const path = join(directory, ISSUER_PATHS[name])
@@ -85,7 +86,7 @@ function publicKeyOf(path: string): KeyObject {
   try {
     text = readFileSync(path, 'latin1')
   } catch (error) {
-    throw new Failure(EXIT.noInput, `${path} cannot be read: ${(error as NodeJS.ErrnoException).code ?? ''}`)
+    throw new CommandFailure(EXIT.noInput, `${path} cannot be read: ${(error as NodeJS.ErrnoException).code ?? ''}`)
   }
   try {
     const key = createPublicKey(text)
@@ -93,7 +94,7 @@ function publicKeyOf(path: string): KeyObject {
   } catch {
     // neither a certificate nor a key
   }
-  throw new Failure(
+  throw new CommandFailure(
     EXIT.badData,
     `${path} has no certificate or key of RSA with 2048 to 4096 bits, or of P-256, in PEM`,
   )
@@ -114,6 +115,6 @@ function writing(path: string, write: () => void): void {
   try {
     write()
   } catch (error) {
-    throw new Failure(EXIT.noInput, `${path} cannot be written: ${(error as Error).message}`)
+    throw new CommandFailure(EXIT.noInput, `${path} cannot be written: ${(error as Error).message}`)
   }
 }

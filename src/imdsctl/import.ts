@@ -14,10 +14,10 @@ import { RECORD_ENDINGS } from '../store/document.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { parseTombstone } from '../store/seal.ts'
 import { mostInFlight, withStore, type Context } from './commands.ts'
-import { Failure, failureOf } from './failure.ts'
+import { CommandFailure, failureOf } from './failure.ts'
 import { publishRecords } from './put.ts'
 import { readRecords, type ReadRecord } from './records.ts'
-import { Report } from './report.ts'
+import { CommandReport } from './report.ts'
 
 /** `changeRegion`: each record gets the region of the store. */
 export interface ImportOptions {
@@ -33,9 +33,9 @@ export async function importRecords(
   { changeRegion = false }: ImportOptions,
 ): Promise<number> {
   if (changeRegion && store.region === undefined)
-    throw new Failure(EXIT.usage, '--change-region needs the name of the region: --region, IMDS_REGION')
+    throw new CommandFailure(EXIT.usage, '--change-region needs the name of the region: --region, IMDS_REGION')
   const { removed, total } = await lookInto(path)
-  const report = new Report(output, 'failures', total)
+  const report = new CommandReport(output, 'failures', total)
   const records = readRecords([path])
   const most = mostInFlight(store)
   await withStore(store, async (publisher) => {
@@ -52,7 +52,7 @@ export async function importRecords(
 async function lookInto(path: string): Promise<{ removed: readonly string[]; total: number | undefined }> {
   const names = new Set(path === '-' ? [] : await readdir(path).catch(() => []))
   if ([...names].some((name) => name.endsWith('.pending')))
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.badData,
       `${path} is a store with a change in progress: export it (imdsctl --store file:${path} export), and import that`,
     )
@@ -66,7 +66,12 @@ async function lookInto(path: string): Promise<{ removed: readonly string[]; tot
   return { removed, total: names.size === 0 ? undefined : removed.length + records }
 }
 
-async function restoreTombstone(publisher: Publisher, directory: string, id: string, report: Report): Promise<void> {
+async function restoreTombstone(
+  publisher: Publisher,
+  directory: string,
+  id: string,
+  report: CommandReport,
+): Promise<void> {
   const place = join(directory, id + REMOVED)
   const failed = (status: number, kind: string, message: string) => {
     const text = `${place} ${message}`

@@ -11,7 +11,7 @@ import type { Output } from '../runtime/output.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { StoreUnavailable, type Listed, type Publisher } from '../store/publisher.ts'
 import { withStore, type Context } from './commands.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 
 /**
  * Which instances are listed, and how. An instance has to pass all filters. `removed`: lists tombstones in place of
@@ -78,7 +78,7 @@ export async function list({ store, output }: Context, options: ListOptions): Pr
 function indexFilter({ hypervisor, sealed, address }: ListOptions): (instance: Listed) => boolean {
   const range = address === undefined ? undefined : (canonicalAddress(address) ?? address)
   if (range !== undefined && canonicalAddress(range) === undefined && !isIpv6Prefix(range))
-    throw new Failure(EXIT.usage, `"${range}" is neither an address nor an IPv6 prefix in its shortest form`)
+    throw new CommandFailure(EXIT.usage, `"${range}" is neither an address nor an IPv6 prefix in its shortest form`)
   return ({ hypervisors, addresses, sealedAt }) =>
     (hypervisor === undefined || hypervisors.includes(hypervisor)) &&
     (sealed !== true || sealedAt !== undefined) &&

@@ -6,7 +6,7 @@ import { parse } from '../metadata/record.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { checkId, withStore, type Context } from './commands.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 import { refuseBesideApi } from './hypervisors.ts'
 
 /** Another writer that publishes the same instance is waited for this often. */
@@ -16,7 +16,7 @@ const ATTEMPTS = 5
 export async function maintenance({ store, output }: Context, id: string, options: EventOptions): Promise<void> {
   checkId(id)
   const change = parseEventOptions(options)
-  if (!change.ok) throw new Failure(EXIT.usage, change.faults.join('; '))
+  if (!change.ok) throw new CommandFailure(EXIT.usage, change.faults.join('; '))
   await withStore(store, async (publisher) => {
     if (change.value === undefined) {
       const { events } = await read(publisher, id)
@@ -39,9 +39,9 @@ export async function maintenance({ store, output }: Context, id: string, option
 
 async function read(publisher: Publisher, id: string): Promise<Instance & { readonly document: object }> {
   const published = await publisher.get(id)
-  if (published === undefined) throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
+  if (published === undefined) throw new CommandFailure(EXIT.notFound, `the store has no ${id}`, { id })
   const parsed = parse(published.document)
-  if (!parsed.ok) throw new Failure(EXIT.badData, `the record of ${id} is faulty: publish a valid one`, { id })
+  if (!parsed.ok) throw new CommandFailure(EXIT.badData, `the record of ${id} is faulty: publish a valid one`, { id })
   return { ...parsed.value, document: published.document as object }
 }
 
@@ -54,13 +54,16 @@ async function put(
   for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
     const { document, revision: before, events } = await read(publisher, id)
     const changed = changeEvents(events, change)
-    if (!changed.ok) throw new Failure(EXIT.badData, `${id}: ${changed.faults.join('; ')}`, { id })
+    if (!changed.ok) throw new CommandFailure(EXIT.badData, `${id}: ${changed.faults.join('; ')}`, { id })
     const revision = before + 1
     const result = await publisher.put({ ...document, revision, events: changed.value })
     if (result.kind === 'stale') continue
     if (result.kind !== 'published')
-      throw new Failure(EXIT.refused, `${id} cannot be published again: publish its record first`, { id, ...result })
+      throw new CommandFailure(EXIT.refused, `${id} cannot be published again: publish its record first`, {
+        id,
+        ...result,
+      })
     return { revision, event: change.kind === 'end' ? change.id : String(change.event['id']) }
   }
-  throw new Failure(EXIT.refused, `another writer keeps changing ${id}: run this again`, { id })
+  throw new CommandFailure(EXIT.refused, `another writer keeps changing ${id}: run this again`, { id })
 }

@@ -8,14 +8,14 @@ import { isId } from '../metadata/identifiers.ts'
 import type { Fault } from '../metadata/record.ts'
 import { checkRecord } from '../store/check-record.ts'
 import { USER_DATA_MAX_BYTES, type Publisher } from '../store/open.ts'
-import { publishMany, type Settled, type ToPublish } from '../store/publish-many.ts'
+import { publishMany, type SettledPut, type ToPublish } from '../store/publish-many.ts'
 import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
 import { addressOwned, jsonOf, mostInFlight, withStore, type Context } from './commands.ts'
 import { EXIT } from '../runtime/exit-status.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
-import { Report, type Outcome } from './report.ts'
+import { CommandReport, type CommandOutcome } from './report.ts'
 import { warningsOf } from './record-warnings.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
 
@@ -32,7 +32,7 @@ export async function put(
 ): Promise<number> {
   const records = typeof userDataPath === 'string' ? theOne(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
-  const report = new Report(output, 'each')
+  const report = new CommandReport(output, 'each')
   await withStore(store, (publisher) =>
     publishRecords(publisher, records, otherwise, mostInFlight(store), options, report),
   ).finally(() => {
@@ -51,7 +51,7 @@ export async function publishRecords(
   otherwise: UserDataChange,
   most: number,
   options: Required<PutOptions>,
-  report: Report,
+  report: CommandReport,
 ): Promise<void> {
   const drained = await publisher.fleet.drained().catch(() => new Map<string, string>()) // only for warnings
   const items = itemsOf(records, otherwise, report)
@@ -70,7 +70,7 @@ export async function validate(
   paths: readonly string[],
   userDataMaxBytes = USER_DATA_MAX_BYTES,
 ): Promise<number> {
-  const report = new Report(output, 'each')
+  const report = new CommandReport(output, 'each')
   for await (const read of readRecords(paths)) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
     else report.add(checked(read.value, userDataMaxBytes))
@@ -78,7 +78,7 @@ export async function validate(
   return report.end()
 }
 
-function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
+function checked(input: RecordInput, userDataMaxBytes: number): CommandOutcome {
   const { userData } = input
   const record = checkRecord(input.document, userData === 'keep' ? undefined : userData, {
     region: undefined,
@@ -108,7 +108,7 @@ interface Item extends ToPublish {
 async function* itemsOf(
   records: AsyncIterable<ReadRecord>,
   otherwise: UserDataChange,
-  report: Report,
+  report: CommandReport,
 ): AsyncGenerator<Item> {
   for await (const read of records) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
@@ -124,10 +124,10 @@ async function* itemsOf(
 
 function putOutcome(
   input: RecordInput,
-  put: Settled,
+  put: SettledPut,
   drained: ReadonlyMap<string, string>,
   { dryRun }: Required<PutOptions>,
-): Outcome {
+): CommandOutcome {
   switch (put.kind) {
     case 'published':
     case 'unchanged': {
@@ -172,11 +172,11 @@ function putOutcome(
   }
 }
 
-function refused(input: RecordInput, message: string, details: object): Outcome {
+function refused(input: RecordInput, message: string, details: object): CommandOutcome {
   return notDone(input, 'refused', EXIT.refused, message, details)
 }
 
-function invalid(input: RecordInput, faults: readonly Fault[]): Outcome {
+function invalid(input: RecordInput, faults: readonly Fault[]): CommandOutcome {
   const lines = faults.map(({ path, message }) => `\n  ${path === '' ? '(the record)' : path} ${message}`)
   const warnings = warningsOf(input.document)
   return {
@@ -189,11 +189,11 @@ function invalid(input: RecordInput, faults: readonly Fault[]): Outcome {
   }
 }
 
-function failed(input: RecordInput, error: unknown): Outcome {
+function failed(input: RecordInput, error: unknown): CommandOutcome {
   return notDone(input, 'failed', EXIT.unavailable, error instanceof Error ? error.message : String(error), {})
 }
 
-function notDone(input: RecordInput, kind: string, status: number, message: string, details: object): Outcome {
+function notDone(input: RecordInput, kind: string, status: number, message: string, details: object): CommandOutcome {
   const id = idOf(input)
   return {
     kind,
@@ -203,7 +203,7 @@ function notDone(input: RecordInput, kind: string, status: number, message: stri
   }
 }
 
-function faultOutcome({ place, status, message }: RecordFault): Outcome {
+function faultOutcome({ place, status, message }: RecordFault): CommandOutcome {
   return {
     kind: status === EXIT.noInput ? 'unreadable' : 'faulty',
     status,
@@ -221,22 +221,22 @@ function idOf({ document }: RecordInput): string {
 /** The only record of some paths, with its user-data from another file. */
 async function* theOne(paths: readonly string[], userDataPath: string): AsyncGenerator<ReadRecord> {
   if (paths.includes('-') && userDataPath === '-')
-    throw new Failure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
+    throw new CommandFailure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
   const userData = await (userDataPath === '-' ? buffer(process.stdin) : readFile(userDataPath)).catch(
     (error: unknown) => {
-      throw new Failure(EXIT.noInput, `${userDataPath} cannot be read: ${(error as Error).message}`)
+      throw new CommandFailure(EXIT.noInput, `${userDataPath} cannot be read: ${(error as Error).message}`)
     },
   )
   const records: ReadRecord[] = []
   for await (const read of readRecords(paths)) records.push(read)
   const [read] = records
   if (read === undefined || records.length > 1)
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.usage,
       '--user-data is for one record. With many, each has its user-data in its own file or line: ' +
         'see imdsctl put --help',
     )
   if (read.ok && read.value.userData !== undefined)
-    throw new Failure(EXIT.usage, `${read.value.place} has its own user-data: omit --user-data`)
+    throw new CommandFailure(EXIT.usage, `${read.value.place} has its own user-data: omit --user-data`)
   yield read.ok ? { ok: true, value: { ...read.value, userData } } : read
 }

@@ -2,13 +2,13 @@
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 import { Progress } from '../runtime/progress.ts'
 
 /**
  * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.
  */
-export interface Outcome {
+export interface CommandOutcome {
   readonly kind: string
   readonly status: number
   readonly text: string
@@ -23,7 +23,7 @@ const MOST_WARNINGS = 3
  * Prints outcomes, and a summary of more than one. `each`: every outcome. `failures`: only those that failed; a
  * terminal shows the progress.
  */
-export class Report {
+export class CommandReport {
   readonly #output: Output
   readonly #prints: 'each' | 'failures'
   readonly #progress: Progress
@@ -39,7 +39,7 @@ export class Report {
     this.#progress = new Progress(output, 'records', total)
   }
 
-  add({ status, kind, text, warnings = [], json }: Outcome): void {
+  add({ status, kind, text, warnings = [], json }: CommandOutcome): void {
     this.#counts.set(kind, (this.#counts.get(kind) ?? 0) + 1)
     this.#status = Math.max(this.#status, status)
     this.#done += 1
@@ -73,7 +73,7 @@ export class Report {
     const more = this.#warned.size - MOST_WARNINGS
     if (this.#prints === 'failures' && more > 0) this.#output.warn(`warning: ${String(more)} more of this kind`)
     if (records === 0)
-      throw new Failure(
+      throw new CommandFailure(
         EXIT.noInput,
         `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`,
       )

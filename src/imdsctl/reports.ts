@@ -7,23 +7,23 @@ import type { ReportsDocument } from '../imdsd/operator/documents.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 
 const TIMEOUT_MS = 5_000
 
 /** Prints the reports of an instance that the daemon at `operator` serves. */
 export async function reports(output: Output, id: string, operator: string): Promise<void> {
-  if (!isId(id)) throw new Failure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
+  if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
   const got = await getReports(operator, id, AbortSignal.timeout(TIMEOUT_MS))
   if (got.kind === 'refused' && got.status === 404)
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.notFound,
       `the daemon at ${operator} does not serve ${id}, or has no reports on this listener: ` +
         'ask on the hypervisor of its record, by the unix socket',
       { id },
     )
   const read = valueOf(got, operator)
-  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
+  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
   output.result(read.value, formatReports(read.value, Date.now()))
 }
 

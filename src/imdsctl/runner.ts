@@ -6,7 +6,7 @@ import type { Environment } from '../runtime/variables.ts'
 import { parseWhole } from '../runtime/whole-number.ts'
 import type { StoreSettings } from '../store/settings.ts'
 import type { Context } from './commands.ts'
-import { Failure, failureOf, printFailure } from './failure.ts'
+import { CommandFailure, failureOf, printFailure } from './failure.ts'
 
 /**
  * The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are
@@ -58,7 +58,7 @@ export function buildRunner(program: Command, parts: Parts): Runner {
 
 /** The store of the options. */
 export function contextOf({ output }: Runner, { store, recordKeys, ...settings }: Options): Context {
-  if (store === undefined) throw new Failure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
+  if (store === undefined) throw new CommandFailure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
   return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
 }
 

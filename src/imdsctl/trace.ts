@@ -8,22 +8,22 @@ import { formatAgo } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import type { Cell } from '../runtime/terminal.ts'
-import { Failure } from './failure.ts'
+import { CommandFailure } from './failure.ts'
 
 const TIMEOUT_MS = 5_000
 
 /** Prints the boot trace of an instance that the daemon at `operator` serves. */
 export async function trace(output: Output, id: string, operator: string): Promise<void> {
-  if (!isId(id)) throw new Failure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
+  if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
   const got = await getTrace(operator, id, AbortSignal.timeout(TIMEOUT_MS))
   if (got.kind === 'refused' && got.status === 404)
-    throw new Failure(
+    throw new CommandFailure(
       EXIT.notFound,
       `the daemon at ${operator} does not serve ${id}: ask on the hypervisor of its record`,
       { id },
     )
   const read = valueOf(got, operator)
-  if (!read.ok) throw new Failure(EXIT.unavailable, read.faults.join())
+  if (!read.ok) throw new CommandFailure(EXIT.unavailable, read.faults.join())
   if (output.json) {
     output.printJson(read.value)
     return

@@ -6,7 +6,7 @@
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { parseConfig, VARIABLES, type Config, type Variable } from './config.ts'
+import { parseConfig, VARIABLES, type Config, type VariableName } from './config.ts'
 import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { enabledNetworks } from '../runtime/systemd.ts'
@@ -39,7 +39,7 @@ export interface CheckedService extends Checked {
 }
 
 /** Who will run the daemon. `user` undefined: the user of this process. */
-export interface Runner {
+export interface DaemonUser {
   readonly user: string | undefined
   /** Files that systemd reads for the daemon, as root. */
   readonly credentials: ReadonlySet<string>
@@ -72,7 +72,7 @@ export function checkService(
 }
 
 /** Checks a configuration for a runner, at a time (milliseconds since 1970). */
-export function checkConfiguration(env: Environment, nowMs: number, runner: Runner): Checked {
+export function checkConfiguration(env: Environment, nowMs: number, runner: DaemonUser): Checked {
   const who = runner.user === undefined ? 'this user' : `user ${runner.user}`
   const asRunner = <T>(use: () => T): T => (runner.user === undefined ? use() : asUser(runner.user, use))
   const readText = (path: string) =>
@@ -101,7 +101,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
 function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): VariableFault[] {
   const faults: VariableFault[] = []
   /** Applies `use` to the text of a variable's file. An error that it throws becomes a fault. */
-  const read = <T>(variable: Variable, use: (text: string) => T): T | undefined => {
+  const read = <T>(variable: VariableName, use: (text: string) => T): T | undefined => {
     const path = textOf(VARIABLES, env, variable)
     if (path === undefined) return undefined
     try {
@@ -177,7 +177,7 @@ function stateFaults(env: Environment, managed: string | undefined, who: string)
  * Tries it, since access(2) does not answer for the effective user. An unnamed temporary file (O_TMPFILE) leaves
  * nothing behind.
  */
-function accessFaults(variable: Variable, path: string, verb: 'read' | 'write', who: string): VariableFault[] {
+function accessFaults(variable: VariableName, path: string, verb: 'read' | 'write', who: string): VariableFault[] {
   try {
     if (!statSync(path).isDirectory()) return [{ variable, message: `${path} is not a directory` }]
     readdirSync(path)

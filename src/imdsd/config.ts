@@ -204,8 +204,8 @@ export const VARIABLES = {
 }
 
 /** The name of a variable. */
-export type Variable = keyof typeof VARIABLES
-type Fault = AddFault<Variable>
+export type VariableName = keyof typeof VARIABLES
+type Fault = AddFault<VariableName>
 /** The variables that name files which this parser reads. */
 type SecretFile =
   | 'IMDS_RECORD_KEYS_FILE'

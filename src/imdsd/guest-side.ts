@@ -18,7 +18,7 @@ import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { ownTokenKey } from './guest/token-key.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
-import { describeHold, describeUnopened, warnOfOverruled, type GuestPlace } from './listeners.ts'
+import { describeHold, describeUnopened, warnOfOverruled, type GuestAddress } from './listeners.ts'
 import { linkOf } from './firewall/link.ts'
 import { buildIdentity } from '../identity/identity.ts'
 import { describeExpiry } from '../identity/key.ts'
@@ -42,7 +42,7 @@ export interface GuestSide {
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'instances'>
-  readonly guests: readonly GuestPlace[]
+  readonly guests: readonly GuestAddress[]
   /** How the listener at an address identifies its guests. */
   readonly peersAt: (host: string) => Peers
   /** Loads what signs for guests, so that the first signature does not wait for it. */
@@ -147,7 +147,7 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     await Promise.all(servers.map((server) => server.close()))
   }
   try {
-    const guests: GuestPlace[] = []
+    const guests: GuestAddress[] = []
     for (const [i, server] of servers.entries()) {
       const listener = config.listen[i]!
       guests.push({ network: listener.network, ...(await listen(server, listener, 'IMDS_LISTEN')) })

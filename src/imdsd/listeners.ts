@@ -21,7 +21,7 @@ export interface UnservedNetwork {
 }
 
 /** A listener of guests, with its actual address and port. */
-export interface GuestPlace extends HostPort {
+export interface GuestAddress extends HostPort {
   readonly network: string
 }
 
@@ -31,7 +31,7 @@ export interface GuestPlace extends HostPort {
  */
 export interface GuestListeners {
   readonly listen: readonly GuestListener[]
-  readonly overruledListen: readonly GuestPlace[] | undefined
+  readonly overruledListen: readonly GuestAddress[] | undefined
   readonly unserved: readonly UnservedNetwork[]
   readonly needsFirewall: boolean
 }
@@ -107,7 +107,7 @@ export function linkLocalFaults(addresses: readonly string[], listen: string): s
  */
 export function describeUnopened(
   { linkLocal, unserved }: Pick<GuestListeners, 'unserved'> & { readonly linkLocal: readonly string[] },
-  guests: readonly GuestPlace[],
+  guests: readonly GuestAddress[],
 ): string | undefined {
   if (unserved.length > 0) return undefined
   const missing = linkLocal
@@ -133,11 +133,11 @@ export function describeHold(listeners: readonly GuestListener[]): string {
  */
 export function warnOfOverruled(
   { overruledListen = [] }: Pick<GuestListeners, 'overruledListen'>,
-  guests: readonly GuestPlace[],
+  guests: readonly GuestAddress[],
   log: Pick<Logger, 'warn'>,
 ): void {
-  const format = (place: GuestPlace) => `${place.network}=${formatHostPort(place)}`
-  const isServed = ({ network, host, port }: GuestPlace) =>
+  const format = (place: GuestAddress) => `${place.network}=${formatHostPort(place)}`
+  const isServed = ({ network, host, port }: GuestAddress) =>
     guests.some(
       (one) => one.host === host && one.port === port && (network === one.network || network === DEFAULT_NETWORK),
     )

@@ -3,18 +3,18 @@
  * store, since guests would wait. It is for the checks of OF_DAEMON (imdsd/checks/checks.ts).
  */
 import type { Registry } from 'prom-client'
-import type { CheckedConfig, Look, Metrics } from './checks/look.ts'
+import type { CheckedConfig, Look, MetricValues } from './checks/look.ts'
 import type { Readiness } from './operator/documents.ts'
 import { isOurs } from '../runtime/addresses.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { VERSION } from '../runtime/version.ts'
-import type { GuestPlace } from './listeners.ts'
+import type { GuestAddress } from './listeners.ts'
 import type { StateWatch } from './state-watch.ts'
 
 /** What the checks see. `operator`: the operators' listener on TCP. */
 export interface InsideParts {
   readonly config: CheckedConfig & { readonly operatorSocket: string }
-  readonly guests: readonly GuestPlace[]
+  readonly guests: readonly GuestAddress[]
   readonly operator: () => HostPort
   readonly readiness: () => Readiness
   readonly registry: Pick<Registry, 'getSingleMetric'>
@@ -60,7 +60,7 @@ export function lookInside({ config, guests, operator, readiness, registry, stat
 }
 
 /** The values of METRICS by name, with their labels as Prometheus prints them. */
-async function readMetrics(registry: InsideParts['registry']): Promise<Metrics> {
+async function readMetrics(registry: InsideParts['registry']): Promise<MetricValues> {
   const metrics = new Map<string, number>()
   for (const name of METRICS) {
     for (const { labels, value } of (await registry.getSingleMetric(name)?.get())?.values ?? []) {

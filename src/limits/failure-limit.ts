@@ -27,7 +27,7 @@ import type { Quota } from './rate-limit.ts'
  * Whom a request claims to come from: the id of a client, or the id of a user (of an unknown one, the name as it was
  * sent).
  */
-export interface Subject {
+export interface FailureSubject {
   readonly kind: 'client' | 'user'
   readonly name: string
 }
@@ -86,7 +86,7 @@ export class FailureLimit {
   }
 
   /** The seconds after which a request may be tried again; undefined: it may be tried now. */
-  waitSeconds(subject: Subject, address: string): number | undefined {
+  waitSeconds(subject: FailureSubject, address: string): number | undefined {
     const counters = this.#countersOf(subject, address, [this.#real[subject.kind], this.#unknown[subject.kind]])
     const empty = counters.find(({ buckets, key }) => buckets.get(key)?.hasToken(this.#now()) === false)
     return empty === undefined ? undefined : 1 / empty.allowance.perSecond
@@ -96,7 +96,7 @@ export class FailureLimit {
    * What a pair has left. For a known address it is the same, and the other limits are not shown, so it tells neither
    * whether the subject exists nor who else has failed. `waitSeconds`: as `waitSeconds` has returned it.
    */
-  quotaOf(subject: Subject, address: string, waitSeconds: number | undefined): Quota {
+  quotaOf(subject: FailureSubject, address: string, waitSeconds: number | undefined): Quota {
     const keys = keysOf(subject, address)
     const buckets = [
       this.#known[subject.kind].get(keys.subject)?.get(keys.address)?.bucket,
@@ -114,7 +114,7 @@ export class FailureLimit {
   }
 
   /** `isReal`: the client or user exists. */
-  failed(subject: Subject, address: string, isReal: boolean): void {
+  failed(subject: FailureSubject, address: string, isReal: boolean): void {
     // false for requests in parallel that fail after the limit was reached
     const isWithin = this.waitSeconds(subject, address) === undefined
     const counted = isReal ? this.#real : this.#unknown
@@ -132,7 +132,7 @@ export class FailureLimit {
   }
 
   /** Returns true if the database should have this success: the first at an address, or the first in a day. */
-  succeeded(subject: Subject, address: string): boolean {
+  succeeded(subject: FailureSubject, address: string): boolean {
     const { subject: name, address: source } = keysOf(subject, address)
     const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
     const { bucket, reportedMs } = known.get(source) ?? this.#learned(subject.kind, name, source)
@@ -149,7 +149,7 @@ export class FailureLimit {
    * True if the subject is beyond the limit of its failures, which counts at all addresses that are not known, and the
    * address is not known.
    */
-  isLockedOut(subject: Subject, address: string): boolean {
+  isLockedOut(subject: FailureSubject, address: string): boolean {
     const keys = keysOf(subject, address)
     if (this.#known[subject.kind].get(keys.subject)?.has(keys.address) === true) return false
     return [this.#real, this.#unknown].some(
@@ -161,7 +161,7 @@ export class FailureLimit {
    * Adds known addresses. `sources`: in the form of `keysOf`, the latest last. Those that this process has seen itself
    * count as later.
    */
-  learn(subject: Subject, sources: readonly string[]): void {
+  learn(subject: FailureSubject, sources: readonly string[]): void {
     if (sources.length === 0) return
     const { subject: name } = keysOf(subject, '')
     const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
@@ -172,14 +172,14 @@ export class FailureLimit {
   }
 
   /** An address that becomes known. It keeps the failures that were counted for its pair. */
-  #learned(kind: Subject['kind'], name: string, source: string): Known {
+  #learned(kind: FailureSubject['kind'], name: string, source: string): Known {
     return {
       bucket: this.#real[kind].pairs.get(pairOf(source, name)) ?? new TokenBucket(PAIR.burst, PAIR.perSecond),
       reportedMs: undefined,
     }
   }
 
-  #countersOf(subject: Subject, address: string, counted: readonly Tables[]): readonly Counter[] {
+  #countersOf(subject: FailureSubject, address: string, counted: readonly Tables[]): readonly Counter[] {
     const keys = keysOf(subject, address)
     const known = this.#known[subject.kind].get(keys.subject)?.get(keys.address)
     if (known !== undefined)
@@ -207,7 +207,7 @@ function tables(): Tables {
  * any length, so its hash is the key.
  */
 export function keysOf(
-  { name }: Subject,
+  { name }: FailureSubject,
   address: string,
 ): { readonly subject: string; readonly address: string; readonly pair: string } {
   const [subject, source] = [hash('sha256', name, 'base64url'), sourceOf(canonicalAddress(address) ?? address)]

@@ -45,12 +45,12 @@ export interface Task {
 /** Ends a turn. Only the first call has an effect. */
 export type Leave = () => void
 /** Which bound refused a task: that of its key, or that of all keys. */
-export type Refused = 'key' | 'all'
+export type FairQueueBound = 'key' | 'all'
 
 interface Waiting extends Task {
   readonly sinceMs: number
   readonly start: () => void
-  readonly refuse: (by: Refused) => void
+  readonly refuse: (by: FairQueueBound) => void
 }
 interface Queue {
   running: number
@@ -84,7 +84,7 @@ export class FairQueue {
   }
 
   /** Waits for a turn, which lasts until the returned function is called. */
-  enter(task: Task): Promise<Leave | Refused> {
+  enter(task: Task): Promise<Leave | FairQueueBound> {
     const { key } = task
     const queue = this.#keys.get(key) ?? newQueue()
     this.#keys.set(key, queue)
@@ -96,7 +96,7 @@ export class FairQueue {
         this.#sort(key, queue)
         resolve('key')
       }, this.#limits.timeoutMs)
-      const end = (outcome: Leave | Refused) => {
+      const end = (outcome: Leave | FairQueueBound) => {
         clearTimeout(timer)
         resolve(outcome)
       }

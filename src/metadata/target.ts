@@ -70,11 +70,11 @@ export interface Query {
   /** The whole subtree is asked for (H2). */
   readonly recursive: boolean
   /** A change is waited for (H1). */
-  readonly wait: Wait | undefined
+  readonly wait: WaitForChange | undefined
 }
 
 /** `lastEtag`: without quotes; undefined: a change from now on. */
-export interface Wait {
+export interface WaitForChange {
   readonly lastEtag: string | undefined
   readonly timeoutMs: number
 }

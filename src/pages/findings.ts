@@ -4,7 +4,7 @@ import { markup, type Markup } from './markup.ts'
 import { formatTable } from './table.ts'
 
 /** A finding. */
-export interface Finding {
+export interface PageFinding {
   readonly check: string
   readonly state: Level
   readonly text: string
@@ -12,7 +12,7 @@ export interface Finding {
 }
 
 /** Formats findings as a table. */
-export function formatFindings(findings: readonly Finding[]): Markup {
+export function formatFindings(findings: readonly PageFinding[]): Markup {
   return formatTable(
     [{ name: 'check' }, { name: 'state' }, { name: 'finding' }],
     findings.map(({ check, state, text, remedy }) => [

@@ -24,7 +24,7 @@ export function parseQuestion(query: unknown): Question {
 }
 
 /** A part of all rows. `page` is the last one if the question wants a later one. */
-export interface Part<T> {
+export interface PageOfRows<T> {
   readonly rows: readonly T[]
   readonly page: number
   readonly pages: number
@@ -32,14 +32,14 @@ export interface Part<T> {
 }
 
 /** Takes the part of the rows that a question wants. */
-export function partOf<T>(rows: readonly T[], question: Question): Part<T> {
+export function partOf<T>(rows: readonly T[], question: Question): PageOfRows<T> {
   const pages = Math.max(1, Math.ceil(rows.length / ROWS))
   const page = Math.min(question.page, pages)
   return { rows: rows.slice((page - 1) * ROWS, page * ROWS), page, pages, total: rows.length }
 }
 
 /** Formats the form of a search, and links to the parts before and after. `what` continues "search for". */
-export function formatSearch({ search }: Question, { page, pages, total }: Part<unknown>, what: string): Markup {
+export function formatSearch({ search }: Question, { page, pages, total }: PageOfRows<unknown>, what: string): Markup {
   const link = (to: number, text: string) => markup`<a href="${hrefOf(search, to)}">${text}</a>`
   return markup`<form><input type="search" name="q" value="${search}" maxlength="${MOST_CHARACTERS}" aria-label="search for ${what}" placeholder="${what}"><button>Search</button></form>
 <nav><span class="soft">${total} found${pages > 1 && `, page ${String(page)} of ${String(pages)}`}</span>${search !== '' && markup`<a href="?">all</a>`}${page > 1 && link(page - 1, 'previous')}${page < pages && link(page + 1, 'next')}</nav>

@@ -64,9 +64,9 @@ export function parseUnixSocket(text: string): UnixSocket | undefined {
 }
 
 /** Where a server listens. */
-export type Place = HostPort | UnixSocket
+export type ListenAddress = HostPort | UnixSocket
 
 /** The text that `parseAddressPort` or `parseUnixSocket` reads. */
-export function formatPlace(place: Place): string {
+export function formatPlace(place: ListenAddress): string {
   return place.path !== undefined ? `${UNIX}${place.path}` : formatHostPort(place)
 }

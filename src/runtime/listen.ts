@@ -4,13 +4,14 @@ import { once } from 'node:events'
 import { chmodSync, existsSync, lstatSync, readFileSync, statSync, unlinkSync } from 'node:fs'
 import { connect, Server, type Socket } from 'node:net'
 import { dirname } from 'node:path'
-import { formatPlace, type HostPort, type Place } from './host-port.ts'
+import { formatPlace, type HostPort, type ListenAddress } from './host-port.ts'
 
 /**
  * Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to
  * this process.
  */
-export type Listener = (Place & { readonly fd?: undefined }) | { readonly fd: number; readonly path?: undefined }
+export type Listener =
+  (ListenAddress & { readonly fd?: undefined }) | { readonly fd: number; readonly path?: undefined }
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 
@@ -87,17 +88,17 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
  */
 export async function listenAt(
   server: FastifyInstance,
-  places: readonly Place[],
+  places: readonly ListenAddress[],
   variable: string,
   endLate: () => void,
-): Promise<Place[]> {
+): Promise<ListenAddress[]> {
   const acceptors = places.map(({ path }, i) =>
     Array.from({ length: path === undefined ? SOCKETS : 1 }, (_socket, j) =>
       i === 0 && j === 0 ? server.server : acceptorFor(server.server),
     ),
   )
   await prepare(server, acceptors.flat(), endLate)
-  const opened: Place[] = []
+  const opened: ListenAddress[] = []
   for (const [i, place] of places.entries()) opened.push(await openAll(acceptors[i]!, place, variable))
   return opened
 }
@@ -107,7 +108,7 @@ export async function opener(
   server: FastifyInstance,
   listener: Listener,
   variable: string,
-): Promise<() => Promise<Place>> {
+): Promise<() => Promise<ListenAddress>> {
   await prepare(server, [server.server], () => {
     server.server.closeAllConnections()
   })
@@ -141,7 +142,7 @@ function acceptorFor(server: FastifyInstance['server']): Server {
 }
 
 /** Opens the sockets of a place. */
-async function openAll(acceptors: readonly Server[], place: Place, variable: string): Promise<Place> {
+async function openAll(acceptors: readonly Server[], place: ListenAddress, variable: string): Promise<ListenAddress> {
   if (place.path !== undefined) return open(acceptors[0]!, place, variable)
   // sockets that share a port do not notice that another process of this user listens there
   const alone = new Server()
@@ -151,7 +152,7 @@ async function openAll(acceptors: readonly Server[], place: Place, variable: str
   return opened
 }
 
-async function open(acceptor: Server, listener: Listener, variable: string, reusePort = false): Promise<Place> {
+async function open(acceptor: Server, listener: Listener, variable: string, reusePort = false): Promise<ListenAddress> {
   try {
     if (listener.path !== undefined) await removeLeftSocket(listener.path)
     // the backlog is no option here, nor is this Fastify's listen: neither has an effect on a file descriptor

@@ -5,7 +5,7 @@ import type { Output } from './output.ts'
 const BAR_WIDTH = 20
 
 /** How far a command is. `total` undefined: not known. */
-export interface State {
+export interface ProgressState {
   readonly done: number
   readonly total: number | undefined
   readonly seconds: number
@@ -35,7 +35,7 @@ export class Progress {
 }
 
 /** Formats a line: a bar, the amounts, the rate and the time that is left. */
-export function formatProgress({ done, total, seconds }: State, what: string): string {
+export function formatProgress({ done, total, seconds }: ProgressState, what: string): string {
   const rate = done / seconds
   const speed = done === 0 ? '' : `, ${rate.toFixed(0)} a second`
   if (total === undefined || total === 0) return `${String(done)} ${what}${speed}`

@@ -30,14 +30,14 @@ export interface OpenFile {
  * Whether symbolic links are followed. Operators may link records from elsewhere; nobody has to link the files that
  * only imds writes.
  */
-export type Links = 'follow' | 'refuse'
+export type LinkRule = 'follow' | 'refuse'
 
 /** The most bytes of a file that a setting names, such as a key, a certificate or the environment of a service. */
 const MAX_SETTING_BYTES = 16 * 1024 * 1024
 /** What the caller's shell passes, such as `<(COMMAND)`. It may be a pipe, and its end is awaited. */
 const PASSED = /^(?:\/dev\/stdin|(?:\/dev|\/proc\/self)\/fd\/\d+)$/
 
-function flagsOf(links: Links): number {
+function flagsOf(links: LinkRule): number {
   const { O_RDONLY, O_NONBLOCK, O_NOCTTY, O_NOFOLLOW } = constants
   return O_RDONLY | O_NONBLOCK | O_NOCTTY | (links === 'follow' ? 0 : O_NOFOLLOW)
 }
@@ -46,7 +46,7 @@ function flagsOf(links: Links): number {
  * Opens a regular file for reading, and returns its descriptor, which the caller closes. Throws when the file cannot be
  * opened; as root with `links` refused, also if its directory's owner has linked a file of another user there.
  */
-export function openRegularFileSync(path: string, links: Links): number {
+export function openRegularFileSync(path: string, links: LinkRule): number {
   // before it is opened, which could have effects
   checkKind(links === 'follow' ? statSync(path) : lstatSync(path))
   const fd = openSync(path, flagsOf(links))
@@ -63,7 +63,7 @@ export function openRegularFileSync(path: string, links: Links): number {
 }
 
 /** Reads a file that a setting names, or that another user may have made. Throws when it cannot be read. */
-export function readSettingFile(path: string, links: Links = 'follow'): Buffer {
+export function readSettingFile(path: string, links: LinkRule = 'follow'): Buffer {
   if (PASSED.test(path)) return readFileSync(path)
   const fd = openRegularFileSync(path, links)
   try {
@@ -78,7 +78,7 @@ export function readSettingFile(path: string, links: Links = 'follow'): Buffer {
 /** Opens a regular file for reading. Rejects when the file cannot be opened. */
 export async function openRegularFile(
   path: string,
-  links: Links,
+  links: LinkRule,
 ): Promise<OpenFile | Exclude<RegularFile, { kind: 'read' | 'too-long' }>> {
   // before it is opened, which could have effects
   const before = await ifThere(links === 'follow' ? stat(path) : lstat(path))
@@ -99,7 +99,7 @@ export async function openRegularFile(
 }
 
 /** Reads a file of at most `mostBytes`. Rejects when the file cannot be read. */
-export async function readRegularFile(path: string, mostBytes: number, links: Links): Promise<RegularFile> {
+export async function readRegularFile(path: string, mostBytes: number, links: LinkRule): Promise<RegularFile> {
   const opened = await openRegularFile(path, links)
   if (opened.kind !== 'open') return opened
   const { file, length, stamp } = opened

@@ -25,7 +25,7 @@ import type {
 import type { UserDataChange } from './user-data.ts'
 
 /** A checked record to write: `document` parses to `instance`. The seal in the store stays unless `liftsSeal`. */
-export interface Change {
+export interface RecordChange {
   readonly instance: Instance
   readonly document: unknown
   readonly userData: UserDataChange
@@ -69,7 +69,7 @@ export interface Backend<Writer> {
 /** The form in which records are stored. */
 export interface Codec<Reader, Writer extends Reader> {
   get(reader: Reader, id: string): Promise<Published | undefined>
-  write(writer: Writer, change: Change): Promise<Written>
+  write(writer: Writer, change: RecordChange): Promise<Written>
   remove(writer: Writer, id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult>
   /** Undefined: this codec has no keys. */
   readonly conversion: Conversion<Writer> | undefined
@@ -89,7 +89,7 @@ export interface PlainReader {
 
 /** A store that can read the records that it writes. */
 export interface PlainWriter extends PlainReader {
-  write(change: Change): Promise<Written>
+  write(change: RecordChange): Promise<Written>
   remove(id: string, revision: number | undefined, options: RemoveOptions): Promise<RemoveResult>
 }
 

@@ -14,7 +14,7 @@ export interface ToPublish {
 }
 
 /** The outcome of one record. `failed`: the publish was rejected. */
-export type Settled = PutResult | { readonly kind: 'failed'; readonly error: unknown }
+export type SettledPut = PutResult | { readonly kind: 'failed'; readonly error: unknown }
 
 /** How publishing ended. `unavailable`: the store cannot be used. */
 export interface PublishedAll {
@@ -31,7 +31,7 @@ export async function publishMany<T extends ToPublish>(
   records: AsyncIterator<T>,
   atOnce: number,
   options: PutOptions,
-  settled: (record: T, outcome: Settled) => void,
+  settled: (record: T, outcome: SettledPut) => void,
 ): Promise<PublishedAll> {
   const inFlight = new Set<Promise<void>>()
   const lastOf = new Map<string, Promise<void>>()
@@ -41,7 +41,7 @@ export async function publishMany<T extends ToPublish>(
     record: T,
     before: Promise<void> | undefined,
     earlier: readonly Promise<void>[],
-  ): Promise<Settled> => {
+  ): Promise<SettledPut> => {
     const attempt = () => publisher.put(record.document, record.userData, options)
     try {
       await before

@@ -2,7 +2,7 @@
  * A3 to A8, E1 and E2 of the contract as a table: a request, and the status, headers and bytes of its response.
  */
 import { describe, expect, test, vi } from 'vitest'
-import { REFUSALS, statusOf, type Refusal } from '../../src/imdsd/guest/refusals.ts'
+import { REFUSALS, statusOf, type RefusalReason } from '../../src/imdsd/guest/refusals.ts'
 import { aGuestServer, type Injected, type Injection } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 
@@ -137,7 +137,7 @@ function expectNoForbiddenHeader({ headers }: Injected) {
 
 describe('every refusal', () => {
   /** A request for each refusal that a request can get; the others end a connection before there is a request. */
-  const CAUSES: Partial<Record<Refusal, Injection>> = {
+  const CAUSES: Partial<Record<RefusalReason, Injection>> = {
     'malformed-target': { url: '/latest/%zz' },
     'not-found': { url: '/latest/nothing' },
     'method-not-allowed': { method: 'POST', url: ID },
@@ -160,16 +160,16 @@ describe('every refusal', () => {
     'over-share': { url: ID },
   }
   /** Tested over real sockets by test/imdsd/sockets.test.ts and share.test.ts. */
-  const WITHOUT_REQUEST: Refusal[] = [
+  const WITHOUT_REQUEST: RefusalReason[] = [
     'malformed-request',
     'headers-too-large',
     'request-timeout',
     'too-many-connections',
   ]
   /** Tested by waiting.test.ts and identity.test.ts. */
-  const OF_SLOW_REQUESTS: Refusal[] = ['too-many-waiting', 'bad-audience', 'not-signed']
+  const OF_SLOW_REQUESTS: RefusalReason[] = ['too-many-waiting', 'bad-audience', 'not-signed']
   /** Tested by reports.test.ts. */
-  const OF_REPORTS: Refusal[] = [
+  const OF_REPORTS: RefusalReason[] = [
     'bad-report',
     'report-method',
     'phone-home-method',
@@ -183,7 +183,7 @@ describe('every refusal', () => {
     )
   })
 
-  test.each(Object.entries(CAUSES) as [Refusal, Injection][])(
+  test.each(Object.entries(CAUSES) as [RefusalReason, Injection][])(
     '%s: has its status and is counted once with its reason',
     async (refusal, injection) => {
       const guest = aGuestServer({

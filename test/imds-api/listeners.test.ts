@@ -11,9 +11,14 @@ import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls } from 'node:tls'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { Connections, giveWay, type ClosedReason, type ConnectionsParts } from '../../src/imds-api/http/connections.ts'
+import {
+  ClientConnections,
+  giveWay,
+  type ClosedReason,
+  type ConnectionsParts,
+} from '../../src/imds-api/http/connections.ts'
 import { buildServer, type ApiServerSettings } from '../../src/imds-api/http/server.ts'
-import type { HostPort, Place } from '../../src/runtime/host-port.ts'
+import type { HostPort, ListenAddress } from '../../src/runtime/host-port.ts'
 import { listenAt } from '../../src/runtime/listen.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
@@ -30,7 +35,7 @@ const TOGETHER = 100
 /** A server at several places with a route that shows the address of its client. */
 async function start(
   t: Test,
-  places: readonly Place[],
+  places: readonly ListenAddress[],
   settings: Partial<ApiServerSettings> = {},
   bounds: Partial<ConnectionsParts> = {},
 ) {
@@ -72,7 +77,7 @@ async function start(
     return { released: await released.promise }
   })
   const closed: ClosedReason[] = []
-  const connections = new Connections({
+  const connections = new ClientConnections({
     most: 100,
     ofAddress: 100,
     trustedProxies: [],
@@ -108,7 +113,7 @@ function temporary(t: Test): string {
 
 /** Asks at a place, each time by a new connection. */
 async function ask(
-  place: Place,
+  place: ListenAddress,
   path: string,
   { headers = {}, ca }: { readonly headers?: Record<string, string>; readonly ca?: string } = {},
 ): Promise<unknown> {
@@ -260,7 +265,7 @@ t.test('with a certificate every place speaks HTTPS', async (t) => {
  * Sends bytes on a new connection. Returns the responses until the server closes it, each as status, headers and JSON.
  */
 async function exchange(
-  place: Place,
+  place: ListenAddress,
   bytes: string,
 ): Promise<{ readonly status: number; readonly headers: string; readonly body: unknown }[]> {
   const socket = place.path === undefined ? connect(place.port, place.host) : connect(place.path)
@@ -552,7 +557,7 @@ t.test(
 )
 
 /** An open connection that has sent some bytes. */
-async function held(t: Test, place: Place, localAddress: string, bytes: string): Promise<Socket> {
+async function held(t: Test, place: ListenAddress, localAddress: string, bytes: string): Promise<Socket> {
   const socket =
     place.path === undefined ? connect({ host: place.host, port: place.port, localAddress }) : connect(place.path)
   t.teardown(() => {

@@ -7,7 +7,7 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { enqueueRebuild } from '../../src/imds-api/changes/servers.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
-import { Failure } from '../../src/imds-api/failure.ts'
+import { ApiCommandFailure } from '../../src/imds-api/failure.ts'
 import { claimedStore, databaseIdOf } from '../../src/imds-api/publish/claimed-store.ts'
 import { LazyStore } from '../../src/imds-api/publish/lazy-store.ts'
 import { rebuild, verify, type RebuildOptions } from '../../src/imds-api/rebuild.ts'
@@ -48,7 +48,7 @@ async function anUnpublished(t: Test, servers: number) {
       open,
     }
     const status = await command(parts).catch((error: unknown) => {
-      if (!(error instanceof Failure)) throw error
+      if (!(error instanceof ApiCommandFailure)) throw error
       text.stderr += error.message
       return error.status
     })

@@ -1,7 +1,7 @@
 /** The token endpoint, and what access tokens allow: RFC 6749, the API, and what its clients send. */
 import type { KyselyPlugin } from 'kysely'
 import t from 'tap'
-import { FailureLimit, type Subject } from '../../src/limits/failure-limit.ts'
+import { FailureLimit, type FailureSubject } from '../../src/limits/failure-limit.ts'
 import { Grants } from '../../src/imds-api/auth/grants.ts'
 import { KnownAddresses } from '../../src/imds-api/auth/known-addresses.ts'
 import { digest } from '../../src/imds-api/auth/secrets.ts'
@@ -309,7 +309,7 @@ function aProcess(Limit = FailureLimit) {
   })
   const asked = async (credentials: { id: string; secret: string }, body: object, address = '192.0.2.1') =>
     (await grants.grant({ credentials, address, code: undefined, body })).kind
-  const lockOut = (subject: Subject, isReal = true) => {
+  const lockOut = (subject: FailureSubject, isReal = true) => {
     for (let i = 0; i < 100; i++) limit.failed(subject, `192.0.2.${String(i % 10)}`, isReal)
   }
   return { seen, limit, known, asked, lockOut }
@@ -320,7 +320,7 @@ t.test(
   async (t) => {
     const counted: string[] = []
     class Counted extends FailureLimit {
-      override failed(subject: Subject, address: string, isReal: boolean): void {
+      override failed(subject: FailureSubject, address: string, isReal: boolean): void {
         counted.push(`${subject.kind} ${subject.name} ${isReal ? 'real' : 'made-up'}`)
         super.failed(subject, address, isReal)
       }
@@ -526,7 +526,7 @@ t.test('a process reads the addresses of a user that it locks out, once a minute
   const signIn = ({ asked }: ReturnType<typeof aProcess>, address: string, username: string = GRACE) =>
     asked(application, { grant_type: 'password', username, password: secretOf(GRACE) }, address)
   const [first, second] = [aProcess(), aProcess()]
-  const subject: Subject = { kind: 'user', name: GRACE }
+  const subject: FailureSubject = { kind: 'user', name: GRACE }
   for (const queries of [2, 2]) {
     t.equal(await signIn(first, '198.51.100.1'), 'granted')
     t.equal(first.seen.queries, queries, 'the first success of the application and of the user, and no later one')
@@ -557,7 +557,7 @@ t.test('a process reads the addresses of a user that it locks out, once a minute
 t.test('the database has the last 64 addresses of a client or user, and each for 90 days', async (t) => {
   const { seen, known, limit } = aProcess()
   await db.deleteFrom('known_addresses').execute()
-  const subject: Subject = { kind: 'client', name: CLIENT_OF[ONE] }
+  const subject: FailureSubject = { kind: 'client', name: CLIENT_OF[ONE] }
   for (let i = 0; i < 70; i++) {
     seen.nowMs += 1000
     await known.succeeded(subject, `198.51.100.${String(i)}`)
@@ -586,7 +586,7 @@ t.test('the database has the last 64 addresses of a client or user, and each for
 t.test('an address that cannot be written fails no request, and a read that failed is made again', async (t) => {
   const { seen, known, asked, lockOut } = aProcess()
   const client = { id: CLIENT_OF[ONE], secret: secretOf(CLIENT_OF[ONE]) }
-  const subject: Subject = { kind: 'client', name: client.id }
+  const subject: FailureSubject = { kind: 'client', name: client.id }
   await aProcess().known.succeeded(subject, '198.51.100.1')
   await api.database.pool.query('alter table known_addresses rename to unreadable')
   t.equal(await asked(client, { grant_type: 'client_credentials' }, '198.51.100.2'), 'granted')

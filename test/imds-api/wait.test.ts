@@ -9,7 +9,7 @@ import { readShare } from '../../src/imds-api/http/read-share.ts'
 import { refuse } from '../../src/imds-api/model/refusal.ts'
 import {
   MemberWaits,
-  type Wait,
+  type MemberWait,
   type WaitEnd,
   WAITS_OF_ACCOUNT,
   WAITS_OF_CLIENT,
@@ -108,7 +108,7 @@ t.test('reports are read once the state is reached, and while the store hangs no
 })
 
 /** A request to `waits` for `active`, without HTTP. */
-function aWait<Row extends { readonly status: string }>(id: string, read: () => Promise<Row>): Wait<Row> {
+function aWait<Row extends { readonly status: string }>(id: string, read: () => Promise<Row>): MemberWait<Row> {
   return {
     accountId: ONE,
     requesterId: CLIENT_OF[ONE],

@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import type { Result } from '../../src/imdsd/checks/check.ts'
+import type { CheckResult } from '../../src/imdsd/checks/check.ts'
 import { CHECKS } from '../../src/imdsd/checks/checks.ts'
 import { makeIdentity } from '../support/fixtures/identity.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -44,7 +44,7 @@ interface Report {
   readonly ok: number
   readonly warnings: number
   readonly failures: number
-  readonly checks: readonly Result[]
+  readonly checks: readonly CheckResult[]
 }
 
 async function startHost(t: Test) {

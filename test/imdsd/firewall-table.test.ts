@@ -4,7 +4,7 @@
 import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { Refusal, refusalOf, Table } from '../../src/imdsctl/firewall-agent/nft.ts'
+import { NftRefusal, refusalOf, Table } from '../../src/imdsctl/firewall-agent/nft.ts'
 import { findRefused } from '../../src/imdsctl/firewall-agent/refused.ts'
 import { buildRules, type FirewallRules } from '../../src/imdsd/firewall/rules.ts'
 import type { FirewallDocument } from '../../src/imdsd/firewall/document.ts'
@@ -234,7 +234,7 @@ t.test(
     t.equal(await nft('list', 'ruleset'), before)
     const opened = '"tap-int-1" . 02:24:19:00:00:99'
     await nft('add', 'element', 'inet', 'imds', 'opened', `{ ${opened} }`)
-    t.type(await table.apply(bad).catch((error: unknown) => error), Refusal)
+    t.type(await table.apply(bad).catch((error: unknown) => error), NftRefusal)
     t.equal(await table.restore(), false)
     await table.apply(rulesOf([1, 1]))
     t.match(await nft('list', 'set', 'inet', 'imds', 'opened'), opened)

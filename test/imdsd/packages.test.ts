@@ -8,7 +8,7 @@ import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync } fr
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
-import type { Result } from '../../src/imdsd/checks/check.ts'
+import type { CheckResult } from '../../src/imdsd/checks/check.ts'
 import { buildImds, buildNode } from '../../deploy/debian/build.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startLoad, summary } from '../support/load/load.ts'
@@ -148,11 +148,11 @@ t.test(
       /** What doctor finds of units, addresses and ports. */
       const doctor = async () => {
         const { checks } = JSON.parse(await shell('imdsctl --json doctor || [ $? -le 2 ]')) as {
-          checks: readonly Result[]
+          checks: readonly CheckResult[]
         }
         return checks.filter(({ check }) => ['units', 'addresses', 'ports'].includes(check))
       }
-      const lines = (found: readonly Result[]) => found.map(({ state, text }) => `${state} ${text}`)
+      const lines = (found: readonly CheckResult[]) => found.map(({ state, text }) => `${state} ${text}`)
       const sound = [
         ...['imds.service', 'imds.socket', 'imds-address.service'].map((unit) => `ok ${unit} runs`),
         ...[SERVICE, '127.0.0.1'].map((address) => `ok ${address} is there`),

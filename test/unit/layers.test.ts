@@ -168,6 +168,16 @@ test('the read side of the store imports nothing of the write side, directly or 
   expect(WRITE_SIDE.filter((file) => reached.has(file))).toEqual([])
 })
 
+test('the name of an exported type is unique', () => {
+  const names = files.flatMap((file) =>
+    [...readFileSync(join(SRC, file), 'utf8').matchAll(/^export (?:type|interface|class) (\w+)/gm)].map(
+      ([, name]) => name!,
+    ),
+  )
+  expect(names.length).toBeGreaterThan(500)
+  expect(names.filter((name, i) => names.indexOf(name) !== i)).toEqual([])
+})
+
 test('only the entries of the programs read the environment', () => {
   const readers = files.filter((file) => readFileSync(join(SRC, file), 'utf8').includes('process.env'))
   expect(readers.sort()).toEqual(['imds-api/main.ts', 'imdsctl/main.ts', 'imdsd/main.ts', 'start.ts'])

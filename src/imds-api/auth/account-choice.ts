@@ -12,7 +12,7 @@ import { READS, type DescribeActor } from '../http/audit.ts'
 import { enterShareOf } from '../http/read-share.ts'
 import { fieldFault, notFound, refuse } from '../model/refusal.ts'
 import { memberOf } from './requester.ts'
-import type { Identity } from './tokens.ts'
+import type { TokenHolder } from './tokens.ts'
 
 /** Who sends a request, and the account that the request acts for. `userId`: undefined for an API client. */
 export interface Caller extends AccountRequester {
@@ -66,7 +66,7 @@ export function buildAccountChoice(
 /** An account of others gets the same refusal as an account that does not exist. */
 async function chooseAccounts(
   db: Kysely<Tables>,
-  identity: Identity,
+  identity: TokenHolder,
   named: unknown,
   isRequired: boolean,
 ): Promise<readonly string[]> {

@@ -4,12 +4,12 @@ import type { Tx } from '../database/transaction.ts'
 import { allowsAddress } from '../model/client-limits.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 import { formatScopes } from '../model/scopes.ts'
-import type { AccessTokens, Identity, TokenCheck } from './tokens.ts'
+import type { AccessTokens, TokenHolder, TokenCheck } from './tokens.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
     /** Set by the check of the access token, before a route of /1.0 runs. */
-    identity: Identity
+    identity: TokenHolder
     /** Checks the access token again, for a response that takes long. */
     checkToken: () => Promise<void>
     /** Checks the access token again, in a transaction: until its commit the token cannot be revoked. */

@@ -15,7 +15,7 @@ import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
 import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
 import { formDecoded, type Credentials } from '../../runtime/basic-auth.ts'
-import type { FailureLimit, Subject } from '../../limits/failure-limit.ts'
+import type { FailureLimit, FailureSubject } from '../../limits/failure-limit.ts'
 import type { KnownAddresses } from './known-addresses.ts'
 import { splitCode, stepOfCode } from './one-time-password.ts'
 import { verifyPassword } from './password.ts'
@@ -161,7 +161,7 @@ export class Grants {
     const { db, limit, known, now } = this.#parts
     const { id: text, secret } = credentials ?? { id: '', secret: '' }
     const id = formDecoded(text) // no id has a character that is encoded
-    const subject: Subject = { kind: 'client', name: id }
+    const subject: FailureSubject = { kind: 'client', name: id }
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }
     const found = await findClient(db, id, now())
@@ -215,7 +215,7 @@ export class Grants {
     const name = username.toLowerCase()
     const user = await findUser(this.#parts.db, name)
     // the id and the e-mail address of a user are one subject
-    const subject: Subject = { kind: 'user', name: user?.id ?? name }
+    const subject: FailureSubject = { kind: 'user', name: user?.id ?? name }
     const { known, limit } = this.#parts
     const { address } = request
     const seconds = await known.waitSeconds(subject, address)
@@ -234,7 +234,7 @@ export class Grants {
   async #signIn(
     applicationId: string,
     user: UserCredentials | undefined,
-    subject: Subject,
+    subject: FailureSubject,
     presented: string,
     scopes: readonly Scope[],
     request: TokenRequest,

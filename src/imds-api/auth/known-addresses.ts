@@ -8,7 +8,7 @@ import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Logger } from 'pino'
 import type { Tables } from '../database/tables.ts'
-import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type Subject } from '../../limits/failure-limit.ts'
+import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
 
 /** How long an address stays known in the database after its last success, to a day. */
 const KEEP_MS = 90 * 86_400_000
@@ -42,14 +42,14 @@ export class KnownAddresses {
   }
 
   /** As that of the limit. Rejects if the database must be asked and does not answer. */
-  async waitSeconds(subject: Subject, address: string): Promise<number | undefined> {
+  async waitSeconds(subject: FailureSubject, address: string): Promise<number | undefined> {
     const { limit } = this.#parts
     if (limit.isLockedOut(subject, address)) await this.#readOnce(subject)
     return limit.waitSeconds(subject, address)
   }
 
   /** As that of the limit. Never rejects: an address that cannot be written is forgotten at the end of the process. */
-  async succeeded(subject: Subject, address: string): Promise<void> {
+  async succeeded(subject: FailureSubject, address: string): Promise<void> {
     const { limit, log } = this.#parts
     if (!limit.succeeded(subject, address)) return
     await this.#write(subject, address).catch((error: unknown) => {
@@ -69,7 +69,7 @@ export class KnownAddresses {
       .execute()
   }
 
-  async #readOnce(subject: Subject): Promise<void> {
+  async #readOnce(subject: FailureSubject): Promise<void> {
     const key = `${subject.kind} ${keysOf(subject, '').subject}`
     const earlier = this.#reads.get(key)
     if (earlier !== undefined) return earlier
@@ -81,7 +81,7 @@ export class KnownAddresses {
     })
   }
 
-  async #read(subject: Subject): Promise<void> {
+  async #read(subject: FailureSubject): Promise<void> {
     const { db, limit } = this.#parts
     const rows = await db
       .selectFrom('known_addresses')
@@ -98,7 +98,7 @@ export class KnownAddresses {
    * One statement that waits for no other: requests at the same time may exceed the number of rows until the next
    * write.
    */
-  async #write({ kind, name }: Subject, address: string): Promise<void> {
+  async #write({ kind, name }: FailureSubject, address: string): Promise<void> {
     const { db, now } = this.#parts
     const { subject, address: source } = keysOf({ kind, name }, address)
     if (source.length > SOURCE_LENGTH_MAX) return

@@ -15,7 +15,7 @@ import { makeRoomInFamily } from './token-families.ts'
  * Whom a token authenticates, and its scopes: an API client, which acts for its account, or a user, who has signed in
  * with an application and names an account in each request.
  */
-export type Identity =
+export type TokenHolder =
   | {
       readonly kind: 'client'
       readonly clientId: string
@@ -27,7 +27,9 @@ export type Identity =
 
 /** The outcome of a check. */
 export type TokenCheck =
-  { readonly kind: 'valid'; readonly identity: Identity } | { readonly kind: 'expired' } | { readonly kind: 'unknown' }
+  | { readonly kind: 'valid'; readonly identity: TokenHolder }
+  | { readonly kind: 'expired' }
+  | { readonly kind: 'unknown' }
 
 /** What a new token belongs to: an API client and its account, or a family of tokens (database/tables.ts). */
 export type TokenOwner = { readonly clientId: string; readonly accountId: string } | { readonly familyId: number }
@@ -47,7 +49,7 @@ export class AccessTokens {
   readonly #db: Kysely<Tables>
   readonly #now: () => number
   readonly #steady: () => number
-  readonly #known: LRUCache<string, { readonly identity: Identity; readonly expiresAtMs: number }>
+  readonly #known: LRUCache<string, { readonly identity: TokenHolder; readonly expiresAtMs: number }>
   /** The checks that run, since a client may send many requests with one token at once. */
   readonly #running = new Map<string, Promise<TokenCheck>>()
   /** How often `forget` was called. The result of a check that began before the last call must not be cached. */
@@ -105,7 +107,7 @@ export class AccessTokens {
    * Checks a token in a transaction, without the cache. Locks what the token belongs to, so that a revocation that
    * comes later waits for the commit.
    */
-  async recheck(tx: Tx, token: string, { kind, clientId }: Identity): Promise<TokenCheck> {
+  async recheck(tx: Tx, token: string, { kind, clientId }: TokenHolder): Promise<TokenCheck> {
     await (
       kind === 'client'
         ? sql`select from api_clients where id = ${clientId} for share`
@@ -150,7 +152,7 @@ export class AccessTokens {
       .executeTakeFirst()
     if (row === undefined) return { check: { kind: 'unknown' }, expiresAtMs: 0 }
     const { client_id, account_id, application_id, user_id, scopes, permissions_group: group } = row
-    const identity: Identity =
+    const identity: TokenHolder =
       client_id === null
         ? { kind: 'user', clientId: application_id!, userId: user_id!, scopes }
         : {

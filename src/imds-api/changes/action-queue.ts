@@ -9,7 +9,7 @@ import { sql, type Kysely, type RawBuilder } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
-import type { ActionKind, Outcome } from '../model/server-actions.ts'
+import type { ActionKind, ActionOutcome } from '../model/server-actions.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { actionAfter, COMPUTE_CHANNEL, finishAction, giveOut, stateOf } from './actions.ts'
 
@@ -23,10 +23,10 @@ export interface GivenAction {
   readonly requestedAt: Date
   readonly imageId: string | null
   readonly console: { readonly token: string; readonly expires: Date } | null
-  readonly server: ServerRow
+  readonly server: ActionServer
 }
 /** A server as a hypervisor needs it. `ram` and `disk_size`: MB. */
-export interface ServerRow {
+export interface ActionServer {
   readonly id: string
   readonly revision: number
   readonly image_id: string
@@ -82,7 +82,7 @@ export async function giveOutActions(
   })
 }
 
-interface ActionRow extends ServerRow {
+interface ActionRow extends ActionServer {
   readonly action_id: number
   readonly kind: ActionKind
   readonly requested_at: Date
@@ -125,12 +125,12 @@ async function loadActions(tx: Tx, ids: readonly number[]): Promise<readonly Giv
 }
 
 /** A report of a hypervisor. `fault`: why the action failed; null: the report has none. */
-export interface Report {
-  readonly outcome: Outcome
+export interface ActionReport {
+  readonly outcome: ActionOutcome
   readonly fault: string | null
 }
 /** An action that is finished. `isRepeated`: an earlier report finished it. */
-export interface FinishedAction extends Report {
+export interface FinishedAction extends ActionReport {
   readonly id: number
   readonly serverId: string
   readonly kind: ActionKind
@@ -146,7 +146,7 @@ export async function reportOutcome(
   accounts: AccountChanges,
   hypervisor: string,
   id: number,
-  { outcome, fault }: Report,
+  { outcome, fault }: ActionReport,
 ): Promise<FinishedAction> {
   const found = await findAction(database, hypervisor, id)
   if (found === undefined) throw notFound(`the action ${String(id)}`)

@@ -17,7 +17,7 @@ import { refuse } from '../model/refusal.ts'
 import {
   SERVER_ACTIONS,
   type ActionKind,
-  type Outcome,
+  type ActionOutcome,
   type ServerAction,
   type ServerStatus,
 } from '../model/server-actions.ts'
@@ -27,7 +27,7 @@ import { failCreate, moveServer, serverAfterAll, setConsoleExpiry } from './serv
 
 type Action = Selectable<Tables['compute_actions']>
 type OpenState = 'waiting' | 'givenOut'
-export type ActionState = OpenState | Outcome
+export type ActionState = OpenState | ActionOutcome
 export type ActionEvent = 'giveOut' | 'succeed' | 'fail' | 'supersede'
 
 /** What happens to an action: in which states it may, and the state that follows. */
@@ -176,7 +176,12 @@ export async function giveOut(tx: Tx, ids: readonly number[], hypervisor: string
 }
 
 /** Finishes an action, and changes what follows from its outcome. */
-export async function finishAction(tx: Tx, action: Action, outcome: Outcome, fault: string | null): Promise<void> {
+export async function finishAction(
+  tx: Tx,
+  action: Action,
+  outcome: ActionOutcome,
+  fault: string | null,
+): Promise<void> {
   await move(tx, outcome === 'succeeded' ? 'succeed' : 'fail', withIds([action.id]), { fault })
   await applyOutcome(tx, action, outcome)
 }
@@ -212,7 +217,7 @@ export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> 
 async function applyOutcome(
   tx: Tx,
   { server_id: id, kind, image_id: imageId }: Pick<Action, 'server_id' | 'kind' | 'image_id'>,
-  outcome: Outcome,
+  outcome: ActionOutcome,
 ): Promise<void> {
   const succeeded = outcome === 'succeeded'
   switch (kind) {

@@ -58,7 +58,7 @@ const COMPARED = 32
  * Where a server may go. `zoneId`: undefined for the whole region. `ram`: what it needs, in MB. `only`: the names of the
  * hypervisors; empty: all. `except`: the hypervisor that it leaves.
  */
-export interface Wanted {
+export interface WantedPlacement {
   readonly zoneId: string | undefined
   readonly ram: number
   readonly only?: readonly string[]
@@ -74,7 +74,7 @@ export interface Wanted {
  */
 export async function placeServer(
   tx: Tx,
-  { zoneId, ram, only = [], except = '' }: Wanted,
+  { zoneId, ram, only = [], except = '' }: WantedPlacement,
 ): Promise<FreeHypervisor | undefined> {
   const { rows } = await sql<{ name: string; free: number }>`
     select name, ${freeRam} as free from (

@@ -18,7 +18,7 @@ import {
   type Placement,
 } from '../changes/migrations.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Outcome } from '../model/server-actions.ts'
+import type { ActionOutcome } from '../model/server-actions.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { notFound } from '../model/refusal.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
@@ -45,7 +45,7 @@ export interface ComputeParts {
   readonly waiters: Waiters
   readonly retrySeconds: number
   readonly pollMs: number
-  readonly counted: (outcome: Outcome) => void
+  readonly counted: (outcome: ActionOutcome) => void
   readonly unreadable: ApiServerSettings['unreadable']
   readonly shed: ApiServerSettings['shed']
   readonly audit: DestinationStream

@@ -1,6 +1,12 @@
 /** The settings of the compute interface, from the environment. Pure. */
 import type { Parsed } from '../../metadata/parsed.ts'
-import { formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type Place } from '../../runtime/host-port.ts'
+import {
+  formatPlace,
+  isLoopback,
+  parseAddressPort,
+  parseUnixSocket,
+  type ListenAddress,
+} from '../../runtime/host-port.ts'
 import { anyText, whole, type AddFault, type Values } from '../../runtime/variables.ts'
 
 /**
@@ -8,7 +14,7 @@ import { anyText, whole, type AddFault, type Values } from '../../runtime/variab
  * after this time without an outcome, an action is given out again.
  */
 export interface ComputeListener {
-  readonly listen: Place
+  readonly listen: ListenAddress
   readonly tls: { readonly certificate: string; readonly key: string; readonly clientCa: string } | undefined
   readonly retrySeconds: number
 }
@@ -63,7 +69,7 @@ export function parseComputeListener(
   return { listen, tls, retrySeconds: values.IMDS_API_COMPUTE_RETRY_SECONDS }
 }
 
-function parsePlace(text: string): Parsed<Place, string> {
+function parsePlace(text: string): Parsed<ListenAddress, string> {
   const value = parseUnixSocket(text) ?? parseAddressPort(text)
   if (value !== undefined) return { ok: true, value }
   const examples = '127.0.0.1:8171 or unix:/run/imds-api/compute.sock'

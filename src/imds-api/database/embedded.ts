@@ -20,11 +20,11 @@ import { UNIX_SOCKET_PATH_MAX_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import { LockHeld, takeLock, type Lock } from '../../runtime/kernel-lock.ts'
 import { majorVersion } from './binaries.ts'
-import { launchServer, probe, readOwned, START_TIMEOUT_MS, stopLaunched, type Connection } from './launch.ts'
+import { launchServer, probe, readOwned, START_TIMEOUT_MS, stopLaunched, type ServerSocket } from './launch.ts'
 
 /** The server, once it accepts connections. */
 export interface EmbeddedServer {
-  readonly connection: Connection
+  readonly connection: ServerSocket
   /** Resolves when the server has ended without our doing. */
   readonly ended: Promise<void>
   stop(): Promise<void>
@@ -112,7 +112,11 @@ async function startOrJoin(stateDirectory: string, directory: string, shared: bo
  * Returns the lock of the server, once the server of a process that was killed has ended; undefined: a running imds-api
  * has the lock, and its server accepts connections.
  */
-async function lockOrJoin(stateDirectory: string, connection: Connection, shared: boolean): Promise<Lock | undefined> {
+async function lockOrJoin(
+  stateDirectory: string,
+  connection: ServerSocket,
+  shared: boolean,
+): Promise<Lock | undefined> {
   const startedMs = performance.now()
   for (;;) {
     const lock = await takeLock(join(stateDirectory, 'server.lock'), 0).catch((error: unknown) => {

@@ -21,7 +21,7 @@ import { StartFailure } from '../../runtime/listen.ts'
 import { environmentOf, findBinaries, type Binaries } from './binaries.ts'
 
 /** How to connect to the server: `host` is the directory of its socket. */
-export interface Connection {
+export interface ServerSocket {
   readonly host: string
   readonly user: string
   readonly database: string
@@ -61,7 +61,7 @@ exec 3<&-; wait "$server"`
 const SETTINGS = ['listen_addresses=', 'unix_socket_permissions=0700', 'log_min_messages=warning', 'jit=off']
 
 /** Makes the database if there is none, starts the server, and waits until it accepts connections. */
-export async function launchServer(stateDirectory: string, connection: Connection): Promise<Launched> {
+export async function launchServer(stateDirectory: string, connection: ServerSocket): Promise<Launched> {
   const directory = connection.host
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })
@@ -114,7 +114,7 @@ async function initialise(data: string, owner: string, { native, user }: Binarie
   throw new StartFailure(`initdb failed: ${reason}${reason.includes('Permission denied') ? remedy : ''}`)
 }
 
-async function launch(data: string, connection: Connection, { native, user }: Binaries): Promise<Launched> {
+async function launch(data: string, connection: ServerSocket, { native, user }: Binaries): Promise<Launched> {
   const directory = connection.host
   const log = join(directory, 'log')
   const settings = SETTINGS.flatMap((setting) => ['-c', setting])
@@ -208,7 +208,7 @@ export function readOwned(directory: string, name: string): string | undefined {
 }
 
 /** Whether the server accepts connections. `busy`: it is starting up or shutting down. `away`: none listens. */
-export async function probe(connection: Connection): Promise<'up' | 'busy' | 'away'> {
+export async function probe(connection: ServerSocket): Promise<'up' | 'busy' | 'away'> {
   const client = new pg.Client({ ...connection })
   client.on('error', () => {
     /* connect rejects too */

@@ -48,7 +48,7 @@ export const MIGRATIONS: TableChanges = {
  * How the database compares with this program. `unknown`: migrations of a later version. `unsupported`: those among
  * them after which this program does not work.
  */
-export interface Comparison {
+export interface MigrationComparison {
   readonly missing: readonly string[]
   readonly unknown: readonly string[]
   readonly unsupported: readonly string[]
@@ -63,7 +63,7 @@ const [LOCK_TIMEOUT_MS, LOCK_PAUSE_MS, LOCK_TRIES] = [200, 800, 300]
 const LOCK_NOT_AVAILABLE = '55P03'
 
 /** Compares, and changes nothing. */
-export async function compareMigrations(database: Kysely<Tables>, changes = MIGRATIONS): Promise<Comparison> {
+export async function compareMigrations(database: Kysely<Tables>, changes = MIGRATIONS): Promise<MigrationComparison> {
   const applied = await appliedMigrations(database)
   const isKnown = (name: string) => Object.hasOwn(changes, name)
   const unknown = applied.filter((name) => !isKnown(name))

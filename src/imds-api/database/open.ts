@@ -21,7 +21,7 @@ export type DatabaseSettings = { readonly connections?: number } & (
 )
 
 /** Connections of a pool, as queries use them. */
-export interface Pool {
+export interface DatabasePool {
   readonly db: Kysely<Tables>
   readonly pool: pg.Pool
 }
@@ -30,8 +30,8 @@ export interface Pool {
  * An open database: the connections for requests, and in `background` those for everything else, such as publishing and
  * readiness, so that these do not wait for requests.
  */
-export interface Database extends Pool {
-  readonly background: Pool
+export interface Database extends DatabasePool {
+  readonly background: DatabasePool
   /** Opens a connection outside of the pools. */
   connect(): Promise<pg.Client>
   /** Resolves when an embedded server has ended without our doing. */
@@ -104,7 +104,7 @@ export async function openDatabase(
   types.setTypeParser(pg.types.builtins.INT8, Number)
   let closing = false
   const readOnly = new WeakSet<pg.PoolClient>()
-  const openPool = (max: number, ...limits: readonly (readonly [name: string, value: string])[]): Pool => {
+  const openPool = (max: number, ...limits: readonly (readonly [name: string, value: string])[]): DatabasePool => {
     const options = { ...connection, max, types, application_name: 'imds-api' }
     // the pool waits for the promise, which its types leave out
     const values = [limits.map(([name]) => name), limits.map(([, value]) => value)]

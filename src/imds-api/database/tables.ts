@@ -6,7 +6,7 @@ import type { AccountStatus } from '../model/account-states.ts'
 import type { CloudIpStatus } from '../model/cloud-ip-states.ts'
 import type { IdentityAlgorithm } from '../model/identity-key.ts'
 import type { CollaborationStatus, Role } from '../model/collaborations.ts'
-import type { ActionKind, Outcome, ServerStatus } from '../model/server-actions.ts'
+import type { ActionKind, ActionOutcome, ServerStatus } from '../model/server-actions.ts'
 import type { PoolKind } from '../model/pools.ts'
 import type { DatabaseServerStatus } from '../model/database-server-states.ts'
 import type { PermissionsGroup } from '../model/scopes.ts'
@@ -405,7 +405,7 @@ interface ComputeActions {
   /** The hypervisor that got it last. */
   given_to: Nullable<string>
   finished_at: Nullable<Date>
-  outcome: Nullable<Outcome>
+  outcome: Nullable<ActionOutcome>
   fault: Nullable<string>
 }
 

@@ -69,7 +69,7 @@ const CONNECTION = Symbol('connection')
 type Connected = Socket & { [CONNECTION]?: Connection; readonly _parent?: Connected }
 
 /** The open connections of one listener. */
-export class Connections {
+export class ClientConnections {
   readonly #parts: ConnectionsParts
   readonly #isProxy: (address: string) => boolean
   readonly #open = new Set<Connection>()

@@ -7,16 +7,16 @@
  */
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { ListQuery, Place } from './paging.ts'
+import type { ListQuery, ListPosition } from './paging.ts'
 
 /** Some rows of a list: their JSON, joined by commas. `next`: the place of the last one, if more follow. */
-export interface Part {
+export interface ListPart {
   readonly json: string
   readonly rows: number
-  readonly next: Place | undefined
+  readonly next: ListPosition | undefined
 }
 /** Loads at most `rows` rows after a place; undefined: the first ones. */
-export type LoadPart = (after: Place | undefined, rows: number) => Promise<Part>
+export type LoadPart = (after: ListPosition | undefined, rows: number) => Promise<ListPart>
 
 /** A list of more bytes is streamed, and a page ends at more. */
 const WHOLE_BYTES = 2 << 20
@@ -28,7 +28,7 @@ export async function sendList(
   rowsAtOnce: number,
   load: LoadPart,
 ): Promise<FastifyReply> {
-  const parts: Part[] = []
+  const parts: ListPart[] = []
   let [next, left, bytes] = [after, limit ?? Infinity, 0]
   do {
     const part = await load(next, Math.min(rowsAtOnce, left))
@@ -56,14 +56,14 @@ export async function sendList(
 async function* pieces(
   request: FastifyRequest,
   begin: string,
-  first: Place,
-  load: (after: Place) => Promise<Part>,
+  first: ListPosition,
+  load: (after: ListPosition) => Promise<ListPart>,
 ): AsyncGenerator<string> {
   yield `[${begin}`
   let isEmpty = begin === ''
-  for (let next: Place | undefined = first; next !== undefined;) {
+  for (let next: ListPosition | undefined = first; next !== undefined;) {
     const leave = await request.enterShare(true)
-    const part: Part = await load(next).finally(leave)
+    const part: ListPart = await load(next).finally(leave)
     if (part.json !== '') yield isEmpty ? part.json : `,${part.json}`
     isEmpty &&= part.json === ''
     next = part.next

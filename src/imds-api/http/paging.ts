@@ -11,7 +11,7 @@ import { fieldFault, Refusal, type Detail, type DetailCode } from '../model/refu
 import { STORABLE_FAULT, STORABLE_KEYWORD } from '../model/storable-text.ts'
 
 /** The values of the columns by which a list is ordered. Integers are safe ones. */
-export type Place = readonly (string | number)[]
+export type ListPosition = readonly (string | number)[]
 
 /** The values of a filter: one of these, the id of one of these, or any text. */
 export interface FilterRule {
@@ -31,11 +31,11 @@ export interface ListRules {
 /** The parameters of a list. `filters`: names, with `tag.` before the key of a tag, and values. */
 export interface ListQuery {
   readonly limit: number | undefined
-  readonly after: Place | undefined
+  readonly after: ListPosition | undefined
   readonly filters: readonly (readonly [name: string, value: string])[]
   readonly fields: ReadonlySet<string> | undefined
   /** The header `Link` of a page: a reference to the page after a place, with the same parameters. */
-  linkTo(place: Place): string
+  linkTo(place: ListPosition): string
 }
 
 /** The most rows of a page. */
@@ -101,7 +101,7 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   if (cursor !== undefined && after === undefined)
     fault('after', 'malformed', 'must be the cursor of a Link of this list, with the same filters')
   if (faults.length > 0) throw new Refusal('bad_request', faults)
-  const linkTo = (place: Place) => {
+  const linkTo = (place: ListPosition) => {
     const kept = ['account_id', 'limit', 'fields', ...names].filter((name) => query[name] !== undefined)
     const parameters = new URLSearchParams(kept.map((name) => [name, String(query[name])]))
     parameters.set('after', formatCursor(place, digest))
@@ -129,12 +129,12 @@ function digestOf(path: string, filters: ListQuery['filters']): string {
   return hash('sha256', JSON.stringify([path, sorted]), 'base64url').slice(0, DIGEST_LENGTH)
 }
 
-function formatCursor(place: Place, digest: string): string {
+function formatCursor(place: ListPosition, digest: string): string {
   return Buffer.from(JSON.stringify([digest, ...place])).toString('base64url')
 }
 
 /** Undefined: it is no cursor of this list with these filters. */
-function parseCursor(text: string, digest: string, order: ListRules['order']): Place | undefined {
+function parseCursor(text: string, digest: string, order: ListRules['order']): ListPosition | undefined {
   let parsed: unknown
   try {
     parsed = JSON.parse(Buffer.from(text, 'base64url').toString())
@@ -142,7 +142,7 @@ function parseCursor(text: string, digest: string, order: ListRules['order']): P
     return undefined
   }
   if (!Array.isArray(parsed) || parsed.length !== order.length + 1 || parsed[0] !== digest) return undefined
-  const place = parsed.slice(1) as Place
+  const place = parsed.slice(1) as ListPosition
   const isPlace = place.every(
     (value, i) =>
       typeof value === order[i] &&

@@ -19,7 +19,7 @@ export type ActionKind =
   | 'delete_image'
   | 'delete'
 /** How an action ended. */
-export type Outcome = 'succeeded' | 'failed'
+export type ActionOutcome = 'succeeded' | 'failed'
 
 /** The actions of the API on a server. */
 export const SERVER_ACTIONS = [

@@ -1,8 +1,8 @@
 /** What somebody should look at in a region. */
-import type { Finding } from '../../pages/findings.ts'
+import type { PageFinding } from '../../pages/findings.ts'
 import { formatDuration } from '../../runtime/ago.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
-import type { Pool, RegionState } from './region-state.ts'
+import type { AddressPool, RegionState } from './region-state.ts'
 
 /** A change that waits longer is late: it is usually published in milliseconds. */
 const LATE_SECONDS = 60
@@ -14,7 +14,7 @@ const NEARLY_FULL = 0.9
 const MOST_NAMED = 10
 
 /** Finds them. `publishing`: why nothing can be published, or undefined. `nowMs`: Unix time. */
-export function findingsOf(state: RegionState, publishing: string | undefined, nowMs: number): Finding[] {
+export function findingsOf(state: RegionState, publishing: string | undefined, nowMs: number): PageFinding[] {
   const { hypervisors, outbox, pools, postponed } = state
   const all = hypervisors.hypervisors
   const isUnknown = hypervisors.storeProblem !== undefined
@@ -66,7 +66,7 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
 }
 
 /** How full a pool is, from 0 to 1. */
-export function shareOf({ used, size }: Pool): number {
+export function shareOf({ used, size }: AddressPool): number {
   return size === 0 ? 1 : used / size
 }
 
@@ -81,10 +81,20 @@ function named(hypervisors: readonly RegionHypervisor[]): string {
   return [...names, ...(more > 0 ? [`${String(more)} more`] : [])].join(', ')
 }
 
-function rangesOf(pools: readonly Pool[]): string {
+function rangesOf(pools: readonly AddressPool[]): string {
   return pools.map(({ range }) => range).join(', ')
 }
 
-const ok = (check: string, text: string): Finding => ({ check, state: 'ok', text })
-const warning = (check: string, text: string, remedy: string): Finding => ({ check, state: 'warning', text, remedy })
-const failure = (check: string, text: string, remedy: string): Finding => ({ check, state: 'failure', text, remedy })
+const ok = (check: string, text: string): PageFinding => ({ check, state: 'ok', text })
+const warning = (check: string, text: string, remedy: string): PageFinding => ({
+  check,
+  state: 'warning',
+  text,
+  remedy,
+})
+const failure = (check: string, text: string, remedy: string): PageFinding => ({
+  check,
+  state: 'failure',
+  text,
+  remedy,
+})

@@ -13,7 +13,7 @@ import { findingsOf, shareOf } from './findings.ts'
 import type { RegionState } from './region-state.ts'
 
 /** What the page shows. `publishing`: why nothing can be published, or undefined. `nowMs`: Unix time. */
-export interface PageParts {
+export interface RegionPageParts {
   readonly version: string
   readonly state: () => Promise<RegionState>
   readonly publishing: () => string | undefined
@@ -22,7 +22,7 @@ export interface PageParts {
 
 /** Formats the page that a question wants. While the database does not answer, it says so. */
 export async function formatPage(
-  { version, state, publishing, nowMs }: PageParts,
+  { version, state, publishing, nowMs }: RegionPageParts,
   question: Question,
 ): Promise<string> {
   const about = () => `imds-api ${version}; ${new Date(nowMs()).toISOString()}`

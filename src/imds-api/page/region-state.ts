@@ -18,7 +18,7 @@ export interface RefusedServer {
 }
 
 /** A pool of addresses. */
-export interface Pool {
+export interface AddressPool {
   readonly kind: PoolKind
   readonly range: string
   readonly size: number
@@ -31,7 +31,7 @@ export interface RegionState {
   readonly hypervisors: RegionHypervisors
   readonly outbox: Outbox
   readonly refused: readonly RefusedServer[]
-  readonly pools: readonly Pool[]
+  readonly pools: readonly AddressPool[]
   readonly invitations: number
   readonly postponed: readonly Postponed[]
 }
@@ -68,8 +68,8 @@ async function readRefused(db: Database['db']): Promise<readonly RefusedServer[]
   return rows
 }
 
-async function readPools(db: Database['db']): Promise<readonly Pool[]> {
-  const { rows } = await sql<Omit<Pool, 'size'>>`
+async function readPools(db: Database['db']): Promise<readonly AddressPool[]> {
+  const { rows } = await sql<Omit<AddressPool, 'size'>>`
     select kind, range, (select count(*) from allocations where pool_id = address_pools.id)::int as used
     from address_pools order by kind, id`.execute(db)
   return rows.map((row) => {

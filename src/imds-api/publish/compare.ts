@@ -21,7 +21,7 @@ export interface Difference {
 }
 
 /** `servers`: those of the database. `waiting`: those among them that wait to be published. */
-export interface Comparison {
+export interface StoreComparison {
   readonly servers: number
   readonly waiting: number
   readonly records: number
@@ -42,7 +42,7 @@ export async function compareStore(
   db: Kysely<Tables>,
   store: Store,
   progress: (done: number, of: number) => void,
-): Promise<Comparison> {
+): Promise<StoreComparison> {
   const listed = await listOf(store)
   const ids = await idsOf(db)
   const known = new Set(ids)

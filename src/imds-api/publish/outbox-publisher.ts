@@ -9,7 +9,7 @@ import type { Publisher } from '../../store/publisher.ts'
 import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import { publishBatch, type BatchParts } from './batch.ts'
-import { Turns, type Batch } from './turns.ts'
+import { PublishTurns, type PublishBatch } from './turns.ts'
 
 /**
  * What the publisher needs. `connect` returns a new, open connection, for notifications. `initialise` of the store is
@@ -39,7 +39,7 @@ const STOP_TIMEOUT_MS = 1_000
 /** One publisher of a process. */
 export class OutboxPublisher {
   readonly #parts: OutboxPublisherParts
-  readonly #turns: Turns
+  readonly #turns: PublishTurns
   readonly #stopping = new AbortController()
   /** Wakes the publisher. While it has no connection, the poll finds the changes. */
   readonly #listener: NotificationListener
@@ -56,7 +56,7 @@ export class OutboxPublisher {
 
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
-    this.#turns = new Turns(parts.db, parts.most)
+    this.#turns = new PublishTurns(parts.db, parts.most)
     this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => {
       this.#signal()
     })
@@ -113,11 +113,11 @@ export class OutboxPublisher {
    * be used. In both cases nothing is in flight any more.
    */
   async #publishWaiting(): Promise<void> {
-    const inFlight = new Set<Batch>()
+    const inFlight = new Set<PublishBatch>()
     const running = new Set<Promise<void>>()
     const skipped = new Set<string>() // other processes publish them
     const failures: unknown[] = []
-    const publish = async (batch: Batch) => {
+    const publish = async (batch: PublishBatch) => {
       try {
         const others = await publishBatch({ ...this.#parts, hasToStop: () => this.#hasToStop() }, batch.ids)
         for (const id of others) skipped.add(id)

@@ -17,13 +17,13 @@ const MASS_TURN = 4
 export const RETRY_SECONDS = 60
 
 /** Servers that are published together. `isUrgent`: their changes are of few servers. */
-export interface Batch {
+export interface PublishBatch {
   readonly ids: readonly string[]
   readonly isUrgent: boolean
 }
 
 /** The turns of one process. `most`: the most servers of a batch. */
-export class Turns {
+export class PublishTurns {
   readonly #db: Kysely<Tables>
   readonly #most: number
   /** The account that had the last place in a batch. */
@@ -39,7 +39,7 @@ export class Turns {
    * The servers that are published next; undefined: none waits, except those of `except`. `onlyUrgent`: changes of many
    * servers get no turn.
    */
-  async next(except: readonly string[], onlyUrgent: boolean): Promise<Batch | undefined> {
+  async next(except: readonly string[], onlyUrgent: boolean): Promise<PublishBatch | undefined> {
     this.#count += 1
     const order = this.#count % MASS_TURN === 0 ? [false, true] : [true, false]
     for (const isUrgent of order.filter((urgent) => urgent || !onlyUrgent)) {

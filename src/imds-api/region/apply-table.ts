@@ -3,7 +3,7 @@ import { sql, type RawBuilder } from 'kysely'
 import type { Tx } from '../database/transaction.ts'
 import { changedColumns, describeChanges, type Row } from './difference.ts'
 import type { RegionRows } from './rows.ts'
-import { TABLE_RULES, type Current, type RegionTable, type TableRule, type Wanted } from './tables.ts'
+import { TABLE_RULES, type Current, type RegionTable, type TableRule, type WantedRow } from './tables.ts'
 
 /** A row that was inserted or changed. `columns`: those that were changed. `line`: for people, without secrets. */
 export interface RowChange {
@@ -151,11 +151,11 @@ function pick(row: Row, columns: readonly string[]): Map<string, unknown> {
 }
 
 /** The columns that identify a row, with their values. */
-function identity<Name extends RegionTable>({ key }: TableRule<Name>, row: Wanted<Name> | Current<Name>): Row {
+function identity<Name extends RegionTable>({ key }: TableRule<Name>, row: WantedRow<Name> | Current<Name>): Row {
   return pick(rowOf(row), key)
 }
 
-function keyOf<Name extends RegionTable>(rule: TableRule<Name>, row: Wanted<Name> | Current<Name>): string {
+function keyOf<Name extends RegionTable>(rule: TableRule<Name>, row: WantedRow<Name> | Current<Name>): string {
   return [...identity(rule, row).values()].map(String).join(' ')
 }
 

@@ -10,7 +10,7 @@ import type { RegionSecrets } from './secrets.ts'
  * The password hash and the TOTP secret that the database must have for a user, and whether they differ from the stored
  * ones.
  */
-export interface Credentials {
+export interface RegionCredentials {
   readonly id: string
   readonly isChanged: boolean
   readonly isTotpChanged: boolean
@@ -26,11 +26,11 @@ export async function wantedCredentials(
   tx: Tx,
   file: RegionFile,
   { passwords, totpSecrets }: RegionSecrets,
-): Promise<readonly Credentials[]> {
+): Promise<readonly RegionCredentials[]> {
   const stored = new Map(
     (await tx.selectFrom('users').select(['id', 'password_hash', 'totp_secret']).execute()).map((row) => [row.id, row]),
   )
-  const credentials: Credentials[] = []
+  const credentials: RegionCredentials[] = []
   for (const { id, password_hash } of file.users) {
     // one after the other: each hash takes 32 MiB
     const [before, password, totpSecret] = [stored.get(id), passwords.get(id), totpSecrets.get(id) ?? null]
@@ -54,8 +54,8 @@ export async function wantedCredentials(
  * Ends the sign-ins of users whose password or TOTP secret has changed. With a new TOTP secret, the last used code is
  * forgotten too.
  */
-export async function endSessions(tx: Tx, credentials: readonly Credentials[]): Promise<void> {
-  const idsOf = (some: readonly Credentials[]) => some.map(({ id }) => id)
+export async function endSessions(tx: Tx, credentials: readonly RegionCredentials[]): Promise<void> {
+  const idsOf = (some: readonly RegionCredentials[]) => some.map(({ id }) => id)
   const [changed, withNewTotp] = [
     idsOf(credentials.filter(({ isChanged }) => isChanged)),
     idsOf(credentials.filter(({ isTotpChanged }) => isTotpChanged)),

@@ -2,19 +2,19 @@
 import { DEFAULT_LIMITS } from '../model/account-limits.ts'
 import { POOL_KINDS } from '../model/pools.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
-import type { Credentials } from './credentials.ts'
+import type { RegionCredentials } from './credentials.ts'
 import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
-import type { RegionTable, Wanted } from './tables.ts'
+import type { RegionTable, WantedRow } from './tables.ts'
 
 /** The rows of each table. The columns are in the order in which a difference names them. */
-export type RegionRows = { readonly [Name in RegionTable]: readonly Wanted<Name>[] }
+export type RegionRows = { readonly [Name in RegionTable]: readonly WantedRow<Name>[] }
 
 /** Returns the rows of a file. `credentials`: in the order of its users. */
 export function regionRows(
   file: RegionFile,
   { digests }: RegionSecrets,
-  credentials: readonly Credentials[],
+  credentials: readonly RegionCredentials[],
 ): RegionRows {
   const zoneIds = new Map(file.zones.map(({ id, handle }) => [handle, id]))
   const clientRow = <Client extends { readonly id: string; readonly account: string; readonly secret_file?: string }>({
@@ -90,7 +90,7 @@ function accountRow({
   verified_at,
   vat_registration_number = '',
   ...account
-}: RegionFile['accounts'][number]): Wanted<'accounts'> {
+}: RegionFile['accounts'][number]): WantedRow<'accounts'> {
   return {
     status: 'active',
     telephone_verified: true,
@@ -114,7 +114,7 @@ function accountRow({
   }
 }
 
-function imageRow({ account, ...image }: RegionFile['images'][number]): Wanted<'images'> {
+function imageRow({ account, ...image }: RegionFile['images'][number]): WantedRow<'images'> {
   return {
     handle: null,
     username: 'root',

@@ -22,25 +22,25 @@ export const REGION_TABLES = [
 export type RegionTable = (typeof REGION_TABLES)[number]
 
 /** A row as the file has it, and as the database has it. */
-export type Wanted<Name extends RegionTable> = Insertable<Tables[Name]>
+export type WantedRow<Name extends RegionTable> = Insertable<Tables[Name]>
 export type Current<Name extends RegionTable> = Selectable<Tables[Name]>
-export type Column<Name extends RegionTable> = keyof Wanted<Name> & keyof Current<Name> & string
+export type RegionColumn<Name extends RegionTable> = keyof WantedRow<Name> & keyof Current<Name> & string
 
 /** The columns that are in the records of servers (publish/compose.ts) and that a file can change. */
 export const SEEN_BY_GUESTS = {
   region: ['name', 'domain'],
   zones: ['handle'],
   server_types: ['handle'],
-} as const satisfies { readonly [Name in RegionTable]?: readonly Column<Name>[] }
+} as const satisfies { readonly [Name in RegionTable]?: readonly RegionColumn<Name>[] }
 
 /** What `apply` does with the rows of a table. */
 export interface TableRule<Name extends RegionTable> {
   /** The columns that identify a row. */
-  readonly key: readonly Column<Name>[]
+  readonly key: readonly RegionColumn<Name>[]
   /** The column that names a row in the difference, if that is not the key. */
-  readonly name?: Column<Name>
+  readonly name?: RegionColumn<Name>
   /** The columns of an existing row that keep their values. */
-  readonly keeps?: (wanted: Wanted<Name>, current: Current<Name>) => readonly Column<Name>[]
+  readonly keeps?: (wanted: WantedRow<Name>, current: Current<Name>) => readonly RegionColumn<Name>[]
   /** Whether `prune` deletes a row that the file does not have. `given`: the ids that region files have had. */
   readonly isPruned?: (row: Current<Name>, given: ReadonlySet<string>) => boolean
   readonly hiding?: Hiding<Name>

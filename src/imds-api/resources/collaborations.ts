@@ -7,7 +7,7 @@ import type { FastifyRequest } from 'fastify'
 import { sql, type InferResult, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { tokenHolderOf } from '../auth/requester.ts'
-import type { Identity } from '../auth/tokens.ts'
+import type { TokenHolder } from '../auth/tokens.ts'
 import {
   acceptInvitation,
   type CollaborationEvent,
@@ -315,11 +315,11 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
   }
 }
 
-async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T>): Promise<T> {
+async function asUser<T>(identity: TokenHolder, task: (userId: string) => Promise<T>): Promise<T> {
   return task(userOf(identity))
 }
 
-function userOf(identity: Identity): string {
+function userOf(identity: TokenHolder): string {
   if (identity.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
   return identity.userId
 }

@@ -9,7 +9,7 @@ import type {} from '../auth/account-choice.ts' // the caller of a request
 import type { Tables } from '../database/tables.ts'
 import { sendList } from '../http/list-stream.ts'
 import { AFTER_MAX, LIMIT_MAX, parseListQuery, TAG, TAG_PATTERN, VALUE_MAX } from '../http/paging.ts'
-import type { FilterRule, ListRules, Place } from '../http/paging.ts'
+import type { FilterRule, ListRules, ListPosition } from '../http/paging.ts'
 import type { ApiServer } from '../http/server.ts'
 
 /** A column of the order of a list, with its table. The last one is unique. */
@@ -78,7 +78,7 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
     hasTags: tagged !== undefined,
     fields: names,
   }
-  const place = sql<Place>`json_build_array(${sql.join(order.map(valueOf))})`
+  const place = sql<ListPosition>`json_build_array(${sql.join(order.map(valueOf))})`
   server.get(
     path,
     {
@@ -114,7 +114,7 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
               ? (reply.serializeInput(forms as never, '200') as string).slice(1, -1)
               : forms.map((one) => JSON.stringify(pick(one, shown))).join(','),
           rows: page.length,
-          next: found.length > most ? (page.at(-1) as { readonly place: Place }).place : undefined,
+          next: found.length > most ? (page.at(-1) as { readonly place: ListPosition }).place : undefined,
         }
       })
     },
@@ -160,7 +160,7 @@ function valueOf({ column, type }: OrderColumn): RawBuilder<unknown> {
 }
 
 /** True for the rows behind a place. An index with the columns of the order finds them. */
-function isAfter(order: readonly OrderColumn[], place: Place): RawBuilder<boolean> {
+function isAfter(order: readonly OrderColumn[], place: ListPosition): RawBuilder<boolean> {
   const columns = order.map(({ column }) => sql.ref(column))
   const values = order.map(({ type }, i) =>
     type === 'time'

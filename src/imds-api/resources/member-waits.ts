@@ -15,7 +15,7 @@ import { refuse, Refusal } from '../model/refusal.ts'
  * One request. `read` reads the resource as its GET shows it. `isReached` throws a refusal if the state cannot be
  * reached. `checkRight` throws one if the right to read has ended. `late` makes the refusal at the end of the time.
  */
-export interface Wait<Form> extends Holder {
+export interface MemberWait<Form> extends Holder {
   readonly resourceId: string
   readonly socket: Pick<Socket, 'once' | 'off' | 'setMaxListeners'>
   readonly timeoutMs: number
@@ -37,7 +37,7 @@ export interface MemberWaitsParts {
 
 /** A request with what ends its wait. `settle`: only the first call has an effect. */
 interface Waiter {
-  readonly wait: Wait<unknown>
+  readonly wait: MemberWait<unknown>
   readonly settle: (reason: WaitEnd, finish: () => void) => void
   readonly resolve: (form: unknown) => void
   readonly reject: (refusal: Refusal) => void
@@ -94,7 +94,7 @@ export class MemberWaits {
   }
 
   /** Waits until the state is reached, and returns the resource as it is then. Rejects with a refusal otherwise. */
-  until<Form>(wait: Wait<Form>): Promise<Form> {
+  until<Form>(wait: MemberWait<Form>): Promise<Form> {
     const leavePlace = this.#places.take(wait)
     return new Promise((resolve, reject) => {
       const { accountId, resourceId, socket, timeoutMs } = wait

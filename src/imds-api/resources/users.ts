@@ -4,7 +4,7 @@ import { sql, type Insertable, type InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { tokenHolderOf } from '../auth/requester.ts'
-import type { Identity } from '../auth/tokens.ts'
+import type { TokenHolder } from '../auth/tokens.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
@@ -184,7 +184,7 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
   }
 }
 
-async function selfOf(database: Reader, identity: Identity): Promise<string> {
+async function selfOf(database: Reader, identity: TokenHolder): Promise<string> {
   return identity.kind === 'user' ? identity.userId : ownerOf(database, identity.accountId)
 }
 

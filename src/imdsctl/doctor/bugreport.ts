@@ -4,7 +4,7 @@
  * It has no record, no user-data, no key, no password and no session token: it reads no file that has one, and redact.ts
  * searches all of it. It has ids and addresses of instances, where something is wrong with them.
  */
-import { rowOf, type Result } from '../../imdsd/checks/check.ts'
+import { rowOf, type CheckResult } from '../../imdsd/checks/check.ts'
 import type { Look } from '../../imdsd/checks/look.ts'
 import { redactLines, redactUnits, type IsPublic } from './assignments.ts'
 import { formatRows } from '../../runtime/table.ts'
@@ -13,7 +13,7 @@ import { plain } from '../../runtime/terminal.ts'
 /** What a report is made of besides the commands. */
 export interface Facts {
   readonly look: Look
-  readonly results: readonly Result[]
+  readonly results: readonly CheckResult[]
   /** The variables of the service, as secrets.ts formats them. */
   readonly variables: string
   readonly isPublic: IsPublic

@@ -27,14 +27,14 @@ const MOST_BYTES = 16 * 1024 * 1024
 const DAEMON_TIMEOUT_MS = 7_000
 
 /** Where to look. `env`: without the variables of the service. `operator`: the operators' API of the daemon. */
-export interface Place {
+export interface DoctorSources {
   readonly env: Environment
   readonly environmentFile: string | undefined
   readonly operator: string
 }
 
 /** Looks at this host. The only fault is that the environment file cannot be read. */
-export function lookAtHost({ env, environmentFile, operator }: Place): Parsed<Look, string> {
+export function lookAtHost({ env, environmentFile, operator }: DoctorSources): Parsed<Look, string> {
   const checked = checkService(env, environmentFile, Date.now())
   return checked.ok ? { ok: true, value: lookWith(checked.value, operator) } : checked
 }

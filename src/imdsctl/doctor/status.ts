@@ -5,7 +5,7 @@ import { formatLevel } from '../../runtime/log-level.ts'
 import type { Cell } from '../../runtime/terminal.ts'
 import { STYLES } from '../../imdsd/checks/check.ts'
 import { labelOf } from '../../imdsd/checks/checks-of-daemon.ts'
-import type { Metrics } from '../../imdsd/checks/look.ts'
+import type { MetricValues } from '../../imdsd/checks/look.ts'
 
 /** The state of a daemon. Rates are per second; `meanMs` undefined: no request came. */
 export interface DaemonStatus {
@@ -26,7 +26,7 @@ export interface DaemonStatus {
 
 /** A look at the metrics. `atMs`: when, by a monotonic clock. */
 export interface Sample {
-  readonly metrics: Metrics
+  readonly metrics: MetricValues
   readonly atMs: number
 }
 

@@ -17,7 +17,7 @@ import { EXIT } from '../../runtime/exit-status.ts'
 import { isJournal } from '../../runtime/log-output.ts'
 import { STOP_SIGNALS } from '../../runtime/signals.ts'
 import type { Output } from '../../runtime/output.ts'
-import { Refusal, removeTable, Table } from './nft.ts'
+import { NftRefusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
 import { findRefused } from './refused.ts'
 
@@ -103,7 +103,7 @@ async function applyAccepted(
     await table.apply(buildRules(view, []))
     return []
   } catch (error) {
-    const refused = error instanceof Refusal ? await findRefused(view, before) : undefined
+    const refused = error instanceof NftRefusal ? await findRefused(view, before) : undefined
     if (refused === undefined) throw error
     await table.apply(buildRules(view, refused))
     return refused

@@ -34,7 +34,7 @@ const PLACE = /\/dev\/stdin:[0-9:-]+ /g
 const MAX_ATTEMPTS = 5
 
 /** nft or the kernel does not accept a transaction, which has changed nothing. */
-export class Refusal extends Error {}
+export class NftRefusal extends Error {}
 
 /**
  * The table as this process has applied it. Another program may change it between a transaction and the listing that
@@ -65,7 +65,7 @@ export class Table {
         if (tries === 0) await this.#count()
         await transact(replacement(rules, this.#counted))
       } catch (error) {
-        if (tries === 0 && error instanceof Refusal) this.#rules = before
+        if (tries === 0 && error instanceof NftRefusal) this.#rules = before
         throw error
       }
       this.#listing = await list()
@@ -83,7 +83,7 @@ export class Table {
     try {
       await transact(statements)
     } catch (error) {
-      if (error instanceof Refusal) return 'refused'
+      if (error instanceof NftRefusal) return 'refused'
       throw error
     }
     const [was, is] = [this.#listing, await list()]
@@ -132,7 +132,7 @@ export async function refusalOf(rules: FirewallRules): Promise<string | undefine
     await transact(trial(rules))
     return undefined
   } catch (error) {
-    if (error instanceof Refusal) return error.message.replaceAll(PLACE, '')
+    if (error instanceof NftRefusal) return error.message.replaceAll(PLACE, '')
     throw error
   }
 }
@@ -145,7 +145,7 @@ export async function removeTable(): Promise<void> {
 async function transact(text: string): Promise<void> {
   const { status, stderr } = await nft(['-f', '-'], text)
   if (status === undefined) throw new Error('nft was ended by a signal')
-  if (status !== 0) throw new Refusal(`nft: ${stderr.trim().split('\n', 3).join(' ')}`)
+  if (status !== 0) throw new NftRefusal(`nft: ${stderr.trim().split('\n', 3).join(' ')}`)
 }
 
 /** Lists the table, without the set that packets change; empty if there is no table. */

@@ -23,7 +23,7 @@ export interface Check {
 }
 
 /** A finding of a check, complete. */
-export interface Result {
+export interface CheckResult {
   readonly check: string
   readonly state: State
   readonly text: string
@@ -35,13 +35,13 @@ export const warning = (text: string, remedy?: string): Finding => ({ state: 'wa
 export const failure = (text: string, remedy?: string): Finding => ({ state: 'failure', text, remedy })
 
 /** Runs checks at the same time. Their results are in the order of the table. A check that throws has failed. */
-export async function runChecks(checks: readonly Check[], look: Look): Promise<readonly Result[]> {
+export async function runChecks(checks: readonly Check[], look: Look): Promise<readonly CheckResult[]> {
   const found = await Promise.all(
     checks.map(async ({ name, remedy, find }) => {
       const findings = await Promise.resolve()
         .then(() => find(look))
         .catch((error: unknown) => [failure(`cannot be checked: ${String(error)}`, 'report this')])
-      return findings.map(({ state, text, remedy: own = remedy }): Result => ({
+      return findings.map(({ state, text, remedy: own = remedy }): CheckResult => ({
         check: name,
         state,
         text,
@@ -53,7 +53,7 @@ export async function runChecks(checks: readonly Check[], look: Look): Promise<r
 }
 
 /** A result as a row of three columns. */
-export function rowOf({ check, state, text, remedy }: Result): readonly Cell[] {
+export function rowOf({ check, state, text, remedy }: CheckResult): readonly Cell[] {
   return [{ text: state, style: STYLES[state] }, check, remedy === undefined ? text : `${text}. Remedy: ${remedy}`]
 }
 
@@ -61,13 +61,13 @@ export function rowOf({ check, state, text, remedy }: Result): readonly Cell[] {
 export const STYLES: Readonly<Record<State, Style>> = { ok: 'green', warning: 'yellow', failure: 'red' }
 
 /** How many results have each state. */
-export function countStates(results: readonly Result[]): Readonly<Record<State, number>> {
+export function countStates(results: readonly CheckResult[]): Readonly<Record<State, number>> {
   const count = (state: State) => results.filter((result) => result.state === state).length
   return { ok: count('ok'), warning: count('warning'), failure: count('failure') }
 }
 
 /** The exit status: 0, 1 if there are warnings, 2 if there are failures. */
-export function statusOf(results: readonly Result[]): 0 | 1 | 2 {
+export function statusOf(results: readonly CheckResult[]): 0 | 1 | 2 {
   const { warning: warnings, failure: failures } = countStates(results)
   return failures > 0 ? 2 : warnings > 0 ? 1 : 0
 }

@@ -2,7 +2,7 @@
 import { formatInstances } from './amounts.ts'
 import type { Check, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
-import type { Metrics } from './look.ts'
+import type { MetricValues } from './look.ts'
 
 /** The part of the configuration that `stateDirectory` checks (checks-of-files.ts). */
 export const STATE_VARIABLE = 'IMDS_STATE_DIR'
@@ -99,7 +99,7 @@ export const records: Check = {
 }
 
 /** The value of a label of a metric that has one series. */
-export function labelOf(metrics: Metrics, name: string, label: string): string | undefined {
+export function labelOf(metrics: MetricValues, name: string, label: string): string | undefined {
   const series = [...metrics.keys()].find((one) => one.startsWith(`${name}{`))
   return series === undefined ? undefined : new RegExp(`[{,]${label}="([^"]*)"`).exec(series)?.[1]
 }

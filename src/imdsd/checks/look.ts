@@ -43,7 +43,7 @@ export interface Ran {
 }
 
 /** Metrics by name, with their labels as Prometheus prints them. */
-export type Metrics = ReadonlyMap<string, number>
+export type MetricValues = ReadonlyMap<string, number>
 
 /** What is at a path. `code`: why it cannot be seen, such as ENOENT. */
 export type FileState =
@@ -76,7 +76,7 @@ export interface Look {
   readonly hasAddress: (address: string) => Promise<boolean>
   /** What the daemon says of itself; the fault is why it does not. */
   readonly readiness: () => Promise<Parsed<Readiness, string>>
-  readonly metrics: () => Promise<Parsed<Metrics, string>>
+  readonly metrics: () => Promise<Parsed<MetricValues, string>>
   /** What the firewall needs of the daemon: its listeners and guests. */
   readonly firewall: () => Promise<Parsed<FirewallDocument, string>>
   /** Tries the store as the daemon uses it; undefined: its configuration is not valid. */

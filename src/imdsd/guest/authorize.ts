@@ -9,7 +9,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'
 import type { parseTarget, Target } from '../../metadata/target.ts'
 import { isAcceptedVersion } from '../../runtime/http-version.ts'
-import { refused, type Exchange, type Refused } from './exchange.ts'
+import { refused, type Exchange, type RefusedRequest } from './exchange.ts'
 import { refusalOf, type Guest } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
 import type { Tokens } from './token.ts'
@@ -21,7 +21,7 @@ import type { Tokens } from './token.ts'
 export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 
 /** Mints identity tokens of one instance for these audiences; undefined: for any. */
-export interface TokenIssuer {
+export interface TokenMint {
   readonly audiences: readonly string[] | undefined
   /** Rejects if `signal` aborts while it waits for its turn. */
   readonly mint: (audience: string, signal: AbortSignal) => Promise<string>
@@ -34,7 +34,7 @@ export interface Rules {
   /** Limits the hops of all further packets of a connection (hop-limit.ts). False if that fails. */
   readonly limitHops: (connection: Socket) => boolean
   /** The issuer of the identity tokens of an instance (contract H4). Undefined: there are none. */
-  readonly issuerOf: (instance: Guest['instance']) => TokenIssuer | undefined
+  readonly issuerOf: (instance: Guest['instance']) => TokenMint | undefined
 }
 
 /**
@@ -55,7 +55,7 @@ export function authorize(
   parsed: ReturnType<typeof parseTarget>,
   rules: Rules,
   meter: Pick<RequestMeter, 'session' | 'forwarded'>,
-): Authorized | Refused {
+): Authorized | RefusedRequest {
   const { method, headers, httpVersion } = request
   const refusal = refusalOf(found, address)
   // The first condition implies the second, which only narrows the type.

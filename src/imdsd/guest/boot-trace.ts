@@ -7,8 +7,8 @@
  * them, so an agent that asks for one thing at intervals begins none.
  */
 import { TOPICS, type Topic } from '../../metadata/target.ts'
-import type { Outcome } from './meter.ts'
-import { REFUSALS, type Refusal } from './refusals.ts'
+import type { RequestOutcome } from './meter.ts'
+import { REFUSALS, type RefusalReason } from './refusals.ts'
 
 /** The pause that ends a crawl, in ms. A reboot takes longer, a pause between two tries of a client less. */
 export const SILENCE_MS = 10_000
@@ -31,7 +31,7 @@ const SERVED = -1
 /** A request, as a trace notes it. `atMs`: of a monotonic clock. `agent`: the User-Agent header. */
 export interface Noted {
   readonly topic: Topic
-  readonly outcome: Outcome
+  readonly outcome: RequestOutcome
   readonly hasToken: boolean
   readonly agent: string | undefined
   readonly atMs: number
@@ -56,21 +56,21 @@ export interface Boot {
     readonly requests: number
     readonly served: number
   }[]
-  readonly refusals: readonly { readonly reason: Refusal; readonly lastMs: number; readonly requests: number }[]
+  readonly refusals: readonly { readonly reason: RefusalReason; readonly lastMs: number; readonly requests: number }[]
 }
 
 /** One of the last requests. */
 export type Recent = Pick<Noted, 'topic' | 'outcome' | 'atMs'>
 
 /** What a trace reports once for each boot: that a crawl began it, at `firstMs`, and how long the crawl took. */
-export interface BootReport {
+export interface BootTraceReport {
   readonly began: (firstMs: number) => void
   readonly crawled: (tookMs: number) => void
 }
 
 /** The trace of one guest. */
 export class BootTrace {
-  readonly #report: BootReport
+  readonly #report: BootTraceReport
   readonly #recent = new Float64Array(RECENT * 3)
   #count = 0
   #lastMs = 0
@@ -79,7 +79,7 @@ export class BootTrace {
   #next: Recording | undefined
   #isNext = false
 
-  constructor(report: BootReport) {
+  constructor(report: BootTraceReport) {
     this.#report = report
   }
 

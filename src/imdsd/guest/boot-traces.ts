@@ -2,8 +2,8 @@
  * The boot traces of all guests of this hypervisor, and the durations of boots. A trace lasts as long as the view has
  * its instance, and no longer than the process.
  */
-import { BootTrace, type BootReport, type Noted } from './boot-trace.ts'
-import { ownerOf, type Found, type Guest } from './identify.ts'
+import { BootTrace, type BootTraceReport, type Noted } from './boot-trace.ts'
+import { ownerOf, type PeerOwner, type Guest } from './identify.ts'
 
 /**
  * The parts of a boot whose durations are observed: from the time that the daemon began to serve the instance to the
@@ -40,7 +40,7 @@ export class BootTraces {
   }
 
   /** Notes a request of a guest. It waits for nothing. */
-  note(found: Found, request: Noted): void {
+  note(found: PeerOwner, request: Noted): void {
     const guest = ownerOf(found)
     if (guest === undefined) return
     let trace = this.#traces.get(guest.stay)
@@ -53,7 +53,7 @@ export class BootTraces {
     return this.#traces.get(stay)
   }
 
-  #reportOf(guest: TracedGuest): BootReport {
+  #reportOf(guest: TracedGuest): BootTraceReport {
     let publishedMs = this.publishedMs(guest)
     return {
       began: (firstMs) => {

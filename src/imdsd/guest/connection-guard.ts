@@ -16,13 +16,13 @@ import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks' // the global one is a getter
 import { isAcceptedVersion } from '../../runtime/http-version.ts'
 import type { BootTraces } from './boot-traces.ts'
-import { CHECK_INTERVAL_MS, Connections } from './connections.ts'
+import { CHECK_INTERVAL_MS, GuestConnections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
-import { idOf, ownerOf, refusalOf, type Found, type Peers } from './identify.ts'
+import { idOf, ownerOf, refusalOf, type PeerOwner, type Peers } from './identify.ts'
 import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import type { RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
-import { refusalText, type Refusal } from './refusals.ts'
+import { refusalText, type RefusalReason } from './refusals.ts'
 import { priceOf, type Share, type Shares } from './share.ts'
 
 /** What a ConnectionGuard needs. */
@@ -55,14 +55,14 @@ const SHORT_LINGER_MS = 1_000
 const MAKE_ROOM_INTERVAL_MS = 100
 
 /** Error codes of Node, and the refusal that each leads to. */
-const UNREADABLE: Readonly<Record<string, Refusal | undefined>> = {
+const UNREADABLE: Readonly<Record<string, RefusalReason | undefined>> = {
   HPE_HEADER_OVERFLOW: 'headers-too-large',
   ERR_HTTP_REQUEST_TIMEOUT: 'request-timeout',
 }
 
 export class ConnectionGuard {
   readonly #parts: ConnectionGuardParts
-  readonly #connections = new Connections()
+  readonly #connections = new GuestConnections()
   readonly #delayed = new Set<Socket>()
   #checks: NodeJS.Timeout | undefined
   #madeRoomAtMs = -Infinity
@@ -224,7 +224,7 @@ export class ConnectionGuard {
    * Refuses what is not a request that can be served, and takes it from the share of its peer. If the share is used up,
    * refuses it after the delay; resets a peer that sent it during the delay of another refusal.
    */
-  #refuseInShare(socket: Socket, refusal: Refusal, method: string, lingerMs: number): void {
+  #refuseInShare(socket: Socket, refusal: RefusalReason, method: string, lingerMs: number): void {
     if (this.#connections.hadLastResponse(socket)) return
     if (this.#connections.lastResponse(socket)?.req.complete === false) {
       // In the body of a request that was counted: the peer would take a refusal for a second response.
@@ -259,7 +259,7 @@ export class ConnectionGuard {
   }
 
   /** Sends a refusal on the connection itself, after the responses to earlier requests. */
-  #refuse(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs: number): void {
+  #refuse(socket: Socket, found: PeerOwner, refusal: RefusalReason, method: string, lingerMs: number): void {
     if (this.#connections.hadLastResponse(socket)) return
     const { network, peers, meter, traces, refusalLog } = this.#parts
     meter.answered('unknown', method, refusal, undefined)
@@ -304,7 +304,7 @@ export class ConnectionGuard {
     else closeUnread(socket, text)
   }
 
-  #shareOf(found: Found, address: string): Share {
+  #shareOf(found: PeerOwner, address: string): Share {
     const { network, shares } = this.#parts
     return found.kind === 'owned' ? shares.of(found.owner.instance.id) : shares.ofUnknown(network, address)
   }

@@ -64,7 +64,7 @@ class Connection {
 type Connected = Socket & { [CONNECTION]?: Connection }
 
 /** The open connections of a listener. Times are milliseconds of a monotonic clock. */
-export class Connections {
+export class GuestConnections {
   readonly #open: Connection[] = []
 
   /**

@@ -5,8 +5,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Route } from '../../metadata/target.ts'
 import type { Content } from '../../metadata/content.ts'
 import type { BodySource } from './body.ts'
-import type { Found } from './identify.ts'
-import type { Refusal } from './refusals.ts'
+import type { PeerOwner } from './identify.ts'
+import type { RefusalReason } from './refusals.ts'
 
 /** A request whose peer is identified. */
 export interface Exchange {
@@ -14,7 +14,7 @@ export interface Exchange {
   readonly network: string
   /** The address of the peer; empty if the connection is gone. */
   readonly address: string
-  readonly found: Found
+  readonly found: PeerOwner
   readonly request: Pick<IncomingMessage, 'method' | 'headers' | 'rawHeaders' | 'httpVersion' | 'socket'>
   /** Where its body is read from. */
   readonly body: BodySource
@@ -29,10 +29,10 @@ export interface Exchange {
  * A request that gets no content. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no
  * token.
  */
-export interface Refused {
+export interface RefusedRequest {
   readonly kind: 'refused'
   readonly route: Route
-  readonly refusal: Refusal
+  readonly refusal: RefusalReason
   readonly ttlSeconds: number | undefined
 }
 
@@ -45,7 +45,7 @@ export interface Served {
 }
 
 /** How a request ends. */
-export type Result = Served | Refused
+export type RequestResult = Served | RefusedRequest
 
 /**
  * A request whose content is being made. `content` undefined: there is none. `cost`: how many requests it takes from the
@@ -61,6 +61,6 @@ export interface Pending {
 }
 
 /** A refusal as a result. */
-export function refused(refusal: Refusal, route: Route, ttlSeconds?: number): Refused {
+export function refused(refusal: RefusalReason, route: Route, ttlSeconds?: number): RefusedRequest {
   return { kind: 'refused', route, refusal, ttlSeconds }
 }

@@ -13,10 +13,10 @@ const MAX_HELD = 8
 export type Wake = 'changed' | 'ended' | 'stop'
 
 /** Checks a held request, and responds to it. False: it stays held, which only a change allows. */
-export type Check = (wake: Wake) => boolean
+export type HeldCheck = (wake: Wake) => boolean
 
 interface Held {
-  readonly check: Check
+  readonly check: HeldCheck
   /** Forgets the request. */
   readonly end: () => void
 }
@@ -46,7 +46,7 @@ export class HeldRequests {
     id: string,
     { request: { socket }, response }: { request: { socket: Socket }; response: ServerResponse },
     limitMs: number,
-    check: Check,
+    check: HeldCheck,
   ): void {
     let ofInstance = this.#held.get(id)
     if (ofInstance === undefined) this.#held.set(id, (ofInstance = new Set()))

@@ -7,7 +7,7 @@ import type { Socket } from 'node:net'
 import type { Content } from '../../metadata/content.ts'
 import type { Instance } from '../../metadata/instance.ts'
 import { isLoopback } from '../../runtime/host-port.ts'
-import type { Refusal } from './refusals.ts'
+import type { RefusalReason } from './refusals.ts'
 
 type Switch = 'enabled' | 'disabled'
 
@@ -42,19 +42,19 @@ export interface Guest {
 }
 
 /** The owner of an address; `contested`: more than one instance claims it. */
-export type Found =
+export type PeerOwner =
   { readonly kind: 'owned'; readonly owner: Guest } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
 
 /** Maps addresses and links to guests. */
 export interface Directory {
   /** Reads memory only. */
-  find(network: string, address: string): Found
+  find(network: string, address: string): PeerOwner
   /** The owner of a link of this hypervisor. Reads memory only. */
-  findByLink(network: string, link: string): Found
+  findByLink(network: string, link: string): PeerOwner
   /**
    * Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects.
    */
-  ask(network: string, address: string): Promise<Found> | undefined
+  ask(network: string, address: string): Promise<PeerOwner> | undefined
 }
 
 /** How one listener identifies its peers. */
@@ -62,7 +62,7 @@ export interface Peers extends Omit<Directory, 'findByLink'> {
   /** The address of a connection's peer, for `find` and `ask`. Empty if the connection is gone. */
   addressOf(socket: Pick<Socket, 'remoteAddress'>): string
   /** Whether a connection may be answered now that its peer is `found`. */
-  keeps(socket: Pick<Socket, 'remoteAddress'>, found: Found): boolean
+  keeps(socket: Pick<Socket, 'remoteAddress'>, found: PeerOwner): boolean
 }
 
 /** The peers of a listener at an address; undefined: it does not listen. */
@@ -127,7 +127,7 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
  * Why every request from an address is refused; undefined if it belongs to a guest whose requests may be served. Both
  * ends of a connection are of one family, so an IPv6 address means that the guest connected to an IPv6 address.
  */
-export function refusalOf(found: Found, address: string): Refusal | undefined {
+export function refusalOf(found: PeerOwner, address: string): RefusalReason | undefined {
   if (found.kind === 'unknown') return 'unknown-peer'
   if (found.kind === 'contested') return 'contested-address'
   const { httpEndpoint, httpProtocolIpv6 } = found.owner.instance.options
@@ -135,11 +135,11 @@ export function refusalOf(found: Found, address: string): Refusal | undefined {
   return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : undefined
 }
 
-export function ownerOf(found: Found): Guest | undefined {
+export function ownerOf(found: PeerOwner): Guest | undefined {
   return found.kind === 'owned' ? found.owner : undefined
 }
 
 /** The id of the instance that was found, for logs. */
-export function idOf(found: Found): string | undefined {
+export function idOf(found: PeerOwner): string | undefined {
   return ownerOf(found)?.instance.id
 }

@@ -5,7 +5,7 @@
  * reads them when Prometheus scrapes. Every label has a closed set of values.
  */
 import { ROUTES, type Route } from '../../metadata/target.ts'
-import { REFUSALS, statusOf, type Refusal } from './refusals.ts'
+import { REFUSALS, statusOf, type RefusalReason } from './refusals.ts'
 
 /** Why a connection was closed without a response. */
 const DROPS = ['descriptors', 'over-share', 'stalled'] as const
@@ -17,8 +17,8 @@ const SESSIONS = ['token', 'none', 'refused'] as const
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other'] as const
 /** How a request ended: served, or the reason of its refusal. */
-export type Outcome = 'served' | Refusal
-const OUTCOMES: readonly Outcome[] = ['served', ...REFUSALS]
+export type RequestOutcome = 'served' | RefusalReason
+const OUTCOMES: readonly RequestOutcome[] = ['served', ...REFUSALS]
 
 /** Upper bounds of the duration buckets, in seconds. */
 export const DURATION_BOUNDS: readonly number[] = [
@@ -42,7 +42,7 @@ export interface RequestCount {
   readonly route: Route
   readonly method: string
   readonly status: number
-  readonly reason: Outcome
+  readonly reason: RequestOutcome
   readonly count: number
 }
 /** The durations of one route: cumulative counts per bound, the count of all, and their sum in seconds. */
@@ -69,7 +69,7 @@ export class RequestMeter {
    * Counts a request. `seconds`: the time from reading its headers to passing its response to the socket; undefined if
    * no request could be read.
    */
-  answered(route: Route, method: string, outcome: Outcome, seconds: number | undefined): void {
+  answered(route: Route, method: string, outcome: RequestOutcome, seconds: number | undefined): void {
     const at = ROUTE_AT[route]
     const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]
     this.#counts[cell] = this.#counts[cell]! + 1

@@ -1,12 +1,12 @@
 /** Waits for the content of a request that is being made: a signature. Node's pool of threads makes it. */
 import type { Logger } from 'pino'
-import { refused, type Pending, type Result } from './exchange.ts'
+import { refused, type Pending, type RequestResult } from './exchange.ts'
 
 /** The longest wait, in ms. Only a flood of signatures, or a disk that blocks the threads, takes so long. */
 const WAIT_MS = 1_000
 
 /** The result of such a request. Never rejects: a failure is logged, and the guest gets 503. */
-export async function settle({ content, route, ttlSeconds, giveUp }: Pending, log: Logger): Promise<Result> {
+export async function settle({ content, route, ttlSeconds, giveUp }: Pending, log: Logger): Promise<RequestResult> {
   const late = Promise.withResolvers<'late'>()
   const timer = setTimeout(() => {
     late.resolve('late')

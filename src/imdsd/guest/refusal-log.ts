@@ -11,7 +11,7 @@
  */
 import type { Logger } from 'pino'
 import { sourceOf } from '../../metadata/address.ts'
-import { isOrdinary, type Refusal } from './refusals.ts'
+import { isOrdinary, type RefusalReason } from './refusals.ts'
 
 /** The shortest time between two lines for one peer and reason. */
 const QUIET_MS = 60_000
@@ -29,7 +29,7 @@ export class RefusalLog {
   }
 
   /** Logs a refused request from `address`; `instance` is the owner of the address, if it is known. */
-  refused(network: string, address: string, instance: string | undefined, reason: Refusal): void {
+  refused(network: string, address: string, instance: string | undefined, reason: RefusalReason): void {
     if (isOrdinary(reason)) return
     const now = this.#now()
     const key = this.#bounded(`${network} ${instance ?? sourceOf(address)} ${reason}`, now)

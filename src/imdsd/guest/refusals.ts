@@ -61,19 +61,19 @@ const TABLE = {
 } as const satisfies Record<string, RefusalRow>
 
 /** The reason of a refusal. */
-export type Refusal = keyof typeof TABLE
+export type RefusalReason = keyof typeof TABLE
 /** Every refusal, for metrics and tests. */
-export const REFUSALS = Object.keys(TABLE) as readonly Refusal[]
+export const REFUSALS = Object.keys(TABLE) as readonly RefusalReason[]
 
 /**
  * Whether a refusal needs no warning, because it is part of normal operation, because the operator configured it, or
  * because it is logged elsewhere.
  */
-export function isOrdinary(refusal: Refusal): boolean {
+export function isOrdinary(refusal: RefusalReason): boolean {
   return TABLE[refusal].ordinary
 }
 
-export function statusOf(refusal: Refusal): number {
+export function statusOf(refusal: RefusalReason): number {
   return TABLE[refusal].status
 }
 
@@ -86,18 +86,18 @@ export interface RefusalResponse {
 }
 
 const RESPONSES = Object.fromEntries(REFUSALS.map((refusal) => [refusal, prepare(TABLE[refusal])])) as Record<
-  Refusal,
+  RefusalReason,
   RefusalResponse
 >
 
-export function responseOf(refusal: Refusal): RefusalResponse {
+export function responseOf(refusal: RefusalReason): RefusalResponse {
   return RESPONSES[refusal]
 }
 
 /**
  * The response as text for a connection on which no request could be read. It must be the last one of the connection.
  */
-export function refusalText(refusal: Refusal): string {
+export function refusalText(refusal: RefusalReason): string {
   const { status, headers, body } = RESPONSES[refusal]
   const lines = [`HTTP/1.1 ${String(status)} ${REASONS[status] ?? ''}`]
   for (let i = 0; i < headers.length; i += 2) lines.push(`${headers[i] ?? ''}: ${headers[i + 1] ?? ''}`)

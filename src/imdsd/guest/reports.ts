@@ -5,9 +5,9 @@
 import type { Content } from '../../metadata/content.ts'
 import { addReport, mergeReports, NO_REPORTS, parseReportName, type Reports } from '../../metadata/reports.ts'
 import type { Authorized } from './authorize.ts'
-import { refused, type Result } from './exchange.ts'
+import { refused, type RequestResult } from './exchange.ts'
 import type { Guest } from './identify.ts'
-import type { Refusal } from './refusals.ts'
+import type { RefusalReason } from './refusals.ts'
 
 export const REPORTS_A_MINUTE = 10
 const MINUTE_MS = 60_000
@@ -25,7 +25,7 @@ type Reporter = Pick<Guest, 'stay'> & { readonly instance: { readonly id: string
 export function resolveReport(
   { guest, target: { route, path }, ttlSeconds }: Authorized,
   method: string | undefined,
-): Result {
+): RequestResult {
   const name = parseReportName(path)
   if (name === undefined || guest.instance.options.reports !== 'enabled') return refused('not-found', route, ttlSeconds)
   if (name.kind === 'phone-home') {
@@ -46,7 +46,7 @@ interface Kept {
 
 type Acceptance =
   | { readonly kind: 'accepted'; readonly content: Content; readonly ignored: readonly string[] }
-  | { readonly kind: 'refused'; readonly refusal: Refusal }
+  | { readonly kind: 'refused'; readonly refusal: RefusalReason }
 
 /** The reports of all guests of this hypervisor. `now`: monotonic, in ms; `wall`: the time of day, in ms. */
 export class GuestReports {

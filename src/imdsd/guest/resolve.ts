@@ -7,7 +7,7 @@ import { SIGNATURE_LEAVES } from '../../metadata/identity-document.ts'
 import type { Target } from '../../metadata/target.ts'
 import { VERSION_LIST } from '../../metadata/tree.ts'
 import type { Authorized, Rules } from './authorize.ts'
-import { refused, type Exchange, type Pending, type Result } from './exchange.ts'
+import { refused, type Exchange, type Pending, type RequestResult } from './exchange.ts'
 import type { Guest } from './identify.ts'
 import { resolveReport } from './reports.ts'
 import { TTL_HEADER } from './respond.ts'
@@ -26,7 +26,7 @@ export function resolve(
   exchange: Pick<Exchange, 'network' | 'request' | 'target'>,
   authorized: Authorized,
   rules: Pick<Rules, 'tokens' | 'limitHops' | 'issuerOf'>,
-): Result | Pending {
+): RequestResult | Pending {
   const { guest, target, ttlSeconds } = authorized
   const { route } = target
   const { method } = exchange.request
@@ -68,7 +68,7 @@ function contentOf(guest: Guest, { route, version, path, query }: Target): Conte
 function resolveIdentityToken(
   { guest, target: { route, audience }, ttlSeconds }: Authorized,
   { issuerOf }: Pick<Rules, 'issuerOf'>,
-): Result | Pending {
+): RequestResult | Pending {
   const issuer = issuerOf(guest.instance)
   if (issuer === undefined) return refused('not-found', route, ttlSeconds)
   if (ttlSeconds === undefined) return refused('token-required', route)
@@ -93,7 +93,7 @@ function resolveToken(
   { network, request: { method, headers, socket } }: Pick<Exchange, 'network' | 'request'>,
   { guest, target: { route } }: Authorized,
   { tokens, limitHops }: Pick<Rules, 'tokens' | 'limitHops'>,
-): Result {
+): RequestResult {
   if (method === 'OPTIONS') return { kind: 'served', route, content: TOKEN_OPTIONS, ttlSeconds: undefined }
   if (method !== 'PUT') return refused('token-method', route)
   if (!limitHops(socket)) return refused('hop-limit-failed', route)

@@ -12,9 +12,9 @@ import type { Logger } from 'pino'
 import { isBodyless } from '../../metadata/target.ts'
 import { namesWeakly } from '../../runtime/entity-tags.ts'
 import type { ConnectionGuard } from './connection-guard.ts'
-import type { Exchange, Result } from './exchange.ts'
+import type { Exchange, RequestResult } from './exchange.ts'
 import { idOf } from './identify.ts'
-import type { Outcome, RequestMeter } from './meter.ts'
+import type { RequestOutcome, RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
 import { responseOf } from './refusals.ts'
 
@@ -51,7 +51,7 @@ export class Responder {
   }
 
   /** Responds at the end of this turn of the event loop, or at once if the connection closes. */
-  respond(exchange: Exchange, result: Result): void {
+  respond(exchange: Exchange, result: RequestResult): void {
     const { response } = exchange
     // Send now: batching is slower for connections that close, and Node must know which pipelined responses are ready.
     if (!response.shouldKeepAlive || !response.socket) this.send(exchange, result)
@@ -65,7 +65,7 @@ export class Responder {
   }
 
   /** Responds at once. */
-  send(exchange: Exchange, result: Result): void {
+  send(exchange: Exchange, result: RequestResult): void {
     try {
       this.#send(exchange, result)
     } catch (error) {
@@ -75,7 +75,7 @@ export class Responder {
     }
   }
 
-  #send(exchange: Exchange, result: Result): void {
+  #send(exchange: Exchange, result: RequestResult): void {
     const {
       network,
       address,
@@ -108,7 +108,7 @@ export class Responder {
  * may read it, but a shell script would use the body of a refused PUT as its token. systemd takes an error with a page for
  * a fatal one, so its requests ask for none (docs/clients.md#systemd). Content that the guest has gets 304 (contract H1).
  */
-function write({ request: { method, headers: asked }, target, response }: Exchange, result: Result): void {
+function write({ request: { method, headers: asked }, target, response }: Exchange, result: RequestResult): void {
   if (result.kind === 'served') {
     const {
       content: { headers, body, etag },
@@ -138,7 +138,7 @@ function withTtl(headers: readonly string[], ttlSeconds: number | undefined): re
  * Whether a request is the last one of its connection: its end is uncertain, it is an upgrade (Node loses what follows
  * it in the same packet), or it has a body, which is discarded without being parsed.
  */
-export function isLast(headers: IncomingHttpHeaders, outcome: Outcome): boolean {
+export function isLast(headers: IncomingHttpHeaders, outcome: RequestOutcome): boolean {
   return (
     outcome === 'malformed-request' ||
     headers.upgrade !== undefined ||

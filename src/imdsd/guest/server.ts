@@ -15,7 +15,7 @@ import { performance } from 'node:perf_hooks' // the global one is a getter
 import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
-import { refused, type Exchange, type Pending, type Result, type Served } from './exchange.ts'
+import { refused, type Exchange, type Pending, type RequestResult, type Served } from './exchange.ts'
 import type { HeldRequests, Wake } from './held-requests.ts'
 import { idOf, peersOf, type Directory, type Guest, type Peers } from './identify.ts'
 import { isCounted, type RequestMeter } from './meter.ts'
@@ -24,7 +24,7 @@ import { readBody } from './body.ts'
 import type { GuestReports } from './reports.ts'
 import { REPORTS_MAX_BYTES } from '../../metadata/reports.ts'
 import { resolve } from './resolve.ts'
-import type { Refusal } from './refusals.ts'
+import type { RefusalReason } from './refusals.ts'
 import { Responder, type ResponderParts } from './respond.ts'
 import { TargetCache, type Target, type Topic } from '../../metadata/target.ts'
 
@@ -115,7 +115,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   /** Reads the body of a report, and keeps it if the guest may still report then. */
   function receive(exchange: Exchange, topic: Topic, served: Served): void {
     const { owner } = exchange.found as Extract<Exchange['found'], { kind: 'owned' }>
-    const refuse = (refusal: Refusal) => {
+    const refuse = (refusal: RefusalReason) => {
       send(exchange, topic, refused(refusal, served.route, served.ttlSeconds))
     }
     if (!reports.admits(owner)) {
@@ -149,7 +149,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   }
 
   /** Waits for content that is being made, and then checks again whether the guest may have it. */
-  async function made(exchange: Exchange, pending: Pending): Promise<Result> {
+  async function made(exchange: Exchange, pending: Pending): Promise<RequestResult> {
     const result = await settle(pending, log)
     const found = peers.find(network, exchange.address)
     if (idOf(found) !== idOf(exchange.found)) return GONE
@@ -158,7 +158,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   }
 
   /** Responds, or holds a request that waits for a change. */
-  function respondTo(exchange: Exchange, { target, topic }: Answer, result: Result): void {
+  function respondTo(exchange: Exchange, { target, topic }: Answer, result: RequestResult): void {
     const query = target?.query
     if (query === undefined || result.kind === 'refused') {
       send(exchange, topic, result)
@@ -230,13 +230,13 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     }
   }
 
-  function send(exchange: Exchange, topic: Topic, result: Result): void {
+  function send(exchange: Exchange, topic: Topic, result: RequestResult): void {
     note(exchange, topic, result)
     responder.respond(exchange, result)
   }
 
   /** Notes a request in the boot trace of its guest. */
-  function note({ found, request: { headers }, startedMs }: Exchange, topic: Topic, result: Result): void {
+  function note({ found, request: { headers }, startedMs }: Exchange, topic: Topic, result: RequestResult): void {
     traces.note(found, {
       topic,
       outcome: result.kind === 'served' ? 'served' : result.refusal,
@@ -267,7 +267,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 interface Answer {
   readonly target: Target | undefined
   readonly topic: Topic
-  readonly result: Result | Pending
+  readonly result: RequestResult | Pending
 }
 
 /** Builds the server that the guard protects, without hooks or routes of requests. */

@@ -6,7 +6,7 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { TurnBudget } from '../../limits/turn-budget.ts'
-import type { Change } from '../view/change.ts'
+import type { ViewChange } from '../view/change.ts'
 import { encodeChange } from './encoding.ts'
 
 /**
@@ -38,7 +38,7 @@ export class ChangeQueue {
   /**
    * Calls `apply` when the change was written. Resolves when there is room for another one, which may be before that.
    */
-  async add(change: Change, apply: () => void): Promise<void> {
+  async add(change: ViewChange, apply: () => void): Promise<void> {
     const parts = encodeChange(change)
     const bytes = parts.reduce((sum, part) => sum + part.length, 0)
     this.#waiting.push({ parts, bytes, apply })

@@ -4,9 +4,9 @@
  */
 import { frozen, RECORD_FORM, type Instance } from '../../metadata/instance.ts'
 import { storedForm, type Reports } from '../../metadata/reports.ts'
-import type { Change } from '../view/change.ts'
+import type { ViewChange } from '../view/change.ts'
 import type { ValidRecord } from '../view/validate.ts'
-import { Rejection } from './snapshot-input.ts'
+import { RejectedFile } from './snapshot-input.ts'
 
 const LF = Buffer.from('\n')
 const NONE = Buffer.alloc(0)
@@ -22,7 +22,7 @@ export interface SavedInstance extends ValidRecord {
 }
 
 /** The bytes of a change, in parts. */
-export function encodeChange(change: Change): Uint8Array[] {
+export function encodeChange(change: ViewChange): Uint8Array[] {
   return change.kind === 'remove' ? [lineOf({ removed: change.id })] : encodeInstance(change.record)
 }
 
@@ -40,7 +40,7 @@ export function encodeInstance({ instance, userData, digest, reports }: SavedIns
   ]
 }
 
-/** Makes an instance of what a file has of it. Throws a Rejection if its document is not valid. */
+/** Makes an instance of what a file has of it. Throws a RejectedFile if its document is not valid. */
 export type Restore = (document: unknown, digest: unknown, userData: Uint8Array | undefined) => ValidRecord
 
 /**
@@ -52,7 +52,7 @@ export async function restoreOf(schema: unknown): Promise<Restore> {
   const parse = schema === RECORD_FORM ? undefined : (await import('../../metadata/record.ts')).parseStored
   return (document, digest, userData) => {
     const parsed = parse === undefined ? ({ ok: true, value: frozen(document as Instance) } as const) : parse(document)
-    if (!parsed.ok || typeof digest !== 'string') throw new Rejection('it has an invalid record')
+    if (!parsed.ok || typeof digest !== 'string') throw new RejectedFile('it has an invalid record')
     return { instance: parsed.value, userData, digest: parse === undefined ? digest : undefined }
   }
 }

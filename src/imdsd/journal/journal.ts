@@ -20,7 +20,7 @@ import { closeSync, fdatasyncSync, fstatSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
 import { openRegularFileSync } from '../../runtime/regular-file.ts'
 import { SLICE_BYTES } from '../../limits/turn-budget.ts'
-import { json, Mismatch, Rejection, torn, Undecryptable } from './snapshot-input.ts'
+import { json, Mismatch, RejectedFile, torn, Undecryptable } from './snapshot-input.ts'
 import type { JournalStart } from './snapshot.ts'
 import type { StateKeys } from './state-files.ts'
 
@@ -58,7 +58,7 @@ export interface Journal {
 
 /**
  * Opens a journal in this turn for `use`, which reads one group after another. Rejects as `use` does, or with a Mismatch
- * if none of the keys fits, a Rejection if it is damaged or has another format, an Undecryptable if the keys do not
+ * if none of the keys fits, a RejectedFile if it is damaged or has another format, an Undecryptable if the keys do not
  * decrypt it, or an error of the file system.
  */
 export async function readJournal<T>(
@@ -82,7 +82,7 @@ export async function readJournal<T>(
     const header = json(decrypted(keys, hypervisor, first))
     const { imds, format, generation } = header
     if (imds !== 'journal' || format !== FORMAT || typeof generation !== 'number')
-      throw new Rejection('its journal has another format')
+      throw new RejectedFile('its journal has another format')
     const end = () => ({ mac: frames.mac.toString('hex'), bytes: frames.position, lostBytes: frames.left })
     return await use({ header, start: { generation, mac: start }, groups: groupsOf(frames, hypervisor, keys), end })
   } finally {
@@ -121,10 +121,10 @@ class Frames {
     return frame.kind === 'authentic' ? frame.payload : undefined
   }
 
-  /** The payload of the next frame; undefined at the end. Throws a Rejection if the file is damaged. */
+  /** The payload of the next frame; undefined at the end. Throws a RejectedFile if the file is damaged. */
   next(): Buffer | undefined {
     const frame = this.#frame()
-    if (frame.kind === 'damaged') throw new Rejection(`its journal is damaged at byte ${String(this.position)}`)
+    if (frame.kind === 'damaged') throw new RejectedFile(`its journal is damaged at byte ${String(this.position)}`)
     return frame.kind === 'authentic' ? frame.payload : undefined
   }
 
@@ -171,7 +171,7 @@ function decrypted({ cipher }: StateKeys, hypervisor: string, payload: Buffer): 
 }
 
 /**
- * The changes of a group, as they were written. `document` is not checked yet. Throws a Rejection if it has another
+ * The changes of a group, as they were written. `document` is not checked yet. Throws a RejectedFile if it has another
  * form.
  */
 export function* changesOf(group: Buffer): Generator<

@@ -21,7 +21,7 @@
  */
 import type { Logger } from 'pino'
 import { ChangeQueue } from './change-queue.ts'
-import type { Change, ChangeLog } from '../view/change.ts'
+import type { ViewChange, ChangeLog } from '../view/change.ts'
 import { Epoch, type EpochParts } from './epoch.ts'
 import { inTime } from './in-time.ts'
 import type { FilesFound, Restored } from './restore.ts'
@@ -105,7 +105,7 @@ export class Persistence implements ChangeLog {
     this.#asOfMs = parts.asOfMs
   }
 
-  async record(change: Change, takesUserData: boolean, apply: () => void): Promise<void> {
+  async record(change: ViewChange, takesUserData: boolean, apply: () => void): Promise<void> {
     await this.#queue.add(change, () => {
       apply()
       if (takesUserData) this.#foldAfter(SETTLE_MS + this.#restMs)

@@ -12,7 +12,7 @@ import type { Logger } from 'pino'
 import { restoreOf, type Restore, type SavedInstance } from './encoding.ts'
 import { DISK } from './disk.ts'
 import { changesOf, readJournal, type Journal } from './journal.ts'
-import { Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'
+import { Mismatch, RejectedFile, Undecryptable } from './snapshot-input.ts'
 import { checkOwner, PlainSnapshot, readSnapshot } from './snapshot.ts'
 import {
   deleteOldPrevious,
@@ -102,7 +102,7 @@ export async function restoreView(
     }
   } catch (error) {
     const reason = (error as Error).message
-    if (error instanceof Rejection) return unserved(reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
+    if (error instanceof RejectedFile) return unserved(reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
     if (error instanceof Undecryptable)
       log.warn(
         { ...facts, reason },
@@ -163,7 +163,7 @@ export async function readView(
       checkOwner(header, owner)
       const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
       if (!follows || start.generation !== generation)
-        throw new Rejection('its journals do not belong together: one is damaged, missing, or of another time')
+        throw new RejectedFile('its journals do not belong together: one is damaged, missing, or of another time')
       const hasGroups = applyTo(instances, journal.groups, await restoreOf(header['schema']))
       const { mac, bytes, lostBytes } = journal.end()
       if (lostBytes > 0) torn.push({ path: file, lostBytes })

@@ -18,18 +18,18 @@ import {
 const LF = 0x0a
 
 /** Why a file is not served, and never can be. */
-export class Rejection extends Error {}
+export class RejectedFile extends Error {}
 /** Why a file is not served by this start. With another configuration or clock it may be the last good state. */
 export class Mismatch extends Error {}
 /** None of the configured keys decrypts the file: the key is wrong, or the file was changed. */
 export class Undecryptable extends Mismatch {}
 
 /** The rejection of a file with a wrong form or digest. */
-export function torn(): Rejection {
-  return new Rejection('it is torn or was changed')
+export function torn(): RejectedFile {
+  return new RejectedFile('it is torn or was changed')
 }
 
-/** An open file. Its methods throw a Rejection, an Undecryptable, or an error of the file system. */
+/** An open file. Its methods throw a RejectedFile, an Undecryptable, or an error of the file system. */
 export class SnapshotInput {
   readonly #fd: number
   readonly #buffer = Buffer.allocUnsafeSlow(SLICE_BYTES)

@@ -13,7 +13,7 @@ import { parseReports } from '../../metadata/reports.ts'
 import { SLICE_BYTES, slices } from '../../limits/turn-budget.ts'
 import { encodeInstance, lineOf, restoreOf, type SavedInstance } from './encoding.ts'
 import type { Disk } from './disk.ts'
-import { Mismatch, Rejection, SnapshotInput, torn } from './snapshot-input.ts'
+import { Mismatch, RejectedFile, SnapshotInput, torn } from './snapshot-input.ts'
 import { headerOf, type StateKeys, type StateOwner } from './state-files.ts'
 
 const FORMAT = 1
@@ -45,7 +45,7 @@ export interface Snapshot {
 }
 
 /**
- * Reads a snapshot in one turn of the event loop. Throws a Rejection if it is torn or was changed, a Mismatch if it is
+ * Reads a snapshot in one turn of the event loop. Throws a RejectedFile if it is torn or was changed, a Mismatch if it is
  * another owner's or was written with other keys, or an error of the file system.
  */
 export async function readSnapshot(path: string, owner: StateOwner, keys: StateKeys): Promise<Snapshot> {
@@ -58,7 +58,7 @@ export async function readSnapshot(path: string, owner: StateOwner, keys: StateK
     const { header, entries, trailer, sha256 } = structureOf(input)
     if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
     const { imds, format, schema } = header
-    if (imds !== 'snapshot' || format !== FORMAT) throw new Rejection('it has another format')
+    if (imds !== 'snapshot' || format !== FORMAT) throw new RejectedFile('it has another format')
     checkOwner(header, owner)
     const key = keys.macKeys.findIndex((one) => trailer['mac'] === macOf(sha256, one))
     if (key === -1)
@@ -110,15 +110,15 @@ interface Structure {
  * Reads a whole file. An encrypted file that is not authentic throws an Undecryptable, whatever else is wrong with it.
  */
 function structureOf(input: SnapshotInput): Structure {
-  let structure: Structure | Rejection
+  let structure: Structure | RejectedFile
   try {
     structure = readStructure(input)
   } catch (error) {
-    if (!(error instanceof Rejection)) throw error
+    if (!(error instanceof RejectedFile)) throw error
     structure = error
   }
   input.authenticate()
-  if (structure instanceof Rejection) throw structure
+  if (structure instanceof RejectedFile) throw structure
   return structure
 }
 

@@ -23,9 +23,9 @@ export const MOST_OF_ADDRESS = 16
 const QUIET_MS = 60_000
 
 /** A connection; tests pass other objects. */
-export type Connection = Pick<Socket, 'remoteAddress' | 'destroy' | 'resetAndDestroy' | 'once'>
+export type OperatorConnection = Pick<Socket, 'remoteAddress' | 'destroy' | 'resetAndDestroy' | 'once'>
 interface Open {
-  readonly socket: Connection
+  readonly socket: OperatorConnection
   readonly address: string
 }
 
@@ -49,7 +49,7 @@ export class OperatorConnections {
   }
 
   /** Counts a new connection, or resets it. */
-  admit(socket: Connection): void {
+  admit(socket: OperatorConnection): void {
     const { isAllowed, most } = this.#parts
     const address = socket.remoteAddress
     if (address === undefined || !isAllowed(address)) {

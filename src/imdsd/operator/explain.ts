@@ -4,7 +4,7 @@
  */
 import { formatCounter } from '../firewall/counters.ts'
 import type { Firewall } from '../firewall/firewall.ts'
-import { statusOf, type Refusal } from '../guest/refusals.ts'
+import { statusOf, type RefusalReason } from '../guest/refusals.ts'
 import { refusalOf, type Peers } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../../metadata/address.ts'
 import { isLoopback } from '../../runtime/host-port.ts'
@@ -134,7 +134,7 @@ function isReachedFrom(address: string, host: string): boolean {
   return host === '::' || address.includes(':') === host.includes(':')
 }
 
-const OPTIONS: Partial<Record<Refusal, string>> = {
+const OPTIONS: Partial<Record<RefusalReason, string>> = {
   'endpoint-disabled': 'httpEndpoint of its record is disabled',
   'ipv6-disabled': 'httpProtocolIpv6 of its record is not enabled, and the address is an IPv6 one',
 }

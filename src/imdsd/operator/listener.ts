@@ -6,14 +6,14 @@ import type { FastifyInstance } from 'fastify'
 import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import type { Logger } from 'pino'
-import { formatPlace, type HostPort, type Place, type UnixSocket } from '../../runtime/host-port.ts'
+import { formatPlace, type HostPort, type ListenAddress, type UnixSocket } from '../../runtime/host-port.ts'
 import { opener } from '../../runtime/listen.ts'
 
 /** The pause after a failure. */
 const RETRY_MS = 5_000
 
 /** What a listener depends on. `listener`: where it should listen, which `variable` says. */
-export interface OperatorListenerParts<Where extends Place> {
+export interface OperatorListenerParts<Where extends ListenAddress> {
   readonly server: FastifyInstance
   readonly listener: Where
   readonly variable: string
@@ -58,7 +58,7 @@ export class OperatorListener<Where extends HostPort | UnixSocket> {
     await this.#parts.server.close()
   }
 
-  async #try(open: () => Promise<Place>): Promise<void> {
+  async #try(open: () => Promise<ListenAddress>): Promise<void> {
     const { listener, log } = this.#parts
     try {
       if (listener.path !== undefined) makeDirectoryOf(listener.path)

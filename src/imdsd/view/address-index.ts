@@ -31,11 +31,11 @@ interface Claim<T> {
  * Called when the owners of a range may have changed: none if no instance claims it any more, several if it is
  * contested. `losers`: other claimants, which yield to them.
  */
-export type Settled<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
+export type OwnersSettled<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
 
 /** The claims of one network. `yields`: whether a claimant loses what one claims that does not yield. */
 export class AddressIndex<T> {
-  readonly #settled: Settled<T>
+  readonly #settled: OwnersSettled<T>
   readonly #yields: (claimant: T) => boolean
   readonly #claims = new Map<string, Claim<T>>()
   /** The claims of IPv6 ranges, by their digits. */
@@ -47,7 +47,7 @@ export class AddressIndex<T> {
   /** The numbers of digits that occur, longest first. */
   #lengths: readonly number[] = []
 
-  constructor(settled: Settled<T>, yields: (claimant: T) => boolean) {
+  constructor(settled: OwnersSettled<T>, yields: (claimant: T) => boolean) {
     this.#settled = settled
     this.#yields = yields
   }

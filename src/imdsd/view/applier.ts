@@ -4,7 +4,7 @@
 import type { Logger } from 'pino'
 import type { Instance } from '../../metadata/instance.ts'
 import type { Loaded } from '../../store/source.ts'
-import type { Change, ChangeLog } from './change.ts'
+import type { ViewChange, ChangeLog } from './change.ts'
 import { plan, type Origin, type PlanContext } from './plan.ts'
 import type { RecordHealth } from './record-health.ts'
 import type { ValidRecord } from './validate.ts'
@@ -163,7 +163,7 @@ export class Applier {
 
 /** A change, and what makes it once it is on disk. */
 interface PlannedChange {
-  readonly change: Change
+  readonly change: ViewChange
   readonly takesUserData: boolean
   readonly apply: () => void
 }

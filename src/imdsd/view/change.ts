@@ -1,7 +1,7 @@
 import type { ValidRecord } from './validate.ts'
 
 /** The whole new state of an instance, or its removal. So changes can be applied again in their order. */
-export type Change =
+export type ViewChange =
   { readonly kind: 'replace'; readonly record: ValidRecord } | { readonly kind: 'remove'; readonly id: string }
 
 /** Records changes of the view on disk before they are applied. */
@@ -10,7 +10,7 @@ export interface ChangeLog {
    * Calls `apply` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which
    * may be before that. `takesUserData`: user-data that files may have leaves the view.
    */
-  record(change: Change, takesUserData: boolean, apply: () => void): Promise<void>
+  record(change: ViewChange, takesUserData: boolean, apply: () => void): Promise<void>
   /** Resolves when all recorded changes are applied. */
   settled(): Promise<void>
 }

@@ -6,7 +6,7 @@
  * neither. Interfaces of instances that the store no longer has lose it to others, as addresses (view.ts).
  */
 import { UNKNOWN } from './address-index.ts'
-import type { Found, View } from './view.ts'
+import type { FoundInstance, View } from './view.ts'
 
 /** An interface of an instance, as far as the name of its link depends on it. */
 interface LinkOf {
@@ -53,7 +53,7 @@ export class LinkIndex {
   }
 
   /** The instance that has a link, with an interface on this network. */
-  find(network: string, link: string): Found {
+  find(network: string, link: string): FoundInstance {
     const claims = this.#claims.get(link) ?? []
     const present = claims.filter(({ instance }) => !this.#view.isAbsent(instance))
     const [claim, other] = present.length > 0 ? present : claims

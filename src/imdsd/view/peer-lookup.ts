@@ -10,7 +10,7 @@
  */
 import { LRUCache } from 'lru-cache'
 import { TokenBucket } from '../../limits/token-bucket.ts'
-import type { Found } from './view.ts'
+import type { FoundInstance } from './view.ts'
 
 /**
  * Lookups per second, and the burst. A hypervisor has some hundred guests, and they do not all boot in the same second.
@@ -26,7 +26,7 @@ const MAX_REMEMBERED = 4096
  * monotonic, in milliseconds.
  */
 export interface PeerLookupParts {
-  readonly find: (network: string, address: string) => Found
+  readonly find: (network: string, address: string) => FoundInstance
   readonly lookUp: (network: string, address: string) => Promise<void>
   readonly canAsk: () => boolean
   readonly lookups: { inc(labels: { result: 'found' | 'unknown' | 'failed' | 'skipped' }): void }
@@ -36,7 +36,7 @@ export interface PeerLookupParts {
 /** Looks up unknown peers, at a bounded rate. */
 export class PeerLookup {
   readonly #parts: PeerLookupParts
-  readonly #pending = new Map<string, Promise<Found>>()
+  readonly #pending = new Map<string, Promise<FoundInstance>>()
   /** Until when each answer is remembered. */
   readonly #answered = new LRUCache<string, number>({ max: MAX_REMEMBERED })
   readonly #rate = new TokenBucket(RATE, RATE)
@@ -49,7 +49,7 @@ export class PeerLookup {
    * The instance of this hypervisor that owns the address according to the store, within a second; undefined when the
    * store may not be asked now.
    */
-  ask(network: string, address: string): Promise<Found> | undefined {
+  ask(network: string, address: string): Promise<FoundInstance> | undefined {
     const key = `${network} ${address}`
     const pending = this.#pending.get(key)
     if (pending !== undefined) return pending
@@ -65,7 +65,7 @@ export class PeerLookup {
     return lookup
   }
 
-  async #lookUp(network: string, address: string): Promise<Found> {
+  async #lookUp(network: string, address: string): Promise<FoundInstance> {
     const { lookUp, find, lookups } = this.#parts
     let timer: NodeJS.Timeout | undefined
     const tooLate = new Promise<never>((_resolve, reject) => {

@@ -38,7 +38,7 @@ const MAX_FORMER_STATES = 64
  * The owner of a (network, address) on this hypervisor. `contested`: more than one instance claims it, or a prefix that
  * contains it.
  */
-export type Found = Ownership<ServedInstance>
+export type FoundInstance = Ownership<ServedInstance>
 
 /** An instance's stay in the view: one object over all of its states, until the view removes it. */
 export interface Stay {
@@ -200,7 +200,7 @@ export class View {
   }
 
   /** The instance that has this address on this network. */
-  find(network: string, address: string): Found {
+  find(network: string, address: string): FoundInstance {
     return this.#indexes.get(network)?.find(address) ?? UNKNOWN
   }
 

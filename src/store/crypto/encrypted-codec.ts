@@ -9,18 +9,18 @@
 import type { Instance } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
 import { sha256, userDataFaults } from '../../metadata/user-data.ts'
-import type { Change, Codec, Conversion, Written } from '../backend.ts'
+import type { RecordChange, Codec, Conversion, Written } from '../backend.ts'
 import type { DecryptResult, EncryptResult, RemoveOptions, RemoveResult } from '../publisher.ts'
 import { sealAfter, withSeal, type Seal } from '../seal.ts'
 import { isEncrypted, type RecordCipher } from './record-cipher.ts'
-import { readPublished, readStored, type Stored } from './stored.ts'
+import { readPublished, readStored, type StoredContents } from './stored.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 
 /**
  * The stored values of an instance. `userData` and `digest` are undefined if the store has none. `fault`: why they were
  * not read.
  */
-export interface Values {
+export interface StoredBytes {
   readonly record: Buffer
   readonly userData: Buffer | undefined
   readonly digest: string | undefined
@@ -60,7 +60,7 @@ export type Converted =
 
 /** A store of values that it may not be able to read. */
 export interface EncryptedReader {
-  values(id: string): Promise<Values | undefined>
+  values(id: string): Promise<StoredBytes | undefined>
 }
 
 /** A store that writes values that it cannot read. */
@@ -92,7 +92,10 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     return readPublished(id, await reader.values(id), this.#cipher)
   }
 
-  async write(writer: EncryptedWriter, { instance, document, userData, liftsSeal, dryRun }: Change): Promise<Written> {
+  async write(
+    writer: EncryptedWriter,
+    { instance, document, userData, liftsSeal, dryRun }: RecordChange,
+  ): Promise<Written> {
     const { id, revision } = instance
     const before = await writer.values(id)
     const stored = before && (await this.#read(id, before, this.#cipher))
@@ -158,7 +161,11 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     return writer.mark(as)
   }
 
-  async #read(id: string, { record, userData, fault }: Values, cipher: RecordCipher | undefined): Promise<Stored> {
+  async #read(
+    id: string,
+    { record, userData, fault }: StoredBytes,
+    cipher: RecordCipher | undefined,
+  ): Promise<StoredContents> {
     return fault !== undefined
       ? { kind: 'unreadable', reason: fault }
       : readStored(id, record, userData, cipher, new TurnBudget())
@@ -190,7 +197,7 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
   }
 }
 
-function validInstance(id: string, { document, userData }: Extract<Stored, { kind: 'record' }>): Instance {
+function validInstance(id: string, { document, userData }: Extract<StoredContents, { kind: 'record' }>): Instance {
   const parsed = parseStored(document)
   if (
     !parsed.ok ||

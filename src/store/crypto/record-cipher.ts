@@ -43,7 +43,7 @@ export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
 export type ValueKind = 'record' | 'user-data' | 'reports' | 'snapshot' | 'journal'
 
 /** A value that is not accepted. `reason` continues its name (`is not authentic`) and never quotes the contents. */
-export interface Rejection {
+export interface RejectedValue {
   readonly kind: 'rejected'
   readonly reason: string
 }
@@ -74,7 +74,7 @@ export interface Ends {
 
 /**
  * A decryption in parts: `update` takes the parts of the ciphertext, which begins at `start` and ends before the tag.
- * `end` returns a Rejection where the value is not authentic.
+ * `end` returns a RejectedValue where the value is not authentic.
  */
 export interface Decryption {
   readonly kind: 'begun'
@@ -82,7 +82,7 @@ export interface Decryption {
   readonly revision: number
   readonly key: string
   readonly update: (part: Uint8Array) => Buffer
-  readonly end: () => Rejection | undefined
+  readonly end: () => RejectedValue | undefined
 }
 
 /** Parses a file of keys: `NAME:BASE64-OF-32-BYTES`, one per line. A fault names lines and never quotes them. */
@@ -160,7 +160,7 @@ export class RecordCipher {
   }
 
   /** Decrypts a value. Rejects it unless it was made with one of the keys, for this region, kind and id. */
-  decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | Rejection {
+  decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | RejectedValue {
     const decryption = this.decrypting(kind, id, {
       head: value.subarray(0, HEAD_BYTES),
       tag: value.subarray(-TAG_BYTES),
@@ -178,7 +178,7 @@ export class RecordCipher {
     id: string,
     value: Buffer,
     budget: TurnBudget,
-  ): Promise<Decrypted | Rejection> {
+  ): Promise<Decrypted | RejectedValue> {
     const decryption = this.decrypting(kind, id, {
       head: value.subarray(0, HEAD_BYTES),
       tag: value.subarray(-TAG_BYTES),
@@ -196,7 +196,7 @@ export class RecordCipher {
   }
 
   /** Begins to decrypt a value in parts. Use nothing of it before `end` has returned undefined. */
-  decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | Rejection {
+  decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | RejectedValue {
     const [header, name, revision] = HEADER.exec(head.toString('latin1')) ?? []
     if (header === undefined) return { kind: 'rejected', reason: 'is not encrypted, or not in the format of imds' }
     const key = this.#keys.find((ours) => ours.name === name)

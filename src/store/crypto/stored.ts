@@ -7,7 +7,7 @@ import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.
 import { TurnBudget } from '../../limits/turn-budget.ts'
 
 /** The contents of the values. `keys`: the names of the keys of both; empty if they are plain. */
-export type Stored =
+export type StoredContents =
   | {
       readonly kind: 'record'
       readonly document: unknown
@@ -23,7 +23,7 @@ export async function readStored(
   userData: Buffer | undefined,
   cipher: RecordCipher | undefined,
   budget: TurnBudget,
-): Promise<Stored> {
+): Promise<StoredContents> {
   if (cipher === undefined) {
     return isEncrypted(record)
       ? { kind: 'unreadable', reason: 'the record is encrypted, and no keys are configured' }
@@ -63,7 +63,7 @@ export async function readPublished(
   return { document: stored.document, userData: stored.userData }
 }
 
-function readDocument(record: Buffer, userData: Buffer | undefined, keys: readonly string[]): Stored {
+function readDocument(record: Buffer, userData: Buffer | undefined, keys: readonly string[]): StoredContents {
   try {
     return { kind: 'record', document: JSON.parse(record.toString()) as unknown, userData, keys }
   } catch {

@@ -13,7 +13,7 @@ import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
 import { formatOf, parseDocument, RECORD_ENDINGS } from '../document.ts'
 import type { Loaded } from '../source.ts'
 import { fillUserData } from '../user-data.ts'
-import { parsePending, type Change } from './pending.ts'
+import { parsePending, type PendingChange } from './pending.ts'
 import { ifThere, readRegularFile, stampOf } from '../../runtime/regular-file.ts'
 
 /**
@@ -123,7 +123,7 @@ export async function readPending(
   directory: string,
   id: string,
   userDataMaxBytes = MOST_USER_DATA_BYTES,
-): Promise<Change | 'invalid' | undefined> {
+): Promise<PendingChange | 'invalid' | undefined> {
   const bytes = await read(directory, `${id}.pending`, FILE_MAX_BYTES + userDataMaxBytes)
   return bytes && (parsePending(bytes) ?? 'invalid')
 }
@@ -186,7 +186,7 @@ async function load(
 async function loadPending(
   directory: string,
   id: string,
-  change: Change | 'invalid',
+  change: PendingChange | 'invalid',
   stamp: string | undefined,
   userDataMaxBytes: number,
 ): Promise<Loaded> {

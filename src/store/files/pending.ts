@@ -12,12 +12,12 @@ import type { UserDataChange } from '../user-data.ts'
 const HEADER_MAX_BYTES = 2 * RECORD_MAX_BYTES
 
 /** A change of one instance. */
-export type Change =
+export type PendingChange =
   | { readonly kind: 'put'; readonly document: unknown; readonly userData: UserDataChange }
   | { readonly kind: 'remove'; readonly tombstone: string }
 
 /** Formats the bytes of the file. */
-export function formatPending(change: Change): Uint8Array {
+export function formatPending(change: PendingChange): Uint8Array {
   if (change.kind === 'remove') return Buffer.from(`${JSON.stringify({ tombstone: change.tombstone })}\n`)
   const { document, userData } = change
   const isSet = typeof userData !== 'string'
@@ -26,7 +26,7 @@ export function formatPending(change: Change): Uint8Array {
 }
 
 /** Parses the bytes of a file; undefined for any others. */
-export function parsePending(bytes: Buffer): Change | undefined {
+export function parsePending(bytes: Buffer): PendingChange | undefined {
   const end = bytes.indexOf('\n')
   if (end === -1 || end > HEADER_MAX_BYTES) return undefined
   let header: unknown

@@ -8,14 +8,14 @@
 import { lstat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sizeFaults } from '../../metadata/record.ts'
-import type { Change, PlainWriter, Written } from '../backend.ts'
+import type { RecordChange, PlainWriter, Written } from '../backend.ts'
 import { RECORD_ENDINGS } from '../document.ts'
 import type { Published, RemoveOptions, RemoveResult } from '../publisher.ts'
 import { judgePut, judgeRemove, sealOfPut, type Stored } from '../rules.ts'
 import { formatTombstone, withSeal } from '../seal.ts'
 import { FileFault, formatRecord, loadFiles, readPending } from './load.ts'
 import type { FileOperations } from './operations.ts'
-import { formatPending, type Change as PendingChange } from './pending.ts'
+import { formatPending, type PendingChange as PendingChange } from './pending.ts'
 import { publishedAs, removedAt, type RecordIndex } from './record-index.ts'
 import { listFiles } from './stamps.ts'
 import { ifThere } from '../../runtime/regular-file.ts'
@@ -48,7 +48,7 @@ export class FileWriter implements PlainWriter {
     return loadPublished(this.#directory, id)
   }
 
-  async write({ instance, document: unsealed, userData, liftsSeal, dryRun }: Change): Promise<Written> {
+  async write({ instance, document: unsealed, userData, liftsSeal, dryRun }: RecordChange): Promise<Written> {
     const { id, revision } = instance
     const stored = this.#index.get(id)
     const sealedAt = sealOfPut(instance, stored, liftsSeal)
@@ -65,7 +65,7 @@ export class FileWriter implements PlainWriter {
   }
 
   /** True if the store has this record and user-data. */
-  async #isSame(id: string, document: unknown, userData: Change['userData']): Promise<boolean> {
+  async #isSame(id: string, document: unknown, userData: RecordChange['userData']): Promise<boolean> {
     const current = await loadFiles(this.#directory, id)
     return (
       current.kind === 'record' &&

@@ -23,7 +23,7 @@ export interface RedisSettings extends RedisFiles {
 }
 
 /** A connection that is ready for commands. */
-export interface Connection {
+export interface RedisConnection {
   readonly redis: Redis
   readonly node: Node
   /** Resolves with the reason once the connection is closed. */
@@ -46,7 +46,7 @@ export async function connectToRegion(
   settings: RedisSettings,
   key: string,
   name: string,
-): Promise<Connection & { readonly role: string }> {
+): Promise<RedisConnection & { readonly role: string }> {
   const { nodes, shape } = storeOf(settings)
   if (shape === 'sentinel') return connectToPrimary(settings, shuffled(nodes), key, name)
   const reasons: string[] = []
@@ -61,7 +61,7 @@ export async function connectToRegion(
 }
 
 /** Connects to one server. Rejects with the reason. */
-export async function connectTo(settings: RedisSettings, node: Node, name: string): Promise<Connection> {
+export async function connectTo(settings: RedisSettings, node: Node, name: string): Promise<RedisConnection> {
   const { username, database } = storeOf(settings)
   const secret = settings.passwordFile === undefined ? undefined : readSecretFile(settings.passwordFile)
   // Without a password no AUTH is sent, and Redis would refuse the commands of its default user.
@@ -134,7 +134,7 @@ export function redirection(kind: 'MOVED' | 'ASK', reply: unknown, { host }: Nod
 }
 
 /** Closes a connection at once, without waiting for the server. */
-export function close({ redis }: Connection): void {
+export function close({ redis }: RedisConnection): void {
   redis.disconnect()
 }
 
@@ -206,7 +206,7 @@ async function followRedirections(
   first: Node,
   key: string,
   name: string,
-): Promise<Connection & { role: string }> {
+): Promise<RedisConnection & { role: string }> {
   let node = first
   for (let redirections = 0; ; redirections++) {
     const connection = await connectTo(settings, node, name)
@@ -239,7 +239,7 @@ async function connectToPrimary(
   sentinels: readonly Node[],
   key: string,
   name: string,
-): Promise<Connection & { role: string }> {
+): Promise<RedisConnection & { role: string }> {
   const primary = await askSentinels(settings, sentinels, name)
   const connection = await followRedirections(settings, primary, key, name)
   const { promise: replaced, resolve: leave } = Promise.withResolvers<string>()
@@ -328,7 +328,7 @@ async function dial(
   settings: RedisSettings,
   node: Node,
   options: Pick<RedisOptions, 'db' | 'username' | 'password' | 'connectionName'>,
-): Promise<Connection> {
+): Promise<RedisConnection> {
   const redis = new Redis({
     ...node,
     ...options,

@@ -9,7 +9,7 @@ import {
   connectTo,
   connectToRegion,
   reasonOf,
-  type Connection,
+  type RedisConnection,
   type RedisSettings,
 } from './connection.ts'
 import { sampleHypervisors } from './hypervisor-sample.ts'
@@ -77,7 +77,7 @@ export async function probeRedis(
 }
 
 async function probeDaemon(
-  { redis, node }: Connection,
+  { redis, node }: RedisConnection,
   settings: RedisSettings,
   keys: Keys,
   hypervisor: string,
@@ -125,7 +125,7 @@ async function probeDaemon(
   return { findings, warnings, problems }
 }
 
-async function probePublisher({ redis }: Connection, keys: Keys): Promise<Probe> {
+async function probePublisher({ redis }: RedisConnection, keys: Keys): Promise<Probe> {
   const [read, written, script] = await runPipeline(redis, [
     ['hget', keys.instances, ''],
     ['set', keys.region, ...IMPOSSIBLE],
@@ -138,7 +138,7 @@ async function probePublisher({ redis }: Connection, keys: Keys): Promise<Probe>
 
 /** How many records name a hypervisor, in words. `isNamed`: one does. */
 async function countRecords(
-  redis: Connection['redis'],
+  redis: RedisConnection['redis'],
   keys: Keys,
   hypervisor: string,
 ): Promise<{ readonly isNamed: boolean; readonly text: string }> {

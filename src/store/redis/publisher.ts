@@ -5,14 +5,14 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
-import { PLAIN, type Backend, type Change, type PlainWriter, type Written } from '../backend.ts'
+import { PLAIN, type Backend, type RecordChange, type PlainWriter, type Written } from '../backend.ts'
 import {
   buildEncryptedCodec,
   type Converted,
   type EncryptedValues,
   type EncryptedWriter,
   type EncryptedWritten,
-  type Values,
+  type StoredBytes,
   type WriteOptions,
 } from '../crypto/encrypted-codec.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
@@ -40,7 +40,7 @@ import {
   connectToRegion,
   isDenied,
   reasonOf,
-  type Connection,
+  type RedisConnection,
   type RedisSettings,
 } from './connection.ts'
 import { RedisFleet } from './fleet.ts'
@@ -110,7 +110,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   readonly #settings: RedisSettings
   readonly #keys: Keys
   readonly #cipher: RecordCipher | undefined
-  #connection: Promise<Connection> | undefined
+  #connection: Promise<RedisConnection> | undefined
   #closed = false
   readonly #announced = new AnnouncedNames()
 
@@ -123,7 +123,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   /** Returns the connection, and opens one if there is none. Rejects with the reason. */
-  connected(): Promise<Connection> {
+  connected(): Promise<RedisConnection> {
     if (this.#closed) return Promise.reject(new Error('the publisher is closed'))
     this.#connection ??= this.#connect('imds-publisher')
     return this.#connection
@@ -158,11 +158,11 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     })
   }
 
-  async values(id: string): Promise<Values | undefined> {
+  async values(id: string): Promise<StoredBytes | undefined> {
     return this.#patiently((redis) => this.#values(redis, this.#keys.instance(id)))
   }
 
-  async write(change: Change): Promise<Written> {
+  async write(change: RecordChange): Promise<Written> {
     return parsePut(await this.#script(putArguments(change)))
   }
 
@@ -306,7 +306,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   /** Reads the values of an instance, if they are not too long. */
-  async #values(redis: Redis, key: string): Promise<Values | undefined> {
+  async #values(redis: Redis, key: string): Promise<StoredBytes | undefined> {
     const lengths = lengthsOf(await runPipeline(redis, lengthCommands(key)))
     const fault = formatTooLong(lengths, true) ?? formatUserDataTooLong(lengths.userData)
     if (fault !== undefined) return { record: NONE, userData: undefined, digest: undefined, fault }
@@ -351,7 +351,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     }
   }
 
-  async #connect(name: string): Promise<Connection> {
+  async #connect(name: string): Promise<RedisConnection> {
     const connection = await connectToRegion(this.#settings, this.#keys.instances, name)
     connection.redis.defineCommand('imdsPublish', { lua: SCRIPT, numberOfKeys: 1 })
     return connection

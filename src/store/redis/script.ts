@@ -3,7 +3,7 @@
  * script is their reference.
  */
 import type { Converted, EncryptedValues, EncryptedWritten, WriteOptions } from '../crypto/encrypted-codec.ts'
-import type { Change, Written } from '../backend.ts'
+import type { RecordChange, Written } from '../backend.ts'
 import type { RemoveOptions, RemoveResult } from '../publisher.ts'
 
 /** A run of the script: its arguments after the key. */
@@ -11,7 +11,7 @@ export type ScriptArguments = readonly (string | Buffer)[]
 export type ScriptAnswer = readonly [verdict: string, ...details: string[]]
 
 /** The arguments that publish a plain record. */
-export function putArguments({ document, userData, liftsSeal, dryRun }: Change): ScriptArguments {
+export function putArguments({ document, userData, liftsSeal, dryRun }: RecordChange): ScriptArguments {
   const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
   return [...(dryRun ? ['dry-run'] : []), liftsSeal ? 'unseal' : 'put', JSON.stringify(document), ...bytes]
 }

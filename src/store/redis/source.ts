@@ -19,7 +19,7 @@ import {
   connectToRegion,
   reasonOf,
   redirection,
-  type Connection,
+  type RedisConnection,
   type RedisSettings,
 } from './connection.ts'
 import { sampleHypervisors } from './hypervisor-sample.ts'
@@ -75,7 +75,7 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
 
 /** The open session. `end` closes it, for a reason. */
 interface Session {
-  readonly commands: Connection
+  readonly commands: RedisConnection
   readonly end: (reason: string) => void
 }
 
@@ -260,7 +260,7 @@ class RedisSource implements Source {
   /** Runs one session, from finding the server to its loss. Resolves with the reason. */
   async #live(events: SourceEvents): Promise<string> {
     const commands = await connectToRegion(this.#settings, this.#keys.instances, 'imds')
-    const open: Connection[] = [commands]
+    const open: RedisConnection[] = [commands]
     let heartbeat: NodeJS.Timeout | undefined
     try {
       const notices = await connectTo(this.#settings, commands.node, 'imds-notices')

@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { addressOwned, checkId, encrypt, get, jsonOf, type Context } from '../../../src/imdsctl/commands.ts'
 import { remove, seal, unseal } from '../../../src/imdsctl/change.ts'
 import { EXIT } from '../../../src/runtime/exit-status.ts'
-import type { Failure } from '../../../src/imdsctl/failure.ts'
+import type { CommandFailure } from '../../../src/imdsctl/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 /** A store that cannot be opened: its URL is of no kind. */
@@ -21,7 +21,7 @@ const CONTEXT: Context = {
 const failureOf = (work: Promise<unknown>) =>
   work.then(
     () => undefined,
-    (error: unknown) => error as Failure,
+    (error: unknown) => error as CommandFailure,
   )
 
 test('text that is not an id is wrong usage, and the message has the rule', () => {

@@ -9,7 +9,7 @@ import { Writable } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { put, validate } from '../../../src/imdsctl/put.ts'
 import { EXIT } from '../../../src/runtime/exit-status.ts'
-import type { Failure } from '../../../src/imdsctl/failure.ts'
+import type { CommandFailure } from '../../../src/imdsctl/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
 import { openStore } from '../../../src/store/open.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
@@ -154,7 +154,7 @@ describe('wrong usage publishes nothing', () => {
   ])('%s', async (_what, command, status, message) => {
     const failure = await command(file('a.json', anInstance())).then(
       () => undefined,
-      (error: unknown) => error as Failure,
+      (error: unknown) => error as CommandFailure,
     )
     expect([failure?.status, failure?.message]).toEqual([status, expect.stringMatching(message)])
     expect([(await stored()) === undefined, (await stored('srv-other')) === undefined]).toEqual([true, true])

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { publishMany, type Settled, type ToPublish } from '../../../src/store/publish-many.ts'
+import { publishMany, type SettledPut, type ToPublish } from '../../../src/store/publish-many.ts'
 import { StoreUnavailable, type Publisher, type PutResult } from '../../../src/store/publisher.ts'
 
 const record = (id: string, n = 1): ToPublish => ({ id, document: `${id} ${String(n)}`, userData: 'keep' })
@@ -14,7 +14,7 @@ const turn = () =>
 function publishing(records: readonly ToPublish[], atOnce = 10) {
   const waiting = new Map<string, PromiseWithResolvers<PutResult>>()
   const started: string[] = []
-  const settled: [string, Settled['kind']][] = []
+  const settled: [string, SettledPut['kind']][] = []
   const put = (document: unknown) => {
     const answer = Promise.withResolvers<PutResult>()
     started.push(String(document))

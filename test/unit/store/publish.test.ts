@@ -3,7 +3,7 @@
  * test/redis/publish.test.ts, files/writer.test.ts.
  */
 import { describe, expect, test } from 'vitest'
-import { PLAIN, type Backend, type Change, type PlainWriter, type Written } from '../../../src/store/backend.ts'
+import { PLAIN, type Backend, type RecordChange, type PlainWriter, type Written } from '../../../src/store/backend.ts'
 import { buildPublisher } from '../../../src/store/publish.ts'
 import type { Published } from '../../../src/store/publisher.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
@@ -41,7 +41,7 @@ function aPublisher({
   answers = [],
   region,
 }: { has?: Published; answers?: readonly Written[]; region?: string } = {}) {
-  const writes: Change[] = []
+  const writes: RecordChange[] = []
   let open = 0
   let writesOutside = 0
   const backend: Backend<PlainWriter> & PlainWriter = {

@@ -1,10 +1,10 @@
 /** What the checks of `imdsctl doctor` find from inside the daemon, and what they cannot see from there. */
-import { formatFindings, type Finding } from '../../../pages/findings.ts'
+import { formatFindings, type PageFinding } from '../../../pages/findings.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
 
 /** `results`: the findings. `unchecked`: what the daemon cannot look at. */
 export interface Health {
-  readonly results: readonly Finding[]
+  readonly results: readonly PageFinding[]
   readonly unchecked: readonly string[]
 }
 

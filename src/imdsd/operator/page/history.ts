@@ -2,7 +2,7 @@
  * The requests of the last hour: what the meter had counted at intervals. A guest's request costs nothing for it, and it
  * takes at most SAMPLES samples of a few numbers.
  */
-import { DURATION_BOUNDS, type Outcome, type RequestMeter } from '../../guest/meter.ts'
+import { DURATION_BOUNDS, type RequestOutcome, type RequestMeter } from '../../guest/meter.ts'
 
 /** The time between two samples. */
 export const INTERVAL_MS = 30_000
@@ -13,7 +13,7 @@ const SAMPLES = HISTORY_MS / INTERVAL_MS + 1
 /** What was counted until a time. `buckets`: requests by their duration, not cumulative; the last one is above all bounds. */
 interface Sample {
   readonly atMs: number
-  readonly outcomes: ReadonlyMap<Outcome, number>
+  readonly outcomes: ReadonlyMap<RequestOutcome, number>
   readonly buckets: readonly number[]
   readonly sumSeconds: number
 }
@@ -29,7 +29,7 @@ export interface Interval {
 
 /** A reason of refusals, with how many there were in the last hour and since the start. */
 export interface RefusalCount {
-  readonly reason: Outcome
+  readonly reason: RequestOutcome
   readonly lastHour: number
   readonly sinceStart: number
 }
@@ -77,7 +77,7 @@ export class History {
   }
 
   #read(): Sample {
-    const outcomes = new Map<Outcome, number>()
+    const outcomes = new Map<RequestOutcome, number>()
     for (const { reason, count } of this.#meter.counts()) outcomes.set(reason, (outcomes.get(reason) ?? 0) + count)
     const routes = this.#meter.durations()
     const cumulative = DURATION_BOUNDS.map((_bound, i) => sumOf(routes.map((route) => route.cumulative[i] ?? 0)))

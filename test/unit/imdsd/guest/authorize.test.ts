@@ -3,7 +3,7 @@ import { Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { authorize, type Rules } from '../../../../src/imdsd/guest/authorize.ts'
 import type { Exchange } from '../../../../src/imdsd/guest/exchange.ts'
-import type { Found, Guest } from '../../../../src/imdsd/guest/identify.ts'
+import type { PeerOwner, Guest } from '../../../../src/imdsd/guest/identify.ts'
 import { RequestMeter } from '../../../../src/imdsd/guest/meter.ts'
 import { resolve } from '../../../../src/imdsd/guest/resolve.ts'
 import { parseTarget } from '../../../../src/metadata/target.ts'
@@ -31,7 +31,7 @@ const GUEST: Guest = {
 }
 
 interface Request {
-  readonly found: Found
+  readonly found: PeerOwner
   readonly method: string
   readonly target: string
   readonly headers: IncomingHttpHeaders

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events'
 import { IncomingMessage, ServerResponse } from 'node:http'
 import { Socket } from 'node:net'
 import { expect, test } from 'vitest'
-import { Connections } from '../../../../src/imdsd/guest/connections.ts'
+import { GuestConnections } from '../../../../src/imdsd/guest/connections.ts'
 import { closeSoon } from '../../../../src/imdsd/guest/linger.ts'
 import { Share } from '../../../../src/imdsd/guest/share.ts'
 
@@ -21,7 +21,7 @@ class FakeSocket extends EventEmitter {
 }
 
 test('F2: a connection whose response is not read is ended, and no other', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [connections, share] = [new GuestConnections(), new Share(GUEST)]
   const [stalled, slow, idle] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
   for (const socket of [stalled, slow, idle]) connections.add(socket as unknown as Socket, share)
   stalled.writableLength = slow.writableLength = 1_000
@@ -34,7 +34,7 @@ test('F2: a connection whose response is not read is ended, and no other', () =>
 })
 
 test('F1: a closed connection makes room for another', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [connections, share] = [new GuestConnections(), new Share(GUEST)]
   const sockets = Array.from({ length: 65 }, () => new FakeSocket())
   const used = sockets.map((socket) => connections.add(socket as unknown as Socket, share))
   expect(used.filter((part) => part > 1)).toHaveLength(1)
@@ -44,7 +44,7 @@ test('F1: a closed connection makes room for another', () => {
 })
 
 test('F2: progress of a response restarts its timeout, and a stalled one ends after 20 s', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [connections, share] = [new GuestConnections(), new Share(GUEST)]
   const [socket, reader] = [new FakeSocket(), new FakeSocket()]
   for (const one of [socket, reader]) connections.add(one as unknown as Socket, share)
   socket.writableLength = reader.writableLength = 1_000
@@ -55,12 +55,12 @@ test('F2: progress of a response restarts its timeout, and a stalled one ends af
   expect([connections.endStalled(39_998), connections.endStalled(39_999), reader.wasReset]).toEqual([0, 1, true])
 })
 
-const request = (connections: Connections, socket: FakeSocket) => {
+const request = (connections: GuestConnections, socket: FakeSocket) => {
   connections.setLastResponse(socket as unknown as Socket, new ServerResponse(new IncomingMessage(new Socket())))
 }
 
 test('F2: a connection that sends bytes but no request is ended after 20 s', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [connections, share] = [new GuestConnections(), new Share(GUEST)]
   const [dripping, asking, receiving] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
   for (const one of [dripping, asking, receiving]) connections.add(one as unknown as Socket, share)
   const check = (ms: number) => {
@@ -81,7 +81,7 @@ test.each([
   [1, 2 * 65_536],
 ])('F2: a connection with %i requests is ended, and its peer penalized, above %i bytes', (requests, most) => {
   for (const over of [0, 1]) {
-    const [connections, share, socket] = [new Connections(), new Share(GUEST), new FakeSocket()]
+    const [connections, share, socket] = [new GuestConnections(), new Share(GUEST), new FakeSocket()]
     connections.add(socket as unknown as Socket, share)
     connections.endWithoutRequests(0)
     socket.bytesRead = most + over
@@ -92,7 +92,7 @@ test.each([
 })
 
 test('F1: all connections of one share are reset, in any order of closing, and no others', () => {
-  const [connections, mine, other] = [new Connections(), new Share(GUEST), new Share(GUEST)]
+  const [connections, mine, other] = [new GuestConnections(), new Share(GUEST), new Share(GUEST)]
   const sockets = Array.from({ length: 9 }, () => new FakeSocket())
   sockets.forEach((socket, i) => {
     connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other)
@@ -106,7 +106,7 @@ test('F1: all connections of one share are reset, in any order of closing, and n
 })
 
 test('lingering connections are ended, or all of them', () => {
-  const connections = new Connections()
+  const connections = new GuestConnections()
   const [lingering, open] = [new Socket(), new Socket()]
   for (const socket of [lingering, open]) connections.add(socket, new Share(GUEST))
   expect([connections.shareOf(open)?.isOpen, connections.shareOf(new Socket())]).toEqual([true, undefined])
@@ -118,7 +118,7 @@ test('lingering connections are ended, or all of them', () => {
 })
 
 test('a connection knows its last response until it is sent', () => {
-  const connections = new Connections()
+  const connections = new GuestConnections()
   const socket = new FakeSocket() as unknown as Socket
   const anAnswer = () => new ServerResponse(new IncomingMessage(socket))
   const [first, second] = [anAnswer(), anAnswer()]
@@ -141,7 +141,7 @@ test('a connection knows its last response until it is sent', () => {
 })
 
 test('H1: a connection whose request is held is not idle, however long that takes', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [connections, share] = [new GuestConnections(), new Share(GUEST)]
   const [held, idle] = [new FakeSocket(), new FakeSocket()]
   for (const socket of [held, idle]) connections.add(socket as unknown as Socket, share)
   const response = new ServerResponse(new IncomingMessage(new Socket()))

@@ -5,7 +5,7 @@ import {
   peersByAddress,
   peersByLink,
   refusalOf,
-  type Found,
+  type PeerOwner,
   type Guest,
 } from '../../../../src/imdsd/guest/identify.ts'
 
@@ -49,7 +49,7 @@ test.each([
 
 test('E1: a loopback address names nobody, unless the listener is on one; nothing is asked about it', async () => {
   const asked: string[] = []
-  const contested: Found = { kind: 'contested' }
+  const contested: PeerOwner = { kind: 'contested' }
   const ask = (_network: string, address: string) => {
     asked.push(address)
     return Promise.resolve(contested)
@@ -77,7 +77,7 @@ test('E1: a loopback address names nobody, unless the listener is on one; nothin
 })
 
 test('E1: at a link-local listener the link of a peer names the guest, whatever its address is', () => {
-  const contested: Found = { kind: 'contested' }
+  const contested: PeerOwner = { kind: 'contested' }
   const asked: string[] = []
   const peers = peersByLink({
     findByLink: (network, link) => {
@@ -100,7 +100,7 @@ test('E1: at a link-local listener the link of a peer names the guest, whatever 
 
 test('E3: a connection by link keeps its first owner: when the link has another one, it is not answered', () => {
   const peers = peersByLink({ findByLink: () => ({ kind: 'unknown' }) })
-  const of = (stay: Guest['stay']): Found => ({ kind: 'owned', owner: { stay } as Guest })
+  const of = (stay: Guest['stay']): PeerOwner => ({ kind: 'owned', owner: { stay } as Guest })
   const [former, later] = [of({ sinceMs: 0 }), of({ sinceMs: 0 })]
   const [connection, other] = [{}, {}] as [Pick<Socket, 'remoteAddress'>, Pick<Socket, 'remoteAddress'>]
   expect(peers.keeps(connection, { kind: 'unknown' })).toBe(true)

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
 import { REFUSALS, statusOf } from '../../../../src/imdsd/guest/refusals.ts'
-import { DURATION_BOUNDS, isCounted, RequestMeter, type Outcome } from '../../../../src/imdsd/guest/meter.ts'
+import { DURATION_BOUNDS, isCounted, RequestMeter, type RequestOutcome } from '../../../../src/imdsd/guest/meter.ts'
 import { ROUTES } from '../../../../src/metadata/target.ts'
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other']
-const OUTCOMES: readonly Outcome[] = ['served', ...REFUSALS]
+const OUTCOMES: readonly RequestOutcome[] = ['served', ...REFUSALS]
 
 test('every combination of route, method and outcome is counted separately', () => {
   const meter = new RequestMeter()

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import { ChangeQueue } from '../../../../src/imdsd/journal/change-queue.ts'
-import type { Change } from '../../../../src/imdsd/view/change.ts'
+import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import { encodeChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { parsed } from '../../../support/fixtures/guest-server.ts'
 
-const change = (bytes = 0): Change => ({
+const change = (bytes = 0): ViewChange => ({
   kind: 'replace',
   record: { instance: parsed(generateRecord(1)), digest: '', userData: Buffer.alloc(bytes) },
 })
@@ -103,7 +103,7 @@ test('a wake without changes is a write of none, when all changes before it are 
 test('a group is bounded by its encoded bytes, JSON included', async () => {
   const { queue, writes } = aQueue()
   const instance = { ...parsed(generateRecord(1)), tags: { note: 'x'.repeat(250_000) } }
-  const large: Change = { kind: 'replace', record: { instance, digest: '', userData: undefined } }
+  const large: ViewChange = { kind: 'replace', record: { instance, digest: '', userData: undefined } }
   const adding = Promise.all(
     Array.from({ length: 20 }, () =>
       queue.add(large, () => {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { SLICE_BYTES } from '../../../../src/limits/turn-budget.ts'
-import type { Change } from '../../../../src/imdsd/view/change.ts'
+import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import { encodeChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { changesOf, readJournal } from '../../../../src/imdsd/journal/journal.ts'
@@ -22,7 +22,7 @@ const KEYS: [string, StateKeys][] = [
   ['plain', { cipher: undefined, macKeys: [Buffer.alloc(32, 1)] }],
   ['encrypted', { cipher, macKeys: cipher.macKeys('hv1') }],
 ]
-const put = (seed: number, userData?: Uint8Array): Change => ({
+const put = (seed: number, userData?: Uint8Array): ViewChange => ({
   kind: 'replace',
   record: { instance: parsed(generateRecord(seed)), digest: `d${String(seed)}`, userData },
 })
@@ -45,7 +45,7 @@ afterEach(() => {
 })
 
 describe.each(KEYS)('%s', (_how, keys) => {
-  const write = async (groups: readonly (readonly Change[])[], after?: string) => {
+  const write = async (groups: readonly (readonly ViewChange[])[], after?: string) => {
     const journal = await JournalWriter.create(DISK, path, { owner: OWNER, keys, generation: 1, after, isWanted })
     const ends = [statSync(path).size]
     for (const group of groups) {
@@ -85,7 +85,7 @@ describe.each(KEYS)('%s', (_how, keys) => {
     expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
-  const removals = (...ids: string[]) => ids.map((id): Change[] => [{ kind: 'remove', id }])
+  const removals = (...ids: string[]) => ids.map((id): ViewChange[] => [{ kind: 'remove', id }])
   const readBytes = async (bytes: Uint8Array) => {
     writeFileSync(path, bytes)
     return read(path, 'hv1', keys)

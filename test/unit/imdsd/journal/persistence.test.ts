@@ -18,7 +18,7 @@ import { join } from 'node:path'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { addReport, NO_REPORTS, type Reports } from '../../../../src/metadata/reports.ts'
-import type { Change } from '../../../../src/imdsd/view/change.ts'
+import type { ViewChange } from '../../../../src/imdsd/view/change.ts'
 import type { SavedInstance } from '../../../../src/imdsd/journal/encoding.ts'
 import { Persistence, type PersistenceParts } from '../../../../src/imdsd/journal/persistence.ts'
 import { restoreView, type Restored } from '../../../../src/imdsd/journal/restore.ts'
@@ -142,7 +142,7 @@ class Daemon {
   }
 
   /** Resolves when the change is applied. */
-  #record(change: Change, takesUserData: boolean, apply: () => void): Promise<void> {
+  #record(change: ViewChange, takesUserData: boolean, apply: () => void): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<undefined>()
     void this.persistence.record(change, takesUserData, () => {
       apply()

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { RecordCipher } from '../../../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../../../src/limits/turn-budget.ts'
-import { Rejection, SnapshotInput, torn, Undecryptable } from '../../../../src/imdsd/journal/snapshot-input.ts'
+import { RejectedFile, SnapshotInput, torn, Undecryptable } from '../../../../src/imdsd/journal/snapshot-input.ts'
 import { aCipher } from '../../../support/fixtures/record-keys.ts'
 
 const cipher = aCipher('gb1', 'k1')
@@ -74,7 +74,7 @@ describe.each<[string, (text: string) => SnapshotInput]>([
     ['no number of bytes', 'abc\n', (input) => input.bytes(undefined)],
   ])('is torn if it has %s, and the error quotes nothing', (_what, text, read) => {
     const input = open(text)
-    expect(() => read(input)).toThrow(new Rejection('it is torn or was changed'))
+    expect(() => read(input)).toThrow(new RejectedFile('it is torn or was changed'))
   })
 })
 

@@ -1,6 +1,10 @@
 import { EventEmitter } from 'node:events'
 import { expect, test } from 'vitest'
-import { MOST_OF_ADDRESS, OperatorConnections, type Connection } from '../../../../src/imdsd/operator/connections.ts'
+import {
+  MOST_OF_ADDRESS,
+  OperatorConnections,
+  type OperatorConnection,
+} from '../../../../src/imdsd/operator/connections.ts'
 
 /** Connections that a test opens; `open()` are the addresses of those that were not closed, the oldest first. */
 function aListener(most = 64, isAllowed: (address: string) => boolean = () => true) {
@@ -36,7 +40,7 @@ function aListener(most = 64, isAllowed: (address: string) => boolean = () => tr
         one.state = 'closed'
       },
     })
-    connections.admit(socket as unknown as Connection)
+    connections.admit(socket as unknown as OperatorConnection)
     return one
   }
   return {

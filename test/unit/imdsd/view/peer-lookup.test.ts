@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest'
 import { PeerLookup } from '../../../../src/imdsd/view/peer-lookup.ts'
-import type { Found } from '../../../../src/imdsd/view/view.ts'
+import type { FoundInstance } from '../../../../src/imdsd/view/view.ts'
 
 /** A PeerLookup whose lookups the test answers. */
 function aPeerLookup() {
   const state = {
     nowMs: 0,
     canAsk: true,
-    found: { kind: 'unknown' } as Found,
+    found: { kind: 'unknown' } as FoundInstance,
     lookUps: [] as string[],
     results: [] as string[],
   }

@@ -3,14 +3,14 @@
  * a real Redis.
  */
 import { expect, test } from 'vitest'
-import type { Change } from '../../../../src/store/backend.ts'
+import type { RecordChange } from '../../../../src/store/backend.ts'
 import {
   buildEncryptedCodec,
   type Converted,
   type EncryptedValues,
   type EncryptedWriter,
   type EncryptedWritten,
-  type Values,
+  type StoredBytes,
   type WriteOptions,
 } from '../../../../src/store/crypto/encrypted-codec.ts'
 import { isEncrypted } from '../../../../src/store/crypto/record-cipher.ts'
@@ -34,7 +34,7 @@ const record = (revision: number, userData?: Buffer, change: Record<string, unkn
   })
 
 /** What the store has of an instance, encrypted with the first of some keys. */
-function values(revision: number, userData?: Buffer, change: Record<string, unknown> = {}, by = cipher): Values {
+function values(revision: number, userData?: Buffer, change: Record<string, unknown> = {}, by = cipher): StoredBytes {
   const document = Buffer.from(JSON.stringify(record(revision, userData, change)))
   return {
     record: by.encrypt('record', ID, revision, document),
@@ -45,16 +45,16 @@ function values(revision: number, userData?: Buffer, change: Record<string, unkn
 
 function change(
   revision: number,
-  userData: Change['userData'] = 'none',
+  userData: RecordChange['userData'] = 'none',
   more: Record<string, unknown> = {},
-  options: Partial<Change> = {},
-): Change {
+  options: Partial<RecordChange> = {},
+): RecordChange {
   const document = record(revision, userData instanceof Uint8Array ? Buffer.from(userData) : undefined, more)
   return { instance: parsed(document), document, userData, liftsSeal: false, dryRun: false, ...options }
 }
 
 /** A store with some values, which answers writes and conversions in turn with `answers`, then with success. */
-function aStore(has: Values | undefined, answers: readonly (EncryptedWritten | Converted)[] = []) {
+function aStore(has: StoredBytes | undefined, answers: readonly (EncryptedWritten | Converted)[] = []) {
   const writes: { values: EncryptedValues; options?: WriteOptions }[] = []
   const plain: unknown[] = []
   const answer = <T>(otherwise: T) => Promise.resolve((answers[writes.length + plain.length - 1] ?? otherwise) as T)
@@ -179,7 +179,11 @@ const { encrypt, decrypt } = {
   encrypt: codec.conversion!.encrypt.bind(codec.conversion),
   decrypt: codec.conversion!.decrypt.bind(codec.conversion),
 }
-const plainValues: Values = { record: Buffer.from(JSON.stringify(record(7, BYTES))), userData: BYTES, digest: 'd7' }
+const plainValues: StoredBytes = {
+  record: Buffer.from(JSON.stringify(record(7, BYTES))),
+  userData: BYTES,
+  digest: 'd7',
+}
 
 test('an encryption replaces the keys at the same revision; plain values need a permission', async () => {
   const rotated = buildEncryptedCodec(aCipher('gb1', 'k1', 'k0'))

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { formatPending, parsePending, type Change } from '../../../../src/store/files/pending.ts'
+import { formatPending, parsePending, type PendingChange } from '../../../../src/store/files/pending.ts'
 
-test.each<[string, Change]>([
+test.each<[string, PendingChange]>([
   [
     'user-data with line ends and any bytes',
     { kind: 'put', document: { a: 'x\ny' }, userData: Buffer.from([0, 10, 255, 10]) },

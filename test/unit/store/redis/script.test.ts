@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { Change } from '../../../../src/store/backend.ts'
+import type { RecordChange } from '../../../../src/store/backend.ts'
 import {
   parseConverted,
   parsePut,
@@ -14,7 +14,7 @@ import { parsed } from '../../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const INSTANCE = parsed(anInstance({ revision: 7 }))
-const CHANGE: Change = {
+const CHANGE: RecordChange = {
   instance: INSTANCE,
   document: { id: 'srv-abcde' },
   userData: 'keep',

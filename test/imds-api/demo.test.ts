@@ -149,7 +149,7 @@ t.test('npm start starts only the daemon with --daemon-only, and where IMDS_STOR
     child.kill('SIGTERM')
     t.equal(await ended, 0)
     t.same(
-      lines.filter((line) => line.includes('imds-api')),
+      lines.filter((line) => line.includes('imds-api ')),
       [],
     )
   }

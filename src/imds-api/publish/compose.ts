@@ -156,11 +156,8 @@ function selectServers(ids: readonly string[], database: Reader) {
             .where('compute_actions.kind', 'in', ['create', 'delete']),
         )
         .as('awaits_compute'),
-      eb
-        .exists(
-          eb.selectFrom('published_ids').select('published_ids.id').whereRef('published_ids.id', '=', 'servers.id'),
-        )
-        .as('is_published'),
+      // not `exists`: with it a plan may read all ids
+      sql<boolean>`(select true from published_ids where published_ids.id = servers.id) is true`.as('is_published'),
     ])
     .where(sql<boolean>`servers.id = any(${ids})`)
 }
@@ -214,7 +211,7 @@ function composeRow(row: Row): Composed {
     status: row.status,
     awaitsCompute: Boolean(row.awaits_compute),
     waitsForGuest: row.wait_for !== null,
-    isPublished: Boolean(row.is_published),
+    isPublished: row.is_published,
     revision: row.revision,
     accountId: row.account_id,
     fault: row.publish_fault,

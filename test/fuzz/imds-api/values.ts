@@ -86,6 +86,7 @@ const FORMATS: Readonly<Record<string, readonly string[]>> = {
   'eu-vat-number': ['DE136695976'],
   hostname: ['www.example.net', 'a.example.net.'],
   network: ['127.0.0.0/8', '::/0', '192.0.2.1'],
+  'pointer-name': ['www.example.net', '*.example.net', '_a.example.net'],
   telephone: ['+442079460000', '+12025550100'],
 }
 const PATTERNS: Readonly<Record<string, readonly string[]>> = {

@@ -93,7 +93,7 @@ const SHOWN: Readonly<Record<string, ShownTable>> = {
     on: 'update',
     shown: [`select 'account', new.account_id, 'users' where 'accepted' in (old.status, new.status)`],
     seen: `select 'user', new.user_id, '', case new.status when 'accepted' then 'create' else 'delete' end
-      where 'accepted' in (old.status, new.status)`,
+      where new.user_id is not null and 'accepted' in (old.status, new.status)`,
   },
   accounts: {
     columns: ['name', 'status'],

@@ -311,9 +311,9 @@ t.test('parameters that are null or an empty text are not given', async (t) => {
     const none = { server_type: empty, zone: empty, server_groups: empty, cloud_ip: empty, compatibility_mode: empty }
     const { status, body } = await call('POST', 'servers', { image: 'img-deb12', ...none })
     t.match({ status, body }, { status: 202, body: { cloud_ips: [], compatibility_mode: false } })
-    t.equal((body['server_groups'] as readonly object[]).length, 1, 'the default group')
+    t.equal((body.server_groups as readonly object[]).length, 1, 'the default group')
     const { image: _, ...kept } = (await call('PUT', `servers/${body.id}`, { ...none, name: 'web' })).body
-    t.match(kept, { name: 'web', server_groups: body['server_groups'] })
+    t.match(kept, { name: 'web', server_groups: body.server_groups })
   }
 })
 

@@ -23,7 +23,7 @@ import { ifThere, readRegularFile, stampOf } from '../../runtime/regular-file.ts
 const ATTEMPTS = 10
 
 /** The limit of a file. It may be longer than its record as JSON, since it may be indented or have comments. */
-const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
+export const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
 /** The limit for YAML is lower, because it is parsed in one turn of the event loop and much slower than JSON. */
 const YAML_MAX_BYTES = 64 * 1024
 export const TOMBSTONE_MAX_BYTES = 1024

@@ -12,9 +12,10 @@ import { parseStored, sealOf } from '../../metadata/record.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import { readRegularFile } from '../../runtime/regular-file.ts'
+import { parseDocument } from '../document.ts'
 import type { Range, Stored } from '../rules.ts'
 import { firstSeal, parseTombstone, type Seal, type Tombstone } from '../seal.ts'
-import { loadFiles, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
+import { FILE_MAX_BYTES, loadFiles, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
 import { Owners } from './owners.ts'
 import { lookUpStampsSync } from './stamps.ts'
 
@@ -64,7 +65,10 @@ export class RecordIndex {
       changed,
       async ([id, stamp]) => {
         this.#delete(id) // if it cannot be read
-        this.#set(id, { stored: await readStored(this.#directory, id), stamp }) // the stamp is older than what is read
+        const usual = files.get(id)!.every((ending) => ['.json', '.user-data'].includes(ending))
+        const stored =
+          (usual ? await readUsual(this.#directory, id) : undefined) ?? (await readStored(this.#directory, id))
+        this.#set(id, { stored, stamp }) // the stamp is older than what is read
       },
       READ_AT_ONCE,
     )
@@ -99,6 +103,14 @@ export class RecordIndex {
     this.#owners.remove(id, this.#entries.get(id)?.stored?.ranges ?? [])
     this.#entries.delete(id)
   }
+}
+
+/** The same as readStored for a valid record in JSON, without reading its user-data. Undefined for others. */
+async function readUsual(directory: string, id: string): Promise<Stored | undefined> {
+  const file = await readRegularFile(join(directory, `${id}.json`), FILE_MAX_BYTES, 'follow').catch(() => undefined)
+  const document = file?.kind === 'read' ? await parseDocument(file.bytes, 'JSON') : undefined
+  const parsed = document?.ok === true ? parseStored(document.value) : undefined
+  return parsed?.ok === true && parsed.value.id === id ? publishedAs(parsed.value, parsed.value.sealedAt) : undefined
 }
 
 /** Computes what protects an instance from its files; undefined: nothing does. Rejects when a file cannot be read. */

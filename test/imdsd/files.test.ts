@@ -110,6 +110,8 @@ t.test('invariant 8: a missing record or directory removes nothing; a tombstone 
   )
   t.equal(await hostname(daemon), 'kept.example.com')
   renameSync(`${directory}-away`, directory)
+  t.same(await store.remove('srv-abcde'), { kind: 'absent' })
+  await store.put(local({ fqdn: 'kept.example.com' }))
   t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 2 })
   await until(async () => (await daemon.get('/')).status === 503, 'the removal')
 })

@@ -31,7 +31,7 @@ export const TOMBSTONE_MAX_BYTES = 1024
  * The highest limit of user-data that a daemon can have (IMDS_USER_DATA_MAX_BYTES): a publisher, whose own limit may be
  * lower, reads what others wrote.
  */
-const MOST_USER_DATA_BYTES = 16 * 1024 * 1024
+export const MOST_USER_DATA_BYTES = 16 * 1024 * 1024
 
 const ENDINGS = [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']
 

@@ -6,16 +6,17 @@
  * A record that cannot be parsed protects only the seal that can be read of it, and a record that was deleted by hand
  * nothing. Daemons go on to serve their last good state.
  */
+import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import { parseStored, sealOf } from '../../metadata/record.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { TurnBudget } from '../../limits/turn-budget.ts'
-import { readRegularFile } from '../../runtime/regular-file.ts'
+import { ifThere, readRegularFile } from '../../runtime/regular-file.ts'
 import { parseDocument } from '../document.ts'
 import type { Range, Stored } from '../rules.ts'
 import { firstSeal, parseTombstone, type Seal, type Tombstone } from '../seal.ts'
-import { FILE_MAX_BYTES, loadFiles, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
+import { FILE_MAX_BYTES, loadFiles, MOST_USER_DATA_BYTES, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
 import { Owners } from './owners.ts'
 import { lookUpStampsSync } from './stamps.ts'
 
@@ -107,6 +108,8 @@ export class RecordIndex {
 
 /** The same as readStored for a valid record in JSON, without reading its user-data. Undefined for others. */
 async function readUsual(directory: string, id: string): Promise<Stored | undefined> {
+  const userData = await ifThere(stat(join(directory, `${id}.user-data`)))
+  if (userData !== undefined && (!userData.isFile() || userData.size > MOST_USER_DATA_BYTES)) return undefined
   const file = await readRegularFile(join(directory, `${id}.json`), FILE_MAX_BYTES, 'follow').catch(() => undefined)
   const document = file?.kind === 'read' ? await parseDocument(file.bytes, 'JSON') : undefined
   const parsed = document?.ok === true ? parseStored(document.value) : undefined

@@ -1,10 +1,8 @@
 /**
- * The rules of revisions, seals and addresses, for a store that can read its records. publish.lua has the same rules, and
+ * The rules of revisions and addresses (seal.ts has that of seals), for a store that can read its records. publish.lua has the same rules, and
  * test/redis/rules.test.ts sends both the same changes.
  */
-import type { Instance } from '../metadata/instance.ts'
 import type { PutRefusal } from './publisher.ts'
-import { sealAfter, type Seal } from './seal.ts'
 
 /** An address, or an IPv6 prefix, on a network. */
 export interface Range {
@@ -18,11 +16,6 @@ export interface Stored {
   readonly sealedAt?: string
   readonly ranges: readonly Range[]
   readonly isRemoved: boolean
-}
-
-/** The seal that a record gets if it is written. */
-export function sealOfPut(instance: Instance, stored: Stored | undefined, liftsSeal: boolean): Seal {
-  return sealAfter(stored?.sealedAt, instance.sealedAt, liftsSeal)
 }
 
 /**

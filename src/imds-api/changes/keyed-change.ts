@@ -157,7 +157,7 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
 }
 
 /**
- * Deletes expired keys, some at once. It runs once an hour, and goes on by two hours at most: so a clock that is set a day
+ * Deletes expired keys, some at once. It runs once an hour and moves its limit by two hours at most, so a clock that is set a day
  * ahead by mistake does not end all keys.
  */
 export async function purgeKeys(database: Reader): Promise<void> {

@@ -17,7 +17,7 @@ export const Event = Type.Object(
     action: Type.Enum(['create', 'update', 'delete']),
     actor: Type.String({
       description:
-        'The id of the API client or user; operator: of the region; invitee: whoever rejected an invitation; system: the region itself.',
+        'The id of the API client or user; operator: of the region; invitee: the person who rejected an invitation; system: the region itself.',
     }),
     time: Type.String({ description: 'When the change was made: UTC, such as 2026-11-20T15:04:05Z.' }),
     fields: Type.Array(Type.String(), { description: 'The names of the fields that an update changed.' }),

@@ -57,9 +57,9 @@ export function representation<T extends TProperties>(name: string, resourceType
   )
 }
 
-/** Always null: a resource of a kind that is not implemented. With its form, since generators leave out what is only null. */
+/** A field that is always null. It has a form too, since generators leave out what is only null. */
 export function alwaysNull<T extends TObject>(form: T): TUnion<[T, TNull]> {
-  return Type.Union([form, Type.Null()], { description: 'Always null: these are not implemented.' })
+  return Type.Union([form, Type.Null()], { description: 'Always null.' })
 }
 
 /**

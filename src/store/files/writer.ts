@@ -11,8 +11,8 @@ import { sizeFaults } from '../../metadata/record.ts'
 import type { RecordChange, PlainWriter, Written } from '../backend.ts'
 import { RECORD_ENDINGS } from '../document.ts'
 import type { Published, RemoveOptions, RemoveResult } from '../publisher.ts'
-import { judgePut, judgeRemove, sealOfPut, type Stored } from '../rules.ts'
-import { formatTombstone, withSeal } from '../seal.ts'
+import { judgePut, judgeRemove, type Stored } from '../rules.ts'
+import { formatTombstone, sealAfter, withSeal } from '../seal.ts'
 import { FileFault, formatRecord, loadFiles, readPending } from './load.ts'
 import type { FileOperations } from './operations.ts'
 import { formatPending, type PendingChange as PendingChange } from './pending.ts'
@@ -51,7 +51,7 @@ export class FileWriter implements PlainWriter {
   async write({ instance, document: unsealed, userData, liftsSeal, dryRun }: RecordChange): Promise<Written> {
     const { id, revision } = instance
     const stored = this.#index.get(id)
-    const sealedAt = sealOfPut(instance, stored, liftsSeal)
+    const sealedAt = sealAfter(stored?.sealedAt, instance.sealedAt, liftsSeal)
     const document = withSeal(unsealed, sealedAt)
     const faults = sizeFaults(document) // again, with the seal
     if (faults.length > 0) return { kind: 'invalid', faults }

@@ -8,13 +8,13 @@
 import { sql, type Kysely } from 'kysely'
 
 /**
- * A table whose rows other resources show. `columns`: those that they show. `on`: after which changes. `shown`: the
- * resources that show a row, as (type, id, field): a query with the row as `old` and `new`, either of which may be null. A user
- * is there for an account, with the action, as long as the account shows the user: `seen`.
+ * A table whose rows other resources show. `columns`: those that they show. `on`: besides updates, after which changes. `shown`: the
+ * resources that show a row, as (type, id, field): a query with the row as `old` and `new`, either of which may be null. `seen`:
+ * the same with an action: for an account, a collaborator comes with the acceptance and goes with the end.
  */
 interface ShownTable {
   readonly columns: readonly string[]
-  readonly on: string
+  readonly on: readonly ('insert' | 'delete')[]
   readonly shown: readonly string[]
   readonly seen?: string
 }
@@ -31,7 +31,7 @@ const inAll = (...tables: readonly (readonly [table: string, type: string, condi
 const SHOWN: Readonly<Record<string, ShownTable>> = {
   servers: {
     columns: ['name', 'status', 'locked', 'started_at', 'deleted_at'],
-    on: 'insert or update',
+    on: ['insert'],
     shown: [
       inAccount('servers'),
       `select 'cloud_ip', cloud_ips.id, 'server' from interfaces join cloud_ips on cloud_ips.interface_id = interfaces.id
@@ -41,7 +41,7 @@ const SHOWN: Readonly<Record<string, ShownTable>> = {
   },
   cloud_ips: {
     columns: ['name', 'status', 'reverse_dns', 'interface_id', 'database_server_id'],
-    on: 'insert or update or delete',
+    on: ['insert', 'delete'],
     shown: [
       inAccountUntilDeleted('cloud_ips'),
       `select 'server', servers.id, 'cloud_ips' from interfaces join servers on servers.id = interfaces.server_id
@@ -52,7 +52,7 @@ const SHOWN: Readonly<Record<string, ShownTable>> = {
   },
   server_groups: {
     columns: ['name', 'description', 'is_default'],
-    on: 'insert or update or delete',
+    on: ['insert', 'delete'],
     shown: [
       inAccountUntilDeleted('server_groups'),
       `select 'server', server_id, 'server_groups' from server_group_members where server_group_id = new.id`,
@@ -64,7 +64,7 @@ const SHOWN: Readonly<Record<string, ShownTable>> = {
       ...['name', 'description', 'status', 'locked', 'allow_access', 'database_engine', 'database_version'],
       ...['maintenance_weekday', 'maintenance_hour', 'deleted_at'],
     ],
-    on: 'insert or update',
+    on: ['insert'],
     shown: [
       inAccount('database_servers'),
       `select 'cloud_ip', id, 'database_server' from cloud_ips where database_server_id = new.id`,
@@ -75,7 +75,7 @@ const SHOWN: Readonly<Record<string, ShownTable>> = {
       ...['account_id', 'name', 'username', 'status', 'locked', 'description', 'source', 'source_trigger', 'arch'],
       ...['official', 'public'],
     ],
-    on: 'insert or update',
+    on: ['insert'],
     shown: [
       inAccount('images'),
       `select 'server', id, 'snapshots' from servers where id = new.source_server_id and deleted_at is null`,
@@ -85,19 +85,19 @@ const SHOWN: Readonly<Record<string, ShownTable>> = {
   },
   api_clients: {
     columns: ['account_id', 'name', 'description', 'permissions_group', 'revoked_at'],
-    on: 'insert or update',
+    on: ['insert'],
     shown: [inAccount('clients')],
   },
   collaborations: {
     columns: ['status'],
-    on: 'update',
+    on: [],
     shown: [`select 'account', new.account_id, 'users' where 'accepted' in (old.status, new.status)`],
     seen: `select 'user', new.user_id, '', case new.status when 'accepted' then 'create' else 'delete' end
       where new.user_id is not null and 'accepted' in (old.status, new.status)`,
   },
   accounts: {
     columns: ['name', 'status'],
-    on: 'update',
+    on: [],
     shown: [
       ...inAll(
         ['servers', 'server', 'deleted_at is null'],
@@ -129,14 +129,20 @@ function triggerOf(table: string, { columns, on, shown, seen }: ShownTable): str
       owner text := ${owner};
       one record;
     begin
-      if owner is null or (tg_op = 'UPDATE' and not (${differ(columns)})) then return null; end if;
+      if owner is null then return null; end if;
       for one in select * from (${all.join(' union ')}) as shown (type, id, field, action) order by type, id loop
         perform record_event(owner, one.type, one.id, one.action, array[one.field]);
       end loop;
       return null;
     end $$;
-  create constraint trigger shown after ${on} on ${table}
+  ${
+    on.length === 0
+      ? ''
+      : `create constraint trigger shown after ${on.join(' or ')} on ${table}
     deferrable initially deferred for each row execute function shown_${table}();`
+  }
+  create constraint trigger shown_of_update after update on ${table}
+    deferrable initially deferred for each row when (${differ(columns)}) execute function shown_${table}();`
 }
 
 /** A user is shown by each account of the user, and by the collaborations that are not finished. */
@@ -145,9 +151,6 @@ const USERS = `
     declare
       one record;
     begin
-      if not (${differ(['name', 'email_address'])} or (old.totp_secret is null) <> (new.totp_secret is null)) then
-        return null;
-      end if;
       for one in
         select id as account_id, 'account' as type, id, 'owner' as field from accounts where owner_id = new.id
         union select id, 'account', id, 'users' from accounts where owner_id = new.id
@@ -165,8 +168,9 @@ const USERS = `
       end loop;
       return null;
     end $$;
-  create constraint trigger shown after update on users
-    deferrable initially deferred for each row execute function shown_users();`
+  create constraint trigger shown_of_update after update on users deferrable initially deferred for each row
+    when (${differ(['name', 'email_address'])} or (old.totp_secret is null) <> (new.totp_secret is null))
+    execute function shown_users();`
 
 /** A repeat of what an event of this transaction says already changes nothing. */
 const LOOKED_FOR = 'if newest.is_of_this_transaction then'

@@ -161,14 +161,14 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
  * ahead by mistake does not end all keys.
  */
 export async function purgeKeys(database: Reader): Promise<void> {
-  const { rows } = await sql<{ until: Date }>`
+  const { rows } = await sql<{ until: string }>`
     update region set keys_deleted_until = least(now() - ${KEPT}::interval, keys_deleted_until + interval '2 hours')
-    returning keys_deleted_until as until`.execute(database)
+    returning keys_deleted_until::text as until`.execute(database)
   for (let deleted = PURGED_AT_ONCE; deleted === PURGED_AT_ONCE;) {
     const { numAffectedRows = 0n } = await sql`
       delete from idempotency_keys where (owner, client, key) in (
         select owner, client, key from idempotency_keys
-        where created_at < ${rows[0]!.until} limit ${PURGED_AT_ONCE})`.execute(database)
+        where created_at < ${rows[0]!.until}::timestamptz limit ${PURGED_AT_ONCE})`.execute(database)
     deleted = Number(numAffectedRows)
   }
 }

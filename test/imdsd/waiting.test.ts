@@ -91,6 +91,7 @@ t.test('H1: each of 1,000 held requests is answered by a change of its own insta
   const isOdd = (guest: number) => guest % 2 === 1
   for (let guest = 0; guest < GUESTS; guest++)
     if (isOdd(guest)) await store.put(recordOf(guest, 2, `new ${String(guest)}`))
+  await until(() => answers.flat().length === Math.floor(GUESTS / 2) * HELD_EACH, 'the answers of the changed ones')
   await heldAre(Math.ceil(GUESTS / 2) * HELD_EACH)
   t.same(
     answers,

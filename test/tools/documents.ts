@@ -23,7 +23,7 @@ export function read(path: string): string {
 
 /** The example that a test executes: the fenced block after `<!-- executed: NAME -->`. Throws if there is none. */
 export function executed(document: string, name: string): string {
-  const [, after] = read(document).split(`<!-- executed: ${name} -->\n`)
+  const [, after] = read(document).split(`<!-- executed: ${name} -->\n\n`)
   const [, code] = /^```\w+\n(.*?)```/s.exec(after ?? '') ?? []
   if (code === undefined) throw new Error(`${document} has no example "${name}"`)
   return code

@@ -6,6 +6,7 @@
  */
 import { writeFileSync } from 'node:fs'
 import type { Registry } from 'prom-client'
+import { format, resolveConfig } from 'prettier'
 import { parse as parseYaml } from 'yaml'
 import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
 import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/imds-api/model/account-states.ts'
@@ -49,12 +50,13 @@ export async function generated(text: string): Promise<string> {
     if (from === -1) continue
     result = `${result.slice(0, from)}${start}${await table()}\n${result.slice(result.indexOf(end, from))}`
   }
-  return result
+  const path = `${ROOT}README.md` // any document: all have the same settings
+  return format(result, { ...(await resolveConfig(path)), filepath: path })
 }
 
 function asTable(columns: readonly string[], rows: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
-  return [line(columns), `|${'---|'.repeat(columns.length)}`, ...rows.map(line)].join('\n')
+  return ['<!-- prettier-ignore -->', line(columns), `|${'---|'.repeat(columns.length)}`, ...rows.map(line)].join('\n')
 }
 
 function categoryTable(): string {

@@ -34,7 +34,7 @@ export function recordTable(): string {
     }
   }
   visit(InstanceSchema as Schema, '')
-  return ['| field | meaning | form | default |', '|---|---|---|---|', ...rows].join('\n')
+  return ['<!-- prettier-ignore -->', '| field | meaning | form | default |', '|---|---|---|---|', ...rows].join('\n')
 }
 
 function meaning({ description, items }: Schema): string {

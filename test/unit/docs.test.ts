@@ -75,8 +75,15 @@ function rowsBelow(document: string, heading: string): string[][] {
   return text
     .slice(from, end === -1 ? undefined : from + 1 + end)
     .split('\n')
-    .filter((line) => line.startsWith('| ') && !line.startsWith('|--'))
-    .map((line) => line.split(' | ').map((cell) => cell.replace(/^\| | \|$/g, '').replaceAll('`', '')))
+    .filter((line) => /^\| (?!-)/.test(line))
+    .map((line) =>
+      line.split(' | ').map((cell) =>
+        cell
+          .replace(/^\| | \|$/g, '')
+          .trim()
+          .replaceAll('`', ''),
+      ),
+    )
 }
 
 test('the README has at most 150 lines', () => {
@@ -85,7 +92,7 @@ test('the README has at most 150 lines', () => {
 
 /** The fenced blocks of a document. `executed`: the name in the comment before a block that a test runs. */
 function blocksOf(document: string): { readonly executed: string | undefined; readonly lines: readonly string[] }[] {
-  return [...DOCS.get(document)!.matchAll(/(?:^<!-- executed: ([\w -]+) -->\n)?^```\w*\n(.*?)^```$/gms)].map(
+  return [...DOCS.get(document)!.matchAll(/(?:^<!-- executed: ([\w -]+) -->\n\n)?^```\w*\n(.*?)^```$/gms)].map(
     ([, name, code]) => ({
       executed: name,
       lines: code!

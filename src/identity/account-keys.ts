@@ -5,7 +5,7 @@ import type { Instance } from '../metadata/instance.ts'
 type Keys = NonNullable<Instance['identity']>['keys']
 
 /** The most parsed keys. To parse one of RSA takes a part of the time of a signature, on the thread of all guests. */
-const PARSED_MAX = 256
+const MAX_PARSED_KEYS = 256
 
 export class AccountKeys {
   readonly #parsed = new Map<string, KeyObject>()
@@ -27,7 +27,7 @@ export class AccountKeys {
     } catch {
       throw new Error("the record's identity key is not a private key in PEM")
     }
-    if (this.#parsed.size === PARSED_MAX) this.#parsed.clear()
+    if (this.#parsed.size === MAX_PARSED_KEYS) this.#parsed.clear()
     this.#parsed.set(privateKey, key)
     return key
   }

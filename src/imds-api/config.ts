@@ -35,7 +35,7 @@ import {
   STORE_SETTINGS,
   STORE_VARIABLES,
   storeSettingsOf,
-  USER_DATA_MAX_BYTES,
+  DEFAULT_USER_DATA_BYTES,
   type StoreSettings,
 } from '../store/settings.ts'
 import { COMPUTE_VARIABLES, parseComputeListener, type ComputeListener } from './compute/settings.ts'
@@ -265,7 +265,7 @@ export function parseApiConfig(env: Environment): ParsedVariables<ApiConfig> {
 function parseStore(values: ApiValues, fault: Fault): StoreSettings | undefined {
   const settings = storeSettingsOf(values)
   const parsed = parseStoreSettings(settings)
-  if (parsed.ok) return { url: '', ...settings, userDataMaxBytes: USER_DATA_MAX_BYTES }
+  if (parsed.ok) return { url: '', ...settings, userDataMaxBytes: DEFAULT_USER_DATA_BYTES }
   for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
   return undefined
 }

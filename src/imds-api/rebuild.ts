@@ -39,7 +39,7 @@ const CHECK_INTERVAL_MS = 100
 const PAUSE = 20
 const SILENT = pino({ enabled: false })
 /** The most refused servers that are named. */
-const MOST_NAMED = 20
+const MAX_NAMED = 20
 /** This process has no metrics. */
 const nothing = () => undefined
 
@@ -133,7 +133,7 @@ async function publishAll(
     )
   }
   const refused = await refusedServers(db)
-  for (const { id, fault } of refused.slice(0, MOST_NAMED)) output.warn(`${id}: ${fault}`)
+  for (const { id, fault } of refused.slice(0, MAX_NAMED)) output.warn(`${id}: ${fault}`)
   output.print(
     `published ${String(total - refused.length)} servers` +
       (refused.length === 0 ? '' : `; the store refuses ${String(refused.length)}: imds-api tries them every minute`),

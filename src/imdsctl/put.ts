@@ -7,7 +7,7 @@ import { buffer } from 'node:stream/consumers'
 import { isId } from '../metadata/identifiers.ts'
 import type { Fault } from '../metadata/record.ts'
 import { checkRecord } from '../store/check-record.ts'
-import { USER_DATA_MAX_BYTES, type Publisher } from '../store/open.ts'
+import { DEFAULT_USER_DATA_BYTES, type Publisher } from '../store/open.ts'
 import { publishMany, type SettledPut, type ToPublish } from '../store/publish-many.ts'
 import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
@@ -68,7 +68,7 @@ export async function publishRecords(
 export async function validate(
   output: Output,
   paths: readonly string[],
-  userDataMaxBytes = USER_DATA_MAX_BYTES,
+  userDataMaxBytes = DEFAULT_USER_DATA_BYTES,
 ): Promise<number> {
   const report = new CommandReport(output, 'each')
   for await (const read of readRecords(paths)) {

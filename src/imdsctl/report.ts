@@ -17,7 +17,7 @@ export interface CommandOutcome {
 }
 
 /** How many different warnings a report of failures prints: in a new region, no hypervisor has announced itself. */
-const MOST_WARNINGS = 3
+const MAX_WARNINGS = 3
 
 /**
  * Prints outcomes, and a summary of more than one. `each`: every outcome. `failures`: only those that failed; a
@@ -57,7 +57,7 @@ export class CommandReport {
   #warn(text: string): void {
     if (this.#warned.has(text)) return
     this.#warned.add(text)
-    if (this.#prints === 'each' || this.#warned.size <= MOST_WARNINGS) this.#output.warn(`warning: ${text}`)
+    if (this.#prints === 'each' || this.#warned.size <= MAX_WARNINGS) this.#output.warn(`warning: ${text}`)
   }
 
   /** Reports that the store cannot be used any more. */
@@ -70,7 +70,7 @@ export class CommandReport {
   /** Prints the summary, and returns the highest exit status. */
   end(): number {
     const records = this.#done
-    const more = this.#warned.size - MOST_WARNINGS
+    const more = this.#warned.size - MAX_WARNINGS
     if (this.#prints === 'failures' && more > 0) this.#output.warn(`warning: ${String(more)} more of this kind`)
     if (records === 0)
       throw new CommandFailure(

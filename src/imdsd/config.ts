@@ -24,8 +24,8 @@ import {
   STORE_SETTINGS,
   STORE_VARIABLES,
   storeSettingsOf,
-  USER_DATA_MAX_BYTES,
-  USER_DATA_MAX_BYTES_LIMIT,
+  DEFAULT_USER_DATA_BYTES,
+  MAX_USER_DATA_BYTES,
 } from '../store/settings.ts'
 import type { RedisFiles } from '../store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
@@ -35,7 +35,7 @@ import {
   type HostPort,
   isLoopback,
   parseUnixSocket,
-  UNIX_SOCKET_PATH_MAX_BYTES,
+  MAX_UNIX_SOCKET_PATH_BYTES,
 } from '../runtime/host-port.ts'
 import { parsePassword, unreadable } from '../runtime/secret-file.ts'
 import { NO_SOCKETS, type SystemdSockets } from '../runtime/systemd.ts'
@@ -107,8 +107,8 @@ export const VARIABLES = {
     ...STORE_VARIABLES,
     IMDS_HYPERVISOR: { parse: name, help: 'the name of this hypervisor in the records; required with Redis' },
     IMDS_USER_DATA_MAX_BYTES: {
-      default: String(USER_DATA_MAX_BYTES),
-      parse: whole(1, USER_DATA_MAX_BYTES_LIMIT),
+      default: String(DEFAULT_USER_DATA_BYTES),
+      parse: whole(1, MAX_USER_DATA_BYTES),
       help: 'the limit of user-data; publishers must use the same',
     },
     IMDS_RESYNC_SECONDS: {
@@ -132,7 +132,7 @@ export const VARIABLES = {
       default: DEFAULT_OPERATOR_SOCKET,
       parse: matching(
         (path) => parseUnixSocket(formatPlace({ path })) !== undefined,
-        `must be an absolute path of at most ${String(UNIX_SOCKET_PATH_MAX_BYTES)} bytes, ` +
+        `must be an absolute path of at most ${String(MAX_UNIX_SOCKET_PATH_BYTES)} bytes, ` +
           `such as ${DEFAULT_OPERATOR_SOCKET}`,
       ),
       help: 'the unix socket for operators',

@@ -6,9 +6,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 /** The pause after a page, as a multiple of the time that it took, and the longest one. */
 const PAUSE_RATIO = 9
-const LONGEST_PAUSE_MS = 1_000
+const MAX_PAUSE_MS = 1_000
 /** The most pages that wait for their turn. */
-const MOST_WAITING = 32
+const MAX_WAITING = 32
 
 /** What turns depend on. `now`: milliseconds of a monotonic clock. */
 export interface TurnsParts {
@@ -29,7 +29,7 @@ export class Turns {
   /** Builds a page at its turn. Undefined: too many wait. Rejects if `build` does. */
   async take<T>(build: () => Promise<T>): Promise<T | undefined> {
     const { now, pause } = this.#parts
-    if (this.#waiting >= MOST_WAITING) return undefined
+    if (this.#waiting >= MAX_WAITING) return undefined
     this.#waiting += 1
     const before = this.#last
     const turn = Promise.withResolvers<unknown>()
@@ -40,7 +40,7 @@ export class Turns {
     try {
       return await build()
     } finally {
-      turn.resolve(pause(Math.min((now() - startedMs) * PAUSE_RATIO, LONGEST_PAUSE_MS)))
+      turn.resolve(pause(Math.min((now() - startedMs) * PAUSE_RATIO, MAX_PAUSE_MS)))
     }
   }
 }

@@ -5,7 +5,7 @@ import Value from 'typebox/value'
 import type { EventChange } from './event-options.ts'
 import type { Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
-import { EVENTS_MAX, InstanceSchema } from './schema.ts'
+import { MAX_EVENTS, InstanceSchema } from './schema.ts'
 
 /** A maintenance event of a record. */
 export type MaintenanceEvent = Instance['events'][number]
@@ -13,7 +13,7 @@ export type MaintenanceEvent = Instance['events'][number]
 const SCHEMA = InstanceSchema.properties.events.items
 
 /**
- * The events after a change, or its faults as sentences. If a record would have more than EVENTS_MAX, it loses those
+ * The events after a change, or its faults as sentences. If a record would have more than MAX_EVENTS, it loses those
  * that ended first.
  */
 export function changeEvents(
@@ -29,10 +29,10 @@ export function changeEvents(
   const event: unknown = Value.Default(SCHEMA, { ...change.event })
   if (!Value.Check(SCHEMA, event)) return { ok: false, faults: faultsOf(event) }
   const others = events.filter(({ id }) => id !== event.id)
-  while (others.length >= EVENTS_MAX) {
+  while (others.length >= MAX_EVENTS) {
     const ended = others.findIndex(({ state }) => state !== 'active')
     if (ended === -1)
-      return { ok: false, faults: [`there are ${String(EVENTS_MAX)} active events already: complete or cancel one`] }
+      return { ok: false, faults: [`there are ${String(MAX_EVENTS)} active events already: complete or cancel one`] }
     others.splice(ended, 1)
   }
   return { ok: true, value: [...others, event] }

@@ -7,7 +7,7 @@ import { namesNobody, splitPrefix } from './address.ts'
 import type { InstanceSchema } from './schema.ts'
 
 /** The largest size of a record as JSON, in bytes, unknown fields included. */
-export const RECORD_MAX_BYTES = 256 * 1024
+export const MAX_RECORD_BYTES = 256 * 1024
 
 /**
  * Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked

@@ -6,7 +6,7 @@
  * form of an address would bypass its check of the owner. Unknown fields are ignored, so that a publisher may be newer
  * than a daemon.
  *
- * RECORD_MAX_BYTES limits the whole record. The code that reads or writes the bytes checks it. User-data is stored
+ * MAX_RECORD_BYTES limits the whole record. The code that reads or writes the bytes checks it. User-data is stored
  * beside the record, which has only its size and digest.
  */
 import type { Static } from 'typebox'
@@ -15,7 +15,7 @@ import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, NAMES_NOBODY, namesNobody, splitPrefix } from './address.ts'
-import { frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
+import { frozen, MAX_RECORD_BYTES, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
 import { InstanceSchema } from './schema.ts'
 import { isTime } from './time.ts'
@@ -98,7 +98,7 @@ function addressFaults({ interfaces }: Instance): Fault[] {
   )
 }
 
-/** The fault of a document that exceeds RECORD_MAX_BYTES as JSON; empty if it does not. */
+/** The fault of a document that exceeds MAX_RECORD_BYTES as JSON; empty if it does not. */
 export function sizeFaults(document: unknown): Fault[] {
   let bytes: number
   try {
@@ -106,8 +106,8 @@ export function sizeFaults(document: unknown): Fault[] {
   } catch {
     return [{ path: '', message: 'cannot be written as JSON' }]
   }
-  return bytes > RECORD_MAX_BYTES
-    ? [{ path: '', message: `is ${String(bytes)} bytes as JSON, more than the limit of ${String(RECORD_MAX_BYTES)}` }]
+  return bytes > MAX_RECORD_BYTES
+    ? [{ path: '', message: `is ${String(bytes)} bytes as JSON, more than the limit of ${String(MAX_RECORD_BYTES)}` }]
     : []
 }
 
@@ -150,11 +150,12 @@ const NAME_FAULT = 'has a name that is too long, or that has half of a surrogate
 type SchemaError = ReturnType<typeof check.Errors>[number]
 
 /** A longer path ends in a tag key that is too long. The fault then has the path of its parent. */
-const LONGEST_PATH = 512
+const MAX_PATH_LENGTH = 512
 
 function faultsOf(error: SchemaError): Fault[] {
   const { instancePath, schemaPath, message } = error
-  const path = instancePath.length > LONGEST_PATH ? instancePath.slice(0, instancePath.lastIndexOf('/')) : instancePath
+  const path =
+    instancePath.length > MAX_PATH_LENGTH ? instancePath.slice(0, instancePath.lastIndexOf('/')) : instancePath
   if (schemaPath.endsWith('/propertyNames')) return [] // an error with keyword propertyNames follows for the same names
   if (error.keyword === 'propertyNames') return [{ path, message: NAME_FAULT }]
   if (error.keyword !== 'required') return [{ path, message: hintAt(schemaPath, 'must be ') ?? message }]

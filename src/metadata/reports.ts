@@ -6,12 +6,12 @@ import type { Parsed } from './parsed.ts'
 import { isTime } from './time.ts'
 
 /** The most bytes of a body, and of the JSON of all reports of an instance. */
-export const REPORTS_MAX_BYTES = 16_384
-const ATTRIBUTES_MAX = 64
-const ATTRIBUTE_MAX_BYTES = 1_024
-const HOST_KEYS_MAX = 16
+export const MAX_REPORTS_BYTES = 16_384
+const MAX_ATTRIBUTES = 64
+const MAX_ATTRIBUTE_BYTES = 1_024
+const MAX_HOST_KEYS = 16
 /** The clocks of two hypervisors differ by less. */
-const CLOCK_DIFFERENCE_MAX_MS = 24 * 3_600_000
+const MAX_CLOCK_DIFFERENCE_MS = 24 * 3_600_000
 
 /** `revision`: that of the document when it came. `receivedAt`: in ISO 8601, by the clock of the hypervisor. */
 interface Received {
@@ -67,7 +67,7 @@ export type Reported =
 
 /** Adds a report, whose body the guest sent. `receivedAt`: in ISO 8601. */
 export function addReport(before: Reports, name: ReportName, body: Uint8Array, receivedAt: string): Reported {
-  if (body.length > REPORTS_MAX_BYTES) return { kind: 'too-large' }
+  if (body.length > MAX_REPORTS_BYTES) return { kind: 'too-large' }
   const text = decode(body)
   if (text === undefined) return { kind: 'malformed' }
   const received = { revision: Math.max(before.revision + 1, Date.parse(receivedAt)), receivedAt }
@@ -132,12 +132,12 @@ function fitted(reports: Reports): Reports | undefined {
   const attributes = new Map(reports.attributes)
   let bytes = sizeOf(reports)
   for (const [name, report] of [...attributes].sort(([, a], [, b]) => a.revision - b.revision)) {
-    if (bytes <= REPORTS_MAX_BYTES && attributes.size <= ATTRIBUTES_MAX) break
+    if (bytes <= MAX_REPORTS_BYTES && attributes.size <= MAX_ATTRIBUTES) break
     if (report.value !== '') continue
     attributes.delete(name)
     bytes -= Buffer.byteLength(JSON.stringify({ [name]: report })) - 2
   }
-  return bytes > REPORTS_MAX_BYTES || attributes.size > ATTRIBUTES_MAX ? undefined : { ...reports, attributes }
+  return bytes > MAX_REPORTS_BYTES || attributes.size > MAX_ATTRIBUTES ? undefined : { ...reports, attributes }
 }
 
 /** Reports in the form that is stored as JSON. */
@@ -147,7 +147,7 @@ export function storedForm({ attributes, ...others }: Reports): object {
 
 /** Checks reports that were stored: undefined: they do not have the form of reports, or are too long. */
 export function parseReports(text: string): Reports | undefined {
-  if (Buffer.byteLength(text) > REPORTS_MAX_BYTES) return undefined
+  if (Buffer.byteLength(text) > MAX_REPORTS_BYTES) return undefined
   try {
     const stored = JSON.parse(text) as Omit<Reports, 'attributes'> & { attributes: Record<string, AttributeReport> }
     const { revision, boot, sshHostKeys } = stored
@@ -165,9 +165,9 @@ export function parseReports(text: string): Reports | undefined {
           ATTRIBUTE.test(`reports/attributes/${name}`) &&
           isReceived(one) &&
           decode(Buffer.from(one.value)) === one.value &&
-          Buffer.byteLength(one.value) <= ATTRIBUTE_MAX_BYTES,
+          Buffer.byteLength(one.value) <= MAX_ATTRIBUTE_BYTES,
       ) &&
-      attributes.size <= ATTRIBUTES_MAX
+      attributes.size <= MAX_ATTRIBUTES
     return isValid
       ? { revision, ...(boot !== undefined && { boot }), ...(sshHostKeys !== undefined && { sshHostKeys }), attributes }
       : undefined
@@ -183,7 +183,7 @@ export function parseReports(text: string): Reports | undefined {
 export function boundRevisions(reports: Reports, nowMs: number): Reports {
   const bound = <T extends { readonly revision: number }>(part: T): T => ({
     ...part,
-    revision: Math.min(part.revision, nowMs + CLOCK_DIFFERENCE_MAX_MS),
+    revision: Math.min(part.revision, nowMs + MAX_CLOCK_DIFFERENCE_MS),
   })
   const { boot, sshHostKeys, attributes } = reports
   return {
@@ -236,7 +236,7 @@ function parseBody(
       return { ok: true, value: { boot, sshHostKeys: { keys: parsed.keys, ...received }, ignored: parsed.ignored } }
     }
     case 'attribute': {
-      if (Buffer.byteLength(text) > ATTRIBUTE_MAX_BYTES) return TOO_LARGE
+      if (Buffer.byteLength(text) > MAX_ATTRIBUTE_BYTES) return TOO_LARGE
       return { ok: true, value: { attributes: new Map(attributes).set(name.name, { value: text, ...received }) } }
     }
   }
@@ -283,7 +283,7 @@ function parseHostKeys(text: string): HostKeys | undefined {
     if (TYPES.has(type)) keys.add(`${type} ${base64}`)
     else ignored.add(type)
   }
-  return keys.size + ignored.size > HOST_KEYS_MAX ? undefined : { keys: [...keys], ignored: [...ignored] }
+  return keys.size + ignored.size > MAX_HOST_KEYS ? undefined : { keys: [...keys], ignored: [...ignored] }
 }
 
 /** Whether the first part of a key is its type, after its length (RFC 4253, 6.6). */

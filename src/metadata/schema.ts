@@ -16,23 +16,23 @@ import {
   NAME,
   WELL_FORMED,
 } from './identifiers.ts'
-import { TIME, TIME_MAX_CHARACTERS, TIME_RULE } from './time.ts'
+import { TIME, MAX_TIME_CHARACTERS, TIME_RULE } from './time.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
 /** How many server groups a record may have. */
-export const SERVER_GROUPS_MAX = 256
+export const MAX_SERVER_GROUPS = 256
 /** How many SSH keys a record may have. */
-export const PUBLIC_KEYS_MAX = 256
+export const MAX_PUBLIC_KEYS = 256
 /** How many cloud IPs an interface of a record may have. */
-export const CLOUD_IPS_MAX = 64
+export const MAX_CLOUD_IPS = 64
 /** How many maintenance events a record may have. */
-export const EVENTS_MAX = 32
+export const MAX_EVENTS = 32
 /** The longest vendor data in characters: as much as EC2 allows for user-data. */
-export const VENDOR_DATA_MAX_CHARACTERS = 16384
+export const MAX_VENDOR_DATA_CHARACTERS = 16384
 
 /** How many audiences the issuer of a record may have. */
-export const AUDIENCES_MAX = 16
+export const MAX_AUDIENCES = 16
 /** The lifetimes of identity tokens, in seconds. */
 export const IDENTITY_LIFETIME = { least: 60, most: 3600 } as const
 
@@ -46,7 +46,7 @@ function text(
 }
 
 function time(description: string) {
-  return text(TIME_RULE, { pattern: TIME, maxLength: TIME_MAX_CHARACTERS, description })
+  return text(TIME_RULE, { pattern: TIME, maxLength: MAX_TIME_CHARACTERS, description })
 }
 
 function id(description: string) {
@@ -156,7 +156,7 @@ const Interface = Type.Object(
         description: 'The MTU. EC2 has no path for it.',
       }),
     ),
-    cloudIps: Type.Array(CloudIp, { default: [], maxItems: CLOUD_IPS_MAX }),
+    cloudIps: Type.Array(CloudIp, { default: [], maxItems: MAX_CLOUD_IPS }),
   },
   { description: 'A network interface. The first one is device 0.' },
 )
@@ -278,7 +278,7 @@ const Identity = Type.Object(
     }),
     audiences: Type.Array(text(AUDIENCE_RULE, { pattern: AUDIENCE }), {
       minItems: 1,
-      maxItems: AUDIENCES_MAX,
+      maxItems: MAX_AUDIENCES,
       description: 'The audiences for which the guest gets tokens.',
     }),
     lifetimeSeconds: Type.Integer({
@@ -330,8 +330,8 @@ export const InstanceSchema = Type.Object(
     launchTime: Type.Optional(time('The time of the launch: `pendingTime` of the identity document.')),
     region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
     interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
-    serverGroups: Type.Array(ServerGroup, { default: [], maxItems: SERVER_GROUPS_MAX }),
-    publicKeys: Type.Array(PublicKey, { default: [], maxItems: PUBLIC_KEYS_MAX }),
+    serverGroups: Type.Array(ServerGroup, { default: [], maxItems: MAX_SERVER_GROUPS }),
+    publicKeys: Type.Array(PublicKey, { default: [], maxItems: MAX_PUBLIC_KEYS }),
     tags: TagsSchema,
     blockDevices: Type.Record(BlockDeviceName, BlockDevice, {
       default: {},
@@ -343,11 +343,11 @@ export const InstanceSchema = Type.Object(
     vendorData: Type.Optional(
       text('a text that is not empty, without NUL and half of a surrogate pair', {
         pattern: '^[^\\x00\\ud800-\\udfff]+$',
-        maxLength: VENDOR_DATA_MAX_CHARACTERS,
+        maxLength: MAX_VENDOR_DATA_CHARACTERS,
         description: "The operator's own cloud-config. A seal does not concern it.",
       }),
     ),
-    events: Type.Array(MaintenanceEvent, { default: [], maxItems: EVENTS_MAX }),
+    events: Type.Array(MaintenanceEvent, { default: [], maxItems: MAX_EVENTS }),
     identity: Type.Optional(Identity),
     sealedAt: Type.Optional(
       time(

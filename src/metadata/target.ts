@@ -81,14 +81,14 @@ export interface WaitForChange {
 
 /** The default and the limit of `timeout_sec`. */
 const TIMEOUT_SECONDS = 300
-const TIMEOUT_MAX_SECONDS = 600
+const MAX_TIMEOUT_SECONDS = 600
 
 type ParsedTarget = Parsed<Target, string>
 
 const MALFORMED: ParsedTarget = Object.freeze({ ok: false, faults: ['has an escape that does not decode to UTF-8'] })
 const BAD_TIMEOUT: ParsedTarget = Object.freeze({
   ok: false,
-  faults: [`has a timeout_sec that is not a whole number from 1 to ${String(TIMEOUT_MAX_SECONDS)}`],
+  faults: [`has a timeout_sec that is not a whole number from 1 to ${String(MAX_TIMEOUT_SECONDS)}`],
 })
 const UNKNOWN = latest('unknown', 'other', '')
 const ROOT = latest('/', 'versions', '')
@@ -139,7 +139,7 @@ function parseQuery(text: string): Query | undefined {
   if (parameterOf(text, 'wait_for_change') !== 'true') return { recursive, wait: undefined }
   const timeout = parameterOf(text, 'timeout_sec') ?? String(TIMEOUT_SECONDS)
   const seconds = /^\d{1,3}$/.test(timeout) ? Number(timeout) : 0
-  if (seconds < 1 || seconds > TIMEOUT_MAX_SECONDS) return undefined
+  if (seconds < 1 || seconds > MAX_TIMEOUT_SECONDS) return undefined
   const lastEtag = parameterOf(text, 'last_etag')?.replace(/^"(.*)"$/, '$1')
   return { recursive, wait: { lastEtag, timeoutMs: seconds * 1000 } }
 }

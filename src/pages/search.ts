@@ -5,8 +5,8 @@ import { markup, type Markup } from './markup.ts'
 /** The rows of one page. */
 export const ROWS = 50
 /** A longer search finds nothing: no id and no address has so many characters. */
-const MOST_CHARACTERS = 100
-const MOST_PAGES = 1_000_000
+const MAX_CHARACTERS = 100
+const MAX_PAGES = 1_000_000
 
 /** What the reader of a page wants to see: rows that contain `search`, and of these the part with this number. */
 export interface Question {
@@ -18,8 +18,8 @@ export interface Question {
 export function parseQuestion(query: unknown): Question {
   const { q, page } = query as { readonly q?: unknown; readonly page?: unknown }
   return {
-    search: typeof q === 'string' ? q.trim().slice(0, MOST_CHARACTERS) : '',
-    page: (typeof page === 'string' ? parseWhole(page, 1, MOST_PAGES) : undefined) ?? 1,
+    search: typeof q === 'string' ? q.trim().slice(0, MAX_CHARACTERS) : '',
+    page: (typeof page === 'string' ? parseWhole(page, 1, MAX_PAGES) : undefined) ?? 1,
   }
 }
 
@@ -41,7 +41,7 @@ export function partOf<T>(rows: readonly T[], question: Question): PageOfRows<T>
 /** Formats the form of a search, and links to the parts before and after. `what` continues "search for". */
 export function formatSearch({ search }: Question, { page, pages, total }: PageOfRows<unknown>, what: string): Markup {
   const link = (to: number, text: string) => markup`<a href="${hrefOf(search, to)}">${text}</a>`
-  return markup`<form><input type="search" name="q" value="${search}" maxlength="${MOST_CHARACTERS}" aria-label="search for ${what}" placeholder="${what}"><button>Search</button></form>
+  return markup`<form><input type="search" name="q" value="${search}" maxlength="${MAX_CHARACTERS}" aria-label="search for ${what}" placeholder="${what}"><button>Search</button></form>
 <nav><span class="soft">${total} found${pages > 1 && `, page ${String(page)} of ${String(pages)}`}</span>${search !== '' && markup`<a href="?">all</a>`}${page > 1 && link(page - 1, 'previous')}${page < pages && link(page + 1, 'next')}</nav>
 `
 }

@@ -54,13 +54,13 @@ export interface UnixSocket {
 }
 
 /** The longest path of a unix socket on Linux, in bytes. */
-export const UNIX_SOCKET_PATH_MAX_BYTES = 107
+export const MAX_UNIX_SOCKET_PATH_BYTES = 107
 const UNIX = 'unix:'
 
 /** `unix:/run/imds-api/api.sock`. Undefined for any other form, a relative path and one that is too long. */
 export function parseUnixSocket(text: string): UnixSocket | undefined {
   const path = text.startsWith(UNIX) ? text.slice(UNIX.length) : ''
-  return /^\/.*[^/]$/.test(path) && Buffer.byteLength(path) <= UNIX_SOCKET_PATH_MAX_BYTES ? { path } : undefined
+  return /^\/.*[^/]$/.test(path) && Buffer.byteLength(path) <= MAX_UNIX_SOCKET_PATH_BYTES ? { path } : undefined
 }
 
 /** Where a server listens. */

@@ -23,7 +23,7 @@ const LIMITS = '/proc/self/limits'
  */
 const RESERVED = 256
 /** The most connections of each of the operators' two listeners. */
-const MOST_OPERATORS = 64
+const MAX_OPERATORS = 64
 /**
  * Connections that may wait to be accepted. The same as in systemd/imds.socket, since listening on an inherited socket
  * sets it again.
@@ -67,7 +67,7 @@ export function maxConnections(limits: string, listeners: number): number {
  * at least a half, and the rest stays for the daemon itself.
  */
 export function maxOperatorConnections(limits: string): number {
-  return Math.max(1, Math.min(MOST_OPERATORS, Math.floor(descriptors(limits) / 8)))
+  return Math.max(1, Math.min(MAX_OPERATORS, Math.floor(descriptors(limits) / 8)))
 }
 
 /** The number of descriptors that a process may open, given the text of /proc/self/limits. */

@@ -6,7 +6,7 @@ import { isName } from '../metadata/identifiers.ts'
 
 /** How many records a source looks at. */
 export const SAMPLED_RECORDS = 16
-const MOST_NAMES = 5
+const MAX_NAMES = 5
 
 /** The field `hypervisors` of a record or an entry, which may have any shape; undefined: none. */
 export function hypervisorsOf(document: unknown): unknown {
@@ -19,5 +19,5 @@ export function hypervisorsOf(document: unknown): unknown {
  */
 export function hypervisorNames(fields: readonly unknown[]): readonly string[] | undefined {
   const names = new Set(fields.flat().filter((name) => typeof name === 'string' && isName(name)) as string[])
-  return names.size === 0 ? undefined : [...names].sort().slice(0, MOST_NAMES)
+  return names.size === 0 ? undefined : [...names].sort().slice(0, MAX_NAMES)
 }

@@ -9,13 +9,13 @@ import {
   formatSettingFaults,
   parseStoreSettings,
   redisFilesOf,
-  USER_DATA_MAX_BYTES,
+  DEFAULT_USER_DATA_BYTES,
   type StoreSettings,
 } from './settings.ts'
 
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
-export { USER_DATA_MAX_BYTES, type StoreSettings } from './settings.ts'
+export { DEFAULT_USER_DATA_BYTES, type StoreSettings } from './settings.ts'
 export type { ControlPlane, Fleet } from './fleet.ts'
 export type { RedisFiles } from './url.ts'
 export type {
@@ -41,7 +41,7 @@ export async function openStore(settings: StoreSettings): Promise<Publisher> {
   const parsed = parseStoreSettings(settings)
   if (!parsed.ok) throw new Error(formatSettingFaults(parsed.faults))
   const { value: store } = parsed
-  const { url, userDataMaxBytes = USER_DATA_MAX_BYTES, recordKeysFile } = settings
+  const { url, userDataMaxBytes = DEFAULT_USER_DATA_BYTES, recordKeysFile } = settings
   if (store.kind === 'files')
     return (await import('./files/publisher.ts')).openFilePublisher(
       store.directory,

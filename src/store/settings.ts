@@ -16,9 +16,9 @@ import {
 } from './url.ts'
 
 /** The most that IMDS_USER_DATA_MAX_BYTES can be set to, for a daemon. */
-export const USER_DATA_MAX_BYTES_LIMIT = 16 * 1024 * 1024
+export const MAX_USER_DATA_BYTES = 16 * 1024 * 1024
 /** The default limit of user-data in bytes, which is EC2's (docs/ec2.md#user-data). */
-export const USER_DATA_MAX_BYTES = 16384
+export const DEFAULT_USER_DATA_BYTES = 16384
 
 /** The form of a region's name, and of every other name, in words. */
 export const NAME_RULE = 'one word of letters, digits, ".", "_" and "-", at most 63'
@@ -29,7 +29,7 @@ export interface StoreSettings extends RedisFiles {
   readonly url: string
   /** The region of the instances; required for Redis. */
   readonly region?: string | undefined
-  /** Default USER_DATA_MAX_BYTES. */
+  /** Default DEFAULT_USER_DATA_BYTES. */
   readonly userDataMaxBytes?: number | undefined
   /**
    * A file of record keys (record-cipher.ts), for Redis only. The first key encrypts, and plain records are rejected.
@@ -88,7 +88,7 @@ export const STORE_SETTINGS = {
     variable: 'IMDS_USER_DATA_MAX_BYTES',
     option: '--user-data-max-bytes',
     flags: '--user-data-max-bytes <n>',
-    help: `the limit of user-data in bytes (default: ${String(USER_DATA_MAX_BYTES)})`,
+    help: `the limit of user-data in bytes (default: ${String(DEFAULT_USER_DATA_BYTES)})`,
   },
 } as const satisfies Readonly<
   Record<keyof StoreSettings, Readonly<Record<'variable' | 'option' | 'flags' | 'help', string>>>

@@ -33,9 +33,9 @@ interface Candidate {
 
 const repeated = (text: string, room = ROOM) => text.repeat(Math.floor(room / text.length))
 /** Node refuses some more headers than that. */
-const MOST_HEADERS = 1_000
+const MAX_HEADERS = 1_000
 const many = (name: (n: number) => string, value: string): Headers =>
-  Array.from({ length: MOST_HEADERS }, (_, n) => [name(n), value])
+  Array.from({ length: MAX_HEADERS }, (_, n) => [name(n), value])
 
 /** The texts that an attacker would put into a header. */
 const TEXTS = [',', 'a,', ', ', '"', '""', '"a",', 'W/"a",', 'x"0123456789012345678901",', '%61', ';', 'a=b;', 'x']

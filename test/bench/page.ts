@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
-import { MOST_OF_ADDRESS } from '../../src/imdsd/operator/connections.ts'
+import { MAX_PER_ADDRESS } from '../../src/imdsd/operator/connections.ts'
 import { request } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
 import { TURNS, turnsOf, WatchingGuest } from './guest.ts'
@@ -75,7 +75,7 @@ async function waitsOf(guest: WatchingGuest, load: () => Promise<unknown>) {
       const reader = async () => {
         while (performance.now() < endMs) await load().catch(() => undefined)
       }
-      await Promise.all(Array.from({ length: MOST_OF_ADDRESS }, reader))
+      await Promise.all(Array.from({ length: MAX_PER_ADDRESS }, reader))
     })
     rounds.push({ without, during })
   }

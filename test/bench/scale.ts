@@ -36,7 +36,7 @@ const QUICK: RegionSize = { accounts: 100, hypervisors: 500, servers: 10_000, of
 /** Two connections of each daemon, and some for publishers. The default of Redis is 10,000. */
 const MAX_CLIENTS = 15_000
 const PUT_INTERVAL_MS = 20
-const LONGEST_MS = 900_000
+const MAX_MS = 900_000
 
 export const scale: Part = async ({ built, effort }) => {
   const size = effort.seconds > 2 ? FULL : QUICK
@@ -170,7 +170,7 @@ async function measureStorms(
   })
   try {
     const all = () => progress.ready === hypervisors && progress.instances >= servers
-    const cold = await measurePuts(redis, () => until(all, 'all views', LONGEST_MS))
+    const cold = await measurePuts(redis, () => until(all, 'all views', MAX_MS))
     const connections = Number(/^connected_clients:(\d+)/m.exec(await redis.client.info('clients'))?.[1])
     await redis.kill()
     child.stdin.write('\n')
@@ -179,10 +179,10 @@ async function measureStorms(
     await until(
       () => redis.client.info('persistence').then((info) => /^loading:0/m.test(info)), // and not async_loading
       'the files',
-      LONGEST_MS,
+      MAX_MS,
     )
     const loadMs = performance.now() - killedMs
-    const warm = await measurePuts(redis, () => until(() => progress.resynced === hypervisors, 'resyncs', LONGEST_MS))
+    const warm = await measurePuts(redis, () => until(() => progress.resynced === hypervisors, 'resyncs', MAX_MS))
     const [, files] = (await redis.client.config('GET', 'dir')) as [string, string]
     await redis.kill()
     for (const name of await readdir(files)) await rm(join(files, name), { recursive: true })
@@ -194,7 +194,7 @@ async function measureStorms(
     await redis.restart()
     const emptiedMs = performance.now()
     const refilled = await refill()
-    await until(() => progress.resynced === hypervisors, 'resyncs', LONGEST_MS)
+    await until(() => progress.resynced === hypervisors, 'resyncs', MAX_MS)
     const followedMs = performance.now() - emptiedMs
     clearInterval(watch)
     const daemonsMib = peakMib(child.pid!)

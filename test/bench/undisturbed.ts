@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuSeconds, LOAD_CORE, SERVER_CORE, TICKS_PER_SECOND } from './processes.ts'
 
 /** The largest share of a core that other processes may use during a round. */
-const MOST_OTHERS_SHARE = 0.05
+const MAX_OTHERS_SHARE = 0.05
 const ATTEMPTS = 3
 /** How long to wait for an idle machine before a round runs anyway. */
 const IDLE_TIMEOUT_MS = 5_000
@@ -24,9 +24,9 @@ export async function undisturbed<T>(
   run: () => Promise<T>,
 ): Promise<T & { readonly othersShare: number }> {
   let best: (T & { othersShare: number }) | undefined
-  for (let attempt = 0; attempt < ATTEMPTS && (best === undefined || best.othersShare > MOST_OTHERS_SHARE); attempt++) {
+  for (let attempt = 0; attempt < ATTEMPTS && (best === undefined || best.othersShare > MAX_OTHERS_SHARE); attempt++) {
     for (const startedMs = performance.now(); performance.now() - startedMs < IDLE_TIMEOUT_MS;) {
-      if ((await observed(serverPid, () => sleep(SAMPLE_MS))).othersShare <= MOST_OTHERS_SHARE) break
+      if ((await observed(serverPid, () => sleep(SAMPLE_MS))).othersShare <= MAX_OTHERS_SHARE) break
     }
     const { result, othersShare } = await observed(serverPid, run)
     if (best === undefined || othersShare < best.othersShare) best = { ...result, othersShare }

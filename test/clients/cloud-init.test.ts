@@ -5,7 +5,7 @@
 import { execFileSync } from 'node:child_process'
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
-import { USER_DATA_MAX_BYTES } from '../../src/store/open.ts'
+import { DEFAULT_USER_DATA_BYTES } from '../../src/store/open.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startHost } from '../support/netns/host.ts'
 import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
@@ -28,7 +28,7 @@ ssh_genkeytypes: [ed25519]
 const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
 const BOB = 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob smith'
 const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
-const EVERY_BYTE = Buffer.from(Array.from({ length: USER_DATA_MAX_BYTES }, (_, i) => ((i >> 8) + i) & 0xff))
+const EVERY_BYTE = Buffer.from(Array.from({ length: DEFAULT_USER_DATA_BYTES }, (_, i) => ((i >> 8) + i) & 0xff))
 
 t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async (t) => {
   const host = await startHost(t)

@@ -17,7 +17,7 @@ const [REQUESTS, CHANGES] = isLong ? [100_000, 10_000] : [10_000, 1_000]
 const ROUNDS = isLong ? 10 : 5
 const INSTANCES = 20
 const CLIENTS = 16
-const MOST_GROWTH = 20 * 2 ** 20
+const MAX_GROWTH = 20 * 2 ** 20
 
 const PATHS = [
   '/latest/meta-data/',
@@ -124,9 +124,9 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
     await measure(`after ${String(round * REQUESTS)} requests and ${String(round * CHANGES)} changes more`)
   }
   const last = await measure('at the end')
-  t.ok(last.heap - first.heap < MOST_GROWTH, `the heap in use grew by ${String(last.heap - first.heap)} bytes`)
+  t.ok(last.heap - first.heap < MAX_GROWTH, `the heap in use grew by ${String(last.heap - first.heap)} bytes`)
   t.ok(
-    last.resident - first.resident < MOST_GROWTH,
+    last.resident - first.resident < MAX_GROWTH,
     `resident memory grew by ${String(last.resident - first.resident)} bytes`,
   )
   t.same([...statuses.keys()].sort(), [200, 404])

@@ -135,11 +135,11 @@ export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], 
       }
     }
   }
-  return { tried, good: tried - failures.length, failures: failures.slice(0, MOST_FAILURES) }
+  return { tried, good: tried - failures.length, failures: failures.slice(0, MAX_FAILURES) }
 }
 
 const PREFIX = '2a02:1348:178:1'
-const MOST_FAILURES = 10
+const MAX_FAILURES = 10
 
 /**
  * Sends cuts from a namespace to a service address. Returns how many tokens the daemon minted, and how many arrived for

@@ -18,10 +18,10 @@ export interface RunReport {
   readonly failures: readonly string[]
 }
 
-const MOST_FAILURES = 10
+const MAX_FAILURES = 10
 /** Added to the seed, so that each kind of run has its own generators. */
 const KINDS = { records: 1, files: 2, snapshots: 3 } as const
-const USER_DATA_MAX_BYTES = 16_384
+const MAX_USER_DATA_BYTES = 16_384
 
 /** Passes mutated records to `parse`. */
 export function fuzzRecords(seed: number, count: number): RunReport {
@@ -85,7 +85,7 @@ async function checkFile(directory: string, id: string): Promise<Omit<Found, 'wh
             wrong: `a reason with content of the record: ${loaded.reason}`,
           }),
       }
-    const record = validate(loaded, USER_DATA_MAX_BYTES)
+    const record = validate(loaded, MAX_USER_DATA_BYTES)
     if (!record.ok && record.faults.length === 0) return { good: false, wrong: 'rejected without a fault' }
     return { good: record.ok, wrong: checkRecord(loaded.document).wrong }
   } catch (error) {
@@ -105,7 +105,7 @@ function guarded(check: () => { valid: boolean; wrong?: string }): { valid: bool
 function loop(count: number, kind: string, seed: number, resultOf: (n: number) => Found): RunReport {
   const failures: string[] = []
   let [good, tried] = [0, 0]
-  while (tried < count && failures.length < MOST_FAILURES) {
+  while (tried < count && failures.length < MAX_FAILURES) {
     const found = resultOf(tried)
     good += Number(found.good)
     if (found.wrong !== undefined)

@@ -33,9 +33,9 @@ export interface SocketReport {
 
 const CLIENTS = 48
 /** The largest number of connections with the plan `hold` at a time, in addition to the clients. */
-const MOST_HELD_OPEN = 400
-const MOST_FAILURES = 10
-const MOST_GROWTH = 20 * 2 ** 20
+const MAX_HELD_OPEN = 400
+const MAX_FAILURES = 10
+const MAX_GROWTH = 20 * 2 ** 20
 /** The share of the inputs that is sent before memory is first measured. */
 const WARM_UP = 0.2
 
@@ -74,13 +74,13 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
     if (plan.then !== 'hold') return job
     const holding: Promise<void> = job.finally(() => heldOpen.delete(holding))
     heldOpen.add(holding)
-    while (heldOpen.size > MOST_HELD_OPEN) await Promise.race(heldOpen)
+    while (heldOpen.size > MAX_HELD_OPEN) await Promise.race(heldOpen)
   }
   const run = async (from: number, to: number) => {
     let next = from
     await Promise.all(
       Array.from({ length: CLIENTS }, async () => {
-        while (next < to && failures.length < MOST_FAILURES && daemon.process.exitCode === null) await one(next++)
+        while (next < to && failures.length < MAX_FAILURES && daemon.process.exitCode === null) await one(next++)
       }),
     )
     await Promise.all(heldOpen)
@@ -104,7 +104,7 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
     failures.push(String(error))
   }
   for (const [what, by] of Object.entries(grew))
-    if (by > MOST_GROWTH) failures.push(`memory (${what}) grew by ${String(by)} bytes`)
+    if (by > MAX_GROWTH) failures.push(`memory (${what}) grew by ${String(by)} bytes`)
   return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...(await host.problems())] }
 }
 

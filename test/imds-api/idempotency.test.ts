@@ -1,7 +1,7 @@
 /** The header Idempotency-Key: what a repeat gets, whose a key is, what is recorded, and for how long. */
 import { sql } from 'kysely'
 import t from 'tap'
-import { KEY_BYTES, KEYS_MAX, purgeKeys } from '../../src/imds-api/changes/keyed-change.ts'
+import { KEY_BYTES, MAX_IDEMPOTENCY_KEYS, purgeKeys } from '../../src/imds-api/changes/keyed-change.ts'
 import { ADA, aRegion, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
@@ -375,14 +375,14 @@ t.test('an API client has at most 10,000 keys, and less of long responses: the o
   await sql`
     insert into idempotency_keys (owner, client, key, position, digest, status, body, omitted)
     select ${TWO}, 'cli-two02', 'old-' || n, (n + 1) * ${KEY_BYTES}::bigint, '', 200, '', '{}'
-    from generate_series(1, ${KEYS_MAX - 1}) as n`.execute(db)
+    from generate_series(1, ${MAX_IDEMPOTENCY_KEYS - 1}) as n`.execute(db)
   t.ok(isReplay(await send(first, 'POST', 'cloud_ips', {}, two)))
   await send(last, 'POST', 'server_groups', {}, two)
-  t.equal(await keysOf(), KEYS_MAX)
+  t.equal(await keysOf(), MAX_IDEMPOTENCY_KEYS)
   t.notOk(isReplay(await send(first, 'POST', 'server_groups', {}, two)), 'the oldest key has ended')
   t.ok(isReplay(await send(last, 'POST', 'server_groups', {}, two)))
   await send(newKey(), 'POST', 'config_maps', { data: { text: 'x'.repeat(2 ** 20 - 100) } }, two)
-  t.equal(await keysOf(), KEYS_MAX - 2 ** 20 / KEY_BYTES + 1)
+  t.equal(await keysOf(), MAX_IDEMPOTENCY_KEYS - 2 ** 20 / KEY_BYTES + 1)
 })
 
 t.test('the keys of one user, with all applications, take no room of others in the account', async (t) => {
@@ -391,13 +391,13 @@ t.test('the keys of one user, with all applications, take no room of others in t
   await sql`
     insert into idempotency_keys (owner, client, key, position, digest, status, body, omitted)
     select ${TWO}, ${`${GRACE} app-other`}, 'old-' || n, n * ${KEY_BYTES}::bigint, '', 200, '', '{}'
-    from generate_series(1, ${KEYS_MAX}) as n`.execute(db)
+    from generate_series(1, ${MAX_IDEMPOTENCY_KEYS}) as n`.execute(db)
   t.match(await send(newKey(), 'POST', `cloud_ips?account_id=${TWO}`, {}, grace), { status: 201 })
   t.ok(isReplay(await send(first, 'POST', 'cloud_ips', {}, two)))
   const { rows } = await sql`select from idempotency_keys where owner = ${TWO} and client like ${`${GRACE} %`}`.execute(
     db,
   )
-  t.equal(rows.length, KEYS_MAX)
+  t.equal(rows.length, MAX_IDEMPOTENCY_KEYS)
 })
 
 t.test('the keys of a user who was once invited to an account are not in its room', async (t) => {

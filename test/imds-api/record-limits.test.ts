@@ -4,7 +4,7 @@
  */
 import t from 'tap'
 import { compose } from '../../src/imds-api/publish/compose.ts'
-import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'
+import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
 import { ADA, aRegion, MARY, ONE, withMary } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
@@ -267,6 +267,6 @@ t.test('a record with all that clients can add and everything else at its longes
     .execute()
   const { record, userData } = (await compose(db, server.id))!
   const bytes = Buffer.byteLength(JSON.stringify(record))
-  t.ok(bytes > RECORD_MAX_BYTES - 48 * 1024 && bytes <= RECORD_MAX_BYTES, String(bytes))
+  t.ok(bytes > MAX_RECORD_BYTES - 48 * 1024 && bytes <= MAX_RECORD_BYTES, String(bytes))
   t.match(await store.put(record, userData, { dryRun: true }), { kind: 'published' })
 })

@@ -17,7 +17,7 @@ import {
 import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
-import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'
+import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -74,15 +74,15 @@ t.test('a file may be longer than a record, but a record may not exceed its limi
     writeFileSync(join(directory, 'next'), text)
     renameSync(join(directory, 'next'), join(directory, 'srv-abcde.json'))
   }
-  write(JSON.stringify(local({ fqdn: 'indented.example.com' }), null, 2) + ' '.repeat(RECORD_MAX_BYTES))
+  write(JSON.stringify(local({ fqdn: 'indented.example.com' }), null, 2) + ' '.repeat(MAX_RECORD_BYTES))
   await until(async () => (await hostname(daemon)) === 'indented.example.com', 'the indented file')
   for (const [i, [text, message]] of (
     [
       [
-        JSON.stringify(local({ fqdn: 'long.example.com', later: 'x'.repeat(RECORD_MAX_BYTES) })),
+        JSON.stringify(local({ fqdn: 'long.example.com', later: 'x'.repeat(MAX_RECORD_BYTES) })),
         /^the record is \d+ bytes as JSON, more than the limit of 262144$/,
       ],
-      ['{'.repeat(4 * RECORD_MAX_BYTES + 1), /^srv-abcde\.json is 1048577 bytes, more than the limit of 1048576$/],
+      ['{'.repeat(4 * MAX_RECORD_BYTES + 1), /^srv-abcde\.json is 1048577 bytes, more than the limit of 1048576$/],
     ] as const
   ).entries()) {
     write(text)

@@ -5,11 +5,11 @@ import { createHash } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'
+import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
 import { parse, sizeFaults } from '../../src/metadata/record.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../../src/store/crypto/record-cipher.ts'
+import { MAX_ENCRYPTION_OVERHEAD_BYTES } from '../../src/store/crypto/record-cipher.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
@@ -136,7 +136,7 @@ t.test('the library, the script and the daemon have the same limits', async (t) 
         record(1, 1, { publicKeys: many(256 + over, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) }),
     ],
     ['hypervisors', (over) => record(1, 1, { hypervisors: ['hv1', 'hv2', 'hv3'].slice(0, 2 + over) })],
-    ['bytes', (over) => sized({}, RECORD_MAX_BYTES + over)],
+    ['bytes', (over) => sized({}, MAX_RECORD_BYTES + over)],
   ]
   for (const [what, at] of bounds) {
     await redis.client.flushall()
@@ -216,11 +216,11 @@ t.test('a record with an address that names nobody can be encrypted, and decrypt
 
 t.test('a seal that makes a record too long is refused with the reason', async (t) => {
   const store = await aStore(t)
-  await store.put(sized({}, RECORD_MAX_BYTES))
+  await store.put(sized({}, MAX_RECORD_BYTES))
   await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON|longer than 262144 bytes/)
   await store.put(record(1, 2))
   t.match(await store.seal('srv-n1'), { kind: 'sealed', revision: 3 })
-  t.match(await store.put({ ...sized({}, RECORD_MAX_BYTES), revision: 4 }), {
+  t.match(await store.put({ ...sized({}, MAX_RECORD_BYTES), revision: 4 }), {
     kind: 'invalid',
     faults: [{ path: '', message: /longer than 262144 bytes with its seal/ }],
   })
@@ -231,12 +231,12 @@ t.test('a file store refuses a seal that makes a record too long; a replacement 
   const store = await openStore({ url: `file:${directory}` })
   const bytes = Buffer.from('mine')
   const userData = { size: 4, sha256: createHash('sha256').update(bytes).digest('hex') }
-  await store.put(sized({ userData }, RECORD_MAX_BYTES), bytes)
+  await store.put(sized({ userData }, MAX_RECORD_BYTES), bytes)
   await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON, more than the limit of 262144/)
-  writeFileSync(join(directory, 'srv-n1.json'), JSON.stringify(sized({ userData }, RECORD_MAX_BYTES + 1)))
+  writeFileSync(join(directory, 'srv-n1.json'), JSON.stringify(sized({ userData }, MAX_RECORD_BYTES + 1)))
   t.match(await store.put(record(1, 2)), { kind: 'published', instance: { userData } })
   await store.seal('srv-n1')
-  t.match(await store.put(sized({ userData, revision: 4 }, RECORD_MAX_BYTES)), {
+  t.match(await store.put(sized({ userData, revision: 4 }, MAX_RECORD_BYTES)), {
     kind: 'invalid',
     faults: [{ message: /more than the limit/ }],
   })
@@ -252,9 +252,9 @@ t.test('encrypted records have the same limits', async (t) => {
     IMDS_RECORD_KEYS_FILE: recordKeysFile,
   })
   t.teardown(() => daemon.stop())
-  t.match(await store.put(sized({}, RECORD_MAX_BYTES)), { kind: 'published' })
+  t.match(await store.put(sized({}, MAX_RECORD_BYTES)), { kind: 'published' })
   await until(async () => (await hostname(daemon)) === 'r1.example.com', 'the largest record to be served')
-  t.match(await store.put(sized({}, RECORD_MAX_BYTES + 1)), {
+  t.match(await store.put(sized({}, MAX_RECORD_BYTES + 1)), {
     kind: 'invalid',
     faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }],
   })
@@ -270,7 +270,7 @@ t.test('encrypted records have the same limits', async (t) => {
     'record',
     'srv-n1',
     2,
-    Buffer.alloc(RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES, 'x'),
+    Buffer.alloc(MAX_RECORD_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES, 'x'),
   )
   t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
   await writeUnchecked('srv-n1', { record: value }, '127.0.0.1', 'too long')
@@ -297,7 +297,7 @@ t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the la
         'unreadable',
         /^the record is \d{7} bytes, more than the limit of 262144$/,
       ],
-      ['text that is not JSON', '{'.repeat(RECORD_MAX_BYTES + 1), 'unreadable', /^the record is 262145 bytes/],
+      ['text that is not JSON', '{'.repeat(MAX_RECORD_BYTES + 1), 'unreadable', /^the record is 262145 bytes/],
       [
         '51 tags',
         JSON.stringify(record(1, 2, { tags: tags(51) })),

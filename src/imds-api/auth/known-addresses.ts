@@ -16,7 +16,7 @@ const KEEP_MS = 90 * 86_400_000
 const READ_AGAIN_MS = 60_000
 const READ_MOST = 10_000
 /** The longest address: behind a trusted proxy it may be any text. */
-const SOURCE_LENGTH_MAX = 64
+const MAX_SOURCE_LENGTH = 64
 
 /** What it needs. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock. */
 export interface KnownAddressesParts {
@@ -101,7 +101,7 @@ export class KnownAddresses {
   async #write({ kind, name }: FailureSubject, address: string): Promise<void> {
     const { db, now } = this.#parts
     const { subject, address: source } = keysOf({ kind, name }, address)
-    if (source.length > SOURCE_LENGTH_MAX) return
+    if (source.length > MAX_SOURCE_LENGTH) return
     await sql`
       with forgotten as (
         delete from known_addresses where (kind, subject, source) in (

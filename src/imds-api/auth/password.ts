@@ -25,9 +25,9 @@ const KEY_BYTES = 32
  * The most bytes of memory of a hash. A region file may have hashes of other programs, and every sign-in takes the
  * memory of one.
  */
-const MOST_MEMORY = 1 << 26
-const LEAST_LN = 10
-const MOST_P = 16
+const MAX_MEMORY_BYTES = 1 << 26
+const MIN_LOG2_COST = 10
+const MAX_PARALLELIZATION = 16
 
 const FORM =
   /^\$scrypt\$ln=(?<ln>[1-9]\d?),r=(?<r>[1-9]\d?),p=(?<p>[1-9]\d?)\$(?<salt>[A-Za-z0-9+/]{11,86})\$(?<key>[A-Za-z0-9+/]{43,86})$/
@@ -67,7 +67,7 @@ function parseHash(text: string): Hash | undefined {
   const { groups } = FORM.exec(text) ?? {}
   if (groups === undefined) return undefined
   const cost = { ln: Number(groups['ln']), r: Number(groups['r']), p: Number(groups['p']) }
-  if (cost.ln < LEAST_LN || memoryOf(cost) > MOST_MEMORY || cost.p > MOST_P) return undefined
+  if (cost.ln < MIN_LOG2_COST || memoryOf(cost) > MAX_MEMORY_BYTES || cost.p > MAX_PARALLELIZATION) return undefined
   return { cost, salt: Buffer.from(groups['salt']!, 'base64'), key: Buffer.from(groups['key']!, 'base64') }
 }
 

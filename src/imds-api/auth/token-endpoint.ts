@@ -31,7 +31,7 @@ export interface TokenEndpointParts {
  */
 const BODY_LIMIT = 16_384
 /** The most parameters of a form. */
-const FORM_MAX = 100
+const MAX_FORM_PARAMETERS = 100
 /** Seconds until a request may be repeated while too many wait. */
 const BUSY_SECONDS = 5
 
@@ -135,8 +135,8 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
 }
 
 function parseForm(text: string): unknown {
-  if (text.split('&', FORM_MAX + 1).length > FORM_MAX)
-    throw refuse('bad_request', `the form must have at most ${String(FORM_MAX)} parameters`)
+  if (text.split('&', MAX_FORM_PARAMETERS + 1).length > MAX_FORM_PARAMETERS)
+    throw refuse('bad_request', `the form must have at most ${String(MAX_FORM_PARAMETERS)} parameters`)
   const parameters = new Map<string, string>()
   for (const [name, value] of new URLSearchParams(text)) {
     // RFC 6749, 3.2

@@ -32,12 +32,12 @@ export interface Usable {
 
 const SIBLINGS_MS = 30_000
 /** The most sign-ins of one user with one application. */
-const FAMILIES_MAX = 100
+const MAX_FAMILIES = 100
 /**
  * The most refresh tokens of a sign-in: with the default lifetimes, those of its last 30 days. The reuse of an older
  * one is refused, and ends nothing.
  */
-const REFRESH_TOKENS_MAX = 400
+const MAX_REFRESH_TOKENS = 400
 
 /** Issues and uses refresh tokens. `now`: milliseconds since 1970. `seconds`: the lifetime of one. */
 export class TokenFamilies {
@@ -59,7 +59,7 @@ export class TokenFamilies {
     await sql`
       delete from token_families where id in (
         select id from token_families where application_id = ${applicationId} and user_id = ${userId}
-        order by id desc offset ${FAMILIES_MAX - 1}
+        order by id desc offset ${MAX_FAMILIES - 1}
       )`.execute(tx)
     const { id } = await tx
       .insertInto('token_families')
@@ -124,7 +124,7 @@ export class TokenFamilies {
 
   async #issue(tx: Tx, familyId: number): Promise<string> {
     const token = newToken()
-    await makeRoomInFamily(tx, 'refresh_tokens', familyId, REFRESH_TOKENS_MAX)
+    await makeRoomInFamily(tx, 'refresh_tokens', familyId, MAX_REFRESH_TOKENS)
     await tx
       .insertInto('refresh_tokens')
       .values({ sha256: digest(token), family_id: familyId, expires_at: new Date(this.#now() + this.#seconds * 1000) })

@@ -39,7 +39,7 @@ const CACHE_SIZE = 10_000
 /** How long an expired token is kept, so that its user learns that it has expired. */
 export const KEEP_EXPIRED_MS = 86_400_000
 /** The most access tokens of one sign-in of a user. */
-const FAMILY_ACCESS_TOKENS_MAX = 100
+const MAX_FAMILY_ACCESS_TOKENS = 100
 
 /**
  * Issues and checks access tokens. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock, for the
@@ -75,7 +75,7 @@ export class AccessTokens {
     const token = newToken()
     const values = { sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }
     if ('familyId' in owner) {
-      await makeRoomInFamily(database, 'access_tokens', owner.familyId, FAMILY_ACCESS_TOKENS_MAX)
+      await makeRoomInFamily(database, 'access_tokens', owner.familyId, MAX_FAMILY_ACCESS_TOKENS)
       await database
         .insertInto('access_tokens')
         .values({ ...values, client_id: null, account_id: null, family_id: owner.familyId })

@@ -85,7 +85,7 @@ export type ComputeMode = 'none' | 'reported'
  */
 export const COMPUTE_CHANNEL = 'imds_compute'
 /** The most actions of one server without an outcome. */
-const OPEN_ACTIONS_MAX = 16
+const MAX_OPEN_ACTIONS = 16
 /** The actions that a deletion of the server makes pointless. A snapshot outlives its server. */
 const SUPERSEDED_BY_DELETE: readonly ServerAction[] = [
   'start',
@@ -161,10 +161,10 @@ export async function refuseBeyondOpenActions(tx: Tx, accountId: string, serverI
     .where('finished_at', 'is', null)
     .where('kind', 'in', SERVER_ACTIONS)
     .executeTakeFirstOrThrow()
-  if (count >= OPEN_ACTIONS_MAX)
+  if (count >= MAX_OPEN_ACTIONS)
     throw refuse(
       'account_limit_reached',
-      `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(OPEN_ACTIONS_MAX)}: ` +
+      `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(MAX_OPEN_ACTIONS)}: ` +
         'try again when some have ended',
     )
   await refuseBeyondLimit(tx, accountId, 'open_actions_limit')

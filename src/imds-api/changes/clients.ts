@@ -6,7 +6,7 @@ import { sql, type Selectable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
-import { KEPT_MAX } from './limits.ts'
+import { MAX_KEPT_DELETED } from './limits.ts'
 
 const KINDS = { api_clients: 'API client', applications: 'application' } as const
 type ClientTable = keyof typeof KINDS
@@ -60,7 +60,7 @@ export async function rotateSecret(
 }
 
 /**
- * Deletes a client: it gets no more tokens, so it can repeat no change. Then deletes the oldest deleted clients beyond KEPT_MAX. Those of the
+ * Deletes a client: it gets no more tokens, so it can repeat no change. Then deletes the oldest deleted clients beyond MAX_KEPT_DELETED. Those of the
  * region file stay, because applying it would make them again.
  */
 export async function revokeClient(tx: Tx, table: ClientTable, accountId: string, id: string): Promise<void> {
@@ -74,6 +74,6 @@ export async function revokeClient(tx: Tx, table: ClientTable, accountId: string
       select id from ${sql.table(table)}
       where account_id = ${accountId} and revoked_at is not null
         and not exists (select from given_ids where given_ids.id = ${sql.table(table)}.id)
-      order by revoked_at desc offset ${KEPT_MAX}
+      order by revoked_at desc offset ${MAX_KEPT_DELETED}
     )`.execute(tx)
 }

@@ -17,7 +17,7 @@ import { canFollow } from '../model/reach.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { nextId } from './allocate.ts'
 import { setActor } from './events.ts'
-import { KEPT_MAX } from './limits.ts'
+import { MAX_KEPT_DELETED } from './limits.ts'
 import { accountsOf } from './members.ts'
 
 type Collaboration = Selectable<Tables['collaborations']>
@@ -159,7 +159,7 @@ export async function lock(tx: Tx, isOwn: RawBuilder<boolean>, id: string): Prom
 }
 
 /**
- * Deletes the oldest finished collaborations beyond KEPT_MAX. The last one of an address that was rejected or has ended
+ * Deletes the oldest finished collaborations beyond MAX_KEPT_DELETED. The last one of an address that was rejected or has ended
  * stays, because the region file would give its user access again.
  */
 export async function forgetFinished(tx: Tx, accountId: string): Promise<void> {
@@ -175,6 +175,6 @@ export async function forgetFinished(tx: Tx, accountId: string): Promise<void> {
             and later.finished_at > finished.finished_at
         )
       )
-      order by finished_at desc offset ${KEPT_MAX}
+      order by finished_at desc offset ${MAX_KEPT_DELETED}
     )`.execute(tx)
 }

@@ -1,6 +1,6 @@
 /**
  * The events of an account: one for each committed change of its resources (database/migrations/events.ts writes them).
- * They are kept for 7 days, and at most EVENTS_MAX of an account. Their numbers have no gaps, so a reader notices when
+ * They are kept for 7 days, and at most MAX_EVENTS of an account. Their numbers have no gaps, so a reader notices when
  * some that it has not read are gone.
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'

@@ -25,10 +25,10 @@ export type ImageState = (typeof IMAGE_STATES)[number]
  * The characters of an image's description in lists and in other resources. Clients filter images by it, and other
  * accounts' public ones are in each list.
  */
-export const IMAGE_DESCRIPTION_MAX = 255
+export const MAX_IMAGE_DESCRIPTION = 255
 /** What lists and other resources show of the description of a row of `images`. */
 export function beginOfDescription(images: string): RawBuilder<string> {
-  return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(IMAGE_DESCRIPTION_MAX)})`
+  return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(MAX_IMAGE_DESCRIPTION)})`
 }
 
 /** What happens to an image: in which states it may, and the state that follows. */

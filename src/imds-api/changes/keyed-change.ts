@@ -23,10 +23,10 @@ export interface KeyOfClient extends KeyedRequest {
 const LOCK_CLASS = 8_173
 const KEPT = '24 hours'
 /** The most keys of a sender in an account. */
-export const KEYS_MAX = 10_000
+export const MAX_IDEMPOTENCY_KEYS = 10_000
 /** What a key takes at least of its sender's room, in bytes. A longer response takes its length. */
 export const KEY_BYTES = 8_192
-const ROOM_BYTES = KEYS_MAX * KEY_BYTES
+const ROOM_BYTES = MAX_IDEMPOTENCY_KEYS * KEY_BYTES
 const PURGED_AT_ONCE = 1_000
 const RETRY_SECONDS = 1
 

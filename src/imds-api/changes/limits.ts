@@ -11,7 +11,7 @@ import type { Tx, Reader } from '../database/transaction.ts'
  * How many deleted servers, API clients and applications, and finished collaborations, of an account can still be read:
  * the newest. Otherwise an account that makes and deletes them could fill the database.
  */
-export const KEPT_MAX = 1000
+export const MAX_KEPT_DELETED = 1000
 
 /** What an account uses. RAM in MB. */
 export interface Usage {

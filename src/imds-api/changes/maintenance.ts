@@ -4,7 +4,7 @@ import { changeEvents, type MaintenanceEvent } from '../../metadata/events.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
-import { EVENTS_MAX_BYTES } from './record-limits.ts'
+import { MAX_EVENTS_BYTES } from './record-limits.ts'
 
 /** The events of a server. Refuses if there is no such server. */
 export async function eventsOf(database: Reader, id: string): Promise<readonly MaintenanceEvent[]> {
@@ -20,10 +20,10 @@ export async function changeEventsOf(tx: Tx, id: string, change: EventChange): P
   const changed = changeEvents(server.events, change)
   if (!changed.ok) throw refuse('unprocessable_entity', changed.faults.join('; '))
   const events = JSON.stringify(changed.value)
-  if (Buffer.byteLength(events) > EVENTS_MAX_BYTES)
+  if (Buffer.byteLength(events) > MAX_EVENTS_BYTES)
     throw refuse(
       'unprocessable_entity',
-      `the events of ${id} would take more than ${String(EVENTS_MAX_BYTES)} bytes: give shorter descriptions`,
+      `the events of ${id} would take more than ${String(MAX_EVENTS_BYTES)} bytes: give shorter descriptions`,
     )
   await tx.updateTable('servers').set({ events }).where('id', '=', id).execute()
   await markChanged(tx, [id])

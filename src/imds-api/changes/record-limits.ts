@@ -3,19 +3,19 @@
  * IPs.
  */
 import { sql } from 'kysely'
-import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
-import { CLOUD_IPS_MAX, PUBLIC_KEYS_MAX, SERVER_GROUPS_MAX } from '../../metadata/schema.ts'
+import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
+import { MAX_CLOUD_IPS, MAX_PUBLIC_KEYS, MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
 import { refuse } from '../model/refusal.ts'
 import type { Tx } from '../database/transaction.ts'
 
 /**
  * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 48 KiB are enough for
  * everything else at its longest, most of all the cloud IPs, and for what is added without a check: a longer domain of
- * the region, a second hypervisor, a seal, the identity of the account, EVENTS_MAX_BYTES.
+ * the region, a second hypervisor, a seal, the identity of the account, MAX_EVENTS_BYTES.
  */
-const ADDED_MAX_BYTES = RECORD_MAX_BYTES - 48 * 1024
+const MAX_ADDED_BYTES = MAX_RECORD_BYTES - 48 * 1024
 /** How many bytes the maintenance events of a record may take as JSON. */
-export const EVENTS_MAX_BYTES = 8 * 1024
+export const MAX_EVENTS_BYTES = 8 * 1024
 
 interface Added {
   readonly id: string
@@ -65,16 +65,16 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
         left join with_keys on with_keys.server_id = servers.id
         left join with_cloud_ips on with_cloud_ips.server_id = servers.id
       where servers.id = any(${ids})) as added
-    where groups > ${SERVER_GROUPS_MAX} or keys > ${PUBLIC_KEYS_MAX} or cloud_ips > ${CLOUD_IPS_MAX}
-      or bytes > ${ADDED_MAX_BYTES}
+    where groups > ${MAX_SERVER_GROUPS} or keys > ${MAX_PUBLIC_KEYS} or cloud_ips > ${MAX_CLOUD_IPS}
+      or bytes > ${MAX_ADDED_BYTES}
     order by id`.execute(tx)
   const [first, ...others] = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) =>
     (
       [
-        ['be in', groups, 'server groups', SERVER_GROUPS_MAX],
-        ['have', keys, 'SSH keys', PUBLIC_KEYS_MAX],
-        ['have', cloudIps, 'cloud IPs', CLOUD_IPS_MAX],
-        ['have', bytes, 'bytes of server groups, SSH keys and tags as JSON', ADDED_MAX_BYTES],
+        ['be in', groups, 'server groups', MAX_SERVER_GROUPS],
+        ['have', keys, 'SSH keys', MAX_PUBLIC_KEYS],
+        ['have', cloudIps, 'cloud IPs', MAX_CLOUD_IPS],
+        ['have', bytes, 'bytes of server groups, SSH keys and tags as JSON', MAX_ADDED_BYTES],
       ] as const
     )
       .filter(([, count, , most]) => count > most)

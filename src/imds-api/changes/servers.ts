@@ -18,7 +18,7 @@ import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
 import { freeAddresses } from './allocate.ts'
 import { cancelReservations, confirmCloudIps } from './cloud-ips.ts'
 import { purgeImages } from './images.ts'
-import { KEPT_MAX } from './limits.ts'
+import { MAX_KEPT_DELETED } from './limits.ts'
 
 /** In which states an event is possible, and the state that follows. Undefined: the state stays. */
 interface Transition {
@@ -145,14 +145,14 @@ export async function purgeServers(database: Reader): Promise<void> {
   await purgeImages(database, sql`true`)
 }
 
-/** Deletes the rows of the oldest deleted servers of an account, beyond KEPT_MAX. */
+/** Deletes the rows of the oldest deleted servers of an account, beyond MAX_KEPT_DELETED. */
 export async function forgetDeleted(tx: Tx, accountId: string): Promise<void> {
   await deleteRows(
     tx,
     sql`
       select id from servers where ${IS_FREE} and id in (
         select id from servers where account_id = ${accountId} and deleted_at is not null
-        order by deleted_at desc offset ${KEPT_MAX} limit ${PURGED_AT_ONCE})`,
+        order by deleted_at desc offset ${MAX_KEPT_DELETED} limit ${PURGED_AT_ONCE})`,
   )
 }
 

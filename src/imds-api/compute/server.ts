@@ -52,7 +52,7 @@ export interface ComputeParts {
   readonly log: Logger
 }
 
-const LONGEST_WAIT_SECONDS = 60
+const MAX_WAIT_SECONDS = 60
 
 const Nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()])
 const Action = Type.Object({
@@ -161,7 +161,7 @@ function addActionRoutes(
       },
     },
     async ({ params, query, raw: { socket } }) => {
-      const until = performance.now() + Math.min(Number(query.wait ?? 0), LONGEST_WAIT_SECONDS) * 1000
+      const until = performance.now() + Math.min(Number(query.wait ?? 0), MAX_WAIT_SECONDS) * 1000
       const waiter = waiters.watch(params.hypervisor)
       // An action that nobody reads would wait until it is given out again.
       const wake = () => {

@@ -16,7 +16,7 @@ import { existsSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { otherOwnerOf } from '../../runtime/become-owner.ts'
-import { UNIX_SOCKET_PATH_MAX_BYTES } from '../../runtime/host-port.ts'
+import { MAX_UNIX_SOCKET_PATH_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import { LockHeld, takeLock, type Lock } from '../../runtime/kernel-lock.ts'
 import { majorVersion } from './binaries.ts'
@@ -38,7 +38,7 @@ const COMMAND_TIMEOUT_MS = 60_000
 const LOCK_TIMEOUT_MS = 3_000
 const POLL_MS = 20
 /** In bytes. PostgreSQL makes its socket, and a lock file for the socket, in this directory. */
-const LONGEST_DIRECTORY = UNIX_SOCKET_PATH_MAX_BYTES - '/.s.PGSQL.5432.lock'.length
+const MAX_DIRECTORY_BYTES = MAX_UNIX_SOCKET_PATH_BYTES - '/.s.PGSQL.5432.lock'.length
 
 /** The failure of a command that joined the PostgreSQL server of an imds-api, which then stopped. */
 export function wasStopped(stateDirectory: string, cause: unknown): StartFailure {
@@ -59,7 +59,7 @@ export function embeddedExists(stateDirectory: string): boolean {
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
-  if (Buffer.byteLength(directory) > LONGEST_DIRECTORY)
+  if (Buffer.byteLength(directory) > MAX_DIRECTORY_BYTES)
     throw new StartFailure(
       `the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`,
     )

@@ -48,7 +48,7 @@ export const LONG_BODY_LIMIT = 262_144
 const JSON_BOUNDS: JsonBounds = { levels: 100, tokens: 32_768, members: 2_000, innerMembers: 2_000 }
 
 /** How many bytes above the limit are read and discarded. Node's request timeout bounds the time. */
-const DISCARD_MAX_BYTES = 8 * 2 ** 20
+const MAX_DISCARD_BYTES = 8 * 2 ** 20
 
 /** Drops a byte order mark, and throws a TypeError if the bytes are not UTF-8. */
 const UTF8 = new TextDecoder('utf-8', { fatal: true })
@@ -160,7 +160,7 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
   const owner = ownerOf(request)
   const { bodyBudget } = request.server
   const body = new Bytes()
-  let refusal: Refusal | undefined = declared > limit + DISCARD_MAX_BYTES ? tooLong(limit) : undefined
+  let refusal: Refusal | undefined = declared > limit + MAX_DISCARD_BYTES ? tooLong(limit) : undefined
   request.releaseBody = () => {
     bodyBudget.release(owner, body.length)
     body.clear()
@@ -174,7 +174,7 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
         refusal ??= bodyBudget.take(owner, chunk.length, bytes > BODY_LIMIT)
         if (refusal === undefined) body.add(chunk)
         else request.releaseBody()
-        if (bytes > limit + DISCARD_MAX_BYTES) break
+        if (bytes > limit + MAX_DISCARD_BYTES) break
       }
     }
   } catch {

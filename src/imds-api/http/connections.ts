@@ -46,7 +46,7 @@ const BYTES_PER_MS = 32
 /** The most bytes of unread responses. They are in memory. */
 const UNREAD_BYTES = 64 * 2 ** 20
 /** The most requests of a connection whose responses are not sent. */
-const MOST_REQUESTS = 16
+const MAX_REQUESTS = 16
 /** The shortest time between two warnings, in ms. */
 const QUIET_MS = 60_000
 
@@ -175,7 +175,7 @@ export class ClientConnections {
     const socket: Connected = request.socket
     const connection = socket[CONNECTION] ?? socket._parent?.[CONNECTION]
     if (connection === undefined) return
-    if (connection.requests >= MOST_REQUESTS) {
+    if (connection.requests >= MAX_REQUESTS) {
       response.destroy() // the server does not begin it
       socket.pause()
       if (connection.requests === Infinity) return
@@ -283,7 +283,7 @@ const RESERVED = 192
  * The most connections of a listener for clients, or for hypervisors, if there are descriptors enough; and of that for
  * operators.
  */
-const [MOST, MOST_OPERATORS] = [4_096, 64]
+const [MOST, MAX_OPERATORS] = [4_096, 64]
 
 /**
  * How many connections each listener may have, given the number of file descriptors. The listeners cannot use up each
@@ -296,7 +296,7 @@ export function shareConnections(descriptors: number): {
 } {
   const left = Math.max(descriptors - RESERVED, descriptors / 4)
   const part = (share: number, most: number) => Math.max(1, Math.min(most, Math.floor(left * share)))
-  return { clients: part(5 / 8, MOST), hypervisors: part(2 / 8, MOST), operators: part(1 / 8, MOST_OPERATORS) }
+  return { clients: part(5 / 8, MOST), hypervisors: part(2 / 8, MOST), operators: part(1 / 8, MAX_OPERATORS) }
 }
 
 /**

@@ -29,16 +29,16 @@ const OTHER_VALUE = ['type', 'const', 'enum']
  * Faults that are read. A body within its limits can have tens of thousands, and reading them all would block other
  * requests.
  */
-const FAULTS_MAX = 1_000
+const MAX_FAULTS = 1_000
 /** The longest text for which the value that was meant is looked for. */
-const MEANT_MAX = 64
+const MAX_GUESSED_LENGTH = 64
 
 /**
  * The first faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the
  * fault names the alternatives; if the value has the type of one of them, it says what is wrong with the value.
  */
 export function formatFaults(all: readonly Fault[]): Detail[] {
-  const validation = all.slice(0, FAULTS_MAX)
+  const validation = all.slice(0, MAX_FAULTS)
   const places = new Map<string, Fault[]>()
   // places with a fault inside: their values have the right type
   const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/')))
@@ -160,7 +160,7 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
 /** The fault of a format, with the value that was meant if that is clear. */
 function formatOf(name: string, data: unknown): string | undefined {
   const { fault, meant } = FORMATS[name] ?? {}
-  const value = typeof data === 'string' && data.length <= MEANT_MAX ? meant?.(data) : undefined
+  const value = typeof data === 'string' && data.length <= MAX_GUESSED_LENGTH ? meant?.(data) : undefined
   return value === undefined ? fault : `${fault!} (did you mean ${value}?)`
 }
 

@@ -39,13 +39,13 @@ export interface ListQuery {
 }
 
 /** The most rows of a page. */
-export const LIMIT_MAX = 1_000
+export const MAX_PAGE_SIZE = 1_000
 /** The most filters of a request. */
-export const FILTERS_MAX = 10
+export const MAX_FILTERS = 10
 /** The longest cursor. One has at most a name of 255 characters and an id. */
-export const AFTER_MAX = 4_096
+export const MAX_CURSOR_LENGTH = 4_096
 /** The longest value of a filter, and of `fields`, in UTF-16 units. */
-export const VALUE_MAX = 1_024
+export const MAX_VALUE_LENGTH = 1_024
 /** Before the key of a tag. */
 export const TAG = 'tag.'
 /** The names of filters by tags: generators of clients make `tags[KEY]` of an object (deepObject of OpenAPI). */
@@ -61,7 +61,7 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   const fault = (field: string, code: DetailCode, text: string) => {
     faults.push(fieldFault(field, code, `${field} ${text}`))
   }
-  const textOf = (name: string, most = VALUE_MAX) => {
+  const textOf = (name: string, most = MAX_VALUE_LENGTH) => {
     const value = query[name]
     if (value === undefined) return undefined
     if (typeof value !== 'string') fault(name, 'malformed', 'must be given once')
@@ -80,13 +80,13 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   }
   const limitText = textOf('limit')
   const limit = limitText === undefined ? undefined : /^[0-9]{1,4}$/.test(limitText) ? Number(limitText) : 0
-  if (limit !== undefined && (limit < 1 || limit > LIMIT_MAX))
-    fault('limit', 'out_of_range', `must be an integer from 1 to ${String(LIMIT_MAX)}`)
+  if (limit !== undefined && (limit < 1 || limit > MAX_PAGE_SIZE))
+    fault('limit', 'out_of_range', `must be an integer from 1 to ${String(MAX_PAGE_SIZE)}`)
   const names = filterNames(query, rules)
-  const tooMany = names[FILTERS_MAX]
+  const tooMany = names[MAX_FILTERS]
   if (tooMany !== undefined)
-    fault(tooMany, 'too_long', `is one filter too many: at most ${String(FILTERS_MAX)} are allowed`)
-  const filters = names.slice(0, FILTERS_MAX).map((name) => [tagOf(name) ?? name, filterOf(name)] as const)
+    fault(tooMany, 'too_long', `is one filter too many: at most ${String(MAX_FILTERS)} are allowed`)
+  const filters = names.slice(0, MAX_FILTERS).map((name) => [tagOf(name) ?? name, filterOf(name)] as const)
   for (const [i, [name]] of filters.entries()) {
     if (name === TAG) fault(names[i]!, 'malformed', 'must have the key of a tag, such as tag.Role')
     if (filters.findIndex(([other]) => other === name) < i) fault(names[i]!, 'malformed', `is ${name}, given twice`)
@@ -96,7 +96,7 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   if (unknown !== undefined)
     fault('fields', 'not_allowed', `must be names with commas: ${unknown} is not one of ${rules.fields.join(', ')}`)
   const digest = digestOf(rules.path, filters)
-  const cursor = textOf('after', AFTER_MAX)
+  const cursor = textOf('after', MAX_CURSOR_LENGTH)
   const after = cursor === undefined ? undefined : parseCursor(cursor, digest, rules.order)
   if (cursor !== undefined && after === undefined)
     fault('after', 'malformed', 'must be the cursor of a Link of this list, with the same filters')

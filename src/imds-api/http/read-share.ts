@@ -25,7 +25,7 @@ declare module 'fastify' {
 }
 
 /** The reads of an account that wait: as many as an account may have waits (member-waits.ts), each of which begins by one. */
-const WAITING_MAX = 1_024
+const MAX_WAITING = 1_024
 const TIMEOUT_MS = 10_000
 /** A read waits for the sum of both at most while there are more than can be answered. */
 const [WAIT_MS, OVERLOAD_MS] = [100, 150]
@@ -39,7 +39,7 @@ export function readShare(connections: number): FairQueueLimits {
   const part = (share: number) => Math.max(1, Math.floor(connections * share))
   return {
     atOnce: part(1 / 4),
-    waitingMax: WAITING_MAX,
+    waitingMax: MAX_WAITING,
     timeoutMs: TIMEOUT_MS,
     all: { atOnce: part(3 / 4), shared: part(1 / 2), waitMs: WAIT_MS, overloadMs: OVERLOAD_MS },
   }

@@ -10,7 +10,7 @@ interface Route {
 /** The version of the API, which clients forget. */
 const PREFIX = '1.0'
 /** No path of a route has more segments, and none of its segments is longer. To compare longer ones would take time. */
-const [SEGMENTS_MAX, SEGMENT_MAX] = [8, 64]
+const [MAX_SEGMENTS, MAX_SEGMENT] = [8, 64]
 
 export class RouteTable {
   readonly #routes = new Map<string, Route>()
@@ -40,7 +40,7 @@ export class RouteTable {
    */
   meant(path: string): string | undefined {
     const given = path.replace(/\/$/, '').split('/').slice(1)
-    if (given.length >= SEGMENTS_MAX || given.some(({ length }) => length === 0 || length > SEGMENT_MAX))
+    if (given.length >= MAX_SEGMENTS || given.some(({ length }) => length === 0 || length > MAX_SEGMENT))
       return undefined
     const found = [...this.#routes.values()].flatMap(({ segments }) => [
       correct(given, segments),

@@ -68,9 +68,9 @@ export interface ApiServerSettings {
 /** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
 export const UNIX_PROXIES = 'unix:'
 /** The most parameters of a query. They are counted before they are parsed, which would cost more than the request. */
-export const PARAMETERS_MAX = 100
+export const MAX_PARAMETERS = 100
 /** The most headers of a request: a thousand would cost as much as three plain requests. */
-export const HEADERS_MAX = 100
+export const MAX_HEADERS = 100
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = 1
 
@@ -108,7 +108,7 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     routerOptions: {
       ignoreTrailingSlash: true,
       ignoreDuplicateSlashes: true, // of a base URL that ends with one
-      querystringParser: (text: string) => parse(text, '&', '=', { maxKeys: PARAMETERS_MAX }), // beyond: 400, below
+      querystringParser: (text: string) => parse(text, '&', '=', { maxKeys: MAX_PARAMETERS }), // beyond: 400, below
     },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
       // a path that cannot be decoded, or with too long an id
@@ -162,8 +162,8 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     void reply.header(REQUEST_ID, id)
     const fault = hostFault(raw) ?? queryFault(raw)
     if (fault !== undefined) done(refuse('bad_request', fault))
-    else if (raw.rawHeaders.length > 2 * HEADERS_MAX)
-      done(refuse('header_fields_too_large', `a request must have at most ${String(HEADERS_MAX)} headers`))
+    else if (raw.rawHeaders.length > 2 * MAX_HEADERS)
+      done(refuse('header_fields_too_large', `a request must have at most ${String(MAX_HEADERS)} headers`))
     else done()
   })
   server.decorateReply('respondedId', undefined)
@@ -245,8 +245,8 @@ function hostFault({ rawHeaders, httpVersion }: IncomingMessage): string | undef
 }
 
 function queryFault({ url = '' }: IncomingMessage): string | undefined {
-  return url.split('&', PARAMETERS_MAX + 1).length > PARAMETERS_MAX
-    ? `the query must have at most ${String(PARAMETERS_MAX)} parameters`
+  return url.split('&', MAX_PARAMETERS + 1).length > MAX_PARAMETERS
+    ? `the query must have at most ${String(MAX_PARAMETERS)} parameters`
     : undefined
 }
 

@@ -18,7 +18,7 @@ export interface Mail {
   readonly text: string
 }
 
-const LONGEST_NAME = 80
+const MAX_NAME_LENGTH = 80
 
 /** Composes the mail. `invitationUrl`: the page on which people answer invitations. */
 export function composeInvitation({ id, email, account, inviter, hasUser }: Invitation, invitationUrl: string): Mail {
@@ -42,5 +42,5 @@ export function composeInvitation({ id, email, account, inviter, hasUser }: Invi
 /** A name without control characters, line breaks and characters that change the direction of text. */
 function toLine(name: string): string {
   const line = name.replace(/[\p{C}\p{Z}]+/gu, ' ').trim()
-  return line.length > LONGEST_NAME ? `${line.slice(0, LONGEST_NAME).toWellFormed()}...` : line
+  return line.length > MAX_NAME_LENGTH ? `${line.slice(0, MAX_NAME_LENGTH).toWellFormed()}...` : line
 }

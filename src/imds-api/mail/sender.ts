@@ -55,13 +55,13 @@ interface Attempt {
  */
 const LOCK_CLASS = 8_172
 /** How long PostgreSQL waits for a process that sends a mail. A mail server may take long for each of its answers. */
-const LONGEST_SEND = '10min'
+const MAX_SEND_DURATION = '10min'
 const POLL_MS = 1_000
 const BATCH = 100
 /** The most postponed invitations that the status page shows. */
-const MOST_SHOWN = 50
+const MAX_SHOWN = 50
 const FIRST_BACKOFF_MS = 1_000
-const LONGEST_BACKOFF_MS = 900_000
+const MAX_BACKOFF_MS = 900_000
 /**
  * How long a postponed invitation is remembered after it was due. Untried by then: answered, or sent by another
  * process.
@@ -123,7 +123,7 @@ export class InvitationSender {
 
   /** The first of the invitations whose next attempt is planned. */
   postponed(): readonly Postponed[] {
-    return [...this.#postponed].slice(0, MOST_SHOWN).map(([id, { reason }]) => ({ id, reason }))
+    return [...this.#postponed].slice(0, MAX_SHOWN).map(([id, { reason }]) => ({ id, reason }))
   }
 
   /** A method, because TypeScript does not see that `stop` changes the signal meanwhile. */
@@ -218,7 +218,7 @@ export class InvitationSender {
   #postpone(id: string, reason: string, acceptedVersion: string | undefined, warning: string): void {
     const before = this.#postponed.get(id)
     if (before?.reason !== reason) this.#parts.log.warn({ collaboration: id, reason }, warning)
-    const delayMs = Math.min(LONGEST_BACKOFF_MS, before === undefined ? FIRST_BACKOFF_MS : before.delayMs * 2)
+    const delayMs = Math.min(MAX_BACKOFF_MS, before === undefined ? FIRST_BACKOFF_MS : before.delayMs * 2)
     this.#postponed.set(id, { reason, acceptedVersion, delayMs, atMs: performance.now() + delayMs })
   }
 }
@@ -232,7 +232,7 @@ async function lockInvitation(tx: Tx, id: string): Promise<(Invitation & { reado
     rows: [lock],
   } = await sql<{ taken: boolean }>`
     select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken,
-      set_config('idle_in_transaction_session_timeout', ${LONGEST_SEND}, true)`.execute(tx)
+      set_config('idle_in_transaction_session_timeout', ${MAX_SEND_DURATION}, true)`.execute(tx)
   if (lock?.taken !== true) return undefined
   const row = await tx
     .selectFrom('collaborations')

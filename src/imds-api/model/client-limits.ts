@@ -5,9 +5,9 @@
 import { BlockList, isIP, isIPv6 } from 'node:net'
 
 /** The most networks of a client. */
-export const NETWORKS_MAX = 32
+export const MAX_NETWORKS = 32
 /** The longest time that the former secret stays valid beside a new one, in seconds: a week. */
-export const KEEP_OLD_MAX_SECONDS = 604_800
+export const MAX_KEEP_OLD_SECONDS = 604_800
 
 /** The limits as the database has them. */
 export interface LimitColumns {

@@ -3,21 +3,21 @@ import type { TurnBudget } from '../../limits/turn-budget.ts'
 import { compactJson, type JsonBounds, jsonFault, memberTexts } from './json-text.ts'
 
 /** The API's limit of `data`, in bytes of UTF-8. It is for the text that is stored. */
-export const DATA_MAX_BYTES = 1_048_576
+export const MAX_DATA_BYTES = 1_048_576
 /**
  * The limit of a request's body: clients may send each byte of data as an escape of six bytes, such as \u0061. The
  * seventh part is room for the name.
  */
-export const BODY_MAX_BYTES = 7 * DATA_MAX_BYTES
+export const MAX_BODY_BYTES = 7 * MAX_DATA_BYTES
 /**
  * Ruby's parser, which the CLI uses, reads 100 levels. The object of the response around `data` is one of them, as is
  * the body.
  */
-export const MOST_LEVELS = 100
+export const MAX_LEVELS = 100
 /** The bounds of a body. Each token of data is at least a byte of it; the rest is for the other members. */
 export const BODY_BOUNDS: JsonBounds = {
-  levels: MOST_LEVELS,
-  tokens: DATA_MAX_BYTES + 16_384,
+  levels: MAX_LEVELS,
+  tokens: MAX_DATA_BYTES + 16_384,
   members: 2_000,
   innerMembers: Infinity,
 }
@@ -33,7 +33,7 @@ export interface DataText {
  * if the body is no JSON.
  */
 export async function parseBody(body: string, budget: TurnBudget): Promise<unknown> {
-  const fault = await jsonFault(body, MOST_LEVELS, budget)
+  const fault = await jsonFault(body, MAX_LEVELS, budget)
   if (fault !== undefined) throw new SyntaxError(fault)
   if (!body.trimStart().startsWith('{')) return parseShallow(body.trim())
   const members = await memberTexts(body, budget)
@@ -53,7 +53,7 @@ function parseShallow(text: string): unknown {
 /** What is wrong with data; undefined: nothing. */
 export function dataFault({ text }: DataText): string | undefined {
   const bytes = Buffer.byteLength(text)
-  return bytes > DATA_MAX_BYTES
-    ? `data must be at most ${String(DATA_MAX_BYTES)} bytes; it is ${String(bytes)}`
+  return bytes > MAX_DATA_BYTES
+    ? `data must be at most ${String(MAX_DATA_BYTES)} bytes; it is ${String(bytes)}`
     : undefined
 }

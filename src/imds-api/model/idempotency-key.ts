@@ -9,10 +9,10 @@ export const KEY_RULE =
 
 const QUOTED = /^"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])+)"$/
 const BARE = /^[A-Za-z0-9._~:/+=@-]+$/
-const LENGTH_MAX = 255
+const MAX_LENGTH = 255
 
 /** Parses the header. The quoted and the bare form of a text are one key. Undefined: it is malformed. */
 export function parseIdempotencyKey(header: string): string | undefined {
   const key = BARE.test(header) ? header : QUOTED.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1')
-  return key !== undefined && key.length <= LENGTH_MAX ? key : undefined
+  return key !== undefined && key.length <= MAX_LENGTH ? key : undefined
 }

@@ -93,9 +93,9 @@ export interface RefusalOptions {
  * The longest text of a refusal, in UTF-16 units. Longer texts keep their head and their last 97 units: they have
  * parts of the request, which may be long.
  */
-const [TEXT_MAX, TEXT_END] = [300, 97]
+const [MAX_TEXT, TEXT_END] = [300, 97]
 /** The most texts of a refusal. */
-const TEXTS_MAX = 100
+const MAX_TEXTS = 100
 
 /**
  * An expected no, with everything that is wrong at once. Routes, hooks and changes throw it: a change is rolled back,
@@ -108,7 +108,7 @@ export class Refusal<Name extends RefusalName = RefusalName> extends Error {
   readonly options: RefusalOptions
 
   constructor(name: Name, faults: readonly (string | Detail)[], options: RefusalOptions = {}) {
-    const named = faults.length > TEXTS_MAX + 1 ? [...faults.slice(0, TEXTS_MAX), 'and more'] : faults
+    const named = faults.length > MAX_TEXTS + 1 ? [...faults.slice(0, MAX_TEXTS), 'and more'] : faults
     const details = named.map((fault): Detail => {
       const { field, code, message } = typeof fault === 'string' ? { field: null, code: name, message: fault } : fault
       return { field: field && shown(field), code, message: shown(message) }
@@ -148,8 +148,8 @@ function shown(text: string): string {
 }
 
 function cut(text: string): string {
-  return text.length > TEXT_MAX
-    ? `${text.slice(0, TEXT_MAX - TEXT_END - 3).toWellFormed()}...${text.slice(-TEXT_END).toWellFormed()}`
+  return text.length > MAX_TEXT
+    ? `${text.slice(0, MAX_TEXT - TEXT_END - 3).toWellFormed()}...${text.slice(-TEXT_END).toWellFormed()}`
     : text
 }
 

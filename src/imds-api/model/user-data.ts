@@ -1,5 +1,5 @@
 /** The user_data of a server: base64 in JSON, kept without white space, and decoded when it is published. */
-import { USER_DATA_MAX_BYTES } from '../../store/settings.ts'
+import { DEFAULT_USER_DATA_BYTES } from '../../store/settings.ts'
 import { fieldFault, type Detail } from './refusal.ts'
 
 /**
@@ -16,11 +16,11 @@ export function userDataFault(text: string): Detail | undefined {
   if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/.test(base64))
     return fieldFault('user_data', 'malformed', 'user_data must be base64')
   const { length } = decodeUserData(text)
-  return length > USER_DATA_MAX_BYTES
+  return length > DEFAULT_USER_DATA_BYTES
     ? fieldFault(
         'user_data',
         'too_long',
-        `user_data must be at most ${String(USER_DATA_MAX_BYTES)} bytes; it is ${String(length)}`,
+        `user_data must be at most ${String(DEFAULT_USER_DATA_BYTES)} bytes; it is ${String(length)}`,
       )
     : undefined
 }

@@ -11,7 +11,7 @@ const SILENT_MS = 120_000
 /** A pool is nearly full from this share on. */
 const NEARLY_FULL = 0.9
 /** The most names in one finding. */
-const MOST_NAMED = 10
+const MAX_NAMED = 10
 
 /** Finds them. `publishing`: why nothing can be published, or undefined. `nowMs`: Unix time. */
 export function findingsOf(state: RegionState, publishing: string | undefined, nowMs: number): PageFinding[] {
@@ -76,7 +76,7 @@ function isSilent({ announced }: RegionHypervisor, nowMs: number): boolean {
 }
 
 function named(hypervisors: readonly RegionHypervisor[]): string {
-  const names = hypervisors.slice(0, MOST_NAMED).map(({ name }) => name)
+  const names = hypervisors.slice(0, MAX_NAMED).map(({ name }) => name)
   const more = hypervisors.length - names.length
   return [...names, ...(more > 0 ? [`${String(more)} more`] : [])].join(', ')
 }

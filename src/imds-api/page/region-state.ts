@@ -8,7 +8,7 @@ import { parseRange, type PoolKind } from '../model/pools.ts'
 import type { RegionHypervisors } from '../publish/hypervisors.ts'
 
 /** The most servers that are listed. */
-const MOST_REFUSED = 50
+const MAX_REFUSED = 50
 
 /** A server whose record the store refuses. */
 export interface RefusedServer {
@@ -64,7 +64,7 @@ async function readRefused(db: Database['db']): Promise<readonly RefusedServer[]
   const { rows } = await sql<RefusedServer>`
     select id, account_id as account, publish_fault as fault from servers
     where publish_fault is not null and id in (select server_id from outbox where retry_at is not null)
-    order by id limit ${MOST_REFUSED}`.execute(db)
+    order by id limit ${MAX_REFUSED}`.execute(db)
   return rows
 }
 

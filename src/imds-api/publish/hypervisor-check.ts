@@ -24,7 +24,7 @@ export interface HypervisorCheckParts {
 
 const CHECK_INTERVAL_MS = 60_000
 /** The most names in one line of the log. */
-const MOST_NAMED = 20
+const MAX_NAMED = 20
 
 /** Looks for them at its start and every minute. */
 export class HypervisorCheck {
@@ -70,7 +70,7 @@ export class HypervisorCheck {
       ({ name, servers }) => !this.#logged.has(name) || (servers > 0 && this.#logged.get(name) === false),
     )
     if (unlogged.length > 0) {
-      const named = unlogged.slice(0, MOST_NAMED).map(({ name, servers }) => ({ name, servers }))
+      const named = unlogged.slice(0, MAX_NAMED).map(({ name, servers }) => ({ name, servers }))
       log.warn(
         { hypervisors: named, all: found.length },
         'no daemon has announced these hypervisors: the guests of their servers get no metadata. ' +

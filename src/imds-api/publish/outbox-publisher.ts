@@ -33,7 +33,7 @@ const MASS_WORKERS = 2
 const POLL_MS = 1_000
 const FIRST_BACKOFF_MS = 100
 /** The longest pause before the store is tried again. */
-export const LONGEST_BACKOFF_MS = 10_000
+export const MAX_BACKOFF_MS = 10_000
 const STOP_TIMEOUT_MS = 1_000
 
 /** One publisher of a process. */
@@ -97,7 +97,7 @@ export class OutboxPublisher {
         this.#problem = message
         this.#checkAtMs = 0
         await this.#sleep(this.#backoffMs)
-        this.#backoffMs = Math.min(LONGEST_BACKOFF_MS, this.#backoffMs * 2)
+        this.#backoffMs = Math.min(MAX_BACKOFF_MS, this.#backoffMs * 2)
       }
     }
   }

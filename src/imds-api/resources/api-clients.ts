@@ -12,7 +12,7 @@ import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Reader } from '../database/transaction.ts'
-import { KEEP_OLD_MAX_SECONDS, NETWORKS_MAX } from '../model/client-limits.ts'
+import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
 import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
@@ -66,7 +66,7 @@ const Body = Type.Object(
     ),
     allow_access: Type.Optional(
       Type.Array(Type.String({ format: 'network' }), {
-        maxItems: NETWORKS_MAX,
+        maxItems: MAX_NETWORKS,
         description: 'An extension. The networks from which it may be used; empty: all.',
       }),
     ),
@@ -78,7 +78,7 @@ const SecretBody = Type.Object(
     keep_old_seconds: Type.Optional(
       Type.Integer({
         minimum: 0,
-        maximum: KEEP_OLD_MAX_SECONDS,
+        maximum: MAX_KEEP_OLD_SECONDS,
         description: 'An extension. How long the present secret stays valid beside the new one.',
       }),
     ),

@@ -8,7 +8,7 @@ import { nextId } from '../changes/allocate.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
-import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
+import { BODY_BOUNDS, MAX_BODY_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
 import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -91,7 +91,7 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
         ),
         response: { 200: ConfigMap },
       },
-      bodyLimit: BODY_MAX_BYTES,
+      bodyLimit: MAX_BODY_BYTES,
     },
     async ({ caller, body }, reply) => {
       const data = body.data as DataText
@@ -130,7 +130,7 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
         ),
         response: { 200: ConfigMap },
       },
-      bodyLimit: BODY_MAX_BYTES,
+      bodyLimit: MAX_BODY_BYTES,
     },
     async ({ caller, params, body }, reply) => {
       const { name, data } = body as { readonly name?: string | null; readonly data?: DataText }

@@ -10,7 +10,7 @@ import { Event, representEvent } from './event-form.ts'
 import type { EventStreams } from './event-streams.ts'
 import type { ResourceParts } from './parts.ts'
 
-const [LIMIT, LIMIT_MAX] = [100, 1_000]
+const [LIMIT, MAX_LIMIT] = [100, 1_000]
 const STREAM = 'text/event-stream'
 
 const Stream = Type.String({ title: 'EventStream', description: 'Server-sent events. The data of each is an Event.' })
@@ -22,7 +22,7 @@ const Query = Type.Object(
       }),
     ),
     limit: Type.Optional(
-      Type.Integer({ minimum: 1, maximum: LIMIT_MAX, description: `Of a list. Default: ${String(LIMIT)}.` }),
+      Type.Integer({ minimum: 1, maximum: MAX_LIMIT, description: `Of a list. Default: ${String(LIMIT)}.` }),
     ),
   },
   { additionalProperties: false },
@@ -95,9 +95,9 @@ function parseQuery({ after, limit = String(LIMIT) }: Readonly<Record<string, un
     ...(after === undefined || typeof after === 'string'
       ? []
       : [fieldFault('after', 'malformed', 'after must be given once')]),
-    ...(typeof limit === 'string' && /^[0-9]{1,4}$/.test(limit) && Number(limit) >= 1 && Number(limit) <= LIMIT_MAX
+    ...(typeof limit === 'string' && /^[0-9]{1,4}$/.test(limit) && Number(limit) >= 1 && Number(limit) <= MAX_LIMIT
       ? []
-      : [fieldFault('limit', 'out_of_range', `limit must be an integer from 1 to ${String(LIMIT_MAX)}`)]),
+      : [fieldFault('limit', 'out_of_range', `limit must be an integer from 1 to ${String(MAX_LIMIT)}`)]),
   ]
   if (faults.length > 0) throw new Refusal('bad_request', faults)
   return { after: after as string | undefined, limit: Number(limit) }

@@ -26,7 +26,7 @@ import { isIssuer } from '../../identity/issuer.ts'
 import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.ts'
 import { Slots } from '../../limits/slots.ts'
 import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
-import { AUDIENCES_MAX, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
+import { MAX_AUDIENCES, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
 import { oneOf, Time } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -55,7 +55,7 @@ const Change = Type.Object(
     audiences: Type.Optional(
       Type.Array(Type.String({ pattern: AUDIENCE, hint: AUDIENCE_RULE }), {
         minItems: 1,
-        maxItems: AUDIENCES_MAX,
+        maxItems: MAX_AUDIENCES,
         description: 'The audiences for which servers get tokens. Required for a new identity.',
       }),
     ),

@@ -8,7 +8,7 @@ import Type, { type Static, type TObject, type TSchema } from 'typebox'
 import type {} from '../auth/account-choice.ts' // the caller of a request
 import type { Tables } from '../database/tables.ts'
 import { sendList } from '../http/list-stream.ts'
-import { AFTER_MAX, LIMIT_MAX, parseListQuery, TAG, TAG_PATTERN, VALUE_MAX } from '../http/paging.ts'
+import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG, TAG_PATTERN, MAX_VALUE_LENGTH } from '../http/paging.ts'
 import type { FilterRule, ListRules, ListPosition } from '../http/paging.ts'
 import type { ApiServer } from '../http/server.ts'
 
@@ -123,16 +123,17 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
 
 /** The parameters of a list, for its document and for strict.ts. */
 function parametersOf({ filters, hasTags, fields }: ListRules): TObject {
-  const text = (description: string, maxLength = VALUE_MAX) => Type.Optional(Type.String({ maxLength, description }))
+  const text = (description: string, maxLength = MAX_VALUE_LENGTH) =>
+    Type.Optional(Type.String({ maxLength, description }))
   const parameters: Record<string, TSchema> = {
     limit: Type.Optional(
       Type.Integer({
         minimum: 1,
-        maximum: LIMIT_MAX,
+        maximum: MAX_PAGE_SIZE,
         description: 'An extension. A page of at most this many. The header Link has the next one.',
       }),
     ),
-    after: text('An extension. The page after this cursor, which comes from a Link.', AFTER_MAX),
+    after: text('An extension. The page after this cursor, which comes from a Link.', MAX_CURSOR_LENGTH),
     fields: text(
       `An extension. Only these fields, separated by commas; then the others are absent: ${fields.join(', ')}.`,
     ),

@@ -60,7 +60,7 @@ const RETRY_MS = 1_000
 /** Responses that are made in one turn of the event loop. */
 const GIVEN_AT_ONCE = 32
 /** Of a socket: requests that are sent without waiting for responses share it, 16 at most (http/connections.ts). */
-const LISTENERS_MAX = 32
+const MAX_LISTENERS = 32
 const BEYOND = new Refusal(
   'too_many_requests',
   [
@@ -120,7 +120,7 @@ export class MemberWaits {
           reject(wait.late())
         })
       }, timeoutMs)
-      socket.setMaxListeners(LISTENERS_MAX)
+      socket.setMaxListeners(MAX_LISTENERS)
       socket.once('close', leave)
       group.waiters.add(waiter)
       this.#groups.set(resourceId, groups.set(accountId, group))

@@ -3,7 +3,7 @@
  * interface, and others that clients read (docs/api.md#representations).
  */
 import Type, { type Static, type TNull, type TObject, type TProperties, type TUnion } from 'typebox'
-import { beginOfDescription, IMAGE_DESCRIPTION_MAX, IMAGE_STATES } from '../changes/images.ts'
+import { beginOfDescription, MAX_IMAGE_DESCRIPTION, IMAGE_STATES } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { ACCOUNT_STATES, type AccountStatus } from '../model/account-states.ts'
@@ -249,7 +249,7 @@ export const IMAGE_COLUMNS = [...SHORT_IMAGE_COLUMNS, beginOfDescription('images
 export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImage> {
   const { name, username, status, locked, source, source_trigger, arch, official } = row
   // no half of a surrogate pair
-  const description = row.description.slice(0, IMAGE_DESCRIPTION_MAX).replace(/[\ud800-\udbff]$/, '')
+  const description = row.description.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, '')
   return {
     ...identity(site, 'image', 'images', row.id),
     name,

@@ -5,7 +5,7 @@
 import type { preValidationHookHandler } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
-import { SERVER_GROUPS_MAX } from '../../metadata/schema.ts'
+import { MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
 import { LONG_BODY_LIMIT } from '../http/body.ts'
 import { createServer } from '../changes/create-server.ts'
 import {
@@ -34,7 +34,7 @@ const UserData = Type.Union([Type.String(), Type.Null()], {
 })
 const GroupIds = Type.Array(
   Type.Union([GivenId, Type.Object({ id: Type.String({ minLength: 1, examples: ['grp-6ilgo'] }) })]),
-  { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' },
+  { maxItems: MAX_SERVER_GROUPS, description: 'Ids, or server groups as a server shows them.' },
 )
 /** Fields that must be null: other values are refused, since no snapshots are made by a schedule. */
 const SCHEDULE = ['snapshots_schedule', 'snapshots_retention'] as const

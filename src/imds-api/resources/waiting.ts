@@ -30,7 +30,7 @@ interface Shown {
   readonly status: string
 }
 
-const [TIMEOUT_SECONDS, TIMEOUT_MAX] = [60, 120]
+const [TIMEOUT_SECONDS, MAX_TIMEOUT] = [60, 120]
 
 /** Adds the route. */
 export function addWait<State extends string, Form extends Shown>(
@@ -66,7 +66,7 @@ export function addWait<State extends string, Form extends Shown>(
           timeout: Type.Optional(
             Type.Integer({
               minimum: 1,
-              maximum: TIMEOUT_MAX,
+              maximum: MAX_TIMEOUT,
               description: `Seconds. Default: ${String(TIMEOUT_SECONDS)}.`,
             }),
           ),
@@ -127,9 +127,9 @@ function parseQuery<State extends string>(
           ),
         ]
       : []),
-    ...(typeof timeout === 'string' && /^[1-9][0-9]{0,2}$/.test(timeout) && Number(timeout) <= TIMEOUT_MAX
+    ...(typeof timeout === 'string' && /^[1-9][0-9]{0,2}$/.test(timeout) && Number(timeout) <= MAX_TIMEOUT
       ? []
-      : [fieldFault('timeout', 'out_of_range', `timeout must be an integer from 1 to ${String(TIMEOUT_MAX)}`)]),
+      : [fieldFault('timeout', 'out_of_range', `timeout must be an integer from 1 to ${String(MAX_TIMEOUT)}`)]),
   ]
   if (faults.length > 0) throw new Refusal('bad_request', faults)
   return { status: wanted!, seconds: Number(timeout) }

@@ -22,7 +22,7 @@ export interface Facts {
 }
 
 /** The most characters of one section: the end of a log says more than its beginning. */
-const MOST_PER_SECTION = 256 * 1024
+const MAX_PER_SECTION = 256 * 1024
 const LOG_LINES = '1000'
 const UNITS = ['imds.service', 'imds.socket', 'imds-address.service', 'imds-firewall.service', 'imds-network@*.socket']
 
@@ -85,6 +85,6 @@ export async function buildBugreport(facts: Facts, redact: (text: string) => str
   ]
   // Redacted before it is cut: a cut could leave the half of a secret.
   return sections
-    .map(([title, text]) => `===== ${title}\n${redact(text).slice(-MOST_PER_SECTION).trimEnd()}\n`)
+    .map(([title, text]) => `===== ${title}\n${redact(text).slice(-MAX_PER_SECTION).trimEnd()}\n`)
     .join('\n')
 }

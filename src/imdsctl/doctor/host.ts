@@ -22,7 +22,7 @@ import type { FileState, Look, Ran, SnapshotState } from '../../imdsd/checks/loo
 /** A command that takes longer has failed. */
 const COMMAND_TIMEOUT_MS = 10_000
 /** What a command may print. */
-const MOST_BYTES = 16 * 1024 * 1024
+const MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 /** The daemon waits for its first document for 5 s. */
 const DAEMON_TIMEOUT_MS = 7_000
 
@@ -68,7 +68,7 @@ export function runCommand([file = '', ...args]: readonly string[], input = ''):
     const child = execFile(
       file,
       args,
-      { timeout: COMMAND_TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MOST_BYTES },
+      { timeout: COMMAND_TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES },
       (error, stdout) => {
         const status = error ? error.code : 0
         resolve(typeof status === 'number' ? { status, stdout } : undefined)

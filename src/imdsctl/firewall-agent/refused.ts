@@ -3,7 +3,7 @@
  * tests each half together with those that are accepted already, since nft may refuse an interface because of another
  * one.
  */
-import { MOST_REFUSED, type FirewallRefusal } from '../../imdsd/firewall/refusal.ts'
+import { MAX_REFUSED, type FirewallRefusal } from '../../imdsd/firewall/refusal.ts'
 import { buildRules } from '../../imdsd/firewall/rules.ts'
 import type { FirewallInterface, FirewallDocument } from '../../imdsd/firewall/document.ts'
 import { refusalOf } from './nft.ts'
@@ -16,7 +16,7 @@ interface Place {
 /**
  * The interfaces that must be left out of a refused view. `before`: the interfaces that nft refused the last time,
  * which are tested last. Undefined if nft refuses the rules even without any interface, or refuses more than
- * MOST_REFUSED interfaces.
+ * MAX_REFUSED interfaces.
  */
 export async function findRefused(
   view: FirewallDocument,
@@ -33,7 +33,7 @@ export async function findRefused(
   }
   /** Those of `places` that nft accepts together with `beside`. */
   const accepted = async (places: readonly Place[], beside: readonly Place[]): Promise<readonly Place[]> => {
-    if (places.length === 0 || refused.length > MOST_REFUSED) return []
+    if (places.length === 0 || refused.length > MAX_REFUSED) return []
     const message = await refusal([...beside, ...places])
     if (message === undefined) return places
     if (places.length === 1) {
@@ -53,5 +53,5 @@ export async function findRefused(
     [],
   )
   await accepted(places.filter(wasRefused), others)
-  return refused.length > MOST_REFUSED ? undefined : refused
+  return refused.length > MAX_REFUSED ? undefined : refused
 }

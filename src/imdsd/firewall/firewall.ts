@@ -58,7 +58,7 @@ const LONG_POLL_MS = 5_000
 /** After this time without a request, the agent is considered dead. */
 const STALE_SECONDS = 30
 /** The most versions that are kept, for an agent that is behind. */
-const MOST_VERSIONS = 32
+const MAX_VERSIONS = 32
 
 interface Version {
   readonly view: FirewallDocument
@@ -240,7 +240,7 @@ export class Firewall {
       )
       this.#versions.push({ view, links, instances, sinceMs: this.#changedAtMs })
       // Keep the applied version: its rules still admit its guests.
-      if (this.#versions.length > MOST_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
+      if (this.#versions.length > MAX_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
       this.#changedAtMs = undefined
     }
     return this.#versions.at(-1)?.view

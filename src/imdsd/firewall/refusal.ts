@@ -22,17 +22,17 @@ export interface AgentReport {
 }
 
 /** The most interfaces that are left out. If nft refuses more, the fault is not in the interfaces. */
-export const MOST_REFUSED = 16
+export const MAX_REFUSED = 16
 /** The most characters of each text in a report. */
-const MOST_CHARACTERS = 160
+const MAX_CHARACTERS = 160
 /** The most bytes of a report: a character takes 6 bytes at most (`\u0000`), beside the names of the fields. */
-export const REPORT_MAX_BYTES = (MOST_REFUSED * 3 + 1) * (MOST_CHARACTERS * 6 + 64) + COUNTERS.length * 64
+export const MAX_REPORT_BYTES = (MAX_REFUSED * 3 + 1) * (MAX_CHARACTERS * 6 + 64) + COUNTERS.length * 64
 
 /** Formats a report as the body of a request. */
 export function formatReport({ applied, refused, packets }: AgentReport): string {
   return JSON.stringify({
     applied: applied ?? null,
-    refused: refused.map((one) => ({ ...one, message: one.message.slice(0, MOST_CHARACTERS) })),
+    refused: refused.map((one) => ({ ...one, message: one.message.slice(0, MAX_CHARACTERS) })),
     packets,
   })
 }
@@ -44,7 +44,7 @@ export function parseReport(body: unknown): AgentReport | undefined {
   if (
     !(applied === null || isText(applied)) ||
     !Array.isArray(refused) ||
-    refused.length > MOST_REFUSED ||
+    refused.length > MAX_REFUSED ||
     !refused.every(isRefusal)
   )
     return undefined
@@ -62,5 +62,5 @@ function isRefusal(value: unknown): value is FirewallRefusal {
 }
 
 function isText(value: unknown): value is string {
-  return typeof value === 'string' && value.length <= MOST_CHARACTERS
+  return typeof value === 'string' && value.length <= MAX_CHARACTERS
 }

@@ -22,7 +22,7 @@ import { isCounted, type RequestMeter } from './meter.ts'
 import { settle } from './pending.ts'
 import { readBody } from './body.ts'
 import type { GuestReports } from './reports.ts'
-import { REPORTS_MAX_BYTES } from '../../metadata/reports.ts'
+import { MAX_REPORTS_BYTES } from '../../metadata/reports.ts'
 import { resolve } from './resolve.ts'
 import type { RefusalReason } from './refusals.ts'
 import { Responder, type ResponderParts } from './respond.ts'
@@ -122,7 +122,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
       refuse('too-many-reports')
       return
     }
-    readBody(exchange.body, REPORTS_MAX_BYTES, BODY_TIMEOUT_MS, (body) => {
+    readBody(exchange.body, MAX_REPORTS_BYTES, BODY_TIMEOUT_MS, (body) => {
       if (body.kind === 'gone') return
       if (body.kind !== 'read') {
         refuse(body.kind === 'too-large' ? 'report-too-large' : 'request-timeout')

@@ -20,7 +20,7 @@ import { journalGenerations, journalPath, TEMPORARY, type StateKeys, type StateO
 /** Journals up to this length are not folded, however small the snapshot is. */
 const SHORT_BYTES = 1024 * 1024
 /** The most that journals may have, in multiples of the length at which they are folded. */
-const MOST_LENGTHS = 4
+const MAX_JOURNAL_RATIO = 4
 
 /**
  * What an epoch needs. `instances` returns what to write. `nextGeneration` returns each number once. `timeoutMs`: how
@@ -96,7 +96,7 @@ export class Epoch {
   }
 
   get isTooLong(): boolean {
-    return this.#bytes > MOST_LENGTHS * this.#foldBytes
+    return this.#bytes > MAX_JOURNAL_RATIO * this.#foldBytes
   }
 
   /** Makes way with `prepare`, and begins the first journal. */

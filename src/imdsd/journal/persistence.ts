@@ -33,7 +33,7 @@ const SETTLE_MS = 200
  * The longest pause after a fold, in ms. It is ten times its duration, so that changes of user-data and reports cause
  * writes in at most about a tenth of the time.
  */
-const MOST_BETWEEN_MS = 30_000
+const MAX_FOLD_INTERVAL_MS = 30_000
 const LOST =
   'the view cannot be kept on disk: guests get every change, but after a start without the store they get 503. ' +
   'Make room in the state directory, or repair its disk'
@@ -247,7 +247,7 @@ export class Persistence implements ChangeLog {
       if (failure !== undefined) return this.#foldFailed(epoch, failure.error)
       this.#isFoldDue = !isWhole
       if (this.#isFoldDue && this.#isWhole) this.#isFoldWanted = true // a resync completed meanwhile
-      this.#restMs = Math.min(10 * (performance.now() - startedMs), MOST_BETWEEN_MS)
+      this.#restMs = Math.min(10 * (performance.now() - startedMs), MAX_FOLD_INTERVAL_MS)
       if (this.#problems.size > 0) this.#parts.log.info({ path: this.#parts.path }, 'the snapshot can be written again')
       this.#problems.clear()
     })

@@ -172,7 +172,7 @@ interface Question {
 }
 
 /** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */
-const MOST_BYTES = 64 * 1024 * 1024
+const MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
 async function ask<T>(
   operator: string,
@@ -214,7 +214,7 @@ async function send(
   let bytes = 0
   for await (const chunk of response as AsyncIterable<Buffer>) {
     bytes += chunk.length
-    if (bytes > MOST_BYTES) throw new Error(`its response has more than ${String(MOST_BYTES)} bytes`)
+    if (bytes > MAX_RESPONSE_BYTES) throw new Error(`its response has more than ${String(MAX_RESPONSE_BYTES)} bytes`)
     chunks.push(chunk)
   }
   return { status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString() }

@@ -18,7 +18,7 @@ export interface OperatorConnectionsParts {
   readonly log: Pick<Logger, 'warn'>
 }
 
-export const MOST_OF_ADDRESS = 16
+export const MAX_PER_ADDRESS = 16
 /** The shortest time between two lines about connections that were refused, in ms. */
 const QUIET_MS = 60_000
 
@@ -60,7 +60,7 @@ export class OperatorConnections {
     }
     const open = { socket, address }
     const ofAddress = this.#open.filter((one) => one.address === address)
-    if (ofAddress.length >= MOST_OF_ADDRESS) this.#close(ofAddress[0])
+    if (ofAddress.length >= MAX_PER_ADDRESS) this.#close(ofAddress[0])
     else if (this.#open.length >= most) this.#close(this.#oldestOfLargest())
     this.#open = [...this.#open, open]
     socket.once('close', () => {

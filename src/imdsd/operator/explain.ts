@@ -35,7 +35,7 @@ export interface ExplainParts {
 }
 
 /** The most addresses of an instance that are explained: a record may have thousands, and guests wait meanwhile. */
-const MOST_ADDRESSES = 16
+const MAX_ADDRESSES = 16
 
 /** Explains what the guest of an instance would get at each of its addresses. */
 export async function explainInstance(parts: ExplainParts, id: string): Promise<InstanceExplanation> {
@@ -46,13 +46,13 @@ export async function explainInstance(parts: ExplainParts, id: string): Promise<
   }
   const all = rangesOf(served.instance).filter(({ range }) => canonicalAddress(range) !== undefined)
   const explained = await Promise.all(
-    all.slice(0, MOST_ADDRESSES).map(({ network, range }) => explain(parts, network, range)),
+    all.slice(0, MAX_ADDRESSES).map(({ network, range }) => explain(parts, network, range)),
   )
   return {
     id,
     revision: served.instance.revision,
     addresses: explained.filter((one) => one !== undefined),
-    more: Math.max(0, all.length - MOST_ADDRESSES),
+    more: Math.max(0, all.length - MAX_ADDRESSES),
   }
 }
 

@@ -11,7 +11,7 @@ import { guardAccess } from '../../pages/access.ts'
 import { sendPage } from '../../pages/send.ts'
 import type { Question } from '../../pages/search.ts'
 import { ID_RULE, isId, isName } from '../../metadata/identifiers.ts'
-import { parseReport, REPORT_MAX_BYTES, type AgentReport } from '../firewall/refusal.ts'
+import { parseReport, MAX_REPORT_BYTES, type AgentReport } from '../firewall/refusal.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
 import { LEVEL_SECONDS, LOG_LEVELS, type AdjustableLevel, type LogLevel } from '../../runtime/log-level.ts'
 import type { Explanation, InstanceExplanation, InstanceState, Readiness, ReportsDocument, Trace } from './documents.ts'
@@ -62,7 +62,7 @@ export interface TcpBounds {
 }
 
 /** The most bytes of a POST of a level. */
-const LEVEL_MAX_BYTES = 256
+const MAX_LEVEL_BYTES = 256
 /** Loopback addresses may always use the TCP listener. */
 const THIS_HOST = ['127.0.0.0/8', '::1/128']
 /** A connection on which nothing moves is closed after this time, in ms. The slowest response waits for 5 s. */
@@ -126,14 +126,14 @@ export function buildSocketServer(parts: OperatorParts, most: number): FastifyIn
     const { status, body } = await documentFor(undefined)
     return reply.code(status).send(body)
   })
-  server.post(PATHS.firewall, { bodyLimit: REPORT_MAX_BYTES }, async (request, reply) => {
+  server.post(PATHS.firewall, { bodyLimit: MAX_REPORT_BYTES }, async (request, reply) => {
     const report = parseReport(request.body)
     if (report === undefined) return reply.code(400).send({ error: 'that is not a report of the firewall agent' })
     const { status, body } = await documentFor(report)
     return reply.code(status).send(body)
   })
   server.get(PATHS.logLevel, (_request, reply) => reply.send(parts.logLevel.state))
-  server.post(PATHS.logLevel, { bodyLimit: LEVEL_MAX_BYTES }, (request, reply) => {
+  server.post(PATHS.logLevel, { bodyLimit: MAX_LEVEL_BYTES }, (request, reply) => {
     const wanted = parseLevel(request.body)
     return wanted === undefined
       ? reply.code(400).send({ error: `that is not a level (${LOG_LEVELS.join(', ')}) with seconds` })

@@ -11,7 +11,7 @@ import { formatStoreProblem, storeProblem, type StoreProblem } from './store-pro
 import type { View } from './view.ts'
 
 /** The most records that are logged per reason between two resyncs. The others are counted. */
-const MOST_LOGGED = 5
+const MAX_LOGGED = 5
 
 /** A faulty record. `state` identifies what is wrong with it. */
 interface KnownFault extends InvalidRecord {
@@ -114,7 +114,7 @@ export class RecordHealth {
   #levelOf(id: string, reason: InvalidRecord['reason']): 'warn' | 'debug' {
     const logged = this.#logged.get(reason) ?? new Set()
     this.#logged.set(reason, logged)
-    if (logged.size < MOST_LOGGED) logged.add(id)
+    if (logged.size < MAX_LOGGED) logged.add(id)
     if (logged.has(id)) return 'warn'
     this.#notLogged += 1
     return 'debug'
@@ -164,7 +164,7 @@ export class RecordHealth {
     const all = this.#view.instances().map(({ instance }) => [instance.id, addressesOfNobody(instance)] as const)
     const found = new Map(all.filter(([, addresses]) => addresses.length > 0))
     const unreported = [...found].filter(([id]) => !this.#withNobody.has(id))
-    for (const [instance, addresses] of unreported.slice(0, MOST_LOGGED)) {
+    for (const [instance, addresses] of unreported.slice(0, MAX_LOGGED)) {
       this.#log.warn(
         { instance, addresses, instances: unreported.length },
         'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): ' +

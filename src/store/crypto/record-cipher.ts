@@ -25,11 +25,11 @@ const ALGORITHM = 'aes-256-gcm'
 const NONCE_BYTES = 12
 const NAME = '[A-Za-z0-9][A-Za-z0-9._-]{0,62}'
 const HEADER = new RegExp(`^imds1 (${NAME}) (0|[1-9]\\d{0,15})\n`)
-const LONGEST_HEADER = 87
-export const HEAD_BYTES = LONGEST_HEADER + NONCE_BYTES
+const MAX_HEADER_LENGTH = 87
+export const HEAD_BYTES = MAX_HEADER_LENGTH + NONCE_BYTES
 export const TAG_BYTES = 16
 /** An encrypted value is longer than its contents by at most this, in bytes. */
-export const ENCRYPTION_MAX_OVERHEAD_BYTES = HEAD_BYTES + TAG_BYTES
+export const MAX_ENCRYPTION_OVERHEAD_BYTES = HEAD_BYTES + TAG_BYTES
 
 /** A key and its name, which every value that it encrypted contains. */
 export interface RecordKey {

@@ -7,10 +7,11 @@ import { createHash } from 'node:crypto'
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isId } from '../../metadata/identifiers.ts'
-import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
+import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
 import { formatTooLong } from '../../metadata/user-data.ts'
 import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
 import { formatOf, parseDocument, RECORD_ENDINGS } from '../document.ts'
+import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import type { Loaded } from '../source.ts'
 import { fillUserData } from '../user-data.ts'
 import { parsePending, type PendingChange } from './pending.ts'
@@ -23,16 +24,10 @@ import { ifThere, readRegularFile, stampOf } from '../../runtime/regular-file.ts
 const ATTEMPTS = 10
 
 /** The limit of a file. It may be longer than its record as JSON, since it may be indented or have comments. */
-export const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
+export const MAX_FILE_BYTES = 4 * MAX_RECORD_BYTES
 /** The limit for YAML is lower, because it is parsed in one turn of the event loop and much slower than JSON. */
-const YAML_MAX_BYTES = 64 * 1024
-export const TOMBSTONE_MAX_BYTES = 1024
-/**
- * The highest limit of user-data that a daemon can have (IMDS_USER_DATA_MAX_BYTES): a publisher, whose own limit may be
- * lower, reads what others wrote.
- */
-export const MOST_USER_DATA_BYTES = 16 * 1024 * 1024
-
+const MAX_YAML_BYTES = 64 * 1024
+export const MAX_TOMBSTONE_BYTES = 1024
 const ENDINGS = [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']
 
 /** The id that a file of the store belongs to; undefined for a file that does not belong to the store. */
@@ -67,7 +62,7 @@ export class FileFault extends Error {
 export async function loadFiles(
   directory: string,
   id: string,
-  userDataMaxBytes = MOST_USER_DATA_BYTES,
+  userDataMaxBytes = MAX_USER_DATA_BYTES,
 ): Promise<Loaded> {
   let before = await stampsOf(directory, id)
   for (let attempt = 1; ; attempt++) {
@@ -122,9 +117,9 @@ async function read(directory: string, name: string, mostBytes: number, instead 
 export async function readPending(
   directory: string,
   id: string,
-  userDataMaxBytes = MOST_USER_DATA_BYTES,
+  userDataMaxBytes = MAX_USER_DATA_BYTES,
 ): Promise<PendingChange | 'invalid' | undefined> {
-  const bytes = await read(directory, `${id}.pending`, FILE_MAX_BYTES + userDataMaxBytes)
+  const bytes = await read(directory, `${id}.pending`, MAX_FILE_BYTES + userDataMaxBytes)
   return bytes && (parsePending(bytes) ?? 'invalid')
 }
 
@@ -139,11 +134,11 @@ async function load(
   if (change !== undefined) return loadPending(directory, id, change, pending, userDataMaxBytes)
   const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== undefined)
   const [ending] = endings
-  const [most, instead] = ending === '.json' ? [FILE_MAX_BYTES, ''] : [YAML_MAX_BYTES, ' for YAML: write it as JSON']
+  const [most, instead] = ending === '.json' ? [MAX_FILE_BYTES, ''] : [MAX_YAML_BYTES, ' for YAML: write it as JSON']
   const record = ending === undefined ? undefined : await read(directory, id + ending, most, instead)
   if (ending === undefined || record === undefined) {
     return {
-      kind: (await read(directory, `${id}.removed`, TOMBSTONE_MAX_BYTES)) === undefined ? 'absent' : 'removed',
+      kind: (await read(directory, `${id}.removed`, MAX_TOMBSTONE_BYTES)) === undefined ? 'absent' : 'removed',
       id,
     }
   }

@@ -5,11 +5,11 @@
  * The first line is JSON, `{ "record": ..., "userData": "set" | "keep" | "none" }` or `{ "tombstone": "REVISION
  * [SEALED-AT]" }`. With "set" the user-data follows the line, byte for byte.
  */
-import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
+import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
 import type { UserDataChange } from '../user-data.ts'
 
 /** Twice a record's limit. The header is parsed in one turn of the event loop. */
-const HEADER_MAX_BYTES = 2 * RECORD_MAX_BYTES
+const MAX_HEADER_BYTES = 2 * MAX_RECORD_BYTES
 
 /** A change of one instance. */
 export type PendingChange =
@@ -28,7 +28,7 @@ export function formatPending(change: PendingChange): Uint8Array {
 /** Parses the bytes of a file; undefined for any others. */
 export function parsePending(bytes: Buffer): PendingChange | undefined {
   const end = bytes.indexOf('\n')
-  if (end === -1 || end > HEADER_MAX_BYTES) return undefined
+  if (end === -1 || end > MAX_HEADER_BYTES) return undefined
   let header: unknown
   try {
     header = JSON.parse(bytes.subarray(0, end).toString('utf8'))

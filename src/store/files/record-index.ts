@@ -15,8 +15,9 @@ import { TurnBudget } from '../../limits/turn-budget.ts'
 import { ifThere, readRegularFile } from '../../runtime/regular-file.ts'
 import { parseDocument } from '../document.ts'
 import type { Range, Stored } from '../rules.ts'
+import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import { firstSeal, parseTombstone, type Seal, type Tombstone } from '../seal.ts'
-import { FILE_MAX_BYTES, loadFiles, MOST_USER_DATA_BYTES, readPending, TOMBSTONE_MAX_BYTES } from './load.ts'
+import { loadFiles, MAX_FILE_BYTES, MAX_TOMBSTONE_BYTES, readPending } from './load.ts'
 import { Owners } from './owners.ts'
 import { lookUpStampsSync } from './stamps.ts'
 
@@ -109,8 +110,8 @@ export class RecordIndex {
 /** The same as readStored for a valid record in JSON, without reading its user-data. Undefined for others. */
 async function readUsual(directory: string, id: string): Promise<Stored | undefined> {
   const userData = await ifThere(stat(join(directory, `${id}.user-data`)))
-  if (userData !== undefined && (!userData.isFile() || userData.size > MOST_USER_DATA_BYTES)) return undefined
-  const file = await readRegularFile(join(directory, `${id}.json`), FILE_MAX_BYTES, 'follow').catch(() => undefined)
+  if (userData !== undefined && (!userData.isFile() || userData.size > MAX_USER_DATA_BYTES)) return undefined
+  const file = await readRegularFile(join(directory, `${id}.json`), MAX_FILE_BYTES, 'follow').catch(() => undefined)
   const document = file?.kind === 'read' ? await parseDocument(file.bytes, 'JSON') : undefined
   const parsed = document?.ok === true ? parseStored(document.value) : undefined
   return parsed?.ok === true && parsed.value.id === id ? publishedAs(parsed.value, parsed.value.sealedAt) : undefined
@@ -151,6 +152,6 @@ async function tombstoneOf(directory: string, id: string): Promise<Tombstone | u
   const pending = await readPending(directory, id).catch(() => undefined)
   if (typeof pending === 'object' && pending.kind === 'remove') return parseTombstone(pending.tombstone)
   const path = join(directory, `${id}.removed`)
-  const file = await readRegularFile(path, TOMBSTONE_MAX_BYTES, 'follow').catch(() => undefined)
+  const file = await readRegularFile(path, MAX_TOMBSTONE_BYTES, 'follow').catch(() => undefined)
   return file?.kind === 'read' ? parseTombstone(file.bytes.toString()) : undefined
 }

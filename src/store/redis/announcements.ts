@@ -13,7 +13,7 @@ import { runPipeline } from './connection.ts'
 import type { Keys } from './keys.ts'
 
 /** How much of an announcement is read. */
-export const ANNOUNCEMENT_MAX_BYTES = 1024
+export const MAX_ANNOUNCEMENT_BYTES = 1024
 /** How many keys are looked at, or read, at a time. */
 const BATCH = 1000
 
@@ -47,7 +47,7 @@ export async function announcementsOf(
 ): Promise<AnnouncedHypervisor[]> {
   const texts = await runPipeline(
     redis,
-    names.map((name) => ['getrange', keys.announcement(name), 0, ANNOUNCEMENT_MAX_BYTES - 1]),
+    names.map((name) => ['getrange', keys.announcement(name), 0, MAX_ANNOUNCEMENT_BYTES - 1]),
   )
   for (const text of texts) if (text instanceof Error && !text.message.startsWith('WRONGTYPE ')) throw text
   return names.flatMap((name, i) => (texts[i] === '' ? [] : [parseAnnouncement(name, texts[i])]))

@@ -35,7 +35,7 @@ export const TIMEOUT_MS = 5000
 /** The interval at which a connection to a primary asks a Sentinel, each time another one. */
 const SENTINEL_INTERVAL_MS = 5000
 /** The nodes of a Cluster may disagree about a slot just after it moved. More redirections than these are a loop. */
-const MOST_REDIRECTIONS = 5
+const MAX_REDIRECTIONS = 5
 
 /**
  * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `checkRegion` does.
@@ -216,7 +216,7 @@ async function followRedirections(
       close(connection)
       const target = storeOf(settings).shape === 'cluster' ? redirection('MOVED', error, node) : undefined
       if (target === undefined) throw error
-      if (redirections === MOST_REDIRECTIONS)
+      if (redirections === MAX_REDIRECTIONS)
         throw new Error('the nodes of the Cluster redirect to each other in a loop', { cause: error })
       node = target
     }

@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis'
 import { isName } from '../../metadata/identifiers.ts'
 import { parseControlPlane, type ControlPlane, type Fleet, type StoreState } from '../fleet.ts'
-import { ANNOUNCEMENT_MAX_BYTES } from './announcements.ts'
+import { MAX_ANNOUNCEMENT_BYTES } from './announcements.ts'
 import { runPipeline } from './connection.ts'
 import { ANNOUNCEMENT_SECONDS, type Keys } from './keys.ts'
 
@@ -43,7 +43,7 @@ export class RedisFleet implements Fleet {
   }
 
   async controlPlane(): Promise<ControlPlane | undefined> {
-    const text = await this.#run((redis) => redis.getrange(this.#keys.api, 0, ANNOUNCEMENT_MAX_BYTES - 1))
+    const text = await this.#run((redis) => redis.getrange(this.#keys.api, 0, MAX_ANNOUNCEMENT_BYTES - 1))
     return text === '' ? undefined : parseControlPlane(text)
   }
 
@@ -56,7 +56,7 @@ export class RedisFleet implements Fleet {
   }
 
   async database(): Promise<string | undefined> {
-    const text = await this.#run((redis) => redis.getrange(this.#keys.database, 0, ANNOUNCEMENT_MAX_BYTES - 1))
+    const text = await this.#run((redis) => redis.getrange(this.#keys.database, 0, MAX_ANNOUNCEMENT_BYTES - 1))
     return text === '' ? undefined : text
   }
 
@@ -71,8 +71,8 @@ export class RedisFleet implements Fleet {
   async state(): Promise<StoreState> {
     const replies = await this.#run(async (redis) => {
       const found = await runPipeline(redis, [
-        ['getrange', this.#keys.database, 0, ANNOUNCEMENT_MAX_BYTES - 1],
-        ['getrange', this.#keys.complete, 0, ANNOUNCEMENT_MAX_BYTES - 1],
+        ['getrange', this.#keys.database, 0, MAX_ANNOUNCEMENT_BYTES - 1],
+        ['getrange', this.#keys.complete, 0, MAX_ANNOUNCEMENT_BYTES - 1],
         ['info', 'replication'],
       ])
       for (const reply of found) if (reply instanceof Error) throw reply

@@ -5,7 +5,7 @@
 import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-names.ts'
 
 /** The longest entry that is read. Only entries of instances with dozens of addresses are longer. */
-const ENTRY_MAX_BYTES = 4096
+const MAX_ENTRY_BYTES = 4096
 
 /**
  * Returns a sample as `Source.hypervisors` does, of the index in `key`. `ask` runs commands; a reply may be an Error.
@@ -18,7 +18,7 @@ export async function sampleHypervisors(
   if (!Array.isArray(ids)) return undefined
   if (ids.length === 0) return []
   const lengths = await ask((ids as string[]).map((id) => ['hstrlen', key, id]))
-  const short = (ids as string[]).filter((_id, i) => typeof lengths[i] === 'number' && lengths[i] <= ENTRY_MAX_BYTES)
+  const short = (ids as string[]).filter((_id, i) => typeof lengths[i] === 'number' && lengths[i] <= MAX_ENTRY_BYTES)
   if (short.length === 0) return undefined
   const [entries] = await ask([['hmget', key, ...short]])
   return Array.isArray(entries) ? hypervisorNames(entries.map(parsed).map(hypervisorsOf)) : undefined

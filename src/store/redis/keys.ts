@@ -62,7 +62,7 @@ export interface Keys {
   /**
    * STRING: what a guest has reported on a hypervisor (contract H9), as JSON (metadata/reports.ts), encrypted if there
    * are record keys. Writers: the daemon of the hypervisor, and the script when the instance moves or is removed.
-   * Readers: that daemon, and publishers. At most REPORTS_VALUE_MAX_BYTES are read.
+   * Readers: that daemon, and publishers. At most MAX_REPORTS_VALUE_BYTES are read.
    */
   readonly reports: (hypervisor: string, id: string) => string
   /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, peer lookup. */

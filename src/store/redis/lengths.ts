@@ -2,8 +2,8 @@
  * What a value in Redis may weigh before it is read: lengths are asked first, so that a value of any length costs its
  * readers little.
  */
-import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
-import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../crypto/record-cipher.ts'
+import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
+import { MAX_ENCRYPTION_OVERHEAD_BYTES } from '../crypto/record-cipher.ts'
 
 /** The lengths of an instance's values in bytes; 0: there is no such value. */
 export interface Lengths {
@@ -12,11 +12,11 @@ export interface Lengths {
   readonly userData: number
 }
 
-export const ID_MAX_BYTES = 64
+export const MAX_ID_BYTES = 64
 /** More than any digest. Publishers in other languages may use longer ones than ours. */
-export const DIGEST_MAX_BYTES = 4096
+export const MAX_DIGEST_BYTES = 4096
 /** The most memory of an index: some 100,000 instances. */
-const INDEX_MAX_BYTES = 64 * 1024 * 1024
+const MAX_INDEX_BYTES = 64 * 1024 * 1024
 
 /** The commands that ask for the lengths of an instance's values. `lengthsOf` takes their replies. */
 export function lengthCommands(key: string): string[][] {
@@ -36,10 +36,10 @@ export function formatTooLong(
   { record, digest }: Pick<Lengths, 'record' | 'digest'>,
   isEncrypted: boolean,
 ): string | undefined {
-  const most = RECORD_MAX_BYTES + (isEncrypted ? ENCRYPTION_MAX_OVERHEAD_BYTES : 0)
+  const most = MAX_RECORD_BYTES + (isEncrypted ? MAX_ENCRYPTION_OVERHEAD_BYTES : 0)
   if (record > most) return `the record is ${String(record)} bytes, more than the limit of ${String(most)}`
-  return digest > DIGEST_MAX_BYTES
-    ? `the digest is ${String(digest)} bytes, more than the limit of ${String(DIGEST_MAX_BYTES)}`
+  return digest > MAX_DIGEST_BYTES
+    ? `the digest is ${String(digest)} bytes, more than the limit of ${String(MAX_DIGEST_BYTES)}`
     : undefined
 }
 
@@ -53,10 +53,10 @@ export async function checkIndex(
 ): Promise<void> {
   const [bytes] = await ask([['memory', 'usage', key, 'samples', 0]])
   if (bytes instanceof Error) throw bytes
-  if (typeof bytes === 'number' && bytes > INDEX_MAX_BYTES) {
+  if (typeof bytes === 'number' && bytes > MAX_INDEX_BYTES) {
     throw new IndexTooLarge(
       `the index ${key} takes ${String(bytes)} bytes in Redis, ` +
-        `more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`,
+        `more than the limit of ${String(MAX_INDEX_BYTES)}: delete what does not belong there`,
     )
   }
 }

@@ -50,15 +50,15 @@ local REGION = string.match(base or '', '^imds:{([A-Za-z0-9][A-Za-z0-9._-]*)}$')
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
 local ID_RULE = 'an id must be 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
 -- The bounds of daemons: src/metadata/record.ts, and for encrypted values src/store/crypto/record-cipher.ts.
-local RECORD_MAX_BYTES = 262144
-local ENCRYPTION_MAX_OVERHEAD_BYTES = 115
--- The limit of REPORTS_VALUE_MAX_BYTES in src/store/redis/reports.ts.
-local REPORTS_MAX_BYTES = 16384 + ENCRYPTION_MAX_OVERHEAD_BYTES
+local MAX_RECORD_BYTES = 262144
+local MAX_ENCRYPTION_OVERHEAD_BYTES = 115
+-- The limit of MAX_REPORTS_VALUE_BYTES in src/store/redis/reports.ts.
+local MAX_REPORTS_BYTES = 16384 + MAX_ENCRYPTION_OVERHEAD_BYTES
 -- Lists and maps may be missing here: FACTS have only what the script compares.
 local BOUNDS = { interfaces = 32, serverGroups = 256, publicKeys = 256, tags = 50, blockDevices = 256, events = 32, hypervisors = 2 }
 local INTERFACE_BOUNDS = { ipv4Addresses = 64, ipv6Addresses = 64, ipv6Prefixes = 64, nameservers = 8, cloudIps = 64 }
-local TAG_KEY_MAX_CHARACTERS, TAG_VALUE_MAX_CHARACTERS = 128, 256
-local TOO_LONG = 'RECORD is longer than ' .. RECORD_MAX_BYTES .. ' bytes'
+local MAX_TAG_KEY_CHARACTERS, MAX_TAG_VALUE_CHARACTERS = 128, 256
+local TOO_LONG = 'RECORD is longer than ' .. MAX_RECORD_BYTES .. ' bytes'
 
 local function refused(...) return { 'refused', ... } end
 local function whole(number) return string.format('%.0f', number) end
@@ -216,9 +216,9 @@ local function hand_over_reports(id, from, to)
   for _, name in ipairs(from) do
     if not stays[name] then
       local key = base .. ':reports:' .. name .. ':' .. id
-      local reports = redis.call('GETRANGE', key, 0, REPORTS_MAX_BYTES)
+      local reports = redis.call('GETRANGE', key, 0, MAX_REPORTS_BYTES)
       for _, heir in ipairs(to) do
-        if #reports > 0 and #reports <= REPORTS_MAX_BYTES then redis.call('SET', base .. ':reports:' .. heir .. ':' .. id, reports, 'NX') end
+        if #reports > 0 and #reports <= MAX_REPORTS_BYTES then redis.call('SET', base .. ':reports:' .. heir .. ':' .. id, reports, 'NX') end
       end
       redis.call('DEL', key)
     end
@@ -238,8 +238,8 @@ end
 local function tags_fault(tags)
   for key, value in pairs(tags or {}) do
     if type(key) ~= 'string' or type(value) ~= 'string' then return 'tags must be an object of strings' end
-    if characters(key) > TAG_KEY_MAX_CHARACTERS then return 'tags has a key of more than ' .. TAG_KEY_MAX_CHARACTERS .. ' characters' end
-    if characters(value) > TAG_VALUE_MAX_CHARACTERS then return 'tags has a value of more than ' .. TAG_VALUE_MAX_CHARACTERS .. ' characters' end
+    if characters(key) > MAX_TAG_KEY_CHARACTERS then return 'tags has a key of more than ' .. MAX_TAG_KEY_CHARACTERS .. ' characters' end
+    if characters(value) > MAX_TAG_VALUE_CHARACTERS then return 'tags has a value of more than ' .. MAX_TAG_VALUE_CHARACTERS .. ' characters' end
   end
 end
 
@@ -268,7 +268,7 @@ end
 -- Reads a record or FACTS: returns its table and its claims, or nil and what is wrong with it. `again`: it is in the store, which may have it from
 -- a publisher that did not check as much.
 local function facts_of(text, lifts, again)
-  if #(text or '') > RECORD_MAX_BYTES then return nil, TOO_LONG end
+  if #(text or '') > MAX_RECORD_BYTES then return nil, TOO_LONG end
   local record = decoded(text)
   if not record then return nil, 'RECORD is not a JSON object' end
   if record.schema ~= 1 then return nil, 'schema is not 1' end
@@ -355,7 +355,7 @@ local function put(text, mode, bytes, lifts)
   local sealed_at = not lifts and seal_of(id, before) or record.sealedAt
   -- Of two fields with the same name the last one counts, for every JSON parser that reads this store.
   if sealed_at ~= record.sealedAt then text = string.gsub(text, '}%s*$', ',"sealedAt":"' .. sealed_at .. '"}') end
-  if #text > RECORD_MAX_BYTES then return refused('invalid', TOO_LONG .. ' with its seal') end
+  if #text > MAX_RECORD_BYTES then return refused('invalid', TOO_LONG .. ' with its seal') end
   return write(record, claims, before, text, bytes, sealed_at)
 end
 
@@ -364,7 +364,7 @@ local function put_encrypted(verb, facts, text, bytes, digest)
   local lifts, again = verb == 'unseal-encrypted', verb == 'encrypt'
   local record, claims = facts_of(facts, lifts, again)
   if not record then return refused('invalid', claims) end
-  if #(text or '') > RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES then return refused('invalid', TOO_LONG) end
+  if #(text or '') > MAX_RECORD_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES then return refused('invalid', TOO_LONG) end
   if bytes == '' then bytes = nil end
   local revision = whole(record.revision)
   if encrypted_for(text) ~= revision or bytes and encrypted_for(bytes) ~= revision then

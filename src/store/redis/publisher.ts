@@ -15,11 +15,11 @@ import {
   type StoredBytes,
   type WriteOptions,
 } from '../crypto/encrypted-codec.ts'
-import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
+import { MAX_ENCRYPTION_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { readPublished } from '../crypto/stored.ts'
 import { buildPublisher } from '../publish.ts'
 import { parseTombstone } from '../seal.ts'
-import { USER_DATA_MAX_BYTES_LIMIT } from '../settings.ts'
+import { MAX_USER_DATA_BYTES } from '../settings.ts'
 import {
   StoreUnavailable,
   type AnnouncedHypervisor,
@@ -362,8 +362,8 @@ type ScriptedRedis = Redis & { imdsPublish(key: string, ...args: (string | Buffe
 
 /** Why user-data is not read, or undefined. Every daemon rejects it, whatever limit it has. */
 function formatUserDataTooLong(bytes: number): string | undefined {
-  return bytes > USER_DATA_MAX_BYTES_LIMIT + ENCRYPTION_MAX_OVERHEAD_BYTES
-    ? `the user-data is ${String(bytes)} bytes, more than the limit of ${String(USER_DATA_MAX_BYTES_LIMIT)}`
+  return bytes > MAX_USER_DATA_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES
+    ? `the user-data is ${String(bytes)} bytes, more than the limit of ${String(MAX_USER_DATA_BYTES)}`
     : undefined
 }
 

@@ -1,15 +1,15 @@
 /** What a guest has reported, as its key in Redis has it (contract H9). */
 import type { Redis } from 'ioredis'
-import { boundRevisions, parseReports, REPORTS_MAX_BYTES, storedForm, type Reports } from '../../metadata/reports.ts'
-import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
+import { boundRevisions, parseReports, MAX_REPORTS_BYTES, storedForm, type Reports } from '../../metadata/reports.ts'
+import { MAX_ENCRYPTION_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import type { Keys } from './keys.ts'
 
 /** The longest value that is read. publish.lua has the same limit. */
-export const REPORTS_VALUE_MAX_BYTES = REPORTS_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES
+export const MAX_REPORTS_VALUE_BYTES = MAX_REPORTS_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES
 
 /** The commands that read the reports of an instance on some hypervisors: one byte more than a value may have. */
 export function reportCommands(keys: Keys, id: string, hypervisors: readonly string[]): (string | number)[][] {
-  return hypervisors.map((name) => ['getrangeBuffer', keys.reports(name, id), 0, REPORTS_VALUE_MAX_BYTES])
+  return hypervisors.map((name) => ['getrangeBuffer', keys.reports(name, id), 0, MAX_REPORTS_VALUE_BYTES])
 }
 
 /** The valid reports among the replies. A hypervisor may have written anything. */
@@ -26,7 +26,7 @@ export function reportsOf(
 }
 
 function decoded(value: Buffer, id: string, cipher: RecordCipher | undefined): Reports | undefined {
-  if (value.length === 0 || value.length > REPORTS_VALUE_MAX_BYTES) return undefined
+  if (value.length === 0 || value.length > MAX_REPORTS_VALUE_BYTES) return undefined
   const plain =
     cipher === undefined ? { kind: 'decrypted' as const, bytes: value } : cipher.decrypt('reports', id, value)
   return plain.kind === 'decrypted' ? parseReports(plain.bytes.toString()) : undefined

@@ -26,9 +26,9 @@ import { sampleHypervisors } from './hypervisor-sample.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
 import {
   checkIndex,
-  DIGEST_MAX_BYTES,
+  MAX_DIGEST_BYTES,
   formatTooLong,
-  ID_MAX_BYTES,
+  MAX_ID_BYTES,
   lengthCommands,
   lengthsOf,
   type Lengths,
@@ -36,7 +36,7 @@ import {
 import { reportCommands, reportsOf, saveReports } from './reports.ts'
 import type { Index, Loaded, ReportStore, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
-import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
+import { MAX_ENCRYPTION_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
 
 const HEARTBEAT_MS = 5000
@@ -176,12 +176,12 @@ class RedisSource implements Source {
     if (reason !== undefined)
       return {
         id,
-        fields: digest > DIGEST_MAX_BYTES ? [] : ['digest'],
+        fields: digest > MAX_DIGEST_BYTES ? [] : ['digest'],
         bytes: 0,
         fault: { kind: 'unreadable', reason },
       }
     // The limit is a little higher, because an encrypted value is longer than its contents.
-    if (userData <= this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES)
+    if (userData <= this.#userDataMaxBytes + MAX_ENCRYPTION_OVERHEAD_BYTES)
       return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
     return {
       id,
@@ -198,7 +198,7 @@ class RedisSource implements Source {
     if (!address.includes(':')) {
       const owners = this.#keys.addresses(network)
       const [bytes] = (await this.#ask([['hstrlen', owners, address]])).map(valueOf)
-      if (bytes === 0 || (bytes as number) > ID_MAX_BYTES) return undefined
+      if (bytes === 0 || (bytes as number) > MAX_ID_BYTES) return undefined
       const [id] = (await this.#ask([['hget', owners, address]])).map(valueOf)
       return id as string | undefined
     }

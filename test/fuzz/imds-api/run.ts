@@ -42,12 +42,12 @@ interface Outcome {
   readonly wrong?: string | undefined
 }
 
-const MOST_FAILURES = 10
+const MAX_FAILURES = 10
 /** The share of requests that are mutated. */
 const MUTATED = 0.5
 /** The share of the requests that is sent before memory is first measured. */
 const WARM_UP = 0.2
-const MOST_GROWTH = 30 * 2 ** 20
+const MAX_GROWTH = 30 * 2 ** 20
 /** How many ids, cursors and tags of its responses a lane remembers. */
 const REMEMBERED = 200
 const SHOWN = 3_000
@@ -90,7 +90,7 @@ export async function fuzzApi(host: ApiHost, { seed, requests, index }: ApiRun):
     Promise.all(
       lanes.map(async (lane, first) => {
         const agent = new Agent({ keepAlive: true, maxSockets: 1 })
-        for (let n = from; n < to && failures.length < MOST_FAILURES; n++)
+        for (let n = from; n < to && failures.length < MAX_FAILURES; n++)
           if (n % lanes.length === first) await one(n, lane, agent)
         agent.destroy()
       }),
@@ -101,7 +101,7 @@ export async function fuzzApi(host: ApiHost, { seed, requests, index }: ApiRun):
   const before = await host.heap()
   await run(warm, index === undefined ? requests : index + 1)
   const heapGrew = (await host.heap()) - before
-  if (heapGrew > MOST_GROWTH) failures.push(`memory grew by ${String(heapGrew)} bytes`)
+  if (heapGrew > MAX_GROWTH) failures.push(`memory grew by ${String(heapGrew)} bytes`)
   return {
     ...{ tried, statuses, heapGrew },
     unsuccessful: [...unsuccessful].map(({ method, path }) => `${method} ${path}`),

@@ -20,7 +20,7 @@ export interface Operator {
 }
 
 /** The least number of requests of each guest before the fault, and again after it. */
-const LEAST_REQUESTS = 50
+const MIN_REQUESTS = 50
 
 /**
  * All guests send requests without a pause while `cause` causes and ends a fault, and until all changes have arrived.
@@ -37,7 +37,7 @@ export async function underFault(
   const seen: string[] = []
   const operator = await observe(host, seen)
   const loads = await Promise.all(host.guests.map(({ guest }) => startLoad(guest, { clients: 1, keepAlive: false })))
-  const more = () => Promise.all(loads.map((load) => load.more(LEAST_REQUESTS)))
+  const more = () => Promise.all(loads.map((load) => load.more(MIN_REQUESTS)))
   const problem = await more()
     .then(() => cause(operator))
     .then(() => host.arrived())

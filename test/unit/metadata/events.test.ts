@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { changeEvents, type MaintenanceEvent } from '../../../src/metadata/events.ts'
-import { EVENTS_MAX } from '../../../src/metadata/schema.ts'
+import { MAX_EVENTS } from '../../../src/metadata/schema.ts'
 
 const REBOOT = { id: 'evt-1', code: 'system-reboot', notBefore: '2026-11-20T15:04:05Z', description: 'a reboot' }
 
@@ -27,7 +27,7 @@ test('an event with a known id replaces it', () => {
 })
 
 test('beyond the limit the oldest event that has ended is dropped; active ones are not', () => {
-  const all = Array.from({ length: EVENTS_MAX }, (_, i) => ({
+  const all = Array.from({ length: MAX_EVENTS }, (_, i) => ({
     ...REBOOT,
     id: `evt-${String(i)}`,
     state: 'active' as const,
@@ -41,7 +41,7 @@ test('beyond the limit the oldest event that has ended is dropped; active ones a
   const withEnded = full.map((event, i) => (i === 5 || i === 7 ? { ...event, state: 'completed' as const } : event))
   const changed = changeEvents(withEnded, more)
   const ids = changed.ok ? changed.value.map(({ id }) => id) : []
-  expect(ids).toHaveLength(EVENTS_MAX)
+  expect(ids).toHaveLength(MAX_EVENTS)
   expect([ids.includes('evt-5'), ids.includes('evt-7'), ids.at(-1)]).toEqual([false, true, 'evt-new'])
 })
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { RECORD_MAX_BYTES } from '../../../src/metadata/instance.ts'
+import { MAX_RECORD_BYTES } from '../../../src/metadata/instance.ts'
 import { InstanceSchema } from '../../../src/metadata/schema.ts'
 import { parse, parseStored, sealOf, sizeFaults } from '../../../src/metadata/record.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
@@ -541,9 +541,9 @@ describe('a record is bounded', () => {
       return { ...record, later: 'é'.repeat((bytes - Buffer.byteLength(JSON.stringify(record))) / 2) }
     }
     const even = Buffer.byteLength(JSON.stringify(anInstance({ later: '' }))) % 2
-    expect(sizeFaults(sized(RECORD_MAX_BYTES - even))).toEqual([])
-    expect(sizeFaults(sized(RECORD_MAX_BYTES - even + 2))).toEqual([
-      { path: '', message: `is ${String(RECORD_MAX_BYTES - even + 2)} bytes as JSON, more than the limit of 262144` },
+    expect(sizeFaults(sized(MAX_RECORD_BYTES - even))).toEqual([])
+    expect(sizeFaults(sized(MAX_RECORD_BYTES - even + 2))).toEqual([
+      { path: '', message: `is ${String(MAX_RECORD_BYTES - even + 2)} bytes as JSON, more than the limit of 262144` },
     ])
     const loop: Record<string, unknown> = anInstance()
     loop['later'] = loop

@@ -13,7 +13,7 @@
 /** PostgreSQL's channel of the notifications. */
 export const EVENTS_CHANNEL = 'imds_events'
 /** The most events of an account: older ones are deleted. */
-export const EVENTS_MAX = 100_000
+export const MAX_EVENTS = 100_000
 
 const EVENT_TABLES = `
   -- The accounts that have events. The row is locked while an event gets its number. The number itself is not in it:
@@ -66,7 +66,7 @@ const EVENT_TABLES = `
         in_account, next, in_type, in_resource, in_action,
         coalesce(nullif(current_setting('imds.actor', true), ''), 'system'),
         case in_action when 'update' then in_fields else '{}' end);
-      delete from events where account_id = in_account and id <= next - ${String(EVENTS_MAX)};
+      delete from events where account_id = in_account and id <= next - ${String(MAX_EVENTS)};
       -- Readers must see no event that a crash could undo: another one would get its number.
       if current_setting('synchronous_commit') = 'off' then
         perform set_config('synchronous_commit', 'on', true);

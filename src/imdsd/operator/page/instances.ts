@@ -18,7 +18,7 @@ export interface InstancesParts {
 }
 
 /** The addresses of an instance that the table shows. */
-const MOST_ADDRESSES = 4
+const MAX_ADDRESSES = 4
 
 /** Formats the part of the table that a question wants. */
 export async function formatInstances(
@@ -78,7 +78,7 @@ async function findInstances(instances: Iterable<ServedInstance>, search: string
 
 function formatAddresses(ranges: readonly NetworkRange[]): string {
   const shown = ranges
-    .slice(0, MOST_ADDRESSES)
+    .slice(0, MAX_ADDRESSES)
     .map(({ network, range }) => (network === DEFAULT_NETWORK ? range : `${range} on ${network}`))
   const more = ranges.length - shown.length
   return [...shown, ...(more > 0 ? [`${String(more)} more`] : [])].join(', ')

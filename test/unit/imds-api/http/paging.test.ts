@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import {
-  AFTER_MAX,
-  FILTERS_MAX,
+  MAX_CURSOR_LENGTH,
+  MAX_FILTERS,
   parseListQuery,
-  VALUE_MAX,
+  MAX_VALUE_LENGTH,
   type ListRules,
 } from '../../../../src/imds-api/http/paging.ts'
 import { Refusal } from '../../../../src/imds-api/model/refusal.ts'
@@ -78,7 +78,7 @@ test('a cursor that no Link has had is refused', () => {
     encoded(digest, 1, '\ud800'),
     encoded('', 1, 'a'),
     Buffer.from('{"length":3}').toString('base64url'),
-    'a'.repeat(AFTER_MAX),
+    'a'.repeat(MAX_CURSOR_LENGTH),
   ])
     expect(faultsOf({ after: garbage }), garbage).toEqual(['after: malformed'])
 })
@@ -102,12 +102,12 @@ test('all wrong parameters are named at once', () => {
 })
 
 test('the number of filters, and the length of each value, are bounded', () => {
-  const tags = Object.fromEntries(Array.from({ length: FILTERS_MAX }, (_, i) => [`tag.${String(i)}`, 'x']))
-  expect(parse(tags).filters.length).toBe(FILTERS_MAX)
+  const tags = Object.fromEntries(Array.from({ length: MAX_FILTERS }, (_, i) => [`tag.${String(i)}`, 'x']))
+  expect(parse(tags).filters.length).toBe(MAX_FILTERS)
   expect(faultsOf({ ...tags, 'tag.more': 'x' })).toEqual(['tag.more: too_long'])
   for (const field of ['limit', 'name', 'fields', 'tag.Role'])
-    expect(faultsOf({ [field]: 'x'.repeat(VALUE_MAX + 1) })[0], field).toBe(`${field}: too_long`)
-  expect(faultsOf({ after: 'x'.repeat(AFTER_MAX + 1) })[0]).toBe('after: too_long')
+    expect(faultsOf({ [field]: 'x'.repeat(MAX_VALUE_LENGTH + 1) })[0], field).toBe(`${field}: too_long`)
+  expect(faultsOf({ after: 'x'.repeat(MAX_CURSOR_LENGTH + 1) })[0]).toBe('after: too_long')
 })
 
 test('a filter by a tag has two forms, which mean the same', () => {

@@ -2,7 +2,7 @@ import { pino } from 'pino'
 import Type from 'typebox'
 import { expect, test } from 'vitest'
 import { refuse } from '../../../../src/imds-api/model/refusal.ts'
-import { buildServer, HEADERS_MAX, PARAMETERS_MAX } from '../../../../src/imds-api/http/server.ts'
+import { buildServer, MAX_HEADERS, MAX_PARAMETERS } from '../../../../src/imds-api/http/server.ts'
 import { withoutDetails } from '../../../support/error-bodies.ts'
 
 const Body = Type.Object({
@@ -276,8 +276,8 @@ test('a query of more parameters than the limit is refused, and its rest is not 
     const query = Array.from({ length: count }, (_, n) => `p${String(n)}=%61`).join('&')
     return (await server.inject(`/ip?${query}`)).statusCode
   }
-  expect([await ask(PARAMETERS_MAX), await ask(PARAMETERS_MAX + 1), await ask(2_000)]).toEqual([200, 400, 400])
-  expect(parsed).toEqual([PARAMETERS_MAX, PARAMETERS_MAX, PARAMETERS_MAX])
+  expect([await ask(MAX_PARAMETERS), await ask(MAX_PARAMETERS + 1), await ask(2_000)]).toEqual([200, 400, 400])
+  expect(parsed).toEqual([MAX_PARAMETERS, MAX_PARAMETERS, MAX_PARAMETERS])
 })
 
 test('a request of more headers than the limit is refused', async () => {
@@ -287,6 +287,6 @@ test('a request of more headers than the limit is refused', async () => {
     return [statusCode, (JSON.parse(body) as { error_name?: string }).error_name]
   }
   const own = 2 // inject adds Host and User-Agent
-  expect(await ask(HEADERS_MAX - own)).toEqual([200, undefined])
-  expect(await ask(HEADERS_MAX - own + 1)).toEqual([431, 'header_fields_too_large'])
+  expect(await ask(MAX_HEADERS - own)).toEqual([200, undefined])
+  expect(await ask(MAX_HEADERS - own + 1)).toEqual([431, 'header_fields_too_large'])
 })

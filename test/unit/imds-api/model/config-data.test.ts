@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import {
   BODY_BOUNDS,
-  BODY_MAX_BYTES,
-  DATA_MAX_BYTES,
+  MAX_BODY_BYTES,
+  MAX_DATA_BYTES,
   dataFault,
   parseBody,
 } from '../../../../src/imds-api/model/config-data.ts'
@@ -48,25 +48,25 @@ test('a body that is no JSON is a SyntaxError, in every member', async () => {
 })
 
 test('the limit counts bytes of UTF-8, not characters and not escapes', async () => {
-  expect(await faultOf(bodyOf(DATA_MAX_BYTES))).toBeUndefined()
-  expect(await faultOf(bodyOf(DATA_MAX_BYTES, '\\u0061'))).toBeUndefined()
-  expect(await faultOf(bodyOf(DATA_MAX_BYTES + 1))).toBe('data must be at most 1048576 bytes; it is 1048577')
-  expect(await faultOf(bodyOf(DATA_MAX_BYTES + 1, '\\u0061'))).toBe('data must be at most 1048576 bytes; it is 1048577')
+  expect(await faultOf(bodyOf(MAX_DATA_BYTES))).toBeUndefined()
+  expect(await faultOf(bodyOf(MAX_DATA_BYTES, '\\u0061'))).toBeUndefined()
+  expect(await faultOf(bodyOf(MAX_DATA_BYTES + 1))).toBe('data must be at most 1048576 bytes; it is 1048577')
+  expect(await faultOf(bodyOf(MAX_DATA_BYTES + 1, '\\u0061'))).toBe('data must be at most 1048576 bytes; it is 1048577')
   expect(await faultOf(`{"data":{"a":"${'€'.repeat(349_523)}"}}`)).toBe(
     'data must be at most 1048576 bytes; it is 1048577',
   )
 })
 
 test.each([
-  ['repeated keys', `{"data":{${'"a":1,'.repeat(DATA_MAX_BYTES / 6)}"b":1}}`, 1_048_579],
-  ['a long number', `{"data":{"a":1${'0'.repeat(DATA_MAX_BYTES)}}}`, 1_048_583],
+  ['repeated keys', `{"data":{${'"a":1,'.repeat(MAX_DATA_BYTES / 6)}"b":1}}`, 1_048_579],
+  ['a long number', `{"data":{"a":1${'0'.repeat(MAX_DATA_BYTES)}}}`, 1_048_583],
 ])('the limit counts what is stored: %s', async (_, body, bytes) => {
   expect(await faultOf(body)).toBe(`data must be at most 1048576 bytes; it is ${String(bytes)}`)
 })
 
 test('data within the limit fits into a body, also as escapes, and as one token for each byte', async () => {
-  expect(bodyOf(DATA_MAX_BYTES, '\\u0061').length).toBeLessThan(BODY_MAX_BYTES)
-  const most = `{"data":{"":[${'1,'.repeat((DATA_MAX_BYTES - 8) / 2)}1]},"name":"a"}`
+  expect(bodyOf(MAX_DATA_BYTES, '\\u0061').length).toBeLessThan(MAX_BODY_BYTES)
+  const most = `{"data":{"":[${'1,'.repeat((MAX_DATA_BYTES - 8) / 2)}1]},"name":"a"}`
   expect(await faultOf(most)).toBeUndefined()
   expect(await boundsFault(most, BODY_BOUNDS, budget)).toBeUndefined()
   expect(await boundsFault(`{"data":{},"x":[${'1,'.repeat(540_000)}1]}`, BODY_BOUNDS, budget)).toBe(

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest'
 import { COUNTERS, parsePackets } from '../../../../src/imdsd/firewall/counters.ts'
-import { formatReport, MOST_REFUSED, parseReport, REPORT_MAX_BYTES } from '../../../../src/imdsd/firewall/refusal.ts'
+import { formatReport, MAX_REFUSED, parseReport, MAX_REPORT_BYTES } from '../../../../src/imdsd/firewall/refusal.ts'
 
 const PACKETS = parsePackets(Object.fromEntries(COUNTERS.map((name) => [name, Number.MAX_SAFE_INTEGER])))
 const REFUSAL = { instance: 'srv-a', interface: 'int-a', message: 'm'.repeat(160) }
 const read = (text: string) => parseReport(JSON.parse(text))
 
 test('a report is read back as it was written, with as many refusals as the agent may leave out', () => {
-  for (const count of [0, 1, MOST_REFUSED]) {
+  for (const count of [0, 1, MAX_REFUSED]) {
     const refused = Array.from({ length: count }, (_, i) => ({ ...REFUSAL, interface: `int-${String(i)}` }))
     for (const applied of ['a.1', undefined])
       for (const packets of [PACKETS, undefined])
@@ -21,14 +21,14 @@ test('a long message is cut, so that the longest report is accepted', () => {
     applied: 'a.1',
     refused: [REFUSAL],
   })
-  const most = Array.from({ length: MOST_REFUSED }, () => ({
+  const most = Array.from({ length: MAX_REFUSED }, () => ({
     instance: 'x'.repeat(64),
     interface: 'y'.repeat(64),
     message: '\u0000'.repeat(400),
   }))
   const text = formatReport({ applied: 'z'.repeat(49), refused: most, packets: PACKETS })
-  expect(text.length).toBeLessThan(REPORT_MAX_BYTES)
-  expect(read(text)?.refused).toHaveLength(MOST_REFUSED)
+  expect(text.length).toBeLessThan(MAX_REPORT_BYTES)
+  expect(read(text)?.refused).toHaveLength(MAX_REFUSED)
 })
 
 test.each<[unknown]>([
@@ -44,7 +44,7 @@ test.each<[unknown]>([
   [{ applied: null, refused: [null] }],
   [{ applied: null, refused: [{ instance: 'a', interface: 'b' }] }],
   [{ applied: null, refused: [{ ...REFUSAL, message: 'm'.repeat(161) }] }],
-  [{ applied: null, refused: Array.from({ length: MOST_REFUSED + 1 }, () => REFUSAL) }],
+  [{ applied: null, refused: Array.from({ length: MAX_REFUSED + 1 }, () => REFUSAL) }],
 ])('%j is not a report', (body) => {
   expect(parseReport(body)).toBeUndefined()
 })

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events'
 import { expect, test } from 'vitest'
 import {
-  MOST_OF_ADDRESS,
+  MAX_PER_ADDRESS,
   OperatorConnections,
   type OperatorConnection,
 } from '../../../../src/imdsd/operator/connections.ts'
@@ -56,12 +56,12 @@ function aListener(most = 64, isAllowed: (address: string) => boolean = () => tr
 test('beyond the bound of an address its oldest connection is closed; other addresses keep theirs', () => {
   const { connect, open } = aListener()
   const other = connect('10.0.0.2')
-  const [first, ...rest] = Array.from({ length: MOST_OF_ADDRESS }, () => connect('10.0.0.1'))
+  const [first, ...rest] = Array.from({ length: MAX_PER_ADDRESS }, () => connect('10.0.0.1'))
   expect(first!.state).toBe('open')
   const last = connect('10.0.0.1')
   expect([other.state, first!.state, rest[0]!.state, last.state]).toEqual(['open', 'closed', 'open', 'open'])
   for (let i = 0; i < 1_000; i++) connect('10.0.0.1')
-  expect(open().length).toBe(MOST_OF_ADDRESS + 1)
+  expect(open().length).toBe(MAX_PER_ADDRESS + 1)
   expect(other.state).toBe('open')
 })
 

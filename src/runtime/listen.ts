@@ -31,7 +31,7 @@ const MAX_OPERATORS = 64
 const BACKLOG = 4_096
 /**
  * How many sockets `listenAt` opens at an address (SO_REUSEPORT). libuv accepts one connection of a socket in each turn of
- * the event loop, so with one socket, new connections of a busy server waited for seconds (docs/performance.md).
+ * the event loop, so with one socket, new connections of a busy server waited for seconds.
  */
 const SOCKETS = 64
 /**

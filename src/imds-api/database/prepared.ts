@@ -1,6 +1,6 @@
 /**
  * Queries that are built once and that each connection prepares once. They are for the most frequent reads, because
- * building a query with its joins takes longer than running it (docs/performance.md). Their columns are listed one by
+ * building a query with its joins takes longer than running it. Their columns are listed one by
  * one, because a prepared `select *` fails once a later version adds a column.
  */
 import { CompiledQuery, sql, type Compilable } from 'kysely'

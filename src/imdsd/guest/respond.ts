@@ -2,9 +2,8 @@
  * Sends the responses of a listener, and counts and logs each of them.
  *
  * A response is sent in one write with a prepared header list. It bypasses Fastify's reply, which is slower and would
- * add a charset (docs/performance.md#decisions). On a connection that stays open, a
- * response waits for the end of the turn of the event loop, and up to BATCH responses are sent together: that is faster
- * than sending each one alone.
+ * add a charset. On a connection that stays open, a response waits for the end of the turn of the event loop, and up to
+ * BATCH responses are sent together: that is faster than sending each one alone.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { performance } from 'node:perf_hooks' // the global one is a getter

@@ -3,11 +3,10 @@
  *
  * The steps run in Fastify's first hook, before a body is read. Only the body of a report is read (H9), within bounds;
  * all others are discarded after the response (contract A4; linger.ts). Fastify sees the target `/` for every request:
- * the tree resolves paths, and a second router costs a part of the rate (docs/performance.md#decisions).
+ * the tree resolves paths, and a second router costs a part of the rate.
  *
- * No step waits, with two exceptions, both within bounds: an unknown peer is looked up in the store, and a guest waits
- * for its own signature. A guest may ask to be answered only when a value changes (contract H1): such a request runs the
- * steps again after each change.
+ * Two steps may wait, each at most a second: the lookup of an unknown peer, and a signature. A guest may ask to be
+ * answered only when a value changes (contract H1): such a request runs the steps again after each change.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { ServerResponse } from 'node:http'

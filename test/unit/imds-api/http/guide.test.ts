@@ -48,7 +48,7 @@ test('a page has its title, tables and code, and its policy allows only its styl
   const { body, headers } = await aServer().inject(FIRST)
   expect(body).toContain('<title>The API - imds</title>')
   expect(body).toContain('<h2 id="authentication">Authentication</h2>')
-  expect(body).toContain('<td><code>bad_request</code></td>')
+  expect(body).toContain('<td><code>out_of_range</code></td>')
   expect(body).toContain('<pre><code class="language-sh">imds-api apply region.yaml\n')
   expect(headers['content-security-policy']).toMatch(
     /^default-src 'none'; style-src 'sha256-[^']+'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'$/,

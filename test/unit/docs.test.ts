@@ -218,8 +218,7 @@ test.each<[string, string, VariableTable]>([
 ])('configuration.md has every variable of %s in its section, with its default', (program, chapter, table) => {
   const variables = Object.entries(table).filter(([name]) => program === 'imdsd' || name.startsWith('IMDS_API_'))
   const documented = (heading: string) =>
-    rowsBelow('docs/configuration.md', heading)
-      .filter(([name]) => name!.startsWith('IMDS_'))
+    itemsBelow('docs/configuration.md', heading, /`(IMDS_\w+)` \(`?(.+?)`?\): /)
       .map(([name = '', value = '']) => [
         name,
         (table[name]?.default ?? '') === '' && NO_DEFAULT.test(value) ? '' : value,

@@ -387,13 +387,12 @@ describe('tables that people write have every row of the code', () => {
       readdirSync(`${ROOT}${folder}`)
         .filter((name) => pattern.test(name))
         .sort()
-    const names = (heading: string) =>
-      rowsBelow('docs/install.md', heading)
-        .slice(1)
-        .map(([name]) => name!.replace('NETWORK', ''))
-        .sort()
-    expect(names('## The units')).toEqual(files('systemd', /\.(service|socket)$/))
-    expect(names('## Secrets')).toEqual(files('deploy', /\.conf$/).map((name) => `deploy/${name}`))
+    const units = itemsBelow('docs/install.md', '## The units', /`(\S+)`:/).map(([name]) =>
+      name!.replace('NETWORK', ''),
+    )
+    expect(units.sort()).toEqual(files('systemd', /\.(service|socket)$/))
+    const secrets = rowsBelow('docs/install.md', '## Secrets').slice(1)
+    expect(secrets.map(([name]) => name).sort()).toEqual(files('deploy', /\.conf$/).map((name) => `deploy/${name}`))
   })
   test('the keys in Redis', () => {
     const keys = Object.values(keysOf('REGION')).map((key: string | ((name: string, id: string) => string)) =>

@@ -1,5 +1,5 @@
 /**
- * Generates the table of a record's fields in docs/record.md from the schema.
+ * Generates the list of a record's fields in docs/record.md from the schema.
  */
 import { InstanceSchema } from '../../src/metadata/schema.ts'
 
@@ -19,9 +19,10 @@ interface Schema {
   readonly patternProperties?: Readonly<Record<string, { readonly maxLength?: number }>>
 }
 
-/** A Markdown table with one row per field. */
+/** A Markdown list with one item per field. What an id is, is said once. */
 export function recordTable(): string {
-  const rows: string[] = []
+  const items: string[] = []
+  const explained = new Set<string>()
   const visit = (schema: Schema, path: string) => {
     for (const [name, field] of Object.entries(schema.properties ?? {})) {
       const here = `${path}${name}`
@@ -29,16 +30,16 @@ export function recordTable(): string {
       const isNeeded = schema.required?.includes(name) === true && field.default === undefined
       const fallback =
         field.default === undefined ? (isNeeded ? 'required' : 'none') : `\`${JSON.stringify(field.default)}\``
-      rows.push(`| \`${here}${field.items ? '[]' : ''}\` | ${meaning(field)} | ${form(field)} | ${fallback} |`)
+      const [kind = '', ...rest] = form(field).split(': ')
+      const text = explained.has(kind) || rest.length === 0 ? kind : `${kind}: ${rest.join(': ')}`
+      explained.add(kind)
+      const sentences = [field.description ?? field.items?.description, text && `Form: ${text}`].filter((part) => part)
+      items.push(`- \`${here}${field.items ? '[]' : ''}\` (${fallback}): ${sentences.join(' ')}`)
       visit(inner, `${here}${field.items ? '[]' : ''}.`)
     }
   }
   visit(InstanceSchema as Schema, '')
-  return ['<!-- prettier-ignore -->', '| field | meaning | form | default |', '|---|---|---|---|', ...rows].join('\n')
-}
-
-function meaning({ description, items }: Schema): string {
-  return (description ?? items?.description ?? '').replaceAll('|', '\\|')
+  return items.join('\n')
 }
 
 function form(schema: Schema): string {
@@ -51,10 +52,7 @@ function form(schema: Schema): string {
         : `, ${String(minimum)} to ${String(maximum)}`
   const text =
     hint ?? items?.hint ?? (type === 'integer' ? `a whole number${range}` : type === 'boolean' ? 'true or false' : '')
-  return [text, bounds(schema)]
-    .filter((part) => part !== '')
-    .join('; ')
-    .replaceAll('|', '\\|')
+  return [text, bounds(schema)].filter((part) => part !== '').join('; ')
 }
 
 function bounds({ maxItems, maxProperties, propertyNames, patternProperties }: Schema): string {

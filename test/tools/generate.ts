@@ -26,7 +26,7 @@ import { recordTable } from './record-table.ts'
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   record: recordTable,
-  categories: categoryTable,
+  categories: categoryList,
   metrics: metricTable,
   'api-metrics': apiMetricTable,
   alerts: alertParagraphs,
@@ -37,7 +37,7 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
       CHECKS.map(({ name, what, remedy }) => [name, what, remedy]),
     ),
   'account-limits': accountLimitTable,
-  'account-states': accountStateTable,
+  'account-states': accountStateList,
   'server-actions': actionTable,
 }
 
@@ -59,12 +59,15 @@ function asTable(columns: readonly string[], rows: readonly (readonly string[])[
   return ['<!-- prettier-ignore -->', line(columns), `|${'---|'.repeat(columns.length)}`, ...rows.map(line)].join('\n')
 }
 
-function categoryTable(): string {
-  const firstVersion = (since: string) => VERSIONS.find((version) => version >= since) ?? since
-  return asTable(
-    ['path', 'first version'],
-    CATEGORIES.map(({ pattern, since }) => [`\`${pattern}\``, `\`${firstVersion(since)}\``]),
-  )
+/** The categories by their first version, with MAC for the directory of an interface. */
+function categoryList(): string {
+  const visible = Map.groupBy(CATEGORIES, ({ since }) => VERSIONS.find((version) => version >= since) ?? since)
+  const name = (pattern: string) =>
+    `\`${pattern.replace('meta-data/', '').replace('network/interfaces/macs/{mac}', 'MAC')}\``
+  return [...visible]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([version, categories]) => `- \`${version}\`: ${categories.map(({ pattern }) => name(pattern)).join(', ')}`)
+    .join('\n')
 }
 
 async function metricTable(): Promise<string> {
@@ -141,7 +144,7 @@ function accountLimitTable(): string {
 }
 
 /** In which states each change is allowed, to verified accounts unless it says otherwise. */
-function accountStateTable(): string {
+function accountStateList(): string {
   const accounts = [
     ...ACCOUNT_STATES.map((status) => ({ status, is: true })),
     ...ACCOUNT_STATES.map((status) => ({ status, is: false })),
@@ -154,13 +157,12 @@ function accountStateTable(): string {
       .join(', ')
   }
   const requests = Object.groupBy(Object.keys(CHANGES) as ChangeRequest[], when)
-  return asTable(
-    ['allowed', 'requests'],
-    Object.entries(requests).map(([allowed, names = []]) => [
-      allowed,
-      names.map((name) => name.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`')).join('; '),
-    ]),
-  )
+  return Object.entries(requests)
+    .map(([allowed, names = []]) => {
+      const texts = names.map((name) => name.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`'))
+      return `- ${allowed}: ${texts.join('; ')}`
+    })
+    .join('\n')
 }
 
 function readinessTable(): string {

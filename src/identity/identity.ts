@@ -5,7 +5,7 @@ import type { Instance } from '../metadata/instance.ts'
 import { AccountKeys } from './account-keys.ts'
 import { algorithmOf, type IdentityKey } from './key.ts'
 import type { KeySigner, TokenSigner, TokenSubject } from './signer.ts'
-import { Slots } from '../limits/slots.ts'
+import { FairQueue } from '../limits/fair-queue.ts'
 
 /** Of the four threads of Node's pool: changes of the view need the others to write the journal. */
 const SIGNATURES_AT_ONCE = 2
@@ -38,7 +38,12 @@ export interface Identity {
 
 /** Builds it. `own` undefined: this hypervisor has no key. `wallMs`: the time since 1970. */
 export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => number): Identity {
-  const slots = new Slots(SIGNATURES_AT_ONCE)
+  const queue = new FairQueue({ all: { atOnce: SIGNATURES_AT_ONCE } })
+  const inTurn = async <T>(task: () => Promise<T>, key: string, signal?: AbortSignal): Promise<T> => {
+    const made = await queue.run({ key, ...(signal && { signal }) }, task)
+    if (made === undefined) throw new Error('no longer wanted')
+    return made
+  }
   let loading: Promise<KeySigner> | undefined
   const loadOwn = ({ key, certificate }: IdentityKey) =>
     (loading ??= import('./signer.ts').then(({ buildSigner }) => buildSigner({ key, certificate })))
@@ -54,7 +59,7 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
     load: () => (own === undefined ? import('./signer.ts') : loadOwn(own)),
     signer:
       own !== undefined && algorithmOf(own.key) === 'RS256'
-        ? { sign: (document, id) => slots.use(async () => (await loadOwn(own)).signDocument(document), id) }
+        ? { sign: (document, id) => inTurn(async () => (await loadOwn(own)).signDocument(document), id) }
         : undefined,
     issuerOf: (instance) => {
       const { identity } = instance
@@ -66,7 +71,7 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
         }
         return {
           audiences: identity.audiences,
-          mint: (audience, signal) => slots.use(() => mint(audience), instance.id, signal),
+          mint: (audience, signal) => inTurn(() => mint(audience), instance.id, signal),
         }
       }
       const { issuer } = own ?? {}
@@ -77,7 +82,7 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
             mint: (audience, signal) => {
               const terms = { issuer, lifetimeSeconds: TOKEN_SECONDS }
               const mint = async () => (await loadOwn(own)).mintToken(terms, instance, audience, wallMs())
-              return slots.use(mint, instance.id, signal)
+              return inTurn(mint, instance.id, signal)
             },
           }
     },

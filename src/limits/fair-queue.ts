@@ -1,56 +1,72 @@
 /**
- * A queue for each key, such as an account. A key has few tasks at once; others wait. Urgent ones go first, but every
- * second turn is for the others while some wait. The callers of a key take turns among its urgent tasks and among the
- * others, each with its oldest one, so a caller with many tasks delays the others by one each.
+ * A queue whose tasks take turns: those of a key, such as an account, those of the callers of a key, and those of a
+ * caller in their order. So a caller with many tasks delays each other one by one task, and so does a key.
  *
- * What waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that costs the
- * most is refused. So a caller never uses the room of one that uses less. Urgent tasks have the same limit again, for
- * themselves.
+ * A key runs few tasks at once; others wait. Urgent ones go first, but every second turn is for the others while some
+ * wait. What waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that costs
+ * the most is refused. So a caller never uses the room of one that uses less. Urgent tasks have the same limits again,
+ * for themselves.
  *
- * All keys together may have a bound too. They take turns then, so the wait of a key does not depend on how much of the
- * others waits, and some turns are only for keys of which nothing runs. If this bound makes all tasks of a key wait long for some time, there is more work than turns: those
- * that have waited long are refused at their turn, so that those which are started have not.
+ * All keys together may have the same limits. Beyond that of the cost, a task of the key that costs the most is refused.
+ * Some turns may be only for keys of which nothing runs. If all tasks of a key wait long for the other keys for some
+ * time, there is more work than turns: those that have waited long are refused at their turn, so that those which are
+ * started have not.
  */
 
 /**
  * `atOnce`: tasks of a key that run at once. `waitingMax`: the most cost that waits for a key. `timeoutMs`: a task that
- * waits longer is refused.
+ * waits longer is refused. What is left out has no bound.
  */
 export interface FairQueueLimits {
-  readonly atOnce: number
-  readonly waitingMax: number
-  readonly timeoutMs: number
-  readonly all?: OverallLimits
+  readonly atOnce?: number
+  readonly waitingMax?: number
+  readonly timeoutMs?: number
+  readonly all?: Partial<OverallLimits>
 }
 /**
- * `atOnce`: tasks of all keys that run at once. `shared`: while so many run, only a key of which none runs gets a turn.
- * `waitMs`: a longer wait is long. `overloadMs`: how long only such tasks of a key are started before they are refused.
+ * `atOnce`, `waitingMax`: as above, for all keys together. `shared`: while so many run, only a key of which none runs
+ * gets a turn. `waitMs`: a longer wait is long. `overloadMs`: how long only such tasks of a key are started before they
+ * are refused.
  */
 export interface OverallLimits {
   readonly atOnce: number
+  readonly waitingMax: number
   readonly shared: number
   readonly overloadMs: number
   readonly waitMs: number
 }
-const NO_BOUND: OverallLimits = { atOnce: Infinity, shared: Infinity, overloadMs: Infinity, waitMs: Infinity }
+const NO_BOUND: OverallLimits = {
+  atOnce: Infinity,
+  waitingMax: Infinity,
+  shared: Infinity,
+  overloadMs: Infinity,
+  waitMs: Infinity,
+}
 
-/** A task that asks for its turn. `isBegun`: it continues a response that has begun, so overload does not refuse it. */
+/**
+ * A task that asks for its turn. `cost`: default 1. `isBegun`: it continues a response that has begun, so overload does
+ * not refuse it. `signal`: if it aborts while the task waits, the task is refused.
+ */
 export interface Task {
   readonly key: string
-  readonly caller: string
-  readonly cost: number
-  readonly isUrgent: boolean
+  readonly caller?: string
+  readonly cost?: number
+  readonly isUrgent?: boolean
   readonly isBegun?: boolean
+  readonly signal?: AbortSignal
 }
 /** Ends a turn. Only the first call has an effect. */
 export type Leave = () => void
 /** Which bound refused a task: that of its key, or that of all keys. */
 export type FairQueueBound = 'key' | 'all'
 
-interface Waiting extends Task {
+interface Waiting {
+  readonly caller: string
+  readonly cost: number
+  readonly isUrgent: boolean
+  readonly isBegun: boolean
   readonly sinceMs: number
-  readonly start: () => void
-  readonly refuse: (by: FairQueueBound) => void
+  readonly end: (outcome: Leave | FairQueueBound) => void
 }
 interface Queue {
   running: number
@@ -63,19 +79,20 @@ interface Queue {
 }
 
 export class FairQueue {
-  readonly #limits: FairQueueLimits
+  readonly #atOnce: number
+  readonly #waitingMax: number
+  readonly #timeoutMs: number | undefined
   readonly #all: OverallLimits
-  readonly #now: () => number
   readonly #keys = new Map<string, Queue>()
   /** The keys that wait only for the bound of all keys. The first one is next. */
   readonly #ready = new Set<string>()
   #running = 0
 
-  /** `now`: milliseconds of a monotonic clock. */
-  constructor(limits: FairQueueLimits, now: () => number) {
-    this.#limits = limits
-    this.#all = limits.all ?? NO_BOUND
-    this.#now = now
+  constructor({ atOnce = Infinity, waitingMax = Infinity, timeoutMs, all }: FairQueueLimits) {
+    this.#atOnce = atOnce
+    this.#waitingMax = waitingMax
+    this.#timeoutMs = timeoutMs
+    this.#all = { ...NO_BOUND, ...all }
   }
 
   /** True while a task has its turn or waits. */
@@ -83,40 +100,61 @@ export class FairQueue {
     return this.#keys.size > 0
   }
 
+  /** Runs work at the turn of a task. Undefined: the task was refused, and the work never runs. */
+  async run<T>(task: Task, work: () => Promise<T>): Promise<T | undefined> {
+    const leave = await this.enter(task)
+    if (typeof leave !== 'function') return undefined
+    try {
+      return await work()
+    } finally {
+      leave()
+    }
+  }
+
   /** Waits for a turn, which lasts until the returned function is called. */
   enter(task: Task): Promise<Leave | FairQueueBound> {
-    const { key } = task
+    const { key, caller = '', cost = 1, isUrgent = false, isBegun = false, signal } = task
     const queue = this.#keys.get(key) ?? newQueue()
     this.#keys.set(key, queue)
-    if (queue.running < this.#limits.atOnce && this.#hasRoom(queue)) return Promise.resolve(this.#begin(key, queue))
-    const lane = task.isUrgent ? queue.urgent : queue.others
+    if (queue.running < this.#atOnce && this.#hasRoom(queue)) return Promise.resolve(this.#begin(key, queue))
+    const lane = isUrgent ? queue.urgent : queue.others
     return new Promise((resolve) => {
-      const timer = setTimeout(() => {
-        lane.remove(waiting)
+      const drop = () => {
+        if (!lane.remove(waiting)) return // it has its turn
+        waiting.end('key')
         this.#sort(key, queue)
-        resolve('key')
-      }, this.#limits.timeoutMs)
+      }
+      const timer = this.#timeoutMs === undefined ? undefined : setTimeout(drop, this.#timeoutMs)
+      signal?.addEventListener('abort', drop)
       const end = (outcome: Leave | FairQueueBound) => {
         clearTimeout(timer)
+        signal?.removeEventListener('abort', drop)
         resolve(outcome)
       }
-      const waiting: Waiting = {
-        ...task,
-        sinceMs: this.#now(),
-        start: () => {
-          end(this.#begin(key, queue))
-        },
-        refuse: end,
-      }
+      const waiting: Waiting = { caller, cost, isUrgent, isBegun, sinceMs: performance.now(), end }
       lane.add(waiting)
-      while (lane.cost > this.#limits.waitingMax) lane.takeNewestOfLargest().refuse('key')
+      while (lane.cost > this.#waitingMax) lane.takeNewestOfLargest(caller).end('key')
+      if (this.#all.waitingMax < Infinity) this.#boundAll(lane, waiting)
       this.#sort(key, queue)
     })
   }
 
+  /** Refuses what waits beyond the bound of all keys, after a task was added. */
+  #boundAll(own: Lane, { caller, isUrgent }: Waiting): void {
+    const lanes = [...this.#keys.values()].map((queue) => (isUrgent ? queue.urgent : queue.others))
+    const cost = lanes.reduce((sum, lane) => sum + lane.cost, 0)
+    for (let beyond = cost - this.#all.waitingMax; beyond > 0;) {
+      const dropped = largest(lanes, own).takeNewestOfLargest(caller)
+      beyond -= dropped.cost
+      dropped.end('all')
+    }
+    for (const [key, queue] of this.#keys) this.#sort(key, queue)
+  }
+
   /** Whether the bound of all keys allows a key another turn. */
   #hasRoom({ running }: Queue): boolean {
-    return this.#running < (running === 0 ? this.#all.atOnce : this.#all.shared)
+    const { atOnce, shared } = this.#all
+    return this.#running < (running === 0 ? atOnce : Math.min(atOnce, shared))
   }
 
   #begin(key: string, queue: Queue): Leave {
@@ -143,9 +181,8 @@ export class FairQueue {
       const [first, second] = queue.wasUrgent ? [queue.others, queue.urgent] : [queue.urgent, queue.others]
       const next = (first.takeNext() ?? second.takeNext())!
       queue.wasUrgent = next.isUrgent
-      const wasHeld = wasFull && queue.running + (queue === left ? 1 : 0) < this.#limits.atOnce
-      if (this.#isTooLate(next, queue, wasFull, wasHeld)) next.refuse('all')
-      else next.start()
+      const wasHeld = wasFull && queue.running + (queue === left ? 1 : 0) < this.#atOnce
+      next.end(this.#isTooLate(next, queue, wasFull, wasHeld) ? 'all' : this.#begin(key, queue))
       this.#ready.delete(key) // behind the others
       this.#sort(key, queue)
     }
@@ -153,16 +190,16 @@ export class FairQueue {
 
   /** `wasHeld`: not the bound of its key made it wait. */
   #isTooLate({ sinceMs, isBegun }: Waiting, queue: Queue, wasFull: boolean, wasHeld: boolean): boolean {
-    const nowMs = this.#now()
+    const nowMs = performance.now()
     if (!wasFull || nowMs - sinceMs <= this.#all.waitMs) queue.lateSinceMs = undefined
     else if (wasHeld) queue.lateSinceMs ??= nowMs
-    return isBegun !== true && queue.lateSinceMs !== undefined && nowMs - queue.lateSinceMs > this.#all.overloadMs
+    return !isBegun && queue.lateSinceMs !== undefined && nowMs - queue.lateSinceMs > this.#all.overloadMs
   }
 
   /** Finds out whether a key is ready, or has nothing left, after a change of its queue. */
   #sort(key: string, queue: Queue): void {
     const isWaiting = !queue.urgent.isEmpty || !queue.others.isEmpty
-    if (isWaiting && queue.running < this.#limits.atOnce) this.#ready.add(key)
+    if (isWaiting && queue.running < this.#atOnce) this.#ready.add(key)
     else this.#ready.delete(key)
     if (!isWaiting && queue.running === 0) this.#keys.delete(key)
   }
@@ -170,6 +207,13 @@ export class FairQueue {
 
 function newQueue(): Queue {
   return { running: 0, lateSinceMs: undefined, wasUrgent: false, urgent: new Lane(), others: new Lane() }
+}
+
+/** The one of the highest cost; `own` if no other costs more. */
+function largest<T extends { readonly cost: number }>(all: Iterable<T>, own: T): T {
+  let most = own
+  for (const one of all) if (one.cost > most.cost) most = one
+  return most
 }
 
 /** What waits, by caller. The next turn is that of the first caller in the map. */
@@ -190,12 +234,16 @@ class Lane {
     this.cost += task.cost
   }
 
-  remove(task: Waiting): void {
-    const caller = this.#callers.get(task.caller)!
-    caller.tasks.splice(caller.tasks.indexOf(task), 1)
+  /** False if it does not wait here. */
+  remove(task: Waiting): boolean {
+    const caller = this.#callers.get(task.caller)
+    const at = caller?.tasks.indexOf(task) ?? -1
+    if (caller === undefined || at < 0) return false
+    caller.tasks.splice(at, 1)
     caller.cost -= task.cost
     this.cost -= task.cost
     if (caller.tasks.length === 0) this.#callers.delete(task.caller)
+    return true
   }
 
   /** Takes the oldest task of the caller whose turn it is, and puts that caller behind the others. */
@@ -209,9 +257,10 @@ class Lane {
     return task
   }
 
-  takeNewestOfLargest(): Waiting {
-    const [largest] = [...this.#callers.values()].sort((a, b) => b.cost - a.cost)
-    const task = largest!.tasks.at(-1)!
+  /** Takes the newest task of the caller that costs the most; of `own` if no other costs more. */
+  takeNewestOfLargest(own: string): Waiting {
+    const callers = [...this.#callers.values()]
+    const task = largest(callers, this.#callers.get(own) ?? callers[0]!).tasks.at(-1)!
     this.remove(task)
     return task
   }

@@ -3,6 +3,7 @@
  * however often they load a page. Guests and other clients do not wait for them.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { FairQueue } from './fair-queue.ts'
 
 /** The pause after a page, as a multiple of the time that it took, and the longest one. */
 const PAUSE_RATIO = 9
@@ -19,8 +20,7 @@ export interface TurnsParts {
 /** The turns of all readers. */
 export class Turns {
   readonly #parts: TurnsParts
-  #last: Promise<unknown> = Promise.resolve()
-  #waiting = 0
+  readonly #queue = new FairQueue({ atOnce: 1, waitingMax: MAX_WAITING })
 
   constructor(parts: TurnsParts) {
     this.#parts = parts
@@ -29,18 +29,13 @@ export class Turns {
   /** Builds a page at its turn. Undefined: too many wait. Rejects if `build` does. */
   async take<T>(build: () => Promise<T>): Promise<T | undefined> {
     const { now, pause } = this.#parts
-    if (this.#waiting >= MAX_WAITING) return undefined
-    this.#waiting += 1
-    const before = this.#last
-    const turn = Promise.withResolvers<unknown>()
-    this.#last = turn.promise
-    await before
-    this.#waiting -= 1
+    const leave = await this.#queue.enter({ key: '' })
+    if (typeof leave !== 'function') return undefined
     const startedMs = now()
     try {
       return await build()
     } finally {
-      turn.resolve(pause(Math.min((now() - startedMs) * PAUSE_RATIO, MAX_PAUSE_MS)))
+      void pause(Math.min((now() - startedMs) * PAUSE_RATIO, MAX_PAUSE_MS)).then(leave)
     }
   }
 }

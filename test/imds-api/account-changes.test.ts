@@ -16,6 +16,7 @@ import {
 import { FOR_REQUESTS } from '../../src/imds-api/database/open.ts'
 import type { Tx } from '../../src/imds-api/database/transaction.ts'
 import { readShare } from '../../src/imds-api/http/read-share.ts'
+import type { OverallLimits } from '../../src/limits/fair-queue.ts'
 import { refuse } from '../../src/imds-api/model/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic, type ApiAnswer } from '../support/programs/api.ts'
@@ -530,7 +531,7 @@ t.test('a read of an account for which too many reads wait gets 503 with Retry-A
 })
 
 t.test('under overload, reads that have waited long get 503, and all others and changes are answered', async (t) => {
-  const { waitMs, overloadMs, shared } = READ_SHARE.all!
+  const { waitMs, overloadMs, shared } = READ_SHARE.all as OverallLimits
   const ada = await api.userToken(ADA)
   const four = (read: () => Promise<ApiAnswer>) => Array.from({ length: READ_SHARE.atOnce }, read)
   const unlockOne = await lockTable(t, 'images')

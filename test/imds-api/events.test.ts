@@ -392,9 +392,8 @@ const aSubscriber = (accountId: string): Subscriber => ({
 })
 
 t.test('the replays of an account wait for its reads, and others get their events meanwhile', async (t) => {
-  const share = new FairQueue({ atOnce: 1, waitingMax: 10, timeoutMs: 60_000 }, () => performance.now())
-  const task = { caller: '', cost: 1, isUrgent: false }
-  const enterShare = (key: string) => async () => (await share.enter({ ...task, key })) as Leave
+  const share = new FairQueue({ atOnce: 1, waitingMax: 10, timeoutMs: 60_000 })
+  const enterShare = (key: string) => async () => (await share.enter({ key })) as Leave
   const streams = new EventStreams({ db, now: () => performance.now(), ended: () => undefined })
   const leave = await enterShare(ONE)()
   const got = { [ONE]: 0, [TWO]: 0 }

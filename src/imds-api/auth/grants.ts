@@ -25,7 +25,6 @@ import { isSecret } from './secrets.ts'
 import { allowsAddress } from '../model/client-limits.ts'
 import type { TokenFamilies } from './token-families.ts'
 import type { AccessTokens } from './tokens.ts'
-import { WorkQueue } from '../../limits/work-queue.ts'
 
 /**
  * What the grants need. `known`: of `limit`. `seconds`: the lifetime of an access token. `now`: milliseconds since
@@ -73,7 +72,7 @@ export type TokenOutcome =
   | { readonly kind: 'busy' }
 
 /** A check of a password takes 32 MiB and some 0.2 s of one core. A queue of this length is some seconds long. */
-const CHECKS = { atOnce: 2, waiting: 32 } as const
+const CHECKS: FairQueueLimits = { all: { atOnce: 2, waitingMax: 32 } }
 /**
  * The token requests of the clients of an account that use the database at once. Those of one sign-in wait for each
  * other's locks, and for the changes of its user: without a bound they would take all connections for requests.
@@ -129,8 +128,8 @@ function refusalOf(
 
 export class Grants {
   readonly #parts: GrantParts
-  readonly #checks = new WorkQueue(CHECKS.atOnce, CHECKS.waiting)
-  readonly #turns = new FairQueue(GRANTS, () => performance.now())
+  readonly #checks = new FairQueue(CHECKS)
+  readonly #turns = new FairQueue(GRANTS)
 
   constructor(parts: GrantParts) {
     this.#parts = parts
@@ -179,13 +178,7 @@ export class Grants {
   }
 
   async #inTurn({ id, accountId }: Client, task: () => Promise<TokenOutcome>): Promise<TokenOutcome> {
-    const leave = await this.#turns.enter({ key: accountId, caller: id, cost: 1, isUrgent: false })
-    if (typeof leave !== 'function') return { kind: 'busy' }
-    try {
-      return await task()
-    } finally {
-      leave()
-    }
+    return (await this.#turns.run({ key: accountId, caller: id }, task)) ?? { kind: 'busy' }
   }
 
   async #clientCredentials(
@@ -221,7 +214,7 @@ export class Grants {
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }
     return (
-      (await this.#checks.run(accountId, subject.name, () =>
+      (await this.#checks.run({ key: accountId, caller: subject.name }, () =>
         this.#signIn(applicationId, user, subject, password, scopes, request),
       )) ?? { kind: 'busy' }
     )

@@ -13,7 +13,7 @@ import { inTransaction, type Tx } from '../database/transaction.ts'
  * Limits of an account's queue: wait in ms, length in bytes. Fewer bytes than its bodies may have (body-budget.ts), so
  * that waiting changes leave room for those that arrive.
  */
-export const ACCOUNT_QUEUE: FairQueueLimits = { atOnce: 1, waitingMax: 8 * 2 ** 20, timeoutMs: 10_000 }
+export const ACCOUNT_QUEUE = { atOnce: 1, waitingMax: 8 * 2 ** 20, timeoutMs: 10_000 } satisfies FairQueueLimits
 /** The bytes of a change that waits, besides those of its body. So 1,024 changes can wait. */
 export const CHANGE_BYTES = 8_192
 
@@ -70,7 +70,7 @@ export class AccountChanges {
 
   constructor(database: Kysely<Tables>, limits: FairQueueLimits) {
     this.#database = database
-    this.#queue = new FairQueue(limits, () => performance.now())
+    this.#queue = new FairQueue(limits)
   }
 
   /** True while a change runs or waits. */

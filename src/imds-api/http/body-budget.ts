@@ -3,6 +3,7 @@
  * for each owner and in all, and the parsing of long bodies, one after another.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import pLimit from 'p-limit'
 import { shed, type Refusal } from '../model/refusal.ts'
 
 const MIB = 2 ** 20
@@ -24,7 +25,7 @@ export class BodyBudget {
   readonly #most: BodyBytes
   readonly #owners = new Map<string, number>()
   #all = 0
-  #last: Promise<unknown> = Promise.resolve()
+  readonly #limit = pLimit(1)
 
   constructor(most: BodyBytes) {
     this.#most = most
@@ -59,11 +60,7 @@ export class BodyBudget {
   }
 
   /** Runs a task after those before it, in a later turn of the event loop. */
-  async inTurn<T>(task: () => Promise<T>): Promise<T> {
-    const done = this.#last.then(() => nextTurn()).then(task)
-    this.#last = done.catch(() => {
-      /* the caller gets it */
-    })
-    return done
+  inTurn<T>(task: () => Promise<T>): Promise<T> {
+    return this.#limit(() => nextTurn().then(task))
   }
 }

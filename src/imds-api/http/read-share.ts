@@ -35,7 +35,7 @@ const [WAIT_MS, OVERLOAD_MS] = [100, 150]
  * quarters, so that changes and token requests do not wait for reads. The last of these quarters is for accounts that do
  * not read at that time.
  */
-export function readShare(connections: number): FairQueueLimits {
+export function readShare(connections: number): Required<FairQueueLimits> {
   const part = (share: number) => Math.max(1, Math.floor(connections * share))
   return {
     atOnce: part(1 / 4),
@@ -49,15 +49,14 @@ const CHECK_SHARE: FairQueueLimits = { atOnce: 1, waitingMax: 1_024, timeoutMs: 
 
 /** Adds the hooks. They need `request.identity`, and come before what queries the database for a request. */
 export function addReadShare(server: ApiServer, connections: number): void {
-  const now = () => performance.now()
-  const [reads, checks] = [new FairQueue(readShare(connections), now), new FairQueue(CHECK_SHARE, now)]
+  const [reads, checks] = [new FairQueue(readShare(connections)), new FairQueue(CHECK_SHARE)]
   server.decorateRequest('leaveShare', undefined)
   server.decorateRequest('shareOwner', '')
   server.decorateRequest('enterShare', async function (this: FastifyRequest, isBegun: boolean) {
     const { identity, method, shareOwner: key } = this
     const isRead = READS.includes(method)
     const caller = identity.kind === 'user' ? identity.userId : identity.clientId
-    const leave = await (isRead ? reads : checks).enter({ key, caller, cost: 1, isUrgent: false, isBegun })
+    const leave = await (isRead ? reads : checks).enter({ key, caller, isBegun })
     if (typeof leave === 'function') return leave
     throw shed(
       isRead ? 'reads' : 'changes',

@@ -1,8 +1,8 @@
 /** Keys of the issuer of an account: how they are made, and when they sign and retire. */
 import { createPublicKey, generateKeyPair, type KeyObject } from 'node:crypto'
 import { promisify } from 'node:util'
+import pLimit from 'p-limit'
 import { keyIdOf } from '../../identity/signer.ts'
-import { Slots } from '../../limits/slots.ts'
 
 /** What signs identity tokens: JWA (RFC 7518, 3.1). */
 export const IDENTITY_ALGORITHMS = ['ES256', 'RS256'] as const
@@ -28,11 +28,11 @@ const generate = promisify(generateKeyPair)
 
 /** Makes keys, one at a time: one of RSA takes long. */
 export class KeyMaker {
-  readonly #slots = new Slots(1)
+  readonly #limit = pLimit(1)
 
   /** Makes a key in Node's pool of threads. */
   make(algorithm: IdentityAlgorithm): Promise<NewKey> {
-    return this.#slots.use(async () => {
+    return this.#limit(async () => {
       const { privateKey } =
         algorithm === 'ES256'
           ? await generate('ec', { namedCurve: 'P-256' })

@@ -6,7 +6,7 @@
  */
 import { Readable } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { Slots } from '../../limits/slots.ts'
+import pLimit from 'p-limit'
 import { continues, readEvents, type EventRow } from '../changes/events.ts'
 import type { Reader } from '../database/transaction.ts'
 import type { Leave } from '../../limits/fair-queue.ts'
@@ -62,7 +62,7 @@ export class EventStreams {
   readonly #accounts = new Map<string, Set<EventStream>>()
   /** The accounts that are served now; true: there may be more events. */
   readonly #served = new Map<string, boolean>()
-  readonly #slots = new Slots(QUERIES_AT_ONCE)
+  readonly #queries = pLimit(QUERIES_AT_ONCE)
   readonly #heartbeats: NodeJS.Timeout
 
   constructor(parts: EventStreamsParts) {
@@ -155,7 +155,7 @@ export class EventStreams {
     const ready = this.#readyOf(accountId)
     if (ready.length === 0) return false
     const from = Math.min(...ready.map(({ place }) => place.number))
-    const rows = await this.#slots.use(() => readEvents(this.#parts.db, accountId, from, EVENTS_AT_ONCE))
+    const rows = await this.#queries(() => readEvents(this.#parts.db, accountId, from, EVENTS_AT_ONCE))
     const behind = ready.filter(({ place }) => place.number < (rows.at(-1)?.id ?? 0))
     await Promise.all(behind.map((stream) => stream.check(CHECKED_MS)))
     const frames = new Map<number, Buffer>()

@@ -5,6 +5,7 @@
 import { createPublicKey } from 'node:crypto'
 import type { FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
+import pLimit from 'p-limit'
 import Type, { type Static } from 'typebox'
 import {
   createIdentity,
@@ -24,7 +25,6 @@ import { fieldFault, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isIssuer } from '../../identity/issuer.ts'
 import { issuerDocuments, ISSUER_PATHS } from '../../identity/issuer-documents.ts'
-import { Slots } from '../../limits/slots.ts'
 import { AUDIENCE, AUDIENCE_RULE } from '../../metadata/identifiers.ts'
 import { MAX_AUDIENCES, IDENTITY_LIFETIME } from '../../metadata/schema.ts'
 import { oneOf, Time } from './nested.ts'
@@ -213,9 +213,9 @@ const DOCUMENTS = {
 
 /** Adds the public documents of issuers (OpenID Connect Discovery 1.0, 4). They need no sign-in. */
 export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
-  const slots = new Slots(PUBLIC_AT_ONCE)
+  const limit = pLimit(PUBLIC_AT_ONCE)
   const send = async (reply: FastifyReply, accountId: string, document: 'keys' | 'configuration') => {
-    const { issuer, keys } = await slots.use(() => identityOf(db, accountId))
+    const { issuer, keys } = await limit(() => identityOf(db, accountId))
     const now = Date.now()
     const present = keys.filter(({ retires_at }) => retires_at === null || retires_at.getTime() > now)
     const documents = await issuerDocuments(

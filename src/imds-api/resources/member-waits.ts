@@ -6,7 +6,7 @@
  */
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { Slots } from '../../limits/slots.ts'
+import pLimit from 'p-limit'
 import type { Reader } from '../database/transaction.ts'
 import { Places, type Holder } from '../http/places.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
@@ -76,8 +76,8 @@ export class MemberWaits {
   readonly #places: Places<WaitEnd>
   /** By resource, then by account. */
   readonly #groups = new Map<string, Map<string, Group>>()
-  readonly #queries = new Slots(QUERIES_AT_ONCE)
-  readonly #checks = new Slots(CHECKS_AT_ONCE)
+  readonly #queries = pLimit(QUERIES_AT_ONCE)
+  readonly #checks = pLimit(CHECKS_AT_ONCE)
   readonly #interval: NodeJS.Timeout
 
   constructor({ db, ended }: MemberWaitsParts) {
@@ -172,7 +172,7 @@ export class MemberWaits {
 
   /** Reads it once for all. Those who come meanwhile have seen a later state: they are served by the next read. */
   async #readFor({ waiters }: Group): Promise<void> {
-    const served = await this.#queries.use(async () => {
+    const served = await this.#queries(async () => {
       const present = [...waiters]
       return { present, result: await present[0]?.wait.read(this.#db).catch(refusalOrThrow) }
     })
@@ -200,7 +200,7 @@ export class MemberWaits {
   }
 
   async #checkRight({ wait, settle, reject }: Waiter): Promise<void> {
-    const refusal = await this.#checks.use(() => wait.checkRight().then(() => undefined, refusalOrThrow))
+    const refusal = await this.#checks(() => wait.checkRight().then(() => undefined, refusalOrThrow))
     if (refusal !== undefined)
       settle('right', () => {
         reject(refusal)

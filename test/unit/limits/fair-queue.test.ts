@@ -14,7 +14,7 @@ afterEach(() => {
  * ! is urgent.
  */
 function aQueue(limits: Partial<FairQueueLimits> = {}) {
-  const queue = new FairQueue({ atOnce: 1, waitingMax: 100, timeoutMs: 1_000, ...limits }, () => performance.now())
+  const queue = new FairQueue({ atOnce: 1, waitingMax: 100, timeoutMs: 1_000, ...limits })
   const [started, refused]: [string[], string[]] = [[], []]
   const leaves = new Map<string, Leave>()
   const enter = async (name: string, { key = 'one', cost = 1, isBegun = false } = {}) => {
@@ -191,4 +191,91 @@ test('a key whose tasks have all been refused takes no turn', async () => {
   enter('c1', { key: 'c' })
   await end('a1')
   expect(started).toEqual(['a1', 'a2', 'c1'])
+})
+
+/**
+ * A queue with one turn for all keys, which is taken. `free` gives it back, and returns the order of those that `add`
+ * has added. `refused`: those that never ran.
+ */
+async function aBusyQueue(waitingMax: number) {
+  const queue = new FairQueue({ all: { atOnce: 1, waitingMax } })
+  const leave = (await queue.enter({ key: 'first' })) as Leave
+  const [order, refused, all]: [string[], string[], Promise<unknown>[]] = [[], [], []]
+  const add = (key: string, caller: string, name: string, signal = new AbortController().signal) => {
+    const run = queue.run({ key, caller, signal }, () => Promise.resolve(order.push(name)))
+    all.push(run.then((result) => result ?? refused.push(name)))
+  }
+  const free = async () => {
+    leave()
+    await Promise.all(all)
+    expect(queue.isBusy).toBe(false)
+    return order
+  }
+  return { queue, add, refused, free }
+}
+
+test('keys take turns, and so do the callers of a key', async () => {
+  const { add, free } = await aBusyQueue(10)
+  for (const name of ['1', '2', '3']) add('one', 'ada', `ada ${name}`)
+  for (const name of ['1', '2']) add('one', 'grace', `grace ${name}`)
+  for (const name of ['1', '2']) add('other', 'joan', `joan ${name}`)
+  expect(await free()).toEqual(['ada 1', 'joan 1', 'grace 1', 'joan 2', 'ada 2', 'grace 2', 'ada 3'])
+})
+
+test('in a full queue, a task takes the place of the last task of the caller that has the most', async () => {
+  const { add, refused, free } = await aBusyQueue(4)
+  for (const name of ['1', '2', '3']) add('one', 'ada', `ada ${name}`)
+  add('one', 'grace', 'grace 1')
+  add('one', 'joan', 'joan 1')
+  await turn()
+  expect(refused).toEqual(['ada 3'])
+  for (const [caller, name] of [
+    ['ada', 'ada 4'],
+    ['grace', 'grace 2'],
+    ['mary', 'mary 1'],
+    ['emmy', 'emmy 1'],
+  ] as const)
+    add('one', caller, name)
+  await turn()
+  expect(refused.toSorted()).toEqual(['ada 2', 'ada 3', 'ada 4', 'emmy 1', 'grace 2'])
+  expect(await free()).toEqual(['ada 1', 'grace 1', 'joan 1', 'mary 1'])
+})
+
+test('a key with many callers gives places to a key that has fewer, until both have as many', async () => {
+  const { add, refused, free } = await aBusyQueue(4)
+  for (const name of ['1', '2', '3', '4']) add('one', name, `one ${name}`)
+  for (const name of ['1', '2', '3']) add('other', 'ada', `ada ${name}`)
+  await turn()
+  expect(refused.toSorted()).toEqual(['ada 3', 'one 1', 'one 2'])
+  expect(await free()).toEqual(['one 3', 'ada 1', 'one 4', 'ada 2'])
+})
+
+test('a queue without places for waiting tasks, and one that is full of single ones, take no more', async () => {
+  for (const waitingMax of [0, 2]) {
+    const { add, refused, free } = await aBusyQueue(waitingMax)
+    for (const name of ['a', 'b', 'c']) add(name, name, name)
+    await turn()
+    expect(refused).toEqual(['a', 'b', 'c'].slice(waitingMax))
+    expect(await free()).toEqual(['a', 'b', 'c'].slice(0, waitingMax))
+  }
+})
+
+test('work that fails rejects its own promise, and the next one runs', async () => {
+  const { queue, add, free } = await aBusyQueue(10)
+  const failing = queue.run({ key: 'one' }, () => Promise.reject(new Error('no')))
+  add('one', '', 'next')
+  const [failed, order] = await Promise.allSettled([failing, free()])
+  expect([failed.status, order]).toEqual(['rejected', { status: 'fulfilled', value: ['next'] }])
+})
+
+test('a task whose signal aborts while it waits is refused; later it has no effect', async () => {
+  const { add, refused, free } = await aBusyQueue(10)
+  const abort = new AbortController()
+  add('a', '', 'left', abort.signal)
+  add('b', '', 'alone', abort.signal)
+  add('a', '', 'stays')
+  abort.abort()
+  await turn()
+  expect(refused).toEqual(['left', 'alone'])
+  expect(await free()).toEqual(['stays'])
 })

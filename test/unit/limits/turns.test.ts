@@ -48,7 +48,7 @@ test('beyond 32 that wait, no more pages are built', async () => {
       return Promise.resolve('a page')
     }),
   )
-  const refused = takes.slice(32)
+  const refused = takes.slice(33)
   expect(await Promise.all(refused)).toEqual(refused.map(() => undefined))
   expect(await takes[0]).toBe('a page')
   expect(built).toBe(1)

@@ -149,7 +149,7 @@ t.test('each wait is counted once, by how it has ended', async (t) => {
   waits.close()
   await settled
   t.strictSame(ends.toSorted(), ['client', 'impossible', 'reached', 'right', 'stop', 'timeout'])
-  t.throws(() => waits.until(aWait('srv-f', creating)), { name: 'service_unavailable' })
+  await t.rejects(waits.until(aWait('srv-f', creating)), { name: 'service_unavailable' })
 })
 
 t.test('a change after the first read of a request, and before it waits, is not missed', async (t) => {

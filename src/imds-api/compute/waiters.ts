@@ -1,4 +1,5 @@
 /** Requests that wait for a new action of a hypervisor. A wake between `watch` and `wait` is not lost. */
+import { ByOwner } from '../../limits/by-owner.ts'
 
 /** One request that waits. */
 export interface Waiter {
@@ -13,7 +14,7 @@ export interface Waiter {
 
 /** The requests of all hypervisors. */
 export class Waiters {
-  readonly #wakes = new Map<string, Set<() => void>>()
+  readonly #wakes = new ByOwner<() => void>()
   #isClosed = false
 
   /** True after `close`: no request waits any more. */
@@ -23,8 +24,6 @@ export class Waiters {
 
   /** Adds a request that waits for a hypervisor. */
   watch(hypervisor: string): Waiter {
-    const wakes = this.#wakes.get(hypervisor) ?? new Set()
-    this.#wakes.set(hypervisor, wakes)
     let isWoken = false
     let resume = () => {
       /* does not wait */
@@ -33,7 +32,7 @@ export class Waiters {
       isWoken = true
       resume()
     }
-    wakes.add(wake)
+    this.#wakes.add(hypervisor, wake)
     return {
       wait: async (timeoutMs) => {
         if (!isWoken && !this.#isClosed) {
@@ -48,16 +47,14 @@ export class Waiters {
         isWoken = false
       },
       end: () => {
-        wakes.delete(wake)
-        if (wakes.size === 0 && this.#wakes.get(hypervisor) === wakes) this.#wakes.delete(hypervisor)
+        this.#wakes.remove(hypervisor, wake)
       },
     }
   }
 
   /** Wakes the requests of a hypervisor. An empty name wakes those of all hypervisors. */
   wake(hypervisor: string): void {
-    for (const [name, wakes] of this.#wakes)
-      if (hypervisor === '' || hypervisor === name) for (const wake of wakes) wake()
+    for (const wake of hypervisor === '' ? this.#wakes.all() : this.#wakes.of(hypervisor)) wake()
   }
 
   /** Wakes every request. After this none waits. */

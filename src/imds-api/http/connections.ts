@@ -16,6 +16,7 @@ import type { FastifyInstance } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Logger } from 'pino'
+import { ByOwner } from '../../limits/by-owner.ts'
 import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 
@@ -72,8 +73,8 @@ type Connected = Socket & { [CONNECTION]?: Connection; readonly _parent?: Connec
 export class ClientConnections {
   readonly #parts: ConnectionsParts
   readonly #isProxy: (address: string) => boolean
-  readonly #open = new Set<Connection>()
-  readonly #ofAddress = new Map<string, number>()
+  /** By address. */
+  readonly #open = new ByOwner<Connection>()
   #warnedAtMs = -Infinity
 
   constructor(parts: ConnectionsParts) {
@@ -100,13 +101,13 @@ export class ClientConnections {
 
   /** Ends the connections that wait for their peer, at a stop. */
   endWaiting(): void {
-    for (const connection of this.#open) if (isWaiting(connection)) connection.socket.destroy()
+    for (const connection of this.#open.all()) if (isWaiting(connection)) connection.socket.destroy()
   }
 
   /** Ends the connections whose peer does not read its response in time. */
   endUnread(): void {
     const now = this.#parts.now()
-    for (const connection of this.#open) {
+    for (const connection of this.#open.all()) {
       const { last, unreadSinceMs } = connection
       // a stream of events that has been read has no unread bytes
       if (last?.response.headersSent !== true || last.response.writableFinished || unreadBytes(connection) === 0) {
@@ -129,7 +130,8 @@ export class ClientConnections {
    */
   #endLargestUnread(): void {
     const now = this.#parts.now()
-    const unread = [...this.#open]
+    const unread = this.#open
+      .all()
       .filter(({ unreadSinceMs = now }) => unreadSinceMs < now)
       .map((connection) => ({ connection, bytes: unreadBytes(connection) }))
     const addresses = [...Map.groupBy(unread, ({ connection }) => connection.address).values()].map((ofAddress) => ({
@@ -149,7 +151,7 @@ export class ClientConnections {
     const { most, ofAddress, now } = this.#parts
     const address = this.#addressOf(socket)
     const reason =
-      address !== undefined && (this.#ofAddress.get(address) ?? 0) >= ofAddress
+      address !== undefined && this.#open.countOf(address) >= ofAddress
         ? 'address'
         : this.#open.size >= most
           ? 'all'
@@ -166,7 +168,7 @@ export class ClientConnections {
     const closed =
       reason === undefined
         ? undefined
-        : (this.#longestWaiting(reason === 'address' ? address : undefined) ?? connection)
+        : (longestWaiting(reason === 'address' ? this.#open.of(address!) : this.#open.all()) ?? connection)
     this.#add(connection)
     if (closed !== undefined) this.#close(closed, reason!)
   }
@@ -195,21 +197,10 @@ export class ClientConnections {
     })
   }
 
-  /** The connection that has waited longest for its peer; with `address`, of this address. */
-  #longestWaiting(address: string | undefined): Connection | undefined {
-    let longest: Connection | undefined
-    for (const connection of this.#open) {
-      if (address !== undefined && connection.address !== address) continue
-      if (isWaiting(connection) && connection.sinceMs < (longest?.sinceMs ?? Infinity)) longest = connection
-    }
-    return longest
-  }
-
   #add(connection: Connection): void {
     const { address, socket } = connection
     ;(socket as Connected)[CONNECTION] = connection
-    this.#open.add(connection)
-    if (address !== undefined) this.#ofAddress.set(address, (this.#ofAddress.get(address) ?? 0) + 1)
+    this.#open.add(address ?? '', connection)
     socket.once('close', () => {
       this.#forget(connection)
     })
@@ -224,11 +215,7 @@ export class ClientConnections {
   }
 
   #forget(connection: Connection): void {
-    const { address } = connection
-    if (!this.#open.delete(connection) || address === undefined) return
-    const left = this.#ofAddress.get(address)! - 1
-    if (left > 0) this.#ofAddress.set(address, left)
-    else this.#ofAddress.delete(address)
+    this.#open.remove(connection.address ?? '', connection)
   }
 
   #addressOf({ remoteAddress }: Socket): string | undefined {
@@ -254,6 +241,14 @@ function unreadBytes({ last }: Connection): number {
 
 function sumOf(unread: readonly { readonly bytes: number }[]): number {
   return unread.reduce((sum, { bytes }) => sum + bytes, 0)
+}
+
+/** The connection that has waited longest for its peer. */
+function longestWaiting(connections: readonly Connection[]): Connection | undefined {
+  let longest: Connection | undefined
+  for (const connection of connections)
+    if (isWaiting(connection) && connection.sinceMs < (longest?.sinceMs ?? Infinity)) longest = connection
+  return longest
 }
 
 /** False while imds-api works on a request: it has arrived whole, and its response has not begun. */

@@ -2,6 +2,7 @@
  * Places for requests that stay open for long, such as waits and streams: each account, and each of its clients, has a
  * limited number in this process. Beyond it a request is refused at once.
  */
+import { ByOwner } from '../../limits/by-owner.ts'
 import { refuse, type Refusal } from '../model/refusal.ts'
 
 /** Whose place a request takes. */
@@ -21,11 +22,11 @@ export interface PlaceLimits<Reason> {
 /** The refusal of what is open, or is to be opened, while this process stops. */
 const STOPS = refuse('service_unavailable', 'this process stops: try again')
 
-export class Places<Reason> {
+/** What is open, `Item`, with its place. */
+export class Places<Item, Reason> {
   readonly #limits: PlaceLimits<Reason>
-  /** How many places are taken, by account, and by account and client. */
-  readonly #taken = new Map<string, number>()
-  #count = 0
+  readonly #ofAccount = new ByOwner<Item>()
+  readonly #ofClient = new ByOwner<Item>()
   #isClosed = false
 
   constructor(limits: PlaceLimits<Reason>) {
@@ -34,25 +35,33 @@ export class Places<Reason> {
 
   /** How many places are taken. */
   get count(): number {
-    return this.#count
+    return this.#ofAccount.size
   }
 
-  /** Takes a place, or throws a refusal. What it returns leaves the place: call it once. */
-  take({ accountId, requesterId }: Holder): (reason: Reason) => void {
+  /** The accounts that have places. */
+  get accounts(): readonly string[] {
+    return this.#ofAccount.owners
+  }
+
+  of(accountId: string): readonly Item[] {
+    return this.#ofAccount.of(accountId)
+  }
+
+  all(): readonly Item[] {
+    return this.#ofAccount.all()
+  }
+
+  /** Takes a place for an item, or throws a refusal. What it returns leaves the place: call it once. */
+  take({ accountId, requesterId }: Holder, item: Item): (reason: Reason) => void {
     const { ofAccount, ofClient, beyond, ended } = this.#limits
-    const keys = [accountId, `${accountId} ${requesterId}`] as const
-    const [account, client] = keys
+    const client = `${accountId} ${requesterId}`
     if (this.#isClosed) throw STOPS
-    if (this.#takenBy(account) >= ofAccount || this.#takenBy(client) >= ofClient) throw beyond
-    for (const key of keys) this.#taken.set(key, this.#takenBy(key) + 1)
-    this.#count++
+    if (this.#ofAccount.countOf(accountId) >= ofAccount || this.#ofClient.countOf(client) >= ofClient) throw beyond
+    this.#ofAccount.add(accountId, item)
+    this.#ofClient.add(client, item)
     return (reason) => {
-      for (const key of keys) {
-        const left = this.#takenBy(key) - 1
-        if (left > 0) this.#taken.set(key, left)
-        else this.#taken.delete(key)
-      }
-      this.#count--
+      this.#ofAccount.remove(accountId, item)
+      this.#ofClient.remove(client, item)
       ended(reason)
     }
   }
@@ -60,9 +69,5 @@ export class Places<Reason> {
   /** Refuses all further requests, because this process stops. */
   close(): void {
     this.#isClosed = true
-  }
-
-  #takenBy(key: string): number {
-    return this.#taken.get(key) ?? 0
   }
 }

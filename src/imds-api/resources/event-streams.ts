@@ -58,8 +58,7 @@ const BEYOND = refuse(
 /** All streams of a process. */
 export class EventStreams {
   readonly #parts: EventStreamsParts
-  readonly #places: Places<StreamEnd>
-  readonly #accounts = new Map<string, Set<EventStream>>()
+  readonly #places: Places<EventStream, StreamEnd>
   /** The accounts that are served now; true: there may be more events. */
   readonly #served = new Map<string, boolean>()
   readonly #queries = pLimit(QUERIES_AT_ONCE)
@@ -82,15 +81,11 @@ export class EventStreams {
   /** Opens a stream of the events after a cursor. Refused (429) if the account or the client has too many. */
   open(subscriber: Subscriber, after: Cursor): Readable {
     const { accountId } = subscriber
-    const leave = this.#places.take(subscriber)
-    const streams = this.#accounts.get(accountId) ?? new Set()
     const stream: EventStream = new EventStream(subscriber, after, this.#parts.now, () => {
       void this.#serve(accountId)
     })
-    this.#accounts.set(accountId, streams.add(stream))
+    const leave = this.#places.take(subscriber, stream)
     stream.once('close', () => {
-      streams.delete(stream)
-      if (streams.size === 0 && this.#accounts.get(accountId) === streams) this.#accounts.delete(accountId)
       leave(stream.reason ?? 'client')
     })
     return stream
@@ -98,32 +93,27 @@ export class EventStreams {
 
   /** There may be new events of an account; an empty name: of any. */
   wake(accountId: string): void {
-    if (accountId !== '') void this.#serve(accountId)
-    else for (const one of this.#accounts.keys()) void this.#serve(one)
+    for (const one of accountId === '' ? this.#places.accounts : [accountId]) void this.#serve(one)
   }
 
   /** Ends all streams. */
   close(): void {
     this.#places.close()
     clearInterval(this.#heartbeats)
-    for (const stream of this.#all()) stream.finish('stop')
+    for (const stream of this.#places.all()) stream.finish('stop')
   }
 
   /** Sends heartbeats, and ends the streams that have to end. */
   async beat(): Promise<void> {
-    for (const stream of this.#all()) {
+    for (const stream of this.#places.all()) {
       await stream.check(0).catch(() => undefined)
       stream.beat()
     }
   }
 
-  *#all(): Generator<EventStream> {
-    for (const streams of this.#accounts.values()) yield* streams
-  }
-
   /** Sends what is new to the streams of an account, until nothing is. */
   async #serve(accountId: string): Promise<void> {
-    if (!this.#accounts.has(accountId)) return
+    if (this.#places.of(accountId).length === 0) return
     const isServed = this.#served.has(accountId)
     this.#served.set(accountId, true)
     if (isServed) return
@@ -148,7 +138,7 @@ export class EventStreams {
   }
 
   #readyOf(accountId: string): readonly EventStream[] {
-    return [...(this.#accounts.get(accountId) ?? [])].filter((stream) => stream.isReady)
+    return this.#places.of(accountId).filter((stream) => stream.isReady)
   }
 
   async #sendInTurn(accountId: string): Promise<boolean> {

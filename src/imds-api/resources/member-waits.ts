@@ -73,7 +73,7 @@ const BEYOND = new Refusal(
 /** All waits of a process. */
 export class MemberWaits {
   readonly #db: Reader
-  readonly #places: Places<WaitEnd>
+  readonly #places: Places<Waiter, WaitEnd>
   /** By resource, then by account. */
   readonly #groups = new Map<string, Map<string, Group>>()
   readonly #queries = pLimit(QUERIES_AT_ONCE)
@@ -95,7 +95,6 @@ export class MemberWaits {
 
   /** Waits until the state is reached, and returns the resource as it is then. Rejects with a refusal otherwise. */
   until<Form>(wait: MemberWait<Form>): Promise<Form> {
-    const leavePlace = this.#places.take(wait)
     return new Promise((resolve, reject) => {
       const { accountId, resourceId, socket, timeoutMs } = wait
       const groups = this.#groups.get(resourceId) ?? new Map<string, Group>()
@@ -110,6 +109,7 @@ export class MemberWaits {
         finish()
       }
       const waiter = { wait, settle, resolve, reject } as Waiter
+      const leavePlace = this.#places.take(wait, waiter)
       const leave = () => {
         settle('client', () => {
           reject(refuse('request_timeout', 'the client has gone'))
@@ -136,21 +136,17 @@ export class MemberWaits {
 
   /** Ends the waits whose right has ended. */
   async checkRights(): Promise<void> {
-    await Promise.all([...this.#all()].map((waiter) => this.#checkRight(waiter).catch(() => undefined)))
+    await Promise.all(this.#places.all().map((waiter) => this.#checkRight(waiter).catch(() => undefined)))
   }
 
   /** Ends all waits as at their timeout: their clients ask again, and another process responds. */
   close(): void {
     this.#places.close()
     clearInterval(this.#interval)
-    for (const { wait, settle, reject } of [...this.#all()])
+    for (const { wait, settle, reject } of this.#places.all())
       settle('stop', () => {
         reject(wait.late())
       })
-  }
-
-  *#all(): Generator<Waiter> {
-    for (const groups of this.#groups.values()) for (const { waiters } of groups.values()) yield* waiters
   }
 
   /** Reads a resource for those who wait for it, until it has not changed meanwhile. */

@@ -5,6 +5,7 @@
  */
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { ByOwner } from '../../limits/by-owner.ts'
 
 /** The most held requests of an instance. */
 const MAX_HELD = 8
@@ -23,12 +24,12 @@ interface Held {
 
 /** The held requests of all listeners, by instance. */
 export class HeldRequests {
-  readonly #held = new Map<string, Set<Held>>()
+  readonly #held = new ByOwner<Held>()
   #isStopping = false
 
   /** Whether an instance may have another held request. */
   admits(id: string): boolean {
-    return (this.#held.get(id)?.size ?? 0) < MAX_HELD
+    return this.#held.countOf(id) < MAX_HELD
   }
 
   /** Whether the daemon stops: nothing is held any more. */
@@ -38,7 +39,7 @@ export class HeldRequests {
 
   /** The number of held requests. */
   get size(): number {
-    return [...this.#held.values()].reduce((sum, { size }) => sum + size, 0)
+    return this.#held.size
   }
 
   /** Holds a request until `check` responds to it, or its connection closes. */
@@ -48,8 +49,6 @@ export class HeldRequests {
     limitMs: number,
     check: HeldCheck,
   ): void {
-    let ofInstance = this.#held.get(id)
-    if (ofInstance === undefined) this.#held.set(id, (ofInstance = new Set()))
     const endNow = () => {
       held.end()
       check('ended')
@@ -61,18 +60,17 @@ export class HeldRequests {
         clearTimeout(timer)
         response.off('close', held.end)
         socket.off('end', endNow)
-        ofInstance.delete(held)
-        if (ofInstance.size === 0 && this.#held.get(id) === ofInstance) this.#held.delete(id)
+        this.#held.remove(id, held)
       },
     }
-    ofInstance.add(held)
+    this.#held.add(id, held)
     response.once('close', held.end)
     socket.once('end', endNow)
   }
 
   /** Checks the held requests of an instance after a change. */
   changed(id: string): void {
-    for (const held of [...(this.#held.get(id) ?? [])]) {
+    for (const held of this.#held.of(id)) {
       if (held.check('changed')) held.end()
     }
   }
@@ -80,11 +78,9 @@ export class HeldRequests {
   /** Ends all held requests. No other is held afterwards. */
   stop(): void {
     this.#isStopping = true
-    for (const ofInstance of [...this.#held.values()]) {
-      for (const held of [...ofInstance]) {
-        held.end()
-        held.check('stop')
-      }
+    for (const held of this.#held.all()) {
+      held.end()
+      held.check('stop')
     }
   }
 }

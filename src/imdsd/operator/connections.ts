@@ -8,6 +8,7 @@
  */
 import type { Server, Socket } from 'node:net'
 import type { Logger } from 'pino'
+import { ByOwner } from '../../limits/by-owner.ts'
 
 /** What the bounds depend on. `now`: milliseconds of a monotonic clock. */
 export interface OperatorConnectionsParts {
@@ -24,16 +25,12 @@ const QUIET_MS = 60_000
 
 /** A connection; tests pass other objects. */
 export type OperatorConnection = Pick<Socket, 'remoteAddress' | 'destroy' | 'resetAndDestroy' | 'once'>
-interface Open {
-  readonly socket: OperatorConnection
-  readonly address: string
-}
 
 /** The open connections of one listener. */
 export class OperatorConnections {
   readonly #parts: OperatorConnectionsParts
-  /** The oldest first. */
-  #open: readonly Open[] = []
+  /** By address: what closes each. */
+  readonly #open = new ByOwner<() => void>()
   #refused = 0
   #loggedAtMs = -Infinity
 
@@ -58,30 +55,24 @@ export class OperatorConnections {
       socket.resetAndDestroy()
       return
     }
-    const open = { socket, address }
-    const ofAddress = this.#open.filter((one) => one.address === address)
-    if (ofAddress.length >= MAX_PER_ADDRESS) this.#close(ofAddress[0])
-    else if (this.#open.length >= most) this.#close(this.#oldestOfLargest())
-    this.#open = [...this.#open, open]
+    const count = (one: string) => this.#open.countOf(one)
+    if (count(address) >= MAX_PER_ADDRESS) this.#closeOldest(address)
+    else if (this.#open.size >= most)
+      this.#closeOldest(
+        this.#open.owners.reduce((largest, one) => (count(one) > count(largest) ? one : largest), address),
+      )
+    const close = () => {
+      this.#open.remove(address, close) // before its event, since more connections may arrive in this turn
+      socket.destroy()
+    }
+    this.#open.add(address, close)
     socket.once('close', () => {
-      this.#forget(open)
+      this.#open.remove(address, close)
     })
   }
 
-  /** The oldest connection of the address that has the most. */
-  #oldestOfLargest(): Open | undefined {
-    const byAddress = [...Map.groupBy(this.#open, ({ address }) => address).values()]
-    return byAddress.reduce((largest, one) => (one.length > largest.length ? one : largest), [])[0]
-  }
-
-  #close(open: Open | undefined): void {
-    if (open === undefined) return
-    this.#forget(open) // before its event, since more connections may arrive in this turn
-    open.socket.destroy()
-  }
-
-  #forget(open: Open): void {
-    this.#open = this.#open.filter((one) => one !== open)
+  #closeOldest(address: string): void {
+    this.#open.of(address)[0]?.()
   }
 
   #logRefused(address: string): void {

@@ -7,8 +7,13 @@ const BEYOND = refuse('too_many_requests', 'too many')
 /** Three places of an account, two of each client. */
 function somePlaces() {
   const ends: string[] = []
-  const places = new Places<string>({ ofAccount: 3, ofClient: 2, beyond: BEYOND, ended: (reason) => ends.push(reason) })
-  return { ends, places, take: (accountId: string, requesterId: string) => places.take({ accountId, requesterId }) }
+  const places = new Places<object, string>({
+    ofAccount: 3,
+    ofClient: 2,
+    beyond: BEYOND,
+    ended: (reason) => ends.push(reason),
+  })
+  return { ends, places, take: (accountId: string, requesterId: string) => places.take({ accountId, requesterId }, {}) }
 }
 
 test('an account and each of its clients have a number of places; other accounts have theirs', () => {
@@ -19,7 +24,7 @@ test('an account and each of its clients have a number of places; other accounts
   take('one', 'b')
   expect(() => take('one', 'b')).toThrow(BEYOND)
   take('two', 'a')
-  expect(places.count).toBe(4)
+  expect([places.count, places.accounts, places.of('one').length]).toEqual([4, ['one', 'two'], 3])
 })
 
 test('a place that is left is free again, and counted with its reason', () => {

@@ -178,7 +178,7 @@ function addActionRoutes(
         return []
       } finally {
         socket.off('close', wake)
-        waiter.end()
+        waiters.end(params.hypervisor, waiter)
       }
     },
   )

@@ -5,6 +5,7 @@
  */
 import type pg from 'pg'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Waiter } from '../../limits/waiter.ts'
 import type { Publisher } from '../../store/publisher.ts'
 import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
@@ -43,10 +44,7 @@ export class OutboxPublisher {
   readonly #stopping = new AbortController()
   /** Wakes the publisher. While it has no connection, the poll finds the changes. */
   readonly #listener: NotificationListener
-  #wake: () => void = () => {
-    /* nobody waits */
-  }
-  #isWoken = false
+  readonly #waiter = new Waiter()
   #running: Promise<unknown> = Promise.resolve()
   /** The last reason for which the store or the database could not be used; undefined: they can. */
   #problem: string | undefined
@@ -58,7 +56,7 @@ export class OutboxPublisher {
     this.#parts = parts
     this.#turns = new PublishTurns(parts.db, parts.most)
     this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => {
-      this.#signal()
+      this.#waiter.wake()
     })
   }
 
@@ -74,7 +72,7 @@ export class OutboxPublisher {
   /** Waits for the publishes in flight, at most STOP_TIMEOUT_MS: the next start repeats those that have not ended. */
   async stop(): Promise<void> {
     this.#stopping.abort()
-    this.#signal()
+    this.#waiter.wake()
     await this.#listener.stop()
     await Promise.race([this.#running, sleep(STOP_TIMEOUT_MS, undefined, { ref: false })])
   }
@@ -84,7 +82,7 @@ export class OutboxPublisher {
       try {
         await this.#publishWaiting()
         this.#reportRecovery()
-        await this.#wait(POLL_MS)
+        if (!this.#hasToStop()) await this.#waiter.wait(POLL_MS)
       } catch (error) {
         if (this.#hasToStop()) return
         this.#parts.counted('failed')
@@ -129,11 +127,10 @@ export class OutboxPublisher {
         failures.push(error)
       }
       inFlight.delete(batch)
-      this.#wake()
+      this.#waiter.wake()
     }
     try {
       while (failures.length === 0 && !this.#hasToStop()) {
-        this.#isWoken = false
         if (performance.now() >= this.#checkAtMs) {
           this.#checkAtMs = performance.now() + POLL_MS
           skipped.clear()
@@ -153,7 +150,7 @@ export class OutboxPublisher {
         }
         // An urgent batch that is not full has all urgent changes that waited, and a lookup beside it would slow it down.
         const isWorkLeft = batch !== undefined && (!batch.isUrgent || batch.ids.length === this.#parts.most)
-        if (!hasOneEnded && !isWorkLeft) await this.#wait(POLL_MS)
+        if (!hasOneEnded && !isWorkLeft) await this.#waiter.wait(POLL_MS)
       }
     } finally {
       await Promise.all(running)
@@ -170,22 +167,6 @@ export class OutboxPublisher {
   async #sleep(timeoutMs: number): Promise<void> {
     await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => {
       /* stopped */
-    })
-  }
-
-  #signal(): void {
-    this.#isWoken = true
-    this.#wake()
-  }
-
-  async #wait(timeoutMs: number): Promise<void> {
-    if (this.#isWoken || this.#hasToStop()) return
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, timeoutMs)
-      this.#wake = () => {
-        clearTimeout(timer)
-        resolve()
-      }
     })
   }
 }

@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs'
 import type { DestinationStream, Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
-import { startTurns } from '../limits/turns.ts'
+import { startPageTurns } from '../pages/page-turns.ts'
 import { parsePassword, unreadable } from '../runtime/secret-file.ts'
 import type { Reports } from '../metadata/reports.ts'
 import { openStore } from '../store/open.ts'
@@ -293,7 +293,7 @@ function buildPage(
   sender: InvitationSender,
   hypervisors: () => Promise<RegionHypervisors>,
 ): ApiOperatorParts['page'] {
-  const turns = startTurns()
+  const turns = startPageTurns()
   return (question) =>
     turns.take(() =>
       formatPage(

@@ -3,7 +3,7 @@
  * however often they load a page. Guests and other clients do not wait for them.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { FairQueue } from './fair-queue.ts'
+import { FairQueue } from '../limits/fair-queue.ts'
 
 /** The pause after a page, as a multiple of the time that it took, and the longest one. */
 const PAUSE_RATIO = 9
@@ -12,17 +12,17 @@ const MAX_PAUSE_MS = 1_000
 const MAX_WAITING = 32
 
 /** What turns depend on. `now`: milliseconds of a monotonic clock. */
-export interface TurnsParts {
+export interface PageTurnsParts {
   readonly now: () => number
   readonly pause: (ms: number) => Promise<unknown>
 }
 
 /** The turns of all readers. */
-export class Turns {
-  readonly #parts: TurnsParts
+export class PageTurns {
+  readonly #parts: PageTurnsParts
   readonly #queue = new FairQueue({ atOnce: 1, waitingMax: MAX_WAITING })
 
-  constructor(parts: TurnsParts) {
+  constructor(parts: PageTurnsParts) {
     this.#parts = parts
   }
 
@@ -41,8 +41,8 @@ export class Turns {
 }
 
 /** The turns of a running program. A pause does not keep it from ending. */
-export function startTurns(): Turns {
-  return new Turns({
+export function startPageTurns(): PageTurns {
+  return new PageTurns({
     now: () => performance.now(),
     pause: (ms) => sleep(ms, undefined, { ref: false }),
   })

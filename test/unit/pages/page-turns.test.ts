@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import { Turns } from '../../../src/limits/turns.ts'
+import { PageTurns } from '../../../src/pages/page-turns.ts'
 
 /** Turns with a clock and pauses that the test controls. */
 function someTurns() {
   const clock = { ms: 0 }
   const pauses: { readonly ms: number; readonly end: () => void }[] = []
-  const turns = new Turns({
+  const turns = new PageTurns({
     now: () => clock.ms,
     pause: (ms) =>
       new Promise<void>((resolve) => {

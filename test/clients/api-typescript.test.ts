@@ -14,7 +14,7 @@ import t from 'tap'
 import { parse } from 'yaml'
 import type { RegionFile } from '../../src/imds-api/region/schema.ts'
 import { secretTextOf } from '../support/fixtures/region.ts'
-import { installApiTools } from '../support/api-tools.ts'
+import { installTools } from '../support/tools.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -39,7 +39,7 @@ const directory = testDirectory(t, {
 })
 const imdsApi = await startImdsApi(t, {}, parse(read('deploy/region.example.yaml')) as RegionFile)
 const { host } = new URL(imdsApi.baseUrl)
-const TOOLS = installApiTools()
+const TOOLS = installTools('api')
 const PATH = `${ROOT}node_modules/.bin:${TOOLS}node_modules/.bin:${process.env['PATH']!}`
 
 /** Runs a script of bash, and returns what it prints. */

@@ -5,7 +5,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { REGION } from '../../src/imds-api/demo.ts'
-import { installApiTools, requireApiTool } from '../support/api-tools.ts'
+import { installTools, requireApiTool } from '../support/tools.ts'
 import { readDocument } from '../support/openapi-document.ts'
 import { anApi, basic, type Method } from '../support/programs/api.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
@@ -51,7 +51,7 @@ t.test('redocly finds nothing to say of the document by its recommended rules', 
     cwd: t.testdirName,
     env: {
       ...programEnvironment(),
-      PATH: `${installApiTools()}node_modules/.bin:${process.env['PATH']!}`,
+      PATH: `${installTools('api')}node_modules/.bin:${process.env['PATH']!}`,
       REDOCLY_TELEMETRY: 'off',
       REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true',
     },

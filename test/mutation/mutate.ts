@@ -9,6 +9,7 @@
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
+import { installTools } from '../support/tools.ts'
 
 interface Room {
   /** Patterns, with commas between them. Stryker splits them there, also inside of braces. */
@@ -71,16 +72,16 @@ const runs = names.map((name) => {
   process.exit(2)
 })
 
+const stryker = `${installTools('mutation')}node_modules/.bin/stryker`
 const table = runs.map(({ name, files, tests, floor }) => {
   const started = performance.now()
   const testFiles = tests.map((test) => `test/${test}.test.ts`).join(',')
   // Not Stryker's own --testFiles: with it a mutant of what runs when a file is loaded is never active.
   const env = { ...process.env, MUTATE_TESTS: testFiles }
-  const { status, signal, stdout } = spawnSync(
-    'stryker',
-    ['run', 'test/mutation/stryker.config.js', '--mutate', files],
-    { env, stdio: ['ignore', 'pipe', 'inherit'] },
-  )
+  const { status, signal, stdout } = spawnSync(stryker, ['run', 'test/mutation/stryker.config.js', '--mutate', files], {
+    env,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
   if (status !== 0) {
     console.error(`stryker ended with ${String(status ?? signal)}`)
     process.stdout.write(stdout)

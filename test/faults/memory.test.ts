@@ -1,6 +1,6 @@
 /**
  * Memory stays constant over requests and changes, measured after a garbage collection. The long run has a million
- * requests and 100,000 changes, and forces a collection only at the end: `IMDS_FAULTS_LONG=1 tap run --timeout=3600
+ * requests and 100,000 changes, and forces a collection only at the end: `IMDS_FAULTS_LONG=1 TAP_TIMEOUT=3600 node
  * test/faults/memory.test.ts`.
  */
 import { Agent, get } from 'node:http'

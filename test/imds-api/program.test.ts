@@ -11,7 +11,7 @@ import { testDirectory } from '../support/test-directory.ts'
 import { buildInto, IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 
-t.setTimeout(300_000) // as under `tap run`
+t.setTimeout(300_000) // as under `npm test`
 
 const api = await startImdsApi(t, { IMDS_API_DATABASE_CONNECTIONS: '4' })
 const directory = dirname(api.env['IMDS_API_STATE_DIR']!)

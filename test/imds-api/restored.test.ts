@@ -27,7 +27,7 @@ import { run } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
 
-t.setTimeout(300_000) // as under `tap run`
+t.setTimeout(300_000) // as under `npm test`
 
 const SKIPPED = '10000 ids of each kind, up to 10000 addresses of each pool and 1000000 numbers of actions are skipped'
 const FORMER = '00000000-0000-4000-8000-000000000000'

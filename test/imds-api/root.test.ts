@@ -19,7 +19,7 @@ import { writeRegion } from '../support/programs/api.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 
-t.setTimeout(300_000) // as under `tap run`
+t.setTimeout(300_000) // as under `npm test`
 
 /** The user of the service. */
 const NOBODY = 65_534

@@ -8,7 +8,7 @@ import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'
 import { executed, read } from '../tools/documents.ts'
 
-t.setTimeout(300_000) // as under `tap run`: here are a build and a boot
+t.setTimeout(300_000) // as under `npm test`: here are a build and a boot
 
 t.test(
   'imds-api.service serves in its sandbox, survives a kill and a blocked event loop, and stops cleanly',

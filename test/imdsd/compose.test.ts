@@ -22,7 +22,7 @@ import { withoutPostgres } from '../support/programs/postgres.ts'
 import { must, run } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 
-t.setTimeout(240_000) // as under `tap run`
+t.setTimeout(240_000) // as under `npm test`
 
 interface Service {
   readonly image: string

@@ -9,7 +9,7 @@ import { bootHost, withoutSystemd, type BootedHost } from '../support/netns/boot
 import { until } from '../support/programs/daemon.ts'
 import { read } from '../tools/documents.ts'
 
-t.setTimeout(300_000) // as under `tap run`: here are a build and a boot
+t.setTimeout(300_000) // as under `npm test`: here are a build and a boot
 
 const PROGRAMS = '/opt/imds/lib/node_modules/imds/dist'
 

@@ -30,7 +30,7 @@ import { must } from '../support/programs/processes.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { executed, ROOT } from '../tools/documents.ts'
 
-t.setTimeout(240_000) // as under `tap run`: the images have 150 MB each
+t.setTimeout(240_000) // as under `npm test`: the images have 150 MB each
 
 /** A base: Node.js with npm beside it, a shell, the programs that the Dockerfile runs, and their libraries. */
 const BASE = `

@@ -15,7 +15,7 @@ import { SERVICE } from '../support/netns/namespaces.ts'
 import { must } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 
-t.setTimeout(300_000) // as under `tap run`: this test has a build and two installations by npm
+t.setTimeout(300_000) // as under `npm test`: this test has a build and two installations by npm
 
 const NEXT = '0.1.1'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:01', device: 'tap-int-x1y2z' }

@@ -11,7 +11,7 @@ import { run } from '../support/programs/processes.ts'
 import { IMDS_API, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
-t.setTimeout(300_000) // as under `tap run`
+t.setTimeout(300_000) // as under `npm test`
 
 const RECORDS = 20
 

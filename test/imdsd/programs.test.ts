@@ -31,7 +31,7 @@ import { buildInto, IMDSCTL, IMDSD, programEnvironment } from '../support/progra
 import { freePort, startRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
-t.setTimeout(300_000) // as under `tap run`: this file builds the programs several times
+t.setTimeout(300_000) // as under `npm test`: this file builds the programs several times
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }

@@ -18,7 +18,7 @@ import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, record } from '../support/redis/shapes.ts'
 import { executed } from '../tools/documents.ts'
 
-t.setTimeout(300_000) // as under `tap run`
+t.setTimeout(300_000) // as under `npm test`
 
 /** How two values differ in shape. An empty list has the shape of any other, and of several elements the fields count. */
 function differences(example: unknown, actual: unknown, path: string): string[] {

@@ -11,7 +11,7 @@ import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import { testDirectory } from '../support/test-directory.ts'
 
-t.setTimeout(300_000) // as under `tap run`: the default of `node` alone, 30 s, is too short for many resyncs
+t.setTimeout(300_000) // as under `npm test`: the default of `node` alone, 30 s, is too short for many resyncs
 
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'

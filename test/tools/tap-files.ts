@@ -1,8 +1,8 @@
 /**
  * Runs test files of tap, some at a time, and counts their tests.
  *
- * Each file is a program that prints TAP, so `node FILE` runs it. `tap run` starts it, and every Node process that it
- * starts, with hooks for coverage and mocks, which cost more CPU time than many tests.
+ * Each file is a program that prints TAP, so `node FILE` runs it. The runner of tap is not installed, because it starts
+ * every Node process with hooks for coverage and mocks: they cost more CPU time than many tests.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,6 +1,5 @@
 /**
- * The codec on a store in memory that cannot read what it stores. test/redis/encrypted.test.ts has the same rules with
- * a real Redis.
+ * The codec on a store in memory that cannot read what it stores. test/redis/encrypted.test.ts runs it with a real Redis.
  */
 import { expect, test } from 'vitest'
 import type { RecordChange } from '../../../../src/store/backend.ts'

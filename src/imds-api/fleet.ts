@@ -9,7 +9,7 @@ import { EXIT } from '../runtime/exit-status.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
 import { evacuateServer, serversOf, type Evacuated } from './changes/evacuation.ts'
 import { changeEventsOf, eventsOf } from './changes/maintenance.ts'
-import { changeDrained, placedHypervisors } from './changes/placement.ts'
+import { changeDrained, readHypervisorUsage } from './changes/placement.ts'
 import type { ApiEvacuateOptions } from './arguments.ts'
 import type { ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
@@ -130,7 +130,7 @@ async function checkNames(
   name: string,
   to: readonly string[],
 ): Promise<void> {
-  const all = new Map((await placedHypervisors(db)).map((one) => [one.name, one]))
+  const all = new Map((await readHypervisorUsage(db)).map((one) => [one.name, one]))
   for (const one of [name, ...to])
     if (!all.has(one))
       throw new ApiCommandFailure(1, `the region has no hypervisor ${one}: it has ${[...all.keys()].join(', ')}`)

@@ -6,7 +6,7 @@ import { CLOSED_REASONS, type ClosedReason } from './http/connections.ts'
 import { KEYED_RESULTS, type KeyedResult } from './http/idempotency.ts'
 import { readQueue } from './changes/action-queue.ts'
 import { readPools, type PoolsOfKind } from './changes/allocate.ts'
-import { placedHypervisors, ramForServers } from './changes/placement.ts'
+import { readHypervisorUsage, ramForServers } from './changes/placement.ts'
 import type { Database } from './database/open.ts'
 import { readOutbox } from './database/outbox.ts'
 import { SHED_QUEUES, type ShedQueue } from './model/refusal.ts'
@@ -49,35 +49,100 @@ const OUTCOMES: readonly PublishOutcome[] = [
   'failed',
 ]
 
-/**
- * Declares all metrics. Those of the outbox are read from the database at a scrape; while it is unreachable they are
- * missing.
- */
-export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'background'>): ApiMetrics {
+/** What a scrape reads from the database; undefined: it is unreachable, and these metrics are missing. */
+type ReadAtScrape = () => Promise<Awaited<ReturnType<typeof readAll>> | undefined>
+
+/** Declares metrics in one registry. */
+class Declarations {
+  readonly registers: [Registry]
+
+  constructor(registry: Registry) {
+    this.registers = [registry]
+  }
+
+  /** A counter with one label, which has all of its values from the start. */
+  counter<Value extends string>(name: string, label: string, values: readonly Value[], help: string) {
+    const counted = new Counter({ name, help, registers: this.registers, labelNames: [label] })
+    for (const value of values) counted.inc({ [label]: value }, 0)
+    return (value: Value) => {
+      counted.inc({ [label]: value })
+    }
+  }
+
+  /** A gauge that is read at each scrape. Undefined: it is missing. */
+  gauge(name: string, help: string, value: () => number | undefined | Promise<number | undefined>): void {
+    new Gauge({
+      name,
+      help,
+      registers: this.registers,
+      async collect() {
+        const now = await value()
+        if (now === undefined) this.remove()
+        else this.set(now)
+      },
+    })
+  }
+}
+
+/** Declares all metrics. */
+export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>): ApiMetrics {
   const registry = new Registry()
-  const registers = [registry]
   collectDefaultMetrics({ register: registry })
+  const declare = new Declarations(registry)
+  const { registers } = declare
   new Gauge({
     name: 'imds_build_info',
     help: 'Always 1; the labels are the versions of imds and of Node.',
     labelNames: ['version', 'node'],
     registers,
   }).set({ version: VERSION, node: process.versions.node }, 1)
+  const read = buildReadAtScrape(database)
+  declareCapacity(declare, read)
+  declareDatabase(declare, database, read)
+  return {
+    registry,
+    ...declareRequests(declare),
+    ...declarePublishing(declare, read),
+    ...declareCompute(declare, read),
+    ...declareOpenRequests(declare),
+    invited: declare.counter(
+      'imds_api_invitations_total',
+      'result',
+      ['sent', 'failed'],
+      'Attempts to send an invitation by mail: sent, failed (it is tried again).',
+    ),
+    certificate: declareCertificates(declare),
+  }
+}
+
+async function readAll(db: Database['db']) {
+  return {
+    outbox: await readOutbox(db),
+    queue: await readQueue(db),
+    pools: await readPools(db),
+    ram: ramForServers(await readHypervisorUsage(db)),
+  }
+}
+
+/** All metrics of a scrape share the queries. */
+function buildReadAtScrape(database: Pick<Database, 'background'>): ReadAtScrape {
+  let reading: ReturnType<ReadAtScrape> | undefined
+  return () =>
+    (reading ??= readAll(database.background.db)
+      .catch(() => undefined)
+      .finally(() => {
+        reading = undefined
+      }))
+}
+
+function declareRequests(declare: Declarations) {
   const requests = new Counter({
     name: 'imds_api_requests_total',
     help: 'Requests to the API, by route, method and status.',
     labelNames: ['route', 'method', 'status'] as const,
-    registers,
+    registers: declare.registers,
   })
-  /** A counter with one label, which has all of its values from the start. */
-  const counter = <Value extends string>(name: string, label: string, values: readonly Value[], help: string) => {
-    const counted = new Counter({ name, help, registers, labelNames: [label] })
-    for (const value of values) counted.inc({ [label]: value }, 0)
-    return (value: Value) => {
-      counted.inc({ [label]: value })
-    }
-  }
-  const unreadable = counter(
+  const unreadable = declare.counter(
     'imds_api_unreadable_requests_total',
     'reason',
     UNREADABLE_REASONS,
@@ -85,7 +150,7 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
       '(malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk ' +
       'extension).',
   )
-  const closed = counter(
+  const closed = declare.counter(
     'imds_api_closed_connections_total',
     'reason',
     CLOSED_REASONS,
@@ -93,21 +158,33 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
       'client did not read its response in time, or unread responses took too much memory), pipelined (a client ' +
       'sent more than 16 requests without waiting for their responses: those were answered first).',
   )
-  const keyed = counter(
+  const keyed = declare.counter(
     'imds_api_keyed_requests_total',
     'result',
     KEYED_RESULTS,
     'Requests with an Idempotency-Key: replayed (the response was that of an earlier request with this key), new (all ' +
       'others).',
   )
-  const shed = counter(
+  const shed = declare.counter(
     'imds_api_shed_requests_total',
     'queue',
     SHED_QUEUES,
     'Requests that were answered 503 because too many waited, or waited too long: reads, changes, tokens (requests ' +
       'to /token), bodies (their bytes).',
   )
-  const published = counter(
+  return {
+    responded: (route: string, method: string, status: number) => {
+      requests.inc({ route, method, status })
+    },
+    unreadable,
+    closed,
+    keyed,
+    shed,
+  }
+}
+
+function declarePublishing(declare: Declarations, read: ReadAtScrape) {
+  const published = declare.counter(
     'imds_api_publishes_total',
     'result',
     OUTCOMES,
@@ -118,111 +195,121 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
   const batches = new Counter({
     name: 'imds_api_publish_batches_total',
     help: 'Batches of servers that were published together.',
-    registers,
+    registers: declare.registers,
   })
-  const invited = counter(
-    'imds_api_invitations_total',
-    'result',
-    ['sent', 'failed'],
-    'Attempts to send an invitation by mail: sent, failed (it is tried again).',
+  const unannounced = new Gauge({
+    name: 'imds_api_unannounced_hypervisors',
+    registers: declare.registers,
+    help:
+      'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 ' +
+      'with a store of files.',
+  })
+  declare.gauge(
+    'imds_api_outbox_servers',
+    'Servers that wait to be published.',
+    async () => (await read())?.outbox.length,
   )
-  const actionFinished = counter(
+  declare.gauge(
+    'imds_api_outbox_age_seconds',
+    'How long the oldest change has waited to be published; 0: none waits.',
+    async () => (await read())?.outbox.age,
+  )
+  declare.gauge(
+    'imds_api_refused_servers',
+    'Servers whose record the store refuses. Their guests see the last published state.',
+    async () => (await read())?.outbox.faulty,
+  )
+  return {
+    published,
+    batched: () => {
+      batches.inc()
+    },
+    unannounced: (hypervisors: number) => {
+      unannounced.set(hypervisors)
+    },
+  }
+}
+
+function declareCompute(declare: Declarations, read: ReadAtScrape) {
+  const actionFinished = declare.counter(
     'imds_api_compute_outcomes_total',
     'outcome',
     ['succeeded', 'failed'],
     'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
   )
-  const streamEnded = counter(
+  declare.gauge(
+    'imds_api_compute_actions',
+    'Actions on servers that wait for their outcome.',
+    async () => (await read())?.queue.waiting,
+  )
+  declare.gauge(
+    'imds_api_compute_age_seconds',
+    'How long the oldest of them has waited; 0: none waits.',
+    async () => (await read())?.queue.age,
+  )
+  declare.gauge(
+    'imds_api_compute_unfetched_seconds',
+    'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
+    async () => (await read())?.queue.unfetched,
+  )
+  return { actionFinished }
+}
+
+/** The streams of events and the requests that wait for a state. */
+function declareOpenRequests(declare: Declarations) {
+  const streamEnded = declare.counter(
     'imds_api_event_streams_ended_total',
     'reason',
     STREAM_ENDS,
     'Streams of events that have ended: client (it closed the connection), unread (it did not read), right (its ' +
       'access token or its access to the account ended), gone (events that it had not got were deleted), stop.',
   )
-  const waitEnded = counter(
+  const waitEnded = declare.counter(
     'imds_api_waits_ended_total',
     'reason',
     WAIT_ENDS,
     'Requests that have waited for a state of a resource: reached, impossible (it cannot have the state any more), ' +
       'timeout, right (the access token or the access to the account ended), client (it closed the connection), stop.',
   )
-  const unannounced = new Gauge({
-    name: 'imds_api_unannounced_hypervisors',
-    registers,
-    help:
-      'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 ' +
-      'with a store of files.',
-  })
-  const certificates = new Gauge({
-    name: 'imds_api_certificate_end_seconds',
-    registers,
-    labelNames: ['listener'] as const,
-    help: 'When the certificate of a listener ends, in seconds since 1970: clients, hypervisors.',
-  })
-  let reading: Promise<Awaited<ReturnType<typeof readAll>> | undefined> | undefined
-  const readAll = async () => ({
-    outbox: await readOutbox(background.db),
-    queue: await readQueue(background.db),
-    pools: await readPools(background.db),
-    ram: ramForServers(await placedHypervisors(background.db)),
-  })
-  /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
-  const read = () =>
-    (reading ??= readAll()
-      .catch(() => undefined)
-      .finally(() => {
-        reading = undefined
-      }))
-  const gauge = (name: string, help: string, value: () => number | undefined | Promise<number | undefined>) =>
-    new Gauge({
-      name,
-      help,
-      registers,
-      async collect() {
-        const now = await value()
-        if (now === undefined) this.remove()
-        else this.set(now)
-      },
-    })
-  gauge('imds_api_ready', '1: the database answers, so requests are served.', async () =>
+  let open = { streams: () => 0, waits: () => 0 }
+  declare.gauge('imds_api_event_streams', 'Open streams of events.', () => open.streams())
+  declare.gauge('imds_api_waits', 'Requests that wait for a state of a resource.', () => open.waits())
+  return {
+    streamEnded,
+    waitEnded,
+    countOpen: (counts: typeof open) => {
+      open = counts
+    },
+  }
+}
+
+function declareDatabase(
+  declare: Declarations,
+  { pool, background }: Pick<Database, 'pool' | 'background'>,
+  read: ReadAtScrape,
+): void {
+  declare.gauge('imds_api_ready', '1: the database answers, so requests are served.', async () =>
     (await read()) === undefined ? 0 : 1,
   )
-  gauge('imds_api_outbox_servers', 'Servers that wait to be published.', async () => (await read())?.outbox.length)
-  gauge(
-    'imds_api_outbox_age_seconds',
-    'How long the oldest change has waited to be published; 0: none waits.',
-    async () => (await read())?.outbox.age,
-  )
-  gauge(
-    'imds_api_refused_servers',
-    'Servers whose record the store refuses. Their guests see the last published state.',
-    async () => (await read())?.outbox.faulty,
-  )
-  gauge(
-    'imds_api_compute_actions',
-    'Actions on servers that wait for their outcome.',
-    async () => (await read())?.queue.waiting,
-  )
-  gauge(
-    'imds_api_compute_age_seconds',
-    'How long the oldest of them has waited; 0: none waits.',
-    async () => (await read())?.queue.age,
-  )
-  gauge(
-    'imds_api_compute_unfetched_seconds',
-    'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
-    async () => (await read())?.queue.unfetched,
-  )
-  gauge(
+  declare.gauge(
     'imds_api_database_connections',
     'Open connections to the database: for requests, and for everything else.',
     () => pool.totalCount + background.pool.totalCount,
   )
+  declare.gauge(
+    'imds_api_database_waiting',
+    'Requests that wait for a connection to the database.',
+    () => pool.waitingCount,
+  )
+}
+
+/** The addresses of the pools and the RAM of the hypervisors. */
+function declareCapacity(declare: Declarations, read: ReadAtScrape): void {
   const poolGauge = (name: string, help: string, value: (pools: PoolsOfKind) => number) =>
     new Gauge({
       name,
       help: `${help}, by kind: mac, private_ipv4, public_ipv4, public_ipv6.`,
-      registers,
+      registers: declare.registers,
       labelNames: ['kind'] as const,
       async collect() {
         this.reset()
@@ -231,41 +318,26 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     })
   poolGauge('imds_api_pool_addresses', 'Addresses of the pools', ({ addresses }) => addresses)
   poolGauge('imds_api_pool_free_addresses', 'Free addresses of the pools', ({ free }) => free)
-  gauge('imds_api_ram_bytes', 'RAM of the hypervisors that get new servers.', async () => (await read())?.ram.all)
-  gauge(
+  declare.gauge(
+    'imds_api_ram_bytes',
+    'RAM of the hypervisors that get new servers.',
+    async () => (await read())?.ram.all,
+  )
+  declare.gauge(
     'imds_api_ram_free_bytes',
     'RAM of these hypervisors that no server uses.',
     async () => (await read())?.ram.free,
   )
-  gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
-  let open = { streams: () => 0, waits: () => 0 }
-  gauge('imds_api_event_streams', 'Open streams of events.', () => open.streams())
-  gauge('imds_api_waits', 'Requests that wait for a state of a resource.', () => open.waits())
-  return {
-    registry,
-    responded: (route, method, status) => {
-      requests.inc({ route, method, status })
-    },
-    unreadable,
-    closed,
-    keyed,
-    shed,
-    published,
-    batched: () => {
-      batches.inc()
-    },
-    invited,
-    actionFinished,
-    unannounced: (hypervisors) => {
-      unannounced.set(hypervisors)
-    },
-    streamEnded,
-    waitEnded,
-    countOpen: (counts) => {
-      open = counts
-    },
-    certificate: (listener, pem) => {
-      certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)
-    },
+}
+
+function declareCertificates(declare: Declarations): ApiMetrics['certificate'] {
+  const certificates = new Gauge({
+    name: 'imds_api_certificate_end_seconds',
+    registers: declare.registers,
+    labelNames: ['listener'] as const,
+    help: 'When the certificate of a listener ends, in seconds since 1970: clients, hypervisors.',
+  })
+  return (listener, pem) => {
+    certificates.set({ listener }, new X509Certificate(pem).validToDate.getTime() / 1000)
   }
 }

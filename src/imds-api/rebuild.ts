@@ -10,14 +10,14 @@ import { Progress } from '../runtime/progress.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import type { ApiConfig } from './config.ts'
-import { move } from './changes/advance.ts'
+import { moveDatabase } from './changes/advance.ts'
 import { countRebuild, enqueueRebuild, refusedServers } from './changes/servers.ts'
 import { migrate } from './database/migrate.ts'
 import { databaseExists, type Database } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
 import { claimedStore, databaseIdOf, formatForeign } from './publish/claimed-store.ts'
-import { compareStore, unknownTo, type Difference } from './publish/compare.ts'
+import { compareStore, findOnlyInStore, type Difference } from './publish/compare.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
@@ -36,7 +36,7 @@ export interface RebuildOptions {
 const PRUNED_SHARE = 0.05
 const CHECK_INTERVAL_MS = 100
 /** The pause between two counts of the outbox, as a multiple of the time that one takes. */
-const PAUSE = 20
+const PAUSE_FACTOR = 20
 const SILENT = pino({ enabled: false })
 /** The most refused servers that are named. */
 const MAX_NAMED = 20
@@ -49,7 +49,7 @@ const nothing = () => undefined
  */
 export async function rebuild(parts: RebuildParts, options: RebuildOptions, stopping: AbortSignal): Promise<number> {
   const { output, config } = parts
-  return withBoth(parts, async (database, publisher, store) => {
+  return withStoreAndDatabase(parts, async (database, publisher, store) => {
     const { db } = database
     const ours = await databaseIdOf(db)
     await refuseForeign(publisher, ours, options.force === true ? undefined : 'rebuild --force')
@@ -59,7 +59,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
     if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
     const status = await publishAll(output, database, store, left, config.bootSeconds, stopping)
     if (options.prune !== true) {
-      const { unknown } = await unknownTo(db, publisher)
+      const { unknown } = await findOnlyInStore(db, publisher)
       if (unknown.length > 0)
         output.warn(
           `${String(unknown.length)} servers are only in the store: imds-api verify lists them, and imds-api rebuild ` +
@@ -72,7 +72,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
 
 /** Lists the servers that only the store has, and removes them. */
 async function prune(output: Output, db: Database['db'], store: Publisher, force: boolean): Promise<void> {
-  const { unknown, records } = await unknownTo(db, store)
+  const { unknown, records } = await findOnlyInStore(db, store)
   for (const id of unknown) output.print(`${id} is only in the store`)
   if (unknown.length > records * PRUNED_SHARE && !force)
     throw new ApiCommandFailure(
@@ -105,7 +105,7 @@ async function publishAll(
     db: background.db,
     connect: () => database.connect(),
     store: claimed,
-    most: BATCH,
+    batchSize: BATCH,
     bootSeconds,
     counted: nothing,
     batched: nothing,
@@ -117,7 +117,7 @@ async function publishAll(
   try {
     for (let tookMs = 0; left > 0 && publisher.problem === undefined && !stopping.aborted;) {
       progress.show(total - left)
-      await sleep(Math.max(CHECK_INTERVAL_MS, PAUSE * tookMs))
+      await sleep(Math.max(CHECK_INTERVAL_MS, PAUSE_FACTOR * tookMs))
       const startedMs = performance.now()
       left = await countRebuild(db)
       tookMs = performance.now() - startedMs
@@ -144,7 +144,7 @@ async function publishAll(
 /** Compares the store with the database, and prints what differs: the exit status is 1 then. */
 export async function verify(parts: RecoveryParts): Promise<number> {
   const { output } = parts
-  return withBoth(parts, async ({ db }, store) => {
+  return withStoreAndDatabase(parts, async ({ db }, store) => {
     const [ours, claimed] = [await databaseIdOf(db), await store.fleet.database()]
     const isForeign = claimed !== undefined && claimed !== ours
     if (isForeign) output.result({ finding: 'foreign', database: claimed }, formatForeign(claimed, ours))
@@ -155,7 +155,7 @@ export async function verify(parts: RecoveryParts): Promise<number> {
     })
     for (const one of differences) output.result(one, formatDifference(one))
     const survey = await surveyStore(store)
-    const { moved } = await rolledBack(db, (tx) => move(tx, survey, false))
+    const { moved } = await rolledBack(db, (tx) => moveDatabase(tx, survey, false))
     for (const text of moved) output.result({ finding: 'behind', text }, `imds-api advance would say: ${text}`)
     output.result(
       { servers, different: differences.length, waiting, behind: moved.length },
@@ -179,7 +179,7 @@ function formatDifference({ server, finding, fields }: Difference): string {
 }
 
 /** Opens the store before the database, since this may be another user than root from then on. */
-async function withBoth(
+async function withStoreAndDatabase(
   { config, open }: RecoveryParts,
   use: (database: Database, publisher: Publisher, store: LazyStore) => Promise<number>,
 ): Promise<number> {

@@ -13,7 +13,7 @@ import { TokenFamilies } from './auth/token-families.ts'
 import { AccessTokens, KEEP_EXPIRED_MS } from './auth/tokens.ts'
 import type { ApiConfig } from './config.ts'
 import { AccountChanges } from './changes/account-changes.ts'
-import { type Database } from './database/open.ts'
+import type { Database } from './database/open.ts'
 import { addDocsPages } from './http/docs-pages.ts'
 import { takeIdempotencyKeys } from './http/idempotency.ts'
 import { completeOpenApi, takesAccount } from './http/openapi.ts'
@@ -32,7 +32,7 @@ import { addEventRoutes } from './resources/events.ts'
 import type { EventStreams } from './resources/event-streams.ts'
 import type { MemberWaits } from './resources/member-waits.ts'
 import { addDatabaseServerRoutes } from './resources/database-servers.ts'
-import { addRoutesOfOtherDocuments } from './resources/unimplemented.ts'
+import { addUnimplementedRoutes } from './resources/unimplemented.ts'
 import { addIdentityRoutes, addIssuerRoutes } from './resources/identities.ts'
 import { addImageRoutes } from './resources/images.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
@@ -84,27 +84,28 @@ type ServerConfig = Pick<
   'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute' | 'store'
 >
 
-/** The API's HTTP server with all routes. */
-export async function buildApiServer(
-  config: ServerConfig,
-  { db, pool }: Pick<Database, 'db' | 'pool'>,
-  accounts: AccountChanges,
-  { tokens, grants }: Auth,
-  reports: ReadReports,
-  streams: EventStreams,
-  waits: MemberWaits,
-  counted: Pick<ApiServerSettings, 'unreadable' | 'shed'>,
-  audit: DestinationStream,
-  log: Logger,
-): Promise<ApiServer> {
-  const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders, compute, store } = config
+/** What the REST interface needs. */
+export interface RestParts extends Pick<ApiServerSettings, 'unreadable' | 'shed' | 'log'> {
+  readonly config: ServerConfig
+  readonly database: Pick<Database, 'db' | 'pool'>
+  readonly accounts: AccountChanges
+  readonly auth: Pick<Auth, 'tokens' | 'grants'>
+  readonly reports: ReadReports
+  readonly streams: EventStreams
+  readonly waits: MemberWaits
+  readonly audit: DestinationStream
+}
+
+/** Builds the API's HTTP server with all routes. */
+export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
+  const { config, auth, streams, waits, unreadable, shed, log } = parts
+  const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders } = config
+  const { db } = parts.database
   const server = buildServer({
-    tls:
-      tls === undefined
-        ? undefined
-        : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
+    tls: tls && { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
     trustedProxies,
-    ...counted,
+    unreadable,
+    shed,
     log,
   })
   // of the server itself: hooks of its plugins run only once all connections are closed
@@ -113,29 +114,15 @@ export async function buildApiServer(
     waits.close()
     done()
   })
-  await describe(server, otpHeaders)
+  await addOpenApi(server, otpHeaders)
   await addDocsPages(server, baseUrl)
   const site = new CurrentSite(baseUrl, db, () => performance.now())
   addIssuerRoutes(server, db)
-  addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
+  addTokenEndpoint(server, { grants: auth.grants, seconds: accessTokenSeconds, otpHeaders })
   await server.register(
     (api: ApiServer, _options: object, done: () => void) => {
-      api.addHook('onRequest', (_request, reply, next) => {
-        void reply.header('Cache-Control', 'no-store') // some responses have a secret
-        next()
-      })
-      respectStrict(api, takesAccount)
-      api.addHook('onRequest', buildBearerCheck(tokens)) // a change is checked again at its turn: see auth/requester.ts
-      takeIdempotencyKeys(api)
-      addReadShare(api, pool.options.max)
-      api.addHook('preHandler', () => site.refresh())
-      api.addHook('onSend', buildAudit(audit, describeClient))
-      addEntityTags(api)
-      respectIfMatch(api)
-      const keepsReports = parseStoreUrl(store.url)?.kind !== 'files'
-      const encryptsRecords = store.recordKeysFile !== undefined
-      const parts = { db, pool, accounts, site, compute, reports, waits, keepsReports, encryptsRecords }
-      addRoutes(api, parts, tokens, streams)
+      addHooks(api, parts, site)
+      addRoutes(api, resourceParts(parts, site))
       done()
     },
     { prefix: '/1.0' },
@@ -144,8 +131,37 @@ export async function buildApiServer(
   return server
 }
 
+/** Adds what happens to each request below /1.0, in this order. */
+function addHooks(api: ApiServer, { auth, database, audit }: RestParts, site: CurrentSite): void {
+  api.addHook('onRequest', (_request, reply, next) => {
+    void reply.header('Cache-Control', 'no-store') // some responses have a secret
+    next()
+  })
+  respectStrict(api, takesAccount)
+  api.addHook('onRequest', buildBearerCheck(auth.tokens)) // a change is checked again at its turn: see auth/requester.ts
+  takeIdempotencyKeys(api)
+  addReadShare(api, database.pool.options.max)
+  api.addHook('preHandler', () => site.refresh())
+  api.addHook('onSend', buildAudit(audit, describeClient))
+  addEntityTags(api)
+  respectIfMatch(api)
+}
+
+function resourceParts(parts: RestParts, site: CurrentSite): ResourceParts {
+  const { compute, store } = parts.config
+  return {
+    ...parts,
+    ...parts.database,
+    tokens: parts.auth.tokens,
+    site,
+    compute,
+    keepsReports: parseStoreUrl(store.url)?.kind !== 'files',
+    encryptsRecords: store.recordKeysFile !== undefined,
+  }
+}
+
 /** Adds the OpenAPI document, and its pages below /docs. */
-async function describe(server: ApiServer, otpHeaders: readonly string[]): Promise<void> {
+async function addOpenApi(server: ApiServer, otpHeaders: readonly string[]): Promise<void> {
   await server.register(swagger, {
     openapi: {
       openapi: '3.1.0',
@@ -164,7 +180,7 @@ async function describe(server: ApiServer, otpHeaders: readonly string[]): Promi
 }
 
 /** Adds the routes of all resources, by the account that they need: none, any of the user's, or one that is named. */
-function addRoutes(api: ApiServer, parts: ResourceParts, tokens: AccessTokens, streams: EventStreams): void {
+function addRoutes(api: ApiServer, parts: ResourceParts): void {
   const { db } = parts
   addUserCollaborationRoutes(api, parts)
   void api.register((any: ApiServer, _none: object, added: () => void) => {
@@ -177,8 +193,8 @@ function addRoutes(api: ApiServer, parts: ResourceParts, tokens: AccessTokens, s
     one.addHook('onRequest', buildAccountChoice(db, true))
     addChosenAccountRoute(one, parts)
     addIdentityRoutes(one, parts)
-    addApiClientRoutes(one, parts, tokens)
-    addApplicationRoutes(one, parts, tokens)
+    addApiClientRoutes(one, parts)
+    addApplicationRoutes(one, parts)
     addCatalogRoutes(one, parts)
     addImageRoutes(one, parts)
     addServerRoutes(one, parts)
@@ -189,8 +205,8 @@ function addRoutes(api: ApiServer, parts: ResourceParts, tokens: AccessTokens, s
     addConfigMapRoutes(one, parts)
     addCollaborationRoutes(one, parts)
     addDatabaseServerRoutes(one, parts)
-    addEventRoutes(one, parts, streams)
-    addRoutesOfOtherDocuments(one)
+    addEventRoutes(one, parts)
+    addUnimplementedRoutes(one)
     added()
   })
 }

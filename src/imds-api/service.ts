@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
-import type { DestinationStream, Logger } from 'pino'
+import type { Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type ListenAddress } from '../runtime/host-port.ts'
 import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
 import { startPageTurns } from '../pages/page-turns.ts'
@@ -30,7 +30,7 @@ import { EVENTS_CHANNEL } from './database/migrations/events.ts'
 import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
-import { placedHypervisors } from './changes/placement.ts'
+import { readHypervisorUsage } from './changes/placement.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { formatPage } from './page/page.ts'
 import { readRegionState } from './page/region-state.ts'
@@ -43,7 +43,7 @@ import { readHypervisors, type RegionHypervisors } from './publish/hypervisors.t
 import { LazyStore } from './publish/lazy-store.ts'
 import { claimedStore } from './publish/claimed-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
-import { type ApiServerSettings } from './http/server.ts'
+import type { ApiServer, ApiServerSettings } from './http/server.ts'
 import { StopDelay } from './stop-delay.ts'
 import { buildShedReport } from './http/shed-report.ts'
 import { EventStreams } from './resources/event-streams.ts'
@@ -79,6 +79,29 @@ const PARTS_STOP_TIMEOUT_MS = 11_000
 /** The most connections of one address at the listener of operators. */
 const OPERATORS_OF_ADDRESS = 16
 
+/** What the parts of the service share. */
+interface ServiceParts {
+  readonly config: ApiConfig
+  readonly database: Database
+  readonly store: LazyStore
+  readonly metrics: ApiMetrics
+  readonly accounts: AccountChanges
+  readonly streams: EventStreams
+  readonly waits: MemberWaits
+  readonly unreadable: ApiServerSettings['unreadable']
+  readonly shed: ApiServerSettings['shed']
+  readonly audit: AuditStream
+  readonly delay: StopDelay
+  readonly bounds: ReturnType<typeof buildBounds>
+  readonly log: Logger
+}
+
+/** What runs beside the listeners of clients and operators. */
+interface Service {
+  start(): Promise<void>
+  stop(): Promise<void>
+}
+
 /** Starts imds-api. Rejects if a part cannot start, and leaves nothing running then. */
 export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   const password = readPassword(config.operator.passwordFile)
@@ -93,100 +116,30 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     await migrate(database.db)
     const region = await regionOf(database.db, config)
     const store = new LazyStore(() => openStore(config.store))
-    stops.push(() => Promise.race([store.close(), sleep(STORE_CLOSE_TIMEOUT_MS, undefined, { ref: false })]))
+    stops.push(() => inTime(store.close(), STORE_CLOSE_TIMEOUT_MS))
     await openOrRetry(store, log)
-    const { background } = database
-    const metrics = buildApiMetrics(database)
-    const { publisher, bootWatch, sender, hypervisorCheck } = buildBackground(config, database, store, metrics, log)
-    const shed = buildShedReport({ counted: metrics.shed, now: () => performance.now(), log })
-    const counted = { unreadable: metrics.unreadable, shed }
-    const audit = openAuditOrFail(config.auditFile, log)
+    const parts = buildParts(config, database, store, log)
+    const { delay, bounds, audit } = parts
     const auth = buildAuth(database.db, config, () => Date.now(), log)
-    const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE)
-    const streams = new EventStreams({ db: background.db, now: () => performance.now(), ended: metrics.streamEnded })
-    const waits = new MemberWaits({ db: background.db, ended: metrics.waitEnded })
-    metrics.countOpen({ streams: () => streams.count, waits: () => waits.count })
-    const notifications = listenForEvents(database, streams, waits)
-    const server = await buildApiServer(
-      config,
-      database,
-      accounts,
-      auth,
-      (id) => reportsInTime(store, id),
-      streams,
-      waits,
-      counted,
-      audit,
-      log,
-    )
-    if (config.tls !== undefined) metrics.certificate('clients', readFileSync(config.tls.certificate, 'utf8'))
-    server.addHook('onResponse', (request, reply, done) => {
-      metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
-      const keyed = keyedResultOf(request, reply)
-      if (keyed !== undefined) metrics.keyed(keyed)
-      done()
-    })
-    const delay = new StopDelay()
-    delay.watch(server)
-    const hypervisors = () => readHypervisors(background.db, store)
-    const operatorServer = buildOperatorServer({
-      database: background,
-      publisher,
-      isStopping: () => delay.hasBegun,
-      hypervisors,
-      page: buildPage(background.db, publisher, sender, hypervisors),
-      registry: metrics.registry,
-      password,
-      now: () => performance.now(),
-    })
-    const bounds = buildBounds(config, metrics.closed, log)
-    bounds.clients.start(server)
-    bounds.operators.start(operatorServer)
-    const compute = buildCompute(config, database, accounts, metrics, counted, bounds.hypervisors, delay, audit, log)
+    const server = await buildRest(parts, auth)
+    const background = buildBackground(parts)
+    const operatorServer = buildOperators(parts, background, password)
+    const services = [background, buildCompute(parts), listenForEvents(parts), buildPurge(database.db, auth, log)]
     stops.push(() =>
-      Promise.race([
-        Promise.all([
-          closeServer(operatorServer),
-          closeServer(server),
-          publisher.stop(),
-          bootWatch.stop(),
-          sender.stop(),
-          compute.stop(),
-          notifications.stop(),
-        ]),
-        sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
-      ]),
+      inTime(
+        Promise.all([operatorServer, server].map(closeServer).concat(services.map((service) => service.stop()))),
+        PARTS_STOP_TIMEOUT_MS,
+      ),
     )
     // before clients can ask for new ones
-    if (config.compute === 'none') await finishActions(database.db, accounts, log)
+    if (config.compute === 'none') await finishActions(parts)
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN', () => {
       bounds.clients.endWaiting()
     })
-    publisher.start()
-    bootWatch.start()
-    sender.start()
-    hypervisorCheck.start()
-    await compute.start()
-    await notifications.start()
-    let purged = purgeOld(database.db, auth, log)
-    const purge = setInterval(() => {
-      purged = purgeOld(database.db, auth, log)
-    }, PURGE_INTERVAL_MS)
-    stops.push(() => {
-      clearInterval(purge)
-      hypervisorCheck.stop()
-      return Promise.race([purged, sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false })])
-    })
-    log.info(
-      {
-        listening: listening.map(formatPlace),
-        operator: formatHostPort(operator),
-        region,
-        version: VERSION,
-      },
-      'listening',
-    )
+    for (const service of services) await service.start()
+    const names = { listening: listening.map(formatPlace), operator: formatHostPort(operator) }
+    log.info({ ...names, region, version: VERSION }, 'listening')
     return {
       listening,
       operator,
@@ -196,7 +149,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
         await stop()
       },
       reopenAudit: () => {
-        reopen(audit, log)
+        reopenAudit(audit, log)
       },
       failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
     }
@@ -204,6 +157,72 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     await stop()
     throw error
   }
+}
+
+/** Resolves with what a task returns, or after the time with nothing: the task goes on. */
+function inTime<T>(task: Promise<T>, timeoutMs: number): Promise<T | undefined> {
+  return Promise.race([task, sleep(timeoutMs, undefined, { ref: false })])
+}
+
+function buildParts(config: ApiConfig, database: Database, store: LazyStore, log: Logger): ServiceParts {
+  const { db } = database.background
+  const metrics = buildApiMetrics(database)
+  const streams = new EventStreams({ db, now: () => performance.now(), ended: metrics.streamEnded })
+  const waits = new MemberWaits({ db, ended: metrics.waitEnded })
+  metrics.countOpen({ streams: () => streams.count, waits: () => waits.count })
+  return {
+    config,
+    database,
+    store,
+    metrics,
+    accounts: new AccountChanges(database.db, ACCOUNT_QUEUE),
+    streams,
+    waits,
+    unreadable: metrics.unreadable,
+    shed: buildShedReport({ counted: metrics.shed, now: () => performance.now(), log }),
+    audit: openAuditOrFail(config.auditFile, log),
+    delay: new StopDelay(),
+    bounds: buildBounds(config, metrics.closed, log),
+    log,
+  }
+}
+
+/** Builds the server for clients, with its metrics and bounds. */
+async function buildRest(parts: ServiceParts, auth: Auth): Promise<ApiServer> {
+  const { config, store, metrics, delay, bounds } = parts
+  const server = await buildApiServer({ ...parts, auth, reports: (id) => reportsInTime(store, id) })
+  if (config.tls !== undefined) metrics.certificate('clients', readFileSync(config.tls.certificate, 'utf8'))
+  server.addHook('onResponse', (request, reply, done) => {
+    metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
+    const keyed = keyedResultOf(request, reply)
+    if (keyed !== undefined) metrics.keyed(keyed)
+    done()
+  })
+  delay.watch(server)
+  bounds.clients.start(server)
+  return server
+}
+
+/** Builds the server for operators. */
+function buildOperators(
+  { database, store, metrics, delay, bounds }: ServiceParts,
+  { publisher, sender }: ReturnType<typeof buildBackground>,
+  password: string | undefined,
+): FastifyInstance {
+  const { db } = database.background
+  const hypervisors = () => readHypervisors(db, store)
+  const server = buildOperatorServer({
+    database: database.background,
+    publisher,
+    isStopping: () => delay.hasBegun,
+    hypervisors,
+    page: buildPage(db, publisher, sender, hypervisors),
+    registry: metrics.registry,
+    password,
+    now: () => performance.now(),
+  })
+  bounds.operators.start(server)
+  return server
 }
 
 /** The name of the region. Throws if there is none, or if IMDS_REGION names another: its records would go there. */
@@ -223,7 +242,7 @@ async function regionOf(db: Database['db'], { store }: ApiConfig): Promise<strin
 /** Reads what a guest has reported. Undefined: nothing, or the store does not answer in time. */
 async function reportsInTime(store: LazyStore, id: string): Promise<Reports | undefined> {
   const reports = store.reports(id).catch(() => undefined)
-  return Promise.race([reports, sleep(REPORTS_TIMEOUT_MS, undefined, { ref: false })])
+  return inTime(reports, REPORTS_TIMEOUT_MS)
 }
 
 /** Opens the store. An unreachable one is opened later. */
@@ -238,43 +257,67 @@ async function openOrRetry(store: LazyStore, log: Logger): Promise<void> {
 }
 
 /** Builds what works without a request. */
-function buildBackground(
-  { mail, bootSeconds }: ApiConfig,
-  database: Database,
-  store: LazyStore,
-  metrics: ApiMetrics,
-  log: Logger,
-) {
+function buildBackground({ config: { mail, bootSeconds }, database, store, metrics, log }: ServiceParts) {
   const { db } = database.background
+  const publisher = new OutboxPublisher({
+    db,
+    connect: () => database.connect(),
+    store: claimedStore(db, store, log),
+    batchSize: BATCH,
+    counted: metrics.published,
+    batched: metrics.batched,
+    bootSeconds,
+    log,
+  })
+  const bootWatch = new BootWatch({ db, store, log })
+  const sender = new InvitationSender({
+    db,
+    counted: metrics.invited,
+    log,
+    mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
+  })
+  const hypervisorCheck = new HypervisorCheck({
+    hypervisors: () => readHypervisorUsage(db),
+    announce: (drained) => store.announce({ version: VERSION, seenAt: new Date().toISOString() }, drained),
+    unannounced: (names) => store.unannounced(names),
+    counted: metrics.unannounced,
+    log,
+  })
   return {
-    publisher: new OutboxPublisher({
-      db,
-      connect: () => database.connect(),
-      store: claimedStore(db, store, log),
-      most: BATCH,
-      counted: metrics.published,
-      batched: metrics.batched,
-      bootSeconds,
-      log,
-    }),
-    bootWatch: new BootWatch({ db, store, log }),
-    sender: new InvitationSender({
-      db,
-      counted: metrics.invited,
-      log,
-      mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
-    }),
-    hypervisorCheck: new HypervisorCheck({
-      hypervisors: () => placedHypervisors(db),
-      announce: (drained) => store.announce({ version: VERSION, seenAt: new Date().toISOString() }, drained),
-      unannounced: (names) => store.unannounced(names),
-      counted: metrics.unannounced,
-      log,
-    }),
+    publisher,
+    sender,
+    start: () => {
+      for (const part of [publisher, bootWatch, sender, hypervisorCheck]) part.start()
+      return Promise.resolve()
+    },
+    stop: async () => {
+      hypervisorCheck.stop()
+      await Promise.all([publisher.stop(), bootWatch.stop(), sender.stop()])
+    },
   }
 }
 
-/** Deletes what is kept for a time only: at the start, and each hour. */
+/** Builds what deletes expired rows: at the start, and each hour. */
+function buildPurge(db: Database['db'], auth: Auth, log: Logger): Service {
+  let timer: NodeJS.Timeout | undefined
+  let purging = Promise.resolve()
+  const purge = () => {
+    purging = purgeOld(db, auth, log)
+  }
+  return {
+    start: () => {
+      purge()
+      timer = setInterval(purge, PURGE_INTERVAL_MS)
+      return Promise.resolve()
+    },
+    stop: () => {
+      clearInterval(timer)
+      return purging
+    },
+  }
+}
+
+/** Deletes expired rows. Never rejects. */
 async function purgeOld(db: Database['db'], auth: Auth, log: Logger): Promise<void> {
   try {
     await Promise.all([auth.purge(), purgeActions(db), purgeKeys(db), purgeEvents(db), purgeServers(db)])
@@ -311,15 +354,15 @@ function buildPage(
 /** Reads the password of operators. */
 function readPassword(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
-  const refuse = (message: string) => new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${message}`)
+  const startFailure = (message: string) => new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${message}`)
   let text
   try {
     text = readTextFile(path)
   } catch (error) {
-    throw refuse(unreadable(path, error))
+    throw startFailure(unreadable(path, error))
   }
   const password = parsePassword(text)
-  if (!password.ok) throw refuse(password.faults.join())
+  if (!password.ok) throw startFailure(password.faults.join())
   return password.value
 }
 
@@ -342,23 +385,18 @@ function buildBounds({ connectionsPerAddress, trustedProxies }: ApiConfig, close
   }
 }
 
-interface Service {
-  start(): Promise<void>
-  stop(): Promise<void>
-}
-
 /**
  * Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their
  * outcomes.
  */
-async function finishActions(db: Database['db'], accounts: AccountChanges, log: Logger): Promise<void> {
-  const actions = await finishWaitingActions(db, accounts)
+async function finishActions({ database, accounts, log }: ServiceParts): Promise<void> {
+  const actions = await finishWaitingActions(database.db, accounts)
   if (actions > 0)
     log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
 }
 
 /** Builds the listener for the notifications of events. */
-function listenForEvents(database: Database, streams: EventStreams, waits: MemberWaits): Service {
+function listenForEvents({ database, streams, waits }: ServiceParts): Service {
   const listener = new NotificationListener(
     () => database.connect(),
     EVENTS_CHANNEL,
@@ -382,20 +420,10 @@ function listenForEvents(database: Database, streams: EventStreams, waits: Membe
 }
 
 /** Builds the compute interface. With IMDS_API_COMPUTE=none it does nothing. */
-function buildCompute(
-  { compute, computeListener }: ApiConfig,
-  database: Database,
-  accounts: AccountChanges,
-  metrics: ApiMetrics,
-  { unreadable, shed }: Pick<ApiServerSettings, 'unreadable' | 'shed'>,
-  bounds: ClientConnections,
-  delay: StopDelay,
-  audit: DestinationStream,
-  log: Logger,
-): Service {
-  const { db } = database
-  if (compute === 'none') return { start: () => Promise.resolve(), stop: () => Promise.resolve() }
-  const { listen: place, tls, retrySeconds } = computeListener
+function buildCompute(parts: ServiceParts): Service {
+  const { config, database, metrics, bounds, delay, log } = parts
+  if (config.compute === 'none') return { start: () => Promise.resolve(), stop: () => Promise.resolve() }
+  const { listen: place, tls, retrySeconds } = config.computeListener
   const waiters = new Waiters()
   const listener = new NotificationListener(
     () => database.connect(),
@@ -404,28 +432,17 @@ function buildCompute(
       waiters.wake(hypervisor)
     },
   )
-  const parts = {
-    db,
-    accounts,
-    waiters,
-    retrySeconds,
-    pollMs: COMPUTE_POLL_MS,
-    counted: metrics.actionFinished,
-    unreadable,
-    shed,
-    audit,
-    log,
-  }
-  const pems = readTls(tls)
-  const server = buildComputeServer(parts, pems)
+  const pems = readComputeTls(tls)
+  const settings = { waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished }
+  const server = buildComputeServer({ ...parts, ...settings, db: database.db }, pems)
   if (pems !== undefined) metrics.certificate('hypervisors', pems.cert)
-  bounds.start(server)
+  bounds.hypervisors.start(server)
   delay.watch(server)
   let listened = Promise.resolve()
   return {
     start: async () => {
       const [listening] = await listenAt(server, [place], 'IMDS_API_COMPUTE_LISTEN', () => {
-        bounds.endWaiting()
+        bounds.hypervisors.endWaiting()
       })
       listened = listener.run()
       log.info({ compute: formatPlace(listening!) }, 'hypervisors can fetch actions')
@@ -438,7 +455,7 @@ function buildCompute(
 }
 
 /** Reads the files. Throws an error that names a file that cannot be read. */
-function readTls(files: ApiConfig['computeListener']['tls']): ApiServerSettings['tls'] {
+function readComputeTls(files: ApiConfig['computeListener']['tls']): ApiServerSettings['tls'] {
   return files === undefined
     ? undefined
     : {
@@ -462,7 +479,7 @@ function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
   }
 }
 
-function reopen(audit: AuditStream, log: Logger): void {
+function reopenAudit(audit: AuditStream, log: Logger): void {
   const fault = audit.reopen()
   if (fault !== undefined)
     log.error(

@@ -181,7 +181,7 @@ const somebody: AccountRequester = {
   requesterId: 'somebody',
   bodyBytes: () => 0,
   keyed: () => undefined,
-  stillMay: () => Promise.resolve(undefined),
+  recheckRight: () => Promise.resolve(undefined),
   checkCondition: () => Promise.resolve(),
 }
 

@@ -3,8 +3,8 @@
  * it has.
  */
 import t from 'tap'
-import { makeRoomInFamily } from '../../src/imds-api/auth/token-families.ts'
-import { forgetFinished } from '../../src/imds-api/changes/collaborations.ts'
+import { deleteOldestTokens } from '../../src/imds-api/auth/token-families.ts'
+import { purgeFinished } from '../../src/imds-api/changes/collaborations.ts'
 import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { anApi, apply, basic, type Method } from '../support/programs/api.ts'
@@ -246,8 +246,8 @@ t.test('a sign-in has at most 100 access tokens and 400 refresh tokens: the olde
       [table, id],
     )
     await db.transaction().execute(async (tx) => {
-      await makeRoomInFamily(tx, table, id, most)
-      await makeRoomInFamily(tx, table, later.id, most)
+      await deleteOldestTokens(tx, table, id, most)
+      await deleteOldestTokens(tx, table, later.id, most)
     })
     const { rows } = await pool.query<{ count: number; has_newest: boolean }>(
       `select count(*), bool_or(sha256 = sha256(($1 || 450)::bytea)) as has_newest from ${table} where family_id = $2`,
@@ -294,7 +294,7 @@ t.test('of finished collaborations the newest 1,000 are kept, and each that appl
     from generate_series(1, 1004) as n`,
     [TWO],
   )
-  await db.transaction().execute((tx) => forgetFinished(tx, TWO))
+  await db.transaction().execute((tx) => purgeFinished(tx, TWO))
   const left = (
     await db
       .selectFrom('collaborations')
@@ -313,7 +313,7 @@ t.test('of finished collaborations the newest 1,000 are kept, and each that appl
   ] as const)
     t.equal(left.includes(id), isKept, id)
   await pool.query("update collaborations set status = 'cancelled' where id = 'col-z1001'")
-  await db.transaction().execute((tx) => forgetFinished(tx, TWO))
+  await db.transaction().execute((tx) => purgeFinished(tx, TWO))
   t.equal(
     (
       await db

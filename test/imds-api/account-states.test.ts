@@ -3,7 +3,7 @@
  * src/imds-api/model/account-states.ts says.
  */
 import t from 'tap'
-import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/imds-api/model/account-states.ts'
+import { ACCOUNT_STATES, CHANGES, changeRefusal, type ChangeRequest } from '../../src/imds-api/model/account-states.ts'
 import { ADA, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { routesOf } from '../support/fixtures/routes.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
@@ -71,7 +71,7 @@ for (const [name, account] of ACCOUNTS) {
     await db.updateTable('accounts').set(account).where('id', '=', ONE).execute()
     const client = await api.token(CLIENT_OF[ONE])
     for (const route of ROUTES) {
-      const refusal = refuseChange(route in CHANGES ? (route as ChangeRequest) : 'every other change', account)
+      const refusal = changeRefusal(route in CHANGES ? (route as ChangeRequest) : 'every other change', account)
       for (const token of [ada, client]) {
         const answer = await send(token, route)
         if (token === client && answer === '403 forbidden') continue // the user's own side is not for API clients

@@ -10,7 +10,7 @@ import { buildComputeServer } from '../../src/imds-api/compute/server.ts'
 import { Waiters } from '../../src/imds-api/compute/waiters.ts'
 import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/actions.ts'
 import { purgeActions, readQueue } from '../../src/imds-api/changes/action-queue.ts'
-import { placedHypervisors } from '../../src/imds-api/changes/placement.ts'
+import { readHypervisorUsage } from '../../src/imds-api/changes/placement.ts'
 import { NotificationListener } from '../../src/imds-api/database/notifications.ts'
 import { setClockAhead } from '../support/clock.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
@@ -118,7 +118,8 @@ const act = async (id: string, action: string) => call('POST', `servers/${id}/${
 const statusOf = async (id: string) => (await call('GET', `servers/${id}`)).body.status
 const recordOf = async (id: string) =>
   (await store.get(id))?.document as { hypervisors: string[]; sealedAt?: string; revision: number } | undefined
-const freeOf = async (hypervisor: string) => (await placedHypervisors(db)).find(({ name }) => name === hypervisor)!.free
+const freeOf = async (hypervisor: string) =>
+  (await readHypervisorUsage(db)).find(({ name }) => name === hypervisor)!.free
 const expireGiven = () =>
   pool.query("update compute_actions set given_out_at = now() - interval '1 hour' where finished_at is null")
 const setClockBack = () =>

@@ -461,7 +461,7 @@ t.test('what a client does not read takes no more memory than some events, and t
   await until(() => got >= 2000, 'the other stream to have all')
   t.ok(slow.readableLength < 256 * 400, `${String(slow.readableLength)} bytes wait`)
   nowMs = 20_001
-  await streams.beat()
+  await streams.heartbeat()
   await until(() => ends.length > 0, 'the end')
   t.strictSame(ends, ['unread'])
   t.equal(streams.count, 1)

@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import t from 'tap'
 import { evacuateServer, serversOf } from '../../src/imds-api/changes/evacuation.ts'
 import { beginMigration } from '../../src/imds-api/changes/migrations.ts'
-import { changeDrained, placedHypervisors, placeServer } from '../../src/imds-api/changes/placement.ts'
+import { changeDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/placement.ts'
 import { openStore } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
@@ -71,7 +71,7 @@ t.test('with a compute system', async (t) => {
     t.same(await placeOf(second.id), ['hv2', null], 'although hv1 has more free RAM')
     await activate()
     await t.rejects(beginMigration(db, api.accounts, second.id, 'hv1', isAny, 60), { message: /hv1 is drained/ })
-    t.match(await placedHypervisors(db), [
+    t.match(await readHypervisorUsage(db), [
       { name: 'hv1', zone: 'gb1-a', ram: 16_384, free: 16_384 - RAM, servers: 1, drained_at: Date },
       { name: 'hv2', servers: 1, free: 4096 - RAM, drained_at: null },
       { name: 'hv3' },

@@ -89,8 +89,8 @@ t.test('the connection to PostgreSQL is cut after each step, and the repeat crea
   }
   const log = pino({ level: 'silent' })
   const settings = { accessTokenSeconds: 7200, refreshTokenSeconds: 7200 }
-  const server = await buildApiServer(
-    {
+  const server = await buildApiServer({
+    config: {
       baseUrl: BASE_URL,
       tls: undefined,
       trustedProxies: [],
@@ -100,15 +100,16 @@ t.test('the connection to PostgreSQL is cut after each step, and the repeat crea
       store: { url: 'file:' },
     },
     database,
-    new AccountChanges(database.db, ACCOUNT_QUEUE),
-    buildAuth(database.db, settings, () => Date.now(), log),
-    () => Promise.resolve(undefined),
-    new EventStreams({ db: database.db, now: () => performance.now(), ended: nothing }),
-    new MemberWaits({ db: database.db, ended: nothing }),
-    { unreadable: nothing, shed: nothing },
-    { write: nothing },
+    accounts: new AccountChanges(database.db, ACCOUNT_QUEUE),
+    auth: buildAuth(database.db, settings, () => Date.now(), log),
+    reports: () => Promise.resolve(undefined),
+    streams: new EventStreams({ db: database.db, now: () => performance.now(), ended: nothing }),
+    waits: new MemberWaits({ db: database.db, ended: nothing }),
+    unreadable: nothing,
+    shed: nothing,
+    audit: { write: nothing },
     log,
-  )
+  })
   t.teardown(() => server.close())
   const send = async (key: string) => {
     const { statusCode, headers } = await server.inject({

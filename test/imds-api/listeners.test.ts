@@ -13,7 +13,7 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import {
   ClientConnections,
-  giveWay,
+  markIdle,
   type ClosedReason,
   type ConnectionsParts,
 } from '../../src/imds-api/http/connections.ts'
@@ -73,7 +73,7 @@ async function start(
     return { released: await released.promise }
   })
   server.get('/gives-way', async (_request, reply) => {
-    giveWay(reply.raw)
+    markIdle(reply.raw)
     return { released: await released.promise }
   })
   const closed: ClosedReason[] = []

@@ -98,9 +98,7 @@ t.test(
     t.match(await call('POST', '/1.0/cloud_ips'), {
       headers: { 'retry-after': '1' },
       body: {
-        errors: [
-          '4 cloud IPs that were deleted keep their addresses until the changes of servers are published: try again',
-        ],
+        errors: ['4 deleted cloud IPs are not released yet: try again in a few seconds'],
       },
     })
     t.match(await call('POST', '/1.0/cloud_ips', undefined, TWO), { status: 201 })
@@ -937,8 +935,8 @@ function methodsOf(store: Store): Store {
   }
 }
 
-/** Starts a publisher that stops with the test. `most`: of a batch. `puts`: what it has published, in order. */
-function aPublisher(t: Test, api: TestApi, store: Store, most = BATCH) {
+/** Starts a publisher that stops with the test. `puts`: what it has published, in order. */
+function aPublisher(t: Test, api: TestApi, store: Store, batchSize = BATCH) {
   const log: LogLine[] = []
   const counted: PublishOutcome[] = []
   const puts: { readonly id: string; readonly revision: number }[] = []
@@ -953,7 +951,7 @@ function aPublisher(t: Test, api: TestApi, store: Store, most = BATCH) {
         return store.put(document, userData, options)
       },
     },
-    most,
+    batchSize,
     counted: (outcome) => {
       counted.push(outcome)
     },

@@ -118,7 +118,7 @@ function aWait<Row extends { readonly status: string }>(id: string, read: () => 
     read,
     isReached: ({ status }) => status === 'active',
     checkRight: () => Promise.resolve(),
-    late: () => refuse('request_timeout', 'late'),
+    timeoutRefusal: () => refuse('request_timeout', 'late'),
   }
 }
 
@@ -251,7 +251,7 @@ t.test('a wait ends with 401 once its token is revoked', async (t) => {
   const own = wait(`servers/${id}`, 'status=active')
   await waiting(3)
   await revoke('now()')
-  api.auth.tokens.forget()
+  api.auth.tokens.clearCache()
   await move(server, 'publish')
   t.match(await changed, { status: 401 }, 'its right is checked when the state is reached')
   t.equal(api.waits.count, 2)
@@ -259,7 +259,7 @@ t.test('a wait ends with 401 once its token is revoked', async (t) => {
   t.match(await quiet, { status: 401 }, 'and every 15 s')
   t.equal(api.waits.count, 1, 'that of another client goes on')
   await revoke('null')
-  api.auth.tokens.forget()
+  api.auth.tokens.clearCache()
   await move(id, 'publish')
   t.match(await own, { status: 200 })
 })

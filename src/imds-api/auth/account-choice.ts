@@ -8,10 +8,10 @@ import type { Kysely } from 'kysely'
 import type { AccountRequester } from '../changes/account-changes.ts'
 import { accountsOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
-import { READS, type DescribeActor } from '../http/audit.ts'
+import { SAFE_METHODS, type DescribeActor } from '../http/audit.ts'
 import { enterShareOf } from '../http/read-share.ts'
 import { fieldFault, notFound, refuse } from '../model/refusal.ts'
-import { memberOf } from './requester.ts'
+import { memberRequester } from './requester.ts'
 import type { TokenHolder } from './tokens.ts'
 
 /** Who sends a request, and the account that the request acts for. `userId`: undefined for an API client. */
@@ -43,22 +43,22 @@ export function buildAccountChoice(
   isRequired: boolean,
 ): (request: FastifyRequest) => Promise<void> {
   return async (request) => {
-    const { identity } = request
+    const { tokenHolder } = request
     const { account_id: named } = request.query as Readonly<Record<string, unknown>>
-    const chosen = await chooseAccounts(db, identity, named, isRequired)
+    const chosen = await chooseAccounts(db, tokenHolder, named, isRequired)
     request.accountIds = chosen
     const { id } = request.params as { readonly id?: string }
     const read = chosen.length === 1 ? chosen[0] : chosen.find((one) => one === id)
-    if (read !== undefined && READS.includes(request.method)) await enterShareOf(request, read)
+    if (read !== undefined && SAFE_METHODS.includes(request.method)) await enterShareOf(request, read)
     request.checkAccess = async () => {
       await request.checkToken()
-      await chooseAccounts(db, identity, named, isRequired)
+      await chooseAccounts(db, tokenHolder, named, isRequired)
     }
     if (isRequired)
       request.caller = {
-        ...memberOf(request, chosen[0]!),
-        clientId: identity.clientId,
-        userId: identity.kind === 'user' ? identity.userId : undefined,
+        ...memberRequester(request, chosen[0]!),
+        clientId: tokenHolder.clientId,
+        userId: tokenHolder.kind === 'user' ? tokenHolder.userId : undefined,
       }
   }
 }
@@ -66,7 +66,7 @@ export function buildAccountChoice(
 /** An account of others gets the same refusal as an account that does not exist. */
 async function chooseAccounts(
   db: Kysely<Tables>,
-  identity: TokenHolder,
+  tokenHolder: TokenHolder,
   named: unknown,
   isRequired: boolean,
 ): Promise<readonly string[]> {
@@ -75,9 +75,9 @@ async function chooseAccounts(
       'bad_request',
       fieldFault('account_id', 'malformed', 'account_id must be the id of one account, given once'),
     )
-  if (identity.kind === 'client') {
-    if (named !== undefined && named !== identity.accountId) throw notFound('this account')
-    return [identity.accountId]
+  if (tokenHolder.kind === 'client') {
+    if (named !== undefined && named !== tokenHolder.accountId) throw notFound('this account')
+    return [tokenHolder.accountId]
   }
   if (named === undefined && isRequired)
     throw refuse(
@@ -88,7 +88,7 @@ async function chooseAccounts(
         'account_id is missing: add ?account_id= with the account that the request is for',
       ),
     )
-  const ids = await accountsOf(db, identity.userId)
+  const ids = await accountsOf(db, tokenHolder.userId)
   if (named === undefined) return ids
   const chosen = ids.find((id) => id === named)
   if (chosen === undefined) throw notFound('this account')
@@ -96,8 +96,8 @@ async function chooseAccounts(
 }
 
 /** Describes the actor of a route with an access token for audit lines. Routes of the user's side have no account. */
-export const describeClient: DescribeActor = ({ identity, caller }) => ({
-  client: identity.clientId,
-  user: identity.kind === 'user' ? identity.userId : undefined,
+export const describeClient: DescribeActor = ({ tokenHolder, caller }) => ({
+  client: tokenHolder.clientId,
+  user: tokenHolder.kind === 'user' ? tokenHolder.userId : undefined,
   account: (caller as Caller | undefined)?.accountId,
 })

@@ -9,7 +9,7 @@ import type { AccessTokens, TokenHolder, TokenCheck } from './tokens.ts'
 declare module 'fastify' {
   interface FastifyRequest {
     /** Set by the check of the access token, before a route of /1.0 runs. */
-    identity: TokenHolder
+    tokenHolder: TokenHolder
     /** Checks the access token again, for a response that takes long. */
     checkToken: () => Promise<void>
     /** Checks the access token again, in a transaction: until its commit the token cannot be revoked. */
@@ -18,7 +18,7 @@ declare module 'fastify' {
 }
 
 /** Without a token the header has no error (RFC 6750, 3.1). */
-const MISSING = unauthorized(
+const NO_TOKEN = unauthorized(
   'the request has no access token: get one at /token, and send it as Authorization: Bearer TOKEN',
   'invalid_request',
 )
@@ -28,11 +28,11 @@ const OTHER_SCHEME = unauthorized(
     'get an access token at /token with the id and secret of a client, and send it as Authorization: Bearer TOKEN',
   'invalid_request',
 )
-const UNKNOWN = unauthorized('the access token is not valid', 'invalid_token', 'invalid_token')
+const UNKNOWN_TOKEN = unauthorized('the access token is not valid', 'invalid_token', 'invalid_token')
 /**
  * The published document writes token_expired in the header; recordings of the service have expired_token in the body.
  */
-const EXPIRED = unauthorized('the access token has expired', 'expired_token', 'token_expired')
+const EXPIRED_TOKEN = unauthorized('the access token has expired', 'expired_token', 'token_expired')
 const WRONG_SCOPE = new Refusal('insufficient_scope', ['the access token has no scope infrastructure'], {
   challenge: { header: 'Bearer error="insufficient_scope", scope="infrastructure"', error: undefined },
 })
@@ -49,19 +49,19 @@ export function buildBearerCheck(
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
   return async (request, reply) => {
     const [, token] = HEADER.exec(request.headers.authorization ?? '') ?? []
-    if (token === undefined) throw missingOf(request.headers.authorization)
+    if (token === undefined) throw refusalWithoutToken(request.headers.authorization)
     const check = await tokens.check(token)
     if (check.kind === 'valid') {
-      const { identity } = check
-      request.identity = identity
-      request.bodyOwner = identity.kind === 'client' ? identity.accountId : identity.userId
+      const { tokenHolder } = check
+      request.tokenHolder = tokenHolder
+      request.bodyOwner = tokenHolder.kind === 'client' ? tokenHolder.accountId : tokenHolder.userId
       request.checkToken = async () => {
         refuseToken(await tokens.check(token), request)
       }
       request.recheckToken = async (tx) => {
-        refuseToken(await tokens.recheck(tx, token, identity), request)
+        refuseToken(await tokens.recheck(tx, token, tokenHolder), request)
       }
-      void reply.header('X-Oauth-Scopes', formatScopes(identity.scopes))
+      void reply.header('X-Oauth-Scopes', formatScopes(tokenHolder.scopes))
     }
     refuseToken(check, request)
   }
@@ -73,17 +73,17 @@ function unauthorized(description: string, error: string, headerError?: string):
   return new Refusal('unauthorized', [description], { challenge: { header, error } })
 }
 
-function missingOf(header = ''): Refusal {
-  return header === '' || /^(?:bearer|oauth)(?: |$)/i.test(header) ? MISSING : OTHER_SCHEME
+function refusalWithoutToken(header = ''): Refusal {
+  return header === '' || /^(?:bearer|oauth)(?: |$)/i.test(header) ? NO_TOKEN : OTHER_SCHEME
 }
 
 /** Refuses a token that is not valid, that has another scope, or whose client may not send this request. */
 function refuseToken(check: TokenCheck, { method, ip }: Pick<FastifyRequest, 'method' | 'ip'>): void {
-  if (check.kind !== 'valid') throw check.kind === 'expired' ? EXPIRED : UNKNOWN
-  const { identity } = check
-  if (!identity.scopes.includes('infrastructure')) throw WRONG_SCOPE
-  if (identity.kind !== 'client') return
+  if (check.kind !== 'valid') throw check.kind === 'expired' ? EXPIRED_TOKEN : UNKNOWN_TOKEN
+  const { tokenHolder } = check
+  if (!tokenHolder.scopes.includes('infrastructure')) throw WRONG_SCOPE
+  if (tokenHolder.kind !== 'client') return
   const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
-  if (!allowsAddress(identity.limits, address)) throw OTHER_NETWORK
-  if (identity.limits.readOnly && method !== 'GET' && method !== 'HEAD') throw READ_ONLY
+  if (!allowsAddress(tokenHolder.limits, address)) throw OTHER_NETWORK
+  if (tokenHolder.limits.readOnly && method !== 'GET' && method !== 'HEAD') throw READ_ONLY
 }

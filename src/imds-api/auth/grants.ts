@@ -72,32 +72,32 @@ export type TokenOutcome =
   | { readonly kind: 'busy' }
 
 /** A check of a password takes 32 MiB and some 0.2 s of one core. A queue of this length is some seconds long. */
-const CHECKS: FairQueueLimits = { all: { atOnce: 2, waitingMax: 32 } }
+const PASSWORD_CHECKS: FairQueueLimits = { all: { atOnce: 2, waitingMax: 32 } }
 /**
  * The token requests of the clients of an account that use the database at once. Those of one sign-in wait for each
  * other's locks, and for the changes of its user: without a bound they would take all connections for requests.
  */
-const GRANTS: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
+const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
 
-type Wrong = Extract<TokenOutcome, { kind: 'wrong' }>
+type WrongCredentials = Extract<TokenOutcome, { kind: 'wrong' }>
 
-const NO_CLIENT: Wrong = {
+const NO_CLIENT: WrongCredentials = {
   kind: 'wrong',
   needsCode: false,
   description: 'the request has no credentials: send the id and secret of a client with HTTP Basic',
 }
-const WRONG_CLIENT: Wrong = {
+const WRONG_CLIENT: WrongCredentials = {
   kind: 'wrong',
   needsCode: false,
   description: "the client's id or secret is wrong",
 }
-const WRONG_PASSWORD: Wrong = {
+const WRONG_PASSWORD: WrongCredentials = {
   kind: 'wrong',
   needsCode: false,
   description: 'the username or the password is wrong',
 }
 const NO_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'a one-time password is required' }
-const WRONG_CODE: Wrong = {
+const WRONG_CODE: WrongCredentials = {
   kind: 'wrong',
   needsCode: true,
   description: 'the one-time password is wrong, was used before, or is older than one that was used',
@@ -112,7 +112,7 @@ const WRONG_SCOPE = invalid(
 )
 
 /** Why a client with the right secret gets no token; undefined: it may have one. */
-function refusalOf(
+function limitOutcome(
   { id, limits }: Extract<Client, { kind: 'api-client' }>,
   address: string,
   nowMs: number,
@@ -128,8 +128,8 @@ function refusalOf(
 
 export class Grants {
   readonly #parts: GrantParts
-  readonly #checks = new FairQueue(CHECKS)
-  readonly #turns = new FairQueue(GRANTS)
+  readonly #checks = new FairQueue(PASSWORD_CHECKS)
+  readonly #turns = new FairQueue(GRANT_QUEUE)
 
   constructor(parts: GrantParts) {
     this.#parts = parts
@@ -174,7 +174,7 @@ export class Grants {
     }
     await known.succeeded(subject, address)
     const { client } = found
-    return (client.kind === 'api-client' ? refusalOf(client, address, now()) : undefined) ?? client
+    return (client.kind === 'api-client' ? limitOutcome(client, address, now()) : undefined) ?? client
   }
 
   async #inTurn({ id, accountId }: Client, task: () => Promise<TokenOutcome>): Promise<TokenOutcome> {
@@ -236,7 +236,7 @@ export class Grants {
     const { address } = request
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }
-    const failed = (outcome: Wrong): Wrong => {
+    const failed = (outcome: WrongCredentials): WrongCredentials => {
       limit.failed(subject, address, user !== undefined)
       return { ...outcome, quota: limit.quotaOf(subject, address, undefined) }
     }

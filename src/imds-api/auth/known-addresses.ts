@@ -11,10 +11,10 @@ import type { Tables } from '../database/tables.ts'
 import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from '../../limits/failure-limit.ts'
 
 /** How long an address stays known in the database after its last success, to a day. */
-const KEEP_MS = 90 * 86_400_000
+const RETENTION_MS = 90 * 86_400_000
 /** How long the rows that were read of a subject are not read again. */
-const READ_AGAIN_MS = 60_000
-const READ_MOST = 10_000
+const REREAD_INTERVAL_MS = 60_000
+const MAX_READS = 10_000
 /** The longest address: behind a trusted proxy it may be any text. */
 const MAX_SOURCE_LENGTH = 64
 
@@ -38,7 +38,12 @@ export class KnownAddresses {
 
   constructor(parts: KnownAddressesParts) {
     this.#parts = parts
-    this.#reads = new LRUCache({ max: READ_MOST, ttl: READ_AGAIN_MS, ttlResolution: 0, perf: { now: parts.steady } })
+    this.#reads = new LRUCache({
+      max: MAX_READS,
+      ttl: REREAD_INTERVAL_MS,
+      ttlResolution: 0,
+      perf: { now: parts.steady },
+    })
   }
 
   /** As that of the limit. Rejects if the database must be asked and does not answer. */
@@ -65,7 +70,7 @@ export class KnownAddresses {
     const { db, now } = this.#parts
     await db
       .deleteFrom('known_addresses')
-      .where('last_success', '<', new Date(now() - KEEP_MS))
+      .where('last_success', '<', new Date(now() - RETENTION_MS))
       .execute()
   }
 

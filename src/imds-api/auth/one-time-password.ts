@@ -2,7 +2,7 @@
 import { Secret, TOTP } from 'otpauth'
 
 /** The password and the one-time password that a user has sent. `code`: undefined if there is none. */
-export interface Presented {
+export interface SplitPassword {
   readonly password: string
   readonly code: string | undefined
 }
@@ -17,7 +17,7 @@ const SECRET = /^[A-Z2-7]{16,128}$/
  * send it in both places (fog does). If the header has another code, what looks like a code behind the `+` is part of
  * the password.
  */
-export function splitCode(password: string, header: string | undefined): Presented {
+export function splitCode(password: string, header: string | undefined): SplitPassword {
   const [, before, code] = /^(.*)\+(\d{6})$/s.exec(password) ?? []
   if (before === undefined || (header !== undefined && header !== code)) return { password, code: header }
   return { password: before, code }

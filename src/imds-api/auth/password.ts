@@ -32,7 +32,7 @@ const MAX_PARALLELIZATION = 16
 const FORM =
   /^\$scrypt\$ln=(?<ln>[1-9]\d?),r=(?<r>[1-9]\d?),p=(?<p>[1-9]\d?)\$(?<salt>[A-Za-z0-9+/]{11,86})\$(?<key>[A-Za-z0-9+/]{43,86})$/
 /** A hash of the usual cost, for a user who has none. */
-const NOBODYS: Hash = { cost: COST, salt: Buffer.alloc(SALT_BYTES), key: Buffer.alloc(KEY_BYTES) }
+const DUMMY_HASH: Hash = { cost: COST, salt: Buffer.alloc(SALT_BYTES), key: Buffer.alloc(KEY_BYTES) }
 
 const derive = promisify(scrypt) as (password: string, salt: Buffer, length: number, options: object) => Promise<Buffer>
 
@@ -54,7 +54,7 @@ export async function hashPassword(password: string): Promise<string> {
  */
 export async function verifyPassword(password: string, text: string | undefined): Promise<boolean> {
   const hash = text === undefined ? undefined : parseHash(text)
-  const { cost, salt, key } = hash ?? NOBODYS
+  const { cost, salt, key } = hash ?? DUMMY_HASH
   return timingSafeEqual(await compute(password, { cost, salt }, key.length), key) && hash !== undefined
 }
 

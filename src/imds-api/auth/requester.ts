@@ -17,14 +17,14 @@ declare module 'fastify' {
   }
 }
 
-type Sender = Pick<FastifyRequest, 'identity' | 'recheckToken' | 'bodyBytes' | 'checkCondition' | 'keyed'>
+type Sender = Pick<FastifyRequest, 'tokenHolder' | 'recheckToken' | 'bodyBytes' | 'checkCondition' | 'keyed'>
 
 /** The sender of a request as the requester of a change of an account to which it has access. */
-export function memberOf(request: Sender, accountId: string): AccountRequester {
+export function memberRequester(request: Sender, accountId: string): AccountRequester {
   return {
     ...requesterOf(request, accountId),
     accountId,
-    stillMay: async (tx, account) => {
+    recheckRight: async (tx, account) => {
       await request.recheckToken(tx)
       await recheckAccess(tx, request, account)
     },
@@ -35,27 +35,27 @@ export function memberOf(request: Sender, accountId: string): AccountRequester {
  * The sender of a request as the requester of a change for which no account gives the right: of their profile, or the
  * answer to an invitation. Its token is checked.
  */
-export function tokenHolderOf(request: Sender): TokenRequester {
-  const { identity } = request
+export function tokenRequester(request: Sender): TokenRequester {
+  const { tokenHolder } = request
   return {
-    ...requesterOf(request, identity.kind === 'user' ? identity.userId : identity.accountId),
-    stillMay: (tx) => request.recheckToken(tx),
+    ...requesterOf(request, tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.accountId),
+    recheckRight: (tx) => request.recheckToken(tx),
   }
 }
 
 /** `keyOwner`: of its Idempotency-Key. */
-function requesterOf(request: Sender, keyOwner: string): Omit<Requester, 'stillMay'> {
-  const { identity } = request
+function requesterOf(request: Sender, keyOwner: string): Omit<Requester, 'recheckRight'> {
+  const { tokenHolder } = request
   return {
-    requesterId: identity.kind === 'user' ? identity.userId : identity.clientId,
+    requesterId: tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.clientId,
     bodyBytes: () => request.bodyBytes,
     keyed: () => keyOf(request, keyOwner),
     checkCondition: async (tx) => request.checkCondition?.(tx),
   }
 }
 
-function keyOf({ identity, keyed }: Sender, owner: string): KeyOfClient | undefined {
-  const client = identity.kind === 'user' ? `${identity.userId} ${identity.clientId}` : identity.clientId
+function keyOf({ tokenHolder, keyed }: Sender, owner: string): KeyOfClient | undefined {
+  const client = tokenHolder.kind === 'user' ? `${tokenHolder.userId} ${tokenHolder.clientId}` : tokenHolder.clientId
   return keyed && { ...keyed, owner, client }
 }
 
@@ -63,13 +63,13 @@ function keyOf({ identity, keyed }: Sender, owner: string): KeyOfClient | undefi
  * Refuses a user who has no access to the account any more. Locks the collaboration that gives it. The token of an API
  * client is for its account.
  */
-async function recheckAccess(tx: Tx, { identity }: Sender, account: Selectable<Tables['accounts']>): Promise<void> {
-  if (identity.kind === 'client' || account.owner_id === identity.userId) return
+async function recheckAccess(tx: Tx, { tokenHolder }: Sender, account: Selectable<Tables['accounts']>): Promise<void> {
+  if (tokenHolder.kind === 'client' || account.owner_id === tokenHolder.userId) return
   const found = await tx
     .selectFrom('collaborations')
     .select('id')
     .where('account_id', '=', account.id)
-    .where('user_id', '=', identity.userId)
+    .where('user_id', '=', tokenHolder.userId)
     .where('status', '=', 'accepted')
     .forShare()
     .executeTakeFirst()

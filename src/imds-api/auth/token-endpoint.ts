@@ -95,7 +95,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
     scope.setErrorHandler((error: FastifyError | Refusal, _request, reply) => {
       const status = error instanceof Refusal ? statusOf(error.name) : (error.statusCode ?? 500)
       if (status >= 500) throw error // to the error handler of the whole server
-      return refuseToken(reply, 'bad_request', 'invalid_request', describe(error))
+      return sendError(reply, 'bad_request', 'invalid_request', messageOf(error))
     })
     scope.post(
       '/token',
@@ -119,7 +119,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
           .find((value) => typeof value === 'string' && value !== '') as string | undefined
         const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
         const outcome = await grants.grant({ credentials: parseBasic(headers.authorization), address, code, body })
-        if (outcome.kind !== 'granted') return refuseOutcome(reply, outcome, otpHeaders)
+        if (outcome.kind !== 'granted') return sendOutcome(reply, outcome, otpHeaders)
         const { accessToken, refreshToken, scopes } = outcome
         return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({
           access_token: accessToken,
@@ -155,22 +155,22 @@ function parseSecretJson(text: string): unknown {
   }
 }
 
-function refuseOutcome(
+function sendOutcome(
   reply: FastifyReply,
   outcome: Exclude<TokenOutcome, { kind: 'granted' }>,
   otpHeaders: readonly string[],
 ): FastifyReply {
   switch (outcome.kind) {
     case 'invalid':
-      return refuseToken(reply, 'bad_request', outcome.error, outcome.description)
+      return sendError(reply, 'bad_request', outcome.error, outcome.description)
     case 'wrong':
       void reply.header('WWW-Authenticate', 'Basic realm="imds-api"')
       if (outcome.quota !== undefined) void reply.headers(rateLimitHeaders(outcome.quota))
       if (outcome.needsCode) for (const name of otpHeaders) void reply.header(name, 'required')
-      return refuseToken(reply, 'unauthorized', 'invalid_client', outcome.description)
+      return sendError(reply, 'unauthorized', 'invalid_client', outcome.description)
     case 'limited':
       void reply.header('Retry-After', String(outcome.seconds)).headers(rateLimitHeaders(outcome.quota))
-      return refuseToken(
+      return sendError(
         reply,
         'too_many_requests',
         'temporarily_unavailable',
@@ -181,7 +181,7 @@ function refuseOutcome(
   }
 }
 
-function describe(error: FastifyError | Refusal): string {
+function messageOf(error: FastifyError | Refusal): string {
   return error instanceof Refusal || error.validation === undefined
     ? error.message
     : formatFaults(error.validation)
@@ -200,7 +200,7 @@ function withOauthError(payload: unknown): unknown {
   }
 }
 
-function refuseToken(reply: FastifyReply, name: RefusalName, error: string, description: string): FastifyReply {
+function sendError(reply: FastifyReply, name: RefusalName, error: string, description: string): FastifyReply {
   return reply
     .code(statusOf(name))
     .send({ error, error_description: description, ...bodyOf(refuse(name, description), reply.request.id) })

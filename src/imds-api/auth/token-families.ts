@@ -19,18 +19,18 @@ export interface Family {
   readonly scopes: readonly string[]
 }
 /** A new family, and its first refresh token. */
-export interface Begun {
+export interface NewFamily {
   readonly family: Family
   readonly refreshToken: string
 }
 /** A refresh token that may be used. */
-export interface Usable {
+export interface UsableToken {
   readonly family: Family
   readonly sha256: Buffer
   readonly isFirstUse: boolean
 }
 
-const SIBLINGS_MS = 30_000
+const REUSE_MS = 30_000
 /** The most sign-ins of one user with one application. */
 const MAX_FAMILIES = 100
 /**
@@ -55,7 +55,7 @@ export class TokenFamilies {
    * Begins a family with its first refresh token. Ends the oldest of this user and application beyond the limit. The
    * user must be locked.
    */
-  async begin(tx: Tx, applicationId: string, userId: string, scopes: readonly string[]): Promise<Begun> {
+  async begin(tx: Tx, applicationId: string, userId: string, scopes: readonly string[]): Promise<NewFamily> {
     await sql`
       delete from token_families where id in (
         select id from token_families where application_id = ${applicationId} and user_id = ${userId}
@@ -73,7 +73,7 @@ export class TokenFamilies {
    * Finds a refresh token that this application may use now. Revokes the family of a spent one, so the transaction must
    * be committed in any case.
    */
-  async find(tx: Tx, applicationId: string, token: string): Promise<Usable | undefined> {
+  async find(tx: Tx, applicationId: string, token: string): Promise<UsableToken | undefined> {
     const sha256 = digest(token)
     const row = await tx
       .selectFrom('refresh_tokens')
@@ -87,7 +87,7 @@ export class TokenFamilies {
       .executeTakeFirst()
     if (row === undefined) return undefined
     const { id, scopes, used_at } = row
-    if (used_at !== null && used_at.getTime() + SIBLINGS_MS <= this.#now()) {
+    if (used_at !== null && used_at.getTime() + REUSE_MS <= this.#now()) {
       await revokeFamilies(tx, 'id', [id])
       return undefined
     }
@@ -95,7 +95,7 @@ export class TokenFamilies {
   }
 
   /** Uses a refresh token. Returns the next one. */
-  async rotate(tx: Tx, { family, sha256, isFirstUse }: Usable): Promise<string> {
+  async rotate(tx: Tx, { family, sha256, isFirstUse }: UsableToken): Promise<string> {
     if (isFirstUse)
       await tx
         .updateTable('refresh_tokens')
@@ -124,7 +124,7 @@ export class TokenFamilies {
 
   async #issue(tx: Tx, familyId: number): Promise<string> {
     const token = newToken()
-    await makeRoomInFamily(tx, 'refresh_tokens', familyId, MAX_REFRESH_TOKENS)
+    await deleteOldestTokens(tx, 'refresh_tokens', familyId, MAX_REFRESH_TOKENS)
     await tx
       .insertInto('refresh_tokens')
       .values({ sha256: digest(token), family_id: familyId, expires_at: new Date(this.#now() + this.#seconds * 1000) })
@@ -137,7 +137,7 @@ export class TokenFamilies {
  * Deletes the oldest tokens of a family, so that there is room for one more. The family must be locked, or new in this
  * transaction.
  */
-export async function makeRoomInFamily(
+export async function deleteOldestTokens(
   database: Reader,
   table: 'access_tokens' | 'refresh_tokens',
   familyId: number,

@@ -9,7 +9,7 @@ import type { Tx, Reader } from '../database/transaction.ts'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES_OF_GROUP } from '../model/scopes.ts'
 import { digest, newToken } from './secrets.ts'
-import { makeRoomInFamily } from './token-families.ts'
+import { deleteOldestTokens } from './token-families.ts'
 
 /**
  * Whom a token authenticates, and its scopes: an API client, which acts for its account, or a user, who has signed in
@@ -27,7 +27,7 @@ export type TokenHolder =
 
 /** The outcome of a check. */
 export type TokenCheck =
-  | { readonly kind: 'valid'; readonly identity: TokenHolder }
+  | { readonly kind: 'valid'; readonly tokenHolder: TokenHolder }
   | { readonly kind: 'expired' }
   | { readonly kind: 'unknown' }
 
@@ -49,17 +49,17 @@ export class AccessTokens {
   readonly #db: Kysely<Tables>
   readonly #now: () => number
   readonly #steady: () => number
-  readonly #known: LRUCache<string, { readonly identity: TokenHolder; readonly expiresAtMs: number }>
+  readonly #cache: LRUCache<string, { readonly tokenHolder: TokenHolder; readonly expiresAtMs: number }>
   /** The checks that run, since a client may send many requests with one token at once. */
   readonly #running = new Map<string, Promise<TokenCheck>>()
   /** How often `forget` was called. The result of a check that began before the last call must not be cached. */
-  #forgotten = 0
+  #clears = 0
 
   constructor(db: Kysely<Tables>, now: () => number, steady: () => number) {
     this.#db = db
     this.#now = now
     this.#steady = steady
-    this.#known = new LRUCache({ max: CACHE_SIZE, ttl: CACHE_MS, ttlResolution: 0, perf: { now: steady } })
+    this.#cache = new LRUCache({ max: CACHE_SIZE, ttl: CACHE_MS, ttlResolution: 0, perf: { now: steady } })
   }
 
   /**
@@ -75,7 +75,7 @@ export class AccessTokens {
     const token = newToken()
     const values = { sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }
     if ('familyId' in owner) {
-      await makeRoomInFamily(database, 'access_tokens', owner.familyId, MAX_FAMILY_ACCESS_TOKENS)
+      await deleteOldestTokens(database, 'access_tokens', owner.familyId, MAX_FAMILY_ACCESS_TOKENS)
       await database
         .insertInto('access_tokens')
         .values({ ...values, client_id: null, account_id: null, family_id: owner.familyId })
@@ -91,9 +91,9 @@ export class AccessTokens {
    * account since. A token of a client has at most the scopes that the client may have now, and ends with the client.
    */
   async check(token: string): Promise<TokenCheck> {
-    const known = this.#known.get(token)
+    const known = this.#cache.get(token)
     if (known !== undefined)
-      return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
+      return known.expiresAtMs > this.#now() ? { kind: 'valid', tokenHolder: known.tokenHolder } : { kind: 'expired' }
     const running = this.#running.get(token)
     if (running !== undefined) return running
     const check = this.#read(token).finally(() => {
@@ -121,10 +121,10 @@ export class AccessTokens {
 
   async #read(token: string): Promise<TokenCheck> {
     const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
-    const forgotten = this.#forgotten
+    const forgotten = this.#clears
     const { check, expiresAtMs } = await this.#find(this.#db, token)
-    if (check.kind === 'valid' && forgotten === this.#forgotten)
-      this.#known.set(token, { identity: check.identity, expiresAtMs }, { start })
+    if (check.kind === 'valid' && forgotten === this.#clears)
+      this.#cache.set(token, { tokenHolder: check.tokenHolder, expiresAtMs }, { start })
     return check
   }
 
@@ -152,7 +152,7 @@ export class AccessTokens {
       .executeTakeFirst()
     if (row === undefined) return { check: { kind: 'unknown' }, expiresAtMs: 0 }
     const { client_id, account_id, application_id, user_id, scopes, permissions_group: group } = row
-    const identity: TokenHolder =
+    const tokenHolder: TokenHolder =
       client_id === null
         ? { kind: 'user', clientId: application_id!, userId: user_id!, scopes }
         : {
@@ -166,15 +166,15 @@ export class AccessTokens {
               allow_access: row.allow_access!,
             }),
           }
-    const clientEndsAtMs = identity.kind === 'client' ? identity.limits.expiresAtMs : Infinity
+    const clientEndsAtMs = tokenHolder.kind === 'client' ? tokenHolder.limits.expiresAtMs : Infinity
     const expiresAtMs = Math.min(row.expires_at.getTime(), clientEndsAtMs)
-    return { check: expiresAtMs <= this.#now() ? { kind: 'expired' } : { kind: 'valid', identity }, expiresAtMs }
+    return { check: expiresAtMs <= this.#now() ? { kind: 'expired' } : { kind: 'valid', tokenHolder }, expiresAtMs }
   }
 
   /** Empties the cache. Call it after every change that takes access away. */
-  forget(): void {
-    this.#forgotten++
-    this.#known.clear()
+  clearCache(): void {
+    this.#clears++
+    this.#cache.clear()
     this.#running.clear()
   }
 

@@ -1,10 +1,10 @@
 /** Runs the changes of accounts' resources. The changes of one account run one after another. */
 import { sql, type Kysely, type Selectable } from 'kysely'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
-import { isWithdrawal, refuseChange, type ChangeRequest } from '../model/account-states.ts'
+import { isWithdrawal, changeRefusal, type ChangeRequest } from '../model/account-states.ts'
 import { notFound, shed, type Refusal } from '../model/refusal.ts'
 import { setActor } from './events.ts'
-import { inFlight, KeyedChange, type KeyOfClient } from './keyed-change.ts'
+import { inFlightRefusal, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount } from './limits.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
@@ -29,7 +29,7 @@ export interface Requester {
    * Refuses the change if the requester may not make it any more: it may have waited. Runs in the transaction of the
    * change, in which `account` is locked. Until the commit nobody can take away the right.
    */
-  readonly stillMay: (tx: Tx, account: Selectable<Tables['accounts']>) => Promise<void>
+  readonly recheckRight: (tx: Tx, account: Selectable<Tables['accounts']>) => Promise<void>
   /** Refuses a change whose condition does not hold (`If-Match`). A repeat of a change that was made is not checked. */
   readonly checkCondition: (tx: Tx) => Promise<void>
 }
@@ -41,7 +41,7 @@ export interface AccountRequester extends Requester {
 
 /** A requester whose right is the access token alone: a user with an invitation, or with their own profile. */
 export interface TokenRequester extends Requester {
-  readonly stillMay: (tx: Tx) => Promise<void>
+  readonly recheckRight: (tx: Tx) => Promise<void>
 }
 
 /** Hypervisors report what has happened already: nobody withdraws that. */
@@ -49,7 +49,7 @@ const COMPUTE: Requester = {
   requesterId: 'compute',
   bodyBytes: () => 0,
   keyed: () => undefined,
-  stillMay: () => Promise.resolve(),
+  recheckRight: () => Promise.resolve(),
   checkCondition: () => Promise.resolve(),
 }
 
@@ -91,14 +91,14 @@ export class AccountChanges {
     const check = async (tx: Tx) => {
       const account = await lockAccount(tx, accountId, requester.requesterId)
       if (account === undefined) throw notFound('this account')
-      await requester.stillMay(tx, account)
-      return refuseChange(request, account)
+      await requester.recheckRight(tx, account)
+      return changeRefusal(request, account)
     }
     return this.#inTurn(accountId, requester, isWithdrawal(request), check, change)
   }
 
   /** Commits a change in any state of the account: for the compute system. */
-  async commitAlways<T>(accountId: string, change: (tx: Tx) => Promise<T>): Promise<T> {
+  async commitInAnyState<T>(accountId: string, change: (tx: Tx) => Promise<T>): Promise<T> {
     const check = async (tx: Tx) =>
       (await lockAccount(tx, accountId)) === undefined ? notFound('this account') : undefined
     return this.#inTurn(accountId, COMPUTE, false, check, change)
@@ -117,7 +117,7 @@ export class AccountChanges {
     const leave = await this.#enter(requester.requesterId, requester, false)
     try {
       const accountId = await inTransaction(this.#database, async (tx) => {
-        await requester.stillMay(tx)
+        await requester.recheckRight(tx)
         const key = requester.keyed()
         if (key !== undefined) await new KeyedChange(key).replay(tx)
         await requester.checkCondition(tx)
@@ -134,7 +134,7 @@ export class AccountChanges {
     const { requesterId } = requester
     const check = async (tx: Tx) => {
       await sql`select ${setActor(requesterId)}`.execute(tx)
-      await requester.stillMay(tx)
+      await requester.recheckRight(tx)
       return undefined
     }
     return this.#inTurn(requesterId, requester, false, check, change)
@@ -146,7 +146,7 @@ export class AccountChanges {
    */
   async #inTurn<T>(
     queue: string,
-    requester: Omit<Requester, 'stillMay'>,
+    requester: Omit<Requester, 'recheckRight'>,
     isUrgent: boolean,
     check: (tx: Tx) => Promise<Refusal | undefined>,
     change: (tx: Tx) => Promise<T>,
@@ -161,7 +161,7 @@ export class AccountChanges {
       })
     }
     const keyed = new KeyedChange(key)
-    if (this.#inFlight.has(keyed.name)) throw inFlight()
+    if (this.#inFlight.has(keyed.name)) throw inFlightRefusal()
     this.#inFlight.add(keyed.name)
     try {
       const end = await this.#run(queue, requester, isUrgent, async (tx) => {

@@ -51,7 +51,7 @@ const BATCH = 64
 /** Finished actions are kept this long, and of each server at most this many, and of a deleted one. */
 const [KEPT, KEPT_OF_SERVER, KEPT_OF_DELETED] = ['30 days', 1000, 16]
 /** Longer than the interval between two purges, and than a process that purges may be away. */
-const PURGE_LOOKS_BACK = '6 hours'
+const PURGE_WINDOW = '6 hours'
 
 /**
  * Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not
@@ -150,7 +150,7 @@ export async function reportOutcome(
 ): Promise<FinishedAction> {
   const found = await findAction(database, hypervisor, id)
   if (found === undefined) throw notFound(`the action ${String(id)}`)
-  return accounts.commitAlways(found.account_id, async (tx) => {
+  return accounts.commitInAnyState(found.account_id, async (tx) => {
     const action = await findAction(tx, hypervisor, id)
     if (action === undefined) throw notFound(`the action ${String(id)}`)
     const { kind, server_id: serverId } = action
@@ -179,7 +179,7 @@ export async function finishWaitingActions(database: Kysely<Tables>, accounts: A
     .execute()
   let finished = 0
   for (const { id, account_id: accountId } of waiting) {
-    const hasFinished = await accounts.commitAlways(accountId, async (tx) => {
+    const hasFinished = await accounts.commitInAnyState(accountId, async (tx) => {
       const action = await tx
         .selectFrom('compute_actions')
         .selectAll()
@@ -220,7 +220,7 @@ export async function wakeHypervisor(tx: Tx, hypervisor: string): Promise<void> 
  * True if a hypervisor got an action of a server less than `retrySeconds` ago and has not reported the outcome: it may
  * be working on it.
  */
-export async function isWorkedOn(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
+export async function hasActionInProgress(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
   const { rows } = await sql`
     select from compute_actions
     where server_id = ${serverId} and finished_at is null
@@ -246,7 +246,7 @@ export async function purgeActions(database: Reader): Promise<void> {
   await sql`
     delete from compute_actions where id in (
       select old.id
-      from (select distinct server_id from compute_actions where ${finishedAt} > ${before(PURGE_LOOKS_BACK)}) as recent
+      from (select distinct server_id from compute_actions where ${finishedAt} > ${before(PURGE_WINDOW)}) as recent
         cross join lateral (
           select id from compute_actions
           where server_id = recent.server_id and finished_at is not null

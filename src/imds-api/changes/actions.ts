@@ -49,7 +49,7 @@ export function stateOf({ outcome, given_out_at }: Pick<Action, 'outcome' | 'giv
   return outcome ?? (given_out_at === null ? 'waiting' : 'givenOut')
 }
 
-const IS: Readonly<Record<OpenState, RawBuilder<boolean>>> = {
+const CONDITION_OF_STATE: Readonly<Record<OpenState, RawBuilder<boolean>>> = {
   waiting: sql`(finished_at is null and given_out_at is null)`,
   givenOut: sql`(finished_at is null and given_out_at is not null)`,
 }
@@ -66,7 +66,7 @@ async function move(
     to === 'succeeded' || to === 'failed'
       ? { outcome: to, finished_at: new Date(), console_token: null }
       : { given_out_at: sql<Date>`now()` }
-  const states = from.map((state) => IS[state])
+  const states = from.map((state) => CONDITION_OF_STATE[state])
   await tx
     .updateTable('compute_actions')
     .set({ ...effect, ...values })
@@ -75,7 +75,7 @@ async function move(
     .execute()
 }
 
-const withIds = (ids: readonly number[]) => sql<boolean>`id = any(${[...ids]})`
+const hasIdAmong = (ids: readonly number[]) => sql<boolean>`id = any(${[...ids]})`
 
 /** How actions are carried out (IMDS_API_COMPUTE). */
 export type ComputeMode = 'none' | 'reported'
@@ -172,7 +172,7 @@ export async function refuseBeyondOpenActions(tx: Tx, accountId: string, serverI
 
 /** Gives actions, which are locked, to a hypervisor. */
 export async function giveOut(tx: Tx, ids: readonly number[], hypervisor: string): Promise<void> {
-  await move(tx, 'giveOut', withIds(ids), { given_to: hypervisor })
+  await move(tx, 'giveOut', hasIdAmong(ids), { given_to: hypervisor })
 }
 
 /** Finishes an action, and changes what follows from its outcome. */
@@ -182,7 +182,7 @@ export async function finishAction(
   outcome: ActionOutcome,
   fault: string | null,
 ): Promise<void> {
-  await move(tx, outcome === 'succeeded' ? 'succeed' : 'fail', withIds([action.id]), { fault })
+  await move(tx, outcome === 'succeeded' ? 'succeed' : 'fail', hasIdAmong([action.id]), { fault })
   await applyOutcome(tx, action, outcome)
 }
 
@@ -209,7 +209,7 @@ export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> 
     .forUpdate()
     .execute()
   if (open.some((action) => stateOf(action) !== 'waiting')) return false
-  await move(tx, 'succeed', withIds(open.map(({ id }) => id)))
+  await move(tx, 'succeed', hasIdAmong(open.map(({ id }) => id)))
   return true
 }
 

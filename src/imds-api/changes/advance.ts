@@ -45,14 +45,14 @@ export interface StoreSurvey {
  * How many ids beyond the last one that the store has are looked at. An id that another program chose does not move a
  * sequence far away.
  */
-const SEARCHED = 100_000
+const SEARCHED_IDS = 100_000
 /**
  * How much is skipped: ids of each kind, addresses of each pool (of a small one, a quarter of its addresses), and
  * numbers of actions, since agents of the compute system would take a new action with an old number for done.
  */
 const [SKIPPED_IDS, SKIPPED_ADDRESSES, SKIPPED_PART, SKIPPED_ACTIONS] = [10_000, 10_000, 4, 1_000_000]
 /** The holder of an address that only a server in the store has. */
-const HOLDER = 'store:'
+const HOLDER_PREFIX = 'store:'
 
 /** When the last event was recorded, as far as events are kept: roughly the time of the state of a restored database. */
 export async function lastEventAt(tx: Tx): Promise<Date | undefined> {
@@ -65,12 +65,12 @@ export async function lastEventAt(tx: Tx): Promise<Date | undefined> {
 
 /** Moves everything, and returns a line for each thing that it moved, and for each server that only the store has. */
 export async function advance(tx: Tx, survey: StoreSurvey): Promise<readonly string[]> {
-  const { moved, others } = await move(tx, survey, true)
-  return [...moved, await skip(tx), ...others]
+  const { moved, others } = await moveDatabase(tx, survey, true)
+  return [...moved, await skipNumbers(tx), ...others]
 }
 
 /** Skips numbers of all sequences that others see, and addresses of all pools. Returns a line for people. */
-async function skip(tx: Tx): Promise<string> {
+async function skipNumbers(tx: Tx): Promise<string> {
   const sequences = [
     ...Object.values(PREFIXES).map((prefix) => [`ids_${prefix}`, SKIPPED_IDS] as const),
     ['compute_actions_id_seq', SKIPPED_ACTIONS] as const,
@@ -96,7 +96,7 @@ async function skip(tx: Tx): Promise<string> {
  * Moves everything. `moved`: a line for each thing. `others`: one for each server that only the store has. `sequences`
  * false: leaves the sequences as they are, since PostgreSQL does not roll them back.
  */
-export async function move(
+export async function moveDatabase(
   tx: Tx,
   { servers, ids }: StoreSurvey,
   sequences: boolean,
@@ -143,7 +143,7 @@ async function advanceSequences(tx: Tx, ids: ReadonlySet<string>, moves: boolean
     } = await sql<{ last: number }>`
       select case when is_called then last_value else last_value - 1 end as last from ${sequence}`.execute(tx)
     let highest = row!.last
-    for (let number = highest + 1; number <= highest + SEARCHED; number++)
+    for (let number = highest + 1; number <= highest + SEARCHED_IDS; number++)
       if (ids.has(formatId(prefix, number))) highest = number
     if (highest === row!.last) continue
     if (moves)
@@ -177,14 +177,14 @@ async function keepAddresses(
   others: readonly StoredServer[],
 ): Promise<string[]> {
   const pools = await lockPools(tx, POOL_KINDS)
-  const place = (server: StoredServer) =>
+  const positionsOf = (server: StoredServer) =>
     server.addresses.flatMap(({ kind, address }) =>
       pools.flatMap((pool) => {
         const number = pool.kind === kind ? numberIn(pool.range, address) : undefined
-        return number === undefined ? [] : [{ pool: pool.id, number, holder: HOLDER + server.id }]
+        return number === undefined ? [] : [{ pool: pool.id, number, holder: HOLDER_PREFIX + server.id }]
       }),
     )
-  const listOf = (places: ReturnType<typeof place>) => sql`
+  const positionTable = (places: ReturnType<typeof positionsOf>) => sql`
     unnest(
       ${places.map(({ pool }) => pool)}::integer[],
       ${places.map(({ number }) => number)}::bigint[],
@@ -192,10 +192,12 @@ async function keepAddresses(
     ) as stored(pool_id, number, holder)`
   const freed = await sql`
     delete from allocations
-    where starts_with(holder, ${HOLDER}) and not holder = any(${others.map(({ id }) => HOLDER + id)})`.execute(tx)
+    where starts_with(holder, ${HOLDER_PREFIX}) and not holder = any(${others.map(({ id }) => HOLDER_PREFIX + id)})`.execute(
+    tx,
+  )
   const moved = await sql<{ id: number; to: number }>`
     update address_pools set cursor = highest + 1 from (
-      select stored.pool_id, max(stored.number) as highest from ${listOf(servers.flatMap(place))}
+      select stored.pool_id, max(stored.number) as highest from ${positionTable(servers.flatMap(positionsOf))}
       where not exists (
         select from allocations
         where allocations.pool_id = stored.pool_id and allocations.number = stored.number)
@@ -205,7 +207,7 @@ async function keepAddresses(
     returning address_pools.id, cursor as to`.execute(tx)
   const kept = await sql`
     insert into allocations (pool_id, number, holder)
-    select * from ${listOf(others.flatMap(place))} on conflict do nothing`.execute(tx)
+    select * from ${positionTable(others.flatMap(positionsOf))} on conflict do nothing`.execute(tx)
   return [
     ...moved.rows.map(
       ({ id, to }) =>

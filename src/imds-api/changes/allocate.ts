@@ -6,7 +6,7 @@ import type { PoolKind } from '../model/pools.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 
 /** How many numbers of a pool one query searches. */
-const WINDOW = 1_024
+const SEARCH_WINDOW = 1_024
 
 /** A new id, which nothing has or had. */
 export async function nextId(database: Reader, prefix: Prefix): Promise<string> {
@@ -103,7 +103,7 @@ export async function freeCloudIp(tx: Tx, accountId: string, id: string): Promis
 }
 
 /** How many deleted cloud IPs of an account keep their addresses from others. */
-export async function countKept(database: Reader, accountId: string): Promise<number> {
+export async function countUnreleased(database: Reader, accountId: string): Promise<number> {
   const {
     rows: [row],
   } = await sql<{ kept: number }>`
@@ -170,8 +170,8 @@ async function findFree(
     [cursor, size],
     [0, Math.min(cursor, size)],
   ] as const) {
-    for (let start = from; start < to; start += WINDOW) {
-      const end = Math.min(start + WINDOW, to) - 1
+    for (let start = from; start < to; start += SEARCH_WINDOW) {
+      const end = Math.min(start + SEARCH_WINDOW, to) - 1
       const {
         rows: [row],
       } = await sql<{ number: number }>`

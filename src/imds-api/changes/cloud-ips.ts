@@ -12,9 +12,9 @@ import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { CloudIpStatus } from '../model/cloud-ip-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
-import { canFollow } from '../model/reach.ts'
+import { isReachable } from '../model/reach.ts'
 import { fieldFault, noSuch, noSuchIn, notFound, refuse } from '../model/refusal.ts'
-import { allocateAddress, countKept, freeCloudIp, nextId } from './allocate.ts'
+import { allocateAddress, countUnreleased, freeCloudIp, nextId } from './allocate.ts'
 import { lockAccount, usageOf } from './limits.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 
@@ -40,18 +40,18 @@ export function cloudIpAfter(status: CloudIpStatus, event: CloudIpEvent): CloudI
 /** True if a cloud IP can have a state later. */
 export function cloudIpCanBecome(from: CloudIpStatus, to: CloudIpStatus): boolean {
   const events = Object.keys(EVENTS) as CloudIpEvent[]
-  return canFollow(from, to, (state) => events.map((event) => cloudIpAfter(state, event)))
+  return isReachable(from, to, (state) => events.map((event) => cloudIpAfter(state, event)))
 }
 
 /** Where a cloud IP is mapped to. At most one is set. */
 export type Destination = Pick<CloudIp, 'interface_id' | 'server_group_id' | 'database_server_id'>
-const NOWHERE: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
+const NO_DESTINATION: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
 
 /** The only SQL that writes a status. Of `which`, moves those that are in a state of the event. */
 async function move(tx: Tx, event: CloudIpEvent, which: RawBuilder<boolean>, destination?: Destination): Promise<void> {
   const { from, to } = EVENTS[event]
   const effect =
-    to === 'unmapped' ? NOWHERE : destination && { ...destination, mapped_at: sql<Date>`clock_timestamp()` }
+    to === 'unmapped' ? NO_DESTINATION : destination && { ...destination, mapped_at: sql<Date>`clock_timestamp()` }
   await tx
     .updateTable('cloud_ips')
     .set({ status: to, ...effect })
@@ -85,18 +85,17 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
       `the account has ${String(used)} cloud IPs, and its limit is ${String(limit)}`,
     )
   // Otherwise an account that creates and deletes them while the store is away would take the whole pool.
-  const kept = await countKept(tx, accountId)
+  const kept = await countUnreleased(tx, accountId)
   if (used + kept >= 2 * limit)
     throw refuse(
       'service_unavailable',
-      `${String(kept)} cloud IPs that were deleted keep their addresses until the changes of servers are published: ` +
-        'try again',
+      `${String(kept)} deleted cloud IPs are not released yet: try again in a few seconds`,
     )
   const id = await nextId(tx, 'cip')
   const [ipv4, ipv6] = [await allocateAddress(tx, 'public_ipv4', id), await allocateAddress(tx, 'public_ipv6', id)]
   if (ipv4 === undefined || ipv6 === undefined)
     throw refuse('insufficient_capacity', 'the region has no free public address')
-  const fresh = { id, account_id: accountId, public_ipv4: ipv4.address, public_ipv6: ipv6.address, ...NOWHERE }
+  const fresh = { id, account_id: accountId, public_ipv4: ipv4.address, public_ipv6: ipv6.address, ...NO_DESTINATION }
   const defaults = { name: '', reverse_dns: null, port_translators: '[]', status: 'unmapped' } as const
   await tx
     .insertInto('cloud_ips')
@@ -115,7 +114,7 @@ export async function updateCloudIp(tx: Tx, accountId: string, id: string, value
 /** Deletes a cloud IP that is not mapped. Its addresses go back to the region. */
 export async function deleteCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
   const { status } = await lockCloudIp(tx, accountId, id)
-  if (status !== 'unmapped') throw refuse('resource_conflict', takenFault(id, status))
+  if (status !== 'unmapped') throw refuse('resource_conflict', stateFault(id, status))
   await freeCloudIp(tx, accountId, id)
   await tx.deleteFrom('cloud_ips').where('id', '=', id).execute()
 }
@@ -123,7 +122,7 @@ export async function deleteCloudIp(tx: Tx, accountId: string, id: string): Prom
 /** Maps a cloud IP to a destination that is named by its id. */
 export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinationId: string): Promise<void> {
   const { status } = await lockCloudIp(tx, accountId, id)
-  if (cloudIpAfter(status, 'map') === undefined) throw refuse('resource_conflict', takenFault(id, status))
+  if (cloudIpAfter(status, 'map') === undefined) throw refuse('resource_conflict', stateFault(id, status))
   const destination = await findDestination(tx, accountId, destinationId)
   await move(tx, 'map', withId(id), destination)
   const servers = await serversAt(tx, destination)
@@ -135,7 +134,7 @@ export async function mapCloudIp(tx: Tx, accountId: string, id: string, destinat
 export async function unmapCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
   const current = await lockCloudIp(tx, accountId, id)
   if (cloudIpAfter(current.status, 'unmap') === undefined)
-    throw refuse('resource_conflict', takenFault(id, current.status))
+    throw refuse('resource_conflict', stateFault(id, current.status))
   const servers = await serversAt(tx, current)
   await move(tx, 'unmap', withId(id))
   await markChanged(tx, servers)
@@ -155,9 +154,9 @@ export async function reserveCloudIp(
   if (cloudIpAfter(current.status, 'reserve') === undefined)
     throw refuse(
       'resource_conflict',
-      fieldFault('cloud_ip', 'not_available', `cloud_ip: ${takenFault(id, current.status)}`),
+      fieldFault('cloud_ip', 'not_available', `cloud_ip: ${stateFault(id, current.status)}`),
     )
-  await move(tx, 'reserve', withId(id), { ...NOWHERE, interface_id: interfaceId })
+  await move(tx, 'reserve', withId(id), { ...NO_DESTINATION, interface_id: interfaceId })
 }
 
 /** Maps what is reserved for a server that has become active. */
@@ -197,7 +196,7 @@ function findLocked(tx: Tx, accountId: string, id: string): Promise<CloudIp | un
 }
 
 /** Why an event is not possible in a state, and what to do. */
-function takenFault(id: string, status: CloudIpStatus): string {
+function stateFault(id: string, status: CloudIpStatus): string {
   switch (status) {
     case 'unmapped':
       return `${id} is not mapped`
@@ -215,9 +214,15 @@ function takenFault(id: string, status: CloudIpStatus): string {
 async function findDestination(tx: Tx, accountId: string, id: string): Promise<Destination> {
   switch (id.split('-', 1)[0]) {
     case 'int':
-      return { ...NOWHERE, interface_id: await findInterface(tx, accountId, id, sql<boolean>`interfaces.id = ${id}`) }
+      return {
+        ...NO_DESTINATION,
+        interface_id: await findInterface(tx, accountId, id, sql<boolean>`interfaces.id = ${id}`),
+      }
     case 'srv':
-      return { ...NOWHERE, interface_id: await findInterface(tx, accountId, id, sql<boolean>`servers.id = ${id}`) }
+      return {
+        ...NO_DESTINATION,
+        interface_id: await findInterface(tx, accountId, id, sql<boolean>`servers.id = ${id}`),
+      }
     case 'grp': {
       const groups = tx
         .selectFrom('server_groups')
@@ -225,11 +230,11 @@ async function findDestination(tx: Tx, accountId: string, id: string): Promise<D
         .where('id', '=', id)
         .where('account_id', '=', accountId)
       if ((await groups.forUpdate().executeTakeFirst()) === undefined) throw notFound(`the destination ${id}`)
-      return { ...NOWHERE, server_group_id: id }
+      return { ...NO_DESTINATION, server_group_id: id }
     }
     case 'dbs':
       await lockDatabaseServer(tx, accountId, id)
-      return { ...NOWHERE, database_server_id: id }
+      return { ...NO_DESTINATION, database_server_id: id }
     case 'lba':
       throw notFound(`the destination ${id}`)
     default:

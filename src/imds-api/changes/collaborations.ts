@@ -13,7 +13,7 @@ import { PARTIES } from '../database/migrations/0004-frozen-collaborations.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import type { CollaborationStatus } from '../model/collaborations.ts'
-import { canFollow } from '../model/reach.ts'
+import { isReachable } from '../model/reach.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { nextId } from './allocate.ts'
 import { setActor } from './events.ts'
@@ -44,11 +44,11 @@ export function collaborationAfter(
 
 /** True if a collaboration can have a state later. */
 export function collaborationCanBecome(from: CollaborationStatus, to: CollaborationStatus): boolean {
-  return canFollow(from, to, (state) => Object.values(EVENTS[state]))
+  return isReachable(from, to, (state) => Object.values(EVENTS[state]))
 }
 
 /** The state that follows. Refuses an event that is not possible. */
-export function nextOf(
+export function nextStatus(
   { id, status }: Pick<Collaboration, 'id' | 'status'>,
   event: CollaborationEvent,
 ): CollaborationStatus {
@@ -60,7 +60,7 @@ export function nextOf(
 type Effect = Updateable<Tables['collaborations']>
 
 /** The only SQL that writes a status. The row must be locked. Refuses an event that is not possible. */
-export async function move(
+export async function moveCollaboration(
   tx: Tx,
   { id, status }: Pick<Collaboration, 'id' | 'status'>,
   event: CollaborationEvent,
@@ -68,7 +68,7 @@ export async function move(
 ): Promise<void> {
   await tx
     .updateTable('collaborations')
-    .set({ status: nextOf({ id, status }, event), ...effect() })
+    .set({ status: nextStatus({ id, status }, event), ...effect() })
     .where('id', '=', id)
     .execute()
 }
@@ -93,10 +93,10 @@ export function isOfUser(userId: string): RawBuilder<boolean> {
 
 /** Accepts an invitation to the user. */
 export async function acceptInvitation(tx: Tx, userId: string, id: string): Promise<void> {
-  const current = await lock(tx, isOfUser(userId), id)
+  const current = await lockCollaboration(tx, isOfUser(userId), id)
   if ((await accountsOf(tx, userId)).includes(current.account_id))
     throw refuse('resource_conflict', `you have access to ${current.account_id} already`)
-  await move(tx, current, 'accept', () => acceptedBy(userId))
+  await moveCollaboration(tx, current, 'accept', () => acceptedValues(userId))
 }
 
 /**
@@ -119,39 +119,39 @@ export async function grantAccess(
   if (rows.some(({ status }) => ['accepted', 'rejected', 'ended'].includes(status))) return undefined
   const pending = rows.find(({ status }) => status === 'pending')
   if (pending !== undefined) {
-    await move(tx, pending, 'accept', () => acceptedBy(userId))
+    await moveCollaboration(tx, pending, 'accept', () => acceptedValues(userId))
     return 'accepted'
   }
   const fresh = { id: await nextId(tx, 'col'), account_id: accountId, inviter_id: inviterId, email } as const
   await tx
     .insertInto('collaborations')
-    .values({ ...fresh, ...acceptedBy(userId), role: 'admin', status: 'accepted', finished_at: null })
+    .values({ ...fresh, ...acceptedValues(userId), role: 'admin', status: 'accepted', finished_at: null })
     .execute()
   return 'created'
 }
 
-const acceptedBy = (userId: string) => ({ user_id: userId, started_at: new Date() })
+const acceptedValues = (userId: string) => ({ user_id: userId, started_at: new Date() })
 /** What is finished shows each side the other one as it is now. */
-const finished = (): Effect => ({ finished_at: new Date(), parties: PARTIES })
+const finishedValues = (): Effect => ({ finished_at: new Date(), parties: PARTIES })
 
 /** Rejects an invitation to the user, whom the account must not learn from the event. */
 export async function rejectInvitation(tx: Tx, userId: string, id: string): Promise<void> {
   await sql`select ${setActor('invitee')}`.execute(tx)
-  await move(tx, await lock(tx, isOfUser(userId), id), 'reject', finished)
+  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'reject', finishedValues)
 }
 
 /** Ends an accepted collaboration of the user. */
 export async function leaveAccount(tx: Tx, userId: string, id: string): Promise<void> {
-  await move(tx, await lock(tx, isOfUser(userId), id), 'leave', finished)
+  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'leave', finishedValues)
 }
 
 /** Cancels an invitation of the account, or ends an accepted collaboration. */
 export async function removeCollaboration(tx: Tx, accountId: string, id: string): Promise<void> {
-  await move(tx, await lock(tx, isOfAccount(accountId), id), 'remove', finished)
+  await moveCollaboration(tx, await lockCollaboration(tx, isOfAccount(accountId), id), 'remove', finishedValues)
 }
 
 /** Locks one of the collaborations that `isOwn` selects. */
-export async function lock(tx: Tx, isOwn: RawBuilder<boolean>, id: string): Promise<Collaboration> {
+export async function lockCollaboration(tx: Tx, isOwn: RawBuilder<boolean>, id: string): Promise<Collaboration> {
   const own = tx.selectFrom('collaborations').selectAll().where('id', '=', id).where(isOwn)
   const row = await own.forUpdate().executeTakeFirst()
   if (row === undefined) throw noSuch('collaboration', id)
@@ -162,7 +162,7 @@ export async function lock(tx: Tx, isOwn: RawBuilder<boolean>, id: string): Prom
  * Deletes the oldest finished collaborations beyond MAX_KEPT_DELETED. The last one of an address that was rejected or has ended
  * stays, because the region file would give its user access again.
  */
-export async function forgetFinished(tx: Tx, accountId: string): Promise<void> {
+export async function purgeFinished(tx: Tx, accountId: string): Promise<void> {
   await sql`
     delete from collaborations where id in (
       select id from collaborations finished

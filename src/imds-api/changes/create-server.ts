@@ -16,7 +16,7 @@ import { refuseBeyondRecord } from './record-limits.ts'
 import { joinGroups, missingGroups } from './server-groups.ts'
 import type { ServerValues } from './server-requests.ts'
 import type { Tx } from '../database/transaction.ts'
-import { beginOfDescription, isVisibleTo } from './images.ts'
+import { shortDescription, isVisibleTo } from './images.ts'
 
 /**
  * What a server is created with. `image`, `serverType` and `zone`: ids or handles. `waitFor`: it is `active` only when
@@ -37,7 +37,7 @@ export interface NewServer extends ServerValues {
  */
 export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
   const account = (await lockAccount(tx, accountId))!
-  const found = await findParts(tx, accountId, asked)
+  const found = await findNamedResources(tx, accountId, asked)
   const { ram_used: used } = await usageOf(tx, accountId)
   if (used + found.serverType.ram > account.ram_limit) {
     throw refuse(
@@ -94,7 +94,7 @@ const CANNOT_REPORT = fieldFault(
   'wait_for: the guest may not report that it has booted: set metadata_options.reports to enabled too',
 )
 
-interface Parts {
+interface NamedResources {
   readonly image: {
     readonly id: string
     readonly arch: 'i686' | 'x86_64'
@@ -111,7 +111,7 @@ interface Parts {
  * Finds what the request names, or refuses with all faults at once. Locks the image, type, zone and groups, so that
  * none is deleted before the commit.
  */
-async function findParts(tx: Tx, accountId: string, asked: NewServer): Promise<Parts> {
+async function findNamedResources(tx: Tx, accountId: string, asked: NewServer): Promise<NamedResources> {
   const faults = [
     typeof asked.user_data === 'string' ? userDataFault(asked.user_data) : undefined,
     tagsFault(asked.tags ?? {}),
@@ -139,7 +139,7 @@ async function findImage(tx: Tx, accountId: string, name: string, faults: Detail
     .select(['id', 'status', 'arch', 'compatibility_mode', 'min_ram'])
     .select(
       sql<string | null>`case when account_id <> ${accountId} then json_build_object(
-        'name', name, 'username', username, 'description', ${beginOfDescription('images')}, 'arch', arch)::text end`.as(
+        'name', name, 'username', username, 'description', ${shortDescription('images')}, 'arch', arch)::text end`.as(
         'texts',
       ),
     )

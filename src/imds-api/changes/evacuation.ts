@@ -12,9 +12,9 @@ import type { Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
-import { isWorkedOn, wakeHypervisor } from './action-queue.ts'
+import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
 import { changePlacement, type Placement } from './migrations.ts'
-import { placedHypervisors, placeServer } from './placement.ts'
+import { readHypervisorUsage, placeServer } from './placement.ts'
 
 /**
  * What is asked for. `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes
@@ -36,7 +36,7 @@ export interface Evacuated {
   readonly to: readonly string[]
 }
 
-type Place = Pick<Placement, 'hypervisor' | 'migrating_to'>
+type Location = Pick<Placement, 'hypervisor' | 'migrating_to'>
 
 /** The ids of the servers on a hypervisor, or on their way to it. */
 export async function serversOf(database: Reader, name: string): Promise<readonly string[]> {
@@ -58,9 +58,9 @@ export async function evacuateServer(
   evacuation: Evacuation,
 ): Promise<Evacuated> {
   let evacuated: Evacuated | undefined
-  const isAny = () => true
-  await changePlacement(database, accounts, id, isAny, async (tx, server) => {
-    const next = await nextPlace(tx, server, evacuation)
+  const isAnyHypervisor = () => true
+  await changePlacement(database, accounts, id, isAnyHypervisor, async (tx, server) => {
+    const next = await nextLocation(tx, server, evacuation)
     const kind = next === undefined ? 'unchanged' : evacuation.begin ? 'begun' : 'moved'
     evacuated = { kind, from: hypervisorsOf(server), to: hypervisorsOf(next ?? server) }
     if (next === undefined || evacuation.dryRun) return {}
@@ -70,12 +70,12 @@ export async function evacuateServer(
   return evacuated!
 }
 
-function hypervisorsOf({ hypervisor, migrating_to: other }: Place): readonly string[] {
+function hypervisorsOf({ hypervisor, migrating_to: other }: Location): readonly string[] {
   return other === null ? [hypervisor] : [hypervisor, other]
 }
 
 /** Where a server goes; undefined: it stays. */
-async function nextPlace(tx: Tx, server: Placement, evacuation: Evacuation): Promise<Place | undefined> {
+async function nextLocation(tx: Tx, server: Placement, evacuation: Evacuation): Promise<Location | undefined> {
   const { hypervisor, migrating_to: other } = server
   const { name, begin } = evacuation
   if (hypervisor !== name && other !== name) return undefined
@@ -83,7 +83,7 @@ async function nextPlace(tx: Tx, server: Placement, evacuation: Evacuation): Pro
     return begin ? undefined : { hypervisor: hypervisor === name ? other : hypervisor, migrating_to: null }
   if (begin && server.status !== 'active' && server.status !== 'inactive')
     throw refuse('resource_conflict', `${server.id} is ${server.status}`)
-  if (await isWorkedOn(tx, server.id, evacuation.retrySeconds))
+  if (await hasActionInProgress(tx, server.id, evacuation.retrySeconds))
     throw refuse(
       'resource_conflict',
       `${name} carries out an action of ${server.id}: try again when it has reported the outcome, ` +
@@ -102,7 +102,7 @@ async function findTarget(tx: Tx, id: string, { name, to, dryRun, planned }: Eva
     .where('servers.id', '=', id)
     .executeTakeFirstOrThrow()
   const target = dryRun
-    ? (await placedHypervisors(tx))
+    ? (await readHypervisorUsage(tx))
         .filter((one) => one.zone === zone && one.drained_at === null && one.name !== name)
         .filter((one) => to.length === 0 || to.includes(one.name))
         .map((one) => ({ ...one, free: one.free - (planned.get(one.name) ?? 0) }))

@@ -12,8 +12,8 @@ import { fieldFault, refuse, type Refusal } from '../model/refusal.ts'
 /** An event, and the epoch of the database. */
 export type EventRow = Selectable<Omit<Tables['events'], 'account_id'>> & { readonly epoch: string }
 
-const KEPT = '7 days'
-const PURGED_AT_ONCE = 1_000
+const RETENTION = '7 days'
+const PURGE_BATCH = 1_000
 /** The value of `after` for what has not happened yet. */
 const NOW = 'now'
 
@@ -47,7 +47,7 @@ export async function startAfter(database: Reader, accountId: string, after: str
   if (after === NOW) return { epoch, number: last }
   const cursor = parseCursor(after)
   if (cursor === undefined) throw unknownCursor('must be the id of an event, or now')
-  if (cursor.epoch !== epoch || cursor.number < first - 1) throw gone()
+  if (cursor.epoch !== epoch || cursor.number < first - 1) throw goneRefusal()
   if (cursor.number > last) throw unknownCursor('is not the id of an event of this account')
   return cursor
 }
@@ -66,12 +66,12 @@ export async function readEvents(
 }
 
 /** True if no event is missing between what a reader has read and these. */
-export function continues({ epoch, number }: Cursor, [next]: readonly EventRow[]): boolean {
+export function isContiguous({ epoch, number }: Cursor, [next]: readonly EventRow[]): boolean {
   return next === undefined || (next.epoch === epoch && next.id === number + 1)
 }
 
 /** The refusal of a cursor after which events are gone. */
-export function gone(): Refusal {
+export function goneRefusal(): Refusal {
   return refuse(
     'gone',
     fieldFault(
@@ -92,13 +92,13 @@ export async function purgeEvents(database: Reader): Promise<void> {
   const { rows: due } = await sql<{ account_id: string }>`
     select account_id from event_feeds as feed cross join lateral (
       select created_at from events where events.account_id = feed.account_id order by id limit 1
-    ) as oldest where oldest.created_at < now() - ${KEPT}::interval`.execute(database)
+    ) as oldest where oldest.created_at < now() - ${RETENTION}::interval`.execute(database)
   for (const { account_id: accountId } of due) {
     // from the last deleted one, since the index has those before it until a vacuum
-    for (let [after, deleted] = [0, PURGED_AT_ONCE]; deleted === PURGED_AT_ONCE;) {
+    for (let [after, deleted] = [0, PURGE_BATCH]; deleted === PURGE_BATCH;) {
       const { rows } = await sql<{ id: number }>`
-        delete from events where account_id = ${accountId} and created_at < now() - ${KEPT}::interval and id in (
-          select id from events where account_id = ${accountId} and id > ${after} order by id limit ${PURGED_AT_ONCE})
+        delete from events where account_id = ${accountId} and created_at < now() - ${RETENTION}::interval and id in (
+          select id from events where account_id = ${accountId} and id > ${after} order by id limit ${PURGE_BATCH})
           and id < (select max(id) from events where account_id = ${accountId})
         returning id`.execute(database)
       after = Math.max(after, ...rows.map(({ id }) => id))

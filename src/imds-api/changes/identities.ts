@@ -14,28 +14,28 @@ import { refuse, type Refusal } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 
 /** The issuer of an account, and its keys: the one that signs last, last. */
-export type AccountIdentity = Selectable<Tables['account_identities']> & {
+export type AccountIssuer = Selectable<Tables['account_identities']> & {
   readonly keys: readonly Selectable<Tables['identity_keys']>[]
 }
 
 /** The fields that a client sets. */
-export interface IdentityFields {
+export interface IssuerFields {
   readonly algorithm: IdentityAlgorithm
   readonly audiences: string[]
   readonly lifetime_seconds: number
   readonly status: 'active' | 'paused'
 }
 
-const NO_IDENTITY = refuse('resource_not_found', 'this account has no identity: make one by PUT /1.0/account/identity')
+const NO_ISSUER = refuse('resource_not_found', 'this account has no identity: make one by PUT /1.0/account/identity')
 
-/** The identity of an account; undefined: it has none. */
-export async function findIdentity(database: Reader, accountId: string): Promise<AccountIdentity | undefined> {
-  const identity = await database
+/** The issuer of an account; undefined: it has none. */
+export async function findIssuer(database: Reader, accountId: string): Promise<AccountIssuer | undefined> {
+  const issuer = await database
     .selectFrom('account_identities')
     .selectAll()
     .where('account_id', '=', accountId)
     .executeTakeFirst()
-  if (identity === undefined) return undefined
+  if (issuer === undefined) return undefined
   const keys = await database
     .selectFrom('identity_keys')
     .selectAll()
@@ -43,22 +43,22 @@ export async function findIdentity(database: Reader, accountId: string): Promise
     .orderBy('signs_from')
     .orderBy('kid')
     .execute()
-  return { ...identity, keys }
+  return { ...issuer, keys }
 }
 
-/** The identity of an account. Refuses if it has none. */
-export async function identityOf(database: Reader, accountId: string): Promise<AccountIdentity> {
-  const identity = await findIdentity(database, accountId)
-  if (identity === undefined) throw NO_IDENTITY
-  return identity
+/** The issuer of an account. Refuses if it has none. */
+export async function requireIssuer(database: Reader, accountId: string): Promise<AccountIssuer> {
+  const issuer = await findIssuer(database, accountId)
+  if (issuer === undefined) throw NO_ISSUER
+  return issuer
 }
 
-/** Makes the identity of an account, with its first key, which signs at once. */
-export async function createIdentity(
+/** Makes the issuer of an account, with its first key, which signs at once. */
+export async function createIssuer(
   tx: Tx,
   accountId: string,
   issuer: string,
-  fields: IdentityFields,
+  fields: IssuerFields,
   key: NewKey,
 ): Promise<void> {
   await tx
@@ -72,15 +72,15 @@ export async function createIdentity(
   await publishServers(tx, accountId)
 }
 
-/** Changes the identity of an account. Another algorithm is that of the next key. */
-export async function updateIdentity(tx: Tx, accountId: string, fields: Partial<IdentityFields>): Promise<void> {
+/** Changes the issuer of an account. Another algorithm is that of the next key. */
+export async function updateIssuer(tx: Tx, accountId: string, fields: Partial<IssuerFields>): Promise<void> {
   if (Object.keys(fields).length === 0) return
   await tx.updateTable('account_identities').set(fields).where('account_id', '=', accountId).execute()
   await publishServers(tx, accountId)
 }
 
-/** Why the keys of an identity cannot be rotated now; undefined: they can. */
-export function refuseRotation({ keys }: AccountIdentity, nowMs: number): Refusal | undefined {
+/** Why the keys of an issuer cannot be rotated now; undefined: they can. */
+export function rotationRefusal({ keys }: AccountIssuer, nowMs: number): Refusal | undefined {
   const until = keys.find(({ retires_at }) => retires_at !== null && retires_at.getTime() > nowMs)?.retires_at
   return until == null
     ? undefined
@@ -94,7 +94,7 @@ export function refuseRotation({ keys }: AccountIdentity, nowMs: number): Refusa
 /** Adds a new key, and lets the present one retire. Refuses while another one retires. */
 export async function rotateKeys(tx: Tx, accountId: string, key: NewKey): Promise<void> {
   const now = Date.now()
-  const refusal = refuseRotation(await identityOf(tx, accountId), now)
+  const refusal = rotationRefusal(await requireIssuer(tx, accountId), now)
   if (refusal !== undefined) throw refusal
   const signsFrom = now + SIGNS_AFTER_MS
   await tx.deleteFrom('identity_keys').where('account_id', '=', accountId).where('retires_at', 'is not', null).execute()
@@ -110,8 +110,8 @@ export async function rotateKeys(tx: Tx, accountId: string, key: NewKey): Promis
   await publishServers(tx, accountId)
 }
 
-/** Destroys the identity of an account with its keys. */
-export async function deleteIdentity(tx: Tx, accountId: string): Promise<void> {
+/** Destroys the issuer of an account with its keys. */
+export async function deleteIssuer(tx: Tx, accountId: string): Promise<void> {
   await tx.deleteFrom('account_identities').where('account_id', '=', accountId).execute()
   await publishServers(tx, accountId)
 }

@@ -10,7 +10,7 @@
 import { sql, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import type { ImageTexts, Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
-import { canFollow } from '../model/reach.ts'
+import { isReachable } from '../model/reach.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import { nextId } from './allocate.ts'
@@ -27,7 +27,7 @@ export type ImageState = (typeof IMAGE_STATES)[number]
  */
 export const MAX_IMAGE_DESCRIPTION = 255
 /** What lists and other resources show of the description of a row of `images`. */
-export function beginOfDescription(images: string): RawBuilder<string> {
+export function shortDescription(images: string): RawBuilder<string> {
   return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(MAX_IMAGE_DESCRIPTION)})`
 }
 
@@ -52,7 +52,7 @@ export function imageAfter(status: string, event: ImageEvent): ImageState | unde
 /** True if an image can have a state later. */
 export function imageCanBecome(from: string, to: ImageState): boolean {
   const events = Object.keys(EVENTS) as ImageEvent[]
-  return canFollow<string>(from, to, (state) => events.map((event) => imageAfter(state, event)))
+  return isReachable<string>(from, to, (state) => events.map((event) => imageAfter(state, event)))
 }
 
 /** The only SQL that writes a status. False: the event is not possible. The row must be locked. */

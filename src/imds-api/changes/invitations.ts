@@ -9,7 +9,7 @@ import { isEmailAddress } from '../model/email-address.ts'
 import { fieldFault, Refusal, refuse } from '../model/refusal.ts'
 import type { Quota } from '../../limits/rate-limit.ts'
 import { nextId } from './allocate.ts'
-import { forgetFinished, isOfAccount, lock, move } from './collaborations.ts'
+import { purgeFinished, isOfAccount, lockCollaboration, moveCollaboration } from './collaborations.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { accountsOf } from './members.ts'
 
@@ -17,7 +17,7 @@ import { accountsOf } from './members.ts'
  * The most invitations of an account that are pending or younger than an hour. Cancelled ones count too, so cancelling
  * does not allow more mail.
  */
-const INVITATION_LIMIT = 100
+const MAX_INVITATIONS = 100
 
 /**
  * Invites an address, and returns the id. `inviterId` null: an API client asks, so the owner of the account invites.
@@ -33,17 +33,17 @@ export async function invite(
       'unprocessable_entity',
       fieldFault('email', 'malformed', 'email must be an address such as ada@example.com'),
     )
-  await refuseKnown(tx, accountId, email)
-  if ((await countInvitations(tx, accountId)) >= INVITATION_LIMIT)
+  await refuseInvited(tx, accountId, email)
+  if ((await countInvitations(tx, accountId)) >= MAX_INVITATIONS)
     throw refuse(
       'account_limit_reached',
-      `the account has ${String(INVITATION_LIMIT)} invitations that are pending or younger than an hour: ` +
+      `the account has ${String(MAX_INVITATIONS)} invitations that are pending or younger than an hour: ` +
         'cancel old ones, or wait',
     )
   await refuseBeyondLimit(tx, accountId, 'collaborations_limit')
   const account = tx.selectFrom('accounts').select('owner_id').where('id', '=', accountId)
   const { owner_id: owner } = await account.executeTakeFirstOrThrow()
-  await forgetFinished(tx, accountId)
+  await purgeFinished(tx, accountId)
   const id = await nextId(tx, 'col')
   const fresh = { id, account_id: accountId, inviter_id: inviterId ?? owner, email, role, status: 'pending' } as const
   await tx
@@ -54,7 +54,7 @@ export async function invite(
 }
 
 /** Refuses an address that is invited, or whose user has access. */
-async function refuseKnown(tx: Tx, accountId: string, email: string): Promise<void> {
+async function refuseInvited(tx: Tx, accountId: string, email: string): Promise<void> {
   const current = await tx
     .selectFrom('collaborations')
     .select(['id', 'status'])
@@ -85,28 +85,28 @@ async function countInvitations(tx: Tx, accountId: string): Promise<number> {
 }
 
 /** The most resends of one invitation in an hour. */
-const RESEND_LIMIT = 5
+const MAX_RESENDS = 5
 const HOUR_MS = 3_600_000
 
 /** Has an invitation sent again, and returns what is left of the limit of that. */
 export async function resendInvitation(tx: Tx, accountId: string, id: string): Promise<Quota> {
-  const current = await lock(tx, isOfAccount(accountId), id)
+  const current = await lockCollaboration(tx, isOfAccount(accountId), id)
   const now = new Date()
   const resends = addResend(current.resends, now)
-  await move(tx, current, 'resend', () => {
+  await moveCollaboration(tx, current, 'resend', () => {
     if (resends !== undefined) return { invited_at: null, resends }
-    const text = `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`
+    const text = `${id} can be sent again ${String(MAX_RESENDS)} times in an hour: try again later`
     const quota = quotaOf(current.resends, 0, now)
     throw new Refusal('too_many_requests', [text], { retrySeconds: quota.retrySeconds, quota })
   })
   const sent = resends ?? current.resends
-  return quotaOf(sent, RESEND_LIMIT - sent.length, now)
+  return quotaOf(sent, MAX_RESENDS - sent.length, now)
 }
 
 function quotaOf(resends: readonly Date[], remaining: number, now: Date): Quota {
   return {
     name: 'resends',
-    quota: RESEND_LIMIT,
+    quota: MAX_RESENDS,
     windowSeconds: HOUR_MS / 1000,
     remaining,
     retrySeconds: resendWaitSeconds(resends, now),
@@ -116,17 +116,17 @@ function quotaOf(resends: readonly Date[], remaining: number, now: Date): Quota 
 /** The times of the resends in the last hour, with `now` added. Undefined: the limit is reached. */
 export function addResend(resends: readonly Date[], now: Date): Date[] | undefined {
   const recent = resends.filter((one) => one.getTime() > now.getTime() - HOUR_MS)
-  return recent.length >= RESEND_LIMIT ? undefined : [...recent, now]
+  return recent.length >= MAX_RESENDS ? undefined : [...recent, now]
 }
 
 /** The seconds after which `addResend` allows another resend. */
 export function resendWaitSeconds(resends: readonly Date[], now: Date): number {
-  const oldest = resends.at(-RESEND_LIMIT)?.getTime() ?? -Infinity
+  const oldest = resends.at(-MAX_RESENDS)?.getTime() ?? -Infinity
   return Math.max(0, Math.ceil((oldest + HOUR_MS - now.getTime()) / 1000))
 }
 
 /** True for an invitation that waits to be sent. */
-export const isWaiting: RawBuilder<boolean> = sql`
+export const isUnsent: RawBuilder<boolean> = sql`
   collaborations.status = 'pending' and collaborations.invited_at is null`
 
 /** Records that the invitation was sent. */

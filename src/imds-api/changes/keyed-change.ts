@@ -21,13 +21,13 @@ export interface KeyOfClient extends KeyedRequest {
 
 /** The first number of our advisory locks; the second is a hash of the key. Two keys with one hash only get a 409. */
 const LOCK_CLASS = 8_173
-const KEPT = '24 hours'
+const RETENTION = '24 hours'
 /** The most keys of a sender in an account. */
 export const MAX_IDEMPOTENCY_KEYS = 10_000
 /** What a key takes at least of its sender's room, in bytes. A longer response takes its length. */
 export const KEY_BYTES = 8_192
 const ROOM_BYTES = MAX_IDEMPOTENCY_KEYS * KEY_BYTES
-const PURGED_AT_ONCE = 1_000
+const PURGE_BATCH = 1_000
 const RETRY_SECONDS = 1
 
 interface Row {
@@ -57,7 +57,7 @@ export class KeyedChange {
   async claim(tx: Tx): Promise<void> {
     const { rows } = await sql<{ claimed: boolean }>`
       select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${this.name})) as claimed`.execute(tx)
-    if (!rows[0]!.claimed) throw inFlight()
+    if (!rows[0]!.claimed) throw inFlightRefusal()
   }
 
   /** Throws the recorded response, if there is one; if it is that of another request, a refusal. */
@@ -124,7 +124,7 @@ export class KeyedChange {
 }
 
 /** The refusal of a request whose key another request has that is not yet answered. */
-export function inFlight(): Refusal {
+export function inFlightRefusal(): Refusal {
   const text = 'the request with this Idempotency-Key has not ended yet: try again'
   return new Refusal('resource_conflict', [text], { retrySeconds: RETRY_SECONDS })
 }
@@ -162,13 +162,13 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
  */
 export async function purgeKeys(database: Reader): Promise<void> {
   const { rows } = await sql<{ until: string }>`
-    update region set keys_deleted_until = least(now() - ${KEPT}::interval, keys_deleted_until + interval '2 hours')
+    update region set keys_deleted_until = least(now() - ${RETENTION}::interval, keys_deleted_until + interval '2 hours')
     returning keys_deleted_until::text as until`.execute(database)
-  for (let deleted = PURGED_AT_ONCE; deleted === PURGED_AT_ONCE;) {
+  for (let deleted = PURGE_BATCH; deleted === PURGE_BATCH;) {
     const { numAffectedRows = 0n } = await sql`
       delete from idempotency_keys where (owner, client, key) in (
         select owner, client, key from idempotency_keys
-        where created_at < ${rows[0]!.until}::timestamptz limit ${PURGED_AT_ONCE})`.execute(database)
+        where created_at < ${rows[0]!.until}::timestamptz limit ${PURGE_BATCH})`.execute(database)
     deleted = Number(numAffectedRows)
   }
 }

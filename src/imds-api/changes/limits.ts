@@ -68,14 +68,14 @@ export async function usageOfAccounts(
 }
 
 /** What a limit refuses more of. `used`: what of it the account has. `name`: in a refusal. */
-interface Counted {
+interface CountedLimit {
   readonly used: (accountId: string) => RawBuilder<number>
   readonly name: string
   readonly remedy: string
 }
 
 /** The limits that refuse. (`access_tokens_limit` refuses nothing: see auth/tokens.ts.) */
-const COUNTED = {
+const COUNTED_LIMITS = {
   server_groups_limit: {
     name: 'server groups',
     remedy: 'delete one first',
@@ -119,7 +119,7 @@ const COUNTED = {
       select count(*) from compute_actions join servers on servers.id = server_id
       where account_id = ${id} and finished_at is null and kind = any(${[...SERVER_ACTIONS]})`,
   },
-} as const satisfies Readonly<Partial<Record<AccountLimit, Counted>>>
+} as const satisfies Readonly<Partial<Record<AccountLimit, CountedLimit>>>
 
 /**
  * Refuses `more` of what a limit counts if the account would have more than that. The account must be locked. An
@@ -128,11 +128,11 @@ const COUNTED = {
 export async function refuseBeyondLimit(
   tx: Tx,
   accountId: string,
-  limit: keyof typeof COUNTED,
+  limit: keyof typeof COUNTED_LIMITS,
   more = 1,
 ): Promise<void> {
   if (more <= 0) return
-  const { used: count, name, remedy }: Counted = COUNTED[limit]
+  const { used: count, name, remedy }: CountedLimit = COUNTED_LIMITS[limit]
   const {
     rows: [row],
   } = await sql<{ used: number; most: number }>`

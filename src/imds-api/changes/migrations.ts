@@ -2,7 +2,7 @@
 import type { Kysely } from 'kysely'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
-import { isWorkedOn, wakeHypervisor } from './action-queue.ts'
+import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
 import { markChanged } from '../database/outbox.ts'
 import { isDrained, lockHypervisor } from './placement.ts'
 import type { Tables } from '../database/tables.ts'
@@ -55,7 +55,7 @@ export async function beginMigration(
       if (current === to) return {}
       if (current !== null) throw refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
       if (status !== 'active' && status !== 'inactive') throw refuse('resource_conflict', `${id} is ${status}`)
-      if (await isWorkedOn(tx, id, retrySeconds))
+      if (await hasActionInProgress(tx, id, retrySeconds))
         throw refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
       const { zone_id, ram } = await tx
         .selectFrom('servers')
@@ -138,7 +138,7 @@ export async function changePlacement(
 ): Promise<Placement> {
   const found = await database.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
   if (found === undefined) throw noSuch('server', id)
-  return accounts.commitAlways(found.account_id, async (tx) => {
+  return accounts.commitInAnyState(found.account_id, async (tx) => {
     await tx.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
     const server = await findPlacement(tx, id, mayActFor)
     const values = await columnsFor(tx, server)

@@ -17,7 +17,7 @@ export interface FreeHypervisor {
  * A hypervisor of the region. `zone`: its handle. `ram`, `free`: MB. `servers`: those on it or on their way to it.
  * `drained_at`: since when it gets no new ones; null: it gets some.
  */
-export interface PlacedHypervisor {
+export interface HypervisorUsage {
   readonly name: string
   readonly zone: string
   readonly ram: number
@@ -27,8 +27,8 @@ export interface PlacedHypervisor {
 }
 
 /** The hypervisors of the region, by name. */
-export async function placedHypervisors(database: Reader): Promise<readonly PlacedHypervisor[]> {
-  const { rows } = await sql<PlacedHypervisor>`
+export async function readHypervisorUsage(database: Reader): Promise<readonly HypervisorUsage[]> {
+  const { rows } = await sql<HypervisorUsage>`
     with used as (
       select place.hypervisor, count(*)::int as servers, sum(ram)::int as ram
       from servers join server_types on server_types.id = servers.server_type_id
@@ -42,7 +42,7 @@ export async function placedHypervisors(database: Reader): Promise<readonly Plac
 }
 
 /** The RAM of the hypervisors that are not drained, in bytes. */
-export function ramForServers(hypervisors: readonly PlacedHypervisor[]): {
+export function ramForServers(hypervisors: readonly HypervisorUsage[]): {
   readonly all: number
   readonly free: number
 } {
@@ -52,7 +52,7 @@ export function ramForServers(hypervisors: readonly PlacedHypervisor[]): {
 }
 
 /** Of how many hypervisors, chosen at random, the free RAM is compared for a new server. */
-const COMPARED = 32
+const SAMPLE_SIZE = 32
 
 /**
  * Where a server may go. `zoneId`: undefined for the whole region. `ram`: what it needs, in MB. `only`: the names of the
@@ -82,7 +82,7 @@ export async function placeServer(
       where removed_at is null and drained_at is null and name <> ${except}
         ${zoneId === undefined ? sql`` : sql`and zone_id = ${zoneId}`}
         ${only.length === 0 ? sql`` : sql`and name = any(${[...only]})`}
-      order by random() limit ${COMPARED}) as hypervisors
+      order by random() limit ${SAMPLE_SIZE}) as hypervisors
     order by free desc, name`.execute(tx)
   for (const { name } of rows.filter(({ free }) => free >= ram)) {
     const hypervisor = await lockHypervisor(tx, name, 'skip locked')
@@ -132,7 +132,7 @@ async function freeHypervisors(tx: Tx, zoneId: string | undefined): Promise<read
     .orderBy('name')
     .forUpdate()
   const hypervisors = await (zoneId === undefined ? all : all.where('zone_id', '=', zoneId)).execute()
-  const free = new Map((await placedHypervisors(tx)).map((one) => [one.name, one.free]))
+  const free = new Map((await readHypervisorUsage(tx)).map((one) => [one.name, one.free]))
   return hypervisors.map((one) => ({ ...one, free: free.get(one.name)! })).sort((a, b) => b.free - a.free)
 }
 
@@ -149,7 +149,7 @@ export async function changeDrained(tx: Tx, name: string, isDrained: boolean): P
     .forUpdate()
     .executeTakeFirst()
   if (row === undefined) {
-    const names = (await placedHypervisors(tx)).map((one) => one.name)
+    const names = (await readHypervisorUsage(tx)).map((one) => one.name)
     throw refuse('resource_not_found', `the region has no hypervisor ${name}: it has ${names.join(', ')}`)
   }
   if ((row.drained_at !== null) === isDrained) return false

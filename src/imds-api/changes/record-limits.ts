@@ -17,7 +17,7 @@ const MAX_ADDED_BYTES = MAX_RECORD_BYTES - 48 * 1024
 /** How many bytes the maintenance events of a record may take as JSON. */
 export const MAX_EVENTS_BYTES = 8 * 1024
 
-interface Added {
+interface RecordSizes {
   readonly id: string
   readonly groups: number
   readonly keys: number
@@ -34,7 +34,7 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
   const ids = [...serverIds]
   // The JSON of a server group is made once. A full join is never a nested loop, whatever PostgreSQL guesses of the
   // tables: 258 servers in 200 groups have 51,600 memberships.
-  const { rows } = await sql<Added>`
+  const { rows } = await sql<RecordSizes>`
     with sizes as materialized (
       select id, octet_length(json_build_object('id', id, 'name', coalesce(nullif(name, ''), id))::text) as bytes
       from server_groups where account_id = (select account_id from servers where id = ${ids[0]})),

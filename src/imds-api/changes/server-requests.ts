@@ -19,7 +19,7 @@ import { createSnapshot } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import { missingGroups, setGroups } from './server-groups.ts'
-import { forgetDeleted, moveServer, serverAfter, setConsoleExpiry } from './servers.ts'
+import { purgeOldestDeleted, moveServer, serverAfter, setConsoleExpiry } from './servers.ts'
 
 type Server = Selectable<Tables['servers']>
 const CONSOLE_SECONDS = 900
@@ -85,7 +85,7 @@ export async function deleteServer(tx: Tx, compute: ComputeMode, accountId: stri
   await moveServer(tx, id, 'delete')
   await supersedeActions(tx, id)
   await requestAction(tx, compute, id, { kind: 'delete' })
-  await forgetDeleted(tx, accountId)
+  await purgeOldestDeleted(tx, accountId)
 }
 
 /**

@@ -13,7 +13,7 @@
 import { sql, type RawBuilder } from 'kysely'
 import { markChanged, OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
-import { canFollow } from '../model/reach.ts'
+import { isReachable } from '../model/reach.ts'
 import type { ServerAction, ServerStatus } from '../model/server-actions.ts'
 import { freeAddresses } from './allocate.ts'
 import { cancelReservations, confirmCloudIps } from './cloud-ips.ts'
@@ -52,7 +52,7 @@ export function serverAfter(status: ServerStatus, event: ServerEvent): ServerSta
 /** True if a server can have a state later. */
 export function serverCanBecome(from: ServerStatus, to: ServerStatus): boolean {
   const events = Object.keys(SERVER_EVENTS) as ServerEvent[]
-  return canFollow(from, to, (state) => events.map((event) => serverAfter(state, event)))
+  return isReachable(from, to, (state) => events.map((event) => serverAfter(state, event)))
 }
 
 /** The state after actions that succeed, in their order. Those that are not possible leave it as it is. */
@@ -95,10 +95,10 @@ function effectOf(status: ServerStatus) {
 }
 
 /** How long a deleted server can be read. */
-const DELETED_KEPT = '30 days'
-const PURGED_AT_ONCE = 1_000
+const RETENTION = '30 days'
+const PURGE_BATCH = 1_000
 /** True for a deleted server that needs no publish, and no hypervisor for the deletion of a snapshot. */
-const IS_FREE = sql`(
+const IS_UNREFERENCED = sql`(
   not exists (select from outbox where outbox.server_id = servers.id)
   and not exists (select from images where images.source_server_id = servers.id and images.status <> 'deleted'))`
 
@@ -140,19 +140,19 @@ export async function finishPublish(
 /** Deletes the rows of servers that were deleted long ago, some at once, and of deleted images that none refers to. */
 export async function purgeServers(database: Reader): Promise<void> {
   const old = sql`
-    select id from servers where deleted_at < now() - ${DELETED_KEPT}::interval and ${IS_FREE} limit ${PURGED_AT_ONCE}`
-  while ((await deleteRows(database, old)) === PURGED_AT_ONCE);
+    select id from servers where deleted_at < now() - ${RETENTION}::interval and ${IS_UNREFERENCED} limit ${PURGE_BATCH}`
+  while ((await deleteRows(database, old)) === PURGE_BATCH);
   await purgeImages(database, sql`true`)
 }
 
 /** Deletes the rows of the oldest deleted servers of an account, beyond MAX_KEPT_DELETED. */
-export async function forgetDeleted(tx: Tx, accountId: string): Promise<void> {
+export async function purgeOldestDeleted(tx: Tx, accountId: string): Promise<void> {
   await deleteRows(
     tx,
     sql`
-      select id from servers where ${IS_FREE} and id in (
+      select id from servers where ${IS_UNREFERENCED} and id in (
         select id from servers where account_id = ${accountId} and deleted_at is not null
-        order by deleted_at desc offset ${MAX_KEPT_DELETED} limit ${PURGED_AT_ONCE})`,
+        order by deleted_at desc offset ${MAX_KEPT_DELETED} limit ${PURGE_BATCH})`,
   )
 }
 
@@ -213,7 +213,7 @@ export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; r
  * Enqueues every server, for a store that has lost some of them, and returns how many were published before. The rows
  * are new, because a publish that is in flight may have gone to the store before, and deletes the rows that it knows.
  */
-export async function enqueueLost(tx: Tx): Promise<number> {
+export async function enqueueAll(tx: Tx): Promise<number> {
   await sql`select pg_advisory_xact_lock(${REBUILD_LOCK})`.execute(tx)
   await sql`
     delete from outbox where id in (select id from outbox where rebuild for update skip locked)`.execute(tx)
@@ -227,7 +227,7 @@ export async function enqueueLost(tx: Tx): Promise<number> {
 }
 
 /** Those among some servers that are deleted, with the revisions of their removals. */
-export async function deletedAmong(
+export async function findDeleted(
   database: Reader,
   ids: readonly string[],
 ): Promise<{ readonly id: string; readonly revision: number }[]> {

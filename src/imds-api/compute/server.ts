@@ -219,29 +219,34 @@ function addActionRoutes(
 
 /** The routes for where a server runs and for the seal of its user-data. */
 function addPlacementRoutes(server: ApiServer, { db, accounts, retrySeconds }: ComputeParts): void {
-  const placed = (placement: Placement) => ({ ...placement, sealed_at: formatOptionalTime(placement.sealed_at) })
-  const callerOf =
+  const formatPlacement = (placement: Placement) => ({
+    ...placement,
+    sealed_at: formatOptionalTime(placement.sealed_at),
+  })
+  const mayActForOf =
     ({ raw: { socket } }: FastifyRequest) =>
     (hypervisor: string) =>
       mayActFor(socket, hypervisor)
   const schema = { params: OfServer, response: { 200: Server } }
   server.get('/servers/:id', { schema }, async (request) =>
-    placed(await findPlacement(db, request.params.id, callerOf(request))),
+    formatPlacement(await findPlacement(db, request.params.id, mayActForOf(request))),
   )
   server.post(
     '/servers/:id/migration',
     { schema: { ...schema, body: Type.Object({ to: Type.String() }) } },
     async (request) =>
-      placed(await beginMigration(db, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds)),
+      formatPlacement(
+        await beginMigration(db, accounts, request.params.id, request.body.to, mayActForOf(request), retrySeconds),
+      ),
   )
   server.post('/servers/:id/migration/end', { schema }, async (request) =>
-    placed(await endMigration(db, accounts, request.params.id, callerOf(request))),
+    formatPlacement(await endMigration(db, accounts, request.params.id, mayActForOf(request))),
   )
   server.delete('/servers/:id/migration', { schema }, async (request) =>
-    placed(await cancelMigration(db, accounts, request.params.id, callerOf(request))),
+    formatPlacement(await cancelMigration(db, accounts, request.params.id, mayActForOf(request))),
   )
   server.post('/servers/:id/seal', { schema }, async (request) =>
-    placed(await sealUserData(db, accounts, request.params.id, callerOf(request))),
+    formatPlacement(await sealUserData(db, accounts, request.params.id, mayActForOf(request))),
   )
 }
 

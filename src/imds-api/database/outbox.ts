@@ -10,7 +10,7 @@ import type { Tx } from './transaction.ts'
 export const OUTBOX_CHANNEL = 'imds_outbox'
 
 /** A change of at most this many servers is published before changes of more. */
-const FEW = 16
+const URGENT_SERVERS = 16
 
 /**
  * Marks servers as changed: a new revision of each, and a row in the outbox. Locks them in the order of their ids, so
@@ -29,7 +29,7 @@ export async function markChanged(tx: Tx, serverIds: readonly string[]): Promise
 export async function enqueue(tx: Tx, serverIds: readonly string[]): Promise<void> {
   await sql`
     insert into outbox (server_id, account_id, urgent)
-    select id, account_id, ${serverIds.length <= FEW} from servers
+    select id, account_id, ${serverIds.length <= URGENT_SERVERS} from servers
     where id = any(${[...serverIds]}) order by id`.execute(tx)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(tx)
 }

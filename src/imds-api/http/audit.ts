@@ -24,7 +24,7 @@ const MAX_WAITING_BYTES = 8 << 20
 /** Of a new audit file: it has the names of users and the addresses of clients. */
 const MODE = 0o600
 /** Methods that change nothing. */
-export const READS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
+export const SAFE_METHODS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
 /**
  * Opens a file to append to, or standard error, which is flushed at exit. A line is written before the response is
@@ -100,7 +100,7 @@ export function buildAudit(
   describeActor: DescribeActor,
 ): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
   return (request, reply, _payload, done) => {
-    if (!READS.includes(request.method) && reply.statusCode < 300) {
+    if (!SAFE_METHODS.includes(request.method) && reply.statusCode < 300) {
       const time = new Date().toISOString()
       const line = { time, ...describeActor(request), ...describeChange(request, reply) }
       destination.write(`${JSON.stringify(line)}\n`)

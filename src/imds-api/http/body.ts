@@ -73,7 +73,7 @@ export function shortJson(parse: (text: string) => unknown = JSON.parse): BodyPa
 }
 
 /** Prepares a whole server for bodies. Without a body, the handler gets an empty object. */
-export function takeBodies(server: FastifyInstance, budget: BodyBudget): void {
+export function addBodyHandling(server: FastifyInstance, budget: BodyBudget): void {
   server.decorateRequest('bodyOwner', '')
   server.decorateRequest('releaseBody', undefined)
   server.decorateRequest('bodyBytes', 0)

@@ -255,18 +255,18 @@ function longestWaiting(connections: readonly Connection[]): Connection | undefi
 function isWaiting({ last }: Connection): boolean {
   if (last?.request.complete !== true) return true
   const { response }: { response: Waiting } = last
-  return response.headersSent || response.destroyed || response[GIVES_WAY] === true
+  return response.headersSent || response.destroyed || response[IDLE] === true
 }
 
-const GIVES_WAY = Symbol('gives way')
-type Waiting = ServerResponse & { [GIVES_WAY]?: boolean }
+const IDLE = Symbol('gives way')
+type Waiting = ServerResponse & { [IDLE]?: boolean }
 
 /**
  * Lets the connection of a request be closed for a new one, as one that waits for its peer: imds-api does not work on
  * the request, it waits for a change.
  */
-export function giveWay(response: ServerResponse): void {
-  ;(response as Waiting)[GIVES_WAY] = true
+export function markIdle(response: ServerResponse): void {
+  ;(response as Waiting)[IDLE] = true
 }
 
 /**

@@ -24,7 +24,7 @@ type Fault = NonNullable<FastifyError['validation']>[number] & {
  * The faults of a value that has another type or is not one of the allowed values. All other faults are of a value with
  * the right type.
  */
-const OTHER_VALUE = ['type', 'const', 'enum']
+const VALUE_KEYWORDS = ['type', 'const', 'enum']
 /**
  * Faults that are read. A body within its limits can have tens of thousands, and reading them all would block other
  * requests.
@@ -83,7 +83,7 @@ const CODES: Readonly<Record<string, DetailCode>> = {
 /** The code of the faults of one place: of a limit, of the allowed values, or of the type. */
 function codeOf(faults: readonly Fault[]): DetailCode {
   const { keyword } =
-    faults.find((fault) => !OTHER_VALUE.includes(fault.keyword)) ??
+    faults.find((fault) => !VALUE_KEYWORDS.includes(fault.keyword)) ??
     faults.find((fault) => fault.keyword !== 'type') ??
     faults[0]!
   return CODES[keyword] ?? 'malformed'
@@ -95,7 +95,7 @@ function namesOf({ instancePath, params: { missingProperty } }: Fault): string[]
 }
 
 function formatPlace(faults: readonly Fault[]): string {
-  const limits = faults.filter(({ keyword }) => !OTHER_VALUE.includes(keyword))
+  const limits = faults.filter(({ keyword }) => !VALUE_KEYWORDS.includes(keyword))
   if (limits.length > 0) return [...new Set(limits.map(formatFault))].join(' and ')
   // their values make the type clear
   const withValues = faults.filter(({ keyword }) => keyword !== 'type').map(({ parentSchema }) => parentSchema)
@@ -159,8 +159,8 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
 
 /** The fault of a format, with the value that was meant if that is clear. */
 function formatOf(name: string, data: unknown): string | undefined {
-  const { fault, meant } = FORMATS[name] ?? {}
-  const value = typeof data === 'string' && data.length <= MAX_GUESSED_LENGTH ? meant?.(data) : undefined
+  const { fault, suggest } = FORMATS[name] ?? {}
+  const value = typeof data === 'string' && data.length <= MAX_GUESSED_LENGTH ? suggest?.(data) : undefined
   return value === undefined ? fault : `${fault!} (did you mean ${value}?)`
 }
 

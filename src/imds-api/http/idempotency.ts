@@ -8,7 +8,7 @@ import { createHash, type Hash } from 'node:crypto'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { KEY_RULE, parseIdempotencyKey } from '../model/idempotency-key.ts'
 import { fieldFault, refuse, type Refusal } from '../model/refusal.ts'
-import { READS } from './audit.ts'
+import { SAFE_METHODS } from './audit.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -77,7 +77,7 @@ export function takeIdempotencyKeys(server: FastifyInstance): void {
   server.decorateRequest('keyed', undefined)
   server.addHook('onRequest', (request, reply, done) => {
     const header = request.headers['idempotency-key']
-    if (header === undefined || READS.includes(request.method)) {
+    if (header === undefined || SAFE_METHODS.includes(request.method)) {
       done()
       return
     }

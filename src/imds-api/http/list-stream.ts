@@ -19,7 +19,7 @@ export interface ListPart {
 export type LoadPart = (after: ListPosition | undefined, rows: number) => Promise<ListPart>
 
 /** A list of more bytes is streamed, and a page ends at more. */
-const WHOLE_BYTES = 2 << 20
+const MAX_UNSTREAMED_BYTES = 2 << 20
 
 /** Sends the list, or one page of it if the query has a limit. `rowsAtOnce`: how many rows a part has. */
 export async function sendList(
@@ -36,7 +36,7 @@ export async function sendList(
     next = part.next
     left -= part.rows
     bytes += Buffer.byteLength(part.json)
-  } while (next !== undefined && left > 0 && bytes < WHOLE_BYTES)
+  } while (next !== undefined && left > 0 && bytes < MAX_UNSTREAMED_BYTES)
   void reply.type('application/json; charset=utf-8')
   const json = joined(parts.map((part) => part.json))
   if (next === undefined) return reply.send(`[${json}]`)

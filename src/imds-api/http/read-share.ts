@@ -8,7 +8,7 @@
  * and not in @fastify/under-pressure: that refuses the requests of all callers, also of those who send few.
  */
 import type { FastifyRequest } from 'fastify'
-import { READS } from './audit.ts'
+import { SAFE_METHODS } from './audit.ts'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
 import { shed } from '../model/refusal.ts'
 import type { ApiServer } from './server.ts'
@@ -47,15 +47,15 @@ export function readShare(connections: number): Required<FairQueueLimits> {
 /** Of the checks of the rights to changes, which are short. */
 const CHECK_SHARE: FairQueueLimits = { atOnce: 1, waitingMax: 1_024, timeoutMs: TIMEOUT_MS }
 
-/** Adds the hooks. They need `request.identity`, and come before what queries the database for a request. */
+/** Adds the hooks. They need `request.tokenHolder`, and come before what queries the database for a request. */
 export function addReadShare(server: ApiServer, connections: number): void {
   const [reads, checks] = [new FairQueue(readShare(connections)), new FairQueue(CHECK_SHARE)]
   server.decorateRequest('leaveShare', undefined)
   server.decorateRequest('shareOwner', '')
   server.decorateRequest('enterShare', async function (this: FastifyRequest, isBegun: boolean) {
-    const { identity, method, shareOwner: key } = this
-    const isRead = READS.includes(method)
-    const caller = identity.kind === 'user' ? identity.userId : identity.clientId
+    const { tokenHolder, method, shareOwner: key } = this
+    const isRead = SAFE_METHODS.includes(method)
+    const caller = tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.clientId
     const leave = await (isRead ? reads : checks).enter({ key, caller, isBegun })
     if (typeof leave === 'function') return leave
     throw shed(
@@ -66,12 +66,12 @@ export function addReadShare(server: ApiServer, connections: number): void {
     )
   })
   server.addHook('onRequest', async (request) => {
-    const { identity } = request
-    await enterShareOf(request, identity.kind === 'user' ? identity.userId : identity.accountId)
+    const { tokenHolder } = request
+    await enterShareOf(request, tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.accountId)
   })
   server.addHook('preParsing', async (request) => {
     // follows the checks of every route
-    if (!READS.includes(request.method)) request.leaveShare?.()
+    if (!SAFE_METHODS.includes(request.method)) request.leaveShare?.()
     return Promise.resolve(undefined)
   })
   server.addHook('onSend', (request, _reply, _payload, done) => {

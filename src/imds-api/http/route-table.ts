@@ -38,7 +38,7 @@ export class RouteTable {
    * The path that was meant by one that does not exist: with the fewest words corrected, and the prefix if it is
    * missing. Ids stay as they are.
    */
-  meant(path: string): string | undefined {
+  nearestPath(path: string): string | undefined {
     const given = path.replace(/\/$/, '').split('/').slice(1)
     if (given.length >= MAX_SEGMENTS || given.some(({ length }) => length === 0 || length > MAX_SEGMENT))
       return undefined

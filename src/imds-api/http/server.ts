@@ -20,7 +20,7 @@ import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../../runtime/http-version.ts'
 import { buildNetworkTest } from '../../runtime/networks.ts'
 import { BODY_BYTES, BodyBudget } from './body-budget.ts'
-import { BODY_LIMIT, ownerOf, takeBodies } from './body.ts'
+import { BODY_LIMIT, ownerOf, addBodyHandling } from './body.ts'
 import { formatFaults } from './faults.ts'
 import { Replay, sendReplay } from './idempotency.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
@@ -172,7 +172,7 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     const { id, method, routeOptions } = this.request
     log.error(
       { err: cause, request_id: id, method, route: routeOptions.url },
-      'a response failed after its begin: its connection was closed',
+      'failed in the middle of a response: its connection was closed',
     )
     const { socket } = this.raw
     // without chunks, as in HTTP/1.0, the end of a connection is the end of the body; TLS and unix sockets have no reset
@@ -184,7 +184,7 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     if (typeof id === 'string') reply.respondedId = id
     done(null, payload)
   })
-  takeBodies(server, new BodyBudget(BODY_BYTES))
+  addBodyHandling(server, new BodyBudget(BODY_BYTES))
   const routes = new RouteTable()
   server.addHook('onRoute', ({ method, url }) => {
     routes.add(url, Array.isArray(method) ? method : [method])
@@ -193,7 +193,7 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     const path = request.url.split('?', 1)[0]!
     const allowed = routes.methodsOf(path)
     if (allowed.length === 0) {
-      const meant = routes.meant(path)
+      const meant = routes.nearestPath(path)
       return send(
         reply,
         refuse('resource_not_found', `there is no ${path}${meant === undefined ? '' : ` (did you mean ${meant}?)`}`),
@@ -282,27 +282,27 @@ function refusalOf(error: FastifyError): Refusal {
 }
 
 /** What the database cannot do now. */
-interface Trouble {
+interface DatabaseTrouble {
   readonly refusal: Refusal
   readonly logged: string
 }
 
-const AWAY: Trouble = {
+const UNREACHABLE: DatabaseTrouble = {
   refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
   logged: 'the database is unreachable: requests are answered 503',
 }
-const FULL: Trouble = {
+const FULL: DatabaseTrouble = {
   refusal: refuse('service_unavailable', 'the database has no room for this: try again'),
   logged: 'the database has no disk space, memory or connections left: requests are answered 503',
 }
-const CONFLICT: Trouble = {
+const CONFLICT: DatabaseTrouble = {
   refusal: refuse(
     'service_unavailable',
     'the database has refused this because of other requests at the same time: try again',
   ),
   logged: 'the database has refused a request because of others at the same time: it is answered 503',
 }
-const SLOW: Trouble = {
+const SLOW: DatabaseTrouble = {
   refusal: refuse('service_unavailable', 'the database takes too long for this: ask for less, or try again'),
   logged: 'the database has ended a statement that took too long: its request is answered 503',
 }
@@ -321,8 +321,14 @@ const AWAY_CODE =
 const AWAY_MESSAGE =
   /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
 
-function troubleOf({ code = '', message }: { readonly code?: string; readonly message: string }): Trouble | undefined {
-  if (AWAY_CODE.test(code) || AWAY_MESSAGE.test(message)) return AWAY
+function troubleOf({
+  code = '',
+  message,
+}: {
+  readonly code?: string
+  readonly message: string
+}): DatabaseTrouble | undefined {
+  if (AWAY_CODE.test(code) || AWAY_MESSAGE.test(message)) return UNREACHABLE
   if (FULL_CODE.test(code)) return FULL
   if (code === SLOW_CODE) return SLOW
   return CONFLICT_CODE.test(code) ? CONFLICT : undefined

@@ -20,10 +20,7 @@ export function buildShedReport({ counted, now, log }: ShedReportParts): ApiServ
     counted(queue)
     requests++
     if (now() - warnedAtMs < QUIET_MS) return
-    log.warn(
-      { queue, owner, requests },
-      'too many requests wait: some are answered 503, first those of the accounts, users or addresses with the most',
-    )
+    log.warn({ queue, owner, requests }, 'too many requests wait: the heaviest callers get 503')
     warnedAtMs = now()
     requests = 0
   }

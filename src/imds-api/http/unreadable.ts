@@ -53,7 +53,7 @@ export function refuseUnreadable(
   requestId: string,
 ): UnreadableReason | undefined {
   const refusal = reason.includes("can't be present with") ? TWO_LENGTHS : (UNREADABLE[code ?? ''] ?? NOT_HTTP)
-  if (code !== 'ECONNRESET' && end(socket, refusal, requestId)) return refusal.name
+  if (code !== 'ECONNRESET' && sendAndClose(socket, refusal, requestId)) return refusal.name
   socket.destroy()
   return undefined
 }
@@ -65,11 +65,11 @@ export function refuseConnect(request: IncomingMessage): void {
     /* reset by the peer; Node has removed its own listener */
   })
   const refusal = refuse('method_not_allowed', 'CONNECT is not a method of this API')
-  if (!end(socket, refusal, requestIdOf(request), ['Allow:'])) socket.destroy()
+  if (!sendAndClose(socket, refusal, requestIdOf(request), ['Allow:'])) socket.destroy()
 }
 
 /** Sends a refusal and closes the connection. False: it cannot be sent. */
-function end(socket: Socket, refusal: Refusal, requestId: string, headers: readonly string[] = []): boolean {
+function sendAndClose(socket: Socket, refusal: Refusal, requestId: string, headers: readonly string[] = []): boolean {
   // as Node's own handler does
   const begun = (socket as { readonly _httpMessage?: ServerResponse })._httpMessage?.headersSent === true
   if (!socket.writable || begun) return false

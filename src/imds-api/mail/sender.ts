@@ -14,7 +14,7 @@
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isWaiting, recordSent } from '../changes/invitations.ts'
+import { isUnsent, recordSent } from '../changes/invitations.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { composeInvitation, type Invitation } from './invitation.ts'
@@ -160,7 +160,7 @@ export class InvitationSender {
   }
 
   #waiting() {
-    return this.#parts.db.selectFrom('collaborations').where(isWaiting)
+    return this.#parts.db.selectFrom('collaborations').where(isUnsent)
   }
 
   async #report(): Promise<void> {
@@ -247,7 +247,7 @@ async function lockInvitation(tx: Tx, id: string): Promise<(Invitation & { reado
       HAS_USER,
     ])
     .where('collaborations.id', '=', id)
-    .where(isWaiting)
+    .where(isUnsent)
     .executeTakeFirst()
   if (row === undefined) return undefined
   const { email, account_id, account_name, inviter, has_user: hasUser, version } = row

@@ -73,7 +73,7 @@ export function isWithdrawal(request: ChangeRequest): boolean {
 }
 
 /** Why an account does not allow a change; undefined: it does. */
-export function refuseChange(request: ChangeRequest, account: AccountStanding): Refusal | undefined {
+export function changeRefusal(request: ChangeRequest, account: AccountStanding): Refusal | undefined {
   const { states, needsVerification }: Rule = CHANGES[request]
   if (!states.includes(account.status))
     return refuse(

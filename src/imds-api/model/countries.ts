@@ -27,7 +27,7 @@ const OTHER_CODES: ReadonlyMap<string, string> = new Map([
  * The code of the country that a text was meant to name: a code in lower case, another code of a country, or its
  * official name.
  */
-export function meantCountry(text: string): string | undefined {
+export function suggestCountry(text: string): string | undefined {
   const upper = text.trim().toUpperCase()
   return NAMES.has(upper) ? upper : OTHER_CODES.get(upper)
 }

@@ -5,14 +5,14 @@
 import { isLine, LINE_RULE } from '../../metadata/identifiers.ts'
 import { isTime, TIME_RULE } from '../../metadata/time.ts'
 import { isNetwork } from './client-limits.ts'
-import { isCountryCode, meantCountry } from './countries.ts'
+import { isCountryCode, suggestCountry } from './countries.ts'
 import { parseVatNumber } from './vat-number.ts'
 
 /** `meant`: the value that a wrong text was meant to be, if that is clear. */
 interface Format {
   readonly isValid: (text: string) => boolean
   readonly fault: string
-  readonly meant?: (text: string) => string | undefined
+  readonly suggest?: (text: string) => string | undefined
 }
 
 /** Telephone numbers of E.164 with the leading +, without spaces. */
@@ -47,7 +47,7 @@ function isDomain(text: string): boolean {
 
 /** Every format, by its name. */
 export const FORMATS: Readonly<Record<string, Format>> = {
-  'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1', meant: meantCountry },
+  'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1', suggest: suggestCountry },
   domain: { isValid: isDomain, fault: 'must be a domain name in lower case such as gb1.example.com' },
   'eu-vat-number': {
     isValid: (text) => parseVatNumber(text) !== undefined,

@@ -24,7 +24,7 @@ export interface AddressRange {
  * The most addresses of a range. No region uses so many, and a JavaScript number up to here is exact. Only an IPv6
  * range can be larger.
  */
-const MOST = 2n ** 48n
+const MAX_SIZE = 2n ** 48n
 /** From this length on an IPv4 network has no network and broadcast address. */
 const POINT_TO_POINT = 31
 
@@ -67,7 +67,7 @@ type Span = Omit<AddressRange, 'kind'>
 function span(first: bigint, last: bigint, prefixLength?: number): Span | undefined {
   if (last < first) return undefined
   const size = last - first + 1n
-  return { first, size: size < MOST ? size : MOST, prefixLength }
+  return { first, size: size < MAX_SIZE ? size : MAX_SIZE, prefixLength }
 }
 
 function parseMacRange(text: string): Span | undefined {

@@ -1,7 +1,7 @@
 /** Which states can follow a state in a table of transitions. */
 
 /** True if a state can follow another, in any number of steps. `next`: the states of one step. */
-export function canFollow<State>(
+export function isReachable<State>(
   from: State,
   to: State,
   next: (state: State) => readonly (State | undefined)[],

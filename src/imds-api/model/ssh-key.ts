@@ -26,18 +26,18 @@ const LINE = new RegExp(`^(\\S+) ([A-Za-z0-9+/]+={0,2})(?: ${LINE_CHARACTER}*)?$
 export function parseSshKey(text: string): Parsed<string, string> {
   const line = text.trim()
   if (line === '') return { ok: true, value: '' }
-  if (line.length > MAX_LENGTH) return refuse(`must have at most ${String(MAX_LENGTH)} characters`)
+  if (line.length > MAX_LENGTH) return faulty(`must have at most ${String(MAX_LENGTH)} characters`)
   const [, type = '', base64 = ''] = LINE.exec(line) ?? []
-  if (type === '') return refuse('must be one line of an authorized_keys file: type, base64 and a comment')
-  if (!TYPES.includes(type)) return refuse(`must begin with a type of key: ${TYPES.join(', ')}`)
+  if (type === '') return faulty('must be one line of an authorized_keys file: type, base64 and a comment')
+  if (!TYPES.includes(type)) return faulty(`must begin with a type of key: ${TYPES.join(', ')}`)
   const parts = partsOf(Buffer.from(base64, 'base64'))
-  if (parts === undefined || parts.length < 2) return refuse('must have the whole base64 text of a key')
+  if (parts === undefined || parts.length < 2) return faulty('must have the whole base64 text of a key')
   if (parts[0]!.toString('latin1') !== type)
-    return refuse(`must have a key of the type ${type}: its base64 text is a key of another type`)
+    return faulty(`must have a key of the type ${type}: its base64 text is a key of another type`)
   return { ok: true, value: line }
 }
 
-function refuse(fault: string): Parsed<string, string> {
+function faulty(fault: string): Parsed<string, string> {
   return { ok: false, faults: [fault] }
 }
 

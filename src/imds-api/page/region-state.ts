@@ -1,6 +1,6 @@
 /** Reads what the status page of a region shows: hypervisors, outbox, refused servers, pools and mail. */
 import { sql } from 'kysely'
-import { isWaiting } from '../changes/invitations.ts'
+import { isUnsent } from '../changes/invitations.ts'
 import type { Database } from '../database/open.ts'
 import type { Postponed } from '../mail/sender.ts'
 import { readOutbox, type Outbox } from '../database/outbox.ts'
@@ -48,7 +48,7 @@ export async function readRegionState({ db, hypervisors, postponed }: RegionStat
   const { name: region } = await db.selectFrom('region').select('name').executeTakeFirstOrThrow()
   const {
     rows: [waiting],
-  } = await sql<{ count: number }>`select count(*)::int as count from collaborations where ${isWaiting}`.execute(db)
+  } = await sql<{ count: number }>`select count(*)::int as count from collaborations where ${isUnsent}`.execute(db)
   return {
     region,
     hypervisors: await hypervisors(),

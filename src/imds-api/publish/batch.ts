@@ -56,10 +56,10 @@ export type PublishOutcome =
  * How the publish of a server ended. `claimed`: its id is its own once the transaction is committed. `refused`: why the
  * store refuses it.
  */
-type Ended = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
-const DONE: Ended = { kind: 'done' }
+type ServerEnd = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
+const DONE: ServerEnd = { kind: 'done' }
 /** The ends by id. */
-type Ends = Map<string, Ended>
+type Ends = Map<string, ServerEnd>
 
 interface Failed {
   readonly kind: 'failed'
@@ -169,13 +169,13 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
   while (waiting.length > 0) {
     const servers = (await composeMany(tx, waiting)).filter(({ status }) => status !== 'deleted')
     for (const id of waiting) ends.set(id, DONE) // and those below as they end
-    await claim(
+    await claimServers(
       parts,
       tx,
       servers.filter((one) => !one.isPublished),
       ends,
     )
-    waiting = await write(
+    waiting = await writeServers(
       parts,
       tx,
       servers.filter((one) => one.isPublished),
@@ -186,7 +186,7 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
 }
 
 /** Writes servers to the store. Returns those that have to be published above the revision of the store. */
-async function write(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<string[]> {
+async function writeServers(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<string[]> {
   const { counted, log, store } = parts
   const stale: string[] = []
   for (const { server, result } of await askStore(parts, servers, (one) => writeOne(store, one))) {
@@ -200,10 +200,10 @@ async function write(parts: BatchParts, tx: Tx, servers: readonly Composed[], en
         await finishPublish(tx, id, server, parts.bootSeconds)
         break
       case 'stale': {
-        await checkOpen(tx)
+        await checkTransactionOpen(tx)
         const [found] = await askStore(parts, [server], (one) => findOtherAccount(store, one))
         if (found?.result !== undefined) {
-          ends.set(id, refuse(parts, server, found.result))
+          ends.set(id, recordRefusal(parts, server, found.result))
           break
         }
         counted('stale')
@@ -221,14 +221,14 @@ async function write(parts: BatchParts, tx: Tx, servers: readonly Composed[], en
         break
       }
       default:
-        ends.set(id, refuse(parts, server, result))
+        ends.set(id, recordRefusal(parts, server, result))
     }
   }
   return stale
 }
 
 /** The first step of servers that were never published. */
-async function claim(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<void> {
+async function claimServers(parts: BatchParts, tx: Tx, servers: readonly Composed[], ends: Ends): Promise<void> {
   const { counted, store } = parts
   const left: Composed[] = []
   for (const server of servers) {
@@ -241,10 +241,10 @@ async function claim(parts: BatchParts, tx: Tx, servers: readonly Composed[], en
   }
   const claimed: string[] = []
   const asked = await askStore(parts, left, (one) => findTaken(store, one))
-  if (asked.some(({ result }) => result !== undefined)) await checkOpen(tx)
+  if (asked.some(({ result }) => result !== undefined)) await checkTransactionOpen(tx)
   for (const { server, result } of asked) {
     if (result === undefined) claimed.push(server.id)
-    ends.set(server.id, result === undefined ? { kind: 'claimed' } : refuse(parts, server, result))
+    ends.set(server.id, result === undefined ? { kind: 'claimed' } : recordRefusal(parts, server, result))
   }
   if (claimed.length === 0) return
   await sql`select set_config('synchronous_commit', 'on', true)`.execute(tx)
@@ -255,7 +255,7 @@ async function claim(parts: BatchParts, tx: Tx, servers: readonly Composed[], en
  * Rejects if PostgreSQL has ended the transaction, with its locks. This process was stopped then: what the store has is no
  * fault, because another process has published it meanwhile.
  */
-async function checkOpen(tx: Tx): Promise<void> {
+async function checkTransactionOpen(tx: Tx): Promise<void> {
   await sql`select`.execute(tx)
 }
 
@@ -295,7 +295,7 @@ function writeOne(
 }
 
 /** Logs a refusal once. */
-function refuse({ counted, log }: BatchParts, { id, fault: known }: Composed, refusal: Refused): Ended {
+function recordRefusal({ counted, log }: BatchParts, { id, fault: known }: Composed, refusal: Refused): ServerEnd {
   counted(refusal.kind)
   const fault = formatFault(refusal)
   if (fault !== known)

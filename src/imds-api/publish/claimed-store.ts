@@ -9,7 +9,7 @@
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
 import type { Publisher } from '../../store/publisher.ts'
-import { deletedAmong, enqueueLost } from '../changes/servers.ts'
+import { findDeleted, enqueueAll } from '../changes/servers.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
 import type { LazyStore } from './lazy-store.ts'
@@ -55,12 +55,12 @@ async function publishLost(
   const claimed = await store.claim(ours, false)
   if (claimed !== ours) throw new Error(formatForeign(claimed, ours))
   const listed = await store.list()
-  const deleted = await deletedAmong(
+  const deleted = await findDeleted(
     db,
     listed.map(({ id }) => id),
   )
   for (const { id, revision } of deleted) await store.remove(id, revision)
-  const servers = await inTransaction(db, enqueueLost)
+  const servers = await inTransaction(db, enqueueAll)
   if (servers > 0)
     log.warn(
       { servers, deleted: deleted.length },

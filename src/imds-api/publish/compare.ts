@@ -29,11 +29,11 @@ export interface StoreComparison {
 }
 
 /** Servers that are read together. */
-const TOGETHER = 50
+const BATCH = 50
 /** A change that is on its way has arrived by then, or waits in the outbox. */
-const AGAIN_AFTER_MS = 1_000
+const RECHECK_AFTER_MS = 1_000
 /** Fields of a record that the store fills in. */
-const OF_THE_STORE = ['userData', 'sealedAt']
+const STORE_FIELDS = ['userData', 'sealedAt']
 
 type Store = Pick<Publisher, 'list' | 'get'>
 
@@ -50,11 +50,11 @@ export async function compareStore(
   const first: Difference[] = listed
     .filter(({ id }) => !known.has(id))
     .map(({ id }) => ({ server: id, finding: 'unknown' }))
-  for (let i = 0; i < ids.length; i += TOGETHER) {
-    first.push(...(await compareSome(db, store, ids.slice(i, i + TOGETHER), (id) => byId.get(id))))
-    progress(Math.min(i + TOGETHER, ids.length), ids.length)
+  for (let i = 0; i < ids.length; i += BATCH) {
+    first.push(...(await compareSome(db, store, ids.slice(i, i + BATCH), (id) => byId.get(id))))
+    progress(Math.min(i + BATCH, ids.length), ids.length)
   }
-  const differences = first.length === 0 ? [] : await again(db, store, first)
+  const differences = first.length === 0 ? [] : await recheck(db, store, first)
   const waiting = await waitingOf(db, ids)
   return {
     servers: ids.length,
@@ -65,14 +65,17 @@ export async function compareStore(
 }
 
 /** The servers that only the store has. */
-export async function unknownTo(db: Kysely<Tables>, store: Store): Promise<{ unknown: string[]; records: number }> {
+export async function findOnlyInStore(
+  db: Kysely<Tables>,
+  store: Store,
+): Promise<{ unknown: string[]; records: number }> {
   const listed = await listOf(store) // first: a server is in the database before it is in the store
   const known = new Set(await idsOf(db))
   return { unknown: listed.map(({ id }) => id).filter((id) => !known.has(id)), records: listed.length }
 }
 
-async function again(db: Kysely<Tables>, store: Store, first: readonly Difference[]): Promise<Difference[]> {
-  await sleep(AGAIN_AFTER_MS)
+async function recheck(db: Kysely<Tables>, store: Store, first: readonly Difference[]): Promise<Difference[]> {
+  await sleep(RECHECK_AFTER_MS)
   const listed = new Map((await listOf(store)).map((one) => [one.id, one]))
   const known = new Set(await idsOf(db))
   const [ours, others] = [
@@ -80,8 +83,8 @@ async function again(db: Kysely<Tables>, store: Store, first: readonly Differenc
     first.filter(({ server, finding }) => finding === 'unknown' && !known.has(server) && listed.has(server)),
   ]
   const differences: Difference[] = []
-  for (let i = 0; i < ours.length; i += TOGETHER)
-    differences.push(...(await compareSome(db, store, ours.slice(i, i + TOGETHER), (id) => listed.get(id))))
+  for (let i = 0; i < ours.length; i += BATCH)
+    differences.push(...(await compareSome(db, store, ours.slice(i, i + BATCH), (id) => listed.get(id))))
   return [...differences, ...others].sort((a, b) => (a.server < b.server ? -1 : 1))
 }
 
@@ -112,7 +115,7 @@ async function compareOne(
   if (published === undefined) return { server: id, finding: 'missing' }
   const [expected, found] = [JSON.parse(JSON.stringify(record)), published.document] as Record<string, unknown>[]
   const fields = [...new Set([...Object.keys(expected!), ...Object.keys(found ?? {})])].filter(
-    (field) => !OF_THE_STORE.includes(field) && !isDeepStrictEqual(expected![field], found?.[field]),
+    (field) => !STORE_FIELDS.includes(field) && !isDeepStrictEqual(expected![field], found?.[field]),
   )
   if (!Buffer.from(userData ?? '').equals(published.userData ?? Buffer.alloc(0))) fields.push('user-data')
   const { revision, hypervisors } = record as { revision: number; hypervisors: readonly string[] }

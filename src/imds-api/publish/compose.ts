@@ -36,10 +36,10 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
 
 /** Loads and composes servers with one query, in any order. Leaves out ids without a server. */
 export async function composeMany(database: Reader, ids: readonly string[]): Promise<readonly Composed[]> {
-  return (await load(database, ids)).map(composeRow)
+  return (await loadRows(database, ids)).map(composeRow)
 }
 
-const load = prepareList('servers-to-compose', selectServers)
+const loadRows = prepareList('servers-to-compose', selectServers)
 
 function selectServers(ids: readonly string[], database: Reader) {
   return database
@@ -137,7 +137,7 @@ function selectServers(ids: readonly string[], database: Reader) {
           .selectFrom('account_identities')
           .select(['issuer', 'audiences', 'lifetime_seconds', 'status'])
           .whereRef('account_identities.account_id', '=', 'servers.account_id'),
-      ).as('identity'),
+      ).as('issuer'),
       jsonArrayFrom(
         eb
           .selectFrom('identity_keys')
@@ -202,7 +202,7 @@ function composeRow(row: Row): Composed {
     ...(row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) }),
     ...(Object.keys(row.tags).length > 0 && { tags: row.tags }),
     ...(row.events.length > 0 && { events: row.events }),
-    ...(row.identity !== null && { identity: composeIdentity(row.identity, row.identity_keys) }),
+    ...(row.issuer !== null && { identity: composeIssuer(row.issuer, row.identity_keys) }),
     ...(row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() }),
     hypervisors: [row.hypervisor, ...(row.migrating_to === null ? [] : [row.migrating_to])],
   }
@@ -220,8 +220,8 @@ function composeRow(row: Row): Composed {
   }
 }
 
-function composeIdentity(
-  { issuer, audiences, lifetime_seconds, status }: NonNullable<Row['identity']>,
+function composeIssuer(
+  { issuer, audiences, lifetime_seconds, status }: NonNullable<Row['issuer']>,
   keys: Row['identity_keys'],
 ) {
   return {

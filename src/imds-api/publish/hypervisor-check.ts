@@ -5,9 +5,9 @@
  * metadata.
  */
 import type { Logger } from 'pino'
-import type { PlacedHypervisor } from '../changes/placement.ts'
+import type { HypervisorUsage } from '../changes/placement.ts'
 
-type Checked = Pick<PlacedHypervisor, 'name' | 'servers' | 'drained_at'>
+type CheckedHypervisor = Pick<HypervisorUsage, 'name' | 'servers' | 'drained_at'>
 
 /**
  * What the check needs. `announce`: writes the announcement, with the time since which each drained hypervisor is that.
@@ -15,7 +15,7 @@ type Checked = Pick<PlacedHypervisor, 'name' | 'servers' | 'drained_at'>
  * number of them.
  */
 export interface HypervisorCheckParts {
-  readonly hypervisors: () => Promise<readonly Checked[]>
+  readonly hypervisors: () => Promise<readonly CheckedHypervisor[]>
   readonly announce: (drained: ReadonlyMap<string, string>) => Promise<void>
   readonly unannounced: (names: readonly string[]) => Promise<readonly string[]>
   readonly counted: (hypervisors: number) => void

@@ -1,11 +1,11 @@
 /** The hypervisors of the region: what the database has of each, and what its daemon has announced in the store. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnnouncedHypervisor, Publisher } from '../../store/publisher.ts'
-import { placedHypervisors, type PlacedHypervisor } from '../changes/placement.ts'
+import { readHypervisorUsage, type HypervisorUsage } from '../changes/placement.ts'
 import type { Reader } from '../database/transaction.ts'
 
 /** A hypervisor. `announced` undefined: no daemon has announced it, or the store could not be read. */
-export interface RegionHypervisor extends PlacedHypervisor {
+export interface RegionHypervisor extends HypervisorUsage {
   readonly announced: AnnouncedHypervisor | undefined
 }
 
@@ -23,7 +23,7 @@ export async function readHypervisors(
   database: Reader,
   store: Pick<Publisher, 'hypervisors'>,
 ): Promise<RegionHypervisors> {
-  const placed = await placedHypervisors(database)
+  const placed = await readHypervisorUsage(database)
   const names = placed.map(({ name }) => name)
   const announced = await Promise.race([
     store.hypervisors(names).then(

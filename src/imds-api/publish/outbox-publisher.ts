@@ -20,7 +20,7 @@ import { PublishTurns, type PublishBatch } from './turns.ts'
 export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop'> {
   readonly connect: () => Promise<pg.Client>
   readonly store: Pick<Publisher, 'get' | 'put' | 'remove'> & { initialise(): Promise<unknown> }
-  readonly most: number
+  readonly batchSize: number
   readonly batched: () => void
 }
 
@@ -54,7 +54,7 @@ export class OutboxPublisher {
 
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
-    this.#turns = new PublishTurns(parts.db, parts.most)
+    this.#turns = new PublishTurns(parts.db, parts.batchSize)
     this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => {
       this.#waiter.wake()
     })
@@ -149,7 +149,7 @@ export class OutboxPublisher {
           running.add(work)
         }
         // An urgent batch that is not full has all urgent changes that waited, and a lookup beside it would slow it down.
-        const isWorkLeft = batch !== undefined && (!batch.isUrgent || batch.ids.length === this.#parts.most)
+        const isWorkLeft = batch !== undefined && (!batch.isUrgent || batch.ids.length === this.#parts.batchSize)
         if (!hasOneEnded && !isWorkLeft) await this.#waiter.wait(POLL_MS)
       }
     } finally {

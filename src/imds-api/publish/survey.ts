@@ -5,7 +5,7 @@ import { StoreUnavailable, type Listed, type Publisher } from '../../store/publi
 import type { StoredAddress, StoredServer, StoreSurvey } from '../changes/advance.ts'
 
 /** Records that are read at the same time. */
-const AT_ONCE = 16
+const CONCURRENCY = 16
 /** The network of every interface that imds-api publishes. */
 const NETWORK = 'default'
 
@@ -16,8 +16,8 @@ const NETWORK = 'default'
 export async function surveyStore(
   store: Pick<Publisher, 'list' | 'get' | 'tombstones'>,
 ): Promise<StoreSurvey & { readonly unreadable: readonly string[] }> {
-  const listed = await ifThere(store.list())
-  const ids = new Set((await ifThere(store.tombstones())).map(({ id }) => id))
+  const listed = await orEmpty(store.list())
+  const ids = new Set((await orEmpty(store.tombstones())).map(({ id }) => id))
   const servers: StoredServer[] = []
   const unreadable: string[] = []
   const waiting = [...listed]
@@ -34,7 +34,7 @@ export async function surveyStore(
       for (const id of read === 'unreadable' ? [one.id] : read.ids) ids.add(id)
     }
   }
-  await Promise.all(Array.from({ length: AT_ONCE }, work))
+  await Promise.all(Array.from({ length: CONCURRENCY }, work))
   return { servers: servers.sort((a, b) => (a.id < b.id ? -1 : 1)), ids, unreadable: unreadable.sort() }
 }
 
@@ -77,7 +77,7 @@ function addressesOf({ addresses }: Listed): StoredAddress[] {
 }
 
 /** A directory of files that does not exist yet has nothing. */
-async function ifThere<T>(list: Promise<readonly T[]>): Promise<readonly T[]> {
+async function orEmpty<T>(list: Promise<readonly T[]>): Promise<readonly T[]> {
   try {
     return await list
   } catch (error) {

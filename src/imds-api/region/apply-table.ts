@@ -33,15 +33,15 @@ export async function applyTable<Name extends RegionTable>(
     const name = `${label(table)} ${rule.name === undefined ? key : String(rowOf(wanted).get(rule.name))}`
     const current = present.get(key)
     if (current === undefined) {
-      await write(insertRow(table, rowOf(wanted)), tx, name)
+      await runWrite(insertRow(table, rowOf(wanted)), tx, name)
       changes.push({ table, key, columns: [], line: `+ ${name}` })
       continue
     }
-    const columns = changedColumns(rowOf(wanted), rowOf(current), rule.keeps?.(wanted, current) ?? [])
+    const columns = changedColumns(rowOf(wanted), rowOf(current), rule.keptColumns?.(wanted, current) ?? [])
     if (columns.length === 0) continue
     const values = pick(rowOf(wanted), columns)
     if (rowOf(current).has('updated_at')) values.set('updated_at', new Date())
-    await write(updateRow(table, identity(rule, current), values), tx, name)
+    await runWrite(updateRow(table, keyColumns(rule, current), values), tx, name)
     changes.push({ table, key, columns, line: `~ ${name}: ${describeChanges(columns, rowOf(current), rowOf(wanted))}` })
   }
   return changes
@@ -62,7 +62,7 @@ export async function pruneTable<Name extends RegionTable>(
     if (kept.has(key) || rule.isPruned?.(row, given) === false) continue
     if (rule.hiding !== undefined && (await isShownWithDeleted(tx, table, rule, row))) {
       if (rule.hiding.isHidden(row)) continue
-      await updateRow(table, identity(rule, row), rowOf(rule.hiding.values())).execute(tx)
+      await updateRow(table, keyColumns(rule, row), rowOf(rule.hiding.values())).execute(tx)
     } else lines.push(...(await deleteRow(tx, table, rule, row)))
     lines.push(`- ${label(table)} ${key}`)
   }
@@ -79,7 +79,7 @@ async function isShownWithDeleted<Name extends RegionTable>(
   rule: TableRule<Name>,
   row: Current<Name>,
 ): Promise<boolean> {
-  await sql`select from ${sql.table(table)} where ${matches(identity(rule, row))} for update`.execute(tx)
+  await sql`select from ${sql.table(table)} where ${matches(keyColumns(rule, row))} for update`.execute(tx)
   const { rows } = await rule.hiding!.references(keyOf(rule, row)).execute(tx)
   return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
 }
@@ -93,7 +93,7 @@ async function deleteRow<Name extends RegionTable>(
 ): Promise<readonly string[]> {
   try {
     const lines = (await rule.deleteParts?.(tx, row)) ?? []
-    await sql`delete from ${sql.table(table)} where ${matches(identity(rule, row))}`.execute(tx)
+    await sql`delete from ${sql.table(table)} where ${matches(keyColumns(rule, row))}`.execute(tx)
     return lines
   } catch (error) {
     if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
@@ -107,7 +107,7 @@ async function deleteRow<Name extends RegionTable>(
  * Runs an insert or update of the row `name`. Rejects with the remedy where another row has a value that only one may
  * have, such as a handle.
  */
-async function write(query: RawBuilder<unknown>, tx: Tx, name: string): Promise<void> {
+async function runWrite(query: RawBuilder<unknown>, tx: Tx, name: string): Promise<void> {
   try {
     await query.execute(tx)
   } catch (error) {
@@ -130,12 +130,12 @@ function insertRow(table: RegionTable, row: Row): RawBuilder<unknown> {
   return sql`insert into ${sql.table(table)} (${columns}) values (${sql.join([...row.values()])})`
 }
 
-function updateRow(table: RegionTable, identity: Row, values: Row): RawBuilder<unknown> {
-  return sql`update ${sql.table(table)} set ${sql.join(equations(values))} where ${matches(identity)}`
+function updateRow(table: RegionTable, keyColumns: Row, values: Row): RawBuilder<unknown> {
+  return sql`update ${sql.table(table)} set ${sql.join(equations(values))} where ${matches(keyColumns)}`
 }
 
-function matches(identity: Row): RawBuilder<unknown> {
-  return sql.join(equations(identity), sql` and `)
+function matches(keyColumns: Row): RawBuilder<unknown> {
+  return sql.join(equations(keyColumns), sql` and `)
 }
 
 function equations(row: Row): readonly RawBuilder<unknown>[] {
@@ -151,12 +151,12 @@ function pick(row: Row, columns: readonly string[]): Map<string, unknown> {
 }
 
 /** The columns that identify a row, with their values. */
-function identity<Name extends RegionTable>({ key }: TableRule<Name>, row: WantedRow<Name> | Current<Name>): Row {
+function keyColumns<Name extends RegionTable>({ key }: TableRule<Name>, row: WantedRow<Name> | Current<Name>): Row {
   return pick(rowOf(row), key)
 }
 
 function keyOf<Name extends RegionTable>(rule: TableRule<Name>, row: WantedRow<Name> | Current<Name>): string {
-  return [...identity(rule, row).values()].map(String).join(' ')
+  return [...keyColumns(rule, row).values()].map(String).join(' ')
 }
 
 function label(table: RegionTable): string {

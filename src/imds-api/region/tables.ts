@@ -40,7 +40,7 @@ export interface TableRule<Name extends RegionTable> {
   /** The column that names a row in the difference, if that is not the key. */
   readonly name?: RegionColumn<Name>
   /** The columns of an existing row that keep their values. */
-  readonly keeps?: (wanted: WantedRow<Name>, current: Current<Name>) => readonly RegionColumn<Name>[]
+  readonly keptColumns?: (wanted: WantedRow<Name>, current: Current<Name>) => readonly RegionColumn<Name>[]
   /** Whether `prune` deletes a row that the file does not have. `given`: the ids that region files have had. */
   readonly isPruned?: (row: Current<Name>, given: ReadonlySet<string>) => boolean
   readonly hiding?: Hiding<Name>
@@ -103,11 +103,11 @@ export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = 
       ...hidingByTime(),
     },
   },
-  users: { key: ['id'], keeps: () => USER, deleteParts: deletePartsOfUser },
-  accounts: { key: ['id'], keeps: () => ACCOUNT, deleteParts: deletePartsOfAccount },
+  users: { key: ['id'], keptColumns: () => USER, deleteParts: deletePartsOfUser },
+  accounts: { key: ['id'], keptColumns: () => ACCOUNT, deleteParts: deletePartsOfAccount },
   images: {
     key: ['id'],
-    keeps: ({ account_id }) => (account_id === null ? [] : IMAGE), // no request changes an image without an account
+    keptColumns: ({ account_id }) => (account_id === null ? [] : IMAGE), // no request changes an image without an account
     isPruned: ({ source_server_id }) => source_server_id === null, // no region file has a snapshot
     hiding: {
       references: (id) => sql`select deleted_at is null as is_alive from servers where image_id = ${id}`,
@@ -117,7 +117,7 @@ export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = 
   },
   api_clients: {
     key: ['id'],
-    keeps: (wanted, current) => {
+    keptColumns: (wanted, current) => {
       const secrets = keptSecrets(wanted, current)
       return [...CLIENT, 'permissions_group', ...secrets, ...(secrets.includes('secret_sha256') ? FORMER_SECRET : [])]
     },
@@ -125,13 +125,13 @@ export const TABLE_RULES: { readonly [Name in RegionTable]: TableRule<Name> } = 
   },
   applications: {
     key: ['id'],
-    keeps: (wanted, current) => [...CLIENT, ...keptSecrets(wanted, current)],
+    keptColumns: (wanted, current) => [...CLIENT, ...keptSecrets(wanted, current)],
     isPruned: ({ id }, given) => given.has(id),
   },
   database_server_types: { key: ['id'] },
   database_servers: {
     key: ['id'],
-    keeps: () => ['name', 'description'],
+    keptColumns: () => ['name', 'description'],
     deleteParts: async (tx, { id }) => {
       await releaseCloudIpsOfDatabaseServers(tx, [id])
       return []

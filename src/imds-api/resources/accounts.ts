@@ -7,7 +7,7 @@
 import { sql, type InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
-import { memberOf } from '../auth/requester.ts'
+import { memberRequester } from '../auth/requester.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { usageOfAccounts, type Usage } from '../changes/limits.ts'
 import { usersOf } from '../changes/members.ts'
@@ -174,7 +174,7 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
         rows.map(({ id }) => id),
       )
       // without one that was deleted between the queries
-      return rows.filter(({ id }) => usage.has(id)).map((row) => collect(site, row, usage.get(row.id)!))
+      return rows.filter(({ id }) => usage.has(id)).map((row) => collectedAccount(site, row, usage.get(row.id)!))
     },
   })
   server.get(
@@ -188,11 +188,11 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
         params: Params,
         response: { 200: Account },
       },
-      config: { member: { table: 'accounts', load: (database, _request, id) => load(database, site, id) } },
+      config: { member: { table: 'accounts', load: (database, _request, id) => loadAccount(database, site, id) } },
     },
     async ({ accountIds, params: { id } }) => {
       if (!accountIds.includes(id)) throw noSuch('account', id)
-      return load(db, site, id)
+      return loadAccount(db, site, id)
     },
   )
   server.put(
@@ -215,7 +215,7 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
         body,
       } = request
       if (!accountIds.includes(id)) throw noSuch('account', id)
-      return await accounts.commit(memberOf(request, id), (tx) => update(tx, site, id, body), 'PUT /accounts/ID')
+      return await accounts.commit(memberRequester(request, id), (tx) => update(tx, site, id, body), 'PUT /accounts/ID')
     },
   )
   server.post(
@@ -228,7 +228,7 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
       } = request
       const reset = () =>
         accounts.commit(
-          memberOf(request, id),
+          memberRequester(request, id),
           (tx) => resetFtpPassword(tx, site, id),
           'POST /accounts/ID/reset_ftp_password',
         )
@@ -250,9 +250,11 @@ export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }:
         tags: TAGS,
         response: { 200: Account },
       },
-      config: { member: { table: 'accounts', load: (database, { caller }) => load(database, site, caller.accountId) } },
+      config: {
+        member: { table: 'accounts', load: (database, { caller }) => loadAccount(database, site, caller.accountId) },
+      },
     },
-    async ({ caller }) => await load(db, site, caller.accountId),
+    async ({ caller }) => await loadAccount(db, site, caller.accountId),
   )
   server.put(
     '/account',
@@ -292,7 +294,7 @@ async function update(
     ...(vat !== undefined && { vat_registration_number: parseVatNumber(vat ?? '') ?? null }),
   }
   if (Object.keys(values).length > 0) await tx.updateTable('accounts').set(values).where('id', '=', id).execute()
-  return load(tx, site, id)
+  return loadAccount(tx, site, id)
 }
 
 /** The response is the only one that has the password. */
@@ -303,7 +305,7 @@ async function resetFtpPassword(tx: Tx, site: Site, id: string): Promise<Static<
     .set({ library_ftp_password_hash: digest(password).toString('hex') })
     .where('id', '=', id)
     .execute()
-  const account = await load(tx, site, id)
+  const account = await loadAccount(tx, site, id)
   return { ...account, library_ftp_password: password }
 }
 
@@ -383,7 +385,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
 
 type Row = InferResult<ReturnType<typeof selectAccounts>>[number]
 
-async function load(database: Reader, site: Site, id: string): Promise<Static<typeof Account>> {
+async function loadAccount(database: Reader, site: Site, id: string): Promise<Static<typeof Account>> {
   const row = await selectAccounts(database, [id]).executeTakeFirst()
   if (row === undefined) throw noSuch('account', id)
   const usage = (await usageOfAccounts(database, [id])).get(id)
@@ -403,7 +405,7 @@ async function load(database: Reader, site: Site, id: string): Promise<Static<ty
     valid_credit_card,
   } = row
   return {
-    ...collect(site, row, usage),
+    ...collectedAccount(site, row, usage),
     address_1,
     address_2,
     city,
@@ -425,7 +427,7 @@ async function load(database: Reader, site: Site, id: string): Promise<Static<ty
   }
 }
 
-function collect(site: Site, row: Row, usage: Usage): Static<typeof Collected> {
+function collectedAccount(site: Site, row: Row, usage: Usage): Static<typeof Collected> {
   const { ram_limit, dbs_ram_limit, cloud_ips_limit, load_balancers_limit, block_storage_limit } = row
   return {
     ...nestedAccount(site, row),

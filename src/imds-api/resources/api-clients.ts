@@ -7,7 +7,6 @@
 import type { InferResult } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
-import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
@@ -89,12 +88,8 @@ const SecretBody = Type.Object(
 const TAGS = ['API clients']
 const Params = idParams(formatId('cli', 1))
 
-/** Adds the routes. A change of what a client may do empties the cache of `tokens`. */
-export function addApiClientRoutes(
-  server: ApiServer,
-  { db, accounts, site }: ResourceParts,
-  tokens: AccessTokens,
-): void {
+/** Adds the routes. A change of what a client may do empties the cache of access tokens. */
+export function addApiClientRoutes(server: ApiServer, { db, accounts, tokens, site }: ResourceParts): void {
   addList(server, {
     path: '/api_clients',
     operationId: 'listApiClients',
@@ -105,7 +100,7 @@ export function addApiClientRoutes(
     order: byCreation('api_clients'),
     filters: { name: equals('api_clients.name') },
     select: ({ caller }) => selectClients(db, caller.accountId).where('api_clients.revoked_at', 'is', null),
-    represent: (rows) => rows.map((row) => collect(site, row)),
+    represent: (rows) => rows.map((row) => collectedApiClient(site, row)),
   })
 
   server.get(
@@ -122,11 +117,11 @@ export function addApiClientRoutes(
       config: {
         member: {
           table: 'api_clients',
-          load: (database, { caller }, id) => load(database, site, caller.accountId, id),
+          load: (database, { caller }, id) => loadApiClient(database, site, caller.accountId, id),
         },
       },
     },
-    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
+    async ({ caller, params }) => await loadApiClient(db, site, caller.accountId, params.id),
   )
 
   server.post(
@@ -162,7 +157,7 @@ export function addApiClientRoutes(
               revoked_at: null,
             })
             .execute()
-          return load(tx, site, accountId, id)
+          return loadApiClient(tx, site, accountId, id)
         }),
       ),
   )
@@ -198,11 +193,11 @@ export function addApiClientRoutes(
             .set({ name, description: description ?? '', permissions_group, read_only, expires_at, allow_access })
             .where('id', '=', id)
             .execute()
-          return load(tx, site, accountId, id)
+          return loadApiClient(tx, site, accountId, id)
         },
         isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change',
       )
-      tokens.forget()
+      tokens.clearCache()
       return result
     },
   )
@@ -225,11 +220,11 @@ export function addApiClientRoutes(
         async (tx) => {
           await revokeClient(tx, 'api_clients', accountId, id)
           await tx.deleteFrom('access_tokens').where('client_id', '=', id).execute()
-          return load(tx, site, accountId, id)
+          return loadApiClient(tx, site, accountId, id)
         },
         'DELETE /api_clients/ID',
       )
-      tokens.forget()
+      tokens.clearCache()
       return result
     },
   )
@@ -255,7 +250,7 @@ export function addApiClientRoutes(
         async (tx) => {
           const secret = newSecret()
           await rotateSecret(tx, accountId, id, digest(secret), body.keep_old_seconds ?? 0)
-          return { ...(await load(tx, site, accountId, id)), secret }
+          return { ...(await loadApiClient(tx, site, accountId, id)), secret }
         },
         'POST /api_clients/ID/reset_secret',
       ),
@@ -289,11 +284,16 @@ function selectClients(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectClients>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ApiClient>> {
+async function loadApiClient(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof ApiClient>> {
   const row = await selectClients(database, accountId).where('api_clients.id', '=', id).executeTakeFirst()
   if (row === undefined) throw noSuch('API client', id)
   return {
-    ...collect(site, row),
+    ...collectedApiClient(site, row),
     ...(row.read_only && { read_only: true }),
     ...(row.expires_at !== null && { expires_at: formatTime(row.expires_at) }),
     ...(row.allow_access.length > 0 && { allow_access: row.allow_access }),
@@ -301,7 +301,7 @@ async function load(database: Reader, site: Site, accountId: string, id: string)
   }
 }
 
-function collect(site: Site, row: Row): Static<typeof Collected> {
+function collectedApiClient(site: Site, row: Row): Static<typeof Collected> {
   return {
     ...nestedApiClient(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),

@@ -10,7 +10,6 @@ import type { InferResult } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
-import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, setSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
@@ -21,7 +20,7 @@ import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, equals } from './lists.ts'
 import {
-  identity,
+  reference,
   NestedAccount,
   nestedAccount,
   NullableTime,
@@ -57,12 +56,8 @@ const Body = Type.Object(
 const TAGS = ['Applications']
 const Params = idParams(formatId('app', 1))
 
-/** Adds the routes. A deletion empties the cache of `tokens`. */
-export function addApplicationRoutes(
-  server: ApiServer,
-  { db, accounts, site }: ResourceParts,
-  tokens: AccessTokens,
-): void {
+/** Adds the routes. A deletion empties the cache of access tokens. */
+export function addApplicationRoutes(server: ApiServer, { db, accounts, tokens, site }: ResourceParts): void {
   addList(server, {
     path: '/applications',
     operationId: 'listApplications',
@@ -73,7 +68,7 @@ export function addApplicationRoutes(
     order: byCreation('applications'),
     filters: { name: equals('applications.name') },
     select: ({ caller }) => selectApplications(db, caller.accountId).where('applications.revoked_at', 'is', null),
-    represent: (rows) => rows.map((row) => collect(site, row)),
+    represent: (rows) => rows.map((row) => collectedApplication(site, row)),
   })
 
   server.get(
@@ -90,11 +85,11 @@ export function addApplicationRoutes(
       config: {
         member: {
           table: 'applications',
-          load: (database, { caller }, id) => load(database, site, caller.accountId, id),
+          load: (database, { caller }, id) => loadApplication(database, site, caller.accountId, id),
         },
       },
     },
-    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
+    async ({ caller, params }) => await loadApplication(db, site, caller.accountId, params.id),
   )
 
   server.post(
@@ -118,7 +113,7 @@ export function addApplicationRoutes(
             .insertInto('applications')
             .values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null })
             .execute()
-          return load(tx, site, accountId, id)
+          return loadApplication(tx, site, accountId, id)
         }),
       ),
   )
@@ -144,7 +139,7 @@ export function addApplicationRoutes(
           .set({ name, description: description ?? '' })
           .where('id', '=', id)
           .execute()
-        return load(tx, site, accountId, id)
+        return loadApplication(tx, site, accountId, id)
       }),
   )
 
@@ -164,11 +159,11 @@ export function addApplicationRoutes(
         async (tx) => {
           await revokeClient(tx, 'applications', accountId, id)
           await revokeFamilies(tx, 'application_id', [id])
-          return load(tx, site, accountId, id)
+          return loadApplication(tx, site, accountId, id)
         },
         'DELETE /applications/ID',
       )
-      tokens.forget()
+      tokens.clearCache()
       return result
     },
   )
@@ -189,7 +184,7 @@ export function addApplicationRoutes(
         async (tx) => {
           const secret = newSecret()
           await setSecret(tx, 'applications', accountId, id, digest(secret))
-          return { ...(await load(tx, site, accountId, id)), secret }
+          return { ...(await loadApplication(tx, site, accountId, id)), secret }
         },
         'POST /applications/ID/reset_secret',
       ),
@@ -215,15 +210,20 @@ function selectApplications(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectApplications>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Application>> {
+async function loadApplication(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof Application>> {
   const row = await selectApplications(database, accountId).where('applications.id', '=', id).executeTakeFirst()
   if (row === undefined) throw noSuch('application', id)
-  return { ...collect(site, row), secret: null }
+  return { ...collectedApplication(site, row), secret: null }
 }
 
-function collect(site: Site, row: Row): Static<typeof Collected> {
+function collectedApplication(site: Site, row: Row): Static<typeof Collected> {
   return {
-    ...identity(site, 'application', 'applications', row.id),
+    ...reference(site, 'application', 'applications', row.id),
     name: row.name,
     description: row.description,
     created_at: formatTime(row.created_at),

@@ -108,7 +108,7 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
       server_group: equals('cloud_ips.server_group_id', { idOf: PREFIXES.serverGroup }),
     },
     select: ({ caller }) => selectCloudIps(db, caller.accountId),
-    represent: (rows) => rows.map((row) => represent(site, row)),
+    represent: (rows) => rows.map((row) => fullCloudIp(site, row)),
   })
 
   server.get(
@@ -123,26 +123,29 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
         response: { 200: CloudIp },
       },
       config: {
-        member: { table: 'cloud_ips', load: (database, { caller }, id) => load(database, site, caller.accountId, id) },
+        member: {
+          table: 'cloud_ips',
+          load: (database, { caller }, id) => loadCloudIp(database, site, caller.accountId, id),
+        },
       },
     },
     async ({ caller, params: { id } }) => {
       const row = await find(caller.accountId, id)
       if (row === undefined) throw noSuch('cloud IP', id)
-      return represent(site, row)
+      return fullCloudIp(site, row)
     },
   )
 
   addWait(server, parts, {
     path: '/cloud_ips',
     operationId: 'waitForCloudIp',
-    what: 'a cloud IP',
+    noun: 'a cloud IP',
     tags: TAGS,
     params: Params,
     form: CloudIp,
     states: CLOUD_IP_STATES,
     canBecome: (from, to) => cloudIpCanBecome(from as CloudIpStatus, to),
-    load: (database, accountId, id) => load(database, site, accountId, id),
+    load: (database, accountId, id) => loadCloudIp(database, site, accountId, id),
   })
 
   server.post(
@@ -161,7 +164,7 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
       reply.code(201).send(
         await accounts.commit(caller, async (tx) => {
           const id = await createCloudIp(tx, caller.accountId, valuesOf(body))
-          return load(tx, site, caller.accountId, id)
+          return loadCloudIp(tx, site, caller.accountId, id)
         }),
       ),
   )
@@ -182,7 +185,7 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
     async ({ caller, params, body }) =>
       await accounts.commit(caller, async (tx) => {
         await updateCloudIp(tx, caller.accountId, params.id, valuesOf(body))
-        return load(tx, site, caller.accountId, params.id)
+        return loadCloudIp(tx, site, caller.accountId, params.id)
       }),
   )
 
@@ -200,7 +203,7 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
     },
     async ({ caller, params }) =>
       await accounts.commit(caller, async (tx) => {
-        const last = await load(tx, site, caller.accountId, params.id)
+        const last = await loadCloudIp(tx, site, caller.accountId, params.id)
         await deleteCloudIp(tx, caller.accountId, params.id)
         return last
       }),
@@ -228,7 +231,7 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           await mapCloudIp(tx, caller.accountId, params.id, body.destination)
-          return load(tx, site, caller.accountId, params.id)
+          return loadCloudIp(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -249,7 +252,7 @@ export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void 
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           await unmapCloudIp(tx, caller.accountId, params.id)
-          return load(tx, site, caller.accountId, params.id)
+          return loadCloudIp(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -326,13 +329,18 @@ function selectCloudIps(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectCloudIps>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof CloudIp>> {
+async function loadCloudIp(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof CloudIp>> {
   const row = await selectCloudIps(database, accountId).where('cloud_ips.id', '=', id).executeTakeFirst()
   if (row === undefined) throw noSuch('cloud IP', id)
-  return represent(site, row)
+  return fullCloudIp(site, row)
 }
 
-function represent(site: Site, row: Row): Static<typeof CloudIp> {
+function fullCloudIp(site: Site, row: Row): Static<typeof CloudIp> {
   return {
     ...nestedCloudIp(site, row),
     port_translators: row.port_translators,

@@ -6,7 +6,7 @@
 import type { FastifyRequest } from 'fastify'
 import { sql, type InferResult, type RawBuilder } from 'kysely'
 import Type, { type Static } from 'typebox'
-import { tokenHolderOf } from '../auth/requester.ts'
+import { tokenRequester } from '../auth/requester.ts'
 import type { TokenHolder } from '../auth/tokens.ts'
 import {
   acceptInvitation,
@@ -15,7 +15,7 @@ import {
   isOfAccount,
   isOfUser,
   leaveAccount,
-  nextOf,
+  nextStatus,
   rejectInvitation,
   removeCollaboration,
 } from '../changes/collaborations.ts'
@@ -32,7 +32,7 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, equals } from './lists.ts'
 import {
-  identity,
+  reference,
   NestedAccount,
   nestedAccount,
   NestedUser,
@@ -89,7 +89,7 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
     summary: 'List the collaborations of the account',
     description: 'Invitations and finished ones too.',
     select: ({ caller }) => selectCollaborations(db, isOfAccount(caller.accountId)),
-    represent: (rows) => rows.map((row) => represent(site, 'account', row)),
+    represent: (rows) => rows.map((row) => fullCollaboration(site, 'account', row)),
   })
 
   server.get(
@@ -113,7 +113,7 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
   addWait(server, parts, {
     path: '/collaborations',
     operationId: 'waitForCollaboration',
-    what: 'a collaboration',
+    noun: 'a collaboration',
     tags: TAGS,
     params: Params,
     form: Collaboration,
@@ -194,7 +194,7 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
       .where('collaborations.id', '=', id)
       .executeTakeFirst()
     if (row === undefined) throw noSuch('collaboration', id)
-    return represent(site, 'account', row)
+    return fullCollaboration(site, 'account', row)
   }
 }
 
@@ -206,8 +206,8 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     operationId: 'listUserCollaborations',
     summary: 'List your collaborations and invitations',
     description: 'Those of the user who has signed in. API clients get 403.',
-    select: ({ identity }) => selectCollaborations(db, isOfUser(userOf(identity))),
-    represent: (rows) => rows.map((row) => represent(site, 'user', row)),
+    select: ({ tokenHolder }) => selectCollaborations(db, isOfUser(userOf(tokenHolder))),
+    represent: (rows) => rows.map((row) => fullCollaboration(site, 'user', row)),
   })
 
   server.get(
@@ -224,11 +224,11 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
       config: {
         member: {
           table: 'collaborations',
-          load: (database, { identity }, id) => asUser(identity, (userId) => load(database, userId, id)),
+          load: (database, { tokenHolder }, id) => asUser(tokenHolder, (userId) => load(database, userId, id)),
         },
       },
     },
-    async ({ identity, params: { id } }) => await asUser(identity, (userId) => load(db, userId, id)),
+    async ({ tokenHolder, params: { id } }) => await asUser(tokenHolder, (userId) => load(db, userId, id)),
   )
 
   server.post(
@@ -281,7 +281,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
       .where('collaborations.id', '=', id)
       .executeTakeFirst()
     if (row === undefined) throw noSuch('collaboration', id)
-    return represent(site, 'user', row)
+    return fullCollaboration(site, 'user', row)
   }
 
   async function changeAsUser(
@@ -291,18 +291,18 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     kind: ChangeRequest,
   ): Promise<Collaboration> {
     const {
-      identity,
+      tokenHolder,
       params: { id },
     } = request
-    return asUser(identity, (userId) =>
+    return asUser(tokenHolder, (userId) =>
       accounts.commitAsOutsider(
-        tokenHolderOf(request),
+        tokenRequester(request),
         async (tx) => {
           const found = await selectCollaborations(tx, isOfUser(userId))
             .where('collaborations.id', '=', id)
             .executeTakeFirst()
           if (found === undefined) throw noSuch('collaboration', id)
-          nextOf(found, event)
+          nextStatus(found, event)
           return found.account_id
         },
         async (tx) => {
@@ -315,13 +315,13 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
   }
 }
 
-async function asUser<T>(identity: TokenHolder, task: (userId: string) => Promise<T>): Promise<T> {
-  return task(userOf(identity))
+async function asUser<T>(tokenHolder: TokenHolder, task: (userId: string) => Promise<T>): Promise<T> {
+  return task(userOf(tokenHolder))
 }
 
-function userOf(identity: TokenHolder): string {
-  if (identity.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
-  return identity.userId
+function userOf(tokenHolder: TokenHolder): string {
+  if (tokenHolder.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
+  return tokenHolder.userId
 }
 
 function selectCollaborations(database: Reader, isOwn: RawBuilder<boolean>) {
@@ -334,9 +334,13 @@ function selectCollaborations(database: Reader, isOwn: RawBuilder<boolean>) {
 
 type Row = InferResult<ReturnType<typeof selectCollaborations>>[number]
 
-function represent(site: Site, side: Side, { parties: { account, user, inviter }, ...row }: Row): Collaboration {
+function fullCollaboration(
+  site: Site,
+  side: Side,
+  { parties: { account, user, inviter }, ...row }: Row,
+): Collaboration {
   return {
-    ...identity(site, 'collaboration', PATHS[side], row.id),
+    ...reference(site, 'collaboration', PATHS[side], row.id),
     email: row.email,
     role: row.role,
     role_label: ROLES[row.role],

@@ -8,7 +8,7 @@ import { entityTagOf, namesStrongly, namesWeakly } from '../../runtime/entity-ta
 import type {} from '../auth/requester.ts' // the condition of a request
 import type { Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
-import { READS } from '../http/audit.ts'
+import { SAFE_METHODS } from '../http/audit.ts'
 import { memberPathOf } from '../http/entity-tags.ts'
 import type { ApiServer } from '../http/server.ts'
 import { Refusal } from '../model/refusal.ts'
@@ -47,7 +47,7 @@ export function respectIfMatch(server: ApiServer): void {
       })
     }
     const path = memberPathOf(url)
-    if (path === undefined || READS.includes(String(method))) return
+    if (path === undefined || SAFE_METHODS.includes(String(method))) return
     const condition: preHandlerHookHandler = (request, reply, done) => {
       const given = request.headers['if-match']
       const member = members.get(path)

@@ -13,7 +13,7 @@ import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, equals } from './lists.ts'
-import { GivenName, identity, representation, type Site, idParams } from './nested.ts'
+import { GivenName, reference, representation, type Site, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
@@ -53,7 +53,7 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
     filters: { name: equals('config_maps.name') },
     select: ({ caller }) =>
       db.selectFrom('config_maps').select(['id', 'name']).where('account_id', '=', caller.accountId),
-    represent: (rows) => rows.map((row) => collect(site, row)),
+    represent: (rows) => rows.map((row) => collectedConfigMap(site, row)),
   })
 
   server.get(
@@ -70,11 +70,11 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
       config: {
         member: {
           table: 'config_maps',
-          load: async (database, { caller }, id) => (await load(database, site, caller.accountId, id)).text,
+          load: async (database, { caller }, id) => (await loadConfigMap(database, site, caller.accountId, id)).text,
         },
       },
     },
-    async ({ caller, params }, reply) => send(reply, await load(db, site, caller.accountId, params.id)),
+    async ({ caller, params }, reply) => send(reply, await loadConfigMap(db, site, caller.accountId, params.id)),
   )
 
   server.post(
@@ -109,7 +109,7 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
             .insertInto('config_maps')
             .values({ id, account_id: accountId, name: body.name ?? '', data: data.text, bytes })
             .execute()
-          return load(tx, site, accountId, id)
+          return loadConfigMap(tx, site, accountId, id)
         }),
       )
     },
@@ -141,7 +141,7 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
         reply,
         await accounts.commit(caller, async (tx) => {
           await update(tx, caller.accountId, params.id, values)
-          return load(tx, site, caller.accountId, params.id)
+          return loadConfigMap(tx, site, caller.accountId, params.id)
         }),
       )
     },
@@ -163,7 +163,7 @@ function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): vo
       send(
         reply,
         await accounts.commit(caller, async (tx) => {
-          const last = await load(tx, site, caller.accountId, params.id)
+          const last = await loadConfigMap(tx, site, caller.accountId, params.id)
           await tx
             .deleteFrom('config_maps')
             .where('id', '=', params.id)
@@ -199,12 +199,17 @@ async function update(tx: Tx, accountId: string, id: string, values: Values): Pr
     .execute()
 }
 
-function collect(site: Site, { id, name }: { readonly id: string; readonly name: string }) {
-  return { ...identity(site, 'config_map', 'config_maps', id), name }
+function collectedConfigMap(site: Site, { id, name }: { readonly id: string; readonly name: string }) {
+  return { ...reference(site, 'config_map', 'config_maps', id), name }
 }
 
 /** Puts the stored text of `data` into the response as it is: parsing would change it. */
-async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<JsonMember> {
+async function loadConfigMap(
+  database: Reader | Kysely<Tables>,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<JsonMember> {
   const row = await database
     .selectFrom('config_maps')
     .select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
@@ -212,7 +217,7 @@ async function load(database: Reader | Kysely<Tables>, site: Site, accountId: st
     .where('account_id', '=', accountId)
     .executeTakeFirst()
   if (row === undefined) throw noSuch('config map', id)
-  return new JsonMember(id, `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}`)
+  return new JsonMember(id, `${JSON.stringify(collectedConfigMap(site, row)).slice(0, -1)},"data":${row.data}}`)
 }
 
 function send(reply: FastifyReply, result: JsonMember): FastifyReply {

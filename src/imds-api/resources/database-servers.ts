@@ -108,7 +108,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     },
     select: ({ caller }) =>
       selectDatabaseServers(db, caller.accountId).where('database_servers.deleted_at', 'is', null),
-    represent: (rows) => rows.map((row) => represent(site, row)),
+    represent: (rows) => rows.map((row) => fullDatabaseServer(site, row)),
   })
 
   server.get(
@@ -125,11 +125,11 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
       config: {
         member: {
           table: 'database_servers',
-          load: (database, { caller }, id) => load(database, site, caller.accountId, id),
+          load: (database, { caller }, id) => loadDatabaseServer(database, site, caller.accountId, id),
         },
       },
     },
-    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
+    async ({ caller, params }) => await loadDatabaseServer(db, site, caller.accountId, params.id),
   )
 
   server.put(
@@ -176,7 +176,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
             .set({ ...values, updated_at: new Date() })
             .where('id', '=', params.id)
             .execute()
-        return load(tx, site, caller.accountId, params.id)
+        return loadDatabaseServer(tx, site, caller.accountId, params.id)
       }),
   )
 }
@@ -206,7 +206,7 @@ function selectDatabaseServers(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectDatabaseServers>>[number]
 
-async function load(
+async function loadDatabaseServer(
   database: Reader,
   site: Site,
   accountId: string,
@@ -214,10 +214,10 @@ async function load(
 ): Promise<Static<typeof DatabaseServer>> {
   const row = await selectDatabaseServers(database, accountId).where('database_servers.id', '=', id).executeTakeFirst()
   if (row === undefined) throw noSuch('database server', id)
-  return represent(site, row)
+  return fullDatabaseServer(site, row)
 }
 
-function represent(site: Site, row: Row): Static<typeof DatabaseServer> {
+function fullDatabaseServer(site: Site, row: Row): Static<typeof DatabaseServer> {
   return {
     ...nestedDatabaseServer(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),

@@ -7,7 +7,7 @@
 import { Readable } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import pLimit from 'p-limit'
-import { continues, readEvents, type EventRow } from '../changes/events.ts'
+import { isContiguous, readEvents, type EventRow } from '../changes/events.ts'
 import type { Reader } from '../database/transaction.ts'
 import type { Leave } from '../../limits/fair-queue.ts'
 import { Places, type Holder } from '../http/places.ts'
@@ -43,13 +43,13 @@ const HEARTBEAT_MS = 15_000
 /** A client may take this long to read what was sent. */
 const UNREAD_MS = 20_000
 /** How long a right is not checked again while events are sent. */
-const CHECKED_MS = 1_000
-const EVENTS_AT_ONCE = 256
+const RIGHT_CHECK_MS = 1_000
+const EVENT_BATCH = 256
 /** Queries for streams that run at once, since others share their connections. */
 const QUERIES_AT_ONCE = 2
 const RETRY_MS = 1_000
 const HEARTBEAT = ': \n\n'
-const BEYOND = refuse(
+const TOO_MANY = refuse(
   'too_many_requests',
   `the account may have ${String(STREAMS_OF_ACCOUNT)} streams of events, and each of its clients ` +
     `${String(STREAMS_OF_CLIENT)}: close one first`,
@@ -67,9 +67,9 @@ export class EventStreams {
   constructor(parts: EventStreamsParts) {
     this.#parts = parts
     const { ended } = parts
-    this.#places = new Places({ ofAccount: STREAMS_OF_ACCOUNT, ofClient: STREAMS_OF_CLIENT, beyond: BEYOND, ended })
+    this.#places = new Places({ ofAccount: STREAMS_OF_ACCOUNT, ofClient: STREAMS_OF_CLIENT, beyond: TOO_MANY, ended })
     this.#heartbeats = setInterval(() => {
-      void this.beat()
+      void this.heartbeat()
     }, HEARTBEAT_MS).unref()
   }
 
@@ -104,10 +104,10 @@ export class EventStreams {
   }
 
   /** Sends heartbeats, and ends the streams that have to end. */
-  async beat(): Promise<void> {
+  async heartbeat(): Promise<void> {
     for (const stream of this.#places.all()) {
       await stream.check(0).catch(() => undefined)
-      stream.beat()
+      stream.heartbeat()
     }
   }
 
@@ -144,21 +144,21 @@ export class EventStreams {
   async #sendInTurn(accountId: string): Promise<boolean> {
     const ready = this.#readyOf(accountId)
     if (ready.length === 0) return false
-    const from = Math.min(...ready.map(({ place }) => place.number))
-    const rows = await this.#queries(() => readEvents(this.#parts.db, accountId, from, EVENTS_AT_ONCE))
-    const behind = ready.filter(({ place }) => place.number < (rows.at(-1)?.id ?? 0))
-    await Promise.all(behind.map((stream) => stream.check(CHECKED_MS)))
+    const from = Math.min(...ready.map(({ cursor }) => cursor.number))
+    const rows = await this.#queries(() => readEvents(this.#parts.db, accountId, from, EVENT_BATCH))
+    const behind = ready.filter(({ cursor }) => cursor.number < (rows.at(-1)?.id ?? 0))
+    await Promise.all(behind.map((stream) => stream.check(RIGHT_CHECK_MS)))
     const frames = new Map<number, Buffer>()
     for (const stream of behind) {
-      const { number } = stream.place
+      const { number } = stream.cursor
       const news = rows.filter(({ id }) => id > number)
       if (!frames.has(number)) {
         if (frames.size > 0) await nextTurn() // other requests are served between
         frames.set(number, Buffer.from(news.map(frameOf).join('')))
       }
-      stream.give(news, frames.get(number)!)
+      stream.sendEvents(news, frames.get(number)!)
     }
-    return rows.length === EVENTS_AT_ONCE
+    return rows.length === EVENT_BATCH
   }
 }
 
@@ -168,21 +168,21 @@ class EventStream extends Readable {
   readonly #now: () => number
   readonly #readable: () => void
   /** The last event that was sent. */
-  place: Cursor
+  cursor: Cursor
   reason: StreamEnd | undefined
   isReady = false
   #unreadSinceMs: number
   #checkedAtMs: number
   #sentAtMs: number
 
-  constructor(subscriber: Subscriber, place: Cursor, now: () => number, readable: () => void) {
+  constructor(subscriber: Subscriber, cursor: Cursor, now: () => number, readable: () => void) {
     super()
     this.subscriber = subscriber
     this.#now = now
     this.#readable = readable
-    this.place = place
+    this.cursor = cursor
     this.#unreadSinceMs = this.#checkedAtMs = this.#sentAtMs = now()
-    this.push(`id: ${formatCursor(place)}\n\n`) // no event, but a client that loses the connection now can continue
+    this.push(`id: ${formatCursor(cursor)}\n\n`) // no event, but a client that loses the connection now can continue
   }
 
   override _read(): void {
@@ -200,19 +200,19 @@ class EventStream extends Readable {
   }
 
   /** Sends events. `frames`: their text. */
-  give(events: readonly EventRow[], frames: Buffer): void {
+  sendEvents(events: readonly EventRow[], frames: Buffer): void {
     if (this.reason !== undefined || this.destroyed) return
     const last = events.at(-1)!
-    if (!continues(this.place, events)) {
+    if (!isContiguous(this.cursor, events)) {
       this.finish('gone')
       return
     }
-    this.place = { epoch: last.epoch, number: last.id }
+    this.cursor = { epoch: last.epoch, number: last.id }
     this.#send(frames)
   }
 
   /** Sends a comment if nothing was sent for a while, and cuts off a client that reads nothing. */
-  beat(): void {
+  heartbeat(): void {
     if (this.reason !== undefined || this.destroyed) return
     const now = this.#now()
     if (!this.isReady && now - this.#unreadSinceMs > UNREAD_MS) {

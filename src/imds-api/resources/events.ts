@@ -2,12 +2,11 @@
 import type { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type from 'typebox'
-import { continues, gone, readEvents, startAfter } from '../changes/events.ts'
+import { isContiguous, goneRefusal, readEvents, startAfter } from '../changes/events.ts'
 import type { ApiServer } from '../http/server.ts'
 import { formatCursor, type Cursor } from '../model/events.ts'
 import { fieldFault, Refusal } from '../model/refusal.ts'
 import { Event, representEvent } from './event-form.ts'
-import type { EventStreams } from './event-streams.ts'
 import type { ResourceParts } from './parts.ts'
 
 const [LIMIT, MAX_LIMIT] = [100, 1_000]
@@ -29,7 +28,7 @@ const Query = Type.Object(
 )
 
 /** Adds the route. */
-export function addEventRoutes(server: ApiServer, { db }: Pick<ResourceParts, 'db'>, streams: EventStreams): void {
+export function addEventRoutes(server: ApiServer, { db, streams }: ResourceParts): void {
   server.get(
     '/events',
     {
@@ -70,7 +69,7 @@ export function addEventRoutes(server: ApiServer, { db }: Pick<ResourceParts, 'd
         return sendStream(reply, stream)
       }
       const events = await readEvents(db, caller.accountId, start.number, limit)
-      if (!continues(start, events)) throw gone()
+      if (!isContiguous(start, events)) throw goneRefusal()
       const final = events.at(-1)
       const next = final === undefined ? start : { epoch: final.epoch, number: final.id }
       return reply.header('Link', linkTo(request, next)).send(events.map(representEvent))

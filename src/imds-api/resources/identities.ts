@@ -1,5 +1,5 @@
 /**
- * The identity of an account: the issuer of the identity tokens of its servers (contract H4). Its public documents are
+ * The issuer of an account: the issuer of the identity tokens of its servers (contract H4). Its public documents are
  * below /oidc, for verifiers, which do not sign in. No response has a private key.
  */
 import { createPublicKey } from 'node:crypto'
@@ -8,15 +8,15 @@ import type { Kysely } from 'kysely'
 import pLimit from 'p-limit'
 import Type, { type Static } from 'typebox'
 import {
-  createIdentity,
-  deleteIdentity,
-  findIdentity,
-  identityOf,
-  refuseRotation,
+  createIssuer,
+  deleteIssuer,
+  findIssuer,
+  requireIssuer,
+  rotationRefusal,
   rotateKeys,
-  updateIdentity,
-  type AccountIdentity,
-  type IdentityFields,
+  updateIssuer,
+  type AccountIssuer,
+  type IssuerFields,
 } from '../changes/identities.ts'
 import type { Tables } from '../database/tables.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -98,15 +98,15 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
       },
       config: {
         member: {
-          table: 'accounts', // whose lock all changes of an identity wait for
+          table: 'accounts', // whose lock all changes of an issuer wait for
           load: async (database, { caller }) => ({
-            ...format(await identityOf(database, caller.accountId)),
+            ...formatIssuer(await requireIssuer(database, caller.accountId)),
             id: caller.accountId,
           }),
         },
       },
     },
-    async ({ caller }) => format(await identityOf(db, caller.accountId)),
+    async ({ caller }) => formatIssuer(await requireIssuer(db, caller.accountId)),
   )
   server.put(
     '/account/identity',
@@ -122,18 +122,18 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
     },
     async ({ caller, body }) => {
       const { accountId } = caller
-      const issuer = issuerOf(site.baseUrl, accountId)
-      const refusal = refuseNew(encryptsRecords, issuer, body)
-      const isNew = refusal === undefined && (await findIdentity(db, accountId)) === undefined
+      const issuer = issuerUrl(site.baseUrl, accountId)
+      const refusal = newIssuerRefusal(encryptsRecords, issuer, body)
+      const isNew = refusal === undefined && (await findIssuer(db, accountId)) === undefined
       // made before the change, which has a connection of the database
       const key = isNew ? await maker.make(body.algorithm ?? DEFAULTS.algorithm) : undefined
       return await accounts.commit(caller, async (tx) => {
-        const current = await findIdentity(tx, accountId)
-        if (current !== undefined) await updateIdentity(tx, accountId, changed(current, body))
+        const current = await findIssuer(tx, accountId)
+        if (current !== undefined) await updateIssuer(tx, accountId, changed(current, body))
         else if (refusal !== undefined) throw refusal
         else if (key === undefined) throw refuse('resource_conflict', 'the identity was deleted meanwhile: try again')
-        else await createIdentity(tx, accountId, issuer, { ...DEFAULTS, audiences: [], ...fieldsOf(body) }, key)
-        return format(await identityOf(tx, accountId))
+        else await createIssuer(tx, accountId, issuer, { ...DEFAULTS, audiences: [], ...fieldsOf(body) }, key)
+        return formatIssuer(await requireIssuer(tx, accountId))
       })
     },
   )
@@ -150,16 +150,16 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
     },
     async ({ caller }) => {
       const { accountId } = caller
-      const before = await findIdentity(db, accountId)
+      const before = await findIssuer(db, accountId)
       // checked again in its turn, with the state of the account
-      const refused = before === undefined || refuseRotation(before, Date.now()) !== undefined
+      const refused = before === undefined || rotationRefusal(before, Date.now()) !== undefined
       const key = refused ? undefined : await maker.make(before.algorithm)
       return await accounts.commit(caller, async (tx) => {
-        const refusal = refuseRotation(await identityOf(tx, accountId), Date.now())
+        const refusal = rotationRefusal(await requireIssuer(tx, accountId), Date.now())
         if (refusal !== undefined) throw refusal
         if (key === undefined) throw refuse('resource_conflict', 'the identity was changed meanwhile: try again')
         await rotateKeys(tx, accountId, key)
-        return format(await identityOf(tx, accountId))
+        return formatIssuer(await requireIssuer(tx, accountId))
       })
     },
   )
@@ -178,9 +178,9 @@ export function addIdentityRoutes(server: ApiServer, { db, accounts, site, encry
       await accounts.commit(
         caller,
         async (tx) => {
-          const last = await identityOf(tx, caller.accountId)
-          await deleteIdentity(tx, caller.accountId)
-          return format(last)
+          const last = await requireIssuer(tx, caller.accountId)
+          await deleteIssuer(tx, caller.accountId)
+          return formatIssuer(last)
         },
         'DELETE /account/identity',
       ),
@@ -215,7 +215,7 @@ const DOCUMENTS = {
 export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
   const limit = pLimit(PUBLIC_AT_ONCE)
   const send = async (reply: FastifyReply, accountId: string, document: 'keys' | 'configuration') => {
-    const { issuer, keys } = await limit(() => identityOf(db, accountId))
+    const { issuer, keys } = await limit(() => requireIssuer(db, accountId))
     const now = Date.now()
     const present = keys.filter(({ retires_at }) => retires_at === null || retires_at.getTime() > now)
     const documents = await issuerDocuments(
@@ -252,12 +252,12 @@ export function addIssuerRoutes(server: ApiServer, db: Kysely<Tables>): void {
   }
 }
 
-function issuerOf(baseUrl: string, accountId: string): string {
+function issuerUrl(baseUrl: string, accountId: string): string {
   return `${baseUrl}/oidc/${accountId}`
 }
 
-/** Why there can be no new identity in this region, or with this body; undefined: there can. */
-function refuseNew(encryptsRecords: boolean, issuer: string, { audiences }: Static<typeof Change>) {
+/** Why there can be no new issuer in this region, or with this body; undefined: there can. */
+function newIssuerRefusal(encryptsRecords: boolean, issuer: string, { audiences }: Static<typeof Change>) {
   if (!encryptsRecords)
     return refuse(
       'unprocessable_entity',
@@ -275,7 +275,7 @@ function refuseNew(encryptsRecords: boolean, issuer: string, { audiences }: Stat
 }
 
 /** The fields that a request sets. Its other parameters may have the names of columns, such as `issuer`. */
-function fieldsOf({ audiences, lifetime_seconds, algorithm, status }: Static<typeof Change>): Partial<IdentityFields> {
+function fieldsOf({ audiences, lifetime_seconds, algorithm, status }: Static<typeof Change>): Partial<IssuerFields> {
   return {
     ...(audiences !== undefined && { audiences: [...new Set(audiences)] }),
     ...(lifetime_seconds !== undefined && { lifetime_seconds }),
@@ -285,15 +285,15 @@ function fieldsOf({ audiences, lifetime_seconds, algorithm, status }: Static<typ
 }
 
 /** The fields of a change that differ: if none does, nothing is published. */
-function changed(current: AccountIdentity, body: Static<typeof Change>): Partial<IdentityFields> {
+function changed(current: AccountIssuer, body: Static<typeof Change>): Partial<IssuerFields> {
   const fields = Object.entries(fieldsOf(body))
   return Object.fromEntries(
-    fields.filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(current[name as keyof IdentityFields])),
+    fields.filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(current[name as keyof IssuerFields])),
   )
 }
 
-function format(identity: AccountIdentity): Static<typeof Identity> {
-  const { issuer, status, algorithm, audiences, lifetime_seconds, created_at, keys } = identity
+function formatIssuer(row: AccountIssuer): Static<typeof Identity> {
+  const { issuer, status, algorithm, audiences, lifetime_seconds, created_at, keys } = row
   return {
     issuer,
     status,

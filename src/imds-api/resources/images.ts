@@ -3,7 +3,7 @@ import type { InferResult, Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
 import { requestAction } from '../changes/actions.ts'
 import {
-  beginOfDescription,
+  shortDescription,
   deleteImage,
   findImage,
   imageCanBecome,
@@ -69,7 +69,7 @@ const Params = idParams(formatId('img', 1), 'The id, or the handle.')
 export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
   const { db, accounts, site, compute } = parts
   const read = async (database: Reader, accountId: string, id: string) =>
-    represent(site, await findImage(database, accountId, id))
+    fullImage(site, await findImage(database, accountId, id))
 
   addList(server, {
     path: '/images',
@@ -81,7 +81,7 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
     order: [byText('images.name'), byText('images.id')],
     filters: { name: equals('images.name'), status: equals('images.status') },
     select: ({ caller }) => selectImages(db).where(isVisibleTo(caller.accountId)),
-    represent: (rows) => rows.map((row) => collect(site, row)),
+    represent: (rows) => rows.map((row) => collectedImage(site, row)),
   })
 
   server.get(
@@ -108,7 +108,7 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
   addWait(server, parts, {
     path: '/images',
     operationId: 'waitForImage',
-    what: 'an image',
+    noun: 'an image',
     tags: TAGS,
     params: Params,
     form: Image,
@@ -133,7 +133,7 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
     },
     async ({ caller, params, body }) =>
       await accounts.commit(caller, async (tx) =>
-        load(tx, site, await updateImage(tx, caller.accountId, params.id, valuesOf(body))),
+        loadImage(tx, site, await updateImage(tx, caller.accountId, params.id, valuesOf(body))),
       ),
   )
 
@@ -154,7 +154,7 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
         await accounts.commit(caller, async (tx) => {
           const { id, source_server_id: serverId } = await deleteImage(tx, caller.accountId, params.id)
           if (serverId !== null) await requestAction(tx, compute, serverId, { kind: 'delete_image', imageId: id })
-          return load(tx, site, id)
+          return loadImage(tx, site, id)
         }),
       ),
   )
@@ -177,7 +177,7 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
       },
       async ({ caller, params }) =>
         await accounts.commit(caller, async (tx) =>
-          load(tx, site, await updateImage(tx, caller.accountId, params.id, { locked })),
+          loadImage(tx, site, await updateImage(tx, caller.accountId, params.id, { locked })),
         ),
     )
   }
@@ -223,7 +223,7 @@ function selectImages(database: Reader) {
     .select((eb) =>
       eb
         .selectFrom('images as described')
-        .select(beginOfDescription('described').as('description'))
+        .select(shortDescription('described').as('description'))
         .whereRef('described.id', '=', 'images.id')
         .$asScalar()
         .$notNull()
@@ -232,16 +232,16 @@ function selectImages(database: Reader) {
 }
 type Row = InferResult<ReturnType<typeof selectImages>>[number]
 
-async function load(tx: Tx, site: Site, id: string): Promise<Static<typeof Image>> {
-  return represent(site, await tx.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
+async function loadImage(tx: Tx, site: Site, id: string): Promise<Static<typeof Image>> {
+  return fullImage(site, await tx.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
 }
 
 /** The full form: it alone has the whole description. */
-function represent(site: Site, row: Selectable<Tables['images']>): Static<typeof Image> {
-  return { ...collect(site, row), description: row.description }
+function fullImage(site: Site, row: Selectable<Tables['images']>): Static<typeof Image> {
+  return { ...collectedImage(site, row), description: row.description }
 }
 
-function collect(site: Site, row: Row): Static<typeof Image> {
+function collectedImage(site: Site, row: Row): Static<typeof Image> {
   const { source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name } = row
   return {
     ...nestedImage(site, row),

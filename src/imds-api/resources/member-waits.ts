@@ -22,7 +22,7 @@ export interface MemberWait<Form> extends Holder {
   readonly read: (database: Reader) => Promise<Form>
   readonly isReached: (form: Form) => boolean
   readonly checkRight: () => Promise<void>
-  readonly late: () => Refusal
+  readonly timeoutRefusal: () => Refusal
 }
 
 /** How waits end: `impossible`, the state cannot be reached any more; the others as above. */
@@ -58,10 +58,10 @@ const CHECK_INTERVAL_MS = 15_000
 const [QUERIES_AT_ONCE, CHECKS_AT_ONCE] = [2, 2]
 const RETRY_MS = 1_000
 /** Responses that are made in one turn of the event loop. */
-const GIVEN_AT_ONCE = 32
+const DELIVERY_BATCH = 32
 /** Of a socket: requests that are sent without waiting for responses share it, 16 at most (http/connections.ts). */
 const MAX_LISTENERS = 32
-const BEYOND = new Refusal(
+const TOO_MANY = new Refusal(
   'too_many_requests',
   [
     `${String(WAITS_OF_ACCOUNT)} requests of an account may wait, and ${String(WAITS_OF_CLIENT)} of each of ` +
@@ -82,7 +82,7 @@ export class MemberWaits {
 
   constructor({ db, ended }: MemberWaitsParts) {
     this.#db = db
-    this.#places = new Places({ ofAccount: WAITS_OF_ACCOUNT, ofClient: WAITS_OF_CLIENT, beyond: BEYOND, ended })
+    this.#places = new Places({ ofAccount: WAITS_OF_ACCOUNT, ofClient: WAITS_OF_CLIENT, beyond: TOO_MANY, ended })
     this.#interval = setInterval(() => {
       void this.checkRights()
     }, CHECK_INTERVAL_MS).unref()
@@ -117,7 +117,7 @@ export class MemberWaits {
       }
       const timer = setTimeout(() => {
         settle('timeout', () => {
-          reject(wait.late())
+          reject(wait.timeoutRefusal())
         })
       }, timeoutMs)
       socket.setMaxListeners(MAX_LISTENERS)
@@ -145,7 +145,7 @@ export class MemberWaits {
     clearInterval(this.#interval)
     for (const { wait, settle, reject } of this.#places.all())
       settle('stop', () => {
-        reject(wait.late())
+        reject(wait.timeoutRefusal())
       })
   }
 
@@ -172,15 +172,15 @@ export class MemberWaits {
       const present = [...waiters]
       return { present, result: await present[0]?.wait.read(this.#db).catch(refusalOrThrow) }
     })
-    for (let i = 0; i < served.present.length; i += GIVEN_AT_ONCE) {
+    for (let i = 0; i < served.present.length; i += DELIVERY_BATCH) {
       if (i > 0) await nextTurn() // other requests are served between
-      const some = served.present.slice(i, i + GIVEN_AT_ONCE)
-      await Promise.all(some.map((waiter) => this.#give(waiter, served.result)))
+      const some = served.present.slice(i, i + DELIVERY_BATCH)
+      await Promise.all(some.map((waiter) => this.#deliver(waiter, served.result)))
     }
   }
 
   /** Ends a wait if what was read ends it. */
-  async #give(waiter: Waiter, result: unknown): Promise<void> {
+  async #deliver(waiter: Waiter, result: unknown): Promise<void> {
     const { wait, settle, resolve, reject } = waiter
     let refusal: Refusal | undefined = result instanceof Refusal ? result : undefined
     try {

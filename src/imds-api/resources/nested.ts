@@ -3,7 +3,7 @@
  * interface, and others that clients read (docs/api.md#representations).
  */
 import Type, { type Static, type TNull, type TObject, type TProperties, type TUnion } from 'typebox'
-import { beginOfDescription, MAX_IMAGE_DESCRIPTION, IMAGE_STATES } from '../changes/images.ts'
+import { shortDescription, MAX_IMAGE_DESCRIPTION, IMAGE_STATES } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { ACCOUNT_STATES, type AccountStatus } from '../model/account-states.ts'
@@ -72,7 +72,7 @@ export function idParams(example: string, description = 'The id.') {
 }
 
 /** The first three fields of every representation. `path`: of its collection, such as servers. */
-export function identity<T extends string>(
+export function reference<T extends string>(
   site: Site,
   resourceType: T,
   path: string,
@@ -89,7 +89,7 @@ export function nestedAccount(
   site: Site,
   row: { readonly id: string; readonly name: string; readonly status: AccountStatus },
 ): Static<typeof NestedAccount> {
-  return { ...identity(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
+  return { ...reference(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
 }
 
 export const NestedUser = representation('NestedUser', 'user', {
@@ -107,7 +107,7 @@ export interface UserRow {
 export const USER_COLUMNS = ['users.id', 'users.name', 'users.email_address', 'users.totp_secret'] as const
 export function nestedUser(site: Site, row: UserRow): Static<typeof NestedUser> {
   return {
-    ...identity(site, 'user', 'users', row.id),
+    ...reference(site, 'user', 'users', row.id),
     name: row.name,
     email_address: row.email_address,
     '2fa': { enabled: row.totp_secret !== null },
@@ -137,7 +137,7 @@ export const API_CLIENT_COLUMNS = [
 ] as const
 export function nestedApiClient(site: Site, row: ApiClientRow): Static<typeof NestedApiClient> {
   return {
-    ...identity(site, 'api_client', 'api_clients', row.id),
+    ...reference(site, 'api_client', 'api_clients', row.id),
     name: row.name,
     description: row.description,
     permissions_group: row.permissions_group,
@@ -150,7 +150,7 @@ export function nestedZone(
   site: Site,
   row: { readonly id: string; readonly handle: string },
 ): Static<typeof NestedZone> {
-  return { ...identity(site, 'zone', 'zones', row.id), handle: row.handle }
+  return { ...reference(site, 'zone', 'zones', row.id), handle: row.handle }
 }
 
 export const NestedServerType = representation('NestedServerType', 'server_type', {
@@ -186,7 +186,7 @@ export const SERVER_TYPE_COLUMNS = [
 export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof NestedServerType> {
   const { name, status, cores, ram, disk_size, handle, storage_type } = row
   return {
-    ...identity(site, 'server_type', 'server_types', row.id),
+    ...reference(site, 'server_type', 'server_types', row.id),
     name,
     status,
     cores,
@@ -245,13 +245,13 @@ export const SHORT_IMAGE_COLUMNS = [
   'images.account_id',
 ] as const
 /** The columns of an ImageRow. */
-export const IMAGE_COLUMNS = [...SHORT_IMAGE_COLUMNS, beginOfDescription('images').as('description')] as const
+export const IMAGE_COLUMNS = [...SHORT_IMAGE_COLUMNS, shortDescription('images').as('description')] as const
 export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImage> {
   const { name, username, status, locked, source, source_trigger, arch, official } = row
   // no half of a surrogate pair
   const description = row.description.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, '')
   return {
-    ...identity(site, 'image', 'images', row.id),
+    ...reference(site, 'image', 'images', row.id),
     name,
     username,
     status,
@@ -280,7 +280,7 @@ export interface InterfaceRow {
 export const INTERFACE_COLUMNS = ['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address'] as const
 export function nestedInterface(site: Site, row: InterfaceRow): Static<typeof NestedInterface> {
   return {
-    ...identity(site, 'interface', 'interfaces', row.id),
+    ...reference(site, 'interface', 'interfaces', row.id),
     mac_address: row.mac_address,
     ipv4_address: row.ipv4_address,
   }
@@ -317,7 +317,7 @@ export const SERVER_COLUMNS = [
 ] as const
 export function nestedServer(site: Site, row: ServerRow): Static<typeof NestedServer> {
   return {
-    ...identity(site, 'server', 'servers', row.id),
+    ...reference(site, 'server', 'servers', row.id),
     name: row.name,
     status: row.status,
     locked: row.locked,
@@ -353,7 +353,7 @@ export const SERVER_GROUP_COLUMNS = [
 ] as const
 export function nestedServerGroup(site: Site, row: ServerGroupRow): Static<typeof NestedServerGroup> {
   return {
-    ...identity(site, 'server_group', 'server_groups', row.id),
+    ...reference(site, 'server_group', 'server_groups', row.id),
     name: row.name,
     description: row.description,
     created_at: formatTime(row.created_at),
@@ -392,7 +392,7 @@ export const CLOUD_IP_COLUMNS = [
 export function nestedCloudIp(site: Site, row: CloudIpRow): Static<typeof NestedCloudIp> {
   const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
   return {
-    ...identity(site, 'cloud_ip', 'cloud_ips', row.id),
+    ...reference(site, 'cloud_ip', 'cloud_ips', row.id),
     name,
     public_ip: public_ipv4,
     public_ipv4,
@@ -421,7 +421,7 @@ export function nestedDatabaseType(
   site: Site,
   { id, name, description, disk_size, ram }: DatabaseTypeRow,
 ): Static<typeof NestedDatabaseType> {
-  return { ...identity(site, 'database_type', 'database_types', id), name, description, disk_size, ram }
+  return { ...reference(site, 'database_type', 'database_types', id), name, description, disk_size, ram }
 }
 
 export const NestedDatabaseServer = representation('NestedDatabaseServer', 'database_server', {
@@ -466,7 +466,7 @@ export function nestedDatabaseServer(site: Site, row: DatabaseServerRow): Static
     maintenance_hour,
   } = row
   return {
-    ...identity(site, 'database_server', 'database_servers', row.id),
+    ...reference(site, 'database_server', 'database_servers', row.id),
     name,
     description,
     status,

@@ -7,7 +7,7 @@ import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
 import { idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { load, Server } from './server-forms.ts'
+import { loadServer, Server } from './server-forms.ts'
 
 /** What each action does. */
 export const SUMMARIES: Readonly<Record<ServerAction, string>> = {
@@ -51,7 +51,7 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
         const member = await accounts.commit(caller, async (tx) => {
           const imageId = await requestServerAction(tx, compute, caller.accountId, id, action, token)
           if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
-          const loaded = await load(tx, site, caller.accountId, id)
+          const loaded = await loadServer(tx, site, caller.accountId, id)
           return token === undefined ? loaded : { ...loaded, console_token: token }
         })
         return reply.code(202).send(member)

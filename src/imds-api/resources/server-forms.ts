@@ -172,7 +172,7 @@ type CollectedRow = InferResult<ReturnType<typeof selectServers>>[number]
 type Row = InferResult<ReturnType<typeof selectServer>>[number]
 
 /** Loads a server in its full form. */
-export async function load(
+export async function loadServer(
   database: Reader,
   site: Site,
   accountId: string,
@@ -180,10 +180,10 @@ export async function load(
 ): Promise<Static<typeof Server>> {
   const row = await selectServer(database, accountId, id).executeTakeFirst()
   if (row === undefined) throw noSuch('server', id)
-  return represent(site, row)
+  return fullServer(site, row)
 }
 
-export function collect(site: Site, row: CollectedRow): Static<typeof Collected> {
+export function collectedServer(site: Site, row: CollectedRow): Static<typeof Collected> {
   const image = imageOfServer(row.image!, { isVisible: row.image!.is_visible, texts: row.image_texts })
   return {
     ...nestedServer(site, row),
@@ -204,12 +204,12 @@ export function collect(site: Site, row: CollectedRow): Static<typeof Collected>
  * The full form. It has the extensions only if the server uses them: gobrightbox's tests reject fields that the
  * interface does not have.
  */
-function represent(site: Site, row: Row): Static<typeof Server> {
+function fullServer(site: Site, row: Row): Static<typeof Server> {
   const { user_data, disk_encrypted, status, console_token_expires: expires } = row
   const hasConsole =
     expires !== null && expires > new Date() && status !== 'deleting' && status !== 'deleted' && status !== 'failed'
   return {
-    ...collect(site, row),
+    ...collectedServer(site, row),
     user_data,
     disk_encrypted,
     console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null,

@@ -73,7 +73,7 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     filters: { name: equals('server_groups.name') },
     rowsAtOnce: FEW_ROWS_AT_ONCE,
     select: ({ caller }) => selectGroups(db, caller.accountId),
-    represent: (rows) => rows.map((row) => represent(site, row)),
+    represent: (rows) => rows.map((row) => fullServerGroup(site, row)),
   })
 
   server.get(
@@ -90,18 +90,18 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
       config: {
         member: {
           table: 'server_groups',
-          load: (database, { caller }, id) => load(database, site, caller.accountId, id),
+          load: (database, { caller }, id) => loadServerGroup(database, site, caller.accountId, id),
         },
       },
     },
-    async ({ caller, params }) => await load(db, site, caller.accountId, params.id),
+    async ({ caller, params }) => await loadServerGroup(db, site, caller.accountId, params.id),
   )
 
   /** Commits a change and returns the group after it. */
   const change = (caller: Caller, id: string, work: (tx: Tx) => Promise<void>) =>
     accounts.commit(caller, async (tx) => {
       await work(tx)
-      return load(tx, site, caller.accountId, id)
+      return loadServerGroup(tx, site, caller.accountId, id)
     })
 
   server.post(
@@ -120,7 +120,7 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           const id = await createGroup(tx, caller.accountId, valuesOf(body), idsOf(body.servers))
-          return load(tx, site, caller.accountId, id)
+          return loadServerGroup(tx, site, caller.accountId, id)
         }),
       ),
   )
@@ -157,7 +157,7 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     async ({ caller, params: { id } }, reply) =>
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
-          const last = await load(tx, site, caller.accountId, id)
+          const last = await loadServerGroup(tx, site, caller.accountId, id)
           await deleteGroup(tx, caller.accountId, id)
           return last
         }),
@@ -263,13 +263,18 @@ function selectGroups(database: Reader, accountId: string) {
 
 type Row = InferResult<ReturnType<typeof selectGroups>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ServerGroup>> {
+async function loadServerGroup(
+  database: Reader,
+  site: Site,
+  accountId: string,
+  id: string,
+): Promise<Static<typeof ServerGroup>> {
   const row = await selectGroups(database, accountId).where('server_groups.id', '=', id).executeTakeFirst()
   if (row === undefined) throw noSuch('server group', id)
-  return represent(site, row)
+  return fullServerGroup(site, row)
 }
 
-function represent(site: Site, row: Row): Static<typeof ServerGroup> {
+function fullServerGroup(site: Site, row: Row): Static<typeof ServerGroup> {
   return {
     ...nestedServerGroup(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),

@@ -26,7 +26,7 @@ import { reportedFields } from './guest-reports.ts'
 import { addList, byCreation, equals, type Tag } from './lists.ts'
 import { GivenId, GivenName, idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-import { collect, Collected, load, selectServers, Server, Tags, WaitFor } from './server-forms.ts'
+import { collectedServer, Collected, loadServer, selectServers, Server, Tags, WaitFor } from './server-forms.ts'
 import { addWait } from './waiting.ts'
 
 const UserData = Type.Union([Type.String(), Type.Null()], {
@@ -102,7 +102,7 @@ const Params = idParams(formatId('srv', 1))
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
   const { db, accounts, site, compute, reports, keepsReports } = parts
-  const loadOwn = (database: Reader, accountId: string, id: string) => load(database, site, accountId, id)
+  const loadOwn = (database: Reader, accountId: string, id: string) => loadServer(database, site, accountId, id)
   /** Adds the reports of its guest to a server, if it may report. */
   const withReports = async (loaded: Static<typeof Server>): Promise<Static<typeof Server>> =>
     loaded.metadata_options?.reports === 'enabled' ? { ...loaded, ...reportedFields(await reports(loaded.id)) } : loaded
@@ -125,7 +125,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     },
     tagged: hasTags,
     select: ({ caller }) => selectServers(db, caller.accountId).where('servers.deleted_at', 'is', null),
-    represent: (rows) => rows.map((row) => collect(site, row)),
+    represent: (rows) => rows.map((row) => collectedServer(site, row)),
   })
 
   server.get(
@@ -153,7 +153,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
   addWait(server, parts, {
     path: '/servers',
     operationId: 'waitForServer',
-    what: 'a server',
+    noun: 'a server',
     tags: TAGS,
     params: Params,
     form: Server,
@@ -192,7 +192,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
             waitFor: body.wait_for,
             ...valuesOf(body),
           })
-          return load(tx, site, caller.accountId, id)
+          return loadServer(tx, site, caller.accountId, id)
         }),
       ),
   )
@@ -218,7 +218,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
         const current = await lockServer(tx, caller.accountId, params.id)
         refuseSchedule(body)
         await updateServer(tx, current, valuesOf(body))
-        return load(tx, site, caller.accountId, params.id)
+        return loadServer(tx, site, caller.accountId, params.id)
       }),
   )
 
@@ -238,7 +238,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
       reply.code(202).send(
         await accounts.commit(caller, async (tx) => {
           await deleteServer(tx, compute, caller.accountId, params.id)
-          return load(tx, site, caller.accountId, params.id)
+          return loadServer(tx, site, caller.accountId, params.id)
         }),
       ),
   )
@@ -262,7 +262,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
       async ({ caller, params }) =>
         await accounts.commit(caller, async (tx) => {
           await setServerLocked(tx, caller.accountId, params.id, locked)
-          return load(tx, site, caller.accountId, params.id)
+          return loadServer(tx, site, caller.accountId, params.id)
         }),
     )
   }

@@ -11,7 +11,7 @@ const EMPTY = ['load_balancers', 'database_snapshots', 'firewall_policies', 'fir
 const UNCHANGEABLE = [...EMPTY, 'database_servers', 'database_types'] as const
 
 /** Adds the routes. */
-export function addRoutesOfOtherDocuments(server: ApiServer): void {
+export function addUnimplementedRoutes(server: ApiServer): void {
   const hidden = { hide: true }
   for (const collection of EMPTY) {
     server.get(`/${collection}`, { schema: { ...hidden, response: { 200: Type.Array(Type.Object({})) } } }, () =>

@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { sql, type Insertable, type InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
-import { tokenHolderOf } from '../auth/requester.ts'
+import { tokenRequester } from '../auth/requester.ts'
 import type { TokenHolder } from '../auth/tokens.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
@@ -67,7 +67,7 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     order: [byText('users.id')],
     filters: { name: equals('users.name') },
     select: ({ accountIds }) => selectUsers(db, accountIds),
-    represent: (rows) => rows.map((row) => ({ ...represent(site, row), default_account: null })),
+    represent: (rows) => rows.map((row) => ({ ...fullUser(site, row), default_account: null })),
   })
 
   server.get(
@@ -84,12 +84,13 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
       config: {
         member: {
           table: 'users',
-          load: (database, { accountIds, identity }, id) =>
-            selfOf(database, identity).then((self) => load(database, accountIds, self, id)),
+          load: (database, { accountIds, tokenHolder }, id) =>
+            selfOf(database, tokenHolder).then((self) => load(database, accountIds, self, id)),
         },
       },
     },
-    async ({ accountIds, identity, params: { id } }) => await load(db, accountIds, await selfOf(db, identity), id),
+    async ({ accountIds, tokenHolder, params: { id } }) =>
+      await load(db, accountIds, await selfOf(db, tokenHolder), id),
   )
 
   server.put(
@@ -121,13 +122,13 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
       config: {
         member: {
           table: 'users',
-          load: (database, { accountIds, identity }) =>
-            selfOf(database, identity).then((id) => load(database, accountIds, id, id)),
+          load: (database, { accountIds, tokenHolder }) =>
+            selfOf(database, tokenHolder).then((id) => load(database, accountIds, id, id)),
         },
       },
     },
-    async ({ accountIds, identity }) => {
-      const id = await selfOf(db, identity)
+    async ({ accountIds, tokenHolder }) => {
+      const id = await selfOf(db, tokenHolder)
       return await load(db, accountIds, id, id)
     },
   )
@@ -155,7 +156,7 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
   ): Promise<Static<typeof User>> {
     const row = await selectUsers(database, accountIds, self).where('users.id', '=', id).executeTakeFirst()
     if (row === undefined) throw noSuch('user', id)
-    return represent(site, row)
+    return fullUser(site, row)
   }
 
   /** Changes a profile; default: the one of the token. */
@@ -164,28 +165,28 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     reply: FastifyReply,
     named?: string,
   ): Promise<Static<typeof User>> {
-    const { accountIds, identity, body } = request
-    return accounts.commitProfile(tokenHolderOf(request), async (tx) => {
-      const self = await selfOf(tx, identity)
+    const { accountIds, tokenHolder, body } = request
+    return accounts.commitProfile(tokenRequester(request), async (tx) => {
+      const self = await selfOf(tx, tokenHolder)
       const id = named ?? self
       const row = await selectUsers(tx, accountIds, self).where('users.id', '=', id).executeTakeFirst()
       if (row === undefined) throw noSuch('user', id)
       const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
-      if (identity.kind === 'user' && identity.userId !== id) throw forbidden
+      if (tokenHolder.kind === 'user' && tokenHolder.userId !== id) throw forbidden
       const values = changesOf(row, body)
       if (Object.keys(values).length === 0) {
         reply.changedNothing = true
-        return represent(site, row)
+        return fullUser(site, row)
       }
-      if (identity.kind === 'client') throw forbidden
+      if (tokenHolder.kind === 'client') throw forbidden
       await tx.updateTable('users').set(values).where('id', '=', id).execute()
       return load(tx, accountIds, self, id)
     })
   }
 }
 
-async function selfOf(database: Reader, identity: TokenHolder): Promise<string> {
-  return identity.kind === 'user' ? identity.userId : ownerOf(database, identity.accountId)
+async function selfOf(database: Reader, tokenHolder: TokenHolder): Promise<string> {
+  return tokenHolder.kind === 'user' ? tokenHolder.userId : ownerOf(database, tokenHolder.accountId)
 }
 
 /** The columns whose values a request changes. Clients also send fields with their present values. */
@@ -239,7 +240,7 @@ function selectUsers(database: Reader, accountIds: readonly string[], self?: str
           .selectFrom('accounts')
           .select(['accounts.id', 'accounts.name', 'accounts.status', 'accounts.owner_id'])
           .where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds]))))
-          .where(hasUser())
+          .where(isMemberOfAccount())
           .orderBy('accounts.id'),
       ).as('accounts'),
     )
@@ -247,7 +248,7 @@ function selectUsers(database: Reader, accountIds: readonly string[], self?: str
 }
 
 /** True if the user of the outer query owns the account, or has access by an accepted collaboration. */
-function hasUser() {
+function isMemberOfAccount() {
   return sql<boolean>`(accounts.owner_id = users.id or exists (
     select from collaborations
     where collaborations.account_id = accounts.id
@@ -264,7 +265,7 @@ async function ownerOf(database: Reader, accountId: string): Promise<string> {
 
 type Row = InferResult<ReturnType<typeof selectUsers>>[number]
 
-function represent(site: Site, row: Row): Static<typeof User> {
+function fullUser(site: Site, row: Row): Static<typeof User> {
   const owned = row.accounts.filter(({ owner_id }) => owner_id === row.id)
   const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
   return {

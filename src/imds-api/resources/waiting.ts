@@ -2,7 +2,7 @@
 import type { FastifyRequest } from 'fastify'
 import Type, { type TSchema } from 'typebox'
 import type { Reader } from '../database/transaction.ts'
-import { giveWay } from '../http/connections.ts'
+import { markIdle } from '../http/connections.ts'
 import type { ApiServer } from '../http/server.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import type { idParams } from './nested.ts'
@@ -13,10 +13,10 @@ import type { ResourceParts } from './parts.ts'
  * reached: it may take long. `states`: those that it can wait for. `canBecome`: whether a state can follow another, at
  * once or later.
  */
-export interface Awaited<State extends string, Form extends Shown> {
+export interface WaitableResource<State extends string, Form extends Shown> {
   readonly path: string
   readonly operationId: string
-  readonly what: string
+  readonly noun: string
   readonly tags: readonly string[]
   readonly params: ReturnType<typeof idParams>
   readonly form: TSchema
@@ -39,7 +39,7 @@ export function addWait<State extends string, Form extends Shown>(
   {
     path,
     operationId,
-    what,
+    noun,
     tags,
     params,
     form,
@@ -47,7 +47,7 @@ export function addWait<State extends string, Form extends Shown>(
     canBecome,
     load,
     complete = (one) => Promise.resolve(one),
-  }: Awaited<State, Form>,
+  }: WaitableResource<State, Form>,
 ): void {
   server.get(
     `${path}/:id/wait`,
@@ -55,7 +55,7 @@ export function addWait<State extends string, Form extends Shown>(
       schema: {
         operationId,
         'x-refusals': ['request_timeout', 'resource_conflict', 'too_many_requests'],
-        summary: `Wait for a state of ${what}`,
+        summary: `Wait for a state of ${noun}`,
         description:
           'Responds as the GET of it does, as soon as it has the status. 409: it cannot have that status any more. ' +
           '408: it does not have it yet after the timeout, or imds-api stops: ask again to wait longer.',
@@ -90,7 +90,7 @@ export function addWait<State extends string, Form extends Shown>(
       request.leaveShare?.()
       if (isReached(first)) return complete(first)
       const sinceMs = performance.now()
-      giveWay(reply.raw)
+      markIdle(reply.raw)
       const reached = await waits.until({
         accountId,
         requesterId,
@@ -100,7 +100,7 @@ export function addWait<State extends string, Form extends Shown>(
         read: (database) => load(database, accountId, first.id),
         isReached,
         checkRight: () => request.checkAccess(),
-        late: () =>
+        timeoutRefusal: () =>
           refuse(
             'request_timeout',
             `${first.id} is still ${seen} after ${((performance.now() - sinceMs) / 1_000).toFixed()} s: ask again to wait longer`,

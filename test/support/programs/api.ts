@@ -194,18 +194,10 @@ export async function anApi(
   )
   void notifications.run()
   t.teardown(() => notifications.stop())
-  const server = await buildApiServer(
-    config,
-    database,
-    accounts,
-    auth,
-    reports,
-    streams,
-    waits,
-    { unreadable: nothing, shed: nothing },
-    audited,
-    log,
-  )
+  const server = await buildApiServer({
+    ...{ config, database, accounts, auth, reports, streams, waits, audit: audited, log },
+    ...{ unreadable: nothing, shed: nothing },
+  })
   t.teardown(() => server.close())
   checkResponses(server)
   const token = async (client: string) => {
@@ -293,7 +285,7 @@ export async function anApi(
         db: database.background.db,
         connect: () => database.connect(),
         store,
-        most: BATCH,
+        batchSize: BATCH,
         counted: nothing,
         batched: nothing,
         bootSeconds: 600,

@@ -42,11 +42,11 @@ test.each([
   ['/1.0//servers', undefined],
   ['', undefined],
 ])('by %s, %s was meant', (path, meant) => {
-  expect(aTable().meant(path)).toBe(meant)
+  expect(aTable().nearestPath(path)).toBe(meant)
 })
 
 test('for a long path nothing is compared', () => {
-  expect(aTable().meant(`/1.0/server/${'x'.repeat(64)}`)).toBe(`/1.0/servers/${'x'.repeat(64)}`)
+  expect(aTable().nearestPath(`/1.0/server/${'x'.repeat(64)}`)).toBe(`/1.0/servers/${'x'.repeat(64)}`)
   for (const path of [`/1.0/server/${'x'.repeat(65)}`, `/1.0/server${'/x'.repeat(100_000)}`, '/'.repeat(100_000)])
-    expect(aTable().meant(path)).toBeUndefined()
+    expect(aTable().nearestPath(path)).toBeUndefined()
 })

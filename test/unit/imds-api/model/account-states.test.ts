@@ -3,7 +3,7 @@ import {
   ACCOUNT_STATES,
   CHANGES,
   isWithdrawal,
-  refuseChange,
+  changeRefusal,
   type AccountStatus,
   type ChangeRequest,
 } from '../../../../src/imds-api/model/account-states.ts'
@@ -27,7 +27,7 @@ test.each(ACCOUNT_STATES)(
   'an account that is %s allows changes only while it is active, overdue or warning',
   (status) => {
     const refusalOf = (account: object) =>
-      refuseChange('every other change', { status, telephone_verified: true, valid_credit_card: true, ...account })
+      changeRefusal('every other change', { status, telephone_verified: true, valid_credit_card: true, ...account })
         ?.name
     expect(refusalOf({})).toBe(REFUSED.includes(status) ? 'account_not_active' : undefined)
     for (const missing of ['telephone_verified', 'valid_credit_card'])
@@ -42,14 +42,14 @@ test('what corrects an account or withdraws access is allowed in every state, ve
     if (request === 'every other change' || request.endsWith('reset_ftp_password')) continue
     for (const status of ACCOUNT_STATES) {
       for (const is of [true, false])
-        expect(refuseChange(request, { status, telephone_verified: is, valid_credit_card: is })).toBeUndefined()
+        expect(changeRefusal(request, { status, telephone_verified: is, valid_credit_card: is })).toBeUndefined()
     }
   }
 })
 
 test('a refusal says the state, or what the account does not have', () => {
   const errorsOf = (status: AccountStatus, telephone_verified: boolean, valid_credit_card: boolean) =>
-    refuseChange('every other change', { status, telephone_verified, valid_credit_card })?.details.map(
+    changeRefusal('every other change', { status, telephone_verified, valid_credit_card })?.details.map(
       ({ message }) => message,
     )
   expect(errorsOf('closed', true, true)).toEqual([

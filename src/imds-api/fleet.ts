@@ -102,7 +102,7 @@ export async function evacuate(parts: FleetParts, name: string, options: ApiEvac
     const ids = await serversOf(db, name)
     for (const id of ids) {
       try {
-        const evacuated = await evacuateServer(db, accounts, id, evacuation)
+        const evacuated = await evacuateServer({ db, accounts }, id, evacuation)
         output.print(formatEvacuated(id, evacuated, dryRun))
         count(evacuated.kind)
       } catch (error) {

@@ -48,7 +48,7 @@ const nothing = () => undefined
  * continues.
  */
 export async function rebuild(parts: RebuildParts, options: RebuildOptions, stopping: AbortSignal): Promise<number> {
-  const { output, config } = parts
+  const { output } = parts
   return withStoreAndDatabase(parts, async (database, publisher, store) => {
     const { db } = database
     const ours = await databaseIdOf(db)
@@ -57,7 +57,7 @@ export async function rebuild(parts: RebuildParts, options: RebuildOptions, stop
     await publisher.fleet.claim(ours, true)
     const { left, isContinued } = await inTransaction(db, enqueueRebuild)
     if (isContinued) output.print(`an earlier rebuild is continued: ${String(left)} servers are left`)
-    const status = await publishAll(output, database, store, left, config.bootSeconds, stopping)
+    const status = await publishAll(parts, database, store, left, stopping)
     if (options.prune !== true) {
       const { unknown } = await findOnlyInStore(db, publisher)
       if (unknown.length > 0)
@@ -90,11 +90,10 @@ async function prune(output: Output, db: Database['db'], store: Publisher, force
  * A running imds-api may have published some of them meanwhile.
  */
 async function publishAll(
-  output: Output,
+  { output, config: { bootSeconds } }: RebuildParts,
   database: Database,
   store: LazyStore,
   enqueued: number,
-  bootSeconds: number,
   stopping: AbortSignal,
 ): Promise<number> {
   const { db, background } = database

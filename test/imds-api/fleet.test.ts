@@ -53,7 +53,7 @@ t.test('with a compute system', async (t) => {
     id: string,
     change: { to?: string[]; begin?: boolean; dryRun?: boolean; name?: string; planned?: Map<string, number> } = {},
   ) =>
-    evacuateServer(db, api.accounts, id, {
+    evacuateServer({ db, accounts: api.accounts }, id, {
       ...{ name: 'hv1', to: [], begin: false, dryRun: false, retrySeconds: 60, planned: new Map<string, number>() },
       ...change,
     })
@@ -70,7 +70,9 @@ t.test('with a compute system', async (t) => {
     const { body: second } = await create()
     t.same(await placeOf(second.id), ['hv2', null], 'although hv1 has more free RAM')
     await activate()
-    await t.rejects(beginMigration(db, api.accounts, second.id, 'hv1', isAny, 60), { message: /hv1 is drained/ })
+    await t.rejects(beginMigration({ db, accounts: api.accounts, retrySeconds: 60 }, second.id, 'hv1', isAny), {
+      message: /hv1 is drained/,
+    })
     t.match(await readHypervisorUsage(db), [
       { name: 'hv1', zone: 'gb1-a', ram: 16_384, free: 16_384 - RAM, servers: 1, drained_at: Date },
       { name: 'hv2', servers: 1, free: 4096 - RAM, drained_at: null },
@@ -122,7 +124,7 @@ t.test('with a compute system', async (t) => {
     t.same(await move(first, { begin: true, to: ['hv2'] }), { kind: 'begun', from: ['hv1'], to: ['hv1', 'hv2'] })
     t.match(await move(first, { begin: true }), { kind: 'unchanged' })
     await move(second, { to: ['hv2'] })
-    await beginMigration(db, api.accounts, second, 'hv1', isAny, 60)
+    await beginMigration({ db, accounts: api.accounts, retrySeconds: 60 }, second, 'hv1', isAny)
     t.same(await move(first), { kind: 'moved', from: ['hv1', 'hv2'], to: ['hv2'] })
     t.same(await move(second), { kind: 'moved', from: ['hv2', 'hv1'], to: ['hv2'] })
     t.same(

@@ -81,6 +81,16 @@ const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 
 
 type WrongCredentials = Extract<TokenOutcome, { kind: 'wrong' }>
 
+/** A sign-in with a password. `user`: undefined if there is none. `presented`: the password, perhaps with a code. */
+interface SignIn {
+  readonly applicationId: string
+  readonly user: UserCredentials | undefined
+  readonly subject: FailureSubject
+  readonly presented: string
+  readonly scopes: readonly Scope[]
+  readonly request: TokenRequest
+}
+
 const NO_CLIENT: WrongCredentials = {
   kind: 'wrong',
   needsCode: false,
@@ -213,25 +223,15 @@ export class Grants {
     const { address } = request
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }
-    return (
-      (await this.#checks.run({ key: accountId, caller: subject.name }, () =>
-        this.#signIn(applicationId, user, subject, password, scopes, request),
-      )) ?? { kind: 'busy' }
-    )
+    const signIn = { applicationId, user, subject, presented: password, scopes, request }
+    return (await this.#checks.run({ key: accountId, caller: subject.name }, () => this.#signIn(signIn))) ?? { kind: 'busy' }
   }
 
   /**
    * Runs in the queue and checks the limit again, so guesses that were sent in parallel exceed the limit by one at
    * most.
    */
-  async #signIn(
-    applicationId: string,
-    user: UserCredentials | undefined,
-    subject: FailureSubject,
-    presented: string,
-    scopes: readonly Scope[],
-    request: TokenRequest,
-  ): Promise<TokenOutcome> {
+  async #signIn({ applicationId, user, subject, presented, scopes, request }: SignIn): Promise<TokenOutcome> {
     const { db, families, limit, known, now } = this.#parts
     const { address } = request
     const seconds = await known.waitSeconds(subject, address)

@@ -65,13 +65,12 @@ function keyOf({ tokenHolder, keyed }: Sender, owner: string): KeyOfClient | und
  */
 async function recheckAccess(tx: Tx, { tokenHolder }: Sender, account: Selectable<Tables['accounts']>): Promise<void> {
   if (tokenHolder.kind === 'client' || account.owner_id === tokenHolder.userId) return
-  const found = await tx
+  await tx
     .selectFrom('collaborations')
     .select('id')
     .where('account_id', '=', account.id)
     .where('user_id', '=', tokenHolder.userId)
     .where('status', '=', 'accepted')
     .forShare()
-    .executeTakeFirst()
-  if (found === undefined) throw notFound('this account')
+    .executeTakeFirstOrThrow(() => notFound('this account'))
 }

@@ -261,8 +261,7 @@ async function findInterface(tx: Tx, accountId: string, id: string, named: RawBu
     .orderBy('interfaces.created_at')
     .limit(1)
     .forUpdate('servers')
-    .executeTakeFirst()
-  if (found === undefined) throw notFound(`the destination ${id}`)
+    .executeTakeFirstOrThrow(() => notFound(`the destination ${id}`))
   return found.id
 }
 
@@ -274,8 +273,7 @@ async function lockDatabaseServer(tx: Tx, accountId: string, id: string): Promis
     .where('account_id', '=', accountId)
     .where('status', 'not in', ['deleting', 'deleted'])
     .forUpdate()
-    .executeTakeFirst()
-  if (found === undefined) throw notFound(`the destination ${id}`)
+    .executeTakeFirstOrThrow(() => notFound(`the destination ${id}`))
   if (['failing', 'failed'].includes(found.status)) throw refuse('resource_conflict', `${id} is ${found.status}`)
 }
 

@@ -153,9 +153,7 @@ export async function removeCollaboration(tx: Tx, accountId: string, id: string)
 /** Locks one of the collaborations that `isOwn` selects. */
 export async function lockCollaboration(tx: Tx, isOwn: RawBuilder<boolean>, id: string): Promise<Collaboration> {
   const own = tx.selectFrom('collaborations').selectAll().where('id', '=', id).where(isOwn)
-  const row = await own.forUpdate().executeTakeFirst()
-  if (row === undefined) throw noSuch('collaboration', id)
-  return row
+  return own.forUpdate().executeTakeFirstOrThrow(() => noSuch('collaboration', id))
 }
 
 /**

@@ -7,13 +7,10 @@
  *              on NAME, migrates to B -> on B
  *              on A, migrates to NAME -> on A
  */
-import type { Kysely } from 'kysely'
-import type { Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
-import type { AccountChanges } from './account-changes.ts'
 import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
-import { changePlacement, type Placement } from './migrations.ts'
+import { changePlacement, type Placement, type PlacementParts } from './migrations.ts'
 import { readHypervisorUsage, placeServer } from './placement.ts'
 
 /**
@@ -51,15 +48,10 @@ export async function serversOf(database: Reader, name: string): Promise<readonl
 }
 
 /** Moves one server. */
-export async function evacuateServer(
-  database: Kysely<Tables>,
-  accounts: AccountChanges,
-  id: string,
-  evacuation: Evacuation,
-): Promise<Evacuated> {
+export async function evacuateServer(parts: PlacementParts, id: string, evacuation: Evacuation): Promise<Evacuated> {
   let evacuated: Evacuated | undefined
   const isAnyHypervisor = () => true
-  await changePlacement(database, accounts, id, isAnyHypervisor, async (tx, server) => {
+  await changePlacement(parts, id, isAnyHypervisor, async (tx, server) => {
     const next = await nextLocation(tx, server, evacuation)
     const kind = next === undefined ? 'unchanged' : evacuation.begin ? 'begun' : 'moved'
     evacuated = { kind, from: hypervisorsOf(server), to: hypervisorsOf(next ?? server) }

@@ -86,14 +86,12 @@ export function isVisibleTo(accountId: string | RawBuilder<string>): RawBuilder<
 
 /** Finds an image that an account may see by its id or handle. */
 export async function findImage(database: Reader, accountId: string, id: string): Promise<Image> {
-  const row = await database
+  return database
     .selectFrom('images')
     .selectAll()
     .where(isVisibleTo(accountId))
     .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
-    .executeTakeFirst()
-  if (row === undefined) throw noSuch('image', id)
-  return row
+    .executeTakeFirstOrThrow(() => noSuch('image', id))
 }
 
 /** What the account of a server sees of the server's image. `isVisible`: as isVisibleTo says. */

@@ -8,15 +8,15 @@ import { MAX_EVENTS_BYTES } from './record-limits.ts'
 
 /** The events of a server. Refuses if there is no such server. */
 export async function eventsOf(database: Reader, id: string): Promise<readonly MaintenanceEvent[]> {
-  const server = await selectEvents(database, id).executeTakeFirst()
-  if (server === undefined) throw noSuch('server', id)
+  const server = await selectEvents(database, id).executeTakeFirstOrThrow(() => noSuch('server', id))
   return server.events
 }
 
 /** Changes the events of a server, and publishes its record. Refuses a change that the record cannot have. */
 export async function changeEventsOf(tx: Tx, id: string, change: EventChange): Promise<void> {
-  const server = await selectEvents(tx, id).forUpdate().executeTakeFirst()
-  if (server === undefined) throw noSuch('server', id)
+  const server = await selectEvents(tx, id)
+    .forUpdate()
+    .executeTakeFirstOrThrow(() => noSuch('server', id))
   const changed = changeEvents(server.events, change)
   if (!changed.ok) throw refuse('unprocessable_entity', changed.faults.join('; '))
   const events = JSON.stringify(changed.value)

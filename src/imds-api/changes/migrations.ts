@@ -9,6 +9,11 @@ import type { Tables } from '../database/tables.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 
+/** What a change of a placement needs. */
+export interface PlacementParts {
+  readonly db: Kysely<Tables>
+  readonly accounts: AccountChanges
+}
 /** Where a server runs. `revision`: that of its record, for imdsctl wait. */
 export interface Placement {
   readonly id: string
@@ -18,6 +23,7 @@ export interface Placement {
   readonly sealed_at: Date | null
   readonly revision: number
 }
+const COLUMNS = ['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'] as const
 /** True for a hypervisor that the caller may act for. */
 export type MayActFor = (hypervisor: string) => boolean
 
@@ -25,7 +31,7 @@ export type MayActFor = (hypervisor: string) => boolean
 export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement> {
   const row = await database
     .selectFrom('servers')
-    .select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'])
+    .select(COLUMNS)
     .where('id', '=', id)
     .where('deleted_at', 'is', null)
     .executeTakeFirst()
@@ -39,55 +45,47 @@ export async function findPlacement(database: Reader, id: string, mayActFor: May
  * request changes nothing.
  */
 export async function beginMigration(
-  database: Kysely<Tables>,
-  accounts: AccountChanges,
+  parts: PlacementParts & { readonly retrySeconds: number },
   id: string,
   to: string,
   mayActFor: MayActFor,
-  retrySeconds: number,
 ): Promise<Placement> {
-  return changePlacement(
-    database,
-    accounts,
-    id,
-    mayActFor,
-    async (tx, { status, hypervisor, migrating_to: current }) => {
-      if (current === to) return {}
-      if (current !== null) throw refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
-      if (status !== 'active' && status !== 'inactive') throw refuse('resource_conflict', `${id} is ${status}`)
-      if (await hasActionInProgress(tx, id, retrySeconds))
-        throw refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
-      const { zone_id, ram } = await tx
-        .selectFrom('servers')
-        .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
-        .select(['zone_id', 'ram'])
-        .where('servers.id', '=', id)
-        .executeTakeFirstOrThrow()
-      const target = await lockHypervisor(tx, to, 'wait')
-      if (await isDrained(tx, to)) throw refuse('resource_conflict', `${to} is drained: name another hypervisor`)
-      if (target?.zone_id !== zone_id || to === hypervisor)
-        throw refuse(
-          'unprocessable_entity',
-          fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`),
-        )
-      if (target.free < ram)
-        throw refuse(
-          'insufficient_capacity',
-          `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`,
-        )
-      return { migrating_to: to }
-    },
-  )
+  return changePlacement(parts, id, mayActFor, async (tx, { status, hypervisor, migrating_to: current }) => {
+    if (current === to) return {}
+    if (current !== null) throw refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
+    if (status !== 'active' && status !== 'inactive') throw refuse('resource_conflict', `${id} is ${status}`)
+    if (await hasActionInProgress(tx, id, parts.retrySeconds))
+      throw refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
+    await lockTarget(tx, id, hypervisor, to)
+    return { migrating_to: to }
+  })
+}
+
+/** Locks the hypervisor to which a server migrates. Refuses if it has no room, or is in another zone. */
+async function lockTarget(tx: Tx, id: string, from: string, to: string): Promise<void> {
+  const { zone_id, ram } = await tx
+    .selectFrom('servers')
+    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
+    .select(['zone_id', 'ram'])
+    .where('servers.id', '=', id)
+    .executeTakeFirstOrThrow()
+  const target = await lockHypervisor(tx, to, 'wait')
+  if (await isDrained(tx, to)) throw refuse('resource_conflict', `${to} is drained: name another hypervisor`)
+  if (target?.zone_id !== zone_id || to === from)
+    throw refuse(
+      'unprocessable_entity',
+      fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`),
+    )
+  if (target.free < ram)
+    throw refuse(
+      'insufficient_capacity',
+      `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`,
+    )
 }
 
 /** Ends a live migration: the server is on the other hypervisor. */
-export async function endMigration(
-  database: Kysely<Tables>,
-  accounts: AccountChanges,
-  id: string,
-  mayActFor: MayActFor,
-): Promise<Placement> {
-  return changePlacement(database, accounts, id, mayActFor, async (tx, { migrating_to: to }) => {
+export async function endMigration(parts: PlacementParts, id: string, mayActFor: MayActFor): Promise<Placement> {
+  return changePlacement(parts, id, mayActFor, async (tx, { migrating_to: to }) => {
     if (to === null) throw refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(tx, to)
     return { hypervisor: to, migrating_to: null }
@@ -95,13 +93,8 @@ export async function endMigration(
 }
 
 /** Cancels a live migration: the server stays where it is. */
-export async function cancelMigration(
-  database: Kysely<Tables>,
-  accounts: AccountChanges,
-  id: string,
-  mayActFor: MayActFor,
-): Promise<Placement> {
-  return changePlacement(database, accounts, id, mayActFor, async (tx, { hypervisor, migrating_to: to }) => {
+export async function cancelMigration(parts: PlacementParts, id: string, mayActFor: MayActFor): Promise<Placement> {
+  return changePlacement(parts, id, mayActFor, async (tx, { hypervisor, migrating_to: to }) => {
     if (to === null) throw refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(tx, hypervisor)
     return { migrating_to: null }
@@ -112,13 +105,8 @@ export async function cancelMigration(
  * Seals the user-data: from the next revision on the guest does not get it. A repeated seal keeps the time of the
  * first.
  */
-export async function sealUserData(
-  database: Kysely<Tables>,
-  accounts: AccountChanges,
-  id: string,
-  mayActFor: MayActFor,
-): Promise<Placement> {
-  return changePlacement(database, accounts, id, mayActFor, (_change, { sealed_at }) =>
+export async function sealUserData(parts: PlacementParts, id: string, mayActFor: MayActFor): Promise<Placement> {
+  return changePlacement(parts, id, mayActFor, (_change, { sealed_at }) =>
     Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}),
   )
 }
@@ -130,14 +118,16 @@ type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at
  * returns the columns to change, if any.
  */
 export async function changePlacement(
-  database: Kysely<Tables>,
-  accounts: AccountChanges,
+  { db, accounts }: PlacementParts,
   id: string,
   mayActFor: MayActFor,
   columnsFor: (tx: Tx, server: Placement) => Promise<Values>,
 ): Promise<Placement> {
-  const found = await database.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
-  if (found === undefined) throw noSuch('server', id)
+  const found = await db
+    .selectFrom('servers')
+    .select('account_id')
+    .where('id', '=', id)
+    .executeTakeFirstOrThrow(() => noSuch('server', id))
   return accounts.commitInAnyState(found.account_id, async (tx) => {
     await tx.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
     const server = await findPlacement(tx, id, mayActFor)
@@ -146,10 +136,6 @@ export async function changePlacement(
       await tx.updateTable('servers').set(values).where('id', '=', id).execute()
       await markChanged(tx, [id])
     }
-    return tx
-      .selectFrom('servers')
-      .select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'])
-      .where('id', '=', id)
-      .executeTakeFirstOrThrow()
+    return tx.selectFrom('servers').select(COLUMNS).where('id', '=', id).executeTakeFirstOrThrow()
   })
 }

@@ -158,7 +158,5 @@ async function membersOf(tx: Tx, groupId: string): Promise<string[]> {
 
 async function lockGroup(tx: Tx, accountId: string, id: string): Promise<Selectable<Tables['server_groups']>> {
   const own = tx.selectFrom('server_groups').selectAll().where('id', '=', id).where('account_id', '=', accountId)
-  const row = await own.forUpdate().executeTakeFirst()
-  if (row === undefined) throw noSuch('server group', id)
-  return row
+  return own.forUpdate().executeTakeFirstOrThrow(() => noSuch('server group', id))
 }

@@ -37,8 +37,7 @@ export interface ServerValues {
 /** Loads a server that is not being deleted, and locks its row. */
 export async function lockServer(tx: Tx, accountId: string, id: string): Promise<Server> {
   const own = tx.selectFrom('servers').selectAll().where('id', '=', id).where('account_id', '=', accountId)
-  const row = await own.forUpdate().executeTakeFirst()
-  if (row === undefined) throw noSuch('server', id)
+  const row = await own.forUpdate().executeTakeFirstOrThrow(() => noSuch('server', id))
   if (serverAfter(row.status, 'delete') === undefined) throw refuse('resource_conflict', `${id} is ${row.status}`)
   return row
 }
@@ -88,18 +87,23 @@ export async function deleteServer(tx: Tx, compute: ComputeMode, accountId: stri
   await purgeOldestDeleted(tx, accountId)
 }
 
+/** `consoleToken`: opens the console, for activate_console. */
+export interface ServerActionRequest {
+  readonly accountId: string
+  readonly id: string
+  readonly action: ServerAction
+  readonly consoleToken: string | undefined
+}
+
 /**
  * Asks for an action on a server. It must be possible once the waiting actions have succeeded. Returns the id of the
- * image of a snapshot. `consoleToken`: opens the console, for activate_console. The server keeps only its expiry; the
- * action has the token until it is finished.
+ * image of a snapshot. The server keeps only the expiry of a console token; the action has the token until it is
+ * finished.
  */
 export async function requestServerAction(
   tx: Tx,
   compute: ComputeMode,
-  accountId: string,
-  id: string,
-  action: ServerAction,
-  consoleToken: string | undefined,
+  { accountId, id, action, consoleToken }: ServerActionRequest,
 ): Promise<string | undefined> {
   const server = await lockServer(tx, accountId, id)
   const status = await expectedStatus(tx, server)

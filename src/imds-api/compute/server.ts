@@ -218,7 +218,7 @@ function addActionRoutes(
 }
 
 /** The routes for where a server runs and for the seal of its user-data. */
-function addPlacementRoutes(server: ApiServer, { db, accounts, retrySeconds }: ComputeParts): void {
+function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {
   const formatPlacement = (placement: Placement) => ({
     ...placement,
     sealed_at: formatOptionalTime(placement.sealed_at),
@@ -229,24 +229,22 @@ function addPlacementRoutes(server: ApiServer, { db, accounts, retrySeconds }: C
       mayActFor(socket, hypervisor)
   const schema = { params: OfServer, response: { 200: Server } }
   server.get('/servers/:id', { schema }, async (request) =>
-    formatPlacement(await findPlacement(db, request.params.id, mayActForOf(request))),
+    formatPlacement(await findPlacement(parts.db, request.params.id, mayActForOf(request))),
   )
   server.post(
     '/servers/:id/migration',
     { schema: { ...schema, body: Type.Object({ to: Type.String() }) } },
     async (request) =>
-      formatPlacement(
-        await beginMigration(db, accounts, request.params.id, request.body.to, mayActForOf(request), retrySeconds),
-      ),
+      formatPlacement(await beginMigration(parts, request.params.id, request.body.to, mayActForOf(request))),
   )
   server.post('/servers/:id/migration/end', { schema }, async (request) =>
-    formatPlacement(await endMigration(db, accounts, request.params.id, mayActForOf(request))),
+    formatPlacement(await endMigration(parts, request.params.id, mayActForOf(request))),
   )
   server.delete('/servers/:id/migration', { schema }, async (request) =>
-    formatPlacement(await cancelMigration(db, accounts, request.params.id, mayActForOf(request))),
+    formatPlacement(await cancelMigration(parts, request.params.id, mayActForOf(request))),
   )
   server.post('/servers/:id/seal', { schema }, async (request) =>
-    formatPlacement(await sealUserData(db, accounts, request.params.id, mayActForOf(request))),
+    formatPlacement(await sealUserData(parts, request.params.id, mayActForOf(request))),
   )
 }
 

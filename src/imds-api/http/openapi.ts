@@ -63,32 +63,36 @@ export function takesAccount(path: string): boolean {
  */
 export function completeOpenApi<T extends object>(made: T, otpHeaders: readonly string[]): T {
   const { paths = {}, components } = made as Document
-  const schemas = new Components()
-  const errors = new Map<string, object>()
+  const parts: DocumentParts = { schemas: new Components(), errors: new Map(), otpHeaders }
   const completed = Object.entries(paths).map(([path, operations]) => [
     path,
     Object.fromEntries(
       Object.entries(operations).map(([method, operation]) => [
         method,
-        completeOperation(path, method, operation, schemas, errors, otpHeaders),
+        completeOperation(path, method, operation, parts),
       ]),
     ),
   ])
-  const responses = Object.fromEntries(errors)
+  const responses = Object.fromEntries(parts.errors)
   return {
     ...made,
     paths: Object.fromEntries(completed) as object,
-    components: { ...components, schemas: schemas.schemas, responses, parameters: PARAMETERS, headers: HEADERS },
+    components: { ...components, schemas: parts.schemas.schemas, responses, parameters: PARAMETERS, headers: HEADERS },
   }
+}
+
+/** What the operations of a document share. `errors`: the responses by name. */
+interface DocumentParts {
+  readonly schemas: Components
+  readonly errors: Map<string, object>
+  readonly otpHeaders: readonly string[]
 }
 
 function completeOperation(
   path: string,
   method: string,
   { 'x-refusals': refusals = [], 'x-headers': headers = [], 'x-body': body, ...operation }: Operation,
-  schemas: Components,
-  errors: Map<string, object>,
-  otpHeaders: readonly string[],
+  { schemas, errors, otpHeaders }: DocumentParts,
 ): object {
   const { requestBody, responses } = operation
   const given = operation.parameters ?? []

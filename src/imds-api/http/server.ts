@@ -87,7 +87,18 @@ const [REQUEST_TIMEOUT_MS, HEAD_TIMEOUT_MS] = [60_000, 20_000]
 const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_MS, requireHostHeader: false } as const
 
 /** Builds a server without routes. */
-export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiServerSettings): ApiServer {
+export function buildServer(settings: ApiServerSettings): ApiServer {
+  const server = createServer(settings)
+  refuseOtherProtocols(server, settings)
+  checkHeads(server)
+  decorateReplies(server, settings)
+  addBodyHandling(server, new BodyBudget(BODY_BYTES))
+  handleUnknownRoutes(server)
+  handleErrors(server, settings)
+  return server
+}
+
+function createServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
   const options = {
     logger: false,
     genReqId: requestIdOf,
@@ -129,12 +140,16 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
       },
     },
   } as const
-  const server = (tls === undefined
+  return (tls === undefined
     ? fastify({ ...options, http: HTTP })
     : fastify({
         ...options,
         https: { ...HTTP, ...tls, handshakeTimeout: HEAD_TIMEOUT_MS, requestCert: tls.ca !== undefined },
       })) as unknown as ApiServer
+}
+
+/** Refuses other versions of HTTP and CONNECT, and ignores an unknown Expect. */
+function refuseOtherProtocols(server: ApiServer, { unreadable }: ApiServerSettings): void {
   refuseOtherVersions(
     server.server,
     (request) => {
@@ -151,8 +166,12 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
   )
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
     server.server.emit('request', request, response)
-  }) // an unknown Expect is ignored
+  })
   server.server.on('connect', refuseConnect)
+}
+
+/** Checks the head of each request before anything else. */
+function checkHeads(server: ApiServer): void {
   server.addHook('onRequest', ({ raw, id }, reply, done) => {
     if (raw.socket.destroyed || reply.raw.destroyed) {
       // one of too many on its connection (connections.ts)
@@ -166,6 +185,9 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
       done(refuse('header_fields_too_large', `a request must have at most ${String(MAX_HEADERS)} headers`))
     else done()
   })
+}
+
+function decorateReplies(server: ApiServer, { tls, log }: ApiServerSettings): void {
   server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)
   server.decorateReply('cutOff', function (this: FastifyReply, cause: unknown) {
@@ -184,7 +206,10 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     if (typeof id === 'string') reply.respondedId = id
     done(null, payload)
   })
-  addBodyHandling(server, new BodyBudget(BODY_BYTES))
+}
+
+/** Says which methods a path has, or which path was meant. */
+function handleUnknownRoutes(server: ApiServer): void {
   const routes = new RouteTable()
   server.addHook('onRoute', ({ method, url }) => {
     routes.add(url, Array.isArray(method) ? method : [method])
@@ -202,6 +227,9 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     void reply.header('Allow', allowed.join(', '))
     return send(reply, refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
   })
+}
+
+function handleErrors(server: ApiServer, { shed, log }: ApiServerSettings): void {
   server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
     if (error instanceof Refusal) {
       if (error.options.shed !== undefined) shed(error.options.shed, ownerOf(request))
@@ -222,7 +250,6 @@ export function buildServer({ tls, trustedProxies, unreadable, shed, log }: ApiS
     if (refusal === trouble?.refusal) log.warn({ reason: error.message, request_id: request.id }, trouble.logged)
     return send(reply, refusal)
   })
-  return server
 }
 
 /** Makes the response of a refusal. */

@@ -19,9 +19,11 @@ import { parseVatNumber } from '../model/vat-number.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
+import { addMember } from './members.ts'
 import {
   API_CLIENT_COLUMNS,
   CLOUD_IP_COLUMNS,
+  DATABASE_SERVER_COLUMNS,
   IMAGE_COLUMNS,
   NestedAccount,
   nestedAccount,
@@ -177,24 +179,20 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
       return rows.filter(({ id }) => usage.has(id)).map((row) => collectedAccount(site, row, usage.get(row.id)!))
     },
   })
-  server.get(
-    '/accounts/:id',
-    {
-      schema: {
-        operationId: 'getAccount',
-        summary: 'Get an account',
-        description: 'Its full form: with its address, its limits and what uses them.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Account },
-      },
-      config: { member: { table: 'accounts', load: (database, _request, id) => loadAccount(database, site, id) } },
-    },
-    async ({ accountIds, params: { id } }) => {
+  addMember(server, db, {
+    path: '/accounts/:id',
+    operationId: 'getAccount',
+    summary: 'Get an account',
+    description: 'Its full form: with its address, its limits and what uses them.',
+    tags: TAGS,
+    params: Params,
+    form: Account,
+    table: 'accounts',
+    load: async (database, { accountIds }, id) => {
       if (!accountIds.includes(id)) throw noSuch('account', id)
-      return loadAccount(db, site, id)
+      return loadAccount(database, site, id)
     },
-  )
+  })
   server.put(
     '/accounts/:id',
     {
@@ -209,12 +207,9 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
       },
     },
     async (request) => {
-      const {
-        accountIds,
-        params: { id },
-        body,
-      } = request
-      if (!accountIds.includes(id)) throw noSuch('account', id)
+      const { id } = request.params
+      if (!request.accountIds.includes(id)) throw noSuch('account', id)
+      const { body } = request
       return await accounts.commit(memberRequester(request, id), (tx) => update(tx, site, id, body), 'PUT /accounts/ID')
     },
   )
@@ -222,40 +217,29 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
     '/accounts/:id/reset_ftp_password',
     { schema: { operationId: 'resetFtpPassword', ...RESET, params: Params } },
     async (request) => {
-      const {
-        accountIds,
-        params: { id },
-      } = request
-      const reset = () =>
-        accounts.commit(
-          memberRequester(request, id),
-          (tx) => resetFtpPassword(tx, site, id),
-          'POST /accounts/ID/reset_ftp_password',
-        )
-      if (!accountIds.includes(id)) throw noSuch('account', id)
-      return await reset()
+      const { id } = request.params
+      if (!request.accountIds.includes(id)) throw noSuch('account', id)
+      return await accounts.commit(
+        memberRequester(request, id),
+        (tx) => resetFtpPassword(tx, site, id),
+        'POST /accounts/ID/reset_ftp_password',
+      )
     },
   )
 }
 
 /** Adds `/account`: the account for which the request acts. */
 export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  server.get(
-    '/account',
-    {
-      schema: {
-        operationId: 'getCurrentAccount',
-        summary: 'Get the account of the request',
-        description: 'The account for which the request acts, in its full form.',
-        tags: TAGS,
-        response: { 200: Account },
-      },
-      config: {
-        member: { table: 'accounts', load: (database, { caller }) => loadAccount(database, site, caller.accountId) },
-      },
-    },
-    async ({ caller }) => await loadAccount(db, site, caller.accountId),
-  )
+  addMember(server, db, {
+    path: '/account',
+    operationId: 'getCurrentAccount',
+    summary: 'Get the account of the request',
+    description: 'The account for which the request acts, in its full form.',
+    tags: TAGS,
+    form: Account,
+    table: 'accounts',
+    load: (database, { caller }) => loadAccount(database, site, caller.accountId),
+  })
   server.put(
     '/account',
     {
@@ -351,7 +335,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       jsonArrayFrom(
         eb
           .selectFrom('database_servers')
-          .selectAll('database_servers')
+          .select(DATABASE_SERVER_COLUMNS)
           .whereRef('database_servers.account_id', '=', 'accounts.id')
           .where('database_servers.deleted_at', 'is', null)
           .orderBy('database_servers.id'),
@@ -386,8 +370,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
 type Row = InferResult<ReturnType<typeof selectAccounts>>[number]
 
 async function loadAccount(database: Reader, site: Site, id: string): Promise<Static<typeof Account>> {
-  const row = await selectAccounts(database, [id]).executeTakeFirst()
-  if (row === undefined) throw noSuch('account', id)
+  const row = await selectAccounts(database, [id]).executeTakeFirstOrThrow(() => noSuch('account', id))
   const usage = (await usageOfAccounts(database, [id])).get(id)
   if (usage === undefined) throw noSuch('account', id) // deleted between the queries
   const {

@@ -17,10 +17,12 @@ import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, equals } from './lists.ts'
+import { addMember } from './members.ts'
 import {
   API_CLIENT_COLUMNS,
   NestedAccount,
-  nestedAccount,
+  accountOf,
+  ACCOUNT_COLUMNS,
   NestedApiClient,
   nestedApiClient,
   type Site,
@@ -103,26 +105,17 @@ export function addApiClientRoutes(server: ApiServer, { db, accounts, tokens, si
     represent: (rows) => rows.map((row) => collectedApiClient(site, row)),
   })
 
-  server.get(
-    '/api_clients/:id',
-    {
-      schema: {
-        operationId: 'getApiClient',
-        summary: 'Get an API client',
-        description: 'A deleted one has revoked_at.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: ApiClient },
-      },
-      config: {
-        member: {
-          table: 'api_clients',
-          load: (database, { caller }, id) => loadApiClient(database, site, caller.accountId, id),
-        },
-      },
-    },
-    async ({ caller, params }) => await loadApiClient(db, site, caller.accountId, params.id),
-  )
+  addMember(server, db, {
+    path: '/api_clients/:id',
+    operationId: 'getApiClient',
+    summary: 'Get an API client',
+    description: 'A deleted one has revoked_at.',
+    tags: TAGS,
+    params: Params,
+    form: ApiClient,
+    table: 'api_clients',
+    load: (database, { caller }, id) => loadApiClient(database, site, caller.accountId, id),
+  })
 
   server.post(
     '/api_clients',
@@ -275,9 +268,7 @@ function selectClients(database: Reader, accountId: string) {
       'api_clients.read_only',
       'api_clients.expires_at',
       'api_clients.allow_access',
-      'accounts.id as account_id',
-      'accounts.name as account_name',
-      'accounts.status as account_status',
+      ...ACCOUNT_COLUMNS,
     ])
     .where('api_clients.account_id', '=', accountId)
 }
@@ -290,8 +281,9 @@ async function loadApiClient(
   accountId: string,
   id: string,
 ): Promise<Static<typeof ApiClient>> {
-  const row = await selectClients(database, accountId).where('api_clients.id', '=', id).executeTakeFirst()
-  if (row === undefined) throw noSuch('API client', id)
+  const row = await selectClients(database, accountId)
+    .where('api_clients.id', '=', id)
+    .executeTakeFirstOrThrow(() => noSuch('API client', id))
   return {
     ...collectedApiClient(site, row),
     ...(row.read_only && { read_only: true }),
@@ -304,6 +296,6 @@ async function loadApiClient(
 function collectedApiClient(site: Site, row: Row): Static<typeof Collected> {
   return {
     ...nestedApiClient(site, row),
-    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    account: accountOf(site, row),
   }
 }

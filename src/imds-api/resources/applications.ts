@@ -19,10 +19,12 @@ import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, equals } from './lists.ts'
+import { addMember } from './members.ts'
 import {
   reference,
   NestedAccount,
-  nestedAccount,
+  accountOf,
+  ACCOUNT_COLUMNS,
   NullableTime,
   representation,
   type Site,
@@ -71,26 +73,17 @@ export function addApplicationRoutes(server: ApiServer, { db, accounts, tokens, 
     represent: (rows) => rows.map((row) => collectedApplication(site, row)),
   })
 
-  server.get(
-    '/applications/:id',
-    {
-      schema: {
-        operationId: 'getApplication',
-        summary: 'Get an application',
-        description: 'A deleted one has revoked_at.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Application },
-      },
-      config: {
-        member: {
-          table: 'applications',
-          load: (database, { caller }, id) => loadApplication(database, site, caller.accountId, id),
-        },
-      },
-    },
-    async ({ caller, params }) => await loadApplication(db, site, caller.accountId, params.id),
-  )
+  addMember(server, db, {
+    path: '/applications/:id',
+    operationId: 'getApplication',
+    summary: 'Get an application',
+    description: 'A deleted one has revoked_at.',
+    tags: TAGS,
+    params: Params,
+    form: Application,
+    table: 'applications',
+    load: (database, { caller }, id) => loadApplication(database, site, caller.accountId, id),
+  })
 
   server.post(
     '/applications',
@@ -201,9 +194,7 @@ function selectApplications(database: Reader, accountId: string) {
       'applications.description',
       'applications.created_at',
       'applications.revoked_at',
-      'accounts.id as account_id',
-      'accounts.name as account_name',
-      'accounts.status as account_status',
+      ...ACCOUNT_COLUMNS,
     ])
     .where('applications.account_id', '=', accountId)
 }
@@ -216,8 +207,9 @@ async function loadApplication(
   accountId: string,
   id: string,
 ): Promise<Static<typeof Application>> {
-  const row = await selectApplications(database, accountId).where('applications.id', '=', id).executeTakeFirst()
-  if (row === undefined) throw noSuch('application', id)
+  const row = await selectApplications(database, accountId)
+    .where('applications.id', '=', id)
+    .executeTakeFirstOrThrow(() => noSuch('application', id))
   return { ...collectedApplication(site, row), secret: null }
 }
 
@@ -228,6 +220,6 @@ function collectedApplication(site: Site, row: Row): Static<typeof Collected> {
     description: row.description,
     created_at: formatTime(row.created_at),
     revoked_at: formatOptionalTime(row.revoked_at),
-    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    account: accountOf(site, row),
   }
 }

@@ -21,12 +21,14 @@ import { fieldFault, noSuch, refuse, type Detail } from '../model/refusal.ts'
 import { addList, byCreation, equals } from './lists.ts'
 import {
   CLOUD_IP_COLUMNS,
+  DATABASE_SERVER_COLUMNS,
   GivenName,
   INTERFACE_COLUMNS,
   SERVER_COLUMNS,
   SERVER_GROUP_COLUMNS,
   NestedAccount,
-  nestedAccount,
+  accountOf,
+  ACCOUNT_COLUMNS,
   NestedCloudIp,
   nestedCloudIp,
   NestedDatabaseServer,
@@ -298,9 +300,7 @@ function selectCloudIps(database: Reader, accountId: string) {
     .select((eb) => [
       ...CLOUD_IP_COLUMNS,
       'cloud_ips.port_translators',
-      'accounts.id as account_id',
-      'accounts.name as account_name',
-      'accounts.status as account_status',
+      ...ACCOUNT_COLUMNS,
       jsonObjectFrom(
         eb.selectFrom('interfaces').select(INTERFACE_COLUMNS).whereRef('interfaces.id', '=', 'cloud_ips.interface_id'),
       ).as('interface'),
@@ -320,7 +320,7 @@ function selectCloudIps(database: Reader, accountId: string) {
       jsonObjectFrom(
         eb
           .selectFrom('database_servers')
-          .selectAll('database_servers')
+          .select(DATABASE_SERVER_COLUMNS)
           .whereRef('database_servers.id', '=', 'cloud_ips.database_server_id'),
       ).as('database_server'),
     ])
@@ -335,8 +335,9 @@ async function loadCloudIp(
   accountId: string,
   id: string,
 ): Promise<Static<typeof CloudIp>> {
-  const row = await selectCloudIps(database, accountId).where('cloud_ips.id', '=', id).executeTakeFirst()
-  if (row === undefined) throw noSuch('cloud IP', id)
+  const row = await selectCloudIps(database, accountId)
+    .where('cloud_ips.id', '=', id)
+    .executeTakeFirstOrThrow(() => noSuch('cloud IP', id))
   return fullCloudIp(site, row)
 }
 
@@ -344,7 +345,7 @@ function fullCloudIp(site: Site, row: Row): Static<typeof CloudIp> {
   return {
     ...nestedCloudIp(site, row),
     port_translators: row.port_translators,
-    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    account: accountOf(site, row),
     interface: row.interface === null ? null : nestedInterface(site, row.interface),
     server: row.server === null ? null : nestedServer(site, row.server),
     server_group: row.server_group === null ? null : nestedServerGroup(site, row.server_group),

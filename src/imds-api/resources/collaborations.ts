@@ -31,6 +31,7 @@ import { noSuch, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, equals } from './lists.ts'
+import { addMember } from './members.ts'
 import {
   reference,
   NestedAccount,
@@ -92,23 +93,17 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
     represent: (rows) => rows.map((row) => fullCollaboration(site, 'account', row)),
   })
 
-  server.get(
-    '/collaborations/:id',
-    {
-      schema: {
-        operationId: 'getCollaboration',
-        summary: 'Get a collaboration',
-        description: 'It names no user before the invitation is accepted.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Collaboration },
-      },
-      config: {
-        member: { table: 'collaborations', load: (database, { caller }, id) => load(database, caller.accountId, id) },
-      },
-    },
-    async ({ caller, params: { id } }) => await load(db, caller.accountId, id),
-  )
+  addMember(server, db, {
+    path: '/collaborations/:id',
+    operationId: 'getCollaboration',
+    summary: 'Get a collaboration',
+    description: 'It names no user before the invitation is accepted.',
+    tags: TAGS,
+    params: Params,
+    form: Collaboration,
+    table: 'collaborations',
+    load: (database, { caller }, id) => load(database, caller.accountId, id),
+  })
 
   addWait(server, parts, {
     path: '/collaborations',
@@ -192,8 +187,7 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
   async function load(database: Reader, accountId: string, id: string): Promise<Collaboration> {
     const row = await selectCollaborations(database, isOfAccount(accountId))
       .where('collaborations.id', '=', id)
-      .executeTakeFirst()
-    if (row === undefined) throw noSuch('collaboration', id)
+      .executeTakeFirstOrThrow(() => noSuch('collaboration', id))
     return fullCollaboration(site, 'account', row)
   }
 }
@@ -210,26 +204,17 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
     represent: (rows) => rows.map((row) => fullCollaboration(site, 'user', row)),
   })
 
-  server.get(
-    '/user/collaborations/:id',
-    {
-      schema: {
-        operationId: 'getUserCollaboration',
-        summary: 'Get one of your collaborations',
-        description: 'One of the user who has signed in. API clients get 403.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Collaboration },
-      },
-      config: {
-        member: {
-          table: 'collaborations',
-          load: (database, { tokenHolder }, id) => asUser(tokenHolder, (userId) => load(database, userId, id)),
-        },
-      },
-    },
-    async ({ tokenHolder, params: { id } }) => await asUser(tokenHolder, (userId) => load(db, userId, id)),
-  )
+  addMember(server, db, {
+    path: '/user/collaborations/:id',
+    operationId: 'getUserCollaboration',
+    summary: 'Get one of your collaborations',
+    description: 'One of the user who has signed in. API clients get 403.',
+    tags: TAGS,
+    params: Params,
+    form: Collaboration,
+    table: 'collaborations',
+    load: (database, { tokenHolder }, id) => asUser(tokenHolder, (userId) => load(database, userId, id)),
+  })
 
   server.post(
     '/user/collaborations/:id/accept',
@@ -279,8 +264,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
   async function load(database: Reader, userId: string, id: string): Promise<Collaboration> {
     const row = await selectCollaborations(database, isOfUser(userId))
       .where('collaborations.id', '=', id)
-      .executeTakeFirst()
-    if (row === undefined) throw noSuch('collaboration', id)
+      .executeTakeFirstOrThrow(() => noSuch('collaboration', id))
     return fullCollaboration(site, 'user', row)
   }
 
@@ -300,8 +284,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, si
         async (tx) => {
           const found = await selectCollaborations(tx, isOfUser(userId))
             .where('collaborations.id', '=', id)
-            .executeTakeFirst()
-          if (found === undefined) throw noSuch('collaboration', id)
+            .executeTakeFirstOrThrow(() => noSuch('collaboration', id))
           nextStatus(found, event)
           return found.account_id
         },

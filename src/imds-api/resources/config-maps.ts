@@ -215,8 +215,7 @@ async function loadConfigMap(
     .select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
     .where('id', '=', id)
     .where('account_id', '=', accountId)
-    .executeTakeFirst()
-  if (row === undefined) throw noSuch('config map', id)
+    .executeTakeFirstOrThrow(() => noSuch('config map', id))
   return new JsonMember(id, `${JSON.stringify(collectedConfigMap(site, row)).slice(0, -1)},"data":${row.data}}`)
 }
 

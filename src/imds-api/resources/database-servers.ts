@@ -10,10 +10,12 @@ import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, byInteger, byText, equals } from './lists.ts'
+import { addMember } from './members.ts'
 import {
   CLOUD_IP_COLUMNS,
   NestedAccount,
-  nestedAccount,
+  accountOf,
+  ACCOUNT_COLUMNS,
   NestedCloudIp,
   nestedCloudIp,
   NestedDatabaseServer,
@@ -88,8 +90,11 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
       },
     },
     async ({ params: { id } }) => {
-      const row = await db.selectFrom('database_server_types').selectAll().where('id', '=', id).executeTakeFirst()
-      if (row === undefined) throw noSuch('database type', id)
+      const row = await db
+        .selectFrom('database_server_types')
+        .selectAll()
+        .where('id', '=', id)
+        .executeTakeFirstOrThrow(() => noSuch('database type', id))
       return nestedDatabaseType(site, row)
     },
   )
@@ -111,26 +116,17 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     represent: (rows) => rows.map((row) => fullDatabaseServer(site, row)),
   })
 
-  server.get(
-    '/database_servers/:id',
-    {
-      schema: {
-        operationId: 'getDatabaseServer',
-        summary: 'Get a database server',
-        description: 'A deleted one stays readable.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: DatabaseServer },
-      },
-      config: {
-        member: {
-          table: 'database_servers',
-          load: (database, { caller }, id) => loadDatabaseServer(database, site, caller.accountId, id),
-        },
-      },
-    },
-    async ({ caller, params }) => await loadDatabaseServer(db, site, caller.accountId, params.id),
-  )
+  addMember(server, db, {
+    path: '/database_servers/:id',
+    operationId: 'getDatabaseServer',
+    summary: 'Get a database server',
+    description: 'A deleted one stays readable.',
+    tags: TAGS,
+    params: Params,
+    form: DatabaseServer,
+    table: 'database_servers',
+    load: (database, { caller }, id) => loadDatabaseServer(database, site, caller.accountId, id),
+  })
 
   server.put(
     '/database_servers/:id',
@@ -154,8 +150,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
           .where('id', '=', params.id)
           .where('account_id', '=', caller.accountId)
           .forUpdate()
-          .executeTakeFirst()
-        if (row === undefined) throw noSuch('database server', params.id)
+          .executeTakeFirstOrThrow(() => noSuch('database server', params.id))
         if (['deleting', 'deleted'].includes(row.status))
           throw refuse('resource_conflict', `${params.id} is ${row.status}`)
         const present = { ...row, snapshots_schedule: null }
@@ -189,8 +184,7 @@ function selectDatabaseServers(database: Reader, accountId: string) {
     .innerJoin('database_server_types', 'database_server_types.id', 'database_servers.database_server_type_id')
     .selectAll('database_servers')
     .select((eb) => [
-      'accounts.name as account_name',
-      'accounts.status as account_status',
+      ...ACCOUNT_COLUMNS,
       'zones.handle as zone_handle',
       eb.fn.toJson('database_server_types').as('type'),
       jsonArrayFrom(
@@ -212,15 +206,16 @@ async function loadDatabaseServer(
   accountId: string,
   id: string,
 ): Promise<Static<typeof DatabaseServer>> {
-  const row = await selectDatabaseServers(database, accountId).where('database_servers.id', '=', id).executeTakeFirst()
-  if (row === undefined) throw noSuch('database server', id)
+  const row = await selectDatabaseServers(database, accountId)
+    .where('database_servers.id', '=', id)
+    .executeTakeFirstOrThrow(() => noSuch('database server', id))
   return fullDatabaseServer(site, row)
 }
 
 function fullDatabaseServer(site: Site, row: Row): Static<typeof DatabaseServer> {
   return {
     ...nestedDatabaseServer(site, row),
-    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    account: accountOf(site, row),
     database_server_type: nestedDatabaseType(site, row.type),
     cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)),
     zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),

@@ -18,6 +18,7 @@ import { LONG_BODY_LIMIT } from '../http/body.ts'
 import { formatId } from '../model/ids.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
+import { addMember } from './members.ts'
 import {
   ARCHITECTURES,
   GivenName,
@@ -84,26 +85,17 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
     represent: (rows) => rows.map((row) => collectedImage(site, row)),
   })
 
-  server.get(
-    '/images/:id',
-    {
-      schema: {
-        operationId: 'getImage',
-        summary: 'Get an image',
-        description: 'By its id or handle, with its whole description.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: Image },
-      },
-      config: {
-        member: {
-          table: 'images',
-          load: (database, { caller }, id) => read(database, caller.accountId, id),
-        },
-      },
-    },
-    async ({ caller, params: { id } }) => await read(db, caller.accountId, id),
-  )
+  addMember(server, db, {
+    path: '/images/:id',
+    operationId: 'getImage',
+    summary: 'Get an image',
+    description: 'By its id or handle, with its whole description.',
+    tags: TAGS,
+    params: Params,
+    form: Image,
+    table: 'images',
+    load: (database, { caller }, id) => read(database, caller.accountId, id),
+  })
 
   addWait(server, parts, {
     path: '/images',

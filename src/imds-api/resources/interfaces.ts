@@ -30,8 +30,7 @@ export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourcePart
         .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
         .where('interfaces.id', '=', id)
         .where('servers.account_id', '=', caller.accountId)
-        .executeTakeFirst()
-      if (row === undefined) throw noSuch('interface', id)
+        .executeTakeFirstOrThrow(() => noSuch('interface', id))
       const { interface_id, mac_address, ipv4_address } = row
       return {
         ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }),

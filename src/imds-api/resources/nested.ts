@@ -2,16 +2,18 @@
  * The nested form of every resource: its schema, and the function that makes it from a row. It has the fields of the
  * interface, and others that clients read (docs/api.md#representations).
  */
+import type { Selectable } from 'kysely'
 import Type, { type Static, type TNull, type TObject, type TProperties, type TUnion } from 'typebox'
 import { shortDescription, MAX_IMAGE_DESCRIPTION, IMAGE_STATES } from '../changes/images.ts'
 import { cloudIpFqdn } from '../model/names.ts'
+import type { Tables } from '../database/tables.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { ACCOUNT_STATES, type AccountStatus } from '../model/account-states.ts'
-import { CLOUD_IP_STATES, type CloudIpStatus } from '../model/cloud-ip-states.ts'
-import { DATABASE_SERVER_STATES, type DatabaseServerStatus } from '../model/database-server-states.ts'
+import { CLOUD_IP_STATES } from '../model/cloud-ip-states.ts'
+import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { SCOPES_OF_GROUP, type PermissionsGroup } from '../model/scopes.ts'
-import { SERVER_STATES, type ServerStatus } from '../model/server-actions.ts'
-import { SERVER_TYPE_STATES, type ServerTypeStatus } from '../model/server-type-states.ts'
+import { SERVER_STATES } from '../model/server-actions.ts'
+import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
 
 /** The URL of this API, without a final slash, and the domain of its region. */
 export interface Site {
@@ -71,6 +73,24 @@ export function idParams(example: string, description = 'The id.') {
   return Type.Object({ id: Type.String({ description, examples: [example] }) })
 }
 
+/** Names columns with their table. */
+function columnsOf<const Table extends keyof Tables, const Columns extends readonly (keyof Tables[Table] & string)[]>(
+  table: Table,
+  columns: Columns,
+): { readonly [I in keyof Columns]: `${Table}.${Columns[I]}` } {
+  return columns.map((column) => `${table}.${column}`) as never
+}
+
+/** A row with these columns, or its JSON, in which a time is text. */
+type RowOf<Columns extends readonly string[]> = {
+  readonly [Column in Columns[number] as Column extends `${string}.${infer Name}` ? Name : never]: Value<Column>
+}
+type Value<Column> = Column extends `${infer Table extends keyof Tables}.${infer Name}`
+  ? ValueOf<Selectable<Tables[Table]>, Name>
+  : never
+type ValueOf<Row, Name> = Name extends keyof Row ? OrText<Row[Name]> : never
+type OrText<T> = T extends Date ? T | string : T
+
 /** The first three fields of every representation. `path`: of its collection, such as servers. */
 export function reference<T extends string>(
   site: Site,
@@ -92,20 +112,26 @@ export function nestedAccount(
   return { ...reference(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
 }
 
+/** The account of a row that is joined with `accounts`. */
+export const ACCOUNT_COLUMNS = [
+  'accounts.id as account_id',
+  'accounts.name as account_name',
+  'accounts.status as account_status',
+] as const
+export function accountOf(
+  site: Site,
+  row: { readonly account_id: string; readonly account_name: string; readonly account_status: AccountStatus },
+): Static<typeof NestedAccount> {
+  return nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status })
+}
+
 export const NestedUser = representation('NestedUser', 'user', {
   name: Type.String(),
   email_address: Type.String({ format: 'email' }),
   '2fa': Type.Object({ enabled: Type.Boolean() }),
 })
-export interface UserRow {
-  readonly id: string
-  readonly name: string
-  readonly email_address: string
-  readonly totp_secret: string | null
-}
-/** The columns of a UserRow. */
-export const USER_COLUMNS = ['users.id', 'users.name', 'users.email_address', 'users.totp_secret'] as const
-export function nestedUser(site: Site, row: UserRow): Static<typeof NestedUser> {
+export const USER_COLUMNS = columnsOf('users', ['id', 'name', 'email_address', 'totp_secret'])
+export function nestedUser(site: Site, row: RowOf<typeof USER_COLUMNS>): Static<typeof NestedUser> {
   return {
     ...reference(site, 'user', 'users', row.id),
     name: row.name,
@@ -120,22 +146,14 @@ export const NestedApiClient = representation('NestedApiClient', 'api_client', {
   permissions_group: oneOf(Object.keys(SCOPES_OF_GROUP) as PermissionsGroup[]),
   revoked_at: NullableTime,
 })
-export interface ApiClientRow {
-  readonly id: string
-  readonly name: string
-  readonly description: string
-  readonly permissions_group: PermissionsGroup
-  readonly revoked_at: Date | string | null
-}
-/** The columns of an ApiClientRow. */
-export const API_CLIENT_COLUMNS = [
-  'api_clients.id',
-  'api_clients.name',
-  'api_clients.description',
-  'api_clients.permissions_group',
-  'api_clients.revoked_at',
-] as const
-export function nestedApiClient(site: Site, row: ApiClientRow): Static<typeof NestedApiClient> {
+export const API_CLIENT_COLUMNS = columnsOf('api_clients', [
+  'id',
+  'name',
+  'description',
+  'permissions_group',
+  'revoked_at',
+])
+export function nestedApiClient(site: Site, row: RowOf<typeof API_CLIENT_COLUMNS>): Static<typeof NestedApiClient> {
   return {
     ...reference(site, 'api_client', 'api_clients', row.id),
     name: row.name,
@@ -162,28 +180,17 @@ export const NestedServerType = representation('NestedServerType', 'server_type'
   handle: Type.String(),
   storage_type: Type.String(),
 })
-export interface ServerTypeRow {
-  readonly id: string
-  readonly name: string
-  readonly status: ServerTypeStatus
-  readonly cores: number
-  readonly ram: number
-  readonly disk_size: number
-  readonly handle: string
-  readonly storage_type: string
-}
-/** The columns of a ServerTypeRow. */
-export const SERVER_TYPE_COLUMNS = [
-  'server_types.id',
-  'server_types.name',
-  'server_types.status',
-  'server_types.cores',
-  'server_types.ram',
-  'server_types.disk_size',
-  'server_types.handle',
-  'server_types.storage_type',
-] as const
-export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof NestedServerType> {
+export const SERVER_TYPE_COLUMNS = columnsOf('server_types', [
+  'id',
+  'name',
+  'status',
+  'cores',
+  'ram',
+  'disk_size',
+  'handle',
+  'storage_type',
+])
+export function nestedServerType(site: Site, row: RowOf<typeof SERVER_TYPE_COLUMNS>): Static<typeof NestedServerType> {
   const { name, status, cores, ram, disk_size, handle, storage_type } = row
   return {
     ...reference(site, 'server_type', 'server_types', row.id),
@@ -214,39 +221,26 @@ export const NestedImage = representation('NestedImage', 'image', {
   public: Type.Boolean(),
   owner: Type.String({ description: 'The id of an account. Empty: an image of the region.' }),
 })
-export interface ImageRow {
-  readonly id: string
-  readonly name: string
-  readonly username: string
-  readonly status: string
-  readonly locked: boolean
-  readonly description: string
-  readonly source: string
-  readonly source_trigger: string
-  readonly arch: (typeof ARCHITECTURES)[number]
-  readonly created_at: Date | string
-  readonly official: boolean
-  readonly public: boolean
-  readonly account_id: string | null
-}
-/** The columns of an ImageRow, but the description, which may have 64 KiB. */
-export const SHORT_IMAGE_COLUMNS = [
-  'images.id',
-  'images.name',
-  'images.username',
-  'images.status',
-  'images.locked',
-  'images.source',
-  'images.source_trigger',
-  'images.arch',
-  'images.created_at',
-  'images.official',
-  'images.public',
-  'images.account_id',
-] as const
-/** The columns of an ImageRow. */
+/** Without the description, which may have 64 KiB. */
+export const SHORT_IMAGE_COLUMNS = columnsOf('images', [
+  'id',
+  'name',
+  'username',
+  'status',
+  'locked',
+  'source',
+  'source_trigger',
+  'arch',
+  'created_at',
+  'official',
+  'public',
+  'account_id',
+])
 export const IMAGE_COLUMNS = [...SHORT_IMAGE_COLUMNS, shortDescription('images').as('description')] as const
-export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImage> {
+export function nestedImage(
+  site: Site,
+  row: RowOf<typeof SHORT_IMAGE_COLUMNS> & { readonly description: string },
+): Static<typeof NestedImage> {
   const { name, username, status, locked, source, source_trigger, arch, official } = row
   // no half of a surrogate pair
   const description = row.description.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, '')
@@ -271,14 +265,8 @@ export const NestedInterface = representation('NestedInterface', 'interface', {
   mac_address: Type.String({ pattern: '^([0-9a-f]{2}:){5}[0-9a-f]{2}$' }),
   ipv4_address: Ipv4,
 })
-export interface InterfaceRow {
-  readonly id: string
-  readonly mac_address: string
-  readonly ipv4_address: string
-}
-/** The columns of an InterfaceRow. */
-export const INTERFACE_COLUMNS = ['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address'] as const
-export function nestedInterface(site: Site, row: InterfaceRow): Static<typeof NestedInterface> {
+export const INTERFACE_COLUMNS = columnsOf('interfaces', ['id', 'mac_address', 'ipv4_address'])
+export function nestedInterface(site: Site, row: RowOf<typeof INTERFACE_COLUMNS>): Static<typeof NestedInterface> {
   return {
     ...reference(site, 'interface', 'interfaces', row.id),
     mac_address: row.mac_address,
@@ -296,26 +284,16 @@ export const NestedServer = representation('NestedServer', 'server', {
   started_at: NullableTime,
   deleted_at: NullableTime,
 })
-export interface ServerRow {
-  readonly id: string
-  readonly name: string
-  readonly status: ServerStatus
-  readonly locked: boolean
-  readonly created_at: Date | string
-  readonly started_at: Date | string | null
-  readonly deleted_at: Date | string | null
-}
-/** The columns of a ServerRow. */
-export const SERVER_COLUMNS = [
-  'servers.id',
-  'servers.name',
-  'servers.status',
-  'servers.locked',
-  'servers.created_at',
-  'servers.started_at',
-  'servers.deleted_at',
-] as const
-export function nestedServer(site: Site, row: ServerRow): Static<typeof NestedServer> {
+export const SERVER_COLUMNS = columnsOf('servers', [
+  'id',
+  'name',
+  'status',
+  'locked',
+  'created_at',
+  'started_at',
+  'deleted_at',
+])
+export function nestedServer(site: Site, row: RowOf<typeof SERVER_COLUMNS>): Static<typeof NestedServer> {
   return {
     ...reference(site, 'server', 'servers', row.id),
     name: row.name,
@@ -336,22 +314,17 @@ export const NestedServerGroup = representation('NestedServerGroup', 'server_gro
   default: Type.Boolean(),
   fqdn: HostName,
 })
-export interface ServerGroupRow {
-  readonly id: string
-  readonly name: string
-  readonly description: string
-  readonly is_default: boolean
-  readonly created_at: Date | string
-}
-/** The columns of a ServerGroupRow. */
-export const SERVER_GROUP_COLUMNS = [
-  'server_groups.id',
-  'server_groups.name',
-  'server_groups.description',
-  'server_groups.is_default',
-  'server_groups.created_at',
-] as const
-export function nestedServerGroup(site: Site, row: ServerGroupRow): Static<typeof NestedServerGroup> {
+export const SERVER_GROUP_COLUMNS = columnsOf('server_groups', [
+  'id',
+  'name',
+  'description',
+  'is_default',
+  'created_at',
+])
+export function nestedServerGroup(
+  site: Site,
+  row: RowOf<typeof SERVER_GROUP_COLUMNS>,
+): Static<typeof NestedServerGroup> {
   return {
     ...reference(site, 'server_group', 'server_groups', row.id),
     name: row.name,
@@ -372,24 +345,15 @@ export const NestedCloudIp = representation('NestedCloudIp', 'cloud_ip', {
   reverse_dns: Type.String({ description: 'Empty: none.' }),
   mode: Type.Literal('nat'),
 })
-export interface CloudIpRow {
-  readonly id: string
-  readonly name: string
-  readonly public_ipv4: string
-  readonly public_ipv6: string
-  readonly status: CloudIpStatus
-  readonly reverse_dns: string | null
-}
-/** The columns of a CloudIpRow. */
-export const CLOUD_IP_COLUMNS = [
-  'cloud_ips.id',
-  'cloud_ips.name',
-  'cloud_ips.public_ipv4',
-  'cloud_ips.public_ipv6',
-  'cloud_ips.status',
-  'cloud_ips.reverse_dns',
-] as const
-export function nestedCloudIp(site: Site, row: CloudIpRow): Static<typeof NestedCloudIp> {
+export const CLOUD_IP_COLUMNS = columnsOf('cloud_ips', [
+  'id',
+  'name',
+  'public_ipv4',
+  'public_ipv6',
+  'status',
+  'reverse_dns',
+])
+export function nestedCloudIp(site: Site, row: RowOf<typeof CLOUD_IP_COLUMNS>): Static<typeof NestedCloudIp> {
   const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
   return {
     ...reference(site, 'cloud_ip', 'cloud_ips', row.id),
@@ -410,16 +374,9 @@ export const NestedDatabaseType = representation('DatabaseType', 'database_type'
   disk_size: Type.Integer({ description: 'MB.' }),
   ram: Type.Integer({ description: 'MB.' }),
 })
-export interface DatabaseTypeRow {
-  readonly id: string
-  readonly name: string
-  readonly description: string
-  readonly disk_size: number
-  readonly ram: number
-}
 export function nestedDatabaseType(
   site: Site,
-  { id, name, description, disk_size, ram }: DatabaseTypeRow,
+  { id, name, description, disk_size, ram }: Selectable<Tables['database_server_types']>,
 ): Static<typeof NestedDatabaseType> {
   return { ...reference(site, 'database_type', 'database_types', id), name, description, disk_size, ram }
 }
@@ -438,22 +395,23 @@ export const NestedDatabaseServer = representation('NestedDatabaseServer', 'data
   updated_at: Time,
   deleted_at: NullableTime,
 })
-export interface DatabaseServerRow {
-  readonly id: string
-  readonly name: string
-  readonly description: string
-  readonly status: DatabaseServerStatus
-  readonly locked: boolean
-  readonly allow_access: readonly string[]
-  readonly database_engine: string
-  readonly database_version: string
-  readonly maintenance_weekday: number
-  readonly maintenance_hour: number
-  readonly created_at: Date | string
-  readonly updated_at: Date | string
-  readonly deleted_at: Date | string | null
-}
-export function nestedDatabaseServer(site: Site, row: DatabaseServerRow): Static<typeof NestedDatabaseServer> {
+export const DATABASE_SERVER_COLUMNS = columnsOf('database_servers', [
+  ...([
+    'id',
+    'name',
+    'description',
+    'status',
+    'locked',
+    'allow_access',
+    'database_engine',
+    'database_version',
+  ] as const),
+  ...(['maintenance_weekday', 'maintenance_hour', 'created_at', 'updated_at', 'deleted_at'] as const),
+])
+export function nestedDatabaseServer(
+  site: Site,
+  row: RowOf<typeof DATABASE_SERVER_COLUMNS>,
+): Static<typeof NestedDatabaseServer> {
   const {
     name,
     description,

@@ -46,13 +46,13 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
           response: { 202: Server },
         },
       },
-      async ({ caller, params: { id } }, reply) => {
-        const token = action === 'activate_console' ? newToken() : undefined
+      async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+        const consoleToken = action === 'activate_console' ? newToken() : undefined
         const member = await accounts.commit(caller, async (tx) => {
-          const imageId = await requestServerAction(tx, compute, caller.accountId, id, action, token)
+          const imageId = await requestServerAction(tx, compute, { accountId, id, action, consoleToken })
           if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
-          const loaded = await loadServer(tx, site, caller.accountId, id)
-          return token === undefined ? loaded : { ...loaded, console_token: token }
+          const loaded = await loadServer(tx, site, accountId, id)
+          return consoleToken === undefined ? loaded : { ...loaded, console_token: consoleToken }
         })
         return reply.code(202).send(member)
       },

@@ -14,7 +14,8 @@ import {
   IMAGE_COLUMNS,
   INTERFACE_COLUMNS,
   NestedAccount,
-  nestedAccount,
+  accountOf,
+  ACCOUNT_COLUMNS,
   NestedCloudIp,
   nestedCloudIp,
   NestedImage,
@@ -100,9 +101,7 @@ export function selectServers(database: Reader, accountId: string) {
     .select((eb) => [
       ...SERVER_COLUMNS,
       'servers.compatibility_mode',
-      'servers.account_id',
-      'accounts.name as account_name',
-      'accounts.status as account_status',
+      ...ACCOUNT_COLUMNS,
       'servers.image_texts',
       jsonObjectFrom(
         eb
@@ -178,8 +177,7 @@ export async function loadServer(
   accountId: string,
   id: string,
 ): Promise<Static<typeof Server>> {
-  const row = await selectServer(database, accountId, id).executeTakeFirst()
-  if (row === undefined) throw noSuch('server', id)
+  const row = await selectServer(database, accountId, id).executeTakeFirstOrThrow(() => noSuch('server', id))
   return fullServer(site, row)
 }
 
@@ -187,7 +185,7 @@ export function collectedServer(site: Site, row: CollectedRow): Static<typeof Co
   const image = imageOfServer(row.image!, { isVisible: row.image!.is_visible, texts: row.image_texts })
   return {
     ...nestedServer(site, row),
-    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    account: accountOf(site, row),
     image: nestedImage(site, image),
     server_type: nestedServerType(site, row.server_type!),
     zone: nestedZone(site, row.zone!),

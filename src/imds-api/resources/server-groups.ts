@@ -17,9 +17,11 @@ import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byCreation, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
+import { addMember } from './members.ts'
 import {
   NestedAccount,
-  nestedAccount,
+  accountOf,
+  ACCOUNT_COLUMNS,
   NestedServer,
   nestedServer,
   NestedServerGroup,
@@ -76,26 +78,17 @@ export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: 
     represent: (rows) => rows.map((row) => fullServerGroup(site, row)),
   })
 
-  server.get(
-    '/server_groups/:id',
-    {
-      schema: {
-        operationId: 'getServerGroup',
-        summary: 'Get a server group',
-        description: 'With its servers.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: ServerGroup },
-      },
-      config: {
-        member: {
-          table: 'server_groups',
-          load: (database, { caller }, id) => loadServerGroup(database, site, caller.accountId, id),
-        },
-      },
-    },
-    async ({ caller, params }) => await loadServerGroup(db, site, caller.accountId, params.id),
-  )
+  addMember(server, db, {
+    path: '/server_groups/:id',
+    operationId: 'getServerGroup',
+    summary: 'Get a server group',
+    description: 'With its servers.',
+    tags: TAGS,
+    params: Params,
+    form: ServerGroup,
+    table: 'server_groups',
+    load: (database, { caller }, id) => loadServerGroup(database, site, caller.accountId, id),
+  })
 
   /** Commits a change and returns the group after it. */
   const change = (caller: Caller, id: string, work: (tx: Tx) => Promise<void>) =>
@@ -247,8 +240,7 @@ function selectGroups(database: Reader, accountId: string) {
     .innerJoin('accounts', 'accounts.id', 'server_groups.account_id')
     .selectAll('server_groups')
     .select((eb) => [
-      'accounts.name as account_name',
-      'accounts.status as account_status',
+      ...ACCOUNT_COLUMNS,
       jsonArrayFrom(
         eb
           .selectFrom('servers')
@@ -269,15 +261,16 @@ async function loadServerGroup(
   accountId: string,
   id: string,
 ): Promise<Static<typeof ServerGroup>> {
-  const row = await selectGroups(database, accountId).where('server_groups.id', '=', id).executeTakeFirst()
-  if (row === undefined) throw noSuch('server group', id)
+  const row = await selectGroups(database, accountId)
+    .where('server_groups.id', '=', id)
+    .executeTakeFirstOrThrow(() => noSuch('server group', id))
   return fullServerGroup(site, row)
 }
 
 function fullServerGroup(site: Site, row: Row): Static<typeof ServerGroup> {
   return {
     ...nestedServerGroup(site, row),
-    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    account: accountOf(site, row),
     servers: row.servers.map((server) => nestedServer(site, server)),
     firewall_policy: null,
   }

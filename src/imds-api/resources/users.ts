@@ -14,6 +14,7 @@ import { formatTime } from '../model/time.ts'
 import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
+import { addMember } from './members.ts'
 import {
   NestedAccount,
   nestedAccount,
@@ -70,28 +71,18 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     represent: (rows) => rows.map((row) => ({ ...fullUser(site, row), default_account: null })),
   })
 
-  server.get(
-    '/users/:id',
-    {
-      schema: {
-        operationId: 'getUser',
-        summary: 'Get a user',
-        description: 'The caller, or a user with whom the caller shares an account.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: User },
-      },
-      config: {
-        member: {
-          table: 'users',
-          load: (database, { accountIds, tokenHolder }, id) =>
-            selfOf(database, tokenHolder).then((self) => load(database, accountIds, self, id)),
-        },
-      },
-    },
-    async ({ accountIds, tokenHolder, params: { id } }) =>
-      await load(db, accountIds, await selfOf(db, tokenHolder), id),
-  )
+  addMember(server, db, {
+    path: '/users/:id',
+    operationId: 'getUser',
+    summary: 'Get a user',
+    description: 'The caller, or a user with whom the caller shares an account.',
+    tags: TAGS,
+    params: Params,
+    form: User,
+    table: 'users',
+    load: (database, { accountIds, tokenHolder }, id) =>
+      selfOf(database, tokenHolder).then((self) => load(database, accountIds, self, id)),
+  })
 
   server.put(
     '/users/:id',
@@ -109,29 +100,17 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     async (request, reply) => await change(request, reply, request.params.id),
   )
 
-  server.get(
-    '/user',
-    {
-      schema: {
-        operationId: 'getCurrentUser',
-        summary: 'Get the user of the token',
-        description: 'The user who has signed in; for an API client, the owner of its account.',
-        tags: TAGS,
-        response: { 200: User },
-      },
-      config: {
-        member: {
-          table: 'users',
-          load: (database, { accountIds, tokenHolder }) =>
-            selfOf(database, tokenHolder).then((id) => load(database, accountIds, id, id)),
-        },
-      },
-    },
-    async ({ accountIds, tokenHolder }) => {
-      const id = await selfOf(db, tokenHolder)
-      return await load(db, accountIds, id, id)
-    },
-  )
+  addMember(server, db, {
+    path: '/user',
+    operationId: 'getCurrentUser',
+    summary: 'Get the user of the token',
+    description: 'The user who has signed in; for an API client, the owner of its account.',
+    tags: TAGS,
+    form: User,
+    table: 'users',
+    load: (database, { accountIds, tokenHolder }) =>
+      selfOf(database, tokenHolder).then((id) => load(database, accountIds, id, id)),
+  })
 
   server.put(
     '/user',
@@ -154,8 +133,9 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     self: string,
     id: string,
   ): Promise<Static<typeof User>> {
-    const row = await selectUsers(database, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-    if (row === undefined) throw noSuch('user', id)
+    const row = await selectUsers(database, accountIds, self)
+      .where('users.id', '=', id)
+      .executeTakeFirstOrThrow(() => noSuch('user', id))
     return fullUser(site, row)
   }
 
@@ -169,8 +149,9 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     return accounts.commitProfile(tokenRequester(request), async (tx) => {
       const self = await selfOf(tx, tokenHolder)
       const id = named ?? self
-      const row = await selectUsers(tx, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-      if (row === undefined) throw noSuch('user', id)
+      const row = await selectUsers(tx, accountIds, self)
+        .where('users.id', '=', id)
+        .executeTakeFirstOrThrow(() => noSuch('user', id))
       const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
       if (tokenHolder.kind === 'user' && tokenHolder.userId !== id) throw forbidden
       const values = changesOf(row, body)

@@ -158,8 +158,7 @@ function recoveryParts(): FleetParts {
 }
 
 /**
- * Opens the database for a command. Root becomes the owner of its directory, so whatever only root may read must be
- * read before.
+ * Opens the database for a command. Root becomes the owner of its directory: read what only root may read before.
  */
 async function openForCommand(settings: DatabaseSettings): Promise<Database> {
   if (settings.kind === 'embedded') becomeOwnerOf(settings.stateDirectory)

@@ -142,56 +142,44 @@ function declareRequests(declare: Declarations) {
     labelNames: ['route', 'method', 'status'] as const,
     registers: declare.registers,
   })
-  const unreadable = declare.counter(
-    'imds_api_unreadable_requests_total',
-    'reason',
-    UNREADABLE_REASONS,
-    'Requests to the API or the compute interface that could not be read, so they have no route: bad_request ' +
-      '(malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk ' +
-      'extension).',
-  )
-  const closed = declare.counter(
-    'imds_api_closed_connections_total',
-    'reason',
-    CLOSED_REASONS,
-    'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a ' +
-      'client did not read its response in time, or unread responses took too much memory), pipelined (a client ' +
-      'sent more than 16 requests without waiting for their responses: those were answered first).',
-  )
-  const keyed = declare.counter(
-    'imds_api_keyed_requests_total',
-    'result',
-    KEYED_RESULTS,
-    'Requests with an Idempotency-Key: replayed (the response was that of an earlier request with this key), new (all ' +
-      'others).',
-  )
-  const shed = declare.counter(
-    'imds_api_shed_requests_total',
-    'queue',
-    SHED_QUEUES,
-    'Requests that were answered 503 because too many waited, or waited too long: reads, changes, tokens (requests ' +
-      'to /token), bodies (their bytes).',
-  )
   return {
     responded: (route: string, method: string, status: number) => {
       requests.inc({ route, method, status })
     },
-    unreadable,
-    closed,
-    keyed,
-    shed,
+    unreadable: declare.counter(
+      'imds_api_unreadable_requests_total',
+      'reason',
+      UNREADABLE_REASONS,
+      'Requests to the API or the compute interface that could not be read, so they have no route: bad_request ' +
+        '(malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk ' +
+        'extension).',
+    ),
+    closed: declare.counter(
+      'imds_api_closed_connections_total',
+      'reason',
+      CLOSED_REASONS,
+      'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a ' +
+        'client did not read its response in time, or unread responses took too much memory), pipelined (a client ' +
+        'sent more than 16 requests without waiting for their responses: those were answered first).',
+    ),
+    keyed: declare.counter(
+      'imds_api_keyed_requests_total',
+      'result',
+      KEYED_RESULTS,
+      'Requests with an Idempotency-Key: replayed (the response was that of an earlier request with this key), new (all ' +
+        'others).',
+    ),
+    shed: declare.counter(
+      'imds_api_shed_requests_total',
+      'queue',
+      SHED_QUEUES,
+      'Requests that were answered 503 because too many waited, or waited too long: reads, changes, tokens (requests ' +
+        'to /token), bodies (their bytes).',
+    ),
   }
 }
 
 function declarePublishing(declare: Declarations, read: ReadAtScrape) {
-  const published = declare.counter(
-    'imds_api_publishes_total',
-    'result',
-    OUTCOMES,
-    'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the ' +
-      'store has another server with this id), invalid or address-owned (the store refused the record), failed (the ' +
-      'store or the database could not be used).',
-  )
   const batches = new Counter({
     name: 'imds_api_publish_batches_total',
     help: 'Batches of servers that were published together.',
@@ -220,7 +208,14 @@ function declarePublishing(declare: Declarations, read: ReadAtScrape) {
     async () => (await read())?.outbox.faulty,
   )
   return {
-    published,
+    published: declare.counter(
+      'imds_api_publishes_total',
+      'result',
+      OUTCOMES,
+      'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the ' +
+        'store has another server with this id), invalid or address-owned (the store refused the record), failed (the ' +
+        'store or the database could not be used).',
+    ),
     batched: () => {
       batches.inc()
     },
@@ -231,12 +226,6 @@ function declarePublishing(declare: Declarations, read: ReadAtScrape) {
 }
 
 function declareCompute(declare: Declarations, read: ReadAtScrape) {
-  const actionFinished = declare.counter(
-    'imds_api_compute_outcomes_total',
-    'outcome',
-    ['succeeded', 'failed'],
-    'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
-  )
   declare.gauge(
     'imds_api_compute_actions',
     'Actions on servers that wait for their outcome.',
@@ -252,31 +241,36 @@ function declareCompute(declare: Declarations, read: ReadAtScrape) {
     'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
     async () => (await read())?.queue.unfetched,
   )
-  return { actionFinished }
+  return {
+    actionFinished: declare.counter(
+      'imds_api_compute_outcomes_total',
+      'outcome',
+      ['succeeded', 'failed'],
+      'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
+    ),
+  }
 }
 
 /** The streams of events and the requests that wait for a state. */
 function declareOpenRequests(declare: Declarations) {
-  const streamEnded = declare.counter(
-    'imds_api_event_streams_ended_total',
-    'reason',
-    STREAM_ENDS,
-    'Streams of events that have ended: client (it closed the connection), unread (it did not read), right (its ' +
-      'access token or its access to the account ended), gone (events that it had not got were deleted), stop.',
-  )
-  const waitEnded = declare.counter(
-    'imds_api_waits_ended_total',
-    'reason',
-    WAIT_ENDS,
-    'Requests that have waited for a state of a resource: reached, impossible (it cannot have the state any more), ' +
-      'timeout, right (the access token or the access to the account ended), client (it closed the connection), stop.',
-  )
   let open = { streams: () => 0, waits: () => 0 }
   declare.gauge('imds_api_event_streams', 'Open streams of events.', () => open.streams())
   declare.gauge('imds_api_waits', 'Requests that wait for a state of a resource.', () => open.waits())
   return {
-    streamEnded,
-    waitEnded,
+    streamEnded: declare.counter(
+      'imds_api_event_streams_ended_total',
+      'reason',
+      STREAM_ENDS,
+      'Streams of events that have ended: client (it closed the connection), unread (it did not read), right (its ' +
+        'access token or its access to the account ended), gone (events that it had not got were deleted), stop.',
+    ),
+    waitEnded: declare.counter(
+      'imds_api_waits_ended_total',
+      'reason',
+      WAIT_ENDS,
+      'Requests that have waited for a state of a resource: reached, impossible (it cannot have the state any more), ' +
+        'timeout, right (the access token or the access to the account ended), client (it closed the connection), stop.',
+    ),
     countOpen: (counts: typeof open) => {
       open = counts
     },

@@ -21,7 +21,7 @@ import { compareStore, findOnlyInStore, type Difference } from './publish/compar
 import { LazyStore } from './publish/lazy-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
-import { noDatabase, refuseForeign, type RecoveryParts } from './recovery.ts'
+import { noDatabase, readRegionRow, refuseForeign, type RecoveryParts } from './recovery.ts'
 
 /** What `rebuild` needs beside the store and the database: `bootSeconds`, for a server that waits for its guest. */
 type RebuildParts = RecoveryParts & { readonly config: Pick<ApiConfig, 'bootSeconds'> }
@@ -86,8 +86,8 @@ async function prune(output: Output, db: Database['db'], store: Publisher, force
 }
 
 /**
- * Publishes until nothing of the rebuild is left, and returns the exit status. `enqueued`: how many servers it had at first.
- * A running imds-api may have published some of them meanwhile.
+ * Publishes until the rebuild is complete, and returns the exit status. `enqueued`: how many servers it began with; a
+ * running imds-api may have published some of them.
  */
 async function publishAll(
   { output, config: { bootSeconds } }: RebuildParts,
@@ -177,7 +177,7 @@ function formatDifference({ server, finding, fields }: Difference): string {
   }
 }
 
-/** Opens the store before the database, since this may be another user than root from then on. */
+/** Opens the store first: opening the database may give up the rights of root. */
 async function withStoreAndDatabase(
   { config, open }: RecoveryParts,
   use: (database: Database, publisher: Publisher, store: LazyStore) => Promise<number>,
@@ -189,9 +189,7 @@ async function withStoreAndDatabase(
     const database = await open(config.database)
     try {
       await migrate(database.db)
-      const region = await database.db.selectFrom('region').select('name').executeTakeFirst()
-      if (region === undefined)
-        throw new ApiCommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it')
+      const region = await readRegionRow(database)
       if (config.store.region !== undefined && config.store.region !== region.name)
         throw new ApiCommandFailure(
           EXIT.badConfig,

@@ -1,4 +1,5 @@
 /** `imds-api advance`, for a database that was restored. */
+import type { Selectable } from 'kysely'
 import { EXIT } from '../runtime/exit-status.ts'
 import { ApiCommandFailure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
@@ -9,13 +10,13 @@ import type { ApiConfig } from './config.ts'
 import { advance, lastEventAt } from './changes/advance.ts'
 import { migrate } from './database/migrate.ts'
 import type { Database, DatabaseSettings } from './database/open.ts'
+import type { Tables } from './database/tables.ts'
 import { inTransaction } from './database/transaction.ts'
 import { formatForeign, renewClaim } from './publish/claimed-store.ts'
 import { surveyStore } from './publish/survey.ts'
 
 /**
- * What a command needs. `open`: opens the database; from then on this may be another user than root, so what only root
- * may read is read before.
+ * What a command needs. `open`: opens the database, and may give up the rights of root: read what needs them before.
  */
 export interface RecoveryParts {
   readonly config: Pick<ApiConfig, 'store' | 'database'>
@@ -36,7 +37,8 @@ export async function advanceDatabase(parts: RecoveryParts, { force = false }: T
     const database = await open(config.database)
     try {
       await migrate(database.db)
-      await refuseForeign(store, await ownId(database), force ? undefined : 'advance --force')
+      const { database_id: ours } = await readRegionRow(database)
+      await refuseForeign(store, ours, force ? undefined : 'advance --force')
       const { lines, at } = await inTransaction(database.db, async (tx) => {
         const moved = { lines: await advance(tx, survey), at: await lastEventAt(tx) }
         await renewClaim(tx, store)
@@ -63,12 +65,14 @@ export function noDatabase(): ApiCommandFailure {
   )
 }
 
-/** The id of the database. */
-async function ownId({ db }: Pick<Database, 'db'>): Promise<string> {
-  const region = await db.selectFrom('region').select('database_id').executeTakeFirst()
-  if (region === undefined)
-    throw new ApiCommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it')
-  return region.database_id
+/** The region of the database. */
+export async function readRegionRow({ db }: Pick<Database, 'db'>): Promise<Selectable<Tables['region']>> {
+  return db
+    .selectFrom('region')
+    .selectAll()
+    .executeTakeFirstOrThrow(
+      () => new ApiCommandFailure(1, 'the database has no region yet: imds-api apply FILE makes it'),
+    )
 }
 
 /** Refuses a store that has the region of another database. `command`: what takes it over; undefined: it may have. */
@@ -78,7 +82,7 @@ export async function refuseForeign(store: Publisher, ours: string, command: str
     throw new ApiCommandFailure(1, formatForeign(claimed, ours, command))
 }
 
-/** Opens the store, before the database, since this may be another user than root from then on. */
+/** Opens the store first: opening the database may give up the rights of root. */
 async function withStore(settings: StoreSettings, use: (store: Publisher) => Promise<number>): Promise<number> {
   try {
     const store = await openStore(settings)

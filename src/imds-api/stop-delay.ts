@@ -1,7 +1,7 @@
 /**
- * The time between a signal to stop and the end of the listeners (IMDS_API_STOP_DELAY_SECONDS). A proxy learns from
- * /readyz that this process stops, and sends requests elsewhere. Meanwhile every request is answered, and each response
- * ends its connection.
+ * The time between a signal to stop and the end of the listeners (IMDS_API_STOP_DELAY_SECONDS). A proxy sees in /readyz
+ * that this process stops, and sends requests elsewhere. Until then requests are answered, and each response ends its
+ * connection.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'

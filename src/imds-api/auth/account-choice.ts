@@ -1,7 +1,7 @@
 /**
- * The account of a request. An API client acts for its own account and may name it. A user names one by the query
- * parameter `account_id`: an account that the user owns, or has access to by an accepted collaboration. Any other
- * account does not exist for the caller.
+ * The account of a request. An API client acts for its own account. A user names an account by the query parameter
+ * `account_id`: one that the user owns, or can access by an accepted collaboration. Other accounts do not exist for the
+ * caller.
  */
 import type { FastifyRequest } from 'fastify'
 import type { Kysely } from 'kysely'

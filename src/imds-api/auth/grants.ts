@@ -71,11 +71,11 @@ export type TokenOutcome =
   /** Too many requests wait, for a check of a password or for their turn. */
   | { readonly kind: 'busy' }
 
-/** A check of a password takes 32 MiB and some 0.2 s of one core. A queue of this length is some seconds long. */
+/** A password check takes 32 MiB and about 0.2 s of a core, so a full queue lasts some seconds. */
 const PASSWORD_CHECKS: FairQueueLimits = { all: { atOnce: 2, waitingMax: 32 } }
 /**
- * The token requests of the clients of an account that use the database at once. Those of one sign-in wait for each
- * other's locks, and for the changes of its user: without a bound they would take all connections for requests.
+ * How many token requests of an account use the database at once. Refreshes of one sign-in wait for each other's locks
+ * and for changes of the user: without a bound they would take all connections.
  */
 const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
 

@@ -1,8 +1,8 @@
 /**
- * The addresses from which clients and users have succeeded, kept in the database: after a restart, and in other
- * processes, an attacker who uses up the limit of a subject still cannot lock it out at these. FailureLimit has them in
- * memory. A row is written when it learns of an address, and again each day that the address is used. Rows are read
- * only for a subject that is locked out.
+ * The addresses from which clients and users have signed in, kept in the database. An attacker who exhausts the limit of
+ * a subject cannot lock it out at these addresses, also after a restart and in other processes. FailureLimit has them in
+ * memory. A row is written for a new address, and again on each day that it is used. Rows are read only for a subject
+ * that is locked out.
  */
 import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
@@ -12,7 +12,7 @@ import { KNOWN_ADDRESSES, keysOf, type FailureLimit, type FailureSubject } from 
 
 /** How long an address stays known in the database after its last success, to a day. */
 const RETENTION_MS = 90 * 86_400_000
-/** How long the rows that were read of a subject are not read again. */
+/** How long the rows of a subject are cached. */
 const REREAD_INTERVAL_MS = 60_000
 const MAX_READS = 10_000
 /** The longest address: behind a trusted proxy it may be any text. */
@@ -31,8 +31,8 @@ export interface KnownAddressesParts {
 export class KnownAddresses {
   readonly #parts: KnownAddressesParts
   /**
-   * By subject, the reads that run or were made in the last minute. Those of made-up names too, so that the time of an
-   * answer does not show which are real.
+   * By subject, the reads that run or were made in the last minute. Invented names too, so that response times do not
+   * show which names exist.
    */
   readonly #reads: LRUCache<string, Promise<void>>
 
@@ -46,14 +46,14 @@ export class KnownAddresses {
     })
   }
 
-  /** As that of the limit. Rejects if the database must be asked and does not answer. */
+  /** Like FailureLimit.waitSeconds. Rejects if the database has to be read and does not answer. */
   async waitSeconds(subject: FailureSubject, address: string): Promise<number | undefined> {
     const { limit } = this.#parts
     if (limit.isLockedOut(subject, address)) await this.#readOnce(subject)
     return limit.waitSeconds(subject, address)
   }
 
-  /** As that of the limit. Never rejects: an address that cannot be written is forgotten at the end of the process. */
+  /** Like FailureLimit.succeeded. Never rejects: an address that cannot be written is lost with the process. */
   async succeeded(subject: FailureSubject, address: string): Promise<void> {
     const { limit, log } = this.#parts
     if (!limit.succeeded(subject, address)) return

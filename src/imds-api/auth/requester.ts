@@ -1,5 +1,5 @@
 /**
- * The requesters of changes: who asks, and which rights are checked again when the change has its turn
+ * The requesters of changes, with the rights that are checked again at the turn of the change
  * (changes/account-changes.ts).
  */
 import type { FastifyRequest } from 'fastify'
@@ -32,8 +32,8 @@ export function memberRequester(request: Sender, accountId: string): AccountRequ
 }
 
 /**
- * The sender of a request as the requester of a change for which no account gives the right: of their profile, or the
- * answer to an invitation. Its token is checked.
+ * The sender of a request as the requester of a change that needs only an access token: of their profile, or the answer
+ * to an invitation.
  */
 export function tokenRequester(request: Sender): TokenRequester {
   const { tokenHolder } = request
@@ -60,8 +60,8 @@ function keyOf({ tokenHolder, keyed }: Sender, owner: string): KeyOfClient | und
 }
 
 /**
- * Refuses a user who has no access to the account any more. Locks the collaboration that gives it. The token of an API
- * client is for its account.
+ * Refuses a user who has lost the access to the account. Locks the collaboration that gives it. An API client always has
+ * access to its account.
  */
 async function recheckAccess(tx: Tx, { tokenHolder }: Sender, account: Selectable<Tables['accounts']>): Promise<void> {
   if (tokenHolder.kind === 'client' || account.owner_id === tokenHolder.userId) return

@@ -1,6 +1,5 @@
 /**
- * POST /token (RFC 6749): gives an access token for credentials. grants.ts has the rules, and this file their form in
- * HTTP.
+ * POST /token (RFC 6749): returns an access token for credentials. grants.ts has the rules, this file the HTTP.
  *
  * The body is a form or JSON. Failures have OAuth's `error`, and the `error_name` and `errors` of this API beside it.
  */
@@ -26,8 +25,8 @@ export interface TokenEndpointParts {
 }
 
 /**
- * The limit of the body, in bytes: several times the longest one. Anybody can send it, and 4,096 connections of them
- * must leave room for those of others (body-budget.ts).
+ * The limit of the body, in bytes: several times the longest valid one. It needs no sign-in, so the bodies of 4,096
+ * connections must leave room for others (body-budget.ts).
  */
 const BODY_LIMIT = 16_384
 /** The most parameters of a form. */

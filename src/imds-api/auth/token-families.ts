@@ -5,8 +5,8 @@
  *     issued --first use--> used --30 s--> spent
  *
  * Each use returns a new refresh token. A used token can be used again for 30 s, since a client may send two requests
- * in parallel. If a spent token is used, somebody else probably has a copy, so the family is revoked, with its access
- * tokens (RFC 9700, 4.14.2).
+ * in parallel. If a spent token is used, it was probably stolen: the family is revoked with its access tokens (RFC 9700,
+ * 4.14.2).
  */
 import { sql, type Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
@@ -106,8 +106,8 @@ export class TokenFamilies {
   }
 
   /**
-   * Deletes expired refresh tokens, revoked families with their tokens, and families whose last token is deleted, by us
-   * or by AccessTokens: those that expired before `keptSince`. Run it before that, or no token leads to the family.
+   * Deletes expired refresh tokens, revoked families with their tokens, and families without a token that is kept. Run
+   * it before AccessTokens.purge with the same `keptSinceMs`: it finds families by their expired tokens.
    */
   async purge(atMs: number, keptSinceMs: number): Promise<void> {
     const [at, keptSince] = [new Date(atMs), new Date(keptSinceMs)]

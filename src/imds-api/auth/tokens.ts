@@ -87,8 +87,8 @@ export class AccessTokens {
   }
 
   /**
-   * Checks a token. A token of a revoked client or family is unknown, and so is one of a client that belongs to another
-   * account since. A token of a client has at most the scopes that the client may have now, and ends with the client.
+   * Checks a token. Unknown: also a token of a revoked client or family, or of a client that has moved to another
+   * account. A token of a client has at most the present scopes of the client, and expires with it.
    */
   async check(token: string): Promise<TokenCheck> {
     const known = this.#cache.get(token)

@@ -10,11 +10,11 @@ import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx } from '../database/transaction.ts'
 
 /**
- * Limits of an account's queue: wait in ms, length in bytes. Fewer bytes than its bodies may have (body-budget.ts), so
- * that waiting changes leave room for those that arrive.
+ * Limits of an account's queue: wait in ms, length in bytes. It holds fewer bytes than the bodies of an account may
+ * have (body-budget.ts), so that new requests can still arrive.
  */
 export const ACCOUNT_QUEUE = { atOnce: 1, waitingMax: 8 * 2 ** 20, timeoutMs: 10_000 } satisfies FairQueueLimits
-/** The bytes of a change that waits, besides those of its body. So 1,024 changes can wait. */
+/** The bytes that a waiting change costs beside its body. So 1,024 changes can wait. */
 export const CHANGE_BYTES = 8_192
 
 /** Who asks for a change. */
@@ -26,11 +26,11 @@ export interface Requester {
   /** Its Idempotency-Key, if it has one. */
   readonly keyed: () => KeyOfClient | undefined
   /**
-   * Refuses the change if the requester may not make it any more: it may have waited. Runs in the transaction of the
-   * change, in which `account` is locked. Until the commit nobody can take away the right.
+   * Refuses the change if the requester has lost the right while it waited. Runs in the transaction of the change, with
+   * `account` locked: the right cannot be revoked before the commit.
    */
   readonly recheckRight: (tx: Tx, account: Selectable<Tables['accounts']>) => Promise<void>
-  /** Refuses a change whose condition does not hold (`If-Match`). A repeat of a change that was made is not checked. */
+  /** Refuses a change whose `If-Match` does not hold. A replay of a committed change is not checked. */
   readonly checkCondition: (tx: Tx) => Promise<void>
 }
 
@@ -39,12 +39,12 @@ export interface AccountRequester extends Requester {
   readonly accountId: string
 }
 
-/** A requester whose right is the access token alone: a user with an invitation, or with their own profile. */
+/** A requester who needs only an access token: a user who answers an invitation, or changes their own profile. */
 export interface TokenRequester extends Requester {
   readonly recheckRight: (tx: Tx) => Promise<void>
 }
 
-/** Hypervisors report what has happened already: nobody withdraws that. */
+/** Reports of hypervisors need no right: they are facts. */
 const COMPUTE: Requester = {
   requesterId: 'compute',
   bodyBytes: () => 0,
@@ -54,18 +54,18 @@ const COMPUTE: Requester = {
 }
 
 /**
- * The changes of all accounts. A change gets a connection to the database only at its turn, so an account uses at most
- * one connection of each process for changes. It then locks the account's row against the changes of other processes.
- * So changes of one account cannot deadlock, and what one of them has checked (the right of its requester, the state of
- * the account, that a destination exists, that a limit has room) stays true until it commits.
+ * The changes of all accounts. A change takes a connection to the database only at its turn, so each process uses at
+ * most one connection per account for changes. It then locks the account's row, which excludes other processes. So the
+ * changes of an account cannot deadlock, and what a change has checked (the right of the requester, the state of the
+ * account, a destination, a limit) stays true until the commit.
  *
- * What withdraws access goes first, in every second turn at least. Requesters take turns, so none can delay the others
- * by many changes. Each method is refused (503) if the changes before it take too long, or too many wait.
+ * Withdrawals of access go first, at least in every second turn. Requesters take turns, so none can delay the others by
+ * many changes. Each method refuses (503) if it waits too long, or if the queue is full.
  */
 export class AccountChanges {
   readonly #database: Kysely<Tables>
   readonly #queue: FairQueue
-  /** The names of the keys whose changes run or wait in this process. */
+  /** The Idempotency-Keys whose changes run or wait in this process. */
   readonly #inFlight = new Set<string>()
 
   constructor(database: Kysely<Tables>, limits: FairQueueLimits) {
@@ -79,7 +79,7 @@ export class AccountChanges {
   }
 
   /**
-   * Commits a change, unless the requester or the state of the account may not make it. `request`: the request, if
+   * Commits a change if the requester has the right and the state of the account allows it. `request`: the request, if
    * model/account-states.ts lists it.
    */
   async commit<T>(
@@ -105,8 +105,8 @@ export class AccountChanges {
   }
 
   /**
-   * Commits a change of an account by a user who may have no access to it. It waits for its turn among the user's own
-   * changes. Only if `find` allows it then, it enters the queue of the account, whose id `find` returns.
+   * Commits a change of an account by a user who may have no access to it. It first waits in the user's own queue, where
+   * `find` checks it and returns the id of the account. Then it enters the queue of that account.
    */
   async commitAsOutsider<T>(
     requester: TokenRequester,
@@ -141,8 +141,8 @@ export class AccountChanges {
   }
 
   /**
-   * `check`: throws if the requester may not make the change any more. What it returns refuses the change, but not the
-   * response to an earlier request with the same Idempotency-Key.
+   * `check`: throws if the requester has lost the right. It returns the refusal of a new change: an earlier request with
+   * the same Idempotency-Key is replayed all the same.
    */
   async #inTurn<T>(
     queue: string,

@@ -1,9 +1,9 @@
 /**
  * The queue of actions for the compute system (IMDS_API_COMPUTE=reported).
  *
- * A hypervisor gets the actions of its servers. Of each server it gets only the first action without an outcome, so
- * they are carried out in the order of the requests. While a server migrates, its actions wait. An action whose outcome
- * does not come in time is given out again, to the server's hypervisor.
+ * A hypervisor gets the actions of its servers: for each server only the oldest one without an outcome, so actions are
+ * carried out in the order of the requests. While a server migrates, its actions wait. An action without an outcome is
+ * given out again after a while, to the present hypervisor of the server.
  */
 import { sql, type Kysely, type RawBuilder } from 'kysely'
 import type { Tables } from '../database/tables.ts'
@@ -48,14 +48,13 @@ interface InterfaceRow {
 
 /** The most actions that are given out at once. */
 const BATCH = 64
-/** Finished actions are kept this long, and of each server at most this many, and of a deleted one. */
+/** How long finished actions are kept, and how many of a server, and of a deleted server. */
 const [KEPT, KEPT_OF_SERVER, KEPT_OF_DELETED] = ['30 days', 1000, 16]
-/** Longer than the interval between two purges, and than a process that purges may be away. */
+/** Longer than the interval between two purges, even if a process was down in between. */
 const PURGE_WINDOW = '6 hours'
 
 /**
- * Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not
- * among them.
+ * Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago.
  */
 export async function giveOutActions(
   database: Kysely<Tables>,
@@ -138,8 +137,8 @@ export interface FinishedAction extends ActionReport {
 }
 
 /**
- * Records the outcome of an action that this hypervisor got, and what follows from it. The same report again changes
- * nothing. An action that was given to another hypervisor does not exist for this one.
+ * Records the outcome of an action that this hypervisor got, and applies its effects. Repeating a report changes
+ * nothing. An action of another hypervisor does not exist for this one.
  */
 export async function reportOutcome(
   database: Kysely<Tables>,
@@ -166,8 +165,8 @@ export async function reportOutcome(
 }
 
 /**
- * Finishes all waiting actions as succeeded, in their order, and returns how many. For a start without a compute
- * system, because nobody reports their outcome any more.
+ * Finishes all waiting actions as succeeded, in their order, and returns how many. For a start with
+ * IMDS_API_COMPUTE=none: their outcomes are never reported.
  */
 export async function finishWaitingActions(database: Kysely<Tables>, accounts: AccountChanges): Promise<number> {
   const waiting = await database
@@ -196,8 +195,7 @@ export async function finishWaitingActions(database: Kysely<Tables>, accounts: A
 }
 
 /**
- * Finds an action that was given to a hypervisor. An action without an outcome is no longer its own once the server has
- * migrated.
+ * Finds an action that was given to a hypervisor. Once the server has migrated, only finished actions are found.
  */
 async function findAction(database: Reader, hypervisor: string, id: number) {
   return database
@@ -217,8 +215,7 @@ export async function wakeHypervisor(tx: Tx, hypervisor: string): Promise<void> 
 }
 
 /**
- * True if a hypervisor got an action of a server less than `retrySeconds` ago and has not reported the outcome: it may
- * be working on it.
+ * True if an action of a server was given out less than `retrySeconds` ago and has no outcome: it may be in progress.
  */
 export async function hasActionInProgress(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
   const { rows } = await sql`
@@ -229,7 +226,7 @@ export async function hasActionInProgress(database: Reader, serverId: string, re
   return rows.length > 0
 }
 
-/** A time in the far future is from before the clock was set back. */
+/** Not in the far future either: such a time was written before the clock was set back. */
 function isRecent(time: RawBuilder<unknown>, seconds: number): RawBuilder<unknown> {
   const interval = sql`make_interval(secs => ${seconds})`
   return sql`${time} between now() - ${interval} and now() + ${interval}`
@@ -257,8 +254,8 @@ export async function purgeActions(database: Reader): Promise<void> {
 }
 
 /**
- * For metrics: how many actions wait, for how many seconds the oldest has, and for how many seconds the oldest that
- * could be fetched has not been fetched.
+ * For metrics. `age`: seconds that the oldest action has waited. `unfetched`: seconds for which an action could have
+ * been fetched and was not.
  */
 export interface QueueState {
   readonly waiting: number
@@ -267,9 +264,7 @@ export interface QueueState {
 }
 
 export async function readQueue(database: Reader): Promise<QueueState> {
-  const {
-    rows: [row],
-  } = await sql<QueueState>`
+  const { rows } = await sql<QueueState>`
     select count(*) as waiting,
       coalesce(extract(epoch from now() - min(requested_at)), 0)::float as age,
       coalesce(extract(epoch from now() - min(coalesce(given_out_at, greatest(requested_at, previous)))
@@ -281,5 +276,5 @@ export async function readQueue(database: Reader): Promise<QueueState> {
       from compute_actions action join servers on servers.id = action.server_id
       where action.finished_at is null
     ) as waiting`.execute(database)
-  return row!
+  return rows[0]!
 }

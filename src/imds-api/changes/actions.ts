@@ -30,7 +30,7 @@ type OpenState = 'waiting' | 'givenOut'
 export type ActionState = OpenState | ActionOutcome
 export type ActionEvent = 'giveOut' | 'succeed' | 'fail' | 'supersede'
 
-/** What happens to an action: in which states it may, and the state that follows. */
+/** The transitions: in which states an event is possible, and the state that follows. */
 const EVENTS: Readonly<Record<ActionEvent, { readonly from: readonly OpenState[]; readonly to: ActionState }>> = {
   giveOut: { from: ['waiting', 'givenOut'], to: 'givenOut' },
   succeed: { from: ['waiting', 'givenOut'], to: 'succeeded' },
@@ -54,7 +54,7 @@ const CONDITION_OF_STATE: Readonly<Record<OpenState, RawBuilder<boolean>>> = {
   givenOut: sql`(finished_at is null and given_out_at is not null)`,
 }
 
-/** The only SQL that writes a state. Of `which`, moves those that are in a state of the event. */
+/** The only SQL that writes a state. Moves the actions of `which` for which the event is possible. */
 async function move(
   tx: Tx,
   event: ActionEvent,
@@ -150,8 +150,8 @@ export async function expectedStatus(
 }
 
 /**
- * Refuses one more action of a client if the server, or its account, has as many without an outcome as it may have. The
- * account must be locked.
+ * Refuses a new action if the server or its account has too many actions without an outcome. The account must be
+ * locked.
  */
 export async function refuseBeyondOpenActions(tx: Tx, accountId: string, serverId: string): Promise<void> {
   const { count } = await tx
@@ -175,7 +175,7 @@ export async function giveOut(tx: Tx, ids: readonly number[], hypervisor: string
   await move(tx, 'giveOut', hasIdAmong(ids), { given_to: hypervisor })
 }
 
-/** Finishes an action, and changes what follows from its outcome. */
+/** Finishes an action, and applies the effects of its outcome. */
 export async function finishAction(
   tx: Tx,
   action: Action,
@@ -187,8 +187,8 @@ export async function finishAction(
 }
 
 /**
- * Ends the waiting actions that the deletion of a server makes pointless, so that the deletion does not wait for them.
- * An action that a hypervisor has got goes on, and so do those before a snapshot: it shows the disk as they leave it.
+ * Ends the waiting actions that a deletion of the server makes pointless, so that it does not wait for them. Actions
+ * that a hypervisor has got continue, and so do those before a snapshot, which shows their effect on the disk.
  */
 export async function supersedeActions(tx: Tx, serverId: string): Promise<void> {
   const pointless = sql<boolean>`
@@ -199,7 +199,7 @@ export async function supersedeActions(tx: Tx, serverId: string): Promise<void> 
   await move(tx, 'supersede', pointless, { fault: 'superseded by the deletion of the server' })
 }
 
-/** Finishes the waiting actions of a server without a hypervisor, unless one has got any of them. False: one has. */
+/** Finishes the waiting actions of a server itself. False: a hypervisor has already got an action of them. */
 export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> {
   const open = await tx
     .selectFrom('compute_actions')
@@ -213,7 +213,7 @@ export async function cancelActions(tx: Tx, serverId: string): Promise<boolean> 
   return true
 }
 
-/** Changes what follows from the outcome of an action, in the transaction that records it. */
+/** Applies the effects of the outcome of an action, in the transaction that records it. */
 async function applyOutcome(
   tx: Tx,
   { server_id: id, kind, image_id: imageId }: Pick<Action, 'server_id' | 'kind' | 'image_id'>,

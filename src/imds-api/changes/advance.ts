@@ -1,19 +1,17 @@
 /**
- * Moves the database past what the store has, after a restore of an older database: it has forgotten the ids and
- * addresses that it gave after the backup, and the servers that have them are running.
+ * Moves the database past the store after a restore of an older backup: the restored database does not know the ids and
+ * addresses that were given after the backup, and servers with them are running.
  *
  *   sequences       past every id of a record or a tombstone
  *   revisions       above those in the store; the servers are published again
- *   addresses       those of servers that only the store has are kept from new ones (a row of `allocations`), until
- *                   the store has the server no more
+ *   addresses       those of servers that only the store has stay reserved (a row of `allocations`) while the store
+ *                   has the server
  *   cursors         past every address of a record
- *   epoch           another one, so that no cursor of an event of the lost time is valid (changes/events.ts)
- *   id              another one, so that a copy of the database is refused (publish/claimed-store.ts), by the caller
+ *   epoch           a new one, which invalidates cursors of lost events (changes/events.ts)
+ *   id              a new one (by the caller), so that a copy of the database is refused (publish/claimed-store.ts)
  *
- * The store does not know ids such as those of API clients, nor the addresses of cloud IPs that are not mapped. So it
- * also skips as many ids and addresses as may have been given after the backup.
- *
- * Running it again changes the epoch and the id, and skips as many again. It may run beside imds-api.
+ * The store has no ids of API clients and no addresses of unmapped cloud IPs. So it also skips some ids and addresses,
+ * which may have been given after the backup. Each run does so again. It may run beside imds-api.
  */
 import { sql } from 'kysely'
 import { formatId, PREFIXES } from '../model/ids.ts'
@@ -42,19 +40,19 @@ export interface StoreSurvey {
 }
 
 /**
- * How many ids beyond the last one that the store has are looked at. An id that another program chose does not move a
- * sequence far away.
+ * How many numbers after the last known one are searched for ids of the store. An id that another program chose must
+ * not move a sequence far.
  */
 const SEARCHED_IDS = 100_000
 /**
- * How much is skipped: ids of each kind, addresses of each pool (of a small one, a quarter of its addresses), and
- * numbers of actions, since agents of the compute system would take a new action with an old number for done.
+ * What is skipped: ids of each kind, addresses of each pool (at most a quarter), and numbers of actions: an agent would
+ * take a new action with an old number for a finished one.
  */
 const [SKIPPED_IDS, SKIPPED_ADDRESSES, SKIPPED_PART, SKIPPED_ACTIONS] = [10_000, 10_000, 4, 1_000_000]
 /** The holder of an address that only a server in the store has. */
-const HOLDER_PREFIX = 'store:'
+const HOLDER = 'store:'
 
-/** When the last event was recorded, as far as events are kept: roughly the time of the state of a restored database. */
+/** When the last event was recorded: roughly the time of the backup of a restored database. */
 export async function lastEventAt(tx: Tx): Promise<Date | undefined> {
   const { at } = await tx
     .selectFrom('events')
@@ -138,19 +136,19 @@ async function advanceSequences(tx: Tx, ids: ReadonlySet<string>, moves: boolean
   for (const prefix of Object.values(PREFIXES)) {
     if (![...ids].some((id) => id.startsWith(`${prefix}-`))) continue
     const sequence = sql.table(`ids_${prefix}`)
-    const {
-      rows: [row],
-    } = await sql<{ last: number }>`
+    const { rows } = await sql<{ last: number }>`
       select case when is_called then last_value else last_value - 1 end as last from ${sequence}`.execute(tx)
-    let highest = row!.last
+    let highest = rows[0]!.last
     for (let number = highest + 1; number <= highest + SEARCHED_IDS; number++)
       if (ids.has(formatId(prefix, number))) highest = number
-    if (highest === row!.last) continue
+    if (highest === rows[0]!.last) continue
     if (moves)
       await sql`
       select setval(${`ids_${prefix}`}::regclass, ${highest}) from ${sequence}
       where last_value <= ${highest}`.execute(tx)
-    lines.push(`the store has ${prefix}- ids up to number ${String(highest)}, the database up to ${String(row!.last)}`)
+    lines.push(
+      `the store has ${prefix}- ids up to number ${String(highest)}, the database up to ${String(rows[0]!.last)}`,
+    )
   }
   return lines
 }
@@ -181,7 +179,7 @@ async function keepAddresses(
     server.addresses.flatMap(({ kind, address }) =>
       pools.flatMap((pool) => {
         const number = pool.kind === kind ? numberIn(pool.range, address) : undefined
-        return number === undefined ? [] : [{ pool: pool.id, number, holder: HOLDER_PREFIX + server.id }]
+        return number === undefined ? [] : [{ pool: pool.id, number, holder: HOLDER + server.id }]
       }),
     )
   const positionTable = (places: ReturnType<typeof positionsOf>) => sql`
@@ -192,9 +190,7 @@ async function keepAddresses(
     ) as stored(pool_id, number, holder)`
   const freed = await sql`
     delete from allocations
-    where starts_with(holder, ${HOLDER_PREFIX}) and not holder = any(${others.map(({ id }) => HOLDER_PREFIX + id)})`.execute(
-    tx,
-  )
+    where starts_with(holder, ${HOLDER}) and not holder = any(${others.map(({ id }) => HOLDER + id)})`.execute(tx)
   const moved = await sql<{ id: number; to: number }>`
     update address_pools set cursor = highest + 1 from (
       select stored.pool_id, max(stored.number) as highest from ${positionTable(servers.flatMap(positionsOf))}

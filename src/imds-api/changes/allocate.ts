@@ -11,10 +11,9 @@ const SEARCH_WINDOW = 1_024
 /** A new id, which nothing has or had. */
 export async function nextId(database: Reader, prefix: Prefix): Promise<string> {
   for (;;) {
-    const {
-      rows: [row],
-    } = await sql<{ number: number }>`select nextval(${`ids_${prefix}`}::regclass) as number`.execute(database)
-    const id = formatId(prefix, row!.number)
+    const { rows } = await sql<{ number: number }>`
+      select nextval(${`ids_${prefix}`}::regclass) as number`.execute(database)
+    const id = formatId(prefix, rows[0]!.number)
     const given = await database.selectFrom('given_ids').select('id').where('id', '=', id).executeTakeFirst()
     if (given === undefined) return id
   }
@@ -27,9 +26,9 @@ export interface Allocated {
 }
 
 /**
- * Allocates a free address for a holder: the next one after the last that was given, so that a freed one stays unused
- * for as long as possible. Undefined: all pools of this kind are full. An address that is in two pools (one was
- * replaced by a wider one) is given once. Locks the pools until the end of the transaction.
+ * Allocates a free address for a holder. It continues after the last allocation, so that freed addresses stay unused for
+ * as long as possible. An address in two pools (one replaced the other) is given once. Locks the pools until the end of
+ * the transaction. Undefined: all pools of this kind are full.
  */
 export async function allocateAddress(tx: Tx, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
   const pools = await lockPools(tx, [kind])
@@ -86,32 +85,30 @@ export async function freeAddresses(tx: Tx, holders: readonly string[]): Promise
 }
 
 /**
- * Frees the addresses of a cloud IP that is not mapped. Nobody gets them before the waiting changes of its account are
- * published, because until then the record of a server may name them.
+ * Frees the addresses of an unmapped cloud IP, once the waiting changes of its account are published: until then a
+ * record may still name them.
  */
 export async function freeCloudIp(tx: Tx, accountId: string, id: string): Promise<void> {
-  const {
-    rows: [last],
-  } = await sql<{ id: number | null }>`select max(id) as id from outbox where account_id = ${accountId}`.execute(tx)
-  if (last?.id == null) await freeAddresses(tx, [id])
+  const { rows } = await sql<{ last: number | null }>`
+    select max(id) as last from outbox where account_id = ${accountId}`.execute(tx)
+  const { last } = rows[0]!
+  if (last === null) await freeAddresses(tx, [id])
   else
     await tx
       .updateTable('allocations')
-      .set({ freed_account: accountId, freed_after: last.id })
+      .set({ freed_account: accountId, freed_after: last })
       .where('holder', '=', id)
       .execute()
 }
 
-/** How many deleted cloud IPs of an account keep their addresses from others. */
+/** How many deleted cloud IPs of an account still hold their addresses. */
 export async function countUnreleased(database: Reader, accountId: string): Promise<number> {
-  const {
-    rows: [row],
-  } = await sql<{ kept: number }>`
+  const { rows } = await sql<{ kept: number }>`
     select count(distinct holder) as kept from allocations where freed_account = ${accountId}
       and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(
     database,
   )
-  return row!.kept
+  return rows[0]!.kept
 }
 
 interface Pool {
@@ -119,7 +116,7 @@ interface Pool {
   readonly range: AddressRange
 }
 
-/** The pools of one kind. `free`: addresses that no holder has, and none had until lately. */
+/** The pools of one kind. `free`: addresses without a holder. */
 export interface PoolsOfKind {
   readonly kind: PoolKind
   readonly addresses: number
@@ -172,12 +169,10 @@ async function findFree(
   ] as const) {
     for (let start = from; start < to; start += SEARCH_WINDOW) {
       const end = Math.min(start + SEARCH_WINDOW, to) - 1
-      const {
-        rows: [row],
-      } = await sql<{ number: number }>`
+      const { rows } = await sql<{ number: number }>`
         select number from generate_series(${start}::bigint, ${end}::bigint) as number
         where ${isFree(start, end)} order by number limit 1`.execute(tx)
-      if (row !== undefined) return row.number
+      if (rows.length > 0) return rows[0]!.number
     }
   }
   return undefined

@@ -1,7 +1,7 @@
 /**
- * Servers that are `active` only after their guests have reported that they have booted (`wait_for: boot`). The time
- * limit begins when the record is in the store and the hypervisor has created the server. Only then the server is here:
- * publish/boot-watch.ts reads what its guest has reported.
+ * Servers with `wait_for: boot`: they become `active` when their guests report that they have booted. The time limit
+ * begins when the record is in the store and the hypervisor has created the server; from then on
+ * publish/boot-watch.ts reads the reports.
  */
 import { sql } from 'kysely'
 import { inTransaction, type Reader } from '../database/transaction.ts'
@@ -26,7 +26,7 @@ export async function loadBooting(database: Reader, after: string, most: number)
     .execute()
 }
 
-/** Ends the wait of a server, unless it has ended: the server may be being deleted. */
+/** Ends the wait of a server, unless it ended before, for example by a deletion. */
 export async function endBoot(database: Reader, id: string, hasBooted: boolean): Promise<void> {
   await inTransaction(database, (tx) => moveServer(tx, id, hasBooted ? 'publish' : 'failCreate'))
 }

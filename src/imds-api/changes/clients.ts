@@ -1,6 +1,6 @@
 /**
- * What happens to API clients and applications alike: they get secrets, and a deleted one stays readable with
- * `revoked_at`. auth/ ends their tokens.
+ * What API clients and applications have in common: they get secrets, and stay readable with `revoked_at` after their
+ * deletion. auth/ ends their tokens.
  */
 import { sql, type Selectable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
@@ -26,7 +26,7 @@ export async function lockClient<T extends ClientTable>(
   return row
 }
 
-/** Gives a client another secret. The former one is wrong from then on. */
+/** Replaces the secret of a client. */
 export async function setSecret(
   tx: Tx,
   table: ClientTable,
@@ -38,7 +38,7 @@ export async function setSecret(
   await sql`update ${sql.table(table)} set secret_sha256 = ${sha256} where id = ${id}`.execute(tx)
 }
 
-/** Gives an API client another secret. The present one stays valid for `keepSeconds`; an older one ends. */
+/** Replaces the secret of an API client. The present one stays valid for `keepSeconds`; an older one ends. */
 export async function rotateSecret(
   tx: Tx,
   accountId: string,
@@ -60,8 +60,8 @@ export async function rotateSecret(
 }
 
 /**
- * Deletes a client: it gets no more tokens, so it can repeat no change. Then deletes the oldest deleted clients beyond MAX_KEPT_DELETED. Those of the
- * region file stay, because applying it would make them again.
+ * Revokes a client with its Idempotency-Keys. Then deletes the oldest revoked clients beyond MAX_KEPT_DELETED, except
+ * those of the region file, which `apply` would create again.
  */
 export async function revokeClient(tx: Tx, table: ClientTable, accountId: string, id: string): Promise<void> {
   await lockClient(tx, table, accountId, id)

@@ -20,7 +20,7 @@ import { refuseBeyondRecord } from './record-limits.ts'
 
 type CloudIp = Selectable<Tables['cloud_ips']>
 
-/** What happens to a cloud IP: in which states it may, and the state that follows. */
+/** The transitions: in which states an event is possible, and the state that follows. */
 const EVENTS = {
   map: { from: ['unmapped'], to: 'mapped' },
   unmap: { from: ['mapped'], to: 'unmapped' },
@@ -47,7 +47,7 @@ export function cloudIpCanBecome(from: CloudIpStatus, to: CloudIpStatus): boolea
 export type Destination = Pick<CloudIp, 'interface_id' | 'server_group_id' | 'database_server_id'>
 const NO_DESTINATION: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
 
-/** The only SQL that writes a status. Of `which`, moves those that are in a state of the event. */
+/** The only SQL that writes a status. Moves the cloud IPs of `which` for which the event is possible. */
 async function move(tx: Tx, event: CloudIpEvent, which: RawBuilder<boolean>, destination?: Destination): Promise<void> {
   const { from, to } = EVENTS[event]
   const effect =
@@ -84,7 +84,7 @@ export async function createCloudIp(tx: Tx, accountId: string, values: CloudIpVa
       'account_limit_reached',
       `the account has ${String(used)} cloud IPs, and its limit is ${String(limit)}`,
     )
-  // Otherwise an account that creates and deletes them while the store is away would take the whole pool.
+  // Otherwise an account could use up the pool by creating and deleting cloud IPs while the store is unreachable.
   const kept = await countUnreleased(tx, accountId)
   if (used + kept >= 2 * limit)
     throw refuse(
@@ -140,7 +140,7 @@ export async function unmapCloudIp(tx: Tx, accountId: string, id: string): Promi
   await markChanged(tx, servers)
 }
 
-/** Reserves a cloud IP for the interface of a new server: the named one, or a new one if `asked` is true. */
+/** Reserves a cloud IP for the interface of a new server. `asked`: its id; true: a new cloud IP. */
 export async function reserveCloudIp(
   tx: Tx,
   accountId: string,
@@ -159,12 +159,12 @@ export async function reserveCloudIp(
   await move(tx, 'reserve', withId(id), { ...NO_DESTINATION, interface_id: interfaceId })
 }
 
-/** Maps what is reserved for a server that has become active. */
+/** Maps the reserved cloud IPs of a server that has become active. */
 export async function confirmCloudIps(tx: Tx, serverId: string): Promise<void> {
   await move(tx, 'confirm', atServer(serverId))
 }
 
-/** Unmaps what is reserved for a server that cannot be created. */
+/** Unmaps the reserved cloud IPs of a server that cannot be created. */
 export async function cancelReservations(tx: Tx, serverId: string): Promise<void> {
   await move(tx, 'cancel', atServer(serverId))
 }
@@ -208,8 +208,7 @@ function stateFault(id: string, status: CloudIpStatus): string {
 }
 
 /**
- * Finds a destination in the account and locks it, so that a server or database server is not deleted and no server
- * joins a group meanwhile.
+ * Finds a destination in the account and locks it until the commit: it cannot be deleted, and no server can join it.
  */
 async function findDestination(tx: Tx, accountId: string, id: string): Promise<Destination> {
   switch (id.split('-', 1)[0]) {
@@ -278,7 +277,7 @@ async function lockDatabaseServer(tx: Tx, accountId: string, id: string): Promis
 }
 
 /**
- * The servers whose guests see a change at a destination. Locks a group, so that no server joins it before the commit.
+ * The servers whose records have the cloud IPs of a destination. Locks a group, so that no server joins it.
  */
 async function serversAt(tx: Tx, { interface_id, server_group_id }: Destination): Promise<string[]> {
   if (server_group_id !== null) {

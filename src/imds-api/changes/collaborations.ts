@@ -100,9 +100,8 @@ export async function acceptInvitation(tx: Tx, userId: string, id: string): Prom
 }
 
 /**
- * Gives a user access without an invitation: the user accepts the pending one, or gets an accepted collaboration.
- * Undefined: the user has access already, or the user or the account has rejected or ended a collaboration. The account
- * must be locked.
+ * Gives a user access: accepts the pending invitation, or creates an accepted collaboration. Undefined: the user has
+ * access already, or a collaboration was rejected or ended before. The account must be locked.
  */
 export async function grantAccess(
   tx: Tx,
@@ -131,10 +130,10 @@ export async function grantAccess(
 }
 
 const acceptedValues = (userId: string) => ({ user_id: userId, started_at: new Date() })
-/** What is finished shows each side the other one as it is now. */
+/** Keeps the names of both parties as they are now. */
 const finishedValues = (): Effect => ({ finished_at: new Date(), parties: PARTIES })
 
-/** Rejects an invitation to the user, whom the account must not learn from the event. */
+/** Rejects an invitation to the user. The event does not name the user: the account must not learn who it is. */
 export async function rejectInvitation(tx: Tx, userId: string, id: string): Promise<void> {
   await sql`select ${setActor('invitee')}`.execute(tx)
   await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'reject', finishedValues)
@@ -157,8 +156,8 @@ export async function lockCollaboration(tx: Tx, isOwn: RawBuilder<boolean>, id: 
 }
 
 /**
- * Deletes the oldest finished collaborations beyond MAX_KEPT_DELETED. The last one of an address that was rejected or has ended
- * stays, because the region file would give its user access again.
+ * Deletes the oldest finished collaborations beyond MAX_KEPT_DELETED. The last rejected or ended one of each address
+ * stays: without it, the region file would give the user access again.
  */
 export async function purgeFinished(tx: Tx, accountId: string): Promise<void> {
   await sql`

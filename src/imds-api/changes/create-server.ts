@@ -108,8 +108,8 @@ interface NamedResources {
 }
 
 /**
- * Finds what the request names, or refuses with all faults at once. Locks the image, type, zone and groups, so that
- * none is deleted before the commit.
+ * Finds the resources that the request names, or refuses with all faults at once. Locks the image, type, zone and
+ * groups against deletion until the commit.
  */
 async function findNamedResources(tx: Tx, accountId: string, asked: NewServer): Promise<NamedResources> {
   const faults = [

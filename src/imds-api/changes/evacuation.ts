@@ -1,6 +1,6 @@
 /**
- * Moves the servers of a hypervisor to others of their zones, each in a transaction of its own. It can run again: what
- * was moved is no longer there.
+ * Moves the servers of a hypervisor to other hypervisors of their zones, each in its own transaction. A repeated run
+ * continues with the servers that are left.
  *
  *     begin:   on NAME                -> migrates to a target      (both are in the record)
  *     move:    on NAME                -> on a target
@@ -14,8 +14,8 @@ import { changePlacement, type Placement, type PlacementParts } from './migratio
 import { readHypervisorUsage, placeServer } from './placement.ts'
 
 /**
- * What is asked for. `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes
- * nothing. `planned`: the RAM (MB) that a dry run has given away on each target.
+ * `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes nothing. `planned`: the
+ * RAM (MB) that a dry run has reserved on each target.
  */
 export interface Evacuation {
   readonly name: string

@@ -1,7 +1,7 @@
 /**
  * The events of an account: one for each committed change of its resources (database/migrations/events.ts writes them).
- * They are kept for 7 days, and at most MAX_EVENTS of an account. Their numbers have no gaps, so a reader notices when
- * some that it has not read are gone.
+ * They are kept for 7 days, and at most MAX_EVENTS of an account. Their numbers have no gaps, so a reader notices
+ * deleted events.
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
@@ -14,7 +14,7 @@ export type EventRow = Selectable<Omit<Tables['events'], 'account_id'>> & { read
 
 const RETENTION = '7 days'
 const PURGE_BATCH = 1_000
-/** The value of `after` for what has not happened yet. */
+/** The value of `after` for future events only. */
 const NOW = 'now'
 
 /** Names who makes the changes of a transaction in its events: an expression for `select`. */
@@ -23,8 +23,8 @@ export function setActor(actor: string): RawBuilder<string> {
 }
 
 /**
- * Locks the feeds of the accounts of servers, in their order. For the end of a transaction that changes servers of
- * several accounts: two that lock them in the order of their changes could deadlock.
+ * Locks the event feeds of the accounts of servers, in the order of the ids. Call it at the end of a transaction that
+ * changes servers of several accounts: locks in the order of the changes could deadlock.
  */
 export async function lockFeeds(tx: Tx, serverIds: readonly string[]): Promise<void> {
   await sql`
@@ -33,8 +33,8 @@ export async function lockFeeds(tx: Tx, serverIds: readonly string[]): Promise<v
 }
 
 /**
- * Where a reader begins. `after`: the cursor of the last event that it has, or `now`; undefined: before the oldest event.
- * Refuses a cursor that was not given (400), and one after which events are gone (410).
+ * Where a reader begins. `after`: the cursor of the last event that it has, or `now`; undefined: before the oldest
+ * event. Refuses an unknown cursor (400), and a cursor after which events were deleted (410).
  */
 export async function startAfter(database: Reader, accountId: string, after: string | undefined): Promise<Cursor> {
   const { rows } = await sql<{ epoch: string; first: number; last: number }>`

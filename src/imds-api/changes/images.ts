@@ -22,8 +22,8 @@ export const IMAGE_STATES = ['creating', 'available', 'deprecated', 'failed', 'd
 export type ImageState = (typeof IMAGE_STATES)[number]
 
 /**
- * The characters of an image's description in lists and in other resources. Clients filter images by it, and other
- * accounts' public ones are in each list.
+ * The length of an image's description in lists and in other resources. Each list has the public images of other
+ * accounts.
  */
 export const MAX_IMAGE_DESCRIPTION = 255
 /** What lists and other resources show of the description of a row of `images`. */
@@ -31,7 +31,7 @@ export function shortDescription(images: string): RawBuilder<string> {
   return sql`left(${sql.ref(`${images}.description`)}, ${sql.lit(MAX_IMAGE_DESCRIPTION)})`
 }
 
-/** What happens to an image: in which states it may, and the state that follows. */
+/** The transitions: in which states an event is possible, and the state that follows. */
 const EVENTS = {
   complete: { from: ['creating'], to: 'available' },
   fail: { from: ['creating', 'deleting'], to: 'failed' },

@@ -1,5 +1,5 @@
 /**
- * How an account invites somebody by an email address: who may be invited, how often, and what waits to be sent
+ * Invitations by email address: whom an account may invite, how often, and which invitations are unsent
  * (mail/sender.ts). An invitation is a pending collaboration.
  */
 import { sql, type RawBuilder } from 'kysely'
@@ -88,7 +88,7 @@ async function countInvitations(tx: Tx, accountId: string): Promise<number> {
 const MAX_RESENDS = 5
 const HOUR_MS = 3_600_000
 
-/** Has an invitation sent again, and returns what is left of the limit of that. */
+/** Marks an invitation as unsent, and returns what is left of its rate limit. */
 export async function resendInvitation(tx: Tx, accountId: string, id: string): Promise<Quota> {
   const current = await lockCollaboration(tx, isOfAccount(accountId), id)
   const now = new Date()

@@ -1,12 +1,11 @@
 /**
- * A change that is made at most once: its request has an Idempotency-Key. What it did and the response to it are
- * committed together, so a repeat gets this response, whatever broke after the commit; if the transaction was rolled
- * back, a repeat makes the change.
+ * A change with an Idempotency-Key, which is made at most once. The change and its response are committed together: a
+ * repeat after the commit gets the recorded response, and a repeat after a rollback makes the change.
  *
  * A key belongs to its owner and to the client that sent it. The owner is the account of which the client is a member;
  * for a profile and the answer to an invitation, the user. A key is kept for 24 hours, or until newer keys of its sender
  * (a user or an API client) need the space. A refusal with a status 4xx is recorded too
- * (draft-ietf-httpapi-idempotency-key-header, 2.6), but for 429, which asks the client to repeat, and a missing right.
+ * (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to repeat, and 403.
  */
 import { sql } from 'kysely'
 import { Replay, type KeyedRequest } from '../http/idempotency.ts'
@@ -24,7 +23,7 @@ const LOCK_CLASS = 8_173
 const RETENTION = '24 hours'
 /** The most keys of a sender in an account. */
 export const MAX_IDEMPOTENCY_KEYS = 10_000
-/** What a key takes at least of its sender's room, in bytes. A longer response takes its length. */
+/** The bytes that a key costs its sender at least. A longer response costs its length. */
 export const KEY_BYTES = 8_192
 const ROOM_BYTES = MAX_IDEMPOTENCY_KEYS * KEY_BYTES
 const PURGE_BATCH = 1_000
@@ -53,14 +52,14 @@ export class KeyedChange {
     return `${owner} ${client} ${key}`
   }
 
-  /** Refuses (409) if another transaction, also of another process, has the key. Else it has it until it ends. */
+  /** Locks the key until the end of the transaction. Refuses (409) if another transaction has it. */
   async claim(tx: Tx): Promise<void> {
     const { rows } = await sql<{ claimed: boolean }>`
       select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${this.name})) as claimed`.execute(tx)
     if (!rows[0]!.claimed) throw inFlightRefusal()
   }
 
-  /** Throws the recorded response, if there is one; if it is that of another request, a refusal. */
+  /** Throws the recorded response, if there is one, or a refusal if it belongs to another request. */
   async replay(tx: Tx): Promise<void> {
     const { owner, client, key } = this.#request
     const { rows } = await sql<Row>`
@@ -138,7 +137,7 @@ const OTHER_REQUEST = refuse(
   ),
 )
 
-/** True for a refusal that a repeat would get again, as far as the request can know; not for want of a right. */
+/** True for a refusal that is recorded: a repeat would get it again. */
 function isFinal(error: unknown): error is Refusal {
   if (!(error instanceof Refusal)) return false
   const { name } = error as Refusal
@@ -157,8 +156,8 @@ function responseOf({ status, body, link, omitted, user_data: userData }: Row): 
 }
 
 /**
- * Deletes expired keys, some at once. It runs once an hour and moves its limit by two hours at most, so a clock that is set a day
- * ahead by mistake does not end all keys.
+ * Deletes expired keys in batches. It runs once an hour and moves its limit by at most two hours, so a clock that is set
+ * a day ahead by mistake does not end all keys.
  */
 export async function purgeKeys(database: Reader): Promise<void> {
   const { rows } = await sql<{ until: string }>`

@@ -67,7 +67,7 @@ export async function usageOfAccounts(
   return new Map(rows.map(({ id, ...usage }) => [id, usage]))
 }
 
-/** What a limit refuses more of. `used`: what of it the account has. `name`: in a refusal. */
+/** What a limit counts. `used`: how many the account has. `name`: in a refusal. */
 interface CountedLimit {
   readonly used: (accountId: string) => RawBuilder<number>
   readonly name: string
@@ -122,8 +122,8 @@ const COUNTED_LIMITS = {
 } as const satisfies Readonly<Partial<Record<AccountLimit, CountedLimit>>>
 
 /**
- * Refuses `more` of what a limit counts if the account would have more than that. The account must be locked. An
- * account that is beyond its limit already keeps what it has.
+ * Refuses a change that would exceed a limit by adding `more`. The account must be locked. An account that is already
+ * beyond its limit keeps what it has.
  */
 export async function refuseBeyondLimit(
   tx: Tx,
@@ -133,12 +133,10 @@ export async function refuseBeyondLimit(
 ): Promise<void> {
   if (more <= 0) return
   const { used: count, name, remedy }: CountedLimit = COUNTED_LIMITS[limit]
-  const {
-    rows: [row],
-  } = await sql<{ used: number; most: number }>`
+  const { rows } = await sql<{ used: number; most: number }>`
     select (${count(accountId)})::bigint as used, ${sql.ref(limit)} as most
     from accounts where id = ${accountId}`.execute(tx)
-  const { used, most } = row!
+  const { used, most } = rows[0]!
   if (used + more <= most) return
   throw refuse(
     'account_limit_reached',

@@ -51,7 +51,7 @@ export function ramForServers(hypervisors: readonly HypervisorUsage[]): {
   return { all: bytes('ram'), free: bytes('free') }
 }
 
-/** Of how many hypervisors, chosen at random, the free RAM is compared for a new server. */
+/** How many random hypervisors are compared for a new server. */
 const SAMPLE_SIZE = 32
 
 /**
@@ -66,11 +66,9 @@ export interface WantedPlacement {
 }
 
 /**
- * Places a server on the hypervisor with the most free RAM, in a large region on nearly such a one. Locks it, so that two
- * changes cannot use the same free RAM. Undefined: none has enough.
- *
- * Counting the RAM of all hypervisors takes too long in a large region (docs/scale.md), so that is done only if none of
- * COMPARED has enough, or others are placing servers on all of them now.
+ * Places a server on the hypervisor with the most free RAM among SAMPLE_SIZE random ones. If none of these has enough,
+ * or other changes have locked them, it compares all, which takes long in a large region (docs/scale.md). Locks the
+ * hypervisor, so that two changes cannot use the same RAM. Undefined: none has enough.
  */
 export async function placeServer(
   tx: Tx,
@@ -137,8 +135,8 @@ async function freeHypervisors(tx: Tx, zoneId: string | undefined): Promise<read
 }
 
 /**
- * Drains a hypervisor, or ends that. It waits for changes that place servers now, so no server comes after it. False:
- * nothing had to be done.
+ * Drains a hypervisor, or ends its drain. It waits for changes that are placing servers there. False: it was in that
+ * state before.
  */
 export async function changeDrained(tx: Tx, name: string, isDrained: boolean): Promise<boolean> {
   const row = await tx

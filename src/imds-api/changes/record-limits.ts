@@ -9,9 +9,9 @@ import { refuse } from '../model/refusal.ts'
 import type { Tx } from '../database/transaction.ts'
 
 /**
- * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 48 KiB are enough for
- * everything else at its longest, most of all the cloud IPs, and for what is added without a check: a longer domain of
- * the region, a second hypervisor, a seal, the identity of the account, MAX_EVENTS_BYTES.
+ * How many bytes of a record server groups, SSH keys and tags may take as JSON. The other 48 KiB are enough for the
+ * longest values of all other fields, also of those that are added without a check: a longer domain of the region, a
+ * second hypervisor, a seal, the issuer of the account, MAX_EVENTS_BYTES.
  */
 const MAX_ADDED_BYTES = MAX_RECORD_BYTES - 48 * 1024
 /** How many bytes the maintenance events of a record may take as JSON. */

@@ -96,7 +96,7 @@ export interface ServerActionRequest {
 }
 
 /**
- * Asks for an action on a server. It must be possible once the waiting actions have succeeded. Returns the id of the
+ * Requests an action on a server, if it will be possible after the waiting actions. Returns the id of the
  * image of a snapshot. The server keeps only the expiry of a console token; the action has the token until it is
  * finished.
  */

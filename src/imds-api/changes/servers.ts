@@ -111,9 +111,9 @@ interface Published {
 }
 
 /**
- * Moves a server whose record is in the store, or out of it, in the transaction that deletes its rows of the outbox. A
- * server that waits for the compute system stays as it is, since the outcome enqueues it again. One that waits for its
- * guest has `bootSeconds` from now.
+ * Moves a server after its record was written or removed, in the transaction that deletes its rows of the outbox. A
+ * server that waits for the compute system stays as it is: the outcome enqueues it again. For a server that waits for
+ * its guest, the time limit of `bootSeconds` begins.
  */
 export async function finishPublish(
   tx: Tx,
@@ -137,7 +137,7 @@ export async function finishPublish(
   }
 }
 
-/** Deletes the rows of servers that were deleted long ago, some at once, and of deleted images that none refers to. */
+/** Deletes the rows of servers that were deleted long ago, in batches, and of deleted images without servers. */
 export async function purgeServers(database: Reader): Promise<void> {
   const old = sql`
     select id from servers where deleted_at < now() - ${RETENTION}::interval and ${IS_UNREFERENCED} limit ${PURGE_BATCH}`
@@ -164,7 +164,7 @@ async function deleteRows(database: Reader, ids: RawBuilder<unknown>): Promise<n
   return rows[0]!.deleted
 }
 
-/** From now on a server waits for its guest (boots.ts). The time limit is set once. */
+/** Begins the wait for the guest (boots.ts). The time limit is set once. */
 async function beginBoot(tx: Tx, id: string, seconds: number): Promise<void> {
   await tx
     .updateTable('servers')
@@ -174,7 +174,7 @@ async function beginBoot(tx: Tx, id: string, seconds: number): Promise<void> {
     .execute()
 }
 
-/** Keeps why the store refuses the record of a server; null: it does not. */
+/** Records why the store refuses the record of a server; null: it accepts it. */
 export async function setPublishFault(tx: Tx, id: string, fault: string | null): Promise<void> {
   await tx.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
 }
@@ -210,8 +210,8 @@ export async function enqueueRebuild(tx: Tx): Promise<{ readonly left: number; r
 }
 
 /**
- * Enqueues every server, for a store that has lost some of them, and returns how many were published before. The rows
- * are new, because a publish that is in flight may have gone to the store before, and deletes the rows that it knows.
+ * Enqueues every server, for a store that has lost records, and returns how many were published before. It inserts new
+ * rows: a publish in flight may have reached the old store, and deletes its own rows afterwards.
  */
 export async function enqueueAll(tx: Tx): Promise<number> {
   await sql`select pg_advisory_xact_lock(${REBUILD_LOCK})`.execute(tx)
@@ -226,7 +226,7 @@ export async function enqueueAll(tx: Tx): Promise<number> {
   return rows[0]!.published
 }
 
-/** Those among some servers that are deleted, with the revisions of their removals. */
+/** Finds the deleted servers among some, with the revisions of their removals. */
 export async function findDeleted(
   database: Reader,
   ids: readonly string[],
@@ -239,10 +239,8 @@ export async function findDeleted(
 
 /** How many servers of a rebuild have not been tried yet. */
 export async function countRebuild(database: Reader): Promise<number> {
-  const {
-    rows: [row],
-  } = await sql<{ left: number }>`select count(*) as left from outbox where rebuild`.execute(database)
-  return row!.left
+  const { rows } = await sql<{ left: number }>`select count(*) as left from outbox where rebuild`.execute(database)
+  return rows[0]!.left
 }
 
 /** The servers whose records the store refuses, and why. */

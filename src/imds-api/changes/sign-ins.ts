@@ -97,9 +97,8 @@ export async function findUser(db: Kysely<Tables>, name: string): Promise<UserCr
 }
 
 /**
- * Claims a sign-in for a transaction: uses up the step of a one-time password, so that it is accepted once, even if two
- * requests have it at the same time. Locks the user. False: that step or a later one was used before, or the
- * credentials were changed since they were read.
+ * Records the step of a one-time password as used, so that parallel requests cannot use it twice, and locks the user.
+ * False: this step or a later one was used before, or the credentials have changed since they were read.
  */
 export async function claimSignIn(tx: Tx, user: UserCredentials, step: number | undefined): Promise<boolean> {
   const { id, passwordHash = null, totpSecret = null } = user

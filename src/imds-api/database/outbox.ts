@@ -43,11 +43,9 @@ export interface Outbox {
 
 /** Reads the outbox. */
 export async function readOutbox(db: Kysely<Tables>): Promise<Outbox> {
-  const {
-    rows: [row],
-  } = await sql<Outbox>`
+  const { rows } = await sql<Outbox>`
     select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
       count(distinct server_id) filter (where retry_at is not null) as faulty
     from outbox`.execute(db)
-  return row!
+  return rows[0]!
 }

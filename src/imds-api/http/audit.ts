@@ -1,9 +1,9 @@
 /**
- * The audit lines: one JSON line on a stream of its own for each request for a change that succeeded, with who changed
- * what. A line has the names of the parameters that the request set, and never their values. A refused change has no line.
+ * The audit lines: a JSON line for each successful change, on a stream of its own. It says who changed what, with the
+ * names of the parameters but never their values. Refused changes have no line.
  *
- * A line is written after the commit and before the response, so a client that gets a response knows that its change has
- * a line. If a kill comes between, the repeat of the request writes it: a repeat has a line too, with `changed: false`.
+ * A line is written after the commit and before the response, so each response to a change has a line. After a kill in
+ * between, the repeat of the request writes one, with `changed: false`.
  */
 import { closeSync, openSync } from 'node:fs'
 import type { FastifyReply, FastifyRequest } from 'fastify'
@@ -11,8 +11,8 @@ import { pino, type DestinationStream } from 'pino'
 import { LogOutput, neverBlock } from '../../runtime/log-output.ts'
 
 /**
- * Where the lines go. `reopen` opens the file again by its name, for a log rotation. It returns why it cannot: then
- * lines go to the old file.
+ * Where the lines go. `reopen` opens the file again by its name after a log rotation. If it fails, it returns the error,
+ * and lines still go to the old file.
  */
 export interface AuditStream extends DestinationStream {
   reopen(): Error | undefined
@@ -47,8 +47,8 @@ export function openAudit(file: string | undefined, failed: (error: Error) => vo
 }
 
 /**
- * The output of audit lines to a file descriptor that does not block: what its reader is too slow for waits, and above
- * 8 MiB is dropped and counted.
+ * Writes audit lines to a non-blocking file descriptor. Up to 8 MiB wait for a slow reader; further lines are dropped and
+ * counted.
  */
 export function auditTo(fd: number, failed: (error: Error) => void): LogOutput {
   return new LogOutput(

@@ -1,10 +1,9 @@
 /**
- * The body of a request. An empty one is no body, whatever its headers say: curl and Python send a Content-Type with
- * it. Any other is UTF-8, with or without a byte order mark, in a type that the route takes. A body above the limit of
- * its route is read and discarded, within bounds: many clients send all of a body before they read the response, and
- * closing the connection earlier would destroy it.
+ * The body of a request: UTF-8 with or without a byte order mark, in a media type of the route. An empty body counts as
+ * none, whatever its Content-Type (curl and Python send one). A body above the limit is read and discarded, within
+ * bounds: many clients read the response only after they have sent the whole body.
  *
- * What a body costs is bounded before it is parsed: its bytes, those of all bodies of its sender and of all senders
+ * The cost of a body is bounded before it is parsed: its bytes, those of all bodies of its sender and of all senders
  * (body-budget.ts), and the levels, tokens and elements of its JSON.
  *
  * JSON.parse makes a member of any name, `__proto__` too, an own property. Nothing assigns the members of a body to
@@ -72,7 +71,7 @@ export function shortJson(parse: (text: string) => unknown = JSON.parse): BodyPa
   return boundedJson(JSON_BOUNDS, (text) => parse(text))
 }
 
-/** Prepares a whole server for bodies. Without a body, the handler gets an empty object. */
+/** Adds the hooks and parsers of a whole server. Without a body, the handler gets an empty object. */
 export function addBodyHandling(server: FastifyInstance, budget: BodyBudget): void {
   server.decorateRequest('bodyOwner', '')
   server.decorateRequest('releaseBody', undefined)

@@ -262,8 +262,7 @@ const IDLE = Symbol('gives way')
 type Waiting = ServerResponse & { [IDLE]?: boolean }
 
 /**
- * Lets the connection of a request be closed for a new one, as one that waits for its peer: imds-api does not work on
- * the request, it waits for a change.
+ * Marks a request that waits for a change: its connection may be closed to make room for a new one.
  */
 export function markIdle(response: ServerResponse): void {
   ;(response as Waiting)[IDLE] = true

@@ -26,11 +26,11 @@ type Fault = NonNullable<FastifyError['validation']>[number] & {
  */
 const VALUE_KEYWORDS = ['type', 'const', 'enum']
 /**
- * Faults that are read. A body within its limits can have tens of thousands, and reading them all would block other
+ * The most faults that are formatted. A body within its limits can have tens of thousands, which would block other
  * requests.
  */
 const MAX_FAULTS = 1_000
-/** The longest text for which the value that was meant is looked for. */
+/** The longest text for which a correction is suggested. */
 const MAX_GUESSED_LENGTH = 64
 
 /**
@@ -157,7 +157,7 @@ function formatRule({ keyword, message = '', params, parentSchema = {}, data }: 
   }
 }
 
-/** The fault of a format, with the value that was meant if that is clear. */
+/** The fault of a format, with a suggestion if there is one. */
 function formatOf(name: string, data: unknown): string | undefined {
   const { fault, suggest } = FORMATS[name] ?? {}
   const value = typeof data === 'string' && data.length <= MAX_GUESSED_LENGTH ? suggest?.(data) : undefined

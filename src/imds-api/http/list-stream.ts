@@ -1,9 +1,9 @@
 /**
- * Sends a list that is loaded in parts. A short one, and a page, is one body with its length. A longer one is streamed:
- * each part is loaded when the client has read those before it. A client that reads slowly holds no connection to the
- * database and no turn in its share, and a part at most (which connections.ts counts, and ends if it is not read).
+ * Sends a list that is loaded in parts. A short list, or a page, is one body with a length. A longer list is streamed:
+ * each part is loaded when the client has read the parts before it. A slow client holds no connection to the database
+ * and no turn in its share, and at most one part in memory (connections.ts bounds unread bytes).
  *
- * Each part is a query, so a streamed list is not a snapshot: it has each resource that existed all the time once.
+ * Each part is a query, so a streamed list is no snapshot. It has every resource that existed all the time, once.
  */
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'

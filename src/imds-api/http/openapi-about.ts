@@ -27,8 +27,8 @@ const SCOPES: Readonly<Record<Scope, string>> = {
 }
 const TOKEN_ENDPOINT = { tokenUrl: '/token', scopes: SCOPES }
 /**
- * The subjects, where requests go, and how they are authorized. The URLs are relative, so the pages and clients that load the
- * document send their requests to where it comes from.
+ * The tags, servers and security schemes. The URLs are relative, so pages and clients send their requests to the host
+ * of the document.
  */
 export const ABOUT = {
   tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),

@@ -1,4 +1,4 @@
-/** The routes of a server: which methods a path has, for 405, and which path was meant by one that does not exist. */
+/** The routes of a server: the methods of a path, for 405, and the nearest path to one that does not exist. */
 import { nearest } from '../../runtime/nearest.ts'
 
 interface Route {
@@ -35,7 +35,7 @@ export class RouteTable {
   }
 
   /**
-   * The path that was meant by one that does not exist: with the fewest words corrected, and the prefix if it is
+   * The existing path that is nearest to a wrong one: with the fewest corrected words, and with the prefix if it was
    * missing. Ids stay as they are.
    */
   nearestPath(path: string): string | undefined {

@@ -140,12 +140,12 @@ function createServer({ tls, trustedProxies, unreadable, log }: ApiServerSetting
       },
     },
   } as const
-  return (tls === undefined
+  return tls === undefined
     ? fastify({ ...options, http: HTTP })
     : fastify({
         ...options,
         https: { ...HTTP, ...tls, handshakeTimeout: HEAD_TIMEOUT_MS, requestCert: tls.ca !== undefined },
-      })) as unknown as ApiServer
+      })
 }
 
 /** Refuses other versions of HTTP and CONNECT, and ignores an unknown Expect. */

@@ -1,4 +1,4 @@
-/** Counts the requests that are refused because too many wait (`shed`), and warns of them once a minute at most. */
+/** Counts the requests that are shed, and warns of them at most once a minute. */
 import type { Logger } from 'pino'
 import type { ShedQueue } from '../model/refusal.ts'
 import type { ApiServerSettings } from './server.ts'
@@ -13,7 +13,7 @@ export interface ShedReportParts {
 /** The shortest time between two warnings, in ms. */
 const QUIET_MS = 60_000
 
-/** Builds what the servers call for each such request. A warning has the number of them since the one before it. */
+/** Builds what the servers call for each shed request. A warning has their number since the last warning. */
 export function buildShedReport({ counted, now, log }: ShedReportParts): ApiServerSettings['shed'] {
   let [warnedAtMs, requests] = [-Infinity, 0]
   return (queue, owner) => {

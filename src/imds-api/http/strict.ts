@@ -1,6 +1,6 @@
 /**
- * `Prefer: handling=strict` (RFC 7240): parameters that a route does not know are refused and named. Without it they
- * are ignored, as the API demands, except in the query of a list, which would else have what a filter should exclude.
+ * `Prefer: handling=strict` (RFC 7240): unknown parameters are refused and named. Without it they are ignored, as the
+ * API demands, except in the query of a list: there, a misspelled filter would return all rows.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { fieldFault, type Detail, Refusal } from '../model/refusal.ts'

@@ -1,6 +1,6 @@
 /**
- * Refuses what is no request for a route: what Node's parser rejects, what does not arrive in time, and CONNECT. It
- * closes the connection.
+ * Refuses requests that reach no route: those that Node's parser rejects or that arrive too late, and CONNECT. Closes
+ * their connections.
  */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'

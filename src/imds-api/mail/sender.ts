@@ -228,12 +228,10 @@ export class InvitationSender {
  * send any more.
  */
 async function lockInvitation(tx: Tx, id: string): Promise<(Invitation & { readonly version: string }) | undefined> {
-  const {
-    rows: [lock],
-  } = await sql<{ taken: boolean }>`
+  const { rows } = await sql<{ taken: boolean }>`
     select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken,
       set_config('idle_in_transaction_session_timeout', ${MAX_SEND_DURATION}, true)`.execute(tx)
-  if (lock?.taken !== true) return undefined
+  if (!rows[0]!.taken) return undefined
   const row = await tx
     .selectFrom('collaborations')
     .innerJoin('accounts', 'accounts.id', 'collaborations.account_id')

@@ -24,8 +24,7 @@ const OTHER_CODES: ReadonlyMap<string, string> = new Map([
 ])
 
 /**
- * The code of the country that a text was meant to name: a code in lower case, another code of a country, or its
- * official name.
+ * The code of a country for a text with its code in lower case, another code of it, or its official name.
  */
 export function suggestCountry(text: string): string | undefined {
   const upper = text.trim().toUpperCase()

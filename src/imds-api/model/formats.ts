@@ -8,7 +8,7 @@ import { isNetwork } from './client-limits.ts'
 import { isCountryCode, suggestCountry } from './countries.ts'
 import { parseVatNumber } from './vat-number.ts'
 
-/** `meant`: the value that a wrong text was meant to be, if that is clear. */
+/** `suggest`: a correction of a wrong text, if there is a clear one. */
 interface Format {
   readonly isValid: (text: string) => boolean
   readonly fault: string

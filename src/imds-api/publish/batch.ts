@@ -53,8 +53,8 @@ export type PublishOutcome =
   'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
 
 /**
- * How the publish of a server ended. `claimed`: its id is its own once the transaction is committed. `refused`: why the
- * store refuses it.
+ * How the publish of a server ended. `claimed`: its id is reserved by this transaction. `refused`: why the store refuses
+ * it.
  */
 type ServerEnd = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused'; readonly fault: string }
 const DONE: ServerEnd = { kind: 'done' }
@@ -80,8 +80,8 @@ const LOCK_CLASS = 8_170
 const FAULT_OF_ROWS = /^(22|23|42)/
 
 /**
- * Locks the ids that no other process publishes, and returns them. A lock of rows would make changes of these servers wait
- * for the store. The commit is not flushed to disk: if it is lost, the servers are published again, unchanged.
+ * Locks the ids that no other process is publishing, and returns them. Advisory locks, since row locks would make changes
+ * of these servers wait for the store. The commit is not flushed: if it is lost, the servers are published again.
  */
 const lock = prepareList(
   'outbox-lock',
@@ -101,8 +101,8 @@ const selectRows = prepareList(
 const deleteRows = prepareList('outbox-delete', (rows) => sql`delete from outbox where id = any(${rows})`)
 
 /**
- * Publishes servers, and returns those that another process publishes. Rejects if the store or the database cannot be
- * used; then nothing is in flight any more.
+ * Publishes servers, and returns those that another process is publishing. Rejects if the store or the database cannot
+ * be used, once nothing is in flight.
  */
 export async function publishBatch(parts: BatchParts, ids: readonly string[]): Promise<readonly string[]> {
   const { db, counted, log } = parts
@@ -133,9 +133,8 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
 }
 
 /**
- * Deletes the rows that were there before the records were composed, and no others: a change that commits later has to
- * be published too. `claimed`: only the ids were claimed, and the servers can be published once that is committed.
- * `others`: another process publishes them.
+ * Deletes only the rows that it read before it composed the records: later changes have to be published too. `claimed`:
+ * ids reserved by this transaction; publish them in the next. `others`: another process is publishing them.
  */
 async function publishRows(
   parts: BatchParts,
@@ -168,7 +167,7 @@ async function publishServers(parts: BatchParts, tx: Tx, ids: readonly string[])
   let waiting = ids
   while (waiting.length > 0) {
     const servers = (await composeMany(tx, waiting)).filter(({ status }) => status !== 'deleted')
-    for (const id of waiting) ends.set(id, DONE) // and those below as they end
+    for (const id of waiting) ends.set(id, DONE) // unless one of the steps below sets another end
     await claimServers(
       parts,
       tx,
@@ -252,16 +251,16 @@ async function claimServers(parts: BatchParts, tx: Tx, servers: readonly Compose
 }
 
 /**
- * Rejects if PostgreSQL has ended the transaction, with its locks. This process was stopped then: what the store has is no
- * fault, because another process has published it meanwhile.
+ * Rejects if PostgreSQL has ended the transaction and its locks, because this process was suspended: another process may
+ * have published the servers, so an unexpected record in the store is no fault.
  */
 async function checkTransactionOpen(tx: Tx): Promise<void> {
   await sql`select`.execute(tx)
 }
 
 /**
- * Asks the store about each server, without waiting for the answers in between, and returns them in order. An error
- * that concerns only one server is its result. Rejects with another once nothing is in flight.
+ * Asks the store about all servers at once, and returns the results in order. An error of one server is its result. Any
+ * other error rejects, once nothing is in flight.
  */
 async function askStore<T>(
   { hasToStop }: BatchParts,

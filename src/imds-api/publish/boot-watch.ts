@@ -1,9 +1,7 @@
 /**
- * Looks for the reports of guests for which servers wait (changes/boots.ts): `done` makes a server `active`, and `error`
- * or the end of its time limit `failed`.
- *
- * Each process of imds-api looks, and what they find is the same. A server fails only after its reports could be read,
- * so not while the store is away.
+ * Reads the reports of guests for which servers wait (changes/boots.ts): `done` makes a server `active`, and `error` or
+ * the end of its time limit `failed`. Each process does this, with the same result. While the store is unreachable, no
+ * server fails.
  */
 import type { Kysely } from 'kysely'
 import type { Logger } from 'pino'

@@ -1,10 +1,9 @@
 /**
- * Whether the store already has the id of a server that was never published. It has after a restore of an older
- * database: the database gives the ids again that it gave after the backup, and the store still has their records. Such
- * a record belongs to a running server, perhaps of another account.
+ * Detects an id that the store already uses. That happens after a restore of an older backup: the database gives the same
+ * ids again, and the store still has the records of running servers, perhaps of other accounts.
  *
- * A server claims its id before its first publish, in a transaction of its own. So its own record never looks like that
- * of another one, whenever we are killed.
+ * A server claims its id in its own transaction before the first publish, so after a kill its record is not taken for
+ * that of another server.
  */
 import type { Publisher } from '../../store/publisher.ts'
 import type { Composed } from './compose.ts'

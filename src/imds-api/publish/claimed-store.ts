@@ -1,10 +1,9 @@
 /**
- * A store that publishes the region of one database only. The store keeps the id of that database beside the region, so
- * another database, such as a new one or that of another region, overwrites nothing there by mistake.
+ * A store that accepts the region of one database only. The store has the id of that database, so another database, such
+ * as a new one or that of another region, overwrites nothing by mistake.
  *
- * What the store has lost is published again. It may lose confirmed changes when Redis is emptied, restarted, or replaced
- * by a replica that had not got them. Each time, all servers are enqueued, and records of deleted servers that came back
- * are removed.
+ * The store may lose confirmed changes when Redis is emptied, restarted, or replaced by a replica that lacked them. Then
+ * all servers are enqueued, and records of deleted servers that came back are removed.
  */
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
@@ -18,13 +17,12 @@ import type { LazyStore } from './lazy-store.ts'
 export type ClaimedStore = Pick<LazyStore, 'get' | 'put' | 'remove'> & { initialise(): Promise<void> }
 
 /**
- * `initialise` rejects if the store has the region of another database. It is called again and again, since the store may
- * lose something at any time.
+ * `initialise` rejects if the store has the region of another database. The publisher calls it every second: the store
+ * may lose changes at any time.
  */
 export function claimedStore(db: Kysely<Tables>, store: LazyStore, log: Pick<Logger, 'warn'>): ClaimedStore {
   /**
-   * The last history. Another process may have noted a new one as complete while this one still published to the former
-   * server.
+   * The last history. Another process may have completed a new history while we still wrote to the old server.
    */
   let seen: string | undefined
   return {
@@ -44,7 +42,7 @@ export function claimedStore(db: Kysely<Tables>, store: LazyStore, log: Pick<Log
   }
 }
 
-/** Writes to the store first. Otherwise a store that takes no changes would have all servers enqueued each second. */
+/** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
 async function publishLost(
   db: Kysely<Tables>,
   store: LazyStore,
@@ -74,9 +72,9 @@ export async function databaseIdOf(db: Kysely<Tables>): Promise<string> {
 }
 
 /**
- * Gives the database a new id, and the region in the store to it. Another database that was restored from the same
- * backup, and the one that was backed up, are then refused there. To be called last in the transaction: if it is rolled
- * back afterwards, this database is refused too, until its region is taken back by `--force`.
+ * Gives the database a new id, and claims the region in the store with it. The original database and other copies of the
+ * backup are refused from then on. Call it last in the transaction: after a rollback this database would be refused
+ * too, until `--force` takes the region back.
  */
 export async function renewClaim(tx: Tx, store: Pick<Publisher, 'fleet'>): Promise<void> {
   const { database_id } = await tx

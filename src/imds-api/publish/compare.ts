@@ -8,6 +8,7 @@ import { sql, type Kysely } from 'kysely'
 import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
 import type { Tables } from '../database/tables.ts'
 import { composeMany, type Composed } from './compose.ts'
+import { orEmpty } from './survey.ts'
 
 /**
  * How the store differs for a server. `missing`: it has no record. `different`: in these fields of the record, in
@@ -30,7 +31,7 @@ export interface StoreComparison {
 
 /** Servers that are read together. */
 const BATCH = 50
-/** A change that is on its way has arrived by then, or waits in the outbox. */
+/** By then a change in flight has arrived, or waits in the outbox. */
 const RECHECK_AFTER_MS = 1_000
 /** Fields of a record that the store fills in. */
 const STORE_FIELDS = ['userData', 'sealedAt']
@@ -43,7 +44,7 @@ export async function compareStore(
   store: Store,
   progress: (done: number, of: number) => void,
 ): Promise<StoreComparison> {
-  const listed = await listOf(store)
+  const listed = await orEmpty(store.list())
   const ids = await idsOf(db)
   const known = new Set(ids)
   const byId = new Map(listed.map((one) => [one.id, one]))
@@ -69,14 +70,14 @@ export async function findOnlyInStore(
   db: Kysely<Tables>,
   store: Store,
 ): Promise<{ unknown: string[]; records: number }> {
-  const listed = await listOf(store) // first: a server is in the database before it is in the store
+  const listed = await orEmpty(store.list()) // first: a server is in the database before it is in the store
   const known = new Set(await idsOf(db))
   return { unknown: listed.map(({ id }) => id).filter((id) => !known.has(id)), records: listed.length }
 }
 
 async function recheck(db: Kysely<Tables>, store: Store, first: readonly Difference[]): Promise<Difference[]> {
   await sleep(RECHECK_AFTER_MS)
-  const listed = new Map((await listOf(store)).map((one) => [one.id, one]))
+  const listed = new Map((await orEmpty(store.list())).map((one) => [one.id, one]))
   const known = new Set(await idsOf(db))
   const [ours, others] = [
     first.filter(({ server }) => known.has(server)).map(({ server }) => server),
@@ -133,12 +134,4 @@ async function waitingOf(db: Kysely<Tables>, ids: readonly string[]): Promise<Se
   const { rows } = await sql<{ id: string }>`
     select distinct server_id as id from outbox where server_id = any(${[...ids]})`.execute(db)
   return new Set(rows.map(({ id }) => id))
-}
-
-/** Lists the store. A directory of files that does not exist yet has nothing. */
-async function listOf(store: Store): Promise<readonly Listed[]> {
-  return store.list().catch((error: unknown) => {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
-    throw error
-  })
 }

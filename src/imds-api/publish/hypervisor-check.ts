@@ -1,8 +1,7 @@
 /**
- * Announces this imds-api in the store, with the hypervisors that are drained, so that imdsctl changes nothing there
- * that imds-api would overwrite. And finds the hypervisors of the region that no daemon has ever announced: most often
- * the name in the region file is not IMDS_HYPERVISOR of the daemon there, and the guests of its servers get no
- * metadata.
+ * Announces this imds-api and the drained hypervisors in the store, so that imdsctl refuses changes that imds-api would
+ * overwrite. It also finds hypervisors that no daemon has ever announced: usually the name in the region file differs
+ * from IMDS_HYPERVISOR of the daemon, and the guests there get no metadata.
  */
 import type { Logger } from 'pino'
 import type { HypervisorUsage } from '../changes/placement.ts'

@@ -15,7 +15,7 @@ export interface RegionHypervisors {
   readonly storeProblem: string | undefined
 }
 
-/** A store that is away is waited for no longer: nobody looks at a page that does not come. */
+/** How long a page waits for the store. */
 const STORE_TIMEOUT_MS = 2_000
 
 /** Reads them. Rejects if the database does not answer. */

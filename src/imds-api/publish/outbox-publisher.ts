@@ -49,7 +49,7 @@ export class OutboxPublisher {
   /** The last reason for which the store or the database could not be used; undefined: they can. */
   #problem: string | undefined
   #backoffMs = FIRST_BACKOFF_MS
-  /** When the store and the failed publishes are looked at again: every second, also while there is always work. */
+  /** The next check of the store and of failed publishes: every second, also under constant load. */
   #checkAtMs = 0
 
   constructor(parts: OutboxPublisherParts) {
@@ -107,8 +107,8 @@ export class OutboxPublisher {
   }
 
   /**
-   * Publishes until no server waits that another process does not publish. Rejects if the store or the database cannot
-   * be used. In both cases nothing is in flight any more.
+   * Publishes until no server waits, except those that other processes are publishing. Rejects if the store or the
+   * database cannot be used. In both cases nothing is in flight at its end.
    */
   async #publishWaiting(): Promise<void> {
     const inFlight = new Set<PublishBatch>()

@@ -77,7 +77,7 @@ function addressesOf({ addresses }: Listed): StoredAddress[] {
 }
 
 /** A directory of files that does not exist yet has nothing. */
-async function orEmpty<T>(list: Promise<readonly T[]>): Promise<readonly T[]> {
+export async function orEmpty<T>(list: Promise<readonly T[]>): Promise<readonly T[]> {
   try {
     return await list
   } catch (error) {

@@ -130,12 +130,12 @@ function insertRow(table: RegionTable, row: Row): RawBuilder<unknown> {
   return sql`insert into ${sql.table(table)} (${columns}) values (${sql.join([...row.values()])})`
 }
 
-function updateRow(table: RegionTable, keyColumns: Row, values: Row): RawBuilder<unknown> {
-  return sql`update ${sql.table(table)} set ${sql.join(equations(values))} where ${matches(keyColumns)}`
+function updateRow(table: RegionTable, key: Row, values: Row): RawBuilder<unknown> {
+  return sql`update ${sql.table(table)} set ${sql.join(equations(values))} where ${matches(key)}`
 }
 
-function matches(keyColumns: Row): RawBuilder<unknown> {
-  return sql.join(equations(keyColumns), sql` and `)
+function matches(key: Row): RawBuilder<unknown> {
+  return sql.join(equations(key), sql` and `)
 }
 
 function equations(row: Row): readonly RawBuilder<unknown>[] {

@@ -373,36 +373,14 @@ async function loadAccount(database: Reader, site: Site, id: string): Promise<St
   const row = await selectAccounts(database, [id]).executeTakeFirstOrThrow(() => noSuch('account', id))
   const usage = (await usageOfAccounts(database, [id])).get(id)
   if (usage === undefined) throw noSuch('account', id) // deleted between the queries
-  const {
-    address_1,
-    address_2,
-    city,
-    county,
-    postcode,
-    country_code,
-    vat_registration_number,
-    telephone_number,
-    telephone_verified,
-    verified_telephone,
-    verified_ip,
-    valid_credit_card,
-  } = row
+  const { address_1, address_2, city, county, postcode, country_code, vat_registration_number } = row
+  const { telephone_number, telephone_verified, verified_telephone, verified_ip, valid_credit_card } = row
   return {
     ...collectedAccount(site, row, usage),
-    address_1,
-    address_2,
-    city,
-    county,
-    postcode,
-    country_code,
+    ...{ address_1, address_2, city, county, postcode, country_code, vat_registration_number },
+    ...{ telephone_number, telephone_verified, verified_telephone, verified_ip, valid_credit_card },
     country_name: countryName(country_code),
-    vat_registration_number,
-    telephone_number,
-    telephone_verified,
-    verified_telephone,
     verified_at: formatOptionalTime(row.verified_at),
-    verified_ip,
-    valid_credit_card,
     created_at: formatTime(row.created_at),
     library_ftp_host: row.library_ftp_host ?? '',
     library_ftp_user: id,

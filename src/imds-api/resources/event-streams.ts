@@ -1,8 +1,8 @@
 /**
- * Events as server-sent events. A notification of the database leads to one query, which serves all streams of an
- * account in this process, as one of the reads of the account at once. No stream holds a connection to the database, nor events that its client does not read yet:
- * they are read again once it does. A stream ends when its client reads nothing for a while, when its right ends, or
- * when events after its place are gone; its client then continues from the last event, in any process.
+ * Server-sent events. A notification of the database causes one query for all streams of an account in this process,
+ * within the read share of the account. A stream holds no connection to the database and buffers no events for a slow
+ * client: they are queried again when it reads. A stream ends when its client reads nothing for a while, when its right
+ * ends, or when events after its cursor were deleted. The client can continue from its last event, in any process.
  */
 import { Readable } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -20,8 +20,8 @@ export const STREAM_ENDS = ['client', 'unread', 'right', 'gone', 'stop'] as cons
 export type StreamEnd = (typeof STREAM_ENDS)[number]
 
 /**
- * Whose stream it is. `mayRead`: whether that still holds; it rejects if that cannot be found out now. `enterShare`: waits
- * for a turn among the reads of the account.
+ * The owner of a stream. `mayRead`: false once the right to read has ended; rejects if the database does not answer.
+ * `enterShare`: waits for a turn among the reads of the account.
  */
 export interface Subscriber extends Holder {
   readonly mayRead: () => Promise<boolean>
@@ -42,7 +42,7 @@ export const STREAMS_OF_CLIENT = 64
 const HEARTBEAT_MS = 15_000
 /** A client may take this long to read what was sent. */
 const UNREAD_MS = 20_000
-/** How long a right is not checked again while events are sent. */
+/** How long the check of a right is valid while events are sent. */
 const RIGHT_CHECK_MS = 1_000
 const EVENT_BATCH = 256
 /** Queries for streams that run at once, since others share their connections. */

@@ -237,12 +237,7 @@ function collectedImage(site: Site, row: Row): Static<typeof Image> {
   const { source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name } = row
   return {
     ...nestedImage(site, row),
-    source_type,
-    compatibility_mode,
-    min_ram,
-    disk_size,
-    virtual_size,
-    licence_name,
+    ...{ source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name },
     ancestor: null,
   }
 }

@@ -1,8 +1,7 @@
 /**
- * Requests that wait for a state of a resource (waiting.ts). A notification of the database wakes those that wait for
- * its resource, and one query serves all of them that have the same account. None holds a connection to the database. A
- * wait ends when the state is reached or cannot be reached any more, at its timeout or earlier when the process stops,
- * with its right, and when its client goes away.
+ * Requests that wait for a state of a resource (waiting.ts). A notification of the database causes one query for all
+ * waits of a resource and account; no wait holds a connection to the database. A wait ends when the state is reached or
+ * has become impossible, at its timeout, when the process stops, when its right ends, or when its client disconnects.
  */
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -149,7 +148,7 @@ export class MemberWaits {
       })
   }
 
-  /** Reads a resource for those who wait for it, until it has not changed meanwhile. */
+  /** Reads a resource for its waits, again if it has changed in the meantime. */
   async #serve(group: Group): Promise<void> {
     group.isStale = true
     if (group.isServed) return
@@ -166,7 +165,7 @@ export class MemberWaits {
     group.isServed = false
   }
 
-  /** Reads it once for all. Those who come meanwhile have seen a later state: they are served by the next read. */
+  /** Reads it once for all present waits. Waits that begin later are served by the next read. */
   async #readFor({ waiters }: Group): Promise<void> {
     const served = await this.#queries(async () => {
       const present = [...waiters]

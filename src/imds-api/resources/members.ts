@@ -24,10 +24,11 @@ export function addMember<Form extends TObject>(
   db: Reader,
   { path, table, form, load, ...schema }: MemberRoute<Form>,
 ): void {
+  const response: { readonly 200: TSchema } = { 200: form }
   server.get(
     path,
     {
-      schema: { ...schema, response: { 200: form as TSchema } },
+      schema: { ...schema, response },
       config: { member: { table, load: load as Member['load'] } },
     },
     async (request) => load(db, request, (request.params as { readonly id?: string }).id ?? ''),

@@ -194,13 +194,7 @@ export function nestedServerType(site: Site, row: RowOf<typeof SERVER_TYPE_COLUM
   const { name, status, cores, ram, disk_size, handle, storage_type } = row
   return {
     ...reference(site, 'server_type', 'server_types', row.id),
-    name,
-    status,
-    cores,
-    ram,
-    disk_size,
-    handle,
-    storage_type,
+    ...{ name, status, cores, ram, disk_size, handle, storage_type },
   }
 }
 
@@ -246,16 +240,8 @@ export function nestedImage(
   const description = row.description.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, '')
   return {
     ...reference(site, 'image', 'images', row.id),
-    name,
-    username,
-    status,
-    locked,
-    description,
-    source,
-    source_trigger,
-    arch,
+    ...{ name, username, status, locked, description, source, source_trigger, arch, official },
     created_at: formatTime(row.created_at),
-    official,
     public: row.public,
     owner: row.account_id ?? '',
   }
@@ -412,28 +398,12 @@ export function nestedDatabaseServer(
   site: Site,
   row: RowOf<typeof DATABASE_SERVER_COLUMNS>,
 ): Static<typeof NestedDatabaseServer> {
-  const {
-    name,
-    description,
-    status,
-    locked,
-    allow_access,
-    database_engine,
-    database_version,
-    maintenance_weekday,
-    maintenance_hour,
-  } = row
+  const { name, description, status, locked, database_engine, database_version } = row
+  const { maintenance_weekday, maintenance_hour } = row
   return {
     ...reference(site, 'database_server', 'database_servers', row.id),
-    name,
-    description,
-    status,
-    locked,
-    allow_access: [...allow_access],
-    database_engine,
-    database_version,
-    maintenance_weekday,
-    maintenance_hour,
+    ...{ name, description, status, locked, database_engine, database_version, maintenance_weekday, maintenance_hour },
+    allow_access: [...row.allow_access],
     created_at: formatTime(row.created_at),
     updated_at: formatTime(row.updated_at),
     deleted_at: formatOptionalTime(row.deleted_at),

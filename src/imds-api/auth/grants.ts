@@ -224,7 +224,9 @@ export class Grants {
     const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds, quota: limit.quotaOf(subject, address, seconds) }
     const signIn = { applicationId, user, subject, presented: password, scopes, request }
-    return (await this.#checks.run({ key: accountId, caller: subject.name }, () => this.#signIn(signIn))) ?? { kind: 'busy' }
+    return (
+      (await this.#checks.run({ key: accountId, caller: subject.name }, () => this.#signIn(signIn))) ?? { kind: 'busy' }
+    )
   }
 
   /**

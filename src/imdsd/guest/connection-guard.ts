@@ -32,7 +32,7 @@ export interface ConnectionGuardParts {
   /** The most connections that may be open at a time; Node drops further ones. */
   readonly maxConnections: number
   /** How the listener identifies its peers: known once it listens. */
-  readonly peers: () => Pick<Peers, 'addressOf' | 'find' | 'keeps'>
+  readonly peers: () => Pick<Peers, 'addressOf' | 'find' | 'bind'>
   readonly shares: Shares
   readonly meter: RequestMeter
   readonly traces: BootTraces
@@ -107,7 +107,7 @@ export class ConnectionGuard {
 
   /** Whether to respond to a request. False if its connection is gone, or pipelines during a delayed refusal. */
   accepts({ address, found, request: { socket }, response }: Exchange): boolean {
-    if (address === '' || !this.#parts.peers().keeps(socket, found)) {
+    if (address === '' || !this.#parts.peers().bind(socket, found)) {
       // reset by the peer, or its link has another owner
       socket.destroy()
       return false
@@ -177,7 +177,7 @@ export class ConnectionGuard {
     const peers = this.#parts.peers()
     const address = peers.addressOf(socket)
     const found = peers.find(network, address)
-    peers.keeps(socket, found) // from now on
+    peers.bind(socket, found)
     const share = this.#shareOf(found, address)
     const used = this.#connections.add(socket, share)
     if (used > RESET_ABOVE) {

@@ -2,7 +2,7 @@
  * One request and its response, which each step of a request passes to the next.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Route } from '../../metadata/target.ts'
+import type { Route, Target, Topic } from '../../metadata/target.ts'
 import type { Content } from '../../metadata/content.ts'
 import type { BodySource } from './body.ts'
 import type { PeerOwner } from './identify.ts'
@@ -48,8 +48,8 @@ export interface Served {
 export type RequestResult = Served | RefusedRequest
 
 /**
- * A request whose content is being made. `content` undefined: there is none. `cost`: how many requests it takes from the
- * share of its guest besides its own. `giveUp` ends its wait for a turn, after which nobody else wants the content.
+ * A request whose content is being made. `content` resolves with undefined if there is none. `cost`: the extra requests
+ * that it costs the guest's share. `giveUp` ends its wait for a turn; call it when the content is no longer needed.
  */
 export interface Pending {
   readonly kind: 'pending'
@@ -63,4 +63,29 @@ export interface Pending {
 /** A refusal as a result. */
 export function refused(refusal: RefusalReason, route: Route, ttlSeconds?: number): RefusedRequest {
   return { kind: 'refused', route, refusal, ttlSeconds }
+}
+
+/** For a request whose guest has lost its address since: it never gets the value of another instance. */
+export const GONE = refused('unknown-peer', 'unknown')
+
+/** The result of a request, with its target, if that could be parsed. */
+export interface Resolution {
+  readonly target: Target | undefined
+  readonly topic: Topic
+  readonly result: RequestResult | Pending
+}
+
+/**
+ * Steps that run again for a request that has waited: for its body, a signature or a change. They count nothing, since
+ * the request was counted when it arrived.
+ */
+export interface Steps {
+  /** Finds the instance of the peer. */
+  readonly findAgain: (exchange: Exchange) => PeerOwner
+  /** Authorizes only. Undefined: not refused. */
+  readonly authorizeAgain: (exchange: Exchange) => RefusedRequest | undefined
+  /** Authorizes and resolves. */
+  readonly resolveAgain: (exchange: Exchange) => Resolution
+  /** Responds, and notes the request in the boot trace of its guest. */
+  readonly send: (exchange: Exchange, topic: Topic, result: RequestResult) => void
 }

@@ -61,8 +61,8 @@ export interface Directory {
 export interface Peers extends Omit<Directory, 'findByLink'> {
   /** The address of a connection's peer, for `find` and `ask`. Empty if the connection is gone. */
   addressOf(socket: Pick<Socket, 'remoteAddress'>): string
-  /** Whether a connection may be answered now that its peer is `found`. */
-  keeps(socket: Pick<Socket, 'remoteAddress'>, found: PeerOwner): boolean
+  /** Binds a connection to the first instance that its peer is found to be. False: it is bound to another one. */
+  bind(socket: Pick<Socket, 'remoteAddress'>, found: PeerOwner): boolean
 }
 
 /** The peers of a listener at an address; undefined: it does not listen. */
@@ -79,7 +79,7 @@ export function peersByAddress(host: string | undefined, directory: Omit<Directo
   const isNobody = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
   return {
     addressOf: peerAddress,
-    keeps: () => true,
+    bind: () => true,
     find: (network, address) => (isNobody(address) ? { kind: 'unknown' } : directory.find(network, address)),
     ask: (network, address) => (isNobody(address) ? undefined : directory.ask(network, address)),
   }
@@ -97,7 +97,7 @@ export function peersByLink(directory: Pick<Directory, 'findByLink'>): Peers {
   const owners = new WeakMap<object, Guest['stay']>()
   return {
     addressOf: ({ remoteAddress = '' }) => remoteAddress,
-    keeps: (socket, found) => {
+    bind: (socket, found) => {
       if (found.kind !== 'owned') return true
       const { stay } = found.owner
       const owner = owners.get(socket)

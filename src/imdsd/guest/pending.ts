@@ -1,6 +1,7 @@
 /** Waits for the content of a request that is being made: a signature. Node's pool of threads makes it. */
 import type { Logger } from 'pino'
-import { refused, type Pending, type RequestResult } from './exchange.ts'
+import { GONE, refused, type Exchange, type Pending, type RequestResult, type Steps } from './exchange.ts'
+import { idOf } from './identify.ts'
 
 /** The longest wait, in ms. Only a flood of signatures, or a disk that blocks the threads, takes so long. */
 const WAIT_MS = 1_000
@@ -26,4 +27,17 @@ export async function settle({ content, route, ttlSeconds, giveUp }: Pending, lo
   } finally {
     clearTimeout(timer)
   }
+}
+
+/** Settles a request, and then checks again whether the guest may have the content. */
+export async function settleFor(
+  exchange: Exchange,
+  pending: Pending,
+  steps: Pick<Steps, 'findAgain' | 'authorizeAgain'>,
+  log: Logger,
+): Promise<RequestResult> {
+  const result = await settle(pending, log)
+  const found = steps.findAgain(exchange)
+  if (idOf(found) !== idOf(exchange.found)) return GONE
+  return steps.authorizeAgain({ ...exchange, found }) ?? result
 }

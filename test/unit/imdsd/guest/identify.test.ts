@@ -103,13 +103,13 @@ test('E3: a connection by link keeps its first owner: when the link has another 
   const of = (stay: Guest['stay']): PeerOwner => ({ kind: 'owned', owner: { stay } as Guest })
   const [former, later] = [of({ sinceMs: 0 }), of({ sinceMs: 0 })]
   const [connection, other] = [{}, {}] as [Pick<Socket, 'remoteAddress'>, Pick<Socket, 'remoteAddress'>]
-  expect(peers.keeps(connection, { kind: 'unknown' })).toBe(true)
-  expect(peers.keeps(connection, former)).toBe(true)
-  expect(peers.keeps(connection, { kind: 'contested' })).toBe(true)
-  expect([peers.keeps(connection, later), peers.keeps(other, later)]).toEqual([false, true])
-  expect(peers.keeps(connection, former)).toBe(true)
+  expect(peers.bind(connection, { kind: 'unknown' })).toBe(true)
+  expect(peers.bind(connection, former)).toBe(true)
+  expect(peers.bind(connection, { kind: 'contested' })).toBe(true)
+  expect([peers.bind(connection, later), peers.bind(other, later)]).toEqual([false, true])
+  expect(peers.bind(connection, former)).toBe(true)
   const byAddress = peersByAddress('10.0.0.1', { find: () => former, ask: () => undefined })
-  expect([byAddress.keeps(connection, former), byAddress.keeps(connection, later)]).toEqual([true, true])
+  expect([byAddress.bind(connection, former), byAddress.bind(connection, later)]).toEqual([true, true])
 })
 
 test('E2: a peer that no instance, or more than one, claims gets nothing', () => {

@@ -1,0 +1,88 @@
+/**
+ * Responds to a request with a query: a subtree (`recursive`, contract H2) costs the guest's share by its size, and a
+ * request that waits for a change (`wait`, H1) is held until its value changes.
+ */
+import { performance } from 'node:perf_hooks' // the global one is a getter
+import type { Logger } from 'pino'
+import type { Target, Topic } from '../../metadata/target.ts'
+import type { ConnectionGuard } from './connection-guard.ts'
+import { GONE, refused, type Exchange, type Pending, type Served, type Steps } from './exchange.ts'
+import type { HeldRequests, Wake } from './held-requests.ts'
+import { idOf, ownerOf, type Guest } from './identify.ts'
+import { settleFor } from './pending.ts'
+
+/** How many paths of a subtree cost as much as a request. */
+const PATHS_PER_REQUEST = 16
+
+interface QueryResponderParts {
+  readonly steps: Steps
+  readonly guard: ConnectionGuard
+  readonly held: HeldRequests
+  readonly log: Logger
+}
+
+export class QueryResponder {
+  readonly #parts: QueryResponderParts
+
+  constructor(parts: QueryResponderParts) {
+    this.#parts = parts
+  }
+
+  /** Responds, or holds the request. */
+  respond(exchange: Exchange, topic: Topic, query: NonNullable<Target['query']>, result: Served): void {
+    const { steps, guard, held } = this.#parts
+    const guest = ownerOf(exchange.found)!
+    if (query.recursive) guard.charge(exchange, guest.paths / PATHS_PER_REQUEST)
+    const { etag } = result.content
+    const { lastEtag = etag?.slice(1, -1), timeoutMs = 0 } = query.wait ?? {}
+    if (query.wait === undefined || etag === undefined || etag !== `"${lastEtag ?? ''}"` || held.isStopping)
+      steps.send(exchange, topic, result)
+    else if (!held.admits(guest.instance.id))
+      steps.send(exchange, topic, refused('too-many-waiting', result.route, result.ttlSeconds))
+    else {
+      // one second more than is left of the token, so that the timeout finds it expired
+      const leftMs = result.ttlSeconds === undefined ? Infinity : (result.ttlSeconds + 1) * 1000
+      held.hold(guest.instance.id, exchange, Math.min(timeoutMs, leftMs), (wake) =>
+        this.#check(exchange, guest, etag, wake),
+      )
+    }
+  }
+
+  /** Runs the steps of a held request again. False: its value is the same, and it stays held. */
+  #check(before: Exchange, guest: Guest, etag: string, wake: Wake): boolean {
+    const { steps } = this.#parts
+    const found = steps.findAgain(before)
+    const exchange = { ...before, found, startedMs: performance.now() }
+    if (wake === 'stop') exchange.response.shouldKeepAlive = false
+    const owner = ownerOf(found)
+    if (owner?.instance.id !== guest.instance.id) {
+      steps.send(exchange, 'other', GONE)
+      return true
+    }
+    const { target, topic, result } = steps.resolveAgain(exchange)
+    if (result.kind === 'pending') return this.#checkPending(exchange, topic, result, wake)
+    if (result.kind === 'served' && target !== undefined && wake === 'changed') {
+      if (!owner.has(target.version, target.path))
+        steps.send(exchange, topic, refused('not-found', result.route, result.ttlSeconds))
+      else if (result.content.etag === etag) return false
+      else steps.send(exchange, topic, result)
+    } else steps.send(exchange, topic, result)
+    return true
+  }
+
+  /** Like `#check`, for a value that is being made after the change: it is checked once it is made. */
+  #checkPending(exchange: Exchange, topic: Topic, pending: Pending, wake: Wake): boolean {
+    const { steps, held, log } = this.#parts
+    if (wake === 'changed') {
+      const recheck = () => {
+        held.changed(idOf(exchange.found) ?? '')
+      }
+      pending.content.then(recheck, () => undefined) // after a failure, the next change or the timeout checks again
+      return false
+    }
+    void settleFor(exchange, pending, steps, log).then((result) => {
+      steps.send(exchange, topic, result)
+    })
+    return true
+  }
+}

@@ -1,0 +1,50 @@
+/**
+ * Receives a report of a guest (contract H9): reads its body, and keeps it if the guest may still report then.
+ */
+import { MAX_REPORTS_BYTES } from '../../metadata/reports.ts'
+import type { Topic } from '../../metadata/target.ts'
+import { readBody, type Body } from './body.ts'
+import { GONE, refused, type Exchange, type RequestResult, type Served, type Steps } from './exchange.ts'
+import { idOf, ownerOf } from './identify.ts'
+import type { RefusalLog } from './refusal-log.ts'
+import type { GuestReports } from './reports.ts'
+
+/** The longest time that the body of a report may take. */
+const BODY_TIMEOUT_MS = 5_000
+
+interface ReportParts {
+  readonly steps: Steps
+  readonly reports: GuestReports
+  readonly refusalLog: RefusalLog
+}
+
+/** `served`: the response to a report that is accepted. */
+export function receiveReport(exchange: Exchange, topic: Topic, served: Served, parts: ReportParts): void {
+  const { steps, reports } = parts
+  if (!reports.admits(ownerOf(exchange.found)!)) {
+    steps.send(exchange, topic, refused('too-many-reports', served.route, served.ttlSeconds))
+    return
+  }
+  readBody(exchange.body, MAX_REPORTS_BYTES, BODY_TIMEOUT_MS, (body) => {
+    if (body.kind !== 'gone') steps.send(exchange, topic, keep(exchange, served, body, parts))
+  })
+}
+
+function keep(
+  exchange: Exchange,
+  served: Served,
+  body: Exclude<Body, { kind: 'gone' }>,
+  { steps, reports, refusalLog }: ReportParts,
+): RequestResult {
+  const { route, ttlSeconds } = served
+  if (body.kind !== 'read')
+    return refused(body.kind === 'too-large' ? 'report-too-large' : 'request-timeout', route, ttlSeconds)
+  const found = steps.findAgain(exchange)
+  if (found.kind !== 'owned' || idOf(found) !== idOf(exchange.found)) return GONE
+  const { target, result } = steps.resolveAgain({ ...exchange, found })
+  if (result.kind === 'refused') return result
+  const outcome = reports.accept(found.owner, target?.path ?? '', body.bytes)
+  if (outcome.kind === 'refused') return refused(outcome.refusal, route, ttlSeconds)
+  if (outcome.ignored.length > 0) refusalLog.ignoredKeys(exchange.network, found.owner.instance.id, outcome.ignored)
+  return { ...served, content: outcome.content }
+}

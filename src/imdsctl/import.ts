@@ -41,7 +41,14 @@ export async function importRecords(
   await withStore(store, async (publisher) => {
     await forEachOf(removed, (id) => restoreTombstone(publisher, path, id, report), most)
     const published = changeRegion ? inRegion(records, store.region) : records
-    await publishRecords(publisher, published, 'none', most, { dryRun: false }, report)
+    await publishRecords({
+      publisher,
+      records: published,
+      otherwise: 'none',
+      most,
+      options: { dryRun: false },
+      report,
+    })
   }).finally(() => {
     if (path === '-') process.stdin.destroy() // an open standard input keeps the process running
   })

@@ -34,25 +34,27 @@ export async function put(
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
   const report = new CommandReport(output, 'each')
   await withStore(store, (publisher) =>
-    publishRecords(publisher, records, otherwise, mostInFlight(store), options, report),
+    publishRecords({ publisher, records, otherwise, most: mostInFlight(store), options, report }),
   ).finally(() => {
     if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
   })
   return report.end()
 }
 
-/**
- * Publishes records, at most `most` at a time, and reports each. `otherwise`: what happens to the user-data of a record
- * that comes without any.
- */
-export async function publishRecords(
-  publisher: Publisher,
-  records: AsyncIterable<ReadRecord>,
-  otherwise: UserDataChange,
-  most: number,
-  options: Required<PutOptions>,
-  report: CommandReport,
-): Promise<void> {
+interface PublishRecordsParts {
+  readonly publisher: Publisher
+  readonly records: AsyncIterable<ReadRecord>
+  /** What happens to the user-data of a record that comes without any. */
+  readonly otherwise: UserDataChange
+  /** The most publishes at a time. */
+  readonly most: number
+  readonly options: Required<PutOptions>
+  readonly report: CommandReport
+}
+
+/** Publishes records, and reports each. */
+export async function publishRecords(parts: PublishRecordsParts): Promise<void> {
+  const { publisher, records, otherwise, most, options, report } = parts
   const drained = await publisher.fleet.drained().catch(() => new Map<string, string>()) // only for warnings
   const items = itemsOf(records, otherwise, report)
   const ended = await publishMany(publisher, items, most, options, ({ input }, outcome) => {

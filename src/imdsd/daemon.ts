@@ -45,12 +45,11 @@ export async function startDaemon(config: Config, log: Logger, logLevel: Adjusta
   try {
     const guestSide = await startGuestSide(config, log, now)
     await turn()
-    const daemon = await startBackground(config, log, logLevel, now, guestSide, lock.disk).catch(
-      async (error: unknown) => {
-        await guestSide.stop()
-        throw error
-      },
-    )
+    const parts = { config, log, logLevel, now, guestSide, disk: lock.disk }
+    const daemon = await startBackground(parts).catch(async (error: unknown) => {
+      await guestSide.stop()
+      throw error
+    })
     return {
       ...daemon,
       stop: () =>
@@ -64,17 +63,62 @@ export async function startDaemon(config: Config, log: Logger, logLevel: Adjusta
   }
 }
 
+/** What the second phase needs of the first. */
+interface BackgroundParts {
+  readonly config: Config
+  readonly log: Logger
+  readonly logLevel: AdjustableLevel
+  readonly now: () => number
+  readonly guestSide: GuestSide
+  readonly disk: Disk
+}
+
 /** Loads and starts everything else, in steps. Guests are answered between two steps. */
-async function startBackground(
-  config: Config,
-  log: Logger,
-  logLevel: AdjustableLevel,
-  now: () => number,
-  guestSide: GuestSide,
-  disk: Disk,
-): Promise<Daemon> {
+async function startBackground(parts: BackgroundParts): Promise<Daemon> {
+  const { config, log, guestSide } = parts
+  const { view, guests, restored, keys } = guestSide
+  const fromSnapshot = view.size
+  const { source, sync, firewall, addresses, operators, stop } = await buildBackground(parts)
+  try {
+    operators.statusPage.start()
+    await operators.tcp.start()
+    await operators.socket.start()
+    const operator = operators.tcp.place
+    const { host: address, port } = operator ?? config.operator
+    const listeners = guests.map(({ network, host, port }) => ({
+      network,
+      address: host,
+      port,
+      ...(config.linkLocal.includes(host) && { linkLocal: true }),
+    }))
+    firewall.listens({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
+    if (fromSnapshot > 0 && restored.isWhole) firewall.completed()
+    await addresses.start()
+    sync.start()
+    await guestSide.loadIdentity() // while the store answers
+    log.info(
+      {
+        guests: guests.map(formatHostPort),
+        operator: operator && formatHostPort(operator),
+        operatorSocket: operators.socket.place?.path,
+        store: source.description,
+        hypervisor: config.store.hypervisor,
+        recordKeys: keys.cipher?.names ?? [],
+        fromSnapshot,
+      },
+      'listening',
+    )
+    return { guests, operator, stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+/** Builds the parts of the second phase. Only timers run already, which `stop` ends. */
+async function buildBackground(parts: BackgroundParts) {
+  const { config, log, now, guestSide } = parts
   const { view, keys, guests } = guestSide
-  const { hypervisor } = config.store
   const { buildMetrics } = await import('./metrics.ts')
   await turn()
   const { ClockWatch, CHECK_INTERVAL_MS } = await import('../runtime/clock.ts')
@@ -87,20 +131,11 @@ async function startBackground(
   const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, announcement, log)
   await turn()
 
-  const fromSnapshot = view.size
   const reportWriter = await buildReportWriter(config.store, guestSide, source, metrics, log)
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.reportSetBack(-(guestSide.restored.ageMs ?? 0))
-  const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(
-    config,
-    log,
-    now,
-    guestSide,
-    disk,
-    source,
-    metrics,
-    reportWriter,
-  )
+  const followers = await buildFollowers({ ...parts, source, metrics, reportWriter })
+  const { sync, persistence, firewall } = followers
   guestSide.reports.notifyOf((id) => {
     persistence.reported()
     reportWriter?.reported(id)
@@ -109,19 +144,7 @@ async function startBackground(
     guests.map(({ host }) => host),
     log,
   )
-  const operators = await buildOperatorSide({
-    config,
-    log,
-    logLevel,
-    now,
-    guestSide,
-    source,
-    metrics,
-    sync,
-    firewall,
-    addresses,
-    viewAgeSeconds,
-  })
+  const operators = await buildOperatorSide({ ...parts, ...followers, source, metrics, addresses })
   metrics.readFrom({
     meter: guestSide.meter,
     boots: {
@@ -136,7 +159,7 @@ async function startBackground(
     heldRequests: () => guestSide.held.size,
     contested: () => view.contested().size,
     sync: () => sync.status(),
-    viewAgeSeconds,
+    viewAgeSeconds: followers.viewAgeSeconds,
     firewall: () => firewall.status(),
     packets: () => firewall.packets(),
     missingAddresses: () => addresses.missing().length,
@@ -161,39 +184,5 @@ async function startBackground(
     await sync.stop()
     await persistence.stop()
   }
-  try {
-    operators.statusPage.start()
-    await operators.tcp.start()
-    await operators.socket.start()
-    const operator = operators.tcp.place
-    const { host: address, port } = operator ?? config.operator
-    const listeners = guests.map(({ network, host, port }) => ({
-      network,
-      address: host,
-      port,
-      ...(config.linkLocal.includes(host) && { linkLocal: true }),
-    }))
-    firewall.listens({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
-    if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.completed()
-    await addresses.start()
-    sync.start()
-    await guestSide.loadIdentity() // while the store answers
-    const recordKeys = keys.cipher?.names ?? []
-    log.info(
-      {
-        guests: guests.map(formatHostPort),
-        operator: operator && formatHostPort(operator),
-        operatorSocket: operators.socket.place?.path,
-        store: source.description,
-        hypervisor,
-        recordKeys,
-        fromSnapshot,
-      },
-      'listening',
-    )
-    return { guests, operator, stop }
-  } catch (error) {
-    await stop()
-    throw error
-  }
+  return { source, sync, firewall, addresses, operators, stop }
 }

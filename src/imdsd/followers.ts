@@ -18,6 +18,18 @@ const DISK_TIMEOUT_MS = 5_000
 /** The pause after the disk has failed. */
 const DISK_RETRY_MS = 30_000
 
+interface FollowersParts {
+  readonly config: Config
+  readonly log: Logger
+  readonly now: () => number
+  readonly guestSide: GuestSide
+  readonly disk: Disk
+  readonly source: Source
+  readonly metrics: Metrics
+  /** Undefined: the store keeps no reports. */
+  readonly reportWriter: ReportWriter | undefined
+}
+
 /** What follows the store and the view. */
 export interface Followers {
   readonly sync: Sync
@@ -31,16 +43,8 @@ export interface Followers {
  * Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Enables lookups of
  * unknown peers.
  */
-export async function buildFollowers(
-  config: Config,
-  log: Logger,
-  now: () => number,
-  guestSide: GuestSide,
-  disk: Disk,
-  source: Source,
-  metrics: Metrics,
-  reportWriter: ReportWriter | undefined,
-): Promise<Followers> {
+export async function buildFollowers(parts: FollowersParts): Promise<Followers> {
+  const { config, log, now, guestSide, disk, source, metrics, reportWriter } = parts
   const { view, keys, restored, reports } = guestSide
   const [{ Firewall }, { Sync }, { PeerLookup }, { Persistence }] = await Promise.all([
     import('./firewall/firewall.ts'),

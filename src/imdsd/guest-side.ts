@@ -78,14 +78,14 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
   const view = new View({ ...config.provider, ...(signer && { signer }) }, now)
   const owner = stateOwner(config.store)
   const keys = stateKeys(config.store, secrets)
-  const { instances, ...restored } = await restoreView(
-    snapshotPath(config.stateDirectory),
+  const { instances, ...restored } = await restoreView({
+    path: snapshotPath(config.stateDirectory),
     owner,
     keys,
-    config.snapshotMaxAgeMs,
-    Date.now(),
+    maxAgeMs: config.snapshotMaxAgeMs,
+    nowMs: Date.now(),
     log,
-  )
+  })
   const reports = new GuestReports(now, () => Date.now())
   const links = new LinkIndex(view, (one) => {
     const link = linkOf(config.firewall.link, one)

@@ -51,228 +51,244 @@ export interface Metrics {
 /** Declares the metrics; `readFrom` declares the others once their sources exist. */
 export function buildMetrics(): Metrics {
   const registry = new Registry()
-  const registers = [registry]
   collectDefaultMetrics({ register: registry })
-
   new Gauge({
     name: 'imds_build_info',
     help: 'Always 1; the labels are the versions of imds and of Node.',
     labelNames: ['version', 'node'],
-    registers,
+    registers: [registry],
   }).set({ version: VERSION, node: process.versions.node }, 1)
+  return {
+    registry,
+    sync: declareSync(registry),
+    snapshotWrites: labelled(registry, 'result', ['written', 'failed'], {
+      name: 'imds_snapshot_writes_total',
+      help: 'Writes of the snapshot to the state directory: written or failed.',
+    }),
+    reportWrites: labelled(registry, 'result', ['written', 'failed'], {
+      name: 'imds_report_writes_total',
+      help: 'Writes of what a guest reports to the store: written, or failed (it is kept, and written later).',
+    }),
+    journalWrites: labelled(registry, 'result', ['written', 'failed'], {
+      name: 'imds_journal_writes_total',
+      help:
+        'Writes of changes to the journal in the state directory: ' +
+        'written, or failed (from then on a start without the store has nothing to serve, ' +
+        'until a snapshot is written).',
+    }),
+    clockSetBacks: new Counter({
+      name: 'imds_clock_set_back_total',
+      help: 'How often the wall clock was set back by more than a minute.',
+      registers: [registry],
+    }),
+    lookups: labelled(registry, 'result', ['found', 'unknown', 'failed', 'skipped'], {
+      name: 'imds_peer_lookups_total',
+      help:
+        'Lookups of unknown peers in the store: found, unknown (the address belongs to no instance of this ' +
+        'hypervisor), failed (no answer within a second), or skipped (over the rate limit, ' +
+        'or the answer is less than a second old).',
+    }),
+    readFrom: (sources) => {
+      declareRequests(registry, sources)
+      declareBootDurations(registry, sources.boots)
+      declarePackets(registry, sources.packets)
+      declareConnections(registry, sources)
+      declareView(registry, sources)
+      declareHealth(registry, sources)
+    },
+  }
+}
 
-  const sync = {
+function declareSync(registry: Registry): SyncMetrics {
+  return {
     notices: new Counter({
       name: 'imds_notices_total',
       help: 'Notices from the store: an instance may have changed.',
-      registers,
+      registers: [registry],
     }),
-    resyncs: new Counter({
+    resyncs: labelled(registry, 'result', ['completed', 'failed', 'uninitialised'], {
       name: 'imds_resyncs_total',
       help:
         'Full comparisons with the store: completed, failed (the store did not answer), ' +
         'or uninitialised (the store has nothing of this region).',
-      labelNames: ['result'] as const,
-      registers,
     }),
-    recordFaults: new Counter({
+    recordFaults: labelled(registry, 'reason', FAULT_REASONS, {
       name: 'imds_record_faults_total',
       help:
         'Faulty records that were loaded, by reason. Each faulty state of a record counts once. ' +
         'The last good one stays in place.',
-      labelNames: ['reason'] as const,
-      registers,
     }),
     revisionsBack: new Counter({
       name: 'imds_revisions_back_total',
       help: 'Records that went back to an older revision in the store.',
-      registers,
+      registers: [registry],
     }),
   }
-  const snapshotWrites = new Counter({
-    name: 'imds_snapshot_writes_total',
-    help: 'Writes of the snapshot to the state directory: written or failed.',
-    labelNames: ['result'] as const,
-    registers,
-  })
-  const reportWrites = new Counter({
-    name: 'imds_report_writes_total',
-    help: 'Writes of what a guest reports to the store: written, or failed (it is kept, and written later).',
-    labelNames: ['result'] as const,
-    registers,
-  })
-  const journalWrites = new Counter({
-    name: 'imds_journal_writes_total',
-    help:
-      'Writes of changes to the journal in the state directory: ' +
-      'written, or failed (from then on a start without the store has nothing to serve, ' +
-      'until a snapshot is written).',
-    labelNames: ['result'] as const,
-    registers,
-  })
-  const clockSetBacks = new Counter({
-    name: 'imds_clock_set_back_total',
-    help: 'How often the wall clock was set back by more than a minute.',
-    registers,
-  })
-  const lookups = new Counter({
-    name: 'imds_peer_lookups_total',
-    registers,
-    labelNames: ['result'] as const,
-    help:
-      'Lookups of unknown peers in the store: found, unknown (the address belongs to no instance of this ' +
-      'hypervisor), failed (no answer within a second), or skipped (over the rate limit, ' +
-      'or the answer is less than a second old).',
-  })
-  for (const result of ['found', 'unknown', 'failed', 'skipped'] as const) lookups.inc({ result }, 0)
-  for (const result of ['written', 'failed'] as const) {
-    snapshotWrites.inc({ result }, 0)
-    journalWrites.inc({ result }, 0)
-    reportWrites.inc({ result }, 0)
-  }
-  for (const result of ['completed', 'failed', 'uninitialised'] as const) sync.resyncs.inc({ result }, 0)
-  for (const reason of FAULT_REASONS) sync.recordFaults.inc({ reason }, 0)
+}
 
-  const readFrom = ({
-    meter,
-    boots,
-    instances,
-    heldRequests,
-    contested,
-    sync: status,
-    viewAgeSeconds,
-    firewall,
-    packets,
-    missingAddresses,
-    unservedNetworks,
-    listenerProblems,
-  }: MetricsSources) => {
-    const gauge = (name: string, help: string, read: () => number) =>
-      new Gauge({
-        name,
-        help,
-        registers,
-        collect() {
-          this.set(read())
-        },
-      })
-    new Counter({
-      name: 'imds_requests_total',
-      help: 'Requests, by kind of path, method, status and reason ("served", or the reason of the refusal).',
-      registers,
-      labelNames: ['route', 'method', 'status', 'reason'] as const,
-      collect() {
-        this.reset()
-        for (const { count, ...labels } of meter.counts()) this.inc(labels, count)
-      },
-    })
-    registry.registerMetric(requestDurations(meter))
-    declareBootDurations(registry, boots)
-    declarePackets(registry, packets)
-    const counters = <T extends string>(
-      name: string,
-      help: string,
-      label: T,
-      read: () => Readonly<Record<string, number>>,
-    ) =>
-      new Counter({
-        name,
-        help,
-        registers,
-        labelNames: [label],
-        collect() {
-          this.reset()
-          for (const [value, count] of Object.entries(read())) this.inc({ [label]: value } as Record<T, string>, count)
-        },
-      })
-    counters(
-      'imds_connections_dropped_total',
+function declareRequests(registry: Registry, { meter }: MetricsSources): void {
+  new Counter({
+    name: 'imds_requests_total',
+    help: 'Requests, by kind of path, method, status and reason ("served", or the reason of the refusal).',
+    registers: [registry],
+    labelNames: ['route', 'method', 'status', 'reason'] as const,
+    collect() {
+      this.reset()
+      for (const { count, ...labels } of meter.counts()) this.inc(labels, count)
+    },
+  })
+  registry.registerMetric(requestDurations(meter))
+}
+
+function declareConnections(registry: Registry, { meter }: MetricsSources): void {
+  readLabelled(registry, 'reason', () => meter.drops, {
+    name: 'imds_connections_dropped_total',
+    help:
       'Connections of guests that were closed without a response: ' +
-        'no file descriptors left for guests (descriptors), the guest held more than four times its share, ' +
-        'pipelined beyond it, or sent more bytes than its requests had (over-share), ' +
-        'or it did not read its response or sent bytes without a request (stalled).',
-      'reason',
-      () => meter.drops,
-    )
-    counters(
-      'imds_session_requests_total',
+      'no file descriptors left for guests (descriptors), the guest held more than four times its share, ' +
+      'pipelined beyond it, or sent more bytes than its requests had (over-share), ' +
+      'or it did not read its response or sent bytes without a request (stalled).',
+  })
+  readLabelled(registry, 'session', () => meter.sessions, {
+    name: 'imds_session_requests_total',
+    help:
       'Requests for metadata with a valid session token, without one, ' +
-        'or refused because the token was missing or invalid.',
-      'session',
-      () => meter.sessions,
-    )
-    new Counter({
-      name: 'imds_forwarded_requests_total',
-      help: 'Requests with X-Forwarded-For or Forwarded, refused or not.',
-      registers,
-      collect() {
-        this.reset()
-        this.inc(meter.forwards)
-      },
-    })
-    gauge('imds_view_instances', 'Instances that this hypervisor serves.', instances)
-    gauge('imds_held_requests', 'Requests that wait for a change (contract H1).', heldRequests)
-    gauge(
-      'imds_view_age_seconds',
-      'Time since the last full comparison of the view with the store, also if that was before a restart; ' +
-        'without any, time since the start.',
-      viewAgeSeconds,
-    )
-    gauge(
-      'imds_resync_duration_seconds',
-      'Duration of the last completed full comparison with the store.',
-      () => status().resyncTookMs / 1000,
-    )
-    gauge(
-      'imds_view_unconfirmed_instances',
-      'Instances that are served although the store no longer has them.',
-      () => status().unconfirmed,
-    )
-    gauge('imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => status().faulty)
-    gauge(
-      'imds_view_contested_addresses',
-      'Addresses and IPv6 prefixes that more than one instance claims. None of them is served there.',
-      contested,
-    )
-    gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
-      Number(status().connected),
-    )
-    gauge(
-      'imds_store_unusable',
-      '1 while more than 90 % of the records that the store has for this hypervisor are faulty: ' +
-        'a wrong record key or version. The last good state is served.',
-      () => Number(status().isStoreUnusable),
-    )
-    gauge(
-      'imds_firewall_age_seconds',
-      'Time since the firewall last confirmed that its rules match the view; 0 if IMDS_FIREWALL is off.',
-      () => (firewall().required ? firewall().ageSeconds : 0),
-    )
-    gauge(
-      'imds_firewall_refused_interfaces',
-      'Interfaces without firewall rules, because nft refuses them. Their guests are kept out.',
-      () => firewall().refused,
-    )
-    gauge(
-      'imds_missing_addresses',
-      'Addresses of guest listeners that no interface of this hypervisor has. Guests cannot reach them.',
-      missingAddresses,
-    )
-    gauge(
-      'imds_unserved_networks',
-      'Networks with an enabled systemd socket that this daemon does not serve. Their guests get no response.',
-      unservedNetworks,
-    )
-    gauge(
-      'imds_ready',
-      '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, ' +
-        'no address of a guest listener is missing, every network is served, ' +
-        'the firewall has applied its rules if only it separates networks, ' +
-        'and both listeners of operators are open.',
-      () => Number(status().ready && listenerProblems() === 0),
-    )
-  }
-  return { registry, sync, snapshotWrites, journalWrites, reportWrites, clockSetBacks, lookups, readFrom }
+      'or refused because the token was missing or invalid.',
+  })
+  new Counter({
+    name: 'imds_forwarded_requests_total',
+    help: 'Requests with X-Forwarded-For or Forwarded, refused or not.',
+    registers: [registry],
+    collect() {
+      this.reset()
+      this.inc(meter.forwards)
+    },
+  })
+}
+
+function declareView(
+  registry: Registry,
+  { instances, heldRequests, viewAgeSeconds, sync, contested }: MetricsSources,
+): void {
+  gauge(registry, 'imds_view_instances', 'Instances that this hypervisor serves.', instances)
+  gauge(registry, 'imds_held_requests', 'Requests that wait for a change (contract H1).', heldRequests)
+  gauge(
+    registry,
+    'imds_view_age_seconds',
+    'Time since the last full comparison of the view with the store, also if that was before a restart; ' +
+      'without any, time since the start.',
+    viewAgeSeconds,
+  )
+  gauge(
+    registry,
+    'imds_resync_duration_seconds',
+    'Duration of the last completed full comparison with the store.',
+    () => sync().resyncTookMs / 1000,
+  )
+  gauge(
+    registry,
+    'imds_view_unconfirmed_instances',
+    'Instances that are served although the store no longer has them.',
+    () => sync().unconfirmed,
+  )
+  gauge(registry, 'imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => sync().faulty)
+  gauge(
+    registry,
+    'imds_view_contested_addresses',
+    'Addresses and IPv6 prefixes that more than one instance claims. None of them is served there.',
+    contested,
+  )
+}
+
+function declareHealth(
+  registry: Registry,
+  { sync, firewall, missingAddresses, unservedNetworks, listenerProblems }: MetricsSources,
+): void {
+  gauge(registry, 'imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
+    Number(sync().connected),
+  )
+  gauge(
+    registry,
+    'imds_store_unusable',
+    '1 while more than 90 % of the records that the store has for this hypervisor are faulty: ' +
+      'a wrong record key or version. The last good state is served.',
+    () => Number(sync().isStoreUnusable),
+  )
+  gauge(
+    registry,
+    'imds_firewall_age_seconds',
+    'Time since the firewall last confirmed that its rules match the view; 0 if IMDS_FIREWALL is off.',
+    () => (firewall().required ? firewall().ageSeconds : 0),
+  )
+  gauge(
+    registry,
+    'imds_firewall_refused_interfaces',
+    'Interfaces without firewall rules, because nft refuses them. Their guests are kept out.',
+    () => firewall().refused,
+  )
+  gauge(
+    registry,
+    'imds_missing_addresses',
+    'Addresses of guest listeners that no interface of this hypervisor has. Guests cannot reach them.',
+    missingAddresses,
+  )
+  gauge(
+    registry,
+    'imds_unserved_networks',
+    'Networks with an enabled systemd socket that this daemon does not serve. Their guests get no response.',
+    unservedNetworks,
+  )
+  gauge(
+    registry,
+    'imds_ready',
+    '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, ' +
+      'no address of a guest listener is missing, every network is served, ' +
+      'the firewall has applied its rules if only it separates networks, ' +
+      'and both listeners of operators are open.',
+    () => Number(sync().ready && listenerProblems() === 0),
+  )
+}
+
+/** A gauge that is read when Prometheus scrapes. */
+function gauge(registry: Registry, name: string, help: string, read: () => number): void {
+  new Gauge({
+    name,
+    help,
+    registers: [registry],
+    collect() {
+      this.set(read())
+    },
+  })
+}
+
+/** A counter with a label, whose series begin with 0. */
+function labelled<T extends string>(
+  registry: Registry,
+  label: T,
+  values: readonly string[],
+  about: { readonly name: string; readonly help: string },
+): Counter<T> {
+  const counter = new Counter({ ...about, registers: [registry], labelNames: [label] })
+  for (const value of values) counter.inc({ [label]: value } as Record<T, string>, 0)
+  return counter
+}
+
+/** A counter whose series are read when Prometheus scrapes. Before that it has none. */
+function readLabelled(
+  registry: Registry,
+  label: string,
+  read: () => Readonly<Record<string, number>> | undefined,
+  about: { readonly name: string; readonly help: string },
+): void {
+  new Counter({
+    ...about,
+    registers: [registry],
+    labelNames: [label],
+    collect() {
+      this.reset()
+      for (const [value, count] of Object.entries(read() ?? {})) this.inc({ [label]: value }, count)
+    },
+  })
 }
 
 function declareBootDurations(registry: Registry, boots: MetricsSources['boots']): void {
@@ -299,21 +315,17 @@ function declareBootDurations(registry: Registry, boots: MetricsSources['boots']
  * daemon restarts, and a series that begins with 0 would then show all of that as one increase.
  */
 function declarePackets(registry: Registry, packets: MetricsSources['packets']): void {
-  new Counter({
+  const read = () => {
+    const counted = packets()
+    return counted && Object.fromEntries(Object.entries(counted).map(([name, count]) => [formatCounter(name), count]))
+  }
+  readLabelled(registry, 'result', read, {
     name: 'imds_firewall_packets_total',
     help:
       'Packets that the firewall let through to a listener (admitted), and those that it dropped or reset: ' +
       'to a listener from a link, MAC and source address that are not those of an instance (unknown-peers), ' +
       'new connections beyond the rate limit (too-many), fragments, responses whose guest has gone (strays), ' +
       "and packets of guests to the operators' listener (operators). Reported by its agent every 5 s.",
-    registers: [registry],
-    labelNames: ['result'] as const,
-    collect() {
-      this.reset()
-      const counted = packets()
-      if (counted === undefined) return
-      for (const [name, count] of Object.entries(counted)) this.inc({ result: formatCounter(name) }, count)
-    },
   })
 }
 

@@ -68,7 +68,7 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
     },
   )
   const keys: StateKeys = { cipher, macKeys: cipher === undefined ? [KEY] : cipher.macKeys(OWNER.hypervisor) }
-  const restore = () => restoreView(path, OWNER, keys, DAY_MS, Date.now(), log)
+  const restore = () => restoreView({ path, owner: OWNER, keys, maxAgeMs: DAY_MS, nowMs: Date.now(), log })
   const clear = () => {
     for (const name of readdirSync(directory)) rmSync(join(directory, name))
   }

@@ -46,17 +46,33 @@ export interface Restored {
   readonly generation: number
 }
 
+interface RestoreParts {
+  /** Of the snapshot. */
+  readonly path: string
+  readonly owner: StateOwner
+  readonly keys: StateKeys
+  readonly maxAgeMs: number
+  readonly nowMs: number
+  readonly log: Logger
+}
+
 /** Reads the view. Never throws. */
-export async function restoreView(
-  path: string,
-  owner: StateOwner,
-  keys: StateKeys,
-  maxAgeMs: number,
-  nowMs: number,
-  log: Logger,
-): Promise<Restored> {
-  let facts: object = { path }
-  const unserved = (files: FilesFound): Restored => ({
+export async function restoreView(parts: RestoreParts): Promise<Restored> {
+  const { path, log } = parts
+  const facts: Record<string, unknown> = { path } // for the log
+  try {
+    return (await restoreFiles(parts, facts)) ?? unserved(path, 'none')
+  } catch (error) {
+    const reason = (error as Error).message
+    if (error instanceof RejectedFile)
+      return unserved(path, reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
+    log.warn({ ...facts, ...(error instanceof Mismatch ? { reason } : { err: error }) }, consequenceOf(error))
+    return unserved(path, error instanceof PlainSnapshot ? 'plain' : 'unserved')
+  }
+}
+
+function unserved(path: string, files: FilesFound): Restored {
+  return {
     instances: [],
     ageMs: undefined,
     isWhole: false,
@@ -65,68 +81,57 @@ export async function restoreView(
     end: undefined,
     snapshotBytes: 0,
     generation: generationsBeside(path).at(-1) ?? 0,
-  })
-  try {
-    // also a directory
-    for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true, recursive: true })
-    await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
-    if (!isThere(path)) {
-      deleteJournals(path, Infinity)
-      return unserved('none')
-    }
-    const { size, mtimeMs } = statSync(path)
-    const ageMs = nowMs - mtimeMs
-    facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
-    accessSync(dirname(path), constants.W_OK)
-    if (ageMs > maxAgeMs)
-      throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
-    // Its age is unknown. A clock that is behind by less, such as by a time zone, stops no guest.
-    if (ageMs < -maxAgeMs)
-      throw new Mismatch(
-        'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
-      )
-    const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
-    deleteJournals(path, oldest)
-    for (const facts of torn)
-      log.warn(
-        facts,
-        'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
-          'The next resync reads what was lost',
-      )
-    return {
-      ...view,
-      ageMs,
-      files: 'served',
-      snapshotBytes: size,
-      generation: generationsBeside(path).at(-1) ?? 0,
-    }
-  } catch (error) {
-    const reason = (error as Error).message
-    if (error instanceof RejectedFile) return unserved(reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
-    if (error instanceof Undecryptable)
-      log.warn(
-        { ...facts, reason },
-        'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers',
-      )
-    else if (error instanceof PlainSnapshot)
-      log.warn(
-        { ...facts, reason },
-        'the snapshot is not served, and is deleted when the store has records of this hypervisor; ' +
-          'guests get 503 until then',
-      )
-    else if (error instanceof Mismatch)
-      log.warn(
-        { ...facts, reason },
-        'the snapshot is not served, and stays where it is until the store has records of this hypervisor; ' +
-          'guests get 503 until then',
-      )
-    else
-      log.warn(
-        { ...facts, err: error },
-        'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers',
-      )
-    return unserved(error instanceof PlainSnapshot ? 'plain' : 'unserved')
   }
+}
+
+function consequenceOf(error: unknown): string {
+  if (error instanceof Undecryptable)
+    return 'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers'
+  if (error instanceof PlainSnapshot)
+    return (
+      'the snapshot is not served, and is deleted when the store has records of this hypervisor; ' +
+      'guests get 503 until then'
+    )
+  if (error instanceof Mismatch)
+    return (
+      'the snapshot is not served, and stays where it is until the store has records of this hypervisor; ' +
+      'guests get 503 until then'
+    )
+  return 'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers'
+}
+
+/** Reads the files. Adds to `facts` what is known of them. Undefined: there is no snapshot. */
+async function restoreFiles(
+  { path, owner, keys, maxAgeMs, nowMs, log }: RestoreParts,
+  facts: Record<string, unknown>,
+): Promise<Restored | undefined> {
+  // also a directory
+  for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true, recursive: true })
+  await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
+  if (!isThere(path)) {
+    deleteJournals(path, Infinity)
+    return undefined
+  }
+  const { size, mtimeMs } = statSync(path)
+  const ageMs = nowMs - mtimeMs
+  Object.assign(facts, { bytes: size, ageSeconds: Math.round(ageMs / 1000) })
+  accessSync(dirname(path), constants.W_OK)
+  if (ageMs > maxAgeMs)
+    throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
+  // Its age is unknown. A clock that is behind by less, such as by a time zone, stops no guest.
+  if (ageMs < -maxAgeMs)
+    throw new Mismatch(
+      'it is from the future by more than IMDS_SNAPSHOT_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
+    )
+  const { torn, oldest, ...view } = await readView(path, owner, keys, (open) => open())
+  deleteJournals(path, oldest)
+  for (const facts of torn)
+    log.warn(
+      facts,
+      'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. ' +
+        'The next resync reads what was lost',
+    )
+  return { ...view, ageMs, files: 'served', snapshotBytes: size, generation: generationsBeside(path).at(-1) ?? 0 }
 }
 
 /**

@@ -73,7 +73,7 @@ const PAUSE_MS = 40_000
 /** A busy disk takes a second for two fsyncs. */
 const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
 const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) =>
-  restoreView(at, owner, keys, DAY_MS, nowMs, logger)
+  restoreView({ path: at, owner, keys, maxAgeMs: DAY_MS, nowMs, log: logger })
 
 /** The n-th state of an instance; each is valid. */
 function state(seed: number, revision: number, userData?: Uint8Array): ValidRecord {
@@ -941,7 +941,12 @@ test('a file that was set aside and cannot be deleted disturbs neither a start n
   expect(() => {
     daemon.persistence.confirmed()
   }).not.toThrow()
-  expect(byId((await restoreView(path, OWNER, PLAIN, DAY_MS, Date.now(), logger)).instances)).toEqual(daemon.view)
+  expect(
+    byId(
+      (await restoreView({ path, owner: OWNER, keys: PLAIN, maxAgeMs: DAY_MS, nowMs: Date.now(), log: logger }))
+        .instances,
+    ),
+  ).toEqual(daemon.view)
 })
 
 test('changes that wait together are one write', async () => {

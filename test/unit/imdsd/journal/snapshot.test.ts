@@ -55,7 +55,7 @@ const keysOf = (cipher: RecordCipher | undefined, key: Buffer = KEY): StateKeys 
 })
 /** What a start serves; undefined: nothing. */
 const read = async (owner = OWNER, nowMs = Date.now(), cipher?: RecordCipher, key = KEY) => {
-  const restored = await restoreView(path, owner, keysOf(cipher, key), DAY_MS, nowMs, logger)
+  const restored = await restoreView({ path, owner, keys: keysOf(cipher, key), maxAgeMs: DAY_MS, nowMs, log: logger })
   return restored.files === 'served' ? restored : undefined
 }
 const INSTANCES: ValidRecord[] = Array.from({ length: 200 }, (_, i) => ({
@@ -469,7 +469,9 @@ describe('with keys', () => {
   })
   test('a plain file is not served, whoever wrote it, and stays until the view changes', async () => {
     await written()
-    expect(await restoreView(path, OWNER, keysOf(keys), DAY_MS, Date.now(), logger)).toMatchObject({
+    expect(
+      await restoreView({ path, owner: OWNER, keys: keysOf(keys), maxAgeMs: DAY_MS, nowMs: Date.now(), log: logger }),
+    ).toMatchObject({
       files: 'plain',
       instances: [],
     })

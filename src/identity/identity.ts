@@ -33,7 +33,7 @@ export interface Identity {
   /** The issuer in the record of an instance, or else that of this hypervisor. Undefined: there are no tokens. */
   readonly issuerOf: (instance: Issued) => TokenIssuer | undefined
   /** Loads the libraries, also where only records have keys: an upgrade may replace the files before the first signature. */
-  load(): Promise<unknown>
+  preload(): Promise<unknown>
 }
 
 /** Builds it. `own` undefined: this hypervisor has no key. `wallMs`: the time since 1970. */
@@ -56,7 +56,7 @@ export function buildIdentity(own: IdentitySettings | undefined, wallMs: () => n
     return signer
   }
   return {
-    load: () => (own === undefined ? import('./signer.ts') : loadOwn(own)),
+    preload: () => (own === undefined ? import('./signer.ts') : loadOwn(own)),
     signer:
       own !== undefined && algorithmOf(own.key) === 'RS256'
         ? { sign: (document, id) => inTurn(async () => (await loadOwn(own)).signDocument(document), id) }

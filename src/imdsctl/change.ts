@@ -7,7 +7,7 @@ import { buffer } from 'node:stream/consumers'
 import { EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { StoreUnavailable, type Publisher, type SealResult } from '../store/publisher.ts'
-import { addressOwned, checkId, jsonOf, mostInFlight, withStore, type Context } from './commands.ts'
+import { addressOwned, checkId, jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
 import { CommandFailure, failureOf, printFailure } from './failure.ts'
 import { decodeText } from '../runtime/text-file.ts'
 
@@ -150,7 +150,7 @@ export async function changeEach(
     }
     counts.set(result, (counts.get(result) ?? 0) + 1)
   }
-  await forEachOf(ids, work, mostInFlight(store))
+  await forEachOf(ids, work, maxInFlight(store))
   if (ids.length === 1) return status
   const done = [...counts.values()].reduce((sum, count) => sum + count, 0)
   const all = [...counts, ...(done < ids.length ? [['not tried', ids.length - done] as const] : [])]

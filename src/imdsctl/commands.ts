@@ -20,7 +20,7 @@ export interface Context {
 }
 
 /** The most changes in flight: enough to hide the round trip, and a bound on memory. A file store has one writer. */
-export function mostInFlight({ url }: StoreSettings): number {
+export function maxInFlight({ url }: StoreSettings): number {
   return url.startsWith('file:') ? 1 : 32
 }
 

@@ -108,7 +108,7 @@ export async function move(
     const document = { ...(published.document as object), revision: revision + 1, hypervisors: to }
     const put = await publisher.put(document, 'keep', { dryRun })
     if (put.kind === 'stale') continue
-    refuse(id, put)
+    checkPublished(id, put)
     const result = begin ? 'begun' : 'moved'
     return {
       json: { result, id, ...(dryRun && { dryRun }), revision: revision + 1, from, to },
@@ -119,7 +119,7 @@ export async function move(
 }
 
 /** Throws a Failure unless the record was published. */
-function refuse(id: string, put: PutResult): void {
+function checkPublished(id: string, put: PutResult): void {
   if (put.kind === 'address-owned') throw new CommandFailure(EXIT.refused, `${id}: ${addressOwned(put)}`, { id })
   if (put.kind === 'invalid')
     throw new CommandFailure(

@@ -13,7 +13,7 @@ import { readSettingFile } from '../runtime/regular-file.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { parseTombstone } from '../store/seal.ts'
-import { mostInFlight, withStore, type Context } from './commands.ts'
+import { maxInFlight, withStore, type Context } from './commands.ts'
 import { CommandFailure, failureOf } from './failure.ts'
 import { publishRecords } from './put.ts'
 import { readRecords, type ReadRecord } from './records.ts'
@@ -34,10 +34,10 @@ export async function importRecords(
 ): Promise<number> {
   if (changeRegion && store.region === undefined)
     throw new CommandFailure(EXIT.usage, '--change-region needs the name of the region: --region, IMDS_REGION')
-  const { removed, total } = await lookInto(path)
+  const { removed, total } = await surveyDirectory(path)
   const report = new CommandReport(output, 'failures', total)
   const records = readRecords([path])
-  const most = mostInFlight(store)
+  const most = maxInFlight(store)
   await withStore(store, async (publisher) => {
     await forEachOf(removed, (id) => restoreTombstone(publisher, path, id, report), most)
     const published = changeRegion ? inRegion(records, store.region) : records
@@ -45,7 +45,7 @@ export async function importRecords(
       publisher,
       records: published,
       otherwise: 'none',
-      most,
+      maxInFlight: most,
       options: { dryRun: false },
       report,
     })
@@ -56,7 +56,7 @@ export async function importRecords(
 }
 
 /** What a directory has: the ids with a tombstone and no record, and how many of both. Nothing is known of another path. */
-async function lookInto(path: string): Promise<{ removed: readonly string[]; total: number | undefined }> {
+async function surveyDirectory(path: string): Promise<{ removed: readonly string[]; total: number | undefined }> {
   const names = new Set(path === '-' ? [] : await readdir(path).catch(() => []))
   if ([...names].some((name) => name.endsWith('.pending')))
     throw new CommandFailure(

@@ -11,7 +11,7 @@ import { DEFAULT_USER_DATA_BYTES, type Publisher } from '../store/open.ts'
 import { publishMany, type SettledPut, type ToPublish } from '../store/publish-many.ts'
 import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
-import { addressOwned, jsonOf, mostInFlight, withStore, type Context } from './commands.ts'
+import { addressOwned, jsonOf, maxInFlight, withStore, type Context } from './commands.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { CommandFailure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
@@ -30,11 +30,11 @@ export async function put(
   userDataPath: string | false | undefined,
   options: Required<PutOptions>,
 ): Promise<number> {
-  const records = typeof userDataPath === 'string' ? theOne(paths, userDataPath) : readRecords(paths)
+  const records = typeof userDataPath === 'string' ? onlyRecord(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
   const report = new CommandReport(output, 'each')
   await withStore(store, (publisher) =>
-    publishRecords({ publisher, records, otherwise, most: mostInFlight(store), options, report }),
+    publishRecords({ publisher, records, otherwise, maxInFlight: maxInFlight(store), options, report }),
   ).finally(() => {
     if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
   })
@@ -47,17 +47,17 @@ interface PublishRecordsParts {
   /** What happens to the user-data of a record that comes without any. */
   readonly otherwise: UserDataChange
   /** The most publishes at a time. */
-  readonly most: number
+  readonly maxInFlight: number
   readonly options: Required<PutOptions>
   readonly report: CommandReport
 }
 
 /** Publishes records, and reports each. */
 export async function publishRecords(parts: PublishRecordsParts): Promise<void> {
-  const { publisher, records, otherwise, most, options, report } = parts
+  const { publisher, records, otherwise, maxInFlight, options, report } = parts
   const drained = await publisher.fleet.drained().catch(() => new Map<string, string>()) // only for warnings
   const items = itemsOf(records, otherwise, report)
-  const ended = await publishMany(publisher, items, most, options, ({ input }, outcome) => {
+  const ended = await publishMany(publisher, items, maxInFlight, options, ({ input }, outcome) => {
     report.add(putOutcome(input, outcome, drained, options))
   })
   if (ended.kind === 'unavailable') report.stopped()
@@ -175,14 +175,14 @@ function putOutcome(
 }
 
 function refused(input: RecordInput, message: string, details: object): CommandOutcome {
-  return notDone(input, 'refused', EXIT.refused, message, details)
+  return outcomeOf(input, 'refused', EXIT.refused, message, details)
 }
 
 function invalid(input: RecordInput, faults: readonly Fault[]): CommandOutcome {
   const lines = faults.map(({ path, message }) => `\n  ${path === '' ? '(the record)' : path} ${message}`)
   const warnings = warningsOf(input.document)
   return {
-    ...notDone(input, 'faulty', EXIT.badData, `is not a valid record:${lines.join('')}`, {
+    ...outcomeOf(input, 'faulty', EXIT.badData, `is not a valid record:${lines.join('')}`, {
       result: 'invalid',
       faults,
       ...(warnings.length > 0 && { warnings }),
@@ -192,10 +192,10 @@ function invalid(input: RecordInput, faults: readonly Fault[]): CommandOutcome {
 }
 
 function failed(input: RecordInput, error: unknown): CommandOutcome {
-  return notDone(input, 'failed', EXIT.unavailable, error instanceof Error ? error.message : String(error), {})
+  return outcomeOf(input, 'failed', EXIT.unavailable, error instanceof Error ? error.message : String(error), {})
 }
 
-function notDone(input: RecordInput, kind: string, status: number, message: string, details: object): CommandOutcome {
+function outcomeOf(input: RecordInput, kind: string, status: number, message: string, details: object): CommandOutcome {
   const id = idOf(input)
   return {
     kind,
@@ -221,7 +221,7 @@ function idOf({ document }: RecordInput): string {
 }
 
 /** The only record of some paths, with its user-data from another file. */
-async function* theOne(paths: readonly string[], userDataPath: string): AsyncGenerator<ReadRecord> {
+async function* onlyRecord(paths: readonly string[], userDataPath: string): AsyncGenerator<ReadRecord> {
   if (paths.includes('-') && userDataPath === '-')
     throw new CommandFailure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
   const userData = await (userDataPath === '-' ? buffer(process.stdin) : readFile(userDataPath)).catch(

@@ -22,7 +22,7 @@ import { buildAnnouncement, buildReportWriter, buildSource } from './store-side.
 const LOCK_WAIT_MS = 5_000
 
 /** What was made for a guest's requests is forgotten when it has sent none in this time, or at most twice of it. */
-const UNASKED_MS = 3_600_000
+const IDLE_MS = 3_600_000
 
 /** A running daemon. */
 export interface Daemon {
@@ -95,7 +95,7 @@ async function startBackground(parts: BackgroundParts): Promise<Daemon> {
     if (fromSnapshot > 0 && restored.isWhole) firewall.completed()
     await addresses.start()
     sync.start()
-    await guestSide.loadIdentity() // while the store answers
+    await guestSide.preloadIdentity() // while the store answers
     log.info(
       {
         guests: guests.map(formatHostPort),
@@ -171,8 +171,8 @@ async function buildBackground(parts: BackgroundParts) {
     clock.check()
   }, CHECK_INTERVAL_MS)
   const forgetting = setInterval(() => {
-    view.forgetUnasked()
-  }, UNASKED_MS)
+    view.forgetIdle()
+  }, IDLE_MS)
   const stop = async () => {
     clearInterval(clockChecks)
     clearInterval(forgetting)

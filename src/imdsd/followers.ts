@@ -80,12 +80,12 @@ export async function buildFollowers(parts: FollowersParts): Promise<Followers> 
         .toArray(),
       (id) => view.isAbsent(id),
     )
-  const epoch = randomBytes(4).toString('hex')
+  const startId = randomBytes(4).toString('hex')
   const firewall = new Firewall({
     ...config.firewall,
     instances,
     now,
-    epoch,
+    startId,
     firstApplied: () => {
       guestSide.admit()
     },

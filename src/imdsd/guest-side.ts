@@ -46,7 +46,7 @@ export interface GuestSide {
   /** How the listener at an address identifies its guests. */
   readonly peersAt: (host: string) => Peers
   /** Loads what signs for guests, so that the first signature does not wait for it. */
-  loadIdentity(): Promise<void>
+  preloadIdentity(): Promise<void>
   /** Sets the function that looks up unknown peers. */
   lookUpBy(ask: Directory['ask']): void
   /** Sets the function that is called after each change of the view, with the id of the instance. */
@@ -115,14 +115,14 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
     ask: (network, address) => (hold === undefined ? ask(network, address) : undefined),
   }
   const isLinkLocal = (host: string) => config.linkLocal.includes(host)
-  const most = maxConnections(readLimits(), config.listen.length)
+  const maxPerListener = maxConnections(readLimits(), config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
   const rules = { tokens, forwarded: config.forwarded, limitHops, issuerOf: identity.issuerOf }
   const refusalLog = new RefusalLog(log, now)
   const servers = config.listen.map(({ network }) =>
     buildGuestServer({
       network,
-      maxConnections: most,
+      maxConnections: maxPerListener,
       directory,
       isLinkLocal,
       shares,
@@ -170,8 +170,8 @@ export async function startGuestSide(config: Config, log: Logger, now: () => num
       restored,
       guests,
       peersAt: (host) => peersOf(host, isLinkLocal, directory),
-      loadIdentity: async () => {
-        await identity.load()
+      preloadIdentity: async () => {
+        await identity.preload()
       },
       lookUpBy: (by) => {
         ask = by

@@ -6,7 +6,7 @@
  */
 import type { Logger } from 'pino'
 import { LINK_LOCAL_PORT } from './firewall/link-local.ts'
-import { isIpv6, namesNobody } from '../metadata/address.ts'
+import { isIpv6, isUnusableAddress } from '../metadata/address.ts'
 import { DEFAULT_NETWORK } from '../metadata/identifiers.ts'
 import { parseGuestListener, parseGuestListeners } from '../runtime/guest-listeners.ts'
 import { formatHostPort, isLoopback, type HostPort } from '../runtime/host-port.ts'
@@ -72,13 +72,13 @@ export function parseListeners(
     if (new Set(fixed).size < fixed.length) fault('names one address and port twice')
     // Who connects over loopback is a process of this machine, so networks there separate nobody.
     const isSeveral = networksOf(listed).length > 1 && !listed.every(({ host }) => isLoopback(host))
-    if (isSeveral && !isFirewallRequired) refuse(listed, 'names', fault)
+    if (isSeveral && !isFirewallRequired) rejectNetworks(listed, 'names', fault)
     return { listen: listed, overruledListen: undefined, unserved: [], needsFirewall: isSeveral }
   }
   const overruledListen = isSet ? listed : undefined
   if (enabled.length > 0) return { ...bound(sockets, enabled), overruledListen, needsFirewall: false }
   const isSeveral = networksOf(sockets).length > 1
-  if (isSeveral && !isFirewallRequired) refuse(sockets, 'is replaced by sockets of systemd, which have', fault)
+  if (isSeveral && !isFirewallRequired) rejectNetworks(sockets, 'is replaced by sockets of systemd, which have', fault)
   return { listen: sockets, overruledListen, unserved: [], needsFirewall: isSeveral }
 }
 
@@ -90,7 +90,7 @@ export function linkLocalFaults(addresses: readonly string[], listen: string): s
   const listed = parseGuestListeners(listen)
   const networks: string[] = []
   return addresses.flatMap((address) => {
-    if (!isIpv6(address) || namesNobody(address) || isLoopback(address))
+    if (!isIpv6(address) || isUnusableAddress(address) || isLoopback(address))
       return [`"${address}" is not an IPv6 address that only this hypervisor uses, such as fd00:ec2::a9fe:a9fe`]
     const [place, other] = listed.filter(({ host }) => host === address)
     if (place?.port !== LINK_LOCAL_PORT || other !== undefined)
@@ -153,7 +153,7 @@ function networksOf(listeners: readonly GuestListener[]): string[] {
   return [...new Set(listeners.map(({ network }) => network))]
 }
 
-function refuse(listeners: readonly GuestListener[], has: string, fault: (message: string) => void): void {
+function rejectNetworks(listeners: readonly GuestListener[], has: string, fault: (message: string) => void): void {
   fault(
     `${has} several networks (${networksOf(listeners).join(', ')}), ` +
       `and a guest of one could read the records of another: ${REMEDY}`,

@@ -170,30 +170,27 @@ function declareView(
   registry: Registry,
   { instances, heldRequests, viewAgeSeconds, sync, contested }: MetricsSources,
 ): void {
-  gauge(registry, 'imds_view_instances', 'Instances that this hypervisor serves.', instances)
-  gauge(registry, 'imds_held_requests', 'Requests that wait for a change (contract H1).', heldRequests)
+  const gauge = gaugesOf(registry)
+  gauge('imds_view_instances', 'Instances that this hypervisor serves.', instances)
+  gauge('imds_held_requests', 'Requests that wait for a change (contract H1).', heldRequests)
   gauge(
-    registry,
     'imds_view_age_seconds',
     'Time since the last full comparison of the view with the store, also if that was before a restart; ' +
       'without any, time since the start.',
     viewAgeSeconds,
   )
   gauge(
-    registry,
     'imds_resync_duration_seconds',
     'Duration of the last completed full comparison with the store.',
     () => sync().resyncTookMs / 1000,
   )
   gauge(
-    registry,
     'imds_view_unconfirmed_instances',
     'Instances that are served although the store no longer has them.',
     () => sync().unconfirmed,
   )
-  gauge(registry, 'imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => sync().faulty)
+  gauge('imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => sync().faulty)
   gauge(
-    registry,
     'imds_view_contested_addresses',
     'Addresses and IPv6 prefixes that more than one instance claims. None of them is served there.',
     contested,
@@ -204,42 +201,37 @@ function declareHealth(
   registry: Registry,
   { sync, firewall, missingAddresses, unservedNetworks, listenerProblems }: MetricsSources,
 ): void {
-  gauge(registry, 'imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
+  const gauge = gaugesOf(registry)
+  gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
     Number(sync().connected),
   )
   gauge(
-    registry,
     'imds_store_unusable',
     '1 while more than 90 % of the records that the store has for this hypervisor are faulty: ' +
       'a wrong record key or version. The last good state is served.',
     () => Number(sync().isStoreUnusable),
   )
   gauge(
-    registry,
     'imds_firewall_age_seconds',
     'Time since the firewall last confirmed that its rules match the view; 0 if IMDS_FIREWALL is off.',
     () => (firewall().required ? firewall().ageSeconds : 0),
   )
   gauge(
-    registry,
     'imds_firewall_refused_interfaces',
     'Interfaces without firewall rules, because nft refuses them. Their guests are kept out.',
     () => firewall().refused,
   )
   gauge(
-    registry,
     'imds_missing_addresses',
     'Addresses of guest listeners that no interface of this hypervisor has. Guests cannot reach them.',
     missingAddresses,
   )
   gauge(
-    registry,
     'imds_unserved_networks',
     'Networks with an enabled systemd socket that this daemon does not serve. Their guests get no response.',
     unservedNetworks,
   )
   gauge(
-    registry,
     'imds_ready',
     '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, ' +
       'no address of a guest listener is missing, every network is served, ' +
@@ -249,16 +241,17 @@ function declareHealth(
   )
 }
 
-/** A gauge that is read when Prometheus scrapes. */
-function gauge(registry: Registry, name: string, help: string, read: () => number): void {
-  new Gauge({
-    name,
-    help,
-    registers: [registry],
-    collect() {
-      this.set(read())
-    },
-  })
+/** Declares gauges that are read when Prometheus scrapes. */
+function gaugesOf(registry: Registry): (name: string, help: string, read: () => number) => void {
+  return (name, help, read) =>
+    new Gauge({
+      name,
+      help,
+      registers: [registry],
+      collect() {
+        this.set(read())
+      },
+    })
 }
 
 /** A counter with a label, whose series begin with 0. */

@@ -127,16 +127,16 @@ export async function buildOperatorSide(parts: OperatorSideParts): Promise<Opera
     trace: (id: string) => traceOf(traceParts, id),
     reports: (id: string) => reportsOf(guestSide, id),
   }
-  const most = maxOperatorConnections(readLimits())
+  const maxConnections = maxOperatorConnections(readLimits())
   const { allow, password, ...listener } = config.operator
   const tcp = new OperatorListener<HostPort>({
-    server: buildTcpServer(partsOfListener(), { allow, password, most, now, log }),
+    server: buildTcpServer(partsOfListener(), { allow, password, maxConnections, now, log }),
     listener,
     variable: 'IMDS_OPERATOR_LISTEN',
     log,
   })
   const socket = new OperatorListener({
-    server: buildSocketServer(partsOfListener(), most),
+    server: buildSocketServer(partsOfListener(), maxConnections),
     listener: { path: config.operatorSocket },
     variable: 'IMDS_OPERATOR_SOCKET',
     log,

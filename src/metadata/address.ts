@@ -46,17 +46,17 @@ export function isOneAddress(address: string): boolean {
  * 0.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::, fe80::/10 and ff00::/8, in canonical form. publish.lua
  * has the same list.
  */
-const NOBODY = /^(?:0|169\.254|22[4-9]|23\d)\.|^255\.255\.255\.255$|^::$|^(?:fe[89ab]|ff[0-9a-f])[0-9a-f]:/
-/** The rule of `namesNobody` for people, as the end of a sentence about an address. */
-export const NAMES_NOBODY = 'is unspecified, link-local, multicast or broadcast, which names no guest'
+const UNUSABLE = /^(?:0|169\.254|22[4-9]|23\d)\.|^255\.255\.255\.255$|^::$|^(?:fe[89ab]|ff[0-9a-f])[0-9a-f]:/
+/** The rule of `isUnusableAddress` for people, as the end of a sentence about an address. */
+export const UNUSABLE_ADDRESS = 'is unspecified, link-local, multicast or broadcast, which cannot identify a guest'
 
 /**
  * True for a canonical address that cannot identify a guest (contract E1): guests on several links may have the same
  * link-local address, and the others are never the source of a connection. Loopback addresses are those of a demo's
  * guests.
  */
-export function namesNobody(address: string): boolean {
-  return NOBODY.test(address)
+export function isUnusableAddress(address: string): boolean {
+  return UNUSABLE.test(address)
 }
 
 /** Splits `10.0.0.2/30` into address and prefix length; `10.0.0.2` has no length. Checks neither. */

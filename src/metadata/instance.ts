@@ -3,7 +3,7 @@
  * from its own snapshot does not need it.
  */
 import type { Static } from 'typebox'
-import { namesNobody, splitPrefix } from './address.ts'
+import { isUnusableAddress, splitPrefix } from './address.ts'
 import type { InstanceSchema } from './schema.ts'
 
 /** The largest size of a record as JSON, in bytes, unknown fields included. */
@@ -33,12 +33,12 @@ export interface NetworkRange {
 
 /** Every address and IPv6 prefix that identifies an instance, with the network of its interface. Cloud IPs do not. */
 export function rangesOf(instance: Instance): NetworkRange[] {
-  return allRangesOf(instance).filter(({ range }) => !namesNobody(range))
+  return allRangesOf(instance).filter(({ range }) => !isUnusableAddress(range))
 }
 
-/** The addresses that identify nobody (contract E1). Only records that other programs wrote have any. */
-export function addressesOfNobody(instance: Instance): NetworkRange[] {
-  return allRangesOf(instance).filter(({ range }) => namesNobody(range))
+/** The addresses that cannot identify a guest (contract E1). Only records that other programs wrote have any. */
+export function unusableAddresses(instance: Instance): NetworkRange[] {
+  return allRangesOf(instance).filter(({ range }) => isUnusableAddress(range))
 }
 
 function allRangesOf(instance: Instance): NetworkRange[] {

@@ -14,7 +14,7 @@ import { Compile } from 'typebox/compile'
 import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
-import { isIpv4, isIpv6, isIpv6Prefix, NAMES_NOBODY, namesNobody, splitPrefix } from './address.ts'
+import { isIpv4, isIpv6, isIpv6Prefix, UNUSABLE_ADDRESS, isUnusableAddress, splitPrefix } from './address.ts'
 import { frozen, MAX_RECORD_BYTES, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
 import { InstanceSchema } from './schema.ts'
@@ -68,7 +68,7 @@ export function parse(untrusted: unknown): Parsed<Instance, Fault> {
 }
 
 /**
- * Like `parse`, for a record that is in the store. Accepts addresses that name nobody, which other programs may have
+ * Like `parse`, for a record that is in the store. Accepts unusable addresses, which other programs may have
  * written: a daemon serves the instance on its other addresses.
  */
 export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
@@ -85,13 +85,13 @@ export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: frozen(value) }
 }
 
-/** The addresses that name nobody (contract E1). */
+/** The unusable addresses (contract E1). */
 function addressFaults({ interfaces }: Instance): Fault[] {
   return interfaces.flatMap((nic, i) =>
     (['ipv4Addresses', 'ipv6Addresses'] as const).flatMap((name) =>
       nic[name].flatMap((address, n) =>
-        namesNobody(splitPrefix(address).address)
-          ? [{ path: `/interfaces/${String(i)}/${name}/${String(n)}`, message: NAMES_NOBODY }]
+        isUnusableAddress(splitPrefix(address).address)
+          ? [{ path: `/interfaces/${String(i)}/${name}/${String(n)}`, message: UNUSABLE_ADDRESS }]
           : [],
       ),
     ),

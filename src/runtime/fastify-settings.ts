@@ -4,8 +4,10 @@
  * For servers whose routes have no schemas: keeps Fastify from loading its schema compilers, which would take memory
  * and 20 ms of every start.
  */
-export const NO_SCHEMA_COMPILERS = { compilersFactory: { buildValidator: refuse, buildSerializer: refuse } }
+export const NO_SCHEMA_COMPILERS = {
+  compilersFactory: { buildValidator: failToCompile, buildSerializer: failToCompile },
+}
 
-function refuse(): never {
+function failToCompile(): never {
   throw new Error('no route has a schema')
 }

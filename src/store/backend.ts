@@ -48,8 +48,8 @@ export interface Backend<Writer> {
   /** The region that every record must name; undefined: any. */
   readonly region: string | undefined
   readonly fleet: Fleet
-  /** Why this backend can encrypt and decrypt nothing with the plain codec, for messages. */
-  readonly whyPlain: string
+  /** Why the plain codec of this backend has no record keys, for messages. */
+  readonly noKeysReason: string
   /**
    * Runs a task that may read and then write. A backend with a lock holds it until the task ends. `dryRun`: the task
    * writes nothing, nor may this.

@@ -21,7 +21,7 @@ export function onlyIds(source: Source): Source {
       const { initialised, digests } = await source.index()
       return { initialised, digests: new Map([...digests].filter(([id]) => isId(id))) }
     },
-    load: (ids) => load(source, ids),
+    load: (ids) => loadValid(source, ids),
     owner: async (network, address) => {
       const id = await source.owner(network, address)
       return isId(id) ? id : undefined
@@ -32,7 +32,7 @@ export function onlyIds(source: Source): Source {
   }
 }
 
-async function* load(source: Source, ids: readonly string[]): AsyncIterable<Loaded> {
+async function* loadValid(source: Source, ids: readonly string[]): AsyncIterable<Loaded> {
   for (const id of ids) if (!isId(id)) yield { kind: 'absent', id }
   yield* source.load(ids.filter(isId))
 }

@@ -206,7 +206,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
 
   async #converted<T>(task: (conversion: Conversion<Writer>, writer: Writer) => Promise<T>): Promise<T> {
     const { conversion } = this.#codec
-    if (conversion === undefined) throw new Error(this.#backend.whyPlain)
+    if (conversion === undefined) throw new Error(this.#backend.noKeysReason)
     return this.#backend.transaction((writer) => task(conversion, writer))
   }
 }

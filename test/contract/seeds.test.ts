@@ -164,8 +164,8 @@ describe('H6: OpenStack', () => {
   test('H1: random_seed stays the same for the life of the daemon, so it wakes no request that waits', async () => {
     guest.put(anInstance(WITH_OPENSTACK))
     const before = await guest.ask('/openstack/latest/meta_data.json')
-    guest.view.forgetUnasked()
-    guest.view.forgetUnasked()
+    guest.view.forgetIdle()
+    guest.view.forgetIdle()
     guest.put(anInstance({ ...WITH_OPENSTACK, revision: 2 }))
     const after = await guest.ask('/openstack/latest/meta_data.json')
     expect([after.headers['etag'], after.text]).toEqual([before.headers['etag'], before.text])

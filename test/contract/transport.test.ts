@@ -296,7 +296,7 @@ describe('D6: an instance option that disables the service', () => {
     expect(guest.log).toEqual([])
   })
 
-  test('E1: a link-local, multicast or unspecified address names nobody, whatever a record says', async () => {
+  test('E1: a link-local, multicast or unspecified address identifies no guest, whatever a record says', async () => {
     const guest = aGuestServer()
     const [nic] = DUAL_STACK
     const nobody = {

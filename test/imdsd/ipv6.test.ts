@@ -179,7 +179,7 @@ t.test(
 )
 
 t.test(
-  "E1: a link-local address of an older publisher's record names nobody; its other addresses are served",
+  "E1: a link-local address of an older publisher's record is unusable; its other addresses are served",
   { skip: withoutNamespaces() },
   async (t) => {
     const { hypervisor, addGuest } = await aHypervisor(t)

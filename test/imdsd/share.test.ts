@@ -263,5 +263,5 @@ t.test("F1: pipelining beyond an unknown peer's share creates almost no request 
   const closed = new Promise((resolve) => socket.on('close', resolve))
   socket.write('GET / HTTP/1.1\r\n\r\n'.repeat(3_600))
   await closed
-  t.ok(created < 2 * UNKNOWN_PEERS.each.burst, `${String(created)} of 3,600`)
+  t.ok(created < 2 * UNKNOWN_PEERS.perPeer.burst, `${String(created)} of 3,600`)
 })

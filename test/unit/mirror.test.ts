@@ -93,7 +93,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'unit/imdsd/journal/journal': ['imdsd/journal/encoding', 'imdsd/journal/journal-writer'],
   'unit/imdsd/journal/persistence': [
     'imdsd/journal/disk',
-    'imdsd/journal/epoch',
+    'imdsd/journal/journal-chain',
     'imdsd/journal/in-time',
     'imdsd/journal/restore',
     'imdsd/journal/state-files',

@@ -17,7 +17,7 @@ import { VERSION } from '../../runtime/version.ts'
 import { probeStore } from '../../store/probe.ts'
 import { readView } from '../../imdsd/journal/restore.ts'
 import { snapshotPath } from '../../imdsd/journal/state-files.ts'
-import type { FileState, Look, Ran, SnapshotState } from '../../imdsd/checks/look.ts'
+import type { FileState, Look, CommandResult, SnapshotState } from '../../imdsd/checks/look.ts'
 
 /** A command that takes longer has failed. */
 const COMMAND_TIMEOUT_MS = 10_000
@@ -63,7 +63,7 @@ function lookWith(settings: CheckedService, operator: string): Look {
 }
 
 /** Runs a command. Undefined: it cannot be started, or does not end in time. */
-export function runCommand([file = '', ...args]: readonly string[], input = ''): Promise<Ran | undefined> {
+export function runCommand([file = '', ...args]: readonly string[], input = ''): Promise<CommandResult | undefined> {
   return new Promise((resolve) => {
     const child = execFile(
       file,

@@ -74,15 +74,17 @@ export async function firewall(
   }
   const asked = await ask(operator, apply ? own : undefined, undefined, AbortSignal.timeout(TIMEOUT_MS))
   if (!asked.ok) return asked
-  const view = asked.value
-  const refused = apply ? await outcomeOfNft(applyAccepted(new Table(), view, [])) : { ok: true as const, value: [] }
+  const document = asked.value
+  const refused = apply
+    ? await outcomeOfNft(applyAccepted(new Table(), document, []))
+    : { ok: true as const, value: [] }
   if (!refused.ok) return refused
-  const rules = buildRules(view, refused.value)
+  const rules = buildRules(document, refused.value)
   const { interfaces } = rules
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
   const text = replacement(rules)
   output.result(
-    { version: view.version, interfaces, faults, ...(!apply && { rules: text }) },
+    { version: document.version, interfaces, faults, ...(!apply && { rules: text }) },
     apply ? `applied: ${String(interfaces)} interfaces are admitted` : text,
   )
   return faults.length === 0
@@ -96,16 +98,16 @@ export async function firewall(
  */
 async function applyAccepted(
   table: Table,
-  view: FirewallDocument,
+  document: FirewallDocument,
   before: readonly FirewallRefusal[],
 ): Promise<readonly FirewallRefusal[]> {
   try {
-    await table.apply(buildRules(view, []))
+    await table.apply(buildRules(document, []))
     return []
   } catch (error) {
-    const refused = error instanceof NftRefusal ? await findRefused(view, before) : undefined
+    const refused = error instanceof NftRefusal ? await findRefused(document, before) : undefined
     if (refused === undefined) throw error
-    await table.apply(buildRules(view, refused))
+    await table.apply(buildRules(document, refused))
     return refused
   }
 }
@@ -121,7 +123,7 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
   const isStopped = () => signal.aborted
   const table = new Table()
   const reporter = new Reporter(info)
-  let view: FirewallDocument | undefined
+  let document: FirewallDocument | undefined
   let applied: string | undefined
   let checkedAtMs = 0
   let refused: readonly FirewallRefusal[] = []
@@ -134,15 +136,18 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
     const asked = await ask(operator, own, { applied, refused, packets }, timeout).catch((error: unknown) =>
       failed(EXIT.unavailable, (error as Error).message),
     )
-    if (asked.ok) view = asked.value
+    if (asked.ok) document = asked.value
     let failure = asked.ok ? undefined : asked.message
     try {
-      if (view !== undefined && (view.version !== applied || (refused.length > 0 && performance.now() >= retryAtMs))) {
+      if (
+        document !== undefined &&
+        (document.version !== applied || (refused.length > 0 && performance.now() >= retryAtMs))
+      ) {
         applied = undefined
-        refused = await applyAccepted(table, view, refused)
+        refused = await applyAccepted(table, document, refused)
         retryAtMs = performance.now() + RETRY_REFUSED_MS
-        applied = view.version
-        const rules = buildRules(view, refused)
+        applied = document.version
+        const rules = buildRules(document, refused)
         reporter.faults(rules.faults)
         if (!isReady)
           console.log(`${info}imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are admitted`)

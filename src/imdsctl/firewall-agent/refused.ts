@@ -19,17 +19,17 @@ interface Place {
  * MAX_REFUSED interfaces.
  */
 export async function findRefused(
-  view: FirewallDocument,
+  document: FirewallDocument,
   before: readonly FirewallRefusal[],
 ): Promise<readonly FirewallRefusal[] | undefined> {
   const refused: FirewallRefusal[] = []
   const refusal = (places: readonly Place[]) => {
     const taken = new Set(places.map(({ one }) => one))
-    const guests = view.guests.map((guest) => ({
+    const guests = document.guests.map((guest) => ({
       ...guest,
       interfaces: guest.interfaces.filter((one) => taken.has(one)),
     }))
-    return refusalOf(buildRules({ ...view, guests }, []))
+    return refusalOf(buildRules({ ...document, guests }, []))
   }
   /** Those of `places` that nft accepts together with `beside`. */
   const accepted = async (places: readonly Place[], beside: readonly Place[]): Promise<readonly Place[]> => {
@@ -45,7 +45,7 @@ export async function findRefused(
     return [...first, ...(await accepted(places.slice(half), [...beside, ...first]))]
   }
   if ((await refusal([])) !== undefined) return undefined
-  const places = view.guests.flatMap(({ id, interfaces }) => interfaces.map((one) => ({ instance: id, one })))
+  const places = document.guests.flatMap(({ id, interfaces }) => interfaces.map((one) => ({ instance: id, one })))
   const wasRefused = ({ instance, one }: Place) =>
     before.some((other) => other.instance === instance && other.interface === one.id)
   const others = await accepted(

@@ -3,7 +3,7 @@ import { formatHostPort } from '../../runtime/host-port.ts'
 import { isOneAddress } from '../../metadata/address.ts'
 import type { Check, Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
-import type { Look, Ran } from './look.ts'
+import type { Look, CommandResult } from './look.ts'
 
 /** A unit that should run, and be enabled if it `starts` at boot by itself. `severity`: what it means if it does not. */
 interface ExpectedUnit {
@@ -167,7 +167,7 @@ const SYSTEMD = 1
 
 /** The sockets that ss lists and that match, with their processes. */
 function socketsOf(
-  ran: Ran | undefined,
+  ran: CommandResult | undefined,
   matches: (words: readonly string[]) => boolean,
 ): { readonly holders: readonly Holder[] }[] {
   return (ran?.stdout ?? '')

@@ -5,10 +5,10 @@
 import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../firewall/document.ts'
 import { Links, type LinkName } from '../firewall/link.ts'
 import { LINK_LOCAL_ADDRESS } from '../firewall/link-local.ts'
-import { isOneAddress, namesNobody } from '../../metadata/address.ts'
+import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
 import type { Finding } from './check.ts'
 import { failure, ok, warning } from './check.ts'
-import type { Look, Ran } from './look.ts'
+import type { Look, CommandResult } from './look.ts'
 
 /** A step of a path. `address` undefined: the step is the same for every address of the interface. */
 export interface Step {
@@ -129,7 +129,7 @@ interface Placed {
 function placeOf(one: FirewallInterface, name: LinkName | undefined, links: KernelLinks): Placed {
   // The document comes from a process that guests can reach, and root passes the addresses on to ip.
   const addresses = [...one.ipv4Addresses, ...one.ipv6Addresses].filter(
-    (address) => isOneAddress(address) && !namesNobody(address),
+    (address) => isOneAddress(address) && !isUnusableAddress(address),
   )
   const placed = { of: one, addresses, vrf: undefined, devices: undefined }
   if (name === undefined) return { ...placed, link: undefined }
@@ -166,7 +166,7 @@ async function readRoutes(look: Pick<Look, 'run'>, placed: readonly Placed[]): P
       .map((address) => `route get ${address}${vrf === undefined ? '' : ` vrf ${vrf}`}\n`)
     if (questions.length === 0) continue
     // With -force it continues after an address without a route, and its status is then not 0.
-    const ran: Ran | undefined = await look.run(['ip', '-json', '-force', '-batch', '-'], questions.join(''))
+    const ran: CommandResult | undefined = await look.run(['ip', '-json', '-force', '-batch', '-'], questions.join(''))
     for (const line of (ran?.stdout ?? '').split('\n'))
       for (const route of parseJson(line) as Route[]) routes.set(`${vrf ?? ''} ${route.dst}`, route)
   }

@@ -37,7 +37,7 @@ export interface Settings {
 }
 
 /** The result of a command. */
-export interface Ran {
+export interface CommandResult {
   readonly status: number
   readonly stdout: string
 }
@@ -68,7 +68,7 @@ export interface Look {
   /** The unix socket of the daemon's operators' API; undefined: it is reached by TCP. */
   readonly operatorSocket: string | undefined
   /** Runs a command; undefined: it cannot be started, or does not end. */
-  readonly run: (command: readonly string[], input?: string) => Promise<Ran | undefined>
+  readonly run: (command: readonly string[], input?: string) => Promise<CommandResult | undefined>
   readonly file: (path: string) => FileState
   /** The bytes that are free for other users than root in the file system of a path; undefined: it cannot be seen. */
   readonly freeBytes: (path: string) => number | undefined

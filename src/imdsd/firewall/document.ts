@@ -27,7 +27,7 @@ const GuestSchema = Type.Object({
   interfaces: Type.Array(InterfaceSchema),
 })
 const ListenerSchema = Type.Object({ network: Name, ...Place, linkLocal: Type.Optional(Type.Boolean()) })
-const ViewSchema = Type.Object({
+const DocumentSchema = Type.Object({
   version: Type.String({ pattern: '^[0-9a-z]{1,32}\\.[0-9]{1,16}$' }),
   link: Type.String({ maxLength: 64 }),
   listeners: Type.Array(ListenerSchema),
@@ -49,9 +49,9 @@ export type FirewallListener = Static<typeof ListenerSchema>
  * `link` is the rule for the names of links; `operator` is the operator listener; `limitedDscp` marks the packets that
  * get a hop limit.
  */
-export type FirewallDocument = Static<typeof ViewSchema>
+export type FirewallDocument = Static<typeof DocumentSchema>
 
-const check = Compile(ViewSchema)
+const check = Compile(DocumentSchema)
 
 /** The document, or undefined if it does not have the right shape. rules.ts checks the values. */
 export function parseFirewallDocument(untrusted: unknown): FirewallDocument | undefined {

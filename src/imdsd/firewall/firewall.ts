@@ -26,7 +26,7 @@ export interface FirewallParts {
   /** Monotonic, in milliseconds. */
   readonly now: () => number
   /** Distinguishes the versions of this process from those of another. */
-  readonly epoch: string
+  readonly startId: string
   /** Called when the agent reports for the first time that it has applied rules of this process. */
   readonly firstApplied: () => void
   readonly log: Pick<Logger, 'warn'>
@@ -61,7 +61,7 @@ const STALE_SECONDS = 30
 const MAX_VERSIONS = 32
 
 interface Version {
-  readonly view: FirewallDocument
+  readonly document: FirewallDocument
   readonly links: Links
   readonly instances: ReadonlyMap<string, Instance>
   readonly sinceMs: number
@@ -122,9 +122,9 @@ export class Firewall {
   async next(report: AgentReport | undefined): Promise<FirewallDocument | undefined> {
     if (report !== undefined) this.#hear(report)
     for (const untilMs = this.#parts.now() + LONG_POLL_MS; !this.#isStopped;) {
-      const view = this.#newest()
+      const document = this.#newest()
       const leftMs = untilMs - this.#parts.now()
-      if ((view !== undefined && view.version !== report?.applied) || leftMs <= 0) break
+      if ((document !== undefined && document.version !== report?.applied) || leftMs <= 0) break
       await this.#change(leftMs)
     }
     if (report !== undefined) this.#heardAtMs = this.#parts.now()
@@ -150,7 +150,7 @@ export class Firewall {
   }
 
   /** Why the guest of this record cannot be started yet, or undefined. */
-  holds(instance: Instance): string | undefined {
+  problemOf(instance: Instance): string | undefined {
     if (!this.#parts.required) return undefined
     const fault = this.linkFault(instance)
     if (fault !== undefined) return fault
@@ -211,7 +211,7 @@ export class Firewall {
     this.#refused = refused
     this.#packets = packets ?? this.#packets
     this.#heardAtMs = this.#parts.now()
-    const at = this.#versions.findIndex(({ view }) => view.version === applied)
+    const at = this.#versions.findIndex(({ document }) => document.version === applied)
     if (at === -1 && this.#applied !== undefined) {
       this.#versions = []
       this.#changedAtMs ??= this.#parts.now()
@@ -227,9 +227,9 @@ export class Firewall {
     if (this.#places === undefined || !this.#isWhole) return undefined
     if (this.#changedAtMs !== undefined) {
       const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
-      const { link, epoch } = this.#parts
-      const view = {
-        version: `${epoch}.${String(++this.#count)}`,
+      const { link, startId } = this.#parts
+      const document = {
+        version: `${startId}.${String(++this.#count)}`,
         link,
         ...this.#places,
         guests: [...instances.values()].map(firewallGuest),
@@ -238,12 +238,12 @@ export class Firewall {
         link,
         [...instances.values()].flatMap(({ interfaces }) => interfaces),
       )
-      this.#versions.push({ view, links, instances, sinceMs: this.#changedAtMs })
+      this.#versions.push({ document, links, instances, sinceMs: this.#changedAtMs })
       // Keep the applied version: its rules still admit its guests.
       if (this.#versions.length > MAX_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
       this.#changedAtMs = undefined
     }
-    return this.#versions.at(-1)?.view
+    return this.#versions.at(-1)?.document
   }
 
   #change(timeoutMs: number): Promise<void> {

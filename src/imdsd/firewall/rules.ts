@@ -48,13 +48,13 @@ const MAC = /^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/
 const HOPS = { least: 1, most: 64 }
 
 /** Builds the rules, without the interfaces that nft has refused. */
-export function buildRules(view: FirewallDocument, refused: readonly FirewallRefusal[]): FirewallRules {
+export function buildRules(document: FirewallDocument, refused: readonly FirewallRefusal[]): FirewallRules {
   const faults: FirewallFault[] = []
   const refusals = new Map(
     refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]),
   )
-  const listeners = view.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
-  for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
+  const listeners = document.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
+  for (const { address } of document.listeners.filter((listener) => !listeners.includes(listener))) {
     faults.push({
       instance: undefined,
       message:
@@ -63,17 +63,17 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
     })
   }
   const isByLink = ({ linkLocal = false, address, port }: FirewallListener) =>
-    linkLocal && isIpv6(address) && port === LINK_LOCAL_PORT && isLinkOfInterface(view.link)
+    linkLocal && isIpv6(address) && port === LINK_LOCAL_PORT && isLinkOfInterface(document.link)
   const byLink = listeners.filter(isByLink)
   const byAddress = listeners.filter((listener) => !isByLink(listener))
   const sets = new Sets()
   let interfaces = 0
   const hops = new Set<number>()
   const links = new Links(
-    view.link,
-    view.guests.flatMap(({ interfaces }) => interfaces),
+    document.link,
+    document.guests.flatMap(({ interfaces }) => interfaces),
   )
-  for (const guest of view.guests) {
+  for (const guest of document.guests) {
     for (const one of guest.interfaces) {
       const message = faultOf(links, guest, one) ?? refusals.get(`${guest.id} ${one.id}`)
       if (message !== undefined) {
@@ -88,10 +88,10 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
   const baseRules = formatBaseRules({
     listeners: byAddress,
     linkLocal: [...new Set(byLink.map(({ address }) => address))],
-    operatorPort: isPort(view.operator.port) ? view.operator.port : undefined,
-    linkHead: linkHead(view.link),
+    operatorPort: isPort(document.operator.port) ? document.operator.port : undefined,
+    linkHead: linkHead(document.link),
   })
-  return { baseRules, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
+  return { baseRules, hops, limitedDscp: document.limitedDscp, sets: sets.all(), interfaces, faults }
 }
 
 /** The value of a counter in the kernel. */

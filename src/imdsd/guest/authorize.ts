@@ -3,7 +3,7 @@
  * (A5), the framing of the body, forwarding (D5), the target, and the session token (D1 to D4).
  *
  * The target is parsed into its canonical form before the token is checked, so that `//` or `%2e` cannot bypass the
- * check. This changes nothing but the counts of the meter.
+ * check. authorize() has no side effect except the request counters.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'

@@ -3,7 +3,6 @@
  */
 import type { IncomingMessage } from 'node:http'
 
-/** What a body is read from. */
 export type BodySource = Pick<IncomingMessage, 'on' | 'off' | 'headers' | 'readableEnded'>
 
 /** `gone`: the peer closed the connection, and gets no response. */

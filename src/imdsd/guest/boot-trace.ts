@@ -3,18 +3,18 @@
  * agents, cut to a length. It has no path, value, token or key.
  *
  * A crawl is a sequence of requests without a pause of SILENCE_MS that asks for at least two of CRAWL_TOPICS within
- * CRAWL_MS. A crawl after such a pause is a new boot: it begins the trace anew. Other requests belong to the boot before
- * them, so an agent that asks for one thing at intervals begins none.
+ * CRAWL_MS. A crawl after such a pause is a new boot and restarts the trace. All other requests belong to the last boot,
+ * so an agent that polls one value starts no boot.
  */
 import { TOPICS, type Topic } from '../../metadata/target.ts'
 import type { RequestOutcome } from './meter.ts'
 import { REFUSALS, type RefusalReason } from './refusals.ts'
 
-/** The pause that ends a crawl, in ms. A reboot takes longer, a pause between two tries of a client less. */
+/** The pause that ends a crawl, in ms: shorter than a reboot, longer than a client's pause before a retry. */
 export const SILENCE_MS = 10_000
-/** A client that gets no answer tries again for less than this time, in ms. */
+/** Clients retry for less than this time, in ms. */
 const CRAWL_MS = 300_000
-/** What software asks for when a guest boots. Other programs rarely ask for two of them. */
+/** Topics that guests request when they boot. Other programs rarely request two of them. */
 const CRAWL_TOPICS: ReadonlySet<Topic> = new Set<Topic>(['meta-data/', 'instance-id', 'public-keys', 'user-data'])
 /** The most user agents of a boot, and the characters of each. */
 const MAX_AGENTS = 4
@@ -28,7 +28,7 @@ const TOPIC_AT = positions(TOPICS)
 const REFUSAL_AT = positions(REFUSALS)
 const SERVED = -1
 
-/** A request, as a trace notes it. `atMs`: of a monotonic clock. `agent`: the User-Agent header. */
+/** A request, as a trace records it. `atMs`: of a monotonic clock. `agent`: the User-Agent header. */
 export interface Noted {
   readonly topic: Topic
   readonly outcome: RequestOutcome

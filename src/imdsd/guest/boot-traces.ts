@@ -27,14 +27,14 @@ export class BootTraces {
   }
 
   /**
-   * The view is complete: instances that come into it from now on were published just then. Of those that it has, or
-   * that arrive by a live migration, nobody knows when.
+   * The view is complete: an instance that enters it from now on was published at that moment. The time is unknown for
+   * instances that it already has, and for live migrations.
    */
   complete(nowMs: number): void {
     this.#publishedFromMs = Math.min(this.#publishedFromMs, nowMs)
   }
 
-  /** When an instance was published, in ms of the view's clock; undefined: nobody knows. */
+  /** When an instance was published, in ms of the view's clock; undefined: unknown. */
   publishedMs({ stay: { sinceMs } }: TracedGuest): number | undefined {
     return sinceMs !== undefined && sinceMs > this.#publishedFromMs ? sinceMs : undefined
   }

@@ -194,8 +194,7 @@ export class ConnectionGuard {
   }
 
   /**
-   * Closes idle connections when the listener is full, because a new request is more urgent than a connection that has
-   * had its response.
+   * Closes idle connections when the listener is full: a new request is more urgent than an idle connection.
    */
   #makeRoom(server: Server): void {
     const { network, maxConnections, meter, refusalLog } = this.#parts
@@ -258,7 +257,7 @@ export class ConnectionGuard {
     this.#parts.meter.dropped('over-share', 1 + this.#connections.endAll(share))
   }
 
-  /** Sends a refusal on the connection itself, after the responses to earlier requests. */
+  /** Writes a refusal to the socket, after the responses to earlier requests. */
   #refuse(socket: Socket, found: PeerOwner, refusal: RefusalReason, method: string, lingerMs: number): void {
     if (this.#connections.hadLastResponse(socket)) return
     const { network, peers, meter, traces, refusalLog } = this.#parts

@@ -19,7 +19,7 @@ import type { Share } from './share.ts'
  */
 const STALLED_MS = 20_000
 /**
- * The interval of the checks, in ms. For so long a flood of line breaks takes the time of other guests
+ * The interval of the checks, in ms. During one interval, a flood of line breaks can delay other guests
  * (docs/performance.md, "A guest that floods").
  */
 export const CHECK_INTERVAL_MS = 500
@@ -68,8 +68,7 @@ export class GuestConnections {
   readonly #open: Connection[] = []
 
   /**
-   * Counts a new connection in its share until it closes. Returns the used part of the share: above 1, the peer has too
-   * many connections.
+   * Counts a new connection in its share until it closes. Returns the used part of the limit: 1 = the limit.
    */
   add(socket: Connected, share: Share): number {
     const connection = new Connection(socket, share, this.#open)

@@ -71,27 +71,27 @@ export function peersOf(host: string | undefined, isLinkLocal: (host: string) =>
 }
 
 /**
- * The peers of an ordinary listener: loopback addresses name nobody (contract E1), unless the listener itself is on
+ * The peers of an ordinary listener: loopback addresses identify no guest (contract E1), unless the listener itself is on
  * one, as in a demo. Otherwise any program on the hypervisor could choose the address of an instance. `host`: the
  * listener's address; undefined if it does not listen.
  */
 export function peersByAddress(host: string | undefined, directory: Omit<Directory, 'findByLink'>): Peers {
-  const isNobody = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
+  const isUnusable = (address: string) => isLoopback(address) && !isLoopback(host ?? '')
   return {
     addressOf: peerAddress,
     bind: () => true,
-    find: (network, address) => (isNobody(address) ? { kind: 'unknown' } : directory.find(network, address)),
-    ask: (network, address) => (isNobody(address) ? undefined : directory.ask(network, address)),
+    find: (network, address) => (isUnusable(address) ? { kind: 'unknown' } : directory.find(network, address)),
+    ask: (network, address) => (isUnusable(address) ? undefined : directory.ask(network, address)),
   }
 }
 
 /**
  * The peers of a link-local listener (contract E1). Their addresses have a zone, which is the name of the link by which
- * their packets arrive, and any guest may have any of these addresses on its own link. So the link alone names the
- * guest. An address without a zone is not link-local, and names nobody. The store has no links to ask for.
+ * their packets arrive, and any guest may have any of these addresses on its own link. So the link alone identifies the
+ * guest. An address without a zone is not link-local, and identifies no guest. The store has no links to ask for.
  *
- * A connection belongs to the first instance that it is found to be of, until it ends: the link may be another one of
- * the same name by now, or have another guest.
+ * A connection stays bound to its first instance until it ends: a new link may have got the same name meanwhile, or the
+ * link another guest.
  */
 export function peersByLink(directory: Pick<Directory, 'findByLink'>): Peers {
   const owners = new WeakMap<object, Guest['stay']>()

@@ -13,7 +13,7 @@ export const LINGER_MS = 10_000
 const LINGER_IDLE_MS = 1_000
 /** It ends when more bytes than these arrive. */
 export const LINGER_BYTES = 8 * 2 ** 20
-/** The time that a peer which is not read any more has to receive the last response, in ms. */
+/** How long a peer that is no longer read has to receive the last response, in ms. */
 const FLUSH_MS = 1_000
 
 /** Replaces `destroySoon`, which Node calls after the last response, on a connection that lingers. */

@@ -1,4 +1,4 @@
-/** Waits for the content of a request that is being made: a signature. Node's pool of threads makes it. */
+/** Waits for a signature that a request needs. Node's thread pool makes it. */
 import type { Logger } from 'pino'
 import { GONE, refused, type Exchange, type Pending, type RequestResult, type Steps } from './exchange.ts'
 import { idOf } from './identify.ts'
@@ -6,7 +6,7 @@ import { idOf } from './identify.ts'
 /** The longest wait, in ms. Only a flood of signatures, or a disk that blocks the threads, takes so long. */
 const WAIT_MS = 1_000
 
-/** The result of such a request. Never rejects: a failure is logged, and the guest gets 503. */
+/** The result of a request with a signature. Never rejects: a failure is logged, and the guest gets 503. */
 export async function settle({ content, route, ttlSeconds, giveUp }: Pending, log: Logger): Promise<RequestResult> {
   const late = Promise.withResolvers<'late'>()
   const timer = setTimeout(() => {

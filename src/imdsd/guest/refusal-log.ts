@@ -59,7 +59,7 @@ export class RefusalLog {
     )
   }
 
-  /** The key of an entry, which all that have no room share. */
+  /** The key of an entry. When the map is full, new peers share one key. */
   #bounded(key: string, now: number): string {
     if (!this.#logged.has(key) && this.#logged.size >= MAX_ENTRIES) this.#forgetQuiet(now)
     return this.#logged.has(key) || this.#logged.size < MAX_ENTRIES ? key : 'others'

@@ -36,7 +36,7 @@ export function resolveReport(
   return { kind: 'served', route, content: ACCEPTED, ttlSeconds }
 }
 
-/** `sinceRevision`: reports with a higher revision came in this life of the daemon. */
+/** `sinceRevision`: this process received the reports with a higher revision. */
 interface Kept {
   reports: Reports
   sinceRevision: number
@@ -97,12 +97,12 @@ export class GuestReports {
     return reports === NO_REPORTS ? undefined : reports
   }
 
-  /** Takes the reports that the snapshot had of a guest which has sent none since. */
+  /** Restores the reports of a guest from the snapshot. */
   restore({ stay }: Pick<Guest, 'stay'>, reports: Reports): void {
     this.#kept.set(stay, { reports, sinceRevision: reports.revision, admittedMs: [] })
   }
 
-  /** Adds reports of a guest that were stored, and returns all. */
+  /** Merges the reports of a guest in the store, and returns all. */
   merge({ stay }: Pick<Guest, 'stay'>, stored: Reports): Reports {
     const kept = this.#keptOf(stay)
     kept.reports = mergeReports(kept.reports, kept.sinceRevision, stored)

@@ -25,17 +25,17 @@ export interface Allowance {
 
 /** The share of one unknown peer, and of all of them together. */
 export interface UnknownAllowance {
-  readonly each: Allowance
-  readonly together: Allowance
+  readonly perPeer: Allowance
+  readonly total: Allowance
 }
 
 /**
- * An unknown peer only ever gets 503, or becomes a known guest with its first request. `each` is less than the look-ups
+ * An unknown peer only ever gets 503, or becomes a known guest with its first request. `perPeer` is less than the look-ups
  * per second in the store (imdsd/view/peer-lookup.ts), so that the addresses of one /64 leave some to others.
  */
 export const UNKNOWN_PEERS: UnknownAllowance = {
-  each: { burst: 64, perSecond: 32, connections: 16 },
-  together: { burst: 4_000, perSecond: 2_000, connections: 1_024 },
+  perPeer: { burst: 64, perSecond: 32, connections: 16 },
+  total: { burst: 4_000, perSecond: 2_000, connections: 1_024 },
 }
 
 /** How many times a guest may read its whole tree at once, however large the tree is. */
@@ -65,17 +65,17 @@ export function priceOf(target: string, rawHeaders: readonly string[]): number {
 /** The share of one peer, or of all unknown peers together. Times are milliseconds of a monotonic clock. */
 export class Share {
   readonly #allowance: Allowance
-  /** The share of all peers of a kind together; undefined if there is no such limit. */
-  readonly #together: Share | undefined
+  /** The limit of all peers of a kind; undefined if there is none. */
+  readonly #total: Share | undefined
   readonly #requests: TokenBucket
   /** In requests, of DISCARDED_PER_REQUEST bytes each. */
   readonly #discarded: TokenBucket
   #penaltyUntilMs = 0
   #connections = 0
 
-  constructor(allowance: Allowance, together?: Share) {
+  constructor(allowance: Allowance, total?: Share) {
     this.#allowance = allowance
-    this.#together = together
+    this.#total = total
     this.#requests = new TokenBucket(allowance.burst, allowance.perSecond)
     this.#discarded = new TokenBucket(allowance.burst, allowance.perSecond)
   }
@@ -89,7 +89,7 @@ export class Share {
       this.#requests.hasToken(nowMs) ||
       (guest !== undefined && this.#requests.hasToken(nowMs, TREES_AT_ONCE * guest.paths))
     if (!hasToken) return false
-    if (this.#together !== undefined && !this.#together.spend(nowMs)) return false
+    if (this.#total !== undefined && !this.#total.spend(nowMs)) return false
     this.#requests.take(1)
     return true
   }
@@ -102,7 +102,7 @@ export class Share {
   /** Takes discarded bytes. False if none are left: the peer is not read any more then. */
   discard(nowMs: number, bytes: number): boolean {
     if (!this.#discarded.hasToken(nowMs)) return false
-    if (this.#together !== undefined && !this.#together.discard(nowMs, bytes)) return false
+    if (this.#total !== undefined && !this.#total.discard(nowMs, bytes)) return false
     this.#discarded.take(bytes / DISCARDED_PER_REQUEST)
     return true
   }
@@ -116,15 +116,15 @@ export class Share {
     return nowMs < this.#penaltyUntilMs
   }
 
-  /** Counts a new connection. Returns the used part of the allowed connections: above 1, there are too many. */
+  /** Counts a new connection. Returns the used part of the limit: 1 = the limit. */
   opened(): number {
     const used = ++this.#connections / this.#allowance.connections
-    return this.#together === undefined || used > 1 ? used : Math.max(used, this.#together.opened())
+    return this.#total === undefined || used > 1 ? used : Math.max(used, this.#total.opened())
   }
 
   closed(): void {
-    // connections beyond the peer's own share were not counted in `#together`
-    if (this.#connections <= this.#allowance.connections) this.#together?.closed()
+    // connections beyond the peer's own share were not counted in `#total`
+    if (this.#connections <= this.#allowance.connections) this.#total?.closed()
     this.#connections -= 1
   }
 
@@ -134,7 +134,7 @@ export class Share {
   }
 
   /** Whether no part of the share is used. */
-  isWhole(nowMs: number): boolean {
+  isFull(nowMs: number): boolean {
     return (
       this.#connections === 0 &&
       this.#requests.isFull(nowMs) &&
@@ -146,23 +146,23 @@ export class Share {
 
 /** The shares of all peers. */
 export class Shares {
-  readonly #each: Allowance
-  readonly #eachUnknown: Allowance
-  readonly #together: Share
+  readonly #perGuest: Allowance
+  readonly #perUnknownPeer: Allowance
+  readonly #total: Share
   readonly #guests = new Map<string, Share>()
   /** By network and `sourceOf`, the least recently used first. */
   readonly #unknown = new Map<string, Share>()
 
-  constructor(each: Allowance, unknown: UnknownAllowance) {
-    this.#each = each
-    this.#eachUnknown = unknown.each
-    this.#together = new Share(unknown.together)
+  constructor(perGuest: Allowance, unknown: UnknownAllowance) {
+    this.#perGuest = perGuest
+    this.#perUnknownPeer = unknown.perPeer
+    this.#total = new Share(unknown.total)
   }
 
   /** The share of an instance. */
   of(id: string): Share {
     let share = this.#guests.get(id)
-    if (share === undefined) this.#guests.set(id, (share = new Share(this.#each)))
+    if (share === undefined) this.#guests.set(id, (share = new Share(this.#perGuest)))
     return share
   }
 
@@ -172,7 +172,7 @@ export class Shares {
     let share = this.#unknown.get(key)
     if (share === undefined) {
       if (this.#unknown.size >= MAX_UNKNOWN) this.#evict()
-      share = new Share(this.#eachUnknown, this.#together)
+      share = new Share(this.#perUnknownPeer, this.#total)
     } else this.#unknown.delete(key)
     this.#unknown.set(key, share)
     return share
@@ -182,7 +182,7 @@ export class Shares {
   sweep(nowMs: number): void {
     for (const shares of [this.#guests, this.#unknown]) {
       for (const [key, share] of shares) {
-        if (share.isWhole(nowMs)) shares.delete(key)
+        if (share.isFull(nowMs)) shares.delete(key)
       }
     }
   }

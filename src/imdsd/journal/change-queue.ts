@@ -1,17 +1,15 @@
 /**
- * Applies changes of the view in their order, each after it is on the disk.
+ * Applies changes of the view in order, each after it is on the disk.
  *
- * The changes that arrive while a group is being written are the next group, so a resync of many records needs few
- * writes. The queue is bounded: `add` waits while there is no room.
+ * Changes that arrive while a group is being written form the next group, so a resync of many records needs few writes.
+ * The queue is bounded: `add` waits while it is full.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import type { ViewChange } from '../view/change.ts'
 import { encodeChange } from './encoding.ts'
 
-/**
- * The size of a group and of what waits for the next one, in encoded bytes. A single longer change is a group of one.
- */
+/** The limit of a group, and of the queue, in encoded bytes. A single longer change is a group of one. */
 const GROUP_BYTES = 1024 * 1024
 
 interface Waiting {
@@ -36,7 +34,7 @@ export class ChangeQueue {
   }
 
   /**
-   * Calls `apply` when the change was written. Resolves when there is room for another one, which may be before that.
+   * Calls `apply` when the change is on the disk. Resolves when the queue has room, which may be earlier.
    */
   async add(change: ViewChange, apply: () => void): Promise<void> {
     const parts = encodeChange(change)
@@ -53,7 +51,7 @@ export class ChangeQueue {
     await this.#running
   }
 
-  /** Calls `write` when all changes of the groups before are applied, even if no other change waits. */
+  /** Calls `write` once all earlier changes are applied, even if the queue is empty. */
   wake(): void {
     this.#isWoken = true
     this.#running ??= this.#run()

@@ -1,7 +1,4 @@
-/**
- * How files have an instance and a change of the view: a line of JSON, and for an instance the bytes of its user-data
- * and a line feed.
- */
+/** The encoding of an instance and of a change, in snapshots and journals. */
 import { frozen, RECORD_FORM, type Instance } from '../../metadata/instance.ts'
 import { storedForm, type Reports } from '../../metadata/reports.ts'
 import type { ViewChange } from '../view/change.ts'
@@ -16,7 +13,7 @@ export function lineOf(value: object): Buffer {
   return Buffer.from(`${JSON.stringify(value)}\n`)
 }
 
-/** An instance of a snapshot. `reports`: what its guest has reported; undefined: nothing. No journal has them. */
+/** An instance of a snapshot. `reports`: what its guest has reported, if anything; never in a journal. */
 export interface SavedInstance extends ValidRecord {
   readonly reports?: Reports | undefined
 }
@@ -40,13 +37,13 @@ export function encodeInstance({ instance, userData, digest, reports }: SavedIns
   ]
 }
 
-/** Makes an instance of what a file has of it. Throws a RejectedFile if its document is not valid. */
+/** Builds an instance from its parts in a file. Throws a RejectedFile if its document is not valid. */
 export type Restore = (document: unknown, digest: unknown, userData: Uint8Array | undefined) => ValidRecord
 
 /**
- * How the documents of a file are read. Those of this version's schema are not checked again, so that a start need not
- * load the library of the schema. Those of another one are, and have no digests, so that the first resync reads all
- * records again.
+ * How the documents of a file are read. Documents of this version's schema are not validated again, so that a start need
+ * not load the schema's library. Documents of another schema are validated, and lose their digests, so that the first
+ * resync reads all records again.
  */
 export async function restoreOf(schema: unknown): Promise<Restore> {
   const parse = schema === RECORD_FORM ? undefined : (await import('../../metadata/record.ts')).parseStored

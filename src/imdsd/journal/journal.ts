@@ -1,19 +1,58 @@
 /**
- * An append-only file with the changes of the view since a snapshot was begun, so that a kill or a power failure loses
- * nothing that a guest has seen.
+ * How the view is kept on disk. This page tells the files, their format, their order and their states; the other files
+ * of this room do not repeat it. This file reads a journal.
  *
- *     frame:  length of the payload (4 bytes, big-endian)  CRC-32 of the length (4 bytes)  MAC (32 bytes)  payload
- *             one more byte, which is written when everything before it has been flushed
+ * A start serves guests from these files, and never a state older than one that a guest has seen: it could give an
+ * address to its former owner.
  *
- * The payload of the first frame is a header, that of each other one a group of changes (change.ts) that was written at
- * once; with record keys it is one encrypted value. The MAC of a frame covers the MAC of the frame before it, and the
- * header of a journal names the last MAC of the journal before it. So frames can be cut off at the end, but not
+ * ## Files, in the state directory, with mode 0600
+ *
+ *     view.snapshot             all instances at some moment
+ *     view.journal.N            the changes since then; N grows
+ *     view.snapshot.previous    a snapshot with its journals that was set aside: of another owner or key, or too old
+ *     view.journal.N.previous
+ *
+ * A snapshot is a header line; for each instance a line of JSON (its record, and what its guest has reported), the bytes
+ * of its user-data and a line feed; and a trailer line with the number of instances, the SHA-256 of everything before
+ * and a MAC of that. Its header names the journal that continues it: without that journal it is not served. Its
+ * modification time is when the view was last compared with the store.
+ *
+ * A journal is a sequence of frames:
+ *
+ *     length of the payload (4 bytes, big-endian)  CRC-32 of the length (4 bytes)  MAC (32 bytes)  payload  one byte
+ *
+ * The last byte is written after everything before it was flushed. The first payload is a header, each other one a group
+ * of changes: lines as in a snapshot, or `{"removed": id}`. The MAC of a frame covers the MAC of the frame before it, and
+ * the header of a journal names the last MAC of the journal before it. So frames can be cut off at the end, but not
  * changed, exchanged or left out.
  *
- * Changes are applied to the view when their frame was flushed, so a frame that anything follows must be authentic:
- * otherwise the file was damaged, and nothing is served. The last frame may be torn: it is shorter than its length, is
- * not authentic but nothing follows it, or ends in zeros, which file systems may leave after a power failure. The CRC
- * tells whether the length can be believed. A torn frame was never in the view, and ends the journal.
+ * With record keys, a snapshot and each payload is one encrypted value (record-cipher.ts).
+ *
+ * ## Order
+ *
+ *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate
+ *     fold:    begin a new journal -> write the view as a snapshot that names it -> rename -> delete the older journals
+ *
+ * A change reaches guests only after its frame was flushed. So a frame that anything follows must be authentic;
+ * otherwise the file was damaged, and nothing is served. Only the last frame may be torn: it is shorter than its length,
+ * or not authentic, or ends in zeros, which file systems may leave after a power failure. It was never in the view.
+ *
+ * A fold runs beside changes: when the journals are longer than the snapshot, soon after a change that removes user-data
+ * and after a report of a guest (journals have no reports), at a resync if the snapshot is not as this daemon would write
+ * it, and at a clean stop.
+ *
+ * ## States (persistence.ts)
+ *
+ *     idle --- first change, or a fold is due ---> kept <--- its journal is there --- opening
+ *                                                   |                                 |   ^
+ *             an append fails, or the first snapshot|                           fails |   | after 30 s
+ *                                                   +-----> clearing <----------------+   |
+ *                                                              +--- files are deleted ---> resting
+ *
+ * `idle`: the files are as the start has found them. `kept`: each change waits for a chain of journals
+ * (journal-chain.ts). If that fails or takes too long, the chain is dropped and the files are deleted: the next start
+ * then serves nothing until the store answers, rather than an old state. In the other states, changes are applied without
+ * the disk.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { closeSync, fdatasyncSync, fstatSync, readSync } from 'node:fs'

@@ -1,37 +1,20 @@
 /**
- * Keeps the view on disk, so that a start serves no state that is older than one that a guest has seen.
- *
- *     change:  journal (write, fdatasync) -> view -> guests, firewall, launch gate
- *     fold:    begin a new journal -> write the view as a snapshot that names it -> rename -> delete the older journals
- *
- * A fold happens when the journals are longer than the snapshot, soon after a change that takes user-data away and after
- * a guest has reported (reports are in no journal), at a resync if the snapshot is not as this daemon would write it, and
- * at a clean stop. It goes on beside changes.
- *
- *     idle --- first change, or a fold is due ---> kept <--- its journal is there --- opening
- *                                                   |                                 |   ^
- *             an append fails, or the first snapshot|                           fails |   | after 30 s
- *                                                   +-----> clearing <----------------+   |
- *                                                              +--- files are deleted ---> resting
- *
- * In `idle` the files are as the start has found them. In `kept` a change waits for the journal of an epoch (epoch.ts).
- * When that fails or takes too long, the epoch is dropped, and the files are deleted: the next start then has nothing
- * to serve until the store answers, rather than an old state. Changes of the last three states are applied without the
- * disk. Only the queue's loop (#write) changes the state; work in the background reports to it.
+ * Keeps the files in step with the view: its states are those of journal.ts. Only the queue's loop (#write) changes the
+ * state; work in the background reports to it.
  */
 import type { Logger } from 'pino'
 import { ChangeQueue } from './change-queue.ts'
 import type { ViewChange, ChangeLog } from '../view/change.ts'
-import { Epoch, type EpochParts } from './epoch.ts'
+import { JournalChain, type JournalChainParts } from './journal-chain.ts'
 import { inTime } from './in-time.ts'
 import type { FilesFound, Restored } from './restore.ts'
 import { deleteFiles, deleteOldPrevious, setAside } from './state-files.ts'
 
-/** The delay between a change that takes user-data away, or a report, and the fold, which collects more of them. */
+/** How long a fold waits after a report or a removal of user-data, so that several share it, in ms. */
 const SETTLE_MS = 200
 /**
- * The longest pause after a fold, in ms. It is ten times its duration, so that changes of user-data and reports cause
- * writes in at most about a tenth of the time.
+ * The longest pause after a fold, in ms. A pause is ten times as long as its fold, so folds take at most about a tenth of
+ * the time.
  */
 const MAX_FOLD_INTERVAL_MS = 30_000
 const LOST =
@@ -46,7 +29,7 @@ interface Counter {
 }
 
 /** What keeping the view needs. */
-export interface PersistenceParts extends Omit<EpochParts, 'nextGeneration'> {
+export interface PersistenceParts extends Omit<JournalChainParts, 'nextGeneration'> {
   readonly restored: Omit<Restored, 'instances' | 'ageMs'>
   readonly maxAgeMs: number
   /**
@@ -64,14 +47,14 @@ export interface PersistenceParts extends Omit<EpochParts, 'nextGeneration'> {
 /** `isFirst`: changes wait for the first snapshot, so that no older one is on the disk. */
 type State =
   | { readonly kind: 'idle' | 'clearing' | 'resting' | 'opening' }
-  | { readonly kind: 'kept'; readonly epoch: Epoch; readonly isFirst: boolean }
+  | { readonly kind: 'kept'; readonly chain: JournalChain; readonly isFirst: boolean }
 
 /** Keeps the files in step with the view. */
 export class Persistence implements ChangeLog {
   readonly #parts: PersistenceParts
   readonly #queue = new ChangeQueue((changes) => this.#write(changes))
   #state: State
-  /** What makes way for the first journal of an epoch. */
+  /** The files that are removed before the first journal of a chain. */
   #found: FilesFound
   #generation: number
   #isWhole: boolean
@@ -99,16 +82,16 @@ export class Persistence implements ChangeLog {
     this.#state =
       end === undefined
         ? { kind: 'idle' }
-        : { kind: 'kept', epoch: new Epoch(this.#epochParts(), { ...end, snapshotBytes }), isFirst: false }
+        : { kind: 'kept', chain: new JournalChain(this.#chainParts(), { ...end, snapshotBytes }), isFirst: false }
     this.#isWhole = isWhole
     this.#isFoldDue = files === 'served' && !(isWhole && isCurrent)
     this.#asOfMs = parts.asOfMs
   }
 
-  async record(change: ViewChange, takesUserData: boolean, apply: () => void): Promise<void> {
+  async record(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void> {
     await this.#queue.add(change, () => {
       apply()
-      if (takesUserData) this.#foldAfter(SETTLE_MS + this.#restMs)
+      if (removesUserData) this.#foldAfter(SETTLE_MS + this.#restMs)
     })
   }
 
@@ -137,7 +120,7 @@ export class Persistence implements ChangeLog {
     clearTimeout(this.#timer)
     try {
       await this.#quiet()
-      if (this.#state.kind === 'kept' ? isFoldDue || this.#state.epoch.hasChanges : this.#state.kind !== 'idle') {
+      if (this.#state.kind === 'kept' ? isFoldDue || this.#state.chain.hasChanges : this.#state.kind !== 'idle') {
         this.#wantFold()
         await this.#quiet()
       }
@@ -145,7 +128,7 @@ export class Persistence implements ChangeLog {
       /* the disk hangs, and that is reported */
     }
     if (this.#state.kind === 'kept')
-      await inTime(this.#state.epoch.drop(), this.#parts.timeoutMs).catch(() => {
+      await inTime(this.#state.chain.drop(), this.#parts.timeoutMs).catch(() => {
         /* the same */
       })
   }
@@ -158,93 +141,93 @@ export class Persistence implements ChangeLog {
     if (this.#state.kind === 'resting' && this.#isFoldWanted) this.#openAgain()
     if (this.#state.kind === 'idle' && this.#isTidyDue && !this.#isTidying) this.#tidy(undefined)
     if (this.#state.kind !== 'kept') return
-    const { epoch, isFirst } = this.#state
-    const isFoldNeeded = hasChanges && epoch.isLong && this.#problems.size === 0
-    if (!epoch.isFolding && !this.#isTidying && (this.#isFoldWanted || isFoldNeeded)) await this.#fold(epoch)
-    if (this.#isTidyDue && !this.#isTidying && !epoch.isFolding && !epoch.isDropped) this.#tidy(epoch)
-    if (!hasChanges || epoch.isDropped) return
+    const { chain, isFirst } = this.#state
+    const isFoldNeeded = hasChanges && chain.isLong && this.#problems.size === 0
+    if (!chain.isFolding && !this.#isTidying && (this.#isFoldWanted || isFoldNeeded)) await this.#fold(chain)
+    if (this.#isTidyDue && !this.#isTidying && !chain.isFolding && !chain.isDropped) this.#tidy(chain)
+    if (!hasChanges || chain.isDropped) return
     try {
-      if (isFirst && !epoch.isOnDisk) await epoch.folded()
-      if (epoch.isTooLong && !(await this.#shorten(epoch))) return
-      await epoch.append(changes)
+      if (isFirst && !chain.isOnDisk) await chain.folded()
+      if (chain.isTooLong && !(await this.#shorten(chain))) return
+      await chain.append(changes)
       this.#parts.journalWrites.inc({ result: 'written' })
     } catch (error) {
-      await this.#giveUp(epoch, error)
+      await this.#giveUp(chain, error)
     }
   }
 
   /**
-   * Folds journals that are too long for another change, also if the last fold failed. False if the epoch was dropped.
+   * Folds journals that are too long for another change, also if the last fold failed. False if the chain was dropped.
    */
-  async #shorten(epoch: Epoch): Promise<boolean> {
+  async #shorten(chain: JournalChain): Promise<boolean> {
     await this.#backgroundEnded()
     await this.#takeReports()
     // one that ran until now lacks what was appended meanwhile
-    if (!epoch.isDropped && epoch.isTooLong) await this.#fold(epoch)
+    if (!chain.isDropped && chain.isTooLong) await this.#fold(chain)
     let cause: unknown
-    await epoch.folded().catch((error: unknown) => {
+    await chain.folded().catch((error: unknown) => {
       cause = error
     })
-    if (!epoch.isDropped && epoch.isTooLong)
+    if (!chain.isDropped && chain.isTooLong)
       throw new Error('the journal is too long, because no snapshot could be written', { cause })
-    return !epoch.isDropped
+    return !chain.isDropped
   }
 
   /** idle -> kept, or clearing. */
   async #openFirst(): Promise<void> {
-    const epoch = new Epoch(this.#epochParts())
-    this.#state = { kind: 'kept', epoch, isFirst: true }
+    const chain = new JournalChain(this.#chainParts())
+    this.#state = { kind: 'kept', chain, isFirst: true }
     try {
       await inTime(
-        epoch.open(() => this.#makeWay()),
+        chain.open(() => this.#setFilesAside()),
         this.#parts.timeoutMs,
       )
-      this.#startFold(epoch)
+      this.#startFold(chain)
     } catch (error) {
       this.#parts.snapshotWrites.inc({ result: 'failed' })
-      await this.#giveUp(epoch, error)
+      await this.#giveUp(chain, error)
     }
   }
 
   /** resting -> opening -> kept, or clearing. */
   #openAgain(): void {
-    const epoch = new Epoch(this.#epochParts())
+    const chain = new JournalChain(this.#chainParts())
     this.#isFoldWanted = false
     this.#state = { kind: 'opening' }
     this.#inBackground(
-      epoch.open(() => this.#makeWay()),
+      chain.open(() => this.#setFilesAside()),
       async (failure) => {
         if (failure !== undefined) {
           this.#parts.snapshotWrites.inc({ result: 'failed' })
-          return this.#giveUp(epoch, failure.error)
+          return this.#giveUp(chain, failure.error)
         }
-        this.#state = { kind: 'kept', epoch, isFirst: false }
-        this.#startFold(epoch)
+        this.#state = { kind: 'kept', chain, isFirst: false }
+        this.#startFold(chain)
       },
     )
   }
 
   /** Begins a new journal, and then to write the snapshot below it. */
-  async #fold(epoch: Epoch): Promise<void> {
+  async #fold(chain: JournalChain): Promise<void> {
     this.#isFoldWanted = false
     try {
-      await epoch.rotate()
+      await chain.rotate()
     } catch (error) {
       this.#parts.snapshotWrites.inc({ result: 'failed' })
-      return this.#foldFailed(epoch, error)
+      return this.#foldFailed(chain, error)
     }
-    this.#startFold(epoch)
+    this.#startFold(chain)
   }
 
-  #startFold(epoch: Epoch): void {
+  #startFold(chain: JournalChain): void {
     const startedMs = performance.now()
     const isWhole = this.#isWhole
     this.#isFoldWanted = false
     // asOf is the time of what is written, not of a resync that completes meanwhile.
-    this.#inBackground(epoch.fold({ asOf: new Date(this.#asOfMs), isWhole }), async (failure) => {
+    this.#inBackground(chain.fold({ asOf: new Date(this.#asOfMs), isWhole }), async (failure) => {
       this.#parts.snapshotWrites.inc({ result: failure === undefined ? 'written' : 'failed' })
-      if (epoch.isDropped) return
-      if (failure !== undefined) return this.#foldFailed(epoch, failure.error)
+      if (chain.isDropped) return
+      if (failure !== undefined) return this.#foldFailed(chain, failure.error)
       this.#isFoldDue = !isWhole
       if (this.#isFoldDue && this.#isWhole) this.#isFoldWanted = true // a resync completed meanwhile
       this.#restMs = Math.min(10 * (performance.now() - startedMs), MAX_FOLD_INTERVAL_MS)
@@ -254,26 +237,26 @@ export class Persistence implements ChangeLog {
   }
 
   /** The journals still have every change, if there is a snapshot below them. */
-  async #foldFailed(epoch: Epoch, error: unknown): Promise<void> {
-    if (!epoch.isOnDisk) return this.#giveUp(epoch, error)
+  async #foldFailed(chain: JournalChain, error: unknown): Promise<void> {
+    if (!chain.isOnDisk) return this.#giveUp(chain, error)
     this.#warn(NOT_FOLDED, error)
     this.#rest()
   }
 
   /** kept or opening -> clearing -> resting. */
-  async #giveUp(epoch: Epoch, error: unknown): Promise<void> {
+  async #giveUp(chain: JournalChain, error: unknown): Promise<void> {
     this.#state = { kind: 'clearing' }
     this.#parts.journalWrites.inc({ result: 'failed' })
     this.#warn(LOST, error)
     if (this.#found === 'served') this.#found = 'none'
-    const ended = epoch.drop()
-    const cleared = this.#clear(epoch, ended)
+    const ended = chain.drop()
+    const cleared = this.#clear(chain, ended)
     const again = cleared
       .catch(() => {
         /* reported below */
       })
       .then(() => ended)
-      .then(() => this.#makeWay())
+      .then(() => this.#setFilesAside())
     this.#inBackground(again, (failure) => {
       if (failure !== undefined) this.#warn(NOT_DELETED, failure.error)
       this.#state = { kind: 'resting' }
@@ -285,19 +268,19 @@ export class Persistence implements ChangeLog {
     })
   }
 
-  /** Deletes the files, which are about to be older than the view: at once, while work of the epoch is still ending. */
-  async #clear(epoch: Epoch, ended: Promise<void>): Promise<void> {
+  /** Deletes the files, which are about to be older than the view: at once, while work of the chain is still ending. */
+  async #clear(chain: JournalChain, ended: Promise<void>): Promise<void> {
     if (this.#found === 'unserved') await ended // another hypervisor may need them: only one at a time moves them
-    await this.#makeWay()
-    if (epoch.renaming === undefined) return
-    await epoch.renaming.catch(() => {
+    await this.#setFilesAside()
+    if (chain.renaming === undefined) return
+    await chain.renaming.catch(() => {
       /* then there is no file */
     })
-    await this.#makeWay()
+    await this.#setFilesAside()
   }
 
   /** Removes what must not be on the disk beside a new journal. Files that another owner may need are set aside. */
-  async #makeWay(): Promise<void> {
+  async #setFilesAside(): Promise<void> {
     const { disk, path } = this.#parts
     if (this.#found !== 'served') {
       // the new snapshot replaces that
@@ -312,23 +295,23 @@ export class Persistence implements ChangeLog {
    * Renews the time of the snapshot, and deletes what was set aside long ago. One at a time, and not beside a fold: on
    * a disk that hangs, each takes one of the four threads that Node has for files and host names.
    */
-  #tidy(epoch: Epoch | undefined): void {
+  #tidy(chain: JournalChain | undefined): void {
     const { disk, path, maxAgeMs } = this.#parts
     this.#isTidying = true
     this.#isTidyDue = false
-    const renewing = epoch?.isOnDisk === true ? disk.setTime(path, new Date(this.#asOfMs)) : Promise.resolve()
+    const renewing = chain?.isOnDisk === true ? disk.setTime(path, new Date(this.#asOfMs)) : Promise.resolve()
     this.#inBackground(
       renewing.finally(() => deleteOldPrevious(disk, path, maxAgeMs, this.#asOfMs)),
       (failure) => {
         this.#isTidying = false
-        if (failure === undefined || epoch === undefined) return
-        if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') epoch.isOnDisk = false
+        if (failure === undefined || chain === undefined) return
+        if ((failure.error as NodeJS.ErrnoException).code === 'ENOENT') chain.isOnDisk = false
         this.#isFoldWanted = true // a new file has the time
       },
     )
   }
 
-  #epochParts(): EpochParts {
+  #chainParts(): JournalChainParts {
     return { ...this.#parts, nextGeneration: () => (this.#generation += 1) }
   }
 
@@ -357,7 +340,7 @@ export class Persistence implements ChangeLog {
   /** Resolves when the work in the background has ended. Rejects if the disk hangs. */
   async #backgroundEnded(): Promise<void> {
     await inTime(Promise.all(this.#background), this.#parts.timeoutMs, () =>
-      this.#state.kind === 'kept' ? this.#state.epoch.steps : 0,
+      this.#state.kind === 'kept' ? this.#state.chain.steps : 0,
     )
   }
 

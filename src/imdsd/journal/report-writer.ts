@@ -1,9 +1,9 @@
 /**
- * Writes what guests report to the store (contract H9), one instance at a time. While the store is away, the reports
- * wait in memory. Several reports of an instance that wait are one write, so no more wait than there are instances.
+ * Writes what guests report to the store (contract H9), one instance at a time. While the store is unavailable, reports
+ * wait in memory; all waiting reports of an instance are one write.
  *
- * Before the first write of an instance, what the store has of it is merged: the snapshot of the hypervisor may be older
- * or lost, or the instance came from another one.
+ * Before the first write of an instance, its reports in the store are merged: the snapshot may be older or lost, or the
+ * instance was migrated from another hypervisor.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
@@ -34,7 +34,7 @@ export class ReportWriter {
   /** Instances of which this process, or the one before it, may have written reports. */
   readonly #written = new Set<string>()
   /** Instances that have left, and whose reports are still in the store. */
-  readonly #gone = new Set<string>()
+  readonly #removed = new Set<string>()
   readonly #merged = new WeakSet<ServedInstance['stay']>()
   readonly #logged = new Set<string>()
   readonly #stopping = new AbortController()
@@ -61,7 +61,7 @@ export class ReportWriter {
     if (this.#parts.find(id) !== undefined) return
     this.#waiting.delete(id)
     if (!this.#written.delete(id)) return
-    this.#gone.add(id)
+    this.#removed.add(id)
     this.wake()
   }
 
@@ -82,7 +82,7 @@ export class ReportWriter {
     const { signal } = this.#stopping
     for (let id = this.#next(); id !== undefined && !signal.aborted; id = this.#next()) {
       try {
-        await this.#bring(id)
+        await this.#write(id)
         this.#parts.writes.inc({ result: 'written' })
         this.#logged.clear()
       } catch (error) {
@@ -95,15 +95,15 @@ export class ReportWriter {
 
   /** A removal first: the same id may have come back. */
   #next(): string | undefined {
-    return this.#gone.values().next().value ?? this.#waiting.values().next().value
+    return this.#removed.values().next().value ?? this.#waiting.values().next().value
   }
 
   /** Removes the reports of an instance, or writes them. If that fails, the instance waits on. */
-  async #bring(id: string): Promise<void> {
+  async #write(id: string): Promise<void> {
     const { store, find, reports } = this.#parts
-    if (this.#gone.has(id)) {
+    if (this.#removed.has(id)) {
       await store.remove(id)
-      this.#gone.delete(id)
+      this.#removed.delete(id)
       return
     }
     this.#waiting.delete(id)

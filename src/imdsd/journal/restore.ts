@@ -1,10 +1,9 @@
 /**
- * Reads the view from the state directory at a start: the snapshot, and its journals in their order on top of it.
+ * Reads the view from the state directory at a start: the snapshot, then its journals in their order. It restores all of
+ * them or nothing; only the torn end of a journal may be missing.
  *
- * It is all or nothing: a state that is older than one that a guest has seen may give an address to its former owner.
- * Only the torn end of a journal may be missing, since its changes were not made in the view when they were being
- * written. Files that can never be served are deleted, since they may have user-data. Files of another owner or key, or
- * of another time, stay where they are; persistence.ts sets them aside before the first change of the view.
+ * Files that can never be served are deleted, since they may have user-data. Files of another owner or key, or of
+ * another time, stay until the first change of the view; then persistence.ts sets them aside.
  */
 import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'

@@ -1,6 +1,6 @@
 /**
- * Reads a snapshot's file from its first byte to its last, one slice at a time, whether plain or encrypted. The data of
- * an encrypted file must not be used before `authenticate` has returned, since it may be forged.
+ * Reads the file of a snapshot, plain or encrypted, one slice at a time. The data of an encrypted file must not be used
+ * before `authenticate` has returned, since it may be forged.
  */
 import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, readSync } from 'node:fs'

@@ -1,12 +1,4 @@
-/**
- * The view as one file, so that a daemon that starts without the store answers at once.
- *
- * A header line, then for each instance a line of JSON (its record and what its guest has reported) and the bytes of its
- * user-data, then a trailer line with their number, the SHA-256 of everything before and a MAC of that. With record keys the whole file is one encrypted value
- * (record-cipher.ts). The header names the journal that has the changes since the snapshot was begun (journal.ts):
- * without it the snapshot is not served. The file's modification time is the time when the view was last compared with
- * the store.
- */
+/** Reads and writes a snapshot (journal.ts has the format). */
 import { createHash, createHmac } from 'node:crypto'
 import { RECORD_FORM } from '../../metadata/instance.ts'
 import { parseReports } from '../../metadata/reports.ts'

@@ -1,11 +1,4 @@
-/**
- * The files that keep the view on disk, in the state directory, all with mode 0600:
- *
- *     view.snapshot             all instances at some moment (snapshot.ts)
- *     view.journal.N            the changes since then (journal.ts); N grows
- *     view.snapshot.previous    a snapshot with its journals that was set aside: of another owner or key, or too old
- *     view.journal.N.previous
- */
+/** The names of the files, and setting them aside (journal.ts lists them). */
 import { basename, dirname, join } from 'node:path'
 import type { KeyObject } from 'node:crypto'
 import type { RecordCipher } from '../../store/crypto/record-cipher.ts'

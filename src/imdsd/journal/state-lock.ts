@@ -106,16 +106,16 @@ function isWritable(directory: string): boolean {
   }
 }
 
-const refuse = () =>
+const rejectWrite = () =>
   Promise.reject(
     new Error('the state directory could not be written at the start, so another daemon may use it now: restart imds'),
   )
 /** Changes nothing: the directory may have become writable, and another daemon may have its lock. */
 const READ_ONLY: Disk = {
   ...DISK,
-  makeDirectory: refuse,
-  create: refuse,
-  rename: refuse,
-  remove: refuse,
-  setTime: refuse,
+  makeDirectory: rejectWrite,
+  create: rejectWrite,
+  rename: rejectWrite,
+  remove: rejectWrite,
+  setTime: rejectWrite,
 }

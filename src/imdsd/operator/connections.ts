@@ -4,7 +4,7 @@
  *
  * A connection from an address outside of the list of networks is reset before anything of it is read. A connection
  * beyond a bound is accepted, and the oldest one is closed in its place: of its address, or of the address that has the
- * most. So Prometheus is served while others hold connections.
+ * maxConnections. So Prometheus is served while others hold connections.
  */
 import type { Server, Socket } from 'node:net'
 import type { Logger } from 'pino'
@@ -13,8 +13,8 @@ import { ByOwner } from '../../limits/by-owner.ts'
 /** What the bounds depend on. `now`: milliseconds of a monotonic clock. */
 export interface OperatorConnectionsParts {
   readonly isAllowed: (address: string) => boolean
-  /** The most connections of all addresses together. */
-  readonly most: number
+  /** The maxConnections connections of all addresses together. */
+  readonly maxConnections: number
   readonly now: () => number
   readonly log: Pick<Logger, 'warn'>
 }
@@ -47,7 +47,7 @@ export class OperatorConnections {
 
   /** Counts a new connection, or resets it. */
   admit(socket: OperatorConnection): void {
-    const { isAllowed, most } = this.#parts
+    const { isAllowed, maxConnections } = this.#parts
     const address = socket.remoteAddress
     if (address === undefined || !isAllowed(address)) {
       // undefined: already reset by the peer
@@ -57,7 +57,7 @@ export class OperatorConnections {
     }
     const count = (one: string) => this.#open.countOf(one)
     if (count(address) >= MAX_PER_ADDRESS) this.#closeOldest(address)
-    else if (this.#open.size >= most)
+    else if (this.#open.size >= maxConnections)
       this.#closeOldest(
         this.#open.owners.reduce((largest, one) => (count(one) > count(largest) ? one : largest), address),
       )

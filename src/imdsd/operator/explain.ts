@@ -108,7 +108,7 @@ export async function explain(
 
   const { instance, userData } = found.owner
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
-  const heldBy = firewall.holds(instance)
+  const heldBy = firewall.problemOf(instance)
   const listener = unreachable(instance)
   const store = await diagnosis.instance(instance.id)
   const packets = firewall.packets()

@@ -10,7 +10,7 @@ import type { View } from '../view/view.ts'
 /** What the gate depends on. `unreachable`: why a guest cannot reach its listeners, or undefined. */
 export interface LaunchGateParts {
   readonly view: View
-  readonly firewall: Pick<Firewall, 'linkFault' | 'holds'>
+  readonly firewall: Pick<Firewall, 'linkFault' | 'problemOf'>
   /** Networks that this daemon serves. */
   readonly networks: readonly string[]
   readonly unreachable: (instance: Instance) => string | undefined
@@ -36,7 +36,7 @@ export function buildLaunchGate({ view, firewall, networks, unreachable }: Launc
     const { revision } = instance
     const fault = firewall.linkFault(instance)
     if (fault !== undefined) return { kind: 'held', revision, reason: fault, isFinal: true }
-    const reason = unreachable(instance) ?? firewall.holds(instance)
+    const reason = unreachable(instance) ?? firewall.problemOf(instance)
     return reason === undefined ? { kind: 'open', revision } : { kind: 'held', revision, reason, isFinal: false }
   }
 }

@@ -56,7 +56,7 @@ export interface OperatorParts {
 export interface TcpBounds {
   readonly allow: readonly string[]
   readonly password: string | undefined
-  readonly most: number
+  readonly maxConnections: number
   readonly now: () => number
   readonly log: Pick<Logger, 'warn'>
 }
@@ -89,18 +89,24 @@ const IDLE_MS = 15_000
  * 400 for versions of HTTP other than 1.0 and 1.1. 401, 421 and 429: see pages/access.ts. /livez and /readyz are open to
  * probes.
  */
-export function buildTcpServer(parts: OperatorParts, { allow, password, most, now, log }: TcpBounds): FastifyInstance {
+export function buildTcpServer(
+  parts: OperatorParts,
+  { allow, password, maxConnections, now, log }: TcpBounds,
+): FastifyInstance {
   const server = buildServer(parts)
   guardAccess(server, { password, probes: [PATHS.live, PATHS.ready], counts: [PATHS.metrics], now })
   const isListed = buildNetworkTest([...allow, ...THIS_HOST])
-  new OperatorConnections({ isAllowed: (address) => allow.length === 0 || isListed(address), most, now, log }).start(
-    server.server,
-  )
+  new OperatorConnections({
+    isAllowed: (address) => allow.length === 0 || isListed(address),
+    maxConnections,
+    now,
+    log,
+  }).start(server.server)
   return server
 }
 
 /**
- * Builds the server of the unix socket; it does not listen yet. At most `most` connections are open at a time. It has
+ * Builds the server of the unix socket; it does not listen yet. At most `maxConnections` are open at a time. It has
  * the paths of the TCP server, and:
  *
  *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
@@ -113,9 +119,9 @@ export function buildTcpServer(parts: OperatorParts, { allow, password, most, no
  *                       200 with what the guest has reported; 404 when the instance is not served here; 400 if it is
  *                       not an id. Not on TCP, which any local user may read
  */
-export function buildSocketServer(parts: OperatorParts, most: number): FastifyInstance {
+export function buildSocketServer(parts: OperatorParts, maxConnections: number): FastifyInstance {
   const server = buildServer(parts)
-  server.server.maxConnections = most
+  server.server.maxConnections = maxConnections
   const documentFor = async (report: AgentReport | undefined) => {
     const document = await parts.firewall.next(report)
     return document === undefined

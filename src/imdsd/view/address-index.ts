@@ -33,7 +33,7 @@ interface Claim<T> {
  */
 export type OwnersSettled<T> = (range: string, owners: readonly T[], losers: readonly T[]) => void
 
-/** The claims of one network. `yields`: whether a claimant loses what one claims that does not yield. */
+/** The claims of one network. `yields`: whether a claimant loses its ranges to claimants that do not yield. */
 export class AddressIndex<T> {
   readonly #settled: OwnersSettled<T>
   readonly #yields: (claimant: T) => boolean

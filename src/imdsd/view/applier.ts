@@ -46,9 +46,8 @@ export class Applier {
   }
 
   /**
-   * Applies a loaded record. Calls `done` when its change is applied, or there is none. Resolves when another record
-   * may be applied, which may be before that. An unexpected error in the handling of a record affects only its
-   * instance, not the sync with the store.
+   * Applies a loaded record. Calls `done` when its change is applied, or if there is none. Resolves when the queue of
+   * changes has room, which may be earlier. An unexpected error with a record affects only its instance, not the sync.
    */
   async apply(loaded: Loaded, origin: Origin, done: () => void): Promise<void> {
     const change = this.#guarded(loaded, () => this.#apply(loaded, origin))
@@ -56,7 +55,7 @@ export class Applier {
       done()
       return
     }
-    await this.#parts.changeLog.record(change.change, change.takesUserData, () => {
+    await this.#parts.changeLog.record(change.change, change.removesUserData, () => {
       this.#guarded(loaded, change.apply)
       done()
     })
@@ -121,11 +120,11 @@ export class Applier {
       userData,
     } = record
     const before = view.get(id)
-    const takesUserData =
+    const removesUserData =
       before?.userData !== undefined && (userData === undefined || Buffer.compare(before.userData, userData) !== 0)
     return {
       change: { kind: 'replace', record },
-      takesUserData,
+      removesUserData,
       apply: () => {
         if (before !== undefined && revision < before.instance.revision) {
           revisionsBack.inc()
@@ -146,7 +145,7 @@ export class Applier {
     if (view.get(id) === undefined) return undefined
     return {
       change: { kind: 'remove', id },
-      takesUserData: true,
+      removesUserData: true,
       apply: () => {
         view.remove(id)
         changed()
@@ -164,6 +163,6 @@ export class Applier {
 /** A change, and what makes it once it is on disk. */
 interface PlannedChange {
   readonly change: ViewChange
-  readonly takesUserData: boolean
+  readonly removesUserData: boolean
   readonly apply: () => void
 }

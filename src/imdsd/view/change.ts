@@ -7,10 +7,10 @@ export type ViewChange =
 /** Records changes of the view on disk before they are applied. */
 export interface ChangeLog {
   /**
-   * Calls `apply` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which
-   * may be before that. `takesUserData`: user-data that files may have leaves the view.
+   * Calls `apply` when the change is on disk, or cannot be written. Resolves when the next change may be recorded, which
+   * may be earlier. `removesUserData`: the change removes user-data from the view that files may still have.
    */
-  record(change: ViewChange, takesUserData: boolean, apply: () => void): Promise<void>
+  record(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void>
   /** Resolves when all recorded changes are applied. */
   settled(): Promise<void>
 }

@@ -5,7 +5,7 @@
  * Each state of a problem is logged once, and a problem is counted as long as it lasts.
  */
 import type { Logger } from 'pino'
-import { addressesOfNobody } from '../../metadata/instance.ts'
+import { unusableAddresses } from '../../metadata/instance.ts'
 import type { InvalidRecord } from './validate.ts'
 import { formatStoreProblem, storeProblem, type StoreProblem } from './store-problem.ts'
 import type { View } from './view.ts'
@@ -31,8 +31,8 @@ export class RecordHealth {
   readonly #unconfirmed = new Set<string>()
   readonly #contested = new Set<string>()
   #lost: ReadonlySet<string> = new Set()
-  /** Ids of instances that have addresses which name nobody, as of the last resync. */
-  #withNobody: ReadonlySet<string> = new Set()
+  /** Ids of instances that have unusable addresses, as of the last resync. */
+  #unusable: ReadonlySet<string> = new Set()
   /** The reasons that were logged since the store was lost. */
   readonly #lossReasons = new Set<string>()
   #isEmptyReported = false
@@ -157,21 +157,21 @@ export class RecordHealth {
   }
 
   /**
-   * Reports instances of the view whose records have addresses that name nobody (contract E1), each once. Older
+   * Reports instances of the view whose records have unusable addresses (contract E1), each once. Older
    * publishers accepted them.
    */
-  withNobody(): void {
-    const all = this.#view.instances().map(({ instance }) => [instance.id, addressesOfNobody(instance)] as const)
+  reportUnusableAddresses(): void {
+    const all = this.#view.instances().map(({ instance }) => [instance.id, unusableAddresses(instance)] as const)
     const found = new Map(all.filter(([, addresses]) => addresses.length > 0))
-    const unreported = [...found].filter(([id]) => !this.#withNobody.has(id))
+    const unreported = [...found].filter(([id]) => !this.#unusable.has(id))
     for (const [instance, addresses] of unreported.slice(0, MAX_LOGGED)) {
       this.#log.warn(
         { instance, addresses, instances: unreported.length },
-        'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): ' +
+        'the record has addresses that cannot identify a guest (unspecified, link-local, multicast or broadcast): ' +
           'the instance is not served on them. Publish it without them',
       )
     }
-    this.#withNobody = new Set(found.keys())
+    this.#unusable = new Set(found.keys())
   }
 
   /** The record of this instance is good, or was removed. */

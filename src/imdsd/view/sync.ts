@@ -22,7 +22,7 @@
  * arrives. A resync that is requested during another begins when that one is complete. Records that could not be read
  * are read again after 1 to 2 s, so a resync completes even if connections are lost repeatedly.
  *
- * Guests are answered meanwhile: the source reads a batch in parts of bounded size, each instance is applied when it is
+ * Guests are answered during all of this: the source reads a batch in parts of bounded size, each instance is applied when it is
  * read, and a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the
  * ids and one such part in memory.
  */
@@ -304,7 +304,7 @@ export class Sync {
     this.#queue.endResync()
     if (this.#health.resynced(this.#named.keys())) this.#parts.changed()
     this.#health.contested()
-    this.#health.withNobody()
+    this.#health.reportUnusableAddresses()
     this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })
     if (this.#health.problem !== undefined) return

@@ -40,7 +40,7 @@ const MAX_FORMER_STATES = 64
  */
 export type FoundInstance = Ownership<ServedInstance>
 
-/** An instance's stay in the view: one object over all of its states, until the view removes it. */
+/** Identifies one uninterrupted period of an instance in the view; replaced records keep it. */
 export interface Stay {
   /**
    * When it came into the view, in ms of the view's clock. Undefined: by a live migration, since its record named
@@ -59,8 +59,8 @@ export class ServedInstance {
   readonly #now: () => number
   readonly #randomKey: Uint8Array
   #former: readonly FormerState[]
-  /** Whether the guest has asked for something since the last call of `forgetUnasked`. */
-  #isAsked = false
+  /** Whether the guest has asked for something since the last call of `forgetIdle`. */
+  #hasRequests = false
   #tree: Tree | undefined
   #seeds: Seeds | undefined
   /** The last subtree that was asked for: making it costs as much as many requests. */
@@ -119,22 +119,22 @@ export class ServedInstance {
   }
 
   /** Forgets what was made for the guest's requests if it has sent none since the last call. */
-  forgetUnasked(): void {
-    if (!this.#isAsked) {
+  forgetIdle(): void {
+    if (!this.#hasRequests) {
       this.#former = []
       this.#tree = this.#seeds = this.#subtree = undefined
     }
-    this.#isAsked = false
+    this.#hasRequests = false
   }
 
   /** Built at a request of the guest, because most guests send none. */
   #built(): Tree {
-    this.#isAsked = true
+    this.#hasRequests = true
     return (this.#tree ??= buildTree(this.instance, this.userData, this.#provider))
   }
 
   #seed(path: string): Content | undefined {
-    this.#isAsked = true
+    this.#hasRequests = true
     const { sealedAt } = this.instance
     this.#seeds ??= buildSeeds(this.instance, sealedAt === undefined ? this.userData : undefined, this.#randomKey)
     return this.#seeds.get(path)
@@ -235,8 +235,8 @@ export class View {
    * Forgets what was made for the requests of guests that have sent none since the last call: it is made again when
    * they ask. Two calls must be further apart than the grace period.
    */
-  forgetUnasked(): void {
-    for (const served of this.#instances.values()) served.forgetUnasked()
+  forgetIdle(): void {
+    for (const served of this.#instances.values()) served.forgetIdle()
   }
 
   /** Removes an instance. False when the view does not have it. */

@@ -66,7 +66,7 @@ export async function loadFiles(
 ): Promise<Loaded> {
   let before = await stampsOf(directory, id)
   for (let attempt = 1; ; attempt++) {
-    const loaded = await load(directory, id, userDataMaxBytes, before).catch((error: unknown): Loaded => {
+    const loaded = await loadOne(directory, id, userDataMaxBytes, before).catch((error: unknown): Loaded => {
       if (!(error instanceof FileFault)) throw error
       return { kind: 'unreadable', id, digest: digestOf(error.message, error.stamp), reason: error.message }
     })
@@ -124,14 +124,14 @@ export async function readPending(
 }
 
 /** Reads the files that have a stamp. */
-async function load(
+async function loadOne(
   directory: string,
   id: string,
   userDataMaxBytes: number,
   [pending, ...records]: readonly (string | undefined)[],
 ): Promise<Loaded> {
   const change = pending === undefined ? undefined : await readPending(directory, id, userDataMaxBytes)
-  if (change !== undefined) return loadPending(directory, id, change, pending, userDataMaxBytes)
+  if (change !== undefined) return loadFromPending(directory, id, change, pending, userDataMaxBytes)
   const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== undefined)
   const [ending] = endings
   const [most, instead] = ending === '.json' ? [MAX_FILE_BYTES, ''] : [MAX_YAML_BYTES, ' for YAML: write it as JSON']
@@ -178,7 +178,7 @@ async function load(
 }
 
 /** Interprets a pending change, whose file has a stamp. */
-async function loadPending(
+async function loadFromPending(
   directory: string,
   id: string,
   change: PendingChange | 'invalid',

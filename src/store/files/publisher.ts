@@ -51,7 +51,7 @@ export function openFilePublisher(
 
 class FileBackend implements Backend<PlainWriter>, PlainReader {
   readonly region = undefined
-  readonly whyPlain = 'records in files are not encrypted'
+  readonly noKeysReason = 'records in files are not encrypted'
   readonly fleet: Fleet
   readonly #directory: string
   readonly #operations: FileOperations

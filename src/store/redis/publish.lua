@@ -138,8 +138,8 @@ end
 
 local function is_ipv6(range) return string.find(range, ':', 1, true) end
 
--- True for an address that cannot identify a guest: unspecified, link-local, multicast or broadcast (namesNobody in src/metadata/address.ts).
-local function names_nobody(address)
+-- True for an address that cannot identify a guest: unspecified, link-local, multicast or broadcast (isUnusableAddress in src/metadata/address.ts).
+local function is_unusable(address)
   local digits = is_ipv6(address) and digits_of(address)
   if digits then return string.match(digits, '^fe[89ab]') or string.match(digits, '^ff') or string.match(digits, '^0+$') end
   local a, b = string.match(address, '^(%d+)%.(%d+)%.%d+%.%d+$')
@@ -257,7 +257,7 @@ local function claims_of(record, again)
         local claim = (interface.network or 'default') .. ' ' .. range
         if not split_claim(claim) then return nil, 'an address or a network is empty or contains white space' end
         if (name ~= 'ipv4Addresses' or is_ipv6(range)) and not digits_of(range) then return nil, 'interfaces[].' .. name .. ' has an entry that is neither an IPv6 address nor a prefix that an interface may own' end
-        if not again and names_nobody(range) then return nil, 'interfaces[].' .. name .. ' has an address that is unspecified, link-local, multicast or broadcast, which names no guest' end
+        if not again and is_unusable(range) then return nil, 'interfaces[].' .. name .. ' has an address that is unspecified, link-local, multicast or broadcast, which cannot identify a guest' end
         claims[#claims + 1] = claim
       end
     end

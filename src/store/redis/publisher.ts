@@ -65,7 +65,7 @@ import { reportCommands, reportsOf } from './reports.ts'
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
 const NONE = Buffer.alloc(0)
 /** How long a command waits for a failover, or for a slot that a Cluster moves. */
-const PATIENCE_MS = 10_000
+const FAILOVER_TIMEOUT_MS = 10_000
 const RETRY_MS = 200
 /** How many keys a scan looks at in one command. */
 const SCAN_BATCH = 1_000
@@ -77,10 +77,10 @@ const REPORT_INTERVAL_MS = 50
  * Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last
  * one.
  */
-const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|NOREPLICAS|LOADING|MASTERDOWN) |non local key/
+const TRANSIENT = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|NOREPLICAS|LOADING|MASTERDOWN) |non local key/
 
 /** Errors of a server that takes no changes until its operator makes room. */
-const FULL = /^(OOM|MISCONF) /
+const NO_SPACE = /^(OOM|MISCONF) /
 
 /**
  * Connects to a region's store for writing. `cipher` undefined: records are plain. Rejects when the store cannot be
@@ -105,7 +105,7 @@ export async function openRedisPublisher(
 
 class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWriter {
   readonly region: string
-  readonly whyPlain = 'no record keys are configured'
+  readonly noKeysReason = 'no record keys are configured'
   readonly fleet: Fleet
   readonly #settings: RedisSettings
   readonly #keys: Keys
@@ -119,7 +119,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     this.#settings = settings
     this.region = region
     this.#keys = keysOf(region)
-    this.fleet = new RedisFleet((task) => this.#patiently(task), this.#keys)
+    this.fleet = new RedisFleet((task) => this.#withRetry(task), this.#keys)
   }
 
   /** Returns the connection, and opens one if there is none. Rejects with the reason. */
@@ -138,10 +138,10 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return readPublished(id, await this.values(id), undefined)
   }
 
-  /** Those of the hypervisors of its record: another one may say nothing of an instance. */
+  /** Only reports by hypervisors that the record names are read. */
   async reports(ids: readonly string[]): Promise<ReadonlyMap<string, Reports>> {
     if (ids.length === 0) return new Map()
-    return this.#patiently(async (redis) => {
+    return this.#withRetry(async (redis) => {
       const entries = await redis.hmget(this.#keys.instances, ...ids)
       const commands = ids.map((id, i) => {
         const entry = entries[i] ?? undefined
@@ -159,7 +159,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async values(id: string): Promise<StoredBytes | undefined> {
-    return this.#patiently((redis) => this.#values(redis, this.#keys.instance(id)))
+    return this.#withRetry((redis) => this.#values(redis, this.#keys.instance(id)))
   }
 
   async write(change: RecordChange): Promise<Written> {
@@ -205,7 +205,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     const known = this.#announced.missingOf(names, performance.now())
     if (known !== undefined) return known
     try {
-      const missing = await this.#patiently((redis) => unannouncedOf(redis, this.#keys, names))
+      const missing = await this.#withRetry((redis) => unannouncedOf(redis, this.#keys, names))
       this.#announced.learn(names, missing)
       return missing
     } catch {
@@ -215,18 +215,18 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async hypervisors(names?: readonly string[]): Promise<readonly AnnouncedHypervisor[]> {
-    return this.#patiently((redis) =>
+    return this.#withRetry((redis) =>
       names === undefined ? announcedHypervisors(redis, this.#keys) : announcementsOf(redis, this.#keys, names),
     )
   }
 
   async list(): Promise<readonly Listed[]> {
-    const entries = await this.#patiently((redis) => this.#index(redis))
+    const entries = await this.#withRetry((redis) => this.#index(redis))
     return [...entries].map(([id, text]) => listed(id, text)).sort((a, b) => (a.id < b.id ? -1 : 1))
   }
 
   async tombstones(): Promise<readonly Removed[]> {
-    return this.#patiently(async (redis) => {
+    return this.#withRetry(async (redis) => {
       const prefix = this.#keys.tombstone('')
       const removed = new Map<string, Removed>() // a scan may return a key twice
       for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH })) {
@@ -272,7 +272,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
             report(id)
           })
           await connection.redis.psubscribe(this.#keys.notices('*'))
-          const now = await this.#patiently((redis) => this.#index(redis))
+          const now = await this.#withRetry((redis) => this.#index(redis))
           // Notices were lost while there was no connection: report what differs from the index of the last one.
           if (known !== undefined)
             for (const id of new Set([...known.keys(), ...now.keys()])) if (known.get(id) !== now.get(id)) report(id)
@@ -321,15 +321,15 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   #script(args: ScriptArguments): Promise<ScriptAnswer> {
-    return this.#patiently((redis) => (redis as ScriptedRedis).imdsPublish(this.#keys.region, ...args))
+    return this.#withRetry((redis) => (redis as ScriptedRedis).imdsPublish(this.#keys.region, ...args))
   }
 
   /**
    * Runs a task that may run twice, and repeats it on a new connection while the store moves from one server to
    * another.
    */
-  async #patiently<T>(task: (redis: Redis) => Promise<T>): Promise<T> {
-    for (const deadlineMs = performance.now() + PATIENCE_MS; ;) {
+  async #withRetry<T>(task: (redis: Redis) => Promise<T>): Promise<T> {
+    for (const deadlineMs = performance.now() + FAILOVER_TIMEOUT_MS; ;) {
       const connecting = this.connected()
       try {
         return await task((await connecting).redis)
@@ -337,10 +337,10 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
         const { name, message } = error as Error
         if (
           error instanceof IndexTooLarge ||
-          (name === 'ReplyError' && (isDenied(error as Error) || FULL.test(message)))
+          (name === 'ReplyError' && (isDenied(error as Error) || NO_SPACE.test(message)))
         )
           throw unusable(error)
-        if (this.#closed || (name === 'ReplyError' && !PASSING.test(message))) throw error
+        if (this.#closed || (name === 'ReplyError' && !TRANSIENT.test(message))) throw error
         connecting.then(close, () => {
           /* there is none */
         })

@@ -42,7 +42,7 @@ import { sha256InSlices, TurnBudget } from '../../limits/turn-budget.ts'
 const HEARTBEAT_MS = 5000
 /** The most bytes of records and user-data that one read asks for, unless a single instance has more. */
 const READ_BYTES = 4 * 1024 * 1024
-/** Errors that the next announcement will get too. */
+/** Errors that a retry does not fix. */
 const MAY_NOT_WRITE = /NOPERM|READONLY/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
 

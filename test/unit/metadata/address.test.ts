@@ -5,7 +5,7 @@ import {
   ipv6Digits,
   isIpv6Prefix,
   isOneAddress,
-  namesNobody,
+  isUnusableAddress,
   overlap,
   sourceOf,
 } from '../../../src/metadata/address.ts'
@@ -77,8 +77,8 @@ test.each([
   ['fd00::fe80:1', false],
   ['2a02:1348:178:1::fe80', false],
   ['fc00::1', false],
-])('E1: %s names nobody: %s', (address, nobody) => {
-  expect(namesNobody(address)).toBe(nobody)
+])('E1: %s is unusable: %s', (address, unusable) => {
+  expect(isUnusableAddress(address)).toBe(unusable)
 })
 
 test('E1: the ip-address library finds the same addresses link-local or multicast', () => {
@@ -93,14 +93,17 @@ test('E1: the ip-address library finds the same addresses link-local or multicas
         number(256),
       ].join('.'),
     )
-    expect([four.address, namesNobody(four.address)]).toEqual([four.address, four.isLinkLocal() || four.isMulticast()])
+    expect([four.address, isUnusableAddress(four.address)]).toEqual([
+      four.address,
+      four.isLinkLocal() || four.isMulticast(),
+    ])
     const six = new Address6(
       [
         ['fe', 'ff', 'fd', '20'][number(4)]! + number(256).toString(16).padStart(2, '0'),
         ...Array.from({ length: 7 }, () => number(3).toString(16)),
       ].join(':'),
     )
-    expect([six.correctForm(), namesNobody(six.correctForm())]).toEqual([
+    expect([six.correctForm(), isUnusableAddress(six.correctForm())]).toEqual([
       six.correctForm(),
       six.isInSubnet(new Address6('fe80::/10')) || six.isMulticast(),
     ])

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { addressesOfNobody, frozen, RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
+import { unusableAddresses, frozen, RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
 import { InstanceSchema } from '../../../src/metadata/schema.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aFullInstance } from '../../support/fixtures/instance.ts'
@@ -22,7 +22,7 @@ test("an instance is identified by its interfaces' addresses and prefixes, never
   ])
 })
 
-test('E1: addresses that name nobody do not identify an instance', () => {
+test('E1: unusable addresses do not identify an instance', () => {
   const nic = {
     id: 'int-a',
     macAddress: '02:24:19:00:00:01',
@@ -31,7 +31,7 @@ test('E1: addresses that name nobody do not identify an instance', () => {
   }
   const instance = parsed(aFullInstance({ interfaces: [nic] }))
   expect(rangesOf(instance).map(({ range }) => range)).toEqual(['10.0.0.2', 'fd00::2'])
-  expect(addressesOfNobody(instance)).toEqual([
+  expect(unusableAddresses(instance)).toEqual([
     { network: 'default', range: '169.254.7.7' },
     { network: 'default', range: 'fe80::a' },
   ])

@@ -221,7 +221,7 @@ describe('a record is faulty', () => {
     [
       'with a link-local IPv4 address',
       anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/30', '169.254.7.7/16'] }) }),
-      /^\/interfaces\/0\/ipv4Addresses\/1 is unspecified, link-local, multicast or broadcast, which names no guest$/,
+      /^\/interfaces\/0\/ipv4Addresses\/1 is unspecified, link-local, multicast or broadcast, which cannot identify a guest$/,
     ],
     [
       'with a link-local IPv6 address',

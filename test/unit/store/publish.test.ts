@@ -46,7 +46,7 @@ function aPublisher({
   let writesOutside = 0
   const backend: Backend<PlainWriter> & PlainWriter = {
     region,
-    whyPlain: 'no keys here',
+    noKeysReason: 'no keys here',
     fleet: NO_FLEET,
     transaction: async (task) => {
       open += 1
@@ -219,7 +219,7 @@ describe('an id', () => {
   const asked = () => Promise.reject(new Error('the store was asked'))
   const backend: Backend<PlainWriter> & PlainWriter = {
     region: undefined,
-    whyPlain: '',
+    noKeysReason: '',
     fleet: NO_FLEET,
     transaction: (task) => task(backend),
     get: asked,

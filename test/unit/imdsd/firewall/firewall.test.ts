@@ -34,7 +34,7 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
     link,
     instances: () => instances.values(),
     now: () => Date.now(),
-    epoch: 'e',
+    startId: 'e',
     firstApplied,
     log: pino(
       {},
@@ -79,16 +79,16 @@ test('the gate stays closed until the rules of that record are applied', async (
   const { firewall, put, ready } = aFirewall()
   ready()
   const first = put()
-  expect(firewall.holds(first)).toBe('the firewall has not admitted the guest yet')
+  expect(firewall.problemOf(first)).toBe('the firewall has not admitted the guest yet')
   await firewall.next(report())
-  expect(firewall.holds(first)).not.toBeUndefined()
+  expect(firewall.problemOf(first)).not.toBeUndefined()
   const second = firewall.next(report('e.1'))
-  expect(firewall.holds(first)).toBeUndefined()
+  expect(firewall.problemOf(first)).toBeUndefined()
   const changed = put({ revision: 2 })
   expect(await second).toMatchObject({ version: 'e.2' })
-  expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([true, false])
+  expect([firewall.problemOf(first) === undefined, firewall.problemOf(changed) === undefined]).toEqual([true, false])
   void firewall.next(report('e.2'))
-  expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([false, true])
+  expect([firewall.problemOf(first) === undefined, firewall.problemOf(changed) === undefined]).toEqual([false, true])
 })
 
 test('it is reported once, and for good, that rules of this process were applied', () => {
@@ -110,11 +110,11 @@ test("an agent that has applied nothing, or another daemon's view, closes the ga
     const instance = put()
     await firewall.next(report())
     void firewall.next(report('e.1'))
-    expect(firewall.holds(instance)).toBeUndefined()
+    expect(firewall.problemOf(instance)).toBeUndefined()
     void firewall.next(undefined)
-    expect(firewall.holds(instance), 'a request without a report changes nothing').toBeUndefined()
+    expect(firewall.problemOf(instance), 'a request without a report changes nothing').toBeUndefined()
     void firewall.next(report(applied))
-    expect(firewall.holds(instance)).not.toBeUndefined()
+    expect(firewall.problemOf(instance)).not.toBeUndefined()
   }
 })
 
@@ -122,10 +122,10 @@ test('a guest without a possible link name is held with the reason; only a requi
   const record = {
     interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }],
   }
-  expect(aFirewall().firewall.holds(parsed(anInstance(record)))).toBe(
+  expect(aFirewall().firewall.problemOf(parsed(anInstance(record)))).toBe(
     'the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id',
   )
-  expect(aFirewall(false).firewall.holds(parsed(anInstance(record)))).toBeUndefined()
+  expect(aFirewall(false).firewall.problemOf(parsed(anInstance(record)))).toBeUndefined()
 })
 
 test('guests whose interfaces would share a link are held, and their hop limits do not count', async () => {
@@ -143,12 +143,12 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   const first = put({ id: 'srv-a', ...nic(1) })
   await firewall.next(report())
   void firewall.next(report('e.1'))
-  expect([firewall.holds(first), firewall.limitsHops(first)]).toEqual([undefined, true])
+  expect([firewall.problemOf(first), firewall.limitsHops(first)]).toEqual([undefined, true])
   const second = put({ id: 'srv-b', ...nic(2) })
   await firewall.next(report('e.1'))
   void firewall.next(report('e.2'))
   for (const instance of [first, second]) {
-    expect(firewall.holds(instance)).toMatch(
+    expect(firewall.problemOf(instance)).toMatch(
       /^the firewall keeps interface port-tenant-. out: the rule tap\{interfaceId:11\} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share$/,
     )
     expect(firewall.limitsHops(instance)).toBe(false)
@@ -203,18 +203,18 @@ test('an interface that nft rejects holds the gate of its instance and is logged
   const words = [{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }]
   for (let i = 0; i < 3; i++) void firewall.next(report('e.1', words))
   void firewall.next(undefined)
-  expect(firewall.holds(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
-  expect([firewall.isApplied(refused), firewall.holds(other), firewall.isApplied(other), firewall.status()]).toEqual([
-    false,
-    undefined,
-    true,
-    { required: true, applied: true, ageSeconds: 0, refused: 1 },
-  ])
+  expect(firewall.problemOf(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
+  expect([
+    firewall.isApplied(refused),
+    firewall.problemOf(other),
+    firewall.isApplied(other),
+    firewall.status(),
+  ]).toEqual([false, undefined, true, { required: true, applied: true, ageSeconds: 0, refused: 1 }])
   expect(log).toMatchObject([
     { level: 40, instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' },
   ])
   void firewall.next(report('e.1', []))
-  expect([firewall.holds(refused), firewall.status().refused]).toEqual([undefined, 0])
+  expect([firewall.problemOf(refused), firewall.status().refused]).toEqual([undefined, 0])
 })
 
 test('the age grows while rules are missing, outdated or unmaintained', async () => {

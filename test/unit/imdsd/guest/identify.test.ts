@@ -47,7 +47,7 @@ test.each([
   expect(refusalOf({ kind: 'owned', owner: guest }, address)).toBe(refusal)
 })
 
-test('E1: a loopback address names nobody, unless the listener is on one; nothing is asked about it', async () => {
+test('E1: a loopback address identifies no guest, unless the listener is on one; nothing is asked about it', async () => {
   const asked: string[] = []
   const contested: PeerOwner = { kind: 'contested' }
   const ask = (_network: string, address: string) => {

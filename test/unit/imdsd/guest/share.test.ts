@@ -65,9 +65,9 @@ test("F2: for each request of a peer's share, 128 KiB may be read and discarded 
   }
   expect(discarded(0)).toBe(75)
   expect(discarded(1_000)).toBe(12.5)
-  expect(share.isWhole(1_000)).toBe(false)
+  expect(share.isFull(1_000)).toBe(false)
   expect(atOnce(share, 1_000, 50)).toBe(600)
-  expect([share.isWhole(6_900), share.isWhole(7_001)]).toEqual([false, true])
+  expect([share.isFull(6_900), share.isFull(7_001)]).toEqual([false, true])
 })
 
 test('F2: one unknown peer may discard only a fraction of the common share, and affects no other', () => {
@@ -77,19 +77,19 @@ test('F2: one unknown peer may discard only a fraction of the common share, and 
     while (times < most && shares.ofUnknown('default', address).discard(0, 131_072)) times += 1
     return times
   }
-  const peers = Math.floor(UNKNOWN_PEERS.together.burst / UNKNOWN_PEERS.each.burst)
+  const peers = Math.floor(UNKNOWN_PEERS.total.burst / UNKNOWN_PEERS.perPeer.burst)
   for (let i = 0; i < peers; i++) {
-    expect(discards(`10.0.0.${String(i)}`)).toBe(UNKNOWN_PEERS.each.burst)
+    expect(discards(`10.0.0.${String(i)}`)).toBe(UNKNOWN_PEERS.perPeer.burst)
     for (let again = 0; again < 100; again++) expect(discards(`10.0.0.${String(i)}`)).toBe(0)
   }
-  expect(discards('10.0.1.1')).toBe(UNKNOWN_PEERS.together.burst - peers * UNKNOWN_PEERS.each.burst)
+  expect(discards('10.0.1.1')).toBe(UNKNOWN_PEERS.total.burst - peers * UNKNOWN_PEERS.perPeer.burst)
 })
 
 test('F1: a guest that pipelines beyond its share is not read for 5 s, and no longer', () => {
   const share = new Share(GUEST)
   expect(share.isPenalized(1_000)).toBe(false)
   for (let i = 0; i < 1_000; i++) share.penalize(1_000)
-  expect([share.isPenalized(5_999), share.isWhole(5_999), share.isPenalized(6_000), share.isWhole(6_000)]).toEqual([
+  expect([share.isPenalized(5_999), share.isFull(5_999), share.isPenalized(6_000), share.isFull(6_000)]).toEqual([
     true,
     false,
     false,
@@ -99,15 +99,15 @@ test('F1: a guest that pipelines beyond its share is not read for 5 s, and no lo
 
 test('F1: an unknown peer gets only a fraction of the share of all unknown peers', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
-  const { each, together } = UNKNOWN_PEERS
+  const { perPeer, total } = UNKNOWN_PEERS
   for (const what of ['burst', 'perSecond', 'connections'] as const)
-    expect(each[what] / together[what]).toBeLessThanOrEqual(1 / 60)
-  expect(atOnce(shares.ofUnknown('default', '10.0.0.1'), 0, 0)).toBe(each.burst)
-  expect(atOnce(shares.ofUnknown('default', '10.0.0.2'), 0, 0)).toBe(each.burst)
-  expect(atOnce(shares.ofUnknown('other', '10.0.0.1'), 0, 0)).toBe(each.burst)
-  let through = 3 * each.burst
+    expect(perPeer[what] / total[what]).toBeLessThanOrEqual(1 / 60)
+  expect(atOnce(shares.ofUnknown('default', '10.0.0.1'), 0, 0)).toBe(perPeer.burst)
+  expect(atOnce(shares.ofUnknown('default', '10.0.0.2'), 0, 0)).toBe(perPeer.burst)
+  expect(atOnce(shares.ofUnknown('other', '10.0.0.1'), 0, 0)).toBe(perPeer.burst)
+  let through = 3 * perPeer.burst
   for (let i = 0; i < 200; i++) through += atOnce(shares.ofUnknown('default', `10.0.1.${String(i)}`), 0, 0)
-  expect(through).toBe(together.burst)
+  expect(through).toBe(total.burst)
   expect(atOnce(shares.of('srv-a'), 0, 50)).toBe(600)
 })
 
@@ -120,12 +120,12 @@ test('F1: discarded bytes have their own bucket: 128 KiB for each request of the
   const share = new Share(GUEST)
   expect(atOnceBytes(share, 0)).toBe(GUEST.burst * 131_072 - 65_536) // the rest is less than the bytes of a request
   expect(atOnceBytes(share, 1_000)).toBe(GUEST.perSecond * 131_072)
-  expect([atOnce(share, 1_000, 50), share.isWhole(6_000)]).toEqual([GUEST.burst, false])
-  expect([share.isWhole(6_999), share.isWhole(7_000)]).toEqual([false, true])
+  expect([atOnce(share, 1_000, 50), share.isFull(6_000)]).toEqual([GUEST.burst, false])
+  expect([share.isFull(6_999), share.isFull(7_000)]).toEqual([false, true])
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   let bytes = 0
   for (let i = 0; i < 100; i++) bytes += atOnceBytes(shares.ofUnknown('default', `10.0.1.${String(i)}`), 0)
-  expect(bytes).toBe(UNKNOWN_PEERS.together.burst * 131_072 - 65_536)
+  expect(bytes).toBe(UNKNOWN_PEERS.total.burst * 131_072 - 65_536)
 })
 
 test('F1: the penalty of an unknown peer does not apply to another', () => {
@@ -145,10 +145,10 @@ test('F1: the addresses of an IPv6 /64 have one share', () => {
 
 test('F1: connections of an unknown peer beyond its share take nothing from the others', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
-  const { each, together } = UNKNOWN_PEERS
+  const { perPeer, total } = UNKNOWN_PEERS
   const attacker = shares.ofUnknown('default', '10.0.0.1')
-  for (let i = 0; i < 10 * together.connections; i++) attacker.opened()
-  const left = together.connections - each.connections
+  for (let i = 0; i < 10 * total.connections; i++) attacker.opened()
+  const left = total.connections - perPeer.connections
   for (let i = 0; i < left; i++)
     expect(shares.ofUnknown('default', `10.1.${String(i >> 8)}.${String(i & 255)}`).opened()).toBeLessThanOrEqual(1)
   const late = shares.ofUnknown('default', '10.0.0.2')
@@ -158,10 +158,10 @@ test('F1: connections of an unknown peer beyond its share take nothing from the 
     return used
   }
   expect(finds()).toBeGreaterThan(1)
-  for (let i = each.connections; i < 10 * together.connections; i++) attacker.closed()
+  for (let i = perPeer.connections; i < 10 * total.connections; i++) attacker.closed()
   expect(finds()).toBeGreaterThan(1)
-  for (let i = 0; i < each.connections; i++) attacker.closed()
-  for (let i = 0; i < each.connections; i++) expect(late.opened()).toBeLessThanOrEqual(1)
+  for (let i = 0; i < perPeer.connections; i++) attacker.closed()
+  for (let i = 0; i < perPeer.connections; i++) expect(late.opened()).toBeLessThanOrEqual(1)
 })
 
 test('F1: the number of shares of unknown peers is bounded, and the least recently used one goes', () => {

@@ -124,8 +124,8 @@ class Daemon {
     })
   }
 
-  put(record: ValidRecord, takesUserData = false): Promise<void> {
-    return this.#record({ kind: 'replace', record }, takesUserData, () => {
+  put(record: ValidRecord, removesUserData = false): Promise<void> {
+    return this.#record({ kind: 'replace', record }, removesUserData, () => {
       this.view.set(record.instance.id, record)
     })
   }
@@ -142,9 +142,9 @@ class Daemon {
   }
 
   /** Resolves when the change is applied. */
-  #record(change: ViewChange, takesUserData: boolean, apply: () => void): Promise<void> {
+  #record(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<undefined>()
-    void this.persistence.record(change, takesUserData, () => {
+    void this.persistence.record(change, removesUserData, () => {
       apply()
       resolve(undefined)
     })

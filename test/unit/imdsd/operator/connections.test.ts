@@ -12,7 +12,7 @@ function aListener(most = 64, isAllowed: (address: string) => boolean = () => tr
   let nowMs = 0
   const connections = new OperatorConnections({
     isAllowed,
-    most,
+    maxConnections: most,
     now: () => nowMs,
     log: {
       warn: (facts: unknown) => {

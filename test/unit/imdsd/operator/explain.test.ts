@@ -21,7 +21,7 @@ const aFirewall = (required: boolean) =>
     link: 'tap-{interfaceId}',
     instances: () => [],
     now: () => 0,
-    epoch: 'e',
+    startId: 'e',
     firstApplied: () => undefined,
     log: pino({ level: 'silent' }),
   })

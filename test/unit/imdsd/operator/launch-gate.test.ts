@@ -16,7 +16,7 @@ function aGate(change: Partial<LaunchGateParts> = {}) {
   const put = (instance: Instance) => {
     view.replace({ instance, userData: undefined, digest: '' })
   }
-  const firewall = { linkFault: () => undefined, holds: () => undefined }
+  const firewall = { linkFault: () => undefined, problemOf: () => undefined }
   return {
     put,
     view,
@@ -50,7 +50,7 @@ test('a link without a valid name holds the guest for ever; a missing listener o
     put(parsed({ revision: 2 }))
     return gate('srv-abcde')
   }
-  const firewall = { linkFault: () => undefined, holds: () => 'not admitted yet' }
+  const firewall = { linkFault: () => undefined, problemOf: () => 'not admitted yet' }
   expect(held({ firewall: { ...firewall, linkFault: () => 'no name' } })).toEqual({
     kind: 'held',
     revision: 2,

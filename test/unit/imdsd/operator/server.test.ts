@@ -83,7 +83,7 @@ const aServer = (ready = true) =>
   buildTcpServer(parts({ ready }), {
     allow: [],
     password: undefined,
-    most: 64,
+    maxConnections: 64,
     now: () => 0,
     log: {
       warn: () => {
@@ -161,7 +161,7 @@ test('TCP has no path of the firewall or of the level of the log, with any metho
   const server = buildTcpServer(parts({ reports }), {
     allow: [],
     password: undefined,
-    most: 64,
+    maxConnections: 64,
     now: () => 0,
     log: {
       warn: () => {

@@ -219,7 +219,7 @@ test('invariant 7: what one read does not find loses nothing before the resync i
   expect(view.find('default', '10.0.0.2')).toEqual({ kind: 'contested' })
 })
 
-test('E1: addresses that name nobody are reported once for each record, the first five in full', () => {
+test('E1: unusable addresses are reported once for each record, the first five in full', () => {
   const { health, view, lines } = aRecordHealth()
   const serve = (id: string, address: string) => {
     const record = anInstance({
@@ -230,16 +230,16 @@ test('E1: addresses that name nobody are reported once for each record, the firs
   }
   serve('srv-a', 'fe80::a')
   serve('srv-b', 'fd00::b')
-  for (let i = 0; i < 2; i++) health.withNobody()
+  for (let i = 0; i < 2; i++) health.reportUnusableAddresses()
   expect(lines).toMatchObject([
     { level: 40, instance: 'srv-a', addresses: [{ network: 'default', range: 'fe80::a' }], instances: 1 },
   ])
   for (let i = 0; i < 9; i++) serve(`srv-n${String(i)}`, `fe80::${String(i + 1)}`)
-  health.withNobody()
+  health.reportUnusableAddresses()
   expect(lines.splice(1).map(({ instances }) => instances)).toEqual([9, 9, 9, 9, 9])
   serve('srv-a', 'fd00::a')
-  health.withNobody()
+  health.reportUnusableAddresses()
   serve('srv-a', 'fe80::a')
-  health.withNobody()
+  health.reportUnusableAddresses()
   expect(lines.splice(1)).toMatchObject([{ instance: 'srv-a' }])
 })

@@ -298,10 +298,10 @@ test('what was made for a guest is kept while it asks, and made again after it w
   const served = guest.view.get('srv-abcde')!
   const made = () => served.resolve(LATEST, 'meta-data/instance-id')
   const first = made()
-  guest.view.forgetUnasked()
+  guest.view.forgetIdle()
   expect(made()).toBe(first)
-  guest.view.forgetUnasked()
-  guest.view.forgetUnasked()
+  guest.view.forgetIdle()
+  guest.view.forgetIdle()
   expect(made()).not.toBe(first)
   expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-abcde')
 })

@@ -1,13 +1,12 @@
 /**
- * What is on the disk: a chain of journals that is written now, and the snapshot below it.
+ * The journals that are written now, and the snapshot below them.
  *
- *     open -> append, append ... -> rotate (a new journal)
- *          -> fold (a snapshot that names it; then the older journals are deleted) -> append ...
+ *     open -> append, append ... -> rotate -> fold -> append ...
  *     drop: at any moment, for good
  *
- * An epoch begins at a start, or after the files were given up, and is dropped as a whole. Dropped work stops at its
- * next step, closes its files, and touches neither this nor the next epoch: persistence.ts begins the next one when all
- * work of this one has ended.
+ * A chain begins at a start, or after the files were given up, and is dropped as a whole. Dropped work stops at its next
+ * step, closes its files, and touches neither this nor the next chain: persistence.ts begins the next one when all work
+ * of this one has ended.
  */
 import type { SavedInstance } from './encoding.ts'
 import type { Disk } from './disk.ts'
@@ -23,10 +22,10 @@ const SHORT_BYTES = 1024 * 1024
 const MAX_JOURNAL_RATIO = 4
 
 /**
- * What an epoch needs. `instances` returns what to write. `nextGeneration` returns each number once. `timeoutMs`: how
+ * What a chain needs. `instances` returns what to write. `nextGeneration` returns each number once. `timeoutMs`: how
  * long a change waits for the disk.
  */
-export interface EpochParts {
+export interface JournalChainParts {
   readonly disk: Disk
   readonly path: string
   readonly owner: StateOwner
@@ -45,8 +44,8 @@ export interface FoldFacts {
   readonly isWhole: boolean
 }
 
-export class Epoch {
-  readonly #parts: EpochParts
+export class JournalChain {
+  readonly #parts: JournalChainParts
   /** A snapshot is on the disk, and with the journals it has every change that was applied. */
   isOnDisk: boolean
   isDropped = false
@@ -62,14 +61,14 @@ export class Epoch {
   #appended: number
   #folded = 0
   #folding: Promise<void> | undefined
-  /** A snapshot is getting its name now, although the epoch may be dropped meanwhile. */
+  /** A snapshot is getting its name now, although the chain may be dropped meanwhile. */
   renaming: Promise<void> | undefined
   /** Resolves when a journal that was not completed is removed. */
   #isClean: Promise<void> = Promise.resolve()
   readonly #work = new Set<Promise<unknown>>()
 
   /** `found` undefined: there is nothing to continue, so call `open` first. */
-  constructor(parts: EpochParts, found?: Continued) {
+  constructor(parts: JournalChainParts, found?: Continued) {
     this.#parts = parts
     this.isOnDisk = found !== undefined
     this.#end = found?.mac
@@ -99,12 +98,12 @@ export class Epoch {
     return this.#bytes > MAX_JOURNAL_RATIO * this.#foldBytes
   }
 
-  /** Makes way with `prepare`, and begins the first journal. */
+  /** Calls `prepare`, which removes older files, and begins the first journal. */
   open(prepare: () => Promise<void>): Promise<void> {
     return this.#track(this.#open(prepare))
   }
 
-  /** Appends encoded changes. When it resolves they are on the disk. If it rejects, the epoch must be dropped. */
+  /** Appends encoded changes. When it resolves they are on the disk. If it rejects, the chain must be dropped. */
   append(changes: readonly Uint8Array[]): Promise<void> {
     return inTime(this.#track(this.#append(changes)), this.#parts.timeoutMs)
   }

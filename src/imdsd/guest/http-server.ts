@@ -1,6 +1,6 @@
 /**
  * The HTTP server of a listener, which the connection guard protects. Fastify sees the target `/` for every request: the
- * tree resolves paths, and a second router costs a part of the rate (docs/performance.md#decisions).
+ * tree resolves paths, and a second router costs a part of the rate.
  */
 import Fastify, { type FastifyInstance } from 'fastify'
 import { NO_SCHEMA_COMPILERS } from '../../runtime/fastify-settings.ts'

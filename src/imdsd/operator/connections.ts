@@ -4,7 +4,7 @@
  *
  * A connection from an address outside of the list of networks is reset before anything of it is read. A connection
  * beyond a bound is accepted, and the oldest one is closed in its place: of its address, or of the address that has the
- * maxConnections. So Prometheus is served while others hold connections.
+ * most. So Prometheus is served while others hold connections.
  */
 import type { Server, Socket } from 'node:net'
 import type { Logger } from 'pino'
@@ -13,7 +13,7 @@ import { ByOwner } from '../../limits/by-owner.ts'
 /** What the bounds depend on. `now`: milliseconds of a monotonic clock. */
 export interface OperatorConnectionsParts {
   readonly isAllowed: (address: string) => boolean
-  /** The maxConnections connections of all addresses together. */
+  /** Of all addresses together. */
   readonly maxConnections: number
   readonly now: () => number
   readonly log: Pick<Logger, 'warn'>

@@ -169,7 +169,7 @@ const swaggerUi = {
 const guide = {
   ...replaced('imds-api/http/guide.ts', "'../../../docs/'", "'./guide/'"),
   generateBundle() {
-    for (const name of readdirSync('docs'))
+    for (const name of readdirSync('docs', { recursive: true }).filter((name) => /\.\w+$/.test(name)))
       this.emitFile({ type: 'asset', fileName: `api/guide/${name}`, source: readFileSync(`docs/${name}`) })
   },
 }

@@ -1,6 +1,6 @@
 /**
- * What signals mean, for all programs; docs/operations.md has the table. Each entry imports this module first: Node.js
- * opens its debugger, to all local users, at a SIGUSR1 that nobody listens to.
+ * What signals mean, for all programs; docs/operations/tools.md#signals has the table. Each entry imports this module
+ * first: Node.js opens its debugger, to all local users, at a SIGUSR1 that nobody listens to.
  */
 process.on('SIGUSR1', () => {
   /* imdsd adds a listener, which sets the level of its log */

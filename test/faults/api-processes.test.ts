@@ -1,5 +1,5 @@
 /**
- * Two imds-api on one PostgreSQL behind deploy/haproxy.cfg, as docs/operations.md#several-imds-api describes: they are
+ * Two imds-api on one PostgreSQL behind deploy/haproxy.cfg, as docs/operations/imds-api.md#several-imds-api describes: they are
  * upgraded one after another, and one is killed, while clients use them.
  */
 import { spawn } from 'node:child_process'
@@ -119,7 +119,7 @@ t.test('behind HAProxy', { skip: withoutPostgres() }, async (t) => {
       apis[host] = await startProcess(whole, envOf(host))
       served.push(host)
     }
-    const { status, stderr } = await runExample(t, executed('docs/operations.md', 'upgrade-api'), {
+    const { status, stderr } = await runExample(t, executed('docs/operations/imds-api.md', 'upgrade-api'), {
       programs: { ssh },
       env: { version: '99.0.0' },
     })

@@ -727,7 +727,7 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
   )
   const before = await readQueue(db)
   t.equal(before.waiting, 2)
-  const { rows } = await pool.query<Record<string, unknown>>(executed('docs/operations.md', 'compute-queue'))
+  const { rows } = await pool.query<Record<string, unknown>>(executed('docs/operations/symptoms.md', 'compute-queue'))
   t.match(rows, [
     { server_id: id, kind: 'stop', hypervisor: 'hv-1', given_to: null },
     { server_id: id, kind: 'start' },

@@ -1,6 +1,6 @@
 /**
  * The life of a hypervisor with imds-api: it is drained, evacuated and removed. In the process of the test, with a
- * compute system; and by the commands of docs/operations.md.
+ * compute system; and by the commands of docs/operations/jobs.md.
  */
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -262,7 +262,7 @@ t.test('a hypervisor is replaced by the documented commands, and visible to oper
     t.match(args.join(' '), /^hv1 systemctl disable --now /)
     return until(async () => (await placeOf()) === 'hv2', 'the record to name the target')
   }
-  const example = executed('docs/operations.md', 'replace with imds-api').replace(
+  const example = executed('docs/operations/jobs.md', 'replace with imds-api').replace(
     'region.yaml',
     join(directory, 'region.yaml'),
   )

@@ -1,6 +1,6 @@
 /**
  * `imds-api rebuild` and `imds-api verify`: an empty store, one that differs from the database, and one of another
- * database. The commands run in the process of the test; docs/operations.md has them as a process.
+ * database. The commands run in the process of the test; docs/operations/imds-api.md has them as a process.
  */
 import { join } from 'node:path'
 import { pino } from 'pino'

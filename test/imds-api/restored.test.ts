@@ -317,7 +317,7 @@ t.test('imds-api advance compares the database with the store, beside a running 
         'bash',
         '--norc',
         '-c',
-        `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations.md', 'advance')}`,
+        `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations/imds-api.md', 'advance')}`,
       ],
       { env },
     )
@@ -334,7 +334,7 @@ t.test('imds-api advance compares the database with the store, beside a running 
       'bash',
       '--norc',
       '-c',
-      `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations.md', 'rebuild')}`,
+      `imds-api() { ${process.execPath} ${IMDS_API} "$@"; }; ${executed('docs/operations/imds-api.md', 'rebuild')}`,
     ],
     { env },
   )
@@ -395,8 +395,8 @@ t.test(
       })
       return { status, stdout: stdout.toString(), stderr }
     }
-    const backup = executed('docs/operations.md', 'backup')
-    const restore = executed('docs/operations.md', 'restore')
+    const backup = executed('docs/operations/imds-api.md', 'backup')
+    const restore = executed('docs/operations/imds-api.md', 'restore')
     t.match(await shell('createdb imds'), { status: 0 })
     const api = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url.replace(/postgres$/, 'imds') })
     const token = await api.token(CLIENT_OF[ONE])

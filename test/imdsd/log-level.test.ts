@@ -51,7 +51,7 @@ t.test('imdsctl log-level shows requests for some time; the configured level is 
   )
 })
 
-t.test('the commands of docs/operations.md change the level of the log', async (t) => {
+t.test('the commands of docs/operations/tools.md change the level of the log', async (t) => {
   const daemon = await startDaemon({ IMDS_STORE: `file:${testDirectory(t)}` })
   t.teardown(() => daemon.stop())
   const functions = [
@@ -59,7 +59,7 @@ t.test('the commands of docs/operations.md change the level of the log', async (
     `systemctl() { kill -USR1 ${String(daemon.process.pid)}; }`,
   ]
   const { stdout, stderr } = await run(
-    ['sh', '-euc', `${functions.join('; ')}; ${executed('docs/operations.md', 'log level')}`],
+    ['sh', '-euc', `${functions.join('; ')}; ${executed('docs/operations/tools.md', 'log level')}`],
     { env: { ...programEnvironment(), IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', '') } },
   )
   t.equal(stderr, '')

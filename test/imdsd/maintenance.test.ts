@@ -1,4 +1,4 @@
-/** H8: the commands of docs/operations.md announce maintenance, and the guest sees it. */
+/** H8: the commands of docs/operations/jobs.md announce maintenance, and the guest sees it. */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
@@ -21,7 +21,7 @@ t.test('H8: imdsctl announces maintenance, and ends that, and the guest reads bo
   const read = async (name: string) =>
     (await daemon.get(`/latest/meta-data/events/maintenance/${name}`, GUEST)).body.toString()
   const imdsctl = [process.execPath, IMDSCTL, '--store', url]
-  const lines = executed('docs/operations.md', 'maintenance').trim().split('\n')
+  const lines = executed('docs/operations/jobs.md', 'maintenance').trim().split('\n')
   const runLine = (line: string) => runExample(t, line, { commands: { imdsctl } })
 
   t.match(await runLine(lines[0]!), { status: 0 })

@@ -140,7 +140,7 @@ t.test(
       t.match(args.join(' '), /^hv1 systemctl disable --now /)
       await from.stop()
     }
-    const replaced = await runExample(t, executed('docs/operations.md', 'replace'), {
+    const replaced = await runExample(t, executed('docs/operations/jobs.md', 'replace'), {
       programs: { ssh, migrate },
       commands: { imdsctl: [process.execPath, IMDSCTL, '--store', redis.url, '--region', 'gb1'] },
     })

@@ -1,5 +1,5 @@
 /**
- * The changes of a whole fleet that docs/operations.md describes, with its commands, while guests ask without a pause: an
+ * The changes of a whole fleet that docs/operations/jobs.md describes, with its commands, while guests ask without a pause: an
  * upgrade and a rollback, another Redis, and new passwords, certificates and keys.
  */
 import { copyFileSync, globSync, readFileSync, writeFileSync } from 'node:fs'
@@ -50,7 +50,7 @@ t.test('a fleet is upgraded and rolled back, one hypervisor after another, and n
       await fleet.publish(store) // while the fleet has two versions
       seen.push((await versions()).join())
     })
-    const { status, stderr } = await runExample(t, executed('docs/operations.md', 'upgrade'), {
+    const { status, stderr } = await runExample(t, executed('docs/operations/jobs.md', 'upgrade'), {
       programs: { ssh },
       commands: { imdsctl: imdsctl(redis.url) },
       env: { version },
@@ -81,7 +81,7 @@ t.test('a region moves to another Redis, one hypervisor after another, and no re
   })
   const { status, stdout, stderr } = await runExample(
     t,
-    executed('docs/operations.md', 'move a region').replaceAll('redis://new.example.com', next.url),
+    executed('docs/operations/jobs.md', 'move a region').replaceAll('redis://new.example.com', next.url),
     { programs: { ssh }, commands: { imdsctl: imdsctl(old.url) } },
   )
   t.equal(status, 0, stderr)
@@ -138,7 +138,7 @@ t.test('passwords, certificates and record keys change, and no request fails', a
     copyFileSync(at('new'), at('password'))
     await member.restart()
   })
-  const rotated = await runExample(t, executed('docs/operations.md', 'rotate a password'), {
+  const rotated = await runExample(t, executed('docs/operations/jobs.md', 'rotate a password'), {
     programs: { ssh },
     env: { redis: redis.url, user: 'imds-fleet', old: at('old'), new: at('new') },
   })

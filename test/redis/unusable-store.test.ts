@@ -260,8 +260,8 @@ t.test('a hypervisor whose only record is faulty is not ready; one without recor
   await isReady(empty)
 })
 
-t.test('the rolling restart of docs/operations.md waits for instances and fails with the reason', async (t) => {
-  const example = executed('docs/operations.md', 'rolling restart')
+t.test('the rolling restart of docs/operations/jobs.md waits for instances and fails with the reason', async (t) => {
+  const example = executed('docs/operations/jobs.md', 'rolling restart')
   const { start } = await aHost(t)
   const socket = `/tmp/imds-rolling-${String(process.pid)}.sock`
   let daemon = await start(['k1'], { IMDS_OPERATOR_SOCKET: socket })

@@ -11,7 +11,7 @@ export const DOCUMENTS: readonly string[] = [
   'README.md',
   'CONTRIBUTING.md',
   'CHANGELOG.md',
-  ...readdirSync(`${ROOT}docs`)
+  ...readdirSync(`${ROOT}docs`, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
 ]

@@ -25,7 +25,7 @@ const CITING = [
     .flatMap((folder) =>
       readdirSync(`${ROOT}${folder}`, { recursive: true, encoding: 'utf8' }).map((name) => `${folder}/${name}`),
     )
-    .filter((path) => /\.(ts|lua|ya?ml|env|conf|acl|service|socket|sysusers|md)$/.test(path)),
+    .filter((path) => /\.(ts|lua|json|ya?ml|env|conf|acl|service|socket|sysusers|md)$/.test(path)),
   'Dockerfile',
   '.ci/run',
   'eslint.config.js',
@@ -175,7 +175,7 @@ test('every document is reachable from the README by one link', () => {
 })
 
 test('every citation of a document in code, tests and units resolves', () => {
-  const citations = found(CITING, /\b(docs\/[\w-]+\.(?:md|svg)(?:#[\w-]+)?)/g)
+  const citations = found(CITING, /\b(docs\/(?:operations\/)?[\w-]+\.(?:md|svg)(?:#[\w-]+)?)/g)
   expect(citations.length).toBeGreaterThan(10)
   expect(
     citations.map(([path, target]) => [path, broken('README.md', target)]).filter(([, fault]) => fault !== undefined),
@@ -249,7 +249,7 @@ test('api.md and accounts.md name every path of imds-api', () => {
 })
 
 test('variables, metrics and alerts that the documents name exist', () => {
-  const metrics = rowsBelow('docs/operations.md', '## Metrics').map(([name]) => name)
+  const metrics = rowsBelow('docs/operations/metrics.md', '## Metrics').map(([name]) => name)
   const texts = [
     ...DOCS,
     ['deploy/alerts.yml', read('deploy/alerts.yml')] as const,
@@ -270,7 +270,7 @@ test('variables, metrics and alerts that the documents name exist', () => {
   expect(found(texts, /\b(Imds[A-Z]\w+)/g).filter(([, name]) => !alerts.includes(name))).toEqual([])
 })
 
-test('each alert links to the paragraph of docs/operations.md that has its name', () => {
+test('each alert links to the paragraph of docs/operations/alerts.md that has its name', () => {
   interface Rule {
     readonly alert: string
     readonly annotations: { readonly runbook?: string }
@@ -279,7 +279,7 @@ test('each alert links to the paragraph of docs/operations.md that has its name'
   const rules = groups.flatMap(({ rules }) => rules)
   expect(rules.length).toBeGreaterThan(20)
   for (const { alert, annotations } of rules) {
-    expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`)
+    expect(annotations.runbook).toBe(`docs/operations/alerts.md#${alert.toLowerCase()}`)
     expect(broken('README.md', annotations.runbook!)).toBeUndefined()
   }
 })
@@ -317,7 +317,7 @@ describe('tables that people write have every row of the code', () => {
     const tested = found(faults, /underFault\(\s*t,\s*host,\s*['`]([^'`]+)/g).map(([, fault]) =>
       fault.replace(/\$\{.*?\}/, 'N'),
     )
-    const rows = rowsBelow('docs/operations.md', '## Faults').slice(1)
+    const rows = rowsBelow('docs/operations/faults.md', '## Faults').slice(1)
     expect(rows.map(([fault]) => fault!.replace(/(?<=, )\d+(?= times$)/, 'N')).sort()).toEqual(tested.sort())
     const sources = CITING.filter(([path]) => path.startsWith('src/')).map(([, text]) =>
       text.replaceAll('\\`', '').replaceAll(/['"`] \+\n\s*['"`]/g, ''),
@@ -337,7 +337,7 @@ describe('tables that people write have every row of the code', () => {
     ).toEqual([])
   })
   test('the faults of imds-api, each with a test that exists and messages that are logged', () => {
-    const rows = rowsBelow('docs/operations.md', '## Faults of imds-api').slice(1)
+    const rows = rowsBelow('docs/operations/imds-api.md', '## Faults of imds-api').slice(1)
     const citations = rows.map(([, , , test]) => /^(test\/\S+): "(.+)"$/.exec(test!)?.slice(1) ?? [test])
     expect(citations.length).toBeGreaterThan(10)
     expect(
@@ -375,7 +375,7 @@ describe('tables that people write have every row of the code', () => {
     expect(unique([...examples, ...alwaysJson])).toEqual(unique([...IMDSCTL_COMMANDS, 'error']))
   })
   test('the paths of the operator API', () => {
-    const rows = rowsBelow('docs/operations.md', "## The operators' listeners")
+    const rows = rowsBelow('docs/operations/tools.md', "## The operators' listeners")
       .slice(1)
       .map(([path]) => path!.split('?')[0]!.replace('ID', ':id'))
     expect(unique(rows)).toEqual(unique(Object.values(PATHS)))

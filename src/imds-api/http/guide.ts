@@ -36,12 +36,14 @@ const EXAMPLE = 'http://127.0.0.1:8170'
 
 /** Adds the route. A page is formatted at its first request. Its examples have `baseUrl`, that of this region. */
 export function addGuide(server: ApiServer, baseUrl: string): void {
-  const names = readdirSync(DOCUMENTS).filter((name) => name.endsWith('.md') || extname(name) in IMAGES)
+  const names = readdirSync(DOCUMENTS, { recursive: true, encoding: 'utf8' }).filter(
+    (name) => name.endsWith('.md') || extname(name) in IMAGES,
+  )
   const pages = new Map<string, string>()
   server.get(
-    '/docs/guide/:name',
-    { schema: { hide: true, params: Type.Object({ name: Type.String({ enum: names }) }) } },
-    async ({ params: { name } }, reply) => {
+    '/docs/guide/*',
+    { schema: { hide: true, params: Type.Object({ '*': Type.String({ enum: names }) }) } },
+    async ({ params: { '*': name } }, reply) => {
       const type = IMAGES[extname(name)]
       if (type !== undefined) return reply.type(type).send(await readFile(new URL(name, DOCUMENTS)))
       const page =

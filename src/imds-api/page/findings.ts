@@ -47,7 +47,7 @@ export function findingsOf(state: RegionState, publishing: string | undefined, n
       ? warning(
           'refused servers',
           `the store refuses the records of ${String(outbox.faulty)} servers`,
-          'see below, and docs/operations.md#imds-api',
+          'see below, and docs/operations/symptoms.md#imds-api',
         )
       : ok('refused servers', 'the store refuses no record'),
     full.length > 0

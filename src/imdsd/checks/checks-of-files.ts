@@ -115,7 +115,7 @@ export const snapshot: Check = {
   name: 'snapshot',
   what: 'imdsd can serve its snapshot if it starts without the store',
   remedy:
-    'see docs/operations.md#files-in-the-state-directory; imdsd writes another one after its next full comparison with the store',
+    'see docs/operations/jobs.md#files-in-the-state-directory; imdsd writes another one after its next full comparison with the store',
   find: async (look) => {
     const { config } = look.settings
     if (config === undefined) return []

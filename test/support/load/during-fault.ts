@@ -138,7 +138,7 @@ function report(t: Test, fault: string, figures: readonly Figures[], failed: num
   )
 }
 
-/** Writes the row of a fault into the table of docs/operations.md. */
+/** Writes the row of a fault into the table of docs/operations/faults.md. */
 function writeRow(fault: string, mostFailed: number, seen: readonly string[]): void {
   const file = process.env['IMDS_FAULTS_MARKDOWN']
   if (file === undefined) return

@@ -1,7 +1,6 @@
 /**
  * Runs a test during a fault: what guests see (their requests), and what the operator sees (metrics and the log).
  */
-import { appendFileSync, writeFileSync } from 'node:fs'
 import type { Test } from 'tap'
 import { until } from '../programs/daemon.ts'
 import type { FaultHost } from '../netns/fault-host.ts'
@@ -66,7 +65,6 @@ export async function underFault(
     'no error in the log',
   )
   report(t, fault, figures, failed.length, seen)
-  writeRow(fault, mostFailed, seen)
 }
 
 /** What the operator observes from now on is added to `seen`. */
@@ -129,26 +127,11 @@ async function metricsOf(host: FaultHost): Promise<Map<string, number>> {
   )
 }
 
-/** Reports a fault as a comment of tap, and as a row of the Markdown table in the file IMDS_FAULTS_MARKDOWN. */
+/** Reports a fault as a comment of tap. */
 function report(t: Test, fault: string, figures: readonly Figures[], failed: number, seen: readonly string[]): void {
   const requests = figures.reduce((sum, of) => sum + of.requests, 0).toLocaleString('en-US')
   const slowestMs = Math.max(...figures.map((of) => of.slowestMs))
   t.comment(
     `${fault}: ${String(failed)} of ${requests} requests failed, the slowest took ${String(slowestMs)} ms; the operator sees ${seen.join('; ')}`,
-  )
-}
-
-/** Writes the row of a fault into the table of docs/operations/faults.md. */
-function writeRow(fault: string, mostFailed: number, seen: readonly string[]): void {
-  const file = process.env['IMDS_FAULTS_MARKDOWN']
-  if (file === undefined) return
-  try {
-    writeFileSync(file, '| fault | failed requests | the operator sees |\n|---|---|---|\n', { flag: 'wx' })
-  } catch {
-    /* another test file wrote the head of the table */
-  }
-  appendFileSync(
-    file,
-    `| ${fault} | ${mostFailed === 0 ? 'none' : `at most ${String(mostFailed)}`} | ${seen.join('; ')} |\n`,
   )
 }

@@ -1,8 +1,8 @@
 /**
- * Generates tables, and the paragraphs of alerts, of the documents from the code. `node test/tools/generate.ts` writes them; test/unit/docs.test.ts
- * checks that they are up to date.
+ * Generates tables, lists and the paragraphs of alerts of the documents from the code. `node test/tools/generate.ts`
+ * writes them; test/unit/docs.test.ts checks that they are up to date.
  *
- * A table is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
+ * Each is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
  */
 import { writeFileSync } from 'node:fs'
 import type { Registry } from 'prom-client'
@@ -27,15 +27,11 @@ import { recordTable } from './record-table.ts'
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   record: recordTable,
   categories: categoryList,
-  metrics: metricTable,
-  'api-metrics': apiMetricTable,
+  metrics: metricList,
+  'api-metrics': apiMetricList,
   alerts: alertParagraphs,
-  readiness: readinessTable,
-  checks: () =>
-    asTable(
-      ['check', 'checks that', 'remedy'],
-      CHECKS.map(({ name, what, remedy }) => [name, what, remedy]),
-    ),
+  readiness: readinessList,
+  checks: () => asList(CHECKS.map(({ name, what }) => [`\`${name}\``, what])),
   'account-limits': accountLimitTable,
   'account-states': accountStateList,
   'server-actions': actionTable,
@@ -59,6 +55,11 @@ function asTable(columns: readonly string[], rows: readonly (readonly string[])[
   return ['<!-- prettier-ignore -->', line(columns), `|${'---|'.repeat(columns.length)}`, ...rows.map(line)].join('\n')
 }
 
+/** For texts that are too long for the cells of a table. */
+function asList(rows: readonly (readonly [name: string, text: string])[]): string {
+  return rows.map(([name, text]) => `- ${name}: ${text}`).join('\n')
+}
+
 /** The categories by their first version, with MAC for the directory of an interface. */
 function categoryList(): string {
   const visible = Map.groupBy(CATEGORIES, ({ since }) => VERSIONS.find((version) => version >= since) ?? since)
@@ -70,59 +71,51 @@ function categoryList(): string {
     .join('\n')
 }
 
-async function metricTable(): Promise<string> {
+async function metricList(): Promise<string> {
   const { registry, readFrom } = buildMetrics()
   const boots = { observeBy: () => undefined, settle: () => undefined }
   readFrom({ meter: new RequestMeter(), boots } as unknown as MetricsSources) // enough for the declarations: no value is read
-  return tableOfMetrics(registry)
+  return listOfMetrics(registry)
 }
 
-async function apiMetricTable(): Promise<string> {
-  return tableOfMetrics(buildApiMetrics({} as Database).registry) // enough for the declarations
+async function apiMetricList(): Promise<string> {
+  return listOfMetrics(buildApiMetrics({} as Database).registry) // enough for the declarations
 }
 
-async function tableOfMetrics(registry: Registry): Promise<string> {
+async function listOfMetrics(registry: Registry): Promise<string> {
   interface Declared {
     readonly name: string
-    readonly type?: string
     readonly help?: string
     readonly labelNames?: readonly string[]
-    get(): Promise<{ readonly type: string; readonly help: string }>
+    get(): Promise<{ readonly help: string }>
   }
   const declared = (registry.getMetricsAsArray() as unknown as Declared[])
     .filter(({ name }) => name.startsWith('imds_'))
     .sort((a, b) => (a.name < b.name ? -1 : 1))
   const rows = await Promise.all(
     declared.map(async (metric) => {
-      const { type, help } = metric.help === undefined ? await metric.get() : metric
-      return [
-        `\`${metric.name}\``,
-        type ?? '',
-        (metric.labelNames ?? []).map((label) => `\`${label}\``).join(', '),
-        help ?? '',
-      ]
+      const { help = '' } = metric.help === undefined ? await metric.get() : metric
+      const labels = (metric.labelNames ?? []).map((label) => `\`${label}\``).join(', ')
+      return [`\`${metric.name}\`${labels === '' ? '' : ` (${labels})`}`, help] as const
     }),
   )
-  return asTable(['metric', 'type', 'labels', 'meaning'], rows)
+  return asList(rows)
 }
 
-/** A heading for each alert, to which its annotation `runbook` links, with its severity, condition and description. */
+/** A heading for each group, and for each alert, to which its annotation `runbook` links, with what an operator needs. */
 function alertParagraphs(): string {
   interface Alert {
     readonly alert: string
-    readonly expr: string
     readonly for?: string
     readonly labels: { readonly severity: string }
     readonly annotations: { readonly description: string }
   }
-  const { groups } = parseYaml(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Alert[] }[] }
-  return groups
-    .flatMap(({ rules }) => rules)
-    .map(
-      ({ alert, expr, for: duration, labels: { severity }, annotations: { description } }) =>
-        `### ${alert}\n\nSeverity ${severity}, ${duration === undefined ? 'at once' : `after ${duration}`}: \`${expr}\`\n\n${description}\n`,
-    )
-    .join('\n')
+  const { groups } = parseYaml(read('deploy/alerts.yml')) as {
+    groups: readonly { readonly name: string; readonly rules: readonly Alert[] }[]
+  }
+  const paragraph = ({ alert, for: duration, labels: { severity }, annotations: { description } }: Alert) =>
+    `### ${alert}\n\n**Severity ${severity}, ${duration === undefined ? 'at once' : `after ${duration}`}.** ${description}\n`
+  return groups.map(({ name, rules }) => [`## ${name}\n`, ...rules.map(paragraph)].join('\n')).join('\n')
 }
 
 function actionTable(): string {
@@ -165,19 +158,19 @@ function accountStateList(): string {
     .join('\n')
 }
 
-function readinessTable(): string {
+function readinessList(): string {
   interface Schema {
     readonly type: string
     readonly description?: string
     readonly properties?: Readonly<Record<string, Schema>>
   }
-  const rows = ({ properties = {} }: Schema, path = ''): string[][] =>
+  const rows = ({ properties = {} }: Schema, path = ''): [string, string][] =>
     Object.entries(properties).flatMap(([name, field]) =>
       field.type === 'object'
         ? rows(field, `${path}${name}.`)
-        : [[`\`${path}${name}\``, field.type, field.description ?? '']],
+        : [[`\`${path}${name}\` (${field.type})`, field.description ?? '']],
     )
-  return asTable(['field', 'type', 'meaning'], rows(ReadinessSchema))
+  return asList(rows(ReadinessSchema))
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {

@@ -46,8 +46,8 @@ export function buildProgram(output: Output, actions: Actions): Command {
     .addHelpText(
       'after',
       `
-The secret of an account's first API client comes from the region file (secret_file). Clients that are created later have none: POST
-/1.0/api_clients/ID/reset_secret returns the first one, and each new one.
+The secret of an account's first API client comes from the region file (secret_file). Clients that are created later
+have none: POST /1.0/api_clients/ID/reset_secret returns the first one, and each new one.
 
 Environment variables (docs/configuration.md describes them):
 

@@ -161,7 +161,7 @@ export const API_VARIABLES = {
     },
   }),
   ...section('Database', {
-    IMDS_API_DATABASE: { parse: anyText, help: 'postgres://USER@HOST,.../DATABASE, or embedded; required with Redis' },
+    IMDS_API_DATABASE: { parse: anyText, help: 'postgres://USER@HOST/DATABASE, or embedded; required with Redis' },
     IMDS_API_DATABASE_PASSWORD_FILE: { parse: anyText, help: 'the password of USER, in the first line of a file' },
     IMDS_API_DATABASE_CONNECTIONS: {
       default: String(FOR_REQUESTS),

@@ -3,7 +3,6 @@
  * returns its exit status.
  */
 import { parseEventOptions, type EventOptions } from '../metadata/event-options.ts'
-import type { Output } from '../runtime/output.ts'
 import { formatAgo, formatDuration } from '../runtime/ago.ts'
 import { EXIT } from '../runtime/exit-status.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './changes/account-changes.ts'
@@ -11,9 +10,8 @@ import { evacuateServer, serversOf, type Evacuated } from './changes/evacuation.
 import { changeEventsOf, eventsOf } from './changes/maintenance.ts'
 import { changeDrained, readHypervisorUsage } from './changes/placement.ts'
 import type { ApiEvacuateOptions } from './arguments.ts'
-import type { ApiConfig } from './config.ts'
-import { migrate } from './database/migrate.ts'
-import type { Database, DatabaseSettings } from './database/open.ts'
+import { withDatabase, type CommandParts } from './commands.ts'
+import type { Database } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
 import { Refusal } from './model/refusal.ts'
@@ -22,18 +20,12 @@ import { LazyStore } from './publish/lazy-store.ts'
 import { isRecent } from '../store/fleet.ts'
 import { openStore } from '../store/open.ts'
 
-/** What a command needs. `open`: opens the database. */
-export interface FleetParts {
-  readonly config: ApiConfig
-  readonly output: Output
-  readonly open: (settings: DatabaseSettings) => Promise<Database>
-}
-
 /** Prints the hypervisors of the region as a table: without what daemons have announced if the store cannot be read. */
-export async function listHypervisors({ config, output, open }: FleetParts): Promise<number> {
+export async function listHypervisors(parts: CommandParts): Promise<number> {
+  const { config, output } = parts
   const store = new LazyStore(() => openStore(config.store))
   await store.open().catch(() => undefined) // before this is another user than root; the table is printed without it
-  return withDatabase(config, open, async ({ db }) => {
+  return withDatabase(parts, async ({ db }) => {
     const { hypervisors, storeProblem } = await readHypervisors(db, store)
     output.table(
       ['HYPERVISOR', 'ZONE', 'SERVERS', 'FREE MB', 'OF MB', 'DRAINED', 'VERSION', 'INSTANCES', 'LAG', 'LAST SEEN'],
@@ -55,28 +47,24 @@ function cellsOf({ name, zone, servers, free, ram, drained_at, announced }: Regi
 }
 
 /** Drains a hypervisor, so that it gets no new servers, or ends that. */
-export async function drain({ config, output, open }: FleetParts, name: string, isDrained: boolean): Promise<number> {
-  return withDatabase(config, open, async ({ db }) => {
+export async function drain(parts: CommandParts, name: string, isDrained: boolean): Promise<number> {
+  return withDatabase(parts, async ({ db }) => {
     const hasChanged = await inTransaction(db, (tx) => changeDrained(tx, name, isDrained)).catch(asFailure)
     const state = isDrained ? 'drained: it gets no new servers' : 'not drained: it gets new servers'
-    output.print(`${name} is ${state}${hasChanged ? '' : ' (nothing had to be done)'}`)
+    parts.output.print(`${name} is ${state}${hasChanged ? '' : ' (nothing had to be done)'}`)
     return EXIT.done
   })
 }
 
 /** Announces maintenance to the guest of a server, ends that, or prints its events. */
-export async function maintenance(
-  { config, output, open }: FleetParts,
-  id: string,
-  options: EventOptions,
-): Promise<number> {
+export async function maintenance(parts: CommandParts, id: string, options: EventOptions): Promise<number> {
   const change = parseEventOptions(options)
   if (!change.ok) throw new ApiCommandFailure(EXIT.usage, change.faults.join('; '))
-  return withDatabase(config, open, async ({ db }) => {
+  return withDatabase(parts, async ({ db }) => {
     const { value } = change
     if (value !== undefined) await inTransaction(db, (tx) => changeEventsOf(tx, id, value)).catch(asFailure)
     const events = await eventsOf(db, id).catch(asFailure)
-    output.table(
+    parts.output.table(
       ['EVENT', 'CODE', 'STATE', 'NOT BEFORE', 'NOT AFTER', 'DESCRIPTION'],
       events.map((one) => [one.id, one.code, one.state, one.notBefore, one.notAfter ?? '-', one.description]),
     )
@@ -85,11 +73,11 @@ export async function maintenance(
 }
 
 /** Moves the servers of a hypervisor to others. Continues after one that cannot be moved: the exit status is 1 then. */
-export async function evacuate(parts: FleetParts, name: string, options: ApiEvacuateOptions): Promise<number> {
-  const { config, output, open } = parts
+export async function evacuate(parts: CommandParts, name: string, options: ApiEvacuateOptions): Promise<number> {
+  const { config, output } = parts
   const { begin = false, dryRun = false } = options
   const to = options.to === undefined ? [] : options.to.split(',')
-  return withDatabase(config, open, async ({ db }) => {
+  return withDatabase(parts, async ({ db }) => {
     await checkNames(parts, db, name, to)
     const evacuation = {
       ...{ name, to, begin, dryRun },
@@ -123,9 +111,9 @@ function formatEvacuated(id: string, { kind, from, to }: Evacuated, dryRun: bool
   return `${dryRun ? 'would be ' : ''}${kind} ${id} from ${from.join(' and ')} to ${to.join(' and ')}`
 }
 
-/** Throws a Failure if a name is not one of the region, or a target gets no servers. Warns of new servers meanwhile. */
+/** Throws an ApiCommandFailure if a name is not one of the region, or a target gets no servers. Warns of new servers meanwhile. */
 async function checkNames(
-  { output }: FleetParts,
+  { output }: CommandParts,
   db: Database['db'],
   name: string,
   to: readonly string[],
@@ -141,20 +129,6 @@ async function checkNames(
   }
   if (all.get(name)!.drained_at === null)
     output.warn(`${name} is not drained, so it may get new servers meanwhile: run imds-api drain ${name} first`)
-}
-
-async function withDatabase(
-  { database: settings }: ApiConfig,
-  open: FleetParts['open'],
-  use: (database: Database) => Promise<number>,
-): Promise<number> {
-  const database = await open(settings)
-  try {
-    await migrate(database.db)
-    return await use(database)
-  } finally {
-    await database.close()
-  }
 }
 
 function asFailure(error: unknown): never {

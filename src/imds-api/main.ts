@@ -2,8 +2,8 @@
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *
  * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on;
- * of sysexits.h 64 (EX_USAGE) for wrong arguments, 69 (EX_UNAVAILABLE)
- * if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output of
+ * of sysexits.h 64 (EX_USAGE) for wrong arguments, 66 (EX_NOINPUT) if the file of --environment-file cannot be read, 69
+ * (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the database, 74 (EX_IOERR) if the output of
  * a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
 import { STOP_SIGNALS } from '../runtime/signals.ts' // first: it catches SIGUSR1
@@ -24,12 +24,13 @@ import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { StoreSettings } from '../store/settings.ts'
 import { buildProgram } from './arguments.ts'
 import { startApi } from './service.ts'
+import { refuseMissingDatabase, type CommandParts } from './commands.ts'
 import { parseApiConfig, type ApiConfig } from './config.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
-import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
+import { openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
-import { drain, evacuate, listHypervisors, maintenance, type FleetParts } from './fleet.ts'
-import { advanceDatabase, noDatabase } from './recovery.ts'
+import { drain, evacuate, listHypervisors, maintenance } from './fleet.ts'
+import { advanceDatabase } from './recovery.ts'
 import { rebuild, verify } from './rebuild.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion } from './region/parse.ts'
@@ -51,25 +52,25 @@ const program = buildProgram(output, {
       process.once(signal, () => {
         stopping.abort()
       })
-    status = await rebuild(recoveryParts(), options, stopping.signal)
+    status = await rebuild(commandParts(), options, stopping.signal)
   },
   verify: async () => {
-    status = await verify(recoveryParts())
+    status = await verify(commandParts())
   },
   advance: async (options) => {
-    status = await advanceDatabase(recoveryParts(), options)
+    status = await advanceDatabase(commandParts(), options)
   },
   hypervisors: async () => {
-    status = await listHypervisors(recoveryParts())
+    status = await listHypervisors(commandParts())
   },
   drain: async (name, isDrained) => {
-    status = await drain(recoveryParts(), name, isDrained)
+    status = await drain(commandParts(), name, isDrained)
   },
   evacuate: async (name, options) => {
-    status = await evacuate(recoveryParts(), name, options)
+    status = await evacuate(commandParts(), name, options)
   },
   maintenance: async (id, options) => {
-    status = await maintenance(recoveryParts(), id, options)
+    status = await maintenance(commandParts(), id, options)
   },
 })
 
@@ -153,7 +154,7 @@ async function serve(): Promise<void> {
   })
 }
 
-function recoveryParts(): FleetParts {
+function commandParts(): CommandParts {
   return { config: readConfig().config, output, open: openForCommand }
 }
 
@@ -187,10 +188,9 @@ async function checkStore(settings: StoreSettings): Promise<number> {
 
 /** Prints how the tables differ from those of this version, and returns the exit status. */
 async function checkTables(settings: DatabaseSettings): Promise<number> {
-  if (!databaseExists(settings)) throw noDatabase()
+  refuseMissingDatabase(settings)
   const database = await openForCommand(settings)
-  const { missing, unknown, unsupported } = await compareMigrations(database.db)
-  await database.close()
+  const { missing, unknown, unsupported } = await compareMigrations(database.db).finally(() => database.close())
   for (const name of missing) output.print(`missing: ${name} (the next start applies it)`)
   for (const name of unknown)
     output.print(

@@ -8,12 +8,12 @@ import { EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { Progress } from '../runtime/progress.ts'
 import { openStore } from '../store/open.ts'
-import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
+import type { Publisher } from '../store/publisher.ts'
 import type { ApiConfig } from './config.ts'
 import { moveDatabase } from './changes/advance.ts'
 import { countRebuild, enqueueRebuild, refusedServers } from './changes/servers.ts'
-import { migrate } from './database/migrate.ts'
-import { databaseExists, type Database } from './database/open.ts'
+import { asStoreFailure, refuseMissingDatabase, withDatabase, type CommandParts } from './commands.ts'
+import type { Database } from './database/open.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { ApiCommandFailure } from './failure.ts'
 import { claimedStore, databaseIdOf, formatForeign } from './publish/claimed-store.ts'
@@ -21,10 +21,11 @@ import { compareStore, findOnlyInStore, type Difference } from './publish/compar
 import { LazyStore } from './publish/lazy-store.ts'
 import { BATCH, OutboxPublisher } from './publish/outbox-publisher.ts'
 import { surveyStore } from './publish/survey.ts'
-import { noDatabase, readRegionRow, refuseForeign, type RecoveryParts } from './recovery.ts'
+import { readRegionRow, refuseForeign } from './recovery.ts'
 
-/** What `rebuild` needs beside the store and the database: `bootSeconds`, for a server that waits for its guest. */
-type RebuildParts = RecoveryParts & { readonly config: Pick<ApiConfig, 'bootSeconds'> }
+type RecoveryParts = CommandParts<Pick<ApiConfig, 'store' | 'database'>>
+/** `bootSeconds`: for a server that waits for its guest. */
+type RebuildParts = CommandParts<Pick<ApiConfig, 'store' | 'database' | 'bootSeconds'>>
 
 /** Options of `rebuild`. `force`: for a store of another database, and to remove much of the region. */
 export interface RebuildOptions {
@@ -179,28 +180,25 @@ function formatDifference({ server, finding, fields }: Difference): string {
 
 /** Opens the store first: opening the database may give up the rights of root. */
 async function withStoreAndDatabase(
-  { config, open }: RecoveryParts,
+  parts: RecoveryParts,
   use: (database: Database, publisher: Publisher, store: LazyStore) => Promise<number>,
 ): Promise<number> {
-  if (!databaseExists(config.database)) throw noDatabase()
+  const { config } = parts
+  refuseMissingDatabase(config.database)
   const store = new LazyStore(() => openStore(config.store))
   try {
     const publisher = await store.open()
-    const database = await open(config.database)
-    try {
-      await migrate(database.db)
+    return await withDatabase(parts, async (database) => {
       const region = await readRegionRow(database)
       if (config.store.region !== undefined && config.store.region !== region.name)
         throw new ApiCommandFailure(
           EXIT.badConfig,
           `IMDS_REGION is ${config.store.region}, and the database is of the region ${region.name}: correct one of them`,
         )
-      return await use(database, publisher, store)
-    } finally {
-      await database.close()
-    }
+      return use(database, publisher, store)
+    })
   } catch (error) {
-    throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
+    return asStoreFailure(error)
   } finally {
     await store.close()
   }

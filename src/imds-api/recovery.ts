@@ -4,25 +4,14 @@ import { EXIT } from '../runtime/exit-status.ts'
 import { ApiCommandFailure } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { openStore } from '../store/open.ts'
-import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
-import type { StoreSettings } from '../store/settings.ts'
-import type { ApiConfig } from './config.ts'
+import type { Publisher } from '../store/publisher.ts'
 import { advance, lastEventAt } from './changes/advance.ts'
-import { migrate } from './database/migrate.ts'
-import type { Database, DatabaseSettings } from './database/open.ts'
+import { asStoreFailure, refuseMissingDatabase, withDatabase, type CommandParts } from './commands.ts'
+import type { Database } from './database/open.ts'
 import type { Tables } from './database/tables.ts'
 import { inTransaction } from './database/transaction.ts'
 import { formatForeign, renewClaim } from './publish/claimed-store.ts'
 import { surveyStore } from './publish/survey.ts'
-
-/**
- * What a command needs. `open`: opens the database, and may give up the rights of root: read what needs them before.
- */
-export interface RecoveryParts {
-  readonly config: Pick<ApiConfig, 'store' | 'database'>
-  readonly output: Output
-  readonly open: (settings: DatabaseSettings) => Promise<Database>
-}
 
 /** `force`: the store may have the region of another database. */
 export interface TakeOverOptions {
@@ -30,13 +19,13 @@ export interface TakeOverOptions {
 }
 
 /** Moves the database past the store, makes the region in the store its own, and prints what it moved. */
-export async function advanceDatabase(parts: RecoveryParts, { force = false }: TakeOverOptions): Promise<number> {
-  const { config, output, open } = parts
-  return withStore(config.store, async (store) => {
+export async function advanceDatabase(parts: CommandParts, { force = false }: TakeOverOptions): Promise<number> {
+  const { config, output } = parts
+  refuseMissingDatabase(config.database)
+  const store = await openStore(config.store).catch(asStoreFailure)
+  try {
     const survey = await surveyStore(store)
-    const database = await open(config.database)
-    try {
-      await migrate(database.db)
+    return await withDatabase(parts, async (database) => {
       const { database_id: ours } = await readRegionRow(database)
       await refuseForeign(store, ours, force ? undefined : 'advance --force')
       const { lines, at } = await inTransaction(database.db, async (tx) => {
@@ -51,18 +40,12 @@ export async function advanceDatabase(parts: RecoveryParts, { force = false }: T
           'and sign-ins that were ended: replace or revoke them again before you start imds-api',
       )
       return reportUnreadable(output, survey.unreadable)
-    } finally {
-      await database.close()
-    }
-  })
-}
-
-/** The failure of a command that needs a database where there is none. */
-export function noDatabase(): ApiCommandFailure {
-  return new ApiCommandFailure(
-    1,
-    'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it',
-  )
+    })
+  } catch (error) {
+    return asStoreFailure(error)
+  } finally {
+    await store.close()
+  }
 }
 
 /** The region of the database. */
@@ -80,16 +63,6 @@ export async function refuseForeign(store: Publisher, ours: string, command: str
   const claimed = await store.fleet.database()
   if (claimed !== undefined && claimed !== ours && command !== undefined)
     throw new ApiCommandFailure(1, formatForeign(claimed, ours, command))
-}
-
-/** Opens the store first: opening the database may give up the rights of root. */
-async function withStore(settings: StoreSettings, use: (store: Publisher) => Promise<number>): Promise<number> {
-  try {
-    const store = await openStore(settings)
-    return await use(store).finally(() => store.close())
-  } catch (error) {
-    throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
-  }
 }
 
 /** Warns of records that could not be read, and returns the exit status. */

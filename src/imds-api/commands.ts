@@ -1,0 +1,47 @@
+/** What the commands of imds-api share. */
+import { EXIT } from '../runtime/exit-status.ts'
+import type { Output } from '../runtime/output.ts'
+import { StoreUnavailable } from '../store/publisher.ts'
+import type { ApiConfig } from './config.ts'
+import { migrate } from './database/migrate.ts'
+import { databaseExists, type Database, type DatabaseSettings } from './database/open.ts'
+import { ApiCommandFailure } from './failure.ts'
+
+/**
+ * What a command needs. `open`: opens the database, and may give up the rights of root: read what needs them before,
+ * and open the store before.
+ */
+export interface CommandParts<Config extends Pick<ApiConfig, 'database'> = ApiConfig> {
+  readonly config: Config
+  readonly output: Output
+  readonly open: (settings: DatabaseSettings) => Promise<Database>
+}
+
+/** Uses the database, which must exist, with the tables of this version. */
+export async function withDatabase<T>(
+  { config, open }: Pick<CommandParts<Pick<ApiConfig, 'database'>>, 'config' | 'open'>,
+  use: (database: Database) => Promise<T>,
+): Promise<T> {
+  refuseMissingDatabase(config.database)
+  const database = await open(config.database)
+  try {
+    await migrate(database.db)
+    return await use(database)
+  } finally {
+    await database.close()
+  }
+}
+
+/** Throws an ApiCommandFailure if there is no database yet: only `apply` makes one. */
+export function refuseMissingDatabase(settings: DatabaseSettings): void {
+  if (!databaseExists(settings))
+    throw new ApiCommandFailure(
+      1,
+      'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it',
+    )
+}
+
+/** Rejects with a failure of the command if the store is unavailable. */
+export function asStoreFailure(error: unknown): never {
+  throw error instanceof StoreUnavailable ? new ApiCommandFailure(EXIT.unavailable, error.message) : error
+}

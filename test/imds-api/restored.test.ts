@@ -250,7 +250,7 @@ for (const kind of ['Redis', 'files'] as const) {
 t.test('after a restore no id, address or action that the store does not show is given again', async (t) => {
   const { api, db, create, forget, advance } = await aRestored(t, 'reported', undefined)
   const give = async (account: typeof ONE | typeof TWO) => {
-    const ids = await Promise.all(Object.values(PREFIXES).map((prefix) => nextId(db, prefix)))
+    const ids = await Promise.all(PREFIXES.map((prefix) => nextId(db, prefix)))
     const cloudIp = (await api.call('POST', '/1.0/cloud_ips', {}, account)).body as Record<string, string>
     const server = await create(account)
     const { id: action } = await db.selectFrom('compute_actions').select('id').executeTakeFirstOrThrow()

@@ -70,7 +70,7 @@ export async function advance(tx: Tx, survey: StoreSurvey): Promise<readonly str
 /** Skips numbers of all sequences that others see, and addresses of all pools. Returns a line for people. */
 async function skipNumbers(tx: Tx): Promise<string> {
   const sequences = [
-    ...Object.values(PREFIXES).map((prefix) => [`ids_${prefix}`, SKIPPED_IDS] as const),
+    ...PREFIXES.map((prefix) => [`ids_${prefix}`, SKIPPED_IDS] as const),
     ['compute_actions_id_seq', SKIPPED_ACTIONS] as const,
   ]
   for (const [name, skipped] of sequences)
@@ -133,7 +133,7 @@ export async function moveDatabase(
 
 async function advanceSequences(tx: Tx, ids: ReadonlySet<string>, moves: boolean): Promise<string[]> {
   const lines: string[] = []
-  for (const prefix of Object.values(PREFIXES)) {
+  for (const prefix of PREFIXES) {
     if (![...ids].some((id) => id.startsWith(`${prefix}-`))) continue
     const sequence = sql.table(`ids_${prefix}`)
     const { rows } = await sql<{ last: number }>`

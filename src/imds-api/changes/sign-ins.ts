@@ -2,7 +2,7 @@
 import type { Kysely } from 'kysely'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES_OF_GROUP, type Scope } from '../model/scopes.ts'
-import { isIdOf, PREFIXES } from '../model/ids.ts'
+import { isIdOf } from '../model/ids.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 
@@ -36,7 +36,7 @@ export async function findClient(
   id: string,
   nowMs: number,
 ): Promise<{ readonly client: Client; readonly digests: readonly Buffer[] } | undefined> {
-  if (isIdOf(PREFIXES.application, id)) {
+  if (isIdOf('app', id)) {
     const row = await db
       .selectFrom('applications')
       .select(['account_id', 'secret_sha256'])

@@ -5,24 +5,14 @@
  */
 
 /** Prefixes of the ids that this program gives. */
-export const PREFIXES = {
-  apiClient: 'cli',
-  application: 'app',
-  cloudIp: 'cip',
-  collaboration: 'col',
-  server: 'srv',
-  interface: 'int',
-  serverGroup: 'grp',
-  image: 'img',
-  configMap: 'cfg',
-} as const
+export const PREFIXES = ['cli', 'app', 'cip', 'col', 'srv', 'int', 'grp', 'img', 'cfg'] as const
 /** One of PREFIXES. */
-export type Prefix = (typeof PREFIXES)[keyof typeof PREFIXES]
+export type Prefix = (typeof PREFIXES)[number]
 
 /**
  * What the ids of each prefix identify, in the words of error texts. The API does not implement all of them.
  */
-const KINDS = {
+export const KINDS = {
   acc: 'account',
   app: 'application',
   cfg: 'config map',

@@ -50,9 +50,9 @@ import {
   type Site,
   Time,
   USER_COLUMNS,
-  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
 const Megabytes = Type.Integer({ description: 'MB.' })
 const Empty = Type.Array(Type.Object({}), {
@@ -148,23 +148,19 @@ const TEXTS = [
   'telephone_number',
 ] as const
 
-const TAGS = ['Accounts']
+const TAGS = RESOURCES.account.tags
 const RESET = {
   summary: 'Get a new password for the FTP server of the image library',
   description: 'The response is the only one that has it.',
   tags: TAGS,
   response: { 200: Account },
 }
-const Params = idParams('acc-demo1')
+const Params = RESOURCES.account.params
 
 /** Adds the routes for which a user need not name an account. */
 export function addAccountRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addList(server, {
-    path: '/accounts',
-    operationId: 'listAccounts',
-    summary: 'List accounts',
+  addList(server, RESOURCES.account, {
     description: 'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
-    tags: TAGS,
     form: Collected,
     order: [byText('accounts.id')],
     filters: { name: equals('accounts.name'), status: equals('accounts.status', { values: ACCOUNT_STATES }) },
@@ -179,15 +175,9 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
       return rows.filter(({ id }) => usage.has(id)).map((row) => collectedAccount(site, row, usage.get(row.id)!))
     },
   })
-  addMember(server, db, {
-    path: '/accounts/:id',
-    operationId: 'getAccount',
-    summary: 'Get an account',
+  addMember(server, db, RESOURCES.account, {
     description: 'Its full form: with its address, its limits and what uses them.',
-    tags: TAGS,
-    params: Params,
     form: Account,
-    table: 'accounts',
     load: async (database, { accountIds }, id) => {
       if (!accountIds.includes(id)) throw noSuch('account', id)
       return loadAccount(database, site, id)
@@ -230,14 +220,12 @@ export function addAccountRoutes(server: ApiServer, { db, accounts, site }: Reso
 
 /** Adds `/account`: the account for which the request acts. */
 export function addChosenAccountRoute(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addMember(server, db, {
+  addMember(server, db, RESOURCES.account, {
     path: '/account',
     operationId: 'getCurrentAccount',
     summary: 'Get the account of the request',
     description: 'The account for which the request acts, in its full form.',
-    tags: TAGS,
     form: Account,
-    table: 'accounts',
     load: (database, { caller }) => loadAccount(database, site, caller.accountId),
   })
   server.put(

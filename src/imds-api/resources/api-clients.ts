@@ -12,11 +12,10 @@ import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Reader } from '../database/transaction.ts'
 import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
-import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, byCreation, equals } from './lists.ts'
+import { addList, equals } from './lists.ts'
 import { addMember } from './members.ts'
 import {
   API_CLIENT_COLUMNS,
@@ -26,9 +25,9 @@ import {
   NestedApiClient,
   nestedApiClient,
   type Site,
-  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
 const Collected = Type.Object(
   { ...NestedApiClient.properties, account: NestedAccount },
@@ -87,33 +86,22 @@ const SecretBody = Type.Object(
   { title: 'SecretReset', examples: [{ keep_old_seconds: 3600 }] },
 )
 
-const TAGS = ['API clients']
-const Params = idParams(formatId('cli', 1))
+const TAGS = RESOURCES.apiClient.tags
+const Params = RESOURCES.apiClient.params
 
 /** Adds the routes. A change of what a client may do empties the cache of access tokens. */
 export function addApiClientRoutes(server: ApiServer, { db, accounts, tokens, site }: ResourceParts): void {
-  addList(server, {
-    path: '/api_clients',
-    operationId: 'listApiClients',
-    summary: 'List API clients',
+  addList(server, RESOURCES.apiClient, {
     description: 'Those of the account that are not deleted.',
-    tags: TAGS,
     form: Collected,
-    order: byCreation('api_clients'),
     filters: { name: equals('api_clients.name') },
     select: ({ caller }) => selectClients(db, caller.accountId).where('api_clients.revoked_at', 'is', null),
     represent: (rows) => rows.map((row) => collectedApiClient(site, row)),
   })
 
-  addMember(server, db, {
-    path: '/api_clients/:id',
-    operationId: 'getApiClient',
-    summary: 'Get an API client',
+  addMember(server, db, RESOURCES.apiClient, {
     description: 'A deleted one has revoked_at.',
-    tags: TAGS,
-    params: Params,
     form: ApiClient,
-    table: 'api_clients',
     load: (database, { caller }, id) => loadApiClient(database, site, caller.accountId, id),
   })
 

@@ -15,10 +15,9 @@ import { lockClient, revokeClient, setSecret } from '../changes/clients.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, byCreation, equals } from './lists.ts'
+import { addList, equals } from './lists.ts'
 import { addMember } from './members.ts'
 import {
   reference,
@@ -29,11 +28,11 @@ import {
   representation,
   type Site,
   Time,
-  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
-const Collected = representation('CollectedApplication', 'application', {
+const Collected = representation('CollectedApplication', RESOURCES.application, {
   name: Type.String(),
   description: Type.String(),
   created_at: Time,
@@ -55,33 +54,22 @@ const Body = Type.Object(
   { title: 'ApplicationFields', examples: [{ name: 'Dashboard', description: 'Sign-in of operators' }] },
 )
 
-const TAGS = ['Applications']
-const Params = idParams(formatId('app', 1))
+const TAGS = RESOURCES.application.tags
+const Params = RESOURCES.application.params
 
 /** Adds the routes. A deletion empties the cache of access tokens. */
 export function addApplicationRoutes(server: ApiServer, { db, accounts, tokens, site }: ResourceParts): void {
-  addList(server, {
-    path: '/applications',
-    operationId: 'listApplications',
-    summary: 'List applications',
+  addList(server, RESOURCES.application, {
     description: 'Those of the account that are not deleted.',
-    tags: TAGS,
     form: Collected,
-    order: byCreation('applications'),
     filters: { name: equals('applications.name') },
     select: ({ caller }) => selectApplications(db, caller.accountId).where('applications.revoked_at', 'is', null),
     represent: (rows) => rows.map((row) => collectedApplication(site, row)),
   })
 
-  addMember(server, db, {
-    path: '/applications/:id',
-    operationId: 'getApplication',
-    summary: 'Get an application',
+  addMember(server, db, RESOURCES.application, {
     description: 'A deleted one has revoked_at.',
-    tags: TAGS,
-    params: Params,
     form: Application,
-    table: 'applications',
     load: (database, { caller }, id) => loadApplication(database, site, caller.accountId, id),
   })
 
@@ -215,7 +203,7 @@ async function loadApplication(
 
 function collectedApplication(site: Site, row: Row): Static<typeof Collected> {
   return {
-    ...reference(site, 'application', 'applications', row.id),
+    ...reference(site, RESOURCES.application, row.id),
     name: row.name,
     description: row.description,
     created_at: formatTime(row.created_at),

@@ -3,20 +3,17 @@ import type { ApiServer } from '../http/server.ts'
 import { noSuch } from '../model/refusal.ts'
 import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
 import { addList, byInteger, byText, equals } from './lists.ts'
-import { NestedServerType, nestedServerType, NestedZone, nestedZone, idParams } from './nested.ts'
+import { NestedServerType, nestedServerType, NestedZone, nestedZone } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
-const ZoneParams = idParams('gb1-a', 'The id, or the handle.')
-const TypeParams = idParams('1gb.ssd', 'The id, or the handle.')
+const ZoneParams = RESOURCES.zone.params
+const TypeParams = RESOURCES.serverType.params
 
 /** Adds the lists and members of zones and server types. */
 export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts): void {
-  addList(server, {
-    path: '/zones',
-    operationId: 'listZones',
-    summary: 'List zones',
+  addList(server, RESOURCES.zone, {
     description: 'The zones of the region.',
-    tags: ['Zones'],
     form: NestedZone,
     order: [byText('zones.handle')],
     filters: {},
@@ -46,12 +43,8 @@ export function addCatalogRoutes(server: ApiServer, { db, site }: ResourceParts)
     },
   )
 
-  addList(server, {
-    path: '/server_types',
-    operationId: 'listServerTypes',
-    summary: 'List server types',
+  addList(server, RESOURCES.serverType, {
     description: 'The smallest first.',
-    tags: ['Server types'],
     form: NestedServerType,
     order: [byInteger('server_types.ram'), byText('server_types.id')],
     filters: {

@@ -3,7 +3,7 @@ import type { ApiServer } from '../http/server.ts'
 import Type, { type Static } from 'typebox'
 import type { InferResult } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
-import { CLOUD_IP_STATES, type CloudIpStatus } from '../model/cloud-ip-states.ts'
+import { CLOUD_IP_STATES } from '../model/cloud-ip-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 import {
   cloudIpCanBecome,
@@ -16,9 +16,10 @@ import {
 } from '../changes/cloud-ips.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Reader } from '../database/transaction.ts'
-import { formatId, PREFIXES } from '../model/ids.ts'
+import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse, type Detail } from '../model/refusal.ts'
-import { addList, byCreation, equals } from './lists.ts'
+import { addList, equals } from './lists.ts'
+import { Members } from './members.ts'
 import {
   CLOUD_IP_COLUMNS,
   DATABASE_SERVER_COLUMNS,
@@ -40,11 +41,11 @@ import {
   NestedServerGroup,
   nestedServerGroup,
   type Site,
-  idParams,
   alwaysNull,
   representation,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 import { addWait } from './waiting.ts'
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
@@ -81,182 +82,82 @@ const CloudIp = Type.Object(
     interface: Type.Union([NestedInterface, Type.Null()]),
     server: Type.Union([NestedServer, Type.Null()]),
     server_group: Type.Union([NestedServerGroup, Type.Null()]),
-    load_balancer: alwaysNull(representation('NestedLoadBalancer', 'load_balancer', {})),
+    load_balancer: alwaysNull(representation('NestedLoadBalancer', { type: 'load_balancer' }, {})),
     database_server: Type.Union([NestedDatabaseServer, Type.Null()]),
   },
   { title: 'CloudIp' },
 )
 
-const TAGS = ['Cloud IPs']
-const Params = idParams(formatId('cip', 1))
-
-/** Adds the seven endpoints. */
+/** Adds the eight endpoints. */
 export function addCloudIpRoutes(server: ApiServer, parts: ResourceParts): void {
-  const { db, pool, accounts, site } = parts
+  const { db, pool, site } = parts
+  const load = async (database: Reader, accountId: string, id: string) =>
+    fullCloudIp(
+      site,
+      await selectCloudIps(database, accountId)
+        .where('cloud_ips.id', '=', id)
+        .executeTakeFirstOrThrow(() => noSuch('cloud IP', id)),
+    )
   const find = prepareOne(pool, 'cloud-ip', ['account', 'id'], (accountId, id) =>
     selectCloudIps(db, accountId).where('cloud_ips.id', '=', id),
   )
-  addList(server, {
-    path: '/cloud_ips',
-    operationId: 'listCloudIps',
-    summary: 'List cloud IPs',
+  const cloudIps = new Members(server, parts, RESOURCES.cloudIp, CloudIp, load)
+
+  addList(server, RESOURCES.cloudIp, {
     description: 'Those of the account.',
-    tags: TAGS,
     form: CloudIp,
-    order: byCreation('cloud_ips'),
     filters: {
       name: equals('cloud_ips.name'),
       status: equals('cloud_ips.status', { values: CLOUD_IP_STATES }),
-      server_group: equals('cloud_ips.server_group_id', { idOf: PREFIXES.serverGroup }),
+      server_group: equals('cloud_ips.server_group_id', { idOf: 'grp' }),
     },
     select: ({ caller }) => selectCloudIps(db, caller.accountId),
     represent: (rows) => rows.map((row) => fullCloudIp(site, row)),
   })
-
-  server.get(
-    '/cloud_ips/:id',
-    {
-      schema: {
-        operationId: 'getCloudIp',
-        summary: 'Get a cloud IP',
-        description: 'With what it is mapped to.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: CloudIp },
-      },
-      config: {
-        member: {
-          table: 'cloud_ips',
-          load: (database, { caller }, id) => loadCloudIp(database, site, caller.accountId, id),
-        },
-      },
-    },
-    async ({ caller, params: { id } }) => {
-      const row = await find(caller.accountId, id)
-      if (row === undefined) throw noSuch('cloud IP', id)
-      return fullCloudIp(site, row)
-    },
-  )
-
-  addWait(server, parts, {
-    path: '/cloud_ips',
-    operationId: 'waitForCloudIp',
-    noun: 'a cloud IP',
-    tags: TAGS,
-    params: Params,
-    form: CloudIp,
-    states: CLOUD_IP_STATES,
-    canBecome: (from, to) => cloudIpCanBecome(from as CloudIpStatus, to),
-    load: (database, accountId, id) => loadCloudIp(database, site, accountId, id),
+  cloudIps.get('With what it is mapped to.', async ({ caller }, id) => {
+    const row = await find(caller.accountId, id)
+    if (row === undefined) throw noSuch('cloud IP', id)
+    return fullCloudIp(site, row)
   })
-
-  server.post(
-    '/cloud_ips',
+  addWait(server, parts, RESOURCES.cloudIp, {
+    ...{ form: CloudIp, states: CLOUD_IP_STATES, canBecome: cloudIpCanBecome, load },
+  })
+  cloudIps.create(
+    { description: 'The region chooses its addresses. It is not mapped yet.', body: Update, status: 201 },
+    (tx, { accountId, body }) => createCloudIp(tx, accountId, valuesOf(body)),
+  )
+  cloudIps.update({ description: 'Fields that are left out stay.', body: Update }, (tx, { accountId, id, body }) =>
+    updateCloudIp(tx, accountId, id, valuesOf(body)),
+  )
+  cloudIps.remove(
+    { description: 'Its address goes back to the region. Refused (409) while it is mapped.' },
+    (tx, { accountId, id }) => deleteCloudIp(tx, accountId, id),
+  )
+  cloudIps.action(
+    'map',
     {
-      schema: {
-        operationId: 'createCloudIp',
-        summary: 'Create a cloud IP',
-        description: 'The region chooses its addresses. It is not mapped yet.',
-        tags: TAGS,
-        body: Update,
-        response: { 201: CloudIp },
-      },
-    },
-    async ({ caller, body }, reply) =>
-      reply.code(201).send(
-        await accounts.commit(caller, async (tx) => {
-          const id = await createCloudIp(tx, caller.accountId, valuesOf(body))
-          return loadCloudIp(tx, site, caller.accountId, id)
-        }),
+      operationId: 'mapCloudIp',
+      summary: 'Map a cloud IP',
+      description:
+        'To an interface, to every member of a server group, to a database server, ' +
+        'or (as old clients do) to the first interface of a server.',
+      body: Type.Object(
+        { destination: Type.String() },
+        { title: 'CloudIpMapping', examples: [{ destination: formatId('int', 1) }] },
       ),
-  )
-
-  server.put(
-    '/cloud_ips/:id',
-    {
-      schema: {
-        operationId: 'updateCloudIp',
-        summary: 'Change a cloud IP',
-        description: 'Fields that are left out stay.',
-        tags: TAGS,
-        params: Params,
-        body: Update,
-        response: { 200: CloudIp },
-      },
+      status: 202,
     },
-    async ({ caller, params, body }) =>
-      await accounts.commit(caller, async (tx) => {
-        await updateCloudIp(tx, caller.accountId, params.id, valuesOf(body))
-        return loadCloudIp(tx, site, caller.accountId, params.id)
-      }),
+    (tx, { accountId, id, body }) => mapCloudIp(tx, accountId, id, body.destination),
   )
-
-  server.delete(
-    '/cloud_ips/:id',
+  cloudIps.action(
+    'unmap',
     {
-      schema: {
-        operationId: 'deleteCloudIp',
-        summary: 'Delete a cloud IP',
-        description: 'Its address goes back to the region. Refused (409) while it is mapped.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: CloudIp },
-      },
+      operationId: 'unmapCloudIp',
+      summary: 'Unmap a cloud IP',
+      description: 'Its address stays in the account.',
+      status: 202,
     },
-    async ({ caller, params }) =>
-      await accounts.commit(caller, async (tx) => {
-        const last = await loadCloudIp(tx, site, caller.accountId, params.id)
-        await deleteCloudIp(tx, caller.accountId, params.id)
-        return last
-      }),
-  )
-
-  server.post(
-    '/cloud_ips/:id/map',
-    {
-      schema: {
-        operationId: 'mapCloudIp',
-        summary: 'Map a cloud IP',
-        description:
-          'To an interface, to every member of a server group, to a database server, ' +
-          'or (as old clients do) to the first interface of a server.',
-        tags: TAGS,
-        params: Params,
-        body: Type.Object(
-          { destination: Type.String() },
-          { title: 'CloudIpMapping', examples: [{ destination: formatId('int', 1) }] },
-        ),
-        response: { 202: CloudIp },
-      },
-    },
-    async ({ caller, params, body }, reply) =>
-      reply.code(202).send(
-        await accounts.commit(caller, async (tx) => {
-          await mapCloudIp(tx, caller.accountId, params.id, body.destination)
-          return loadCloudIp(tx, site, caller.accountId, params.id)
-        }),
-      ),
-  )
-
-  server.post(
-    '/cloud_ips/:id/unmap',
-    {
-      schema: {
-        operationId: 'unmapCloudIp',
-        summary: 'Unmap a cloud IP',
-        description: 'Its address stays in the account.',
-        tags: TAGS,
-        params: Params,
-        response: { 202: CloudIp },
-      },
-    },
-    async ({ caller, params }, reply) =>
-      reply.code(202).send(
-        await accounts.commit(caller, async (tx) => {
-          await unmapCloudIp(tx, caller.accountId, params.id)
-          return loadCloudIp(tx, site, caller.accountId, params.id)
-        }),
-      ),
+    (tx, { accountId, id }) => unmapCloudIp(tx, accountId, id),
   )
 }
 
@@ -328,18 +229,6 @@ function selectCloudIps(database: Reader, accountId: string) {
 }
 
 type Row = InferResult<ReturnType<typeof selectCloudIps>>[number]
-
-async function loadCloudIp(
-  database: Reader,
-  site: Site,
-  accountId: string,
-  id: string,
-): Promise<Static<typeof CloudIp>> {
-  const row = await selectCloudIps(database, accountId)
-    .where('cloud_ips.id', '=', id)
-    .executeTakeFirstOrThrow(() => noSuch('cloud IP', id))
-  return fullCloudIp(site, row)
-}
 
 function fullCloudIp(site: Site, row: Row): Static<typeof CloudIp> {
   return {

@@ -26,11 +26,10 @@ import type { Reader, Tx } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { COLLABORATION_STATES, type CollaborationStatus, ROLES, type Role } from '../model/collaborations.ts'
 import { rateLimitHeaders, type Quota } from '../../limits/rate-limit.ts'
-import { formatId } from '../model/ids.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, byCreation, equals } from './lists.ts'
+import { addList, equals } from './lists.ts'
 import { addMember } from './members.ts'
 import {
   reference,
@@ -43,13 +42,13 @@ import {
   representation,
   type Site,
   Time,
-  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 import { addWait } from './waiting.ts'
 
 /** The full form, which is the collected form too. */
-const Collaboration = representation('Collaboration', 'collaboration', {
+const Collaboration = representation('Collaboration', RESOURCES.collaboration, {
   email: Type.String({ format: 'email' }),
   role: oneOf(Object.keys(ROLES) as Role[]),
   role_label: Type.String(),
@@ -67,50 +66,33 @@ const Create = Type.Object(
   { title: 'NewCollaboration', examples: [{ email: 'grace@example.com', role: 'admin' }] },
 )
 
-const TAGS = ['Collaborations']
-const Params = idParams(formatId('col', 1))
-/** The path of collaborations for each side, the account and the user. */
-const PATHS = { account: 'collaborations', user: 'user/collaborations' } as const
-type Side = keyof typeof PATHS
+const TAGS = RESOURCES.collaboration.tags
+const Params = RESOURCES.collaboration.params
+type Side = 'account' | 'user'
 /** The lists of both sides. */
 const LIST = {
-  tags: TAGS,
   form: Collaboration,
-  order: byCreation('collaborations'),
   filters: { status: equals('collaborations.status', { values: COLLABORATION_STATES }) },
 }
 
 /** Adds the account's side. */
 export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts): void {
   const { db, accounts, site } = parts
-  addList(server, {
+  addList(server, RESOURCES.collaboration, {
     ...LIST,
-    path: '/collaborations',
-    operationId: 'listCollaborations',
     summary: 'List the collaborations of the account',
     description: 'Invitations and finished ones too.',
     select: ({ caller }) => selectCollaborations(db, isOfAccount(caller.accountId)),
     represent: (rows) => rows.map((row) => fullCollaboration(site, 'account', row)),
   })
 
-  addMember(server, db, {
-    path: '/collaborations/:id',
-    operationId: 'getCollaboration',
-    summary: 'Get a collaboration',
+  addMember(server, db, RESOURCES.collaboration, {
     description: 'It names no user before the invitation is accepted.',
-    tags: TAGS,
-    params: Params,
     form: Collaboration,
-    table: 'collaborations',
     load: (database, { caller }, id) => load(database, caller.accountId, id),
   })
 
-  addWait(server, parts, {
-    path: '/collaborations',
-    operationId: 'waitForCollaboration',
-    noun: 'a collaboration',
-    tags: TAGS,
-    params: Params,
+  addWait(server, parts, RESOURCES.collaboration, {
     form: Collaboration,
     states: COLLABORATION_STATES,
     canBecome: (from, to) => collaborationCanBecome(from as CollaborationStatus, to),
@@ -194,25 +176,18 @@ export function addCollaborationRoutes(server: ApiServer, parts: ResourceParts):
 
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
 export function addUserCollaborationRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addList(server, {
+  addList(server, RESOURCES.userCollaboration, {
     ...LIST,
-    path: '/user/collaborations',
-    operationId: 'listUserCollaborations',
     summary: 'List your collaborations and invitations',
     description: 'Those of the user who has signed in. API clients get 403.',
     select: ({ tokenHolder }) => selectCollaborations(db, isOfUser(userOf(tokenHolder))),
     represent: (rows) => rows.map((row) => fullCollaboration(site, 'user', row)),
   })
 
-  addMember(server, db, {
-    path: '/user/collaborations/:id',
-    operationId: 'getUserCollaboration',
+  addMember(server, db, RESOURCES.userCollaboration, {
     summary: 'Get one of your collaborations',
     description: 'One of the user who has signed in. API clients get 403.',
-    tags: TAGS,
-    params: Params,
     form: Collaboration,
-    table: 'collaborations',
     load: (database, { tokenHolder }, id) => asUser(tokenHolder, (userId) => load(database, userId, id)),
   })
 
@@ -323,7 +298,7 @@ function fullCollaboration(
   { parties: { account, user, inviter }, ...row }: Row,
 ): Collaboration {
   return {
-    ...reference(site, 'collaboration', PATHS[side], row.id),
+    ...reference(site, RESOURCES[side === 'user' ? 'userCollaboration' : 'collaboration'], row.id),
     email: row.email,
     role: row.role,
     role_label: ROLES[row.role],

@@ -10,18 +10,19 @@ import type { Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { SAFE_METHODS } from '../http/audit.ts'
 import { memberPathOf } from '../http/entity-tags.ts'
+import { JsonMember } from '../http/idempotency.ts'
 import type { ApiServer } from '../http/server.ts'
 import { Refusal } from '../model/refusal.ts'
 
 /**
- * A member that can be changed. `load` reads what its GET shows: the full form, or its JSON text. `id`: of the path, or
+ * A member that can be changed. `load` reads what its GET shows: the full form. `id`: of the path, or
  * '' if the path has none. `table`: of its row.
  */
 export interface Member {
   readonly table: keyof Tables
   readonly load: (database: Reader, request: FastifyRequest, id: string) => Promise<Shown>
 }
-type Shown = string | { readonly id: string }
+type Shown = JsonMember | { readonly id: string }
 /** `schema`: of the body of its GET. */
 interface MemberOfGet extends Member {
   readonly schema: Readonly<Record<string, unknown>>
@@ -68,11 +69,10 @@ async function check(
   reply: FastifyReply,
 ): Promise<void> {
   const { id: named = '' } = request.params as { readonly id?: string }
-  const found = await load(tx, request, named)
-  const id = typeof found === 'string' ? named : found.id
+  const { id } = await load(tx, request, named)
   await sql`select 1 from ${sql.table(table)} where id = ${id} for update`.execute(tx)
   const shown = await load(tx, request, named)
-  const text = typeof shown === 'string' ? shown : reply.serializeInput({ ...shown }, schema)
+  const text = shown instanceof JsonMember ? shown.text : reply.serializeInput({ ...shown }, schema)
   const tag = entityTagOf(text)
   if (!namesStrongly(given, tag)) throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
 }

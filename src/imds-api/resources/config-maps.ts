@@ -1,5 +1,5 @@
 /** Config maps: a name and a JSON object of any content, which responses show as it was sent. */
-import type { FastifyReply } from 'fastify'
+import type { preHandlerHookHandler } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
 import { boundedJson, setBodyParsers } from '../http/body.ts'
@@ -9,28 +9,34 @@ import { refuseBeyondLimit } from '../changes/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Reader } from '../database/transaction.ts'
 import { BODY_BOUNDS, MAX_BODY_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
-import { formatId } from '../model/ids.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, byCreation, equals } from './lists.ts'
-import { GivenName, reference, representation, type Site, idParams } from './nested.ts'
+import { addList, equals } from './lists.ts'
+import { Members } from './members.ts'
+import { GivenName, reference, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
-const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
-const Data = Type.Object(
-  {},
-  {
-    additionalProperties: true,
-    description:
-      'At most 1,048,576 bytes of JSON, with at most 99 levels. ' +
-      'It comes back as it was sent, numbers and the order of keys included.',
-  },
+const Collected = representation('CollectedConfigMap', RESOURCES.configMap, { name: Type.String() })
+const Data = Type.Unsafe<DataText>(
+  Type.Object(
+    {},
+    {
+      additionalProperties: true,
+      description:
+        'At most 1,048,576 bytes of JSON, with at most 99 levels. ' +
+        'It comes back as it was sent, numbers and the order of keys included.',
+    },
+  ),
 )
 const ConfigMap = Type.Object({ ...Collected.properties, data: Data }, { title: 'ConfigMap' })
 const Name = Type.Optional(GivenName)
 
-const TAGS = ['Config maps']
-const Params = idParams(formatId('cfg', 1))
+const refuseLongData: preHandlerHookHandler = ({ body }, _reply, done) => {
+  const { data } = body as { readonly data?: DataText }
+  const fault = data && dataFault(data)
+  done(fault === undefined ? undefined : refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
+}
 
 /** Adds the routes. Their bodies may be longer than those of other routes. */
 export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): void {
@@ -41,138 +47,63 @@ export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): voi
   })
 }
 
-function addRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addList(server, {
-    path: '/config_maps',
-    operationId: 'listConfigMaps',
-    summary: 'List config maps',
+function addRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, site } = parts
+  const configMaps = new Members(server, parts, RESOURCES.configMap, ConfigMap, (database, accountId, id) =>
+    loadConfigMap(database, site, accountId, id),
+  )
+
+  addList(server, RESOURCES.configMap, {
     description: 'Those of the account, without their data.',
-    tags: TAGS,
     form: Collected,
-    order: byCreation('config_maps'),
     filters: { name: equals('config_maps.name') },
     select: ({ caller }) =>
       db.selectFrom('config_maps').select(['id', 'name']).where('account_id', '=', caller.accountId),
     represent: (rows) => rows.map((row) => collectedConfigMap(site, row)),
   })
-
-  server.get(
-    '/config_maps/:id',
+  configMaps.get('With its data, as it was sent.')
+  configMaps.create(
     {
-      schema: {
-        operationId: 'getConfigMap',
-        summary: 'Get a config map',
-        description: 'With its data, as it was sent.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: ConfigMap },
-      },
-      config: {
-        member: {
-          table: 'config_maps',
-          load: async (database, { caller }, id) => (await loadConfigMap(database, site, caller.accountId, id)).text,
-        },
-      },
-    },
-    async ({ caller, params }, reply) => send(reply, await loadConfigMap(db, site, caller.accountId, params.id)),
-  )
-
-  server.post(
-    '/config_maps',
-    {
-      schema: {
-        operationId: 'createConfigMap',
-        summary: 'Create a config map',
-        description: 'A name, and a JSON object of any content.',
-        tags: TAGS,
-        body: Type.Object(
-          { name: Name, data: Data },
-          { title: 'NewConfigMap', examples: [{ name: 'front', data: { workers: 4 } }] },
-        ),
-        response: { 200: ConfigMap },
-      },
-      bodyLimit: MAX_BODY_BYTES,
-    },
-    async ({ caller, body }, reply) => {
-      const data = body.data as DataText
-      const fault = dataFault(data)
-      if (fault !== undefined) throw refuse('unprocessable_entity', fieldFault('data', 'too_long', fault))
-      return send(
-        reply,
-        await accounts.commit(caller, async (tx) => {
-          const { accountId } = caller
-          const bytes = Buffer.byteLength(data.text)
-          await refuseBeyondLimit(tx, accountId, 'config_maps_limit')
-          await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes)
-          const id = await nextId(tx, 'cfg')
-          await tx
-            .insertInto('config_maps')
-            .values({ id, account_id: accountId, name: body.name ?? '', data: data.text, bytes })
-            .execute()
-          return loadConfigMap(tx, site, accountId, id)
-        }),
-      )
-    },
-  )
-
-  server.put(
-    '/config_maps/:id',
-    {
-      schema: {
-        operationId: 'updateConfigMap',
-        summary: 'Change a config map',
-        description: 'Data replaces the whole map.',
-        tags: TAGS,
-        params: Params,
-        body: Type.Object(
-          { name: Name, data: Type.Optional(Data) },
-          { title: 'ConfigMapChange', examples: [{ data: { workers: 8 } }] },
-        ),
-        response: { 200: ConfigMap },
-      },
-      bodyLimit: MAX_BODY_BYTES,
-    },
-    async ({ caller, params, body }, reply) => {
-      const { name, data } = body as { readonly name?: string | null; readonly data?: DataText }
-      const fault = data && dataFault(data)
-      if (fault !== undefined) throw refuse('unprocessable_entity', fieldFault('data', 'too_long', fault))
-      const values = { ...(name !== undefined && { name: name ?? '' }), ...(data !== undefined && { data: data.text }) }
-      return send(
-        reply,
-        await accounts.commit(caller, async (tx) => {
-          await update(tx, caller.accountId, params.id, values)
-          return loadConfigMap(tx, site, caller.accountId, params.id)
-        }),
-      )
-    },
-  )
-
-  server.delete(
-    '/config_maps/:id',
-    {
-      schema: {
-        operationId: 'deleteConfigMap',
-        summary: 'Delete a config map',
-        description: 'The response is the last that has its data.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: ConfigMap },
-      },
-    },
-    async ({ caller, params }, reply) =>
-      send(
-        reply,
-        await accounts.commit(caller, async (tx) => {
-          const last = await loadConfigMap(tx, site, caller.accountId, params.id)
-          await tx
-            .deleteFrom('config_maps')
-            .where('id', '=', params.id)
-            .where('account_id', '=', caller.accountId)
-            .execute()
-          return last
-        }),
+      description: 'A name, and a JSON object of any content.',
+      body: Type.Object(
+        { name: Name, data: Data },
+        { title: 'NewConfigMap', examples: [{ name: 'front', data: { workers: 4 } }] },
       ),
+      bodyLimit: MAX_BODY_BYTES,
+      preHandler: refuseLongData,
+    },
+    async (tx, { accountId, body }) => {
+      const { text } = body.data
+      const bytes = Buffer.byteLength(text)
+      await refuseBeyondLimit(tx, accountId, 'config_maps_limit')
+      await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes)
+      const id = await nextId(tx, 'cfg')
+      await tx
+        .insertInto('config_maps')
+        .values({ id, account_id: accountId, name: body.name ?? '', data: text, bytes })
+        .execute()
+      return id
+    },
   )
+  configMaps.update(
+    {
+      description: 'Data replaces the whole map.',
+      body: Type.Object(
+        { name: Name, data: Type.Optional(Data) },
+        { title: 'ConfigMapChange', examples: [{ data: { workers: 8 } }] },
+      ),
+      bodyLimit: MAX_BODY_BYTES,
+      preHandler: refuseLongData,
+    },
+    (tx, { accountId, id, body: { name, data } }) =>
+      update(tx, accountId, id, {
+        ...(name !== undefined && { name: name ?? '' }),
+        ...(data !== undefined && { data: data.text }),
+      }),
+  )
+  configMaps.remove({ description: 'The response is the last that has its data.' }, async (tx, { accountId, id }) => {
+    await tx.deleteFrom('config_maps').where('id', '=', id).where('account_id', '=', accountId).execute()
+  })
 }
 
 /** What a change writes. */
@@ -200,7 +131,7 @@ async function update(tx: Tx, accountId: string, id: string, values: Values): Pr
 }
 
 function collectedConfigMap(site: Site, { id, name }: { readonly id: string; readonly name: string }) {
-  return { ...reference(site, 'config_map', 'config_maps', id), name }
+  return { ...reference(site, RESOURCES.configMap, id), name }
 }
 
 /** Puts the stored text of `data` into the response as it is: parsing would change it. */
@@ -217,9 +148,4 @@ async function loadConfigMap(
     .where('account_id', '=', accountId)
     .executeTakeFirstOrThrow(() => noSuch('config map', id))
   return new JsonMember(id, `${JSON.stringify(collectedConfigMap(site, row)).slice(0, -1)},"data":${row.data}}`)
-}
-
-function send(reply: FastifyReply, result: JsonMember): FastifyReply {
-  reply.respondedId = result.id
-  return reply.code(200).type('application/json; charset=utf-8').send(result.text)
 }

@@ -9,7 +9,7 @@ import type { Reader } from '../database/transaction.ts'
 import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { fieldFault, noSuch, refuse } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, byCreation, byInteger, byText, equals } from './lists.ts'
+import { addList, byInteger, byText, equals } from './lists.ts'
 import { addMember } from './members.ts'
 import {
   CLOUD_IP_COLUMNS,
@@ -25,9 +25,9 @@ import {
   NestedZone,
   nestedZone,
   type Site,
-  idParams,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
 /** The full form, which is the collected form too. */
 const DatabaseServer = Type.Object(
@@ -58,18 +58,15 @@ const Update = Type.Object(
   { title: 'DatabaseServerChange', examples: [{ description: 'orders and stock' }] },
 )
 
-const TAGS = ['Database servers']
-const Params = idParams('dbs-demo1')
-const TypeParams = idParams('dbt-demo1')
+const TAGS = RESOURCES.databaseServer.tags
+const Params = RESOURCES.databaseServer.params
+const TypeParams = RESOURCES.databaseType.params
 
 /** Adds the routes. */
 export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addList(server, {
-    path: '/database_types',
-    operationId: 'listDatabaseTypes',
+  addList(server, RESOURCES.databaseType, {
     summary: 'List types of database servers',
     description: 'The smallest first.',
-    tags: TAGS,
     form: NestedDatabaseType,
     order: [byInteger('database_server_types.ram'), byText('database_server_types.id')],
     filters: { name: equals('database_server_types.name') },
@@ -99,14 +96,9 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     },
   )
 
-  addList(server, {
-    path: '/database_servers',
-    operationId: 'listDatabaseServers',
-    summary: 'List database servers',
+  addList(server, RESOURCES.databaseServer, {
     description: 'Those of the account that are not deleted. The region file makes them.',
-    tags: TAGS,
     form: DatabaseServer,
-    order: byCreation('database_servers'),
     filters: {
       name: equals('database_servers.name'),
       status: equals('database_servers.status', { values: DATABASE_SERVER_STATES }),
@@ -116,15 +108,9 @@ export function addDatabaseServerRoutes(server: ApiServer, { db, accounts, site 
     represent: (rows) => rows.map((row) => fullDatabaseServer(site, row)),
   })
 
-  addMember(server, db, {
-    path: '/database_servers/:id',
-    operationId: 'getDatabaseServer',
-    summary: 'Get a database server',
+  addMember(server, db, RESOURCES.databaseServer, {
     description: 'A deleted one stays readable.',
-    tags: TAGS,
-    params: Params,
     form: DatabaseServer,
-    table: 'database_servers',
     load: (database, { caller }, id) => loadDatabaseServer(database, site, caller.accountId, id),
   })
 

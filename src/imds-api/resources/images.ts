@@ -15,7 +15,6 @@ import {
 import type { Tables } from '../database/tables.ts'
 import type { Reader, Tx } from '../database/transaction.ts'
 import { LONG_BODY_LIMIT } from '../http/body.ts'
-import { formatId } from '../model/ids.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
 import { addMember } from './members.ts'
@@ -27,10 +26,10 @@ import {
   NullableString,
   SHORT_IMAGE_COLUMNS,
   type Site,
-  idParams,
   alwaysNull,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 import { addWait } from './waiting.ts'
 
 const Image = Type.Object(
@@ -61,10 +60,10 @@ const Update = Type.Object(
   },
   { title: 'ImageChange', examples: [{ name: 'golden', description: 'web server, configured' }] },
 )
-const TAGS = ['Images']
+const TAGS = RESOURCES.image.tags
 /** A deleted image does not exist for clients. */
 const WAITABLE = ['creating', 'available', 'deprecated', 'failed', 'deleting'] as const satisfies readonly ImageState[]
-const Params = idParams(formatId('img', 1), 'The id, or the handle.')
+const Params = RESOURCES.image.params
 
 /** Adds the routes. */
 export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
@@ -72,12 +71,8 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
   const read = async (database: Reader, accountId: string, id: string) =>
     fullImage(site, await findImage(database, accountId, id))
 
-  addList(server, {
-    path: '/images',
-    operationId: 'listImages',
-    summary: 'List images',
+  addList(server, RESOURCES.image, {
     description: 'Those of the account, and the public ones of others. Descriptions have at most 255 characters.',
-    tags: TAGS,
     form: Image,
     order: [byText('images.name'), byText('images.id')],
     filters: { name: equals('images.name'), status: equals('images.status') },
@@ -85,24 +80,13 @@ export function addImageRoutes(server: ApiServer, parts: ResourceParts): void {
     represent: (rows) => rows.map((row) => collectedImage(site, row)),
   })
 
-  addMember(server, db, {
-    path: '/images/:id',
-    operationId: 'getImage',
-    summary: 'Get an image',
+  addMember(server, db, RESOURCES.image, {
     description: 'By its id or handle, with its whole description.',
-    tags: TAGS,
-    params: Params,
     form: Image,
-    table: 'images',
     load: (database, { caller }, id) => read(database, caller.accountId, id),
   })
 
-  addWait(server, parts, {
-    path: '/images',
-    operationId: 'waitForImage',
-    noun: 'an image',
-    tags: TAGS,
-    params: Params,
+  addWait(server, parts, RESOURCES.image, {
     form: Image,
     states: WAITABLE,
     canBecome: imageCanBecome,

@@ -1,10 +1,10 @@
 /** Interfaces of servers, read only. */
 import Type from 'typebox'
-import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { NestedInterface, nestedInterface, NestedServer, nestedServer, SERVER_COLUMNS, idParams } from './nested.ts'
+import { NestedInterface, nestedInterface, NestedServer, nestedServer, SERVER_COLUMNS } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
 const Interface = Type.Object({ ...NestedInterface.properties, server: NestedServer }, { title: 'Interface' })
 
@@ -18,7 +18,7 @@ export function addInterfaceRoutes(server: ApiServer, { db, site }: ResourcePart
         summary: 'Get an interface',
         description: 'A network interface of a server of the account.',
         tags: ['Interfaces'],
-        params: idParams(formatId('int', 1)),
+        params: RESOURCES.interface.params,
         response: { 200: Interface },
       },
     },

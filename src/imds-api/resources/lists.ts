@@ -11,6 +11,7 @@ import { sendList } from '../http/list-stream.ts'
 import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG, TAG_PATTERN, MAX_VALUE_LENGTH } from '../http/paging.ts'
 import type { FilterRule, ListRules, ListPosition } from '../http/paging.ts'
 import type { ApiServer } from '../http/server.ts'
+import type { Resource } from './table.ts'
 
 /** A column of the order of a list, with its table. The last one is unique. */
 export interface OrderColumn {
@@ -24,17 +25,15 @@ interface Filter extends FilterRule {
 export type Tag = readonly [key: string, value: string]
 
 /**
- * A collection. `select`: the query of the rows that the request may see, without an order. `represent`: their
+ * A collection. `order`: default, the oldest resource first. `select`: the query of the rows that the request may see,
+ * without an order. `represent`: their
  * collected forms. `rowsAtOnce`: how many rows a query loads; fewer if a form has other lists in it.
  */
 export interface Collection<Form extends TObject, Table extends keyof Tables, Row> {
-  readonly path: string
-  readonly operationId: string
-  readonly summary: string
+  readonly summary?: string
   readonly description: string
-  readonly tags: readonly string[]
   readonly form: Form
-  readonly order: readonly OrderColumn[]
+  readonly order?: readonly OrderColumn[]
   readonly filters: Readonly<Record<string, Filter>>
   readonly tagged?: (accountId: string, tags: readonly Tag[]) => RawBuilder<boolean>
   readonly rowsAtOnce?: number
@@ -46,10 +45,6 @@ const ROWS_AT_ONCE = 100
 /** For forms with lists of other resources in them, which may be long. */
 export const FEW_ROWS_AT_ONCE = 10
 
-/** The order of most lists: the oldest resource first. */
-export function byCreation(table: keyof Tables): readonly OrderColumn[] {
-  return [{ column: `${table}.created_at`, type: 'time' }, byText(`${table}.id`)]
-}
 /** A column of an order. */
 export function byText(column: string): OrderColumn {
   return { column, type: 'text' }
@@ -63,13 +58,19 @@ export function equals(column: string, rule: FilterRule = {}): Filter {
   return { ...rule, where: (value) => sql`${sql.ref(column)} = ${value}` }
 }
 
+function byCreation(table: keyof Tables): readonly OrderColumn[] {
+  return [{ column: `${table}.created_at`, type: 'time' }, byText(`${table}.id`)]
+}
+
 /** Adds the route of a collection. */
 export function addList<Form extends TObject, Table extends keyof Tables, Row>(
   server: ApiServer,
+  { path: collectionPath, table, tags: sections, plural, name: singular }: Resource,
   collection: Collection<Form, Table, Row>,
 ): void {
-  const { path, operationId, summary, description, tags, form, order, filters, tagged } = collection
-  const { rowsAtOnce = ROWS_AT_ONCE, select, represent } = collection
+  const { summary = `List ${plural}`, description, form, filters, tagged } = collection
+  const { order = byCreation(table), rowsAtOnce = ROWS_AT_ONCE, select, represent } = collection
+  const path = `/${collectionPath}`
   const names = Object.keys(form.properties)
   const rules: ListRules = {
     path,
@@ -83,10 +84,10 @@ export function addList<Form extends TObject, Table extends keyof Tables, Row>(
     path,
     {
       schema: {
-        operationId,
+        operationId: `list${singular}s`,
         summary,
         description,
-        tags,
+        tags: sections,
         querystring: parametersOf(rules),
         response: { 200: Type.Array(form) },
         'x-headers': ['Link'],

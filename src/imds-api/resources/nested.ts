@@ -14,6 +14,7 @@ import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { SCOPES_OF_GROUP, type PermissionsGroup } from '../model/scopes.ts'
 import { SERVER_STATES } from '../model/server-actions.ts'
 import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
+import { RESOURCES, type Resource } from './table.ts'
 
 /** The URL of this API, without a final slash, and the domain of its region. */
 export interface Site {
@@ -45,13 +46,13 @@ export function oneOf<const T extends readonly string[]>(values: T) {
   return Type.Unsafe<T[number]>({ type: 'string', enum: [...values] })
 }
 
-/** The schema of a representation: id, resource_type and url, and more. */
+/** The schema of a representation, whose title is `name`: id, resource_type and url, and more. */
 // eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
-export function representation<T extends TProperties>(name: string, resourceType: string, properties: T) {
+export function representation<T extends TProperties>(name: string, { type }: Pick<Resource, 'type'>, properties: T) {
   return Type.Object(
     {
       id: Type.String(),
-      resource_type: Type.Literal(resourceType),
+      resource_type: Type.Literal(type),
       url: Type.String({ format: 'uri' }),
       ...properties,
     },
@@ -62,15 +63,6 @@ export function representation<T extends TProperties>(name: string, resourceType
 /** A field that is always null. It has a form too, since generators leave out what is only null. */
 export function alwaysNull<T extends TObject>(form: T): TUnion<[T, TNull]> {
   return Type.Union([form, Type.Null()], { description: 'Always null.' })
-}
-
-/**
- * The parameter of the path of a member. `example`: an id or handle that the demo's region has, at least once the first
- * such resource is created.
- */
-// eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
-export function idParams(example: string, description = 'The id.') {
-  return Type.Object({ id: Type.String({ description, examples: [example] }) })
 }
 
 /** Names columns with their table. */
@@ -91,17 +83,16 @@ type Value<Column> = Column extends `${infer Table extends keyof Tables}.${infer
 type ValueOf<Row, Name> = Name extends keyof Row ? OrText<Row[Name]> : never
 type OrText<T> = T extends Date ? T | string : T
 
-/** The first three fields of every representation. `path`: of its collection, such as servers. */
+/** The first three fields of every representation. */
 export function reference<T extends string>(
   site: Site,
-  resourceType: T,
-  path: string,
+  { type, path }: Pick<Resource<T>, 'type' | 'path'>,
   id: string,
 ): { id: string; resource_type: T; url: string } {
-  return { id, resource_type: resourceType, url: `${site.baseUrl}/1.0/${path}/${id}` }
+  return { id, resource_type: type, url: `${site.baseUrl}/1.0/${path}/${id}` }
 }
 
-export const NestedAccount = representation('NestedAccount', 'account', {
+export const NestedAccount = representation('NestedAccount', RESOURCES.account, {
   name: Type.String(),
   status: oneOf(ACCOUNT_STATES),
 })
@@ -109,7 +100,7 @@ export function nestedAccount(
   site: Site,
   row: { readonly id: string; readonly name: string; readonly status: AccountStatus },
 ): Static<typeof NestedAccount> {
-  return { ...reference(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
+  return { ...reference(site, RESOURCES.account, row.id), name: row.name, status: row.status }
 }
 
 /** The account of a row that is joined with `accounts`. */
@@ -125,7 +116,7 @@ export function accountOf(
   return nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status })
 }
 
-export const NestedUser = representation('NestedUser', 'user', {
+export const NestedUser = representation('NestedUser', RESOURCES.user, {
   name: Type.String(),
   email_address: Type.String({ format: 'email' }),
   '2fa': Type.Object({ enabled: Type.Boolean() }),
@@ -133,14 +124,14 @@ export const NestedUser = representation('NestedUser', 'user', {
 export const USER_COLUMNS = columnsOf('users', ['id', 'name', 'email_address', 'totp_secret'])
 export function nestedUser(site: Site, row: RowOf<typeof USER_COLUMNS>): Static<typeof NestedUser> {
   return {
-    ...reference(site, 'user', 'users', row.id),
+    ...reference(site, RESOURCES.user, row.id),
     name: row.name,
     email_address: row.email_address,
     '2fa': { enabled: row.totp_secret !== null },
   }
 }
 
-export const NestedApiClient = representation('NestedApiClient', 'api_client', {
+export const NestedApiClient = representation('NestedApiClient', RESOURCES.apiClient, {
   name: Type.String(),
   description: Type.String(),
   permissions_group: oneOf(Object.keys(SCOPES_OF_GROUP) as PermissionsGroup[]),
@@ -155,7 +146,7 @@ export const API_CLIENT_COLUMNS = columnsOf('api_clients', [
 ])
 export function nestedApiClient(site: Site, row: RowOf<typeof API_CLIENT_COLUMNS>): Static<typeof NestedApiClient> {
   return {
-    ...reference(site, 'api_client', 'api_clients', row.id),
+    ...reference(site, RESOURCES.apiClient, row.id),
     name: row.name,
     description: row.description,
     permissions_group: row.permissions_group,
@@ -163,15 +154,15 @@ export function nestedApiClient(site: Site, row: RowOf<typeof API_CLIENT_COLUMNS
   }
 }
 
-export const NestedZone = representation('NestedZone', 'zone', { handle: Type.String() })
+export const NestedZone = representation('NestedZone', RESOURCES.zone, { handle: Type.String() })
 export function nestedZone(
   site: Site,
   row: { readonly id: string; readonly handle: string },
 ): Static<typeof NestedZone> {
-  return { ...reference(site, 'zone', 'zones', row.id), handle: row.handle }
+  return { ...reference(site, RESOURCES.zone, row.id), handle: row.handle }
 }
 
-export const NestedServerType = representation('NestedServerType', 'server_type', {
+export const NestedServerType = representation('NestedServerType', RESOURCES.serverType, {
   name: Type.String(),
   status: oneOf(SERVER_TYPE_STATES),
   cores: Type.Integer(),
@@ -193,12 +184,12 @@ export const SERVER_TYPE_COLUMNS = columnsOf('server_types', [
 export function nestedServerType(site: Site, row: RowOf<typeof SERVER_TYPE_COLUMNS>): Static<typeof NestedServerType> {
   const { name, status, cores, ram, disk_size, handle, storage_type } = row
   return {
-    ...reference(site, 'server_type', 'server_types', row.id),
+    ...reference(site, RESOURCES.serverType, row.id),
     ...{ name, status, cores, ram, disk_size, handle, storage_type },
   }
 }
 
-export const NestedImage = representation('NestedImage', 'image', {
+export const NestedImage = representation('NestedImage', RESOURCES.image, {
   name: Type.String(),
   username: Type.String(),
   status: Type.String({
@@ -239,7 +230,7 @@ export function nestedImage(
   // no half of a surrogate pair
   const description = row.description.slice(0, MAX_IMAGE_DESCRIPTION).replace(/[\ud800-\udbff]$/, '')
   return {
-    ...reference(site, 'image', 'images', row.id),
+    ...reference(site, RESOURCES.image, row.id),
     ...{ name, username, status, locked, description, source, source_trigger, arch, official },
     created_at: formatTime(row.created_at),
     public: row.public,
@@ -247,20 +238,20 @@ export function nestedImage(
   }
 }
 
-export const NestedInterface = representation('NestedInterface', 'interface', {
+export const NestedInterface = representation('NestedInterface', RESOURCES.interface, {
   mac_address: Type.String({ pattern: '^([0-9a-f]{2}:){5}[0-9a-f]{2}$' }),
   ipv4_address: Ipv4,
 })
 export const INTERFACE_COLUMNS = columnsOf('interfaces', ['id', 'mac_address', 'ipv4_address'])
 export function nestedInterface(site: Site, row: RowOf<typeof INTERFACE_COLUMNS>): Static<typeof NestedInterface> {
   return {
-    ...reference(site, 'interface', 'interfaces', row.id),
+    ...reference(site, RESOURCES.interface, row.id),
     mac_address: row.mac_address,
     ipv4_address: row.ipv4_address,
   }
 }
 
-export const NestedServer = representation('NestedServer', 'server', {
+export const NestedServer = representation('NestedServer', RESOURCES.server, {
   name: Type.String(),
   status: oneOf(SERVER_STATES),
   locked: Type.Boolean(),
@@ -281,7 +272,7 @@ export const SERVER_COLUMNS = columnsOf('servers', [
 ])
 export function nestedServer(site: Site, row: RowOf<typeof SERVER_COLUMNS>): Static<typeof NestedServer> {
   return {
-    ...reference(site, 'server', 'servers', row.id),
+    ...reference(site, RESOURCES.server, row.id),
     name: row.name,
     status: row.status,
     locked: row.locked,
@@ -293,7 +284,7 @@ export function nestedServer(site: Site, row: RowOf<typeof SERVER_COLUMNS>): Sta
   }
 }
 
-export const NestedServerGroup = representation('NestedServerGroup', 'server_group', {
+export const NestedServerGroup = representation('NestedServerGroup', RESOURCES.serverGroup, {
   name: Type.String(),
   description: Type.String(),
   created_at: Time,
@@ -312,7 +303,7 @@ export function nestedServerGroup(
   row: RowOf<typeof SERVER_GROUP_COLUMNS>,
 ): Static<typeof NestedServerGroup> {
   return {
-    ...reference(site, 'server_group', 'server_groups', row.id),
+    ...reference(site, RESOURCES.serverGroup, row.id),
     name: row.name,
     description: row.description,
     created_at: formatTime(row.created_at),
@@ -321,7 +312,7 @@ export function nestedServerGroup(
   }
 }
 
-export const NestedCloudIp = representation('NestedCloudIp', 'cloud_ip', {
+export const NestedCloudIp = representation('NestedCloudIp', RESOURCES.cloudIp, {
   name: Type.String(),
   public_ip: Ipv4,
   public_ipv4: Ipv4,
@@ -342,7 +333,7 @@ export const CLOUD_IP_COLUMNS = columnsOf('cloud_ips', [
 export function nestedCloudIp(site: Site, row: RowOf<typeof CLOUD_IP_COLUMNS>): Static<typeof NestedCloudIp> {
   const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
   return {
-    ...reference(site, 'cloud_ip', 'cloud_ips', row.id),
+    ...reference(site, RESOURCES.cloudIp, row.id),
     name,
     public_ip: public_ipv4,
     public_ipv4,
@@ -354,7 +345,7 @@ export function nestedCloudIp(site: Site, row: RowOf<typeof CLOUD_IP_COLUMNS>): 
   }
 }
 
-export const NestedDatabaseType = representation('DatabaseType', 'database_type', {
+export const NestedDatabaseType = representation('DatabaseType', RESOURCES.databaseType, {
   name: Type.String(),
   description: Type.String(),
   disk_size: Type.Integer({ description: 'MB.' }),
@@ -364,10 +355,10 @@ export function nestedDatabaseType(
   site: Site,
   { id, name, description, disk_size, ram }: Selectable<Tables['database_server_types']>,
 ): Static<typeof NestedDatabaseType> {
-  return { ...reference(site, 'database_type', 'database_types', id), name, description, disk_size, ram }
+  return { ...reference(site, RESOURCES.databaseType, id), name, description, disk_size, ram }
 }
 
-export const NestedDatabaseServer = representation('NestedDatabaseServer', 'database_server', {
+export const NestedDatabaseServer = representation('NestedDatabaseServer', RESOURCES.databaseServer, {
   name: Type.String(),
   description: Type.String(),
   status: oneOf(DATABASE_SERVER_STATES),
@@ -401,7 +392,7 @@ export function nestedDatabaseServer(
   const { name, description, status, locked, database_engine, database_version } = row
   const { maintenance_weekday, maintenance_hour } = row
   return {
-    ...reference(site, 'database_server', 'database_servers', row.id),
+    ...reference(site, RESOURCES.databaseServer, row.id),
     ...{ name, description, status, locked, database_engine, database_version, maintenance_weekday, maintenance_hour },
     allow_access: [...row.allow_access],
     created_at: formatTime(row.created_at),

@@ -2,11 +2,10 @@
 import { newToken } from '../auth/secrets.ts'
 import { SERVER_EVENTS } from '../changes/servers.ts'
 import { requestServerAction } from '../changes/server-requests.ts'
-import { formatId } from '../model/ids.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
-import { idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 import { loadServer, Server } from './server-forms.ts'
 
 /** What each action does. */
@@ -42,7 +41,7 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
           description: describe(action),
           ...(action === 'snapshot' && { 'x-headers': ['Link'] }),
           tags: ['Servers'],
-          params: idParams(formatId('srv', 1)),
+          params: RESOURCES.server.params,
           response: { 202: Server },
         },
       },

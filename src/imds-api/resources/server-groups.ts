@@ -16,7 +16,7 @@ import type { Tx, Reader } from '../database/transaction.ts'
 import { formatId } from '../model/ids.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
-import { addList, byCreation, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
+import { addList, equals, FEW_ROWS_AT_ONCE } from './lists.ts'
 import { addMember } from './members.ts'
 import {
   NestedAccount,
@@ -28,11 +28,11 @@ import {
   nestedServerGroup,
   SERVER_COLUMNS,
   type Site,
-  idParams,
   alwaysNull,
   representation,
 } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
 /** The full form, which is the collected form too. */
 const ServerGroup = Type.Object(
@@ -40,7 +40,7 @@ const ServerGroup = Type.Object(
     ...NestedServerGroup.properties,
     account: NestedAccount,
     servers: Type.Array(NestedServer),
-    firewall_policy: alwaysNull(representation('NestedFirewallPolicy', 'firewall_policy', {})),
+    firewall_policy: alwaysNull(representation('NestedFirewallPolicy', { type: 'firewall_policy' }, {})),
   },
   { title: 'ServerGroup' },
 )
@@ -59,34 +59,23 @@ const Create = Type.Object(
   { title: 'NewServerGroup', examples: [{ name: 'back', description: 'databases' }] },
 )
 
-const TAGS = ['Server groups']
-const Params = idParams(formatId('grp', 1))
+const TAGS = RESOURCES.serverGroup.tags
+const Params = RESOURCES.serverGroup.params
 
 /** Adds the routes. */
 export function addServerGroupRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addList(server, {
-    path: '/server_groups',
-    operationId: 'listServerGroups',
-    summary: 'List server groups',
+  addList(server, RESOURCES.serverGroup, {
     description: 'Those of the account, with their servers.',
-    tags: TAGS,
     form: ServerGroup,
-    order: byCreation('server_groups'),
     filters: { name: equals('server_groups.name') },
     rowsAtOnce: FEW_ROWS_AT_ONCE,
     select: ({ caller }) => selectGroups(db, caller.accountId),
     represent: (rows) => rows.map((row) => fullServerGroup(site, row)),
   })
 
-  addMember(server, db, {
-    path: '/server_groups/:id',
-    operationId: 'getServerGroup',
-    summary: 'Get a server group',
+  addMember(server, db, RESOURCES.serverGroup, {
     description: 'With its servers.',
-    tags: TAGS,
-    params: Params,
     form: ServerGroup,
-    table: 'server_groups',
     load: (database, { caller }, id) => loadServerGroup(database, site, caller.accountId, id),
   })
 

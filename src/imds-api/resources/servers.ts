@@ -18,15 +18,15 @@ import {
 import { serverCanBecome } from '../changes/servers.ts'
 import type { Reader } from '../database/transaction.ts'
 import { GivenOptionsSchema } from '../model/metadata-options.ts'
-import { formatId, PREFIXES } from '../model/ids.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { SERVER_STATES, type ServerStatus } from '../model/server-actions.ts'
 import type { ApiServer } from '../http/server.ts'
 import { reportedFields } from './guest-reports.ts'
-import { addList, byCreation, equals, type Tag } from './lists.ts'
-import { GivenId, GivenName, idParams } from './nested.ts'
+import { addList, equals, type Tag } from './lists.ts'
+import { GivenId, GivenName } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { collectedServer, Collected, loadServer, selectServers, Server, Tags, WaitFor } from './server-forms.ts'
+import { RESOURCES } from './table.ts'
 import { addWait } from './waiting.ts'
 
 const UserData = Type.Union([Type.String(), Type.Null()], {
@@ -96,8 +96,8 @@ const dropEmpty: preValidationHookHandler = ({ body }, _reply, done) => {
       if ([null, ''].includes(Reflect.get(body, name) as string | null)) Reflect.deleteProperty(body, name)
   done()
 }
-const TAGS = ['Servers']
-const Params = idParams(formatId('srv', 1))
+const TAGS = RESOURCES.server.tags
+const Params = RESOURCES.server.params
 
 /** Adds the routes. */
 export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
@@ -110,18 +110,13 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
   const read = async (database: Reader, accountId: string, id: string) =>
     withReports(await loadOwn(database, accountId, id))
 
-  addList(server, {
-    path: '/servers',
-    operationId: 'listServers',
-    summary: 'List servers',
+  addList(server, RESOURCES.server, {
     description: 'Those of the account that are not deleted, in their collected form.',
-    tags: TAGS,
     form: Collected,
-    order: byCreation('servers'),
     filters: {
       name: equals('servers.name'),
       status: equals('servers.status', { values: SERVER_STATES }),
-      server_group: { idOf: PREFIXES.serverGroup, where: isInGroup },
+      server_group: { idOf: 'grp', where: isInGroup },
     },
     tagged: hasTags,
     select: ({ caller }) => selectServers(db, caller.accountId).where('servers.deleted_at', 'is', null),
@@ -150,12 +145,7 @@ export function addServerRoutes(server: ApiServer, parts: ResourceParts): void {
     },
   )
 
-  addWait(server, parts, {
-    path: '/servers',
-    operationId: 'waitForServer',
-    noun: 'a server',
-    tags: TAGS,
-    params: Params,
+  addWait(server, parts, RESOURCES.server, {
     form: Server,
     states: SERVER_STATES,
     canBecome: (from, to) => serverCanBecome(from as ServerStatus, to),

@@ -15,17 +15,9 @@ import { fieldFault, noSuch, refuse, Refusal } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, byText, equals } from './lists.ts'
 import { addMember } from './members.ts'
-import {
-  NestedAccount,
-  nestedAccount,
-  NestedUser,
-  nestedUser,
-  type Site,
-  Time,
-  idParams,
-  alwaysNull,
-} from './nested.ts'
+import { NestedAccount, nestedAccount, NestedUser, nestedUser, type Site, Time, alwaysNull } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import { RESOURCES } from './table.ts'
 
 const Fields = {
   ...NestedUser.properties,
@@ -51,19 +43,16 @@ const Update = Type.Object(
   { title: 'UserChange', examples: [{ name: 'Ada Lovelace', messaging_pref: true }] },
 )
 
-const TAGS = ['Users']
-const Params = idParams('usr-demo1')
+const TAGS = RESOURCES.user.tags
+const Params = RESOURCES.user.params
 const CHANGE_RULE =
   'Only the user can change the profile. API clients may resend current values. A new key goes into later servers.'
 
 /** Adds the routes. */
 export function addUserRoutes(server: ApiServer, { db, accounts, site }: ResourceParts): void {
-  addList(server, {
-    path: '/users',
-    operationId: 'listUsers',
+  addList(server, RESOURCES.user, {
     summary: 'List the users of the account',
     description: 'The owners and collaborators of the accounts that the caller may read.',
-    tags: TAGS,
     form: Collected,
     order: [byText('users.id')],
     filters: { name: equals('users.name') },
@@ -71,15 +60,9 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     represent: (rows) => rows.map((row) => ({ ...fullUser(site, row), default_account: null })),
   })
 
-  addMember(server, db, {
-    path: '/users/:id',
-    operationId: 'getUser',
-    summary: 'Get a user',
+  addMember(server, db, RESOURCES.user, {
     description: 'The caller, or a user with whom the caller shares an account.',
-    tags: TAGS,
-    params: Params,
     form: User,
-    table: 'users',
     load: (database, { accountIds, tokenHolder }, id) =>
       selfOf(database, tokenHolder).then((self) => load(database, accountIds, self, id)),
   })
@@ -100,14 +83,12 @@ export function addUserRoutes(server: ApiServer, { db, accounts, site }: Resourc
     async (request, reply) => await change(request, reply, request.params.id),
   )
 
-  addMember(server, db, {
+  addMember(server, db, RESOURCES.user, {
     path: '/user',
     operationId: 'getCurrentUser',
     summary: 'Get the user of the token',
     description: 'The user who has signed in; for an API client, the owner of its account.',
-    tags: TAGS,
     form: User,
-    table: 'users',
     load: (database, { accountIds, tokenHolder }) =>
       selfOf(database, tokenHolder).then((id) => load(database, accountIds, id, id)),
   })

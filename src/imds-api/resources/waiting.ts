@@ -5,8 +5,8 @@ import type { Reader } from '../database/transaction.ts'
 import { markIdle } from '../http/connections.ts'
 import type { ApiServer } from '../http/server.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
-import type { idParams } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
+import type { Resource } from './table.ts'
 
 /**
  * Members that a request can wait for. `load`: as their GET shows them, but for what `complete` adds once the state is
@@ -14,14 +14,9 @@ import type { ResourceParts } from './parts.ts'
  * once or later.
  */
 export interface WaitableResource<State extends string, Form extends Shown> {
-  readonly path: string
-  readonly operationId: string
-  readonly noun: string
-  readonly tags: readonly string[]
-  readonly params: ReturnType<typeof idParams>
   readonly form: TSchema
   readonly states: readonly State[]
-  readonly canBecome: (from: string, to: State) => boolean
+  readonly canBecome: (from: Form['status'], to: State) => boolean
   readonly load: (database: Reader, accountId: string, id: string) => Promise<Form>
   readonly complete?: (form: Form) => Promise<Form>
 }
@@ -36,24 +31,14 @@ const [TIMEOUT_SECONDS, MAX_TIMEOUT] = [60, 120]
 export function addWait<State extends string, Form extends Shown>(
   server: ApiServer,
   { db, waits }: Pick<ResourceParts, 'db' | 'waits'>,
-  {
-    path,
-    operationId,
-    noun,
-    tags,
-    params,
-    form,
-    states,
-    canBecome,
-    load,
-    complete = (one) => Promise.resolve(one),
-  }: WaitableResource<State, Form>,
+  { path, name, noun, tags, params }: Resource,
+  { form, states, canBecome, load, complete = (one) => Promise.resolve(one) }: WaitableResource<State, Form>,
 ): void {
   server.get(
-    `${path}/:id/wait`,
+    `/${path}/:id/wait`,
     {
       schema: {
-        operationId,
+        operationId: `waitFor${name}`,
         'x-refusals': ['request_timeout', 'resource_conflict', 'too_many_requests'],
         summary: `Wait for a state of ${noun}`,
         description:
@@ -79,7 +64,7 @@ export function addWait<State extends string, Form extends Shown>(
       const { accountId, requesterId } = request.caller
       const { status: wanted, seconds } = parseQuery(request.query, states)
       let seen = ''
-      const isReached = ({ id, status }: Shown) => {
+      const isReached = ({ id, status }: Form) => {
         seen = status
         if (status === wanted) return true
         if (canBecome(status, wanted)) return false

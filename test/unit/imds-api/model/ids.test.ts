@@ -27,7 +27,7 @@ test('the numbers of the five characters come back to the first only after all o
 })
 
 test('neighbours and the first ids of two prefixes do not look alike', () => {
-  const first = Object.values(PREFIXES).map((prefix) => formatId(prefix, 1).slice(4))
+  const first = PREFIXES.map((prefix) => formatId(prefix, 1).slice(4))
   expect(new Set(first).size).toBe(first.length)
   expect(formatId('srv', 1).slice(4, 7)).not.toBe(formatId('srv', 2).slice(4, 7))
 })

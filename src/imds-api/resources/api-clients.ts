@@ -16,7 +16,7 @@ import { noSuch } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, equals } from './lists.ts'
-import { addMember } from './members.ts'
+import { Members } from './members.ts'
 import {
   API_CLIENT_COLUMNS,
   NestedAccount,
@@ -86,11 +86,15 @@ const SecretBody = Type.Object(
   { title: 'SecretReset', examples: [{ keep_old_seconds: 3600 }] },
 )
 
-const TAGS = RESOURCES.apiClient.tags
-const Params = RESOURCES.apiClient.params
-
 /** Adds the routes. A change of what a client may do empties the cache of access tokens. */
-export function addApiClientRoutes(server: ApiServer, { db, accounts, tokens, site }: ResourceParts): void {
+export function addApiClientRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, tokens, site } = parts
+  const load = (database: Reader, accountId: string, id: string) => loadApiClient(database, site, accountId, id)
+  const clients = new Members(server, parts, RESOURCES.apiClient, ApiClient, load)
+  const committed = () => {
+    tokens.clearCache()
+  }
+
   addList(server, RESOURCES.apiClient, {
     description: 'Those of the account that are not deleted.',
     form: Collected,
@@ -98,143 +102,76 @@ export function addApiClientRoutes(server: ApiServer, { db, accounts, tokens, si
     select: ({ caller }) => selectClients(db, caller.accountId).where('api_clients.revoked_at', 'is', null),
     represent: (rows) => rows.map((row) => collectedApiClient(site, row)),
   })
-
-  addMember(server, db, RESOURCES.apiClient, {
-    description: 'A deleted one has revoked_at.',
-    form: ApiClient,
-    load: (database, { caller }, id) => loadApiClient(database, site, caller.accountId, id),
-  })
-
-  server.post(
-    '/api_clients',
-    {
-      schema: {
-        operationId: 'createApiClient',
-        summary: 'Create an API client',
-        description: 'It has no secret yet: reset_secret returns its first one.',
-        tags: TAGS,
-        body: Body,
-        response: { 201: ApiClient },
-      },
+  clients.get('A deleted one has revoked_at.')
+  clients.create(
+    { description: 'It has no secret yet: reset_secret returns its first one.', body: Body, status: 201 },
+    async (tx, { accountId, body }) => {
+      await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
+      const id = await nextId(tx, 'cli')
+      const { name = '', description, permissions_group = 'full', read_only = false, allow_access = [] } = body
+      await tx
+        .insertInto('api_clients')
+        .values({
+          ...{ id, account_id: accountId, name, description: description ?? '', permissions_group, read_only },
+          ...{ expires_at: timeOf(body.expires_at), allow_access, secret_sha256: null, revoked_at: null },
+        })
+        .execute()
+      return id
     },
-    async ({ caller, caller: { accountId }, body }, reply) =>
-      reply.code(201).send(
-        await accounts.commit(caller, async (tx) => {
-          await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
-          const id = await nextId(tx, 'cli')
-          const { name = '', description, permissions_group = 'full', read_only = false, allow_access = [] } = body
-          await tx
-            .insertInto('api_clients')
-            .values({
-              id,
-              account_id: accountId,
-              name,
-              description: description ?? '',
-              permissions_group,
-              read_only,
-              expires_at: timeOf(body.expires_at),
-              allow_access,
-              secret_sha256: null,
-              revoked_at: null,
-            })
-            .execute()
-          return loadApiClient(tx, site, accountId, id)
-        }),
-      ),
   )
-
-  server.put(
-    '/api_clients/:id',
+  clients.update(
     {
-      schema: {
-        operationId: 'updateApiClient',
-        summary: 'Change an API client',
-        description: 'Its name, description, and what it may do. Fields that are left out stay.',
-        tags: TAGS,
-        params: Params,
-        body: Body,
-        response: { 200: ApiClient },
-      },
-    },
-    async ({ caller, caller: { accountId }, params: { id }, body }) => {
-      const result = await accounts.commit(
-        caller,
-        async (tx) => {
-          const current = await lockClient(tx, 'api_clients', accountId, id)
-          const {
-            name = current.name,
-            description = current.description,
-            permissions_group = current.permissions_group,
-            read_only = current.read_only,
-            allow_access = current.allow_access,
-          } = body
-          const expires_at = body.expires_at === undefined ? current.expires_at : timeOf(body.expires_at)
-          await tx
-            .updateTable('api_clients')
-            .set({ name, description: description ?? '', permissions_group, read_only, expires_at, allow_access })
-            .where('id', '=', id)
-            .execute()
-          return loadApiClient(tx, site, accountId, id)
-        },
+      description: 'Its name, description, and what it may do. Fields that are left out stay.',
+      body: Body,
+      change: (body) =>
         isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change',
-      )
-      tokens.clearCache()
-      return result
+      committed,
+    },
+    async (tx, { accountId, id, body }) => {
+      const current = await lockClient(tx, 'api_clients', accountId, id)
+      const {
+        name = current.name,
+        description = current.description,
+        permissions_group = current.permissions_group,
+        read_only = current.read_only,
+        allow_access = current.allow_access,
+      } = body
+      const expires_at = body.expires_at === undefined ? current.expires_at : timeOf(body.expires_at)
+      await tx
+        .updateTable('api_clients')
+        .set({ name, description: description ?? '', permissions_group, read_only, expires_at, allow_access })
+        .where('id', '=', id)
+        .execute()
     },
   )
-
-  server.delete(
-    '/api_clients/:id',
+  clients.end(
     {
-      schema: {
-        operationId: 'deleteApiClient',
-        summary: 'Delete an API client',
-        description: 'Its access tokens end at once. It stays readable, with revoked_at.',
-        tags: TAGS,
-        params: Params,
-        response: { 200: ApiClient },
-      },
+      description: 'Its access tokens end at once. It stays readable, with revoked_at.',
+      change: 'DELETE /api_clients/ID',
+      committed,
     },
-    async ({ caller, caller: { accountId }, params: { id } }) => {
-      const result = await accounts.commit(
-        caller,
-        async (tx) => {
-          await revokeClient(tx, 'api_clients', accountId, id)
-          await tx.deleteFrom('access_tokens').where('client_id', '=', id).execute()
-          return loadApiClient(tx, site, accountId, id)
-        },
-        'DELETE /api_clients/ID',
-      )
-      tokens.clearCache()
-      return result
+    async (tx, { accountId, id }) => {
+      await revokeClient(tx, 'api_clients', accountId, id)
+      await tx.deleteFrom('access_tokens').where('client_id', '=', id).execute()
     },
   )
-
-  server.post(
+  clients.change(
+    'POST',
     '/api_clients/:id/reset_secret',
     {
-      schema: {
-        operationId: 'resetApiClientSecret',
-        summary: 'Get a new secret for an API client',
-        description:
-          'The response is the only one that has it. Access tokens that were issued before stay valid. ' +
-          'The former secret is wrong from then on, unless keep_old_seconds keeps it for a while.',
-        tags: TAGS,
-        params: Params,
-        body: SecretBody,
-        response: { 200: ApiClient },
-      },
+      operationId: 'resetApiClientSecret',
+      summary: 'Get a new secret for an API client',
+      description:
+        'The response is the only one that has it. Access tokens that were issued before stay valid. ' +
+        'The former secret is wrong from then on, unless keep_old_seconds keeps it for a while.',
+      body: SecretBody,
+      change: 'POST /api_clients/ID/reset_secret',
     },
-    async ({ caller, caller: { accountId }, params: { id }, body }) =>
-      await accounts.commit(
-        caller,
-        async (tx) => {
-          const secret = newSecret()
-          await rotateSecret(tx, accountId, id, digest(secret), body.keep_old_seconds ?? 0)
-          return { ...(await loadApiClient(tx, site, accountId, id)), secret }
-        },
-        'POST /api_clients/ID/reset_secret',
-      ),
+    async (tx, { accountId, id, body }) => {
+      const secret = newSecret()
+      await rotateSecret(tx, accountId, id, digest(secret), body.keep_old_seconds ?? 0)
+      return { ...(await load(tx, accountId, id)), secret }
+    },
   )
 }
 

@@ -18,7 +18,7 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { noSuch } from '../model/refusal.ts'
 import type { ApiServer } from '../http/server.ts'
 import { addList, equals } from './lists.ts'
-import { addMember } from './members.ts'
+import { Members } from './members.ts'
 import {
   reference,
   NestedAccount,
@@ -54,11 +54,12 @@ const Body = Type.Object(
   { title: 'ApplicationFields', examples: [{ name: 'Dashboard', description: 'Sign-in of operators' }] },
 )
 
-const TAGS = RESOURCES.application.tags
-const Params = RESOURCES.application.params
-
 /** Adds the routes. A deletion empties the cache of access tokens. */
-export function addApplicationRoutes(server: ApiServer, { db, accounts, tokens, site }: ResourceParts): void {
+export function addApplicationRoutes(server: ApiServer, parts: ResourceParts): void {
+  const { db, tokens, site } = parts
+  const load = (database: Reader, accountId: string, id: string) => loadApplication(database, site, accountId, id)
+  const applications = new Members(server, parts, RESOURCES.application, Application, load)
+
   addList(server, RESOURCES.application, {
     description: 'Those of the account that are not deleted.',
     form: Collected,
@@ -66,109 +67,55 @@ export function addApplicationRoutes(server: ApiServer, { db, accounts, tokens, 
     select: ({ caller }) => selectApplications(db, caller.accountId).where('applications.revoked_at', 'is', null),
     represent: (rows) => rows.map((row) => collectedApplication(site, row)),
   })
-
-  addMember(server, db, RESOURCES.application, {
-    description: 'A deleted one has revoked_at.',
-    form: Application,
-    load: (database, { caller }, id) => loadApplication(database, site, caller.accountId, id),
-  })
-
-  server.post(
-    '/applications',
-    {
-      schema: {
-        operationId: 'createApplication',
-        summary: 'Create an application',
-        description: 'It has no secret yet: reset_secret returns its first one.',
-        tags: TAGS,
-        body: Body,
-        response: { 201: Application },
-      },
-    },
-    async ({ caller, caller: { accountId }, body: { name = '', description } }, reply) =>
-      reply.code(201).send(
-        await accounts.commit(caller, async (tx) => {
-          await refuseBeyondLimit(tx, accountId, 'applications_limit')
-          const id = await nextId(tx, 'app')
-          await tx
-            .insertInto('applications')
-            .values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null })
-            .execute()
-          return loadApplication(tx, site, accountId, id)
-        }),
-      ),
-  )
-
-  const changing = { tags: TAGS, params: Params, response: { 200: Application } }
-  server.put(
-    '/applications/:id',
-    {
-      schema: {
-        operationId: 'updateApplication',
-        summary: 'Change an application',
-        description: 'Its name and description. Fields that are left out stay.',
-        ...changing,
-        body: Body,
-      },
-    },
-    async ({ caller, caller: { accountId }, params: { id }, body }) =>
-      await accounts.commit(caller, async (tx) => {
-        const current = await lockClient(tx, 'applications', accountId, id)
-        const { name = current.name, description = current.description } = body
-        await tx
-          .updateTable('applications')
-          .set({ name, description: description ?? '' })
-          .where('id', '=', id)
-          .execute()
-        return loadApplication(tx, site, accountId, id)
-      }),
-  )
-
-  server.delete(
-    '/applications/:id',
-    {
-      schema: {
-        operationId: 'deleteApplication',
-        summary: 'Delete an application',
-        description: 'The tokens of its users end at once. It stays readable, with revoked_at.',
-        ...changing,
-      },
-    },
-    async ({ caller, caller: { accountId }, params: { id } }) => {
-      const result = await accounts.commit(
-        caller,
-        async (tx) => {
-          await revokeClient(tx, 'applications', accountId, id)
-          await revokeFamilies(tx, 'application_id', [id])
-          return loadApplication(tx, site, accountId, id)
-        },
-        'DELETE /applications/ID',
-      )
-      tokens.clearCache()
-      return result
+  applications.get('A deleted one has revoked_at.')
+  applications.create(
+    { description: 'It has no secret yet: reset_secret returns its first one.', body: Body, status: 201 },
+    async (tx, { accountId, body: { name = '', description } }) => {
+      await refuseBeyondLimit(tx, accountId, 'applications_limit')
+      const id = await nextId(tx, 'app')
+      await tx
+        .insertInto('applications')
+        .values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null })
+        .execute()
+      return id
     },
   )
-
-  server.post(
+  applications.update(
+    { description: 'Its name and description. Fields that are left out stay.', body: Body },
+    async (tx, { accountId, id, body }) => {
+      const current = await lockClient(tx, 'applications', accountId, id)
+      const { name = current.name, description = current.description } = body
+      const values = { name, description: description ?? '' }
+      await tx.updateTable('applications').set(values).where('id', '=', id).execute()
+    },
+  )
+  applications.end(
+    {
+      description: 'The tokens of its users end at once. It stays readable, with revoked_at.',
+      change: 'DELETE /applications/ID',
+      committed: () => {
+        tokens.clearCache()
+      },
+    },
+    async (tx, { accountId, id }) => {
+      await revokeClient(tx, 'applications', accountId, id)
+      await revokeFamilies(tx, 'application_id', [id])
+    },
+  )
+  applications.change(
+    'POST',
     '/applications/:id/reset_secret',
     {
-      schema: {
-        operationId: 'resetApplicationSecret',
-        summary: 'Get a new secret for an application',
-        description: 'The response is the only one that has it. Tokens that were issued before stay valid.',
-        ...changing,
-      },
+      operationId: 'resetApplicationSecret',
+      summary: 'Get a new secret for an application',
+      description: 'The response is the only one that has it. Tokens that were issued before stay valid.',
+      change: 'POST /applications/ID/reset_secret',
     },
-    async ({ caller, caller: { accountId }, params: { id } }) =>
-      await accounts.commit(
-        caller,
-        async (tx) => {
-          const secret = newSecret()
-          await setSecret(tx, 'applications', accountId, id, digest(secret))
-          return { ...(await loadApplication(tx, site, accountId, id)), secret }
-        },
-        'POST /applications/ID/reset_secret',
-      ),
+    async (tx, { accountId, id }) => {
+      const secret = newSecret()
+      await setSecret(tx, 'applications', accountId, id, digest(secret))
+      return { ...(await load(tx, accountId, id)), secret }
+    },
   )
 }
 
